@@ -1,0 +1,177 @@
+/* Differentiation of graphs: jvp, linearize, vjp, grad; remat with policies; scan; the report of saved residuals. */
+#ifndef TOW_AUTODIFF_H
+#define TOW_AUTODIFF_H
+
+#include "tow/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- policies --------------------------------------------------------------------------------------------------- */
+
+/* What a policy answers about a value. A policy permits saving and never forces it: a value that the backward pass does
+ * not read is not kept. Two answers meet where a value is named (one for the equation that makes it, one for each name):
+ * "must" beats "prefer", save beats recompute. */
+typedef enum tow_verdict {
+    TOW_MUST_RECOMPUTE,
+    TOW_PREFER_RECOMPUTE,
+    TOW_PREFER_SAVE,
+    TOW_MUST_SAVE
+} tow_verdict;
+
+/* What a policy is asked about: one equation of the differentiated body that does not depend on a tangent. */
+typedef struct tow_policy_query {
+    const char *primitive;      /* "dot_general", "sin", "name", ... */
+    const char *name;           /* for "name": the checkpoint name; else NULL */
+    bool is_dot;                /* dot_general, or a composite that counts as one (attention) */
+    bool has_batch_dims;        /* is_dot with batch dimensions */
+    const char *scope;          /* where in the model, or NULL */
+    size_t n_inputs, n_outputs;
+    const tow_type *input_types, *output_types;
+} tow_policy_query;
+
+typedef enum tow_policy_kind {
+    TOW_POLICY_NOTHING,              /* the default: zero-initialised policies save nothing */
+    TOW_POLICY_EVERYTHING,
+    TOW_POLICY_DOTS,
+    TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS,
+    TOW_POLICY_ONLY_NAMES,           /* values with one of these names, nothing else */
+    TOW_POLICY_ANY_NAMES_BUT,        /* named values except these, nothing else */
+    TOW_POLICY_ANYTHING_EXCEPT_NAMES,/* everything, but never values with one of these names */
+    TOW_POLICY_EITHER,               /* the more saving answer of a and b */
+    TOW_POLICY_BOTH,                 /* the less saving answer of a and b */
+    TOW_POLICY_NOT,                  /* the opposite of a */
+    TOW_POLICY_EXCEPT_NAMES,         /* a, but never values with one of these names */
+    TOW_POLICY_CUSTOM                /* decide(query, user) */
+} tow_policy_kind;
+
+typedef struct tow_policy {
+    tow_policy_kind kind;
+    const char *const *names;        /* NULL-terminated */
+    const struct tow_policy *a, *b;
+    tow_verdict (*decide)(const tow_policy_query *query, void *user);
+    void *user;
+} tow_policy;
+
+/* The names of jax.checkpoint_policies. At least one name is given: tow_save_only_these_names("a", "b").
+ * The macros make compound literals: they live as long as the enclosing block (as long as the program at file scope). */
+#define TOW_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define tow_nothing_saveable() ((tow_policy){.kind = TOW_POLICY_NOTHING})
+#define tow_everything_saveable() ((tow_policy){.kind = TOW_POLICY_EVERYTHING})
+#define tow_dots_saveable() ((tow_policy){.kind = TOW_POLICY_DOTS})
+#define tow_dots_with_no_batch_dims_saveable() ((tow_policy){.kind = TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS})
+#define tow_save_only_these_names(...) ((tow_policy){.kind = TOW_POLICY_ONLY_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_save_any_names_but_these(...) ((tow_policy){.kind = TOW_POLICY_ANY_NAMES_BUT, .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_save_anything_except_these_names(...) \
+    ((tow_policy){.kind = TOW_POLICY_ANYTHING_EXCEPT_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_save_either(p, q) ((tow_policy){.kind = TOW_POLICY_EITHER, .a = (p), .b = (q)}) /* save_from_both_policies */
+#define tow_save_both(p, q) ((tow_policy){.kind = TOW_POLICY_BOTH, .a = (p), .b = (q)})
+#define tow_save_not(p) ((tow_policy){.kind = TOW_POLICY_NOT, .a = (p)})
+#define tow_save_except_names(p, ...) ((tow_policy){.kind = TOW_POLICY_EXCEPT_NAMES, .a = (p), .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_policy_custom(function, data) ((tow_policy){.kind = TOW_POLICY_CUSTOM, .decide = (function), .user = (data)})
+
+/* The answer of a policy (NULL: nothing_saveable). */
+TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *query);
+/* Textual form, written like snprintf: nothing | everything | dots | dots_with_no_batch_dims | names:a,b |
+ * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. The spellings
+ * of JAX (dots_saveable, ...) are read as well. */
+TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
+/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT, with the column. */
+TOW_API tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy);
+TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
+
+/* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------- */
+
+/* x, tagged with a name that policies refer to. The tag belongs to the value: every reader of x is served by the saved copy. */
+TOW_API tow_value tow_checkpoint_name(tow_value x, const char *name);
+
+/* Calls `function` so that reverse mode keeps what `policy` permits and recomputes the rest from the inputs (and from
+ * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable. */
+TOW_API void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy,
+                                size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
+/* Calls `function` as a named nested graph without changing how it is differentiated. */
+TOW_API void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
+                      const tow_value *inputs, size_t n_outputs, tow_value *outputs);
+/* Records all equations of `graph` here, its inputs replaced by `inputs`. */
+TOW_API void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs);
+/* A call of `graph` inside a remat region. */
+TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy, const tow_value *inputs,
+                             tow_value *outputs);
+
+/* A loop: function gets carry[0..n_carry) and the element of each xs, and writes n_carry new carries and n_ys outputs.
+ *   carry: init values; their types must not change.        xs: arrays [length, ...]; the body sees [...].
+ *   results: carry_out[n_carry] final carries; ys[n_ys] arrays [length, ...].
+ * length -1: taken from xs. reverse: from the last element to the first, ys in place. Outer values are constants of the loop.
+ * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
+typedef struct tow_scan_options {
+    int64_t length; /* 0 with has_length false: from xs */
+    bool has_length;
+    bool reverse;
+} tow_scan_options;
+TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
+                               size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
+                               tow_value *carry_out, tow_value *ys);
+
+/* ---- transformations: graph in, graph out ----------------------------------------------------------------------- */
+
+/* Which inputs to differentiate: wrt[0..n_wrt) are input indices in increasing order; n_wrt 0: input 0 only for grad,
+ * all float inputs for the rest. */
+
+/* (x..., dx of wrt...) -> (y..., dy of the float outputs...). Recomputes nothing. */
+TOW_API tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
+
+/* forward: x... -> (y..., residuals...);  linear: (residuals..., dx of wrt...) -> dy of the float outputs.
+ * A residual that is an input of the graph is handed through by the forward graph. */
+TOW_API tow_status tow_linearize(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward,
+                                 tow_graph **linear);
+/* forward as above;  backward: (residuals..., ct of the float outputs...) -> ct of wrt. */
+TOW_API tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward,
+                           tow_graph **backward);
+/* Output 0 must be a float scalar. grad: x... -> gradients of output 0 for wrt [, the other outputs if has_aux].
+ * value_and_grad: x... -> (output 0 [, the others if has_aux], gradients). Without has_aux the graph must have one output.
+ * Errors: not a scalar, not a float, wrt out of range or not of float type. */
+TOW_API tow_status tow_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux, tow_graph **result);
+TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
+                                      tow_graph **result);
+/* The graph with everything inside one remat region. */
+TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);
+
+/* ---- what reverse mode keeps -------------------------------------------------------------------------------------- */
+
+typedef enum tow_residual_kind {
+    TOW_RESIDUAL_ARGUMENT, /* an input of the graph */
+    TOW_RESIDUAL_CONSTANT, /* an array constant */
+    TOW_RESIDUAL_NAMED,    /* tagged by checkpoint_name */
+    TOW_RESIDUAL_OUTPUT    /* output of a primitive */
+} tow_residual_kind;
+
+typedef struct tow_residual {
+    tow_type type;
+    tow_residual_kind kind;
+    const char *what;  /* argument name or index text, checkpoint name, or primitive */
+    const char *here;  /* "file.c:12" of the operation, or NULL */
+    const char *scope; /* "blocks/attn", or NULL */
+    size_t bytes;
+} tow_residual;
+
+typedef struct tow_residuals {
+    size_t count;
+    tow_residual *items; /* arguments in order, then the rest in forward order */
+    size_t bytes;        /* total */
+    size_t argument_bytes; /* of these, arguments: alive anyway */
+    void *memory;
+} tow_residuals;
+
+/* Values that cross from forward to backward when `graph` is differentiated with respect to wrt (n_wrt 0: all float inputs). */
+TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_residuals *residuals);
+/* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like snprintf. */
+TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
+TOW_API void tow_residuals_free(tow_context *context, tow_residuals *residuals);
+/* Forward and backward graphs side by side with what crosses between them, so that recomputation can be seen; like snprintf. */
+TOW_API tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, const size_t *wrt, FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,140 @@
+/* Status codes, contexts, element types and array types: what every other header of Tow builds on. */
+#ifndef TOW_BASE_H
+#define TOW_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(TOW_BUILD) && defined(__GNUC__)
+#define TOW_API __attribute__((visibility("default")))
+#else
+#define TOW_API
+#endif
+
+/* ---- status --------------------------------------------------------------------------------------------------- */
+
+/* X(symbol, text): every way in which a call can fail. */
+#define TOW_STATUS_LIST(X)                                       \
+    X(TOW_OK, "ok")                                              \
+    X(TOW_INVALID_ARGUMENT, "invalid argument")                  \
+    X(TOW_SHAPE_MISMATCH, "shape mismatch")                      \
+    X(TOW_TYPE_MISMATCH, "type mismatch")                        \
+    X(TOW_NOT_FOUND, "not found")                                \
+    X(TOW_OUT_OF_MEMORY, "out of memory")                        \
+    X(TOW_IO_ERROR, "input/output error")                        \
+    X(TOW_BAD_FORMAT, "malformed input")                         \
+    X(TOW_UNSUPPORTED, "not supported")                          \
+    X(TOW_INTERRUPTED, "interrupted")                            \
+    X(TOW_INTERNAL_ERROR, "internal error")
+
+typedef enum tow_status {
+#define X(symbol, text) symbol,
+    TOW_STATUS_LIST(X)
+#undef X
+} tow_status;
+
+/* The text of a status, for instance "shape mismatch". Never NULL. */
+TOW_API const char *tow_status_text(tow_status status);
+
+/* ---- context -------------------------------------------------------------------------------------------------- */
+
+/* Where memory comes from, how many threads run, and where error texts live. There are no globals: two contexts are
+ * independent, one context belongs to one thread at a time. */
+typedef struct tow_context tow_context;
+
+/* Replaces malloc and free. `resize` is realloc with the old size given; size 0 frees and returns NULL; `pointer` NULL
+ * allocates. Memory must be aligned to 64 bytes if `old_size` and `size` are both multiples of 64, else to 16. */
+typedef struct tow_allocator {
+    void *(*resize)(void *user, void *pointer, size_t old_size, size_t size);
+    void *user;
+} tow_allocator;
+
+typedef struct tow_context_options {
+    tow_allocator allocator; /* zero: the C library */
+    int threads;             /* threads that run programs; 0: as many as the affinity mask allows */
+} tow_context_options;
+
+/* Makes a context. `options` may be NULL. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (negative threads). */
+TOW_API tow_status tow_context_create(const tow_context_options *options, tow_context **context);
+/* Frees a context. Everything made from it must be freed before. NULL is accepted. */
+TOW_API void tow_context_destroy(tow_context *context);
+/* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. */
+TOW_API const char *tow_context_error(const tow_context *context);
+/* Status of the last failed call since tow_context_clear_error; TOW_OK if none. */
+TOW_API tow_status tow_context_status(const tow_context *context);
+TOW_API void tow_context_clear_error(tow_context *context);
+/* Number of threads programs of this context run on. */
+TOW_API int tow_context_threads(const tow_context *context);
+/* Describes CPU, threads and the kernels in use (BLIS sub-configuration, vector width) in a few lines of text, written
+ * like snprintf: returns the length that the whole text needs. */
+TOW_API size_t tow_context_describe(const tow_context *context, char *text, size_t size);
+
+/* ---- types ---------------------------------------------------------------------------------------------------- */
+
+/* X(symbol, name in textual form, bytes per element) */
+#define TOW_DTYPE_LIST(X)   \
+    X(TOW_F32, "f32", 4)    \
+    X(TOW_F64, "f64", 8)    \
+    X(TOW_I32, "i32", 4)    \
+    X(TOW_U32, "u32", 4)    \
+    X(TOW_BOOL, "bool", 1)
+
+typedef enum tow_dtype {
+#define X(symbol, name, size) symbol,
+    TOW_DTYPE_LIST(X)
+#undef X
+} tow_dtype;
+
+enum { TOW_DTYPE_COUNT = TOW_BOOL + 1, TOW_MAX_RANK = 8 };
+
+TOW_API const char *tow_dtype_name(tow_dtype dtype);
+TOW_API size_t tow_dtype_size(tow_dtype dtype);
+/* True for f32 and f64. */
+TOW_API bool tow_dtype_is_float(tow_dtype dtype);
+
+/* Element type and static shape. rank 0 is a scalar; dims beyond rank are 0. */
+typedef struct tow_type {
+    tow_dtype dtype;
+    int32_t rank;
+    int64_t dims[TOW_MAX_RANK];
+} tow_type;
+
+/* tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}) is f32[3,4]. */
+TOW_API tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims);
+TOW_API bool tow_type_equal(tow_type a, tow_type b);
+/* Number of elements (1 for a scalar) and bytes. */
+TOW_API int64_t tow_type_count(tow_type type);
+TOW_API size_t tow_type_bytes(tow_type type);
+/* Writes "f32[3,4]" like snprintf. */
+TOW_API size_t tow_type_text(tow_type type, char *text, size_t size);
+
+/* ---- concrete arrays -------------------------------------------------------------------------------------------- */
+
+/* A concrete array: row-major, 64-byte-aligned data. Reference counted; views share storage. */
+typedef struct tow_array tow_array;
+
+/* A new array, filled with zeros. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (bad rank, negative dimension, size overflow). */
+TOW_API tow_status tow_array_create(tow_context *context, tow_type type, tow_array **array);
+/* A new array with a copy of `data` (tow_type_bytes(type) bytes). */
+TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, const void *data, tow_array **array);
+/* An array over the caller's memory, which must outlive it; `data` is not copied or freed. */
+TOW_API tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array);
+/* Row `index` of axis 0 as a view that shares storage: type [d1, d2, ...]. Error: TOW_INVALID_ARGUMENT out of range. */
+TOW_API tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row);
+TOW_API tow_array *tow_array_retain(tow_array *array);
+/* Drops a reference. NULL is accepted. */
+TOW_API void tow_array_release(tow_array *array);
+TOW_API tow_type tow_array_type(const tow_array *array);
+TOW_API void *tow_array_data(const tow_array *array);
+/* One line per row, numpy-like, long axes shortened; written like snprintf. */
+TOW_API size_t tow_array_text(const tow_array *array, char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* Files of arrays: NumPy's .npy and safetensors. Writers go to a temporary file, sync it and rename it, so that a file is
+ * either the old one or the whole new one. */
+#ifndef TOW_IO_H
+#define TOW_IO_H
+
+#include "tow/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reads version 1.0, 2.0 and 3.0 files of f4 f8 i4 u4 b1 (and i8 with values that fit i32), little-endian, C or Fortran order.
+ * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
+TOW_API tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array);
+TOW_API tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context);
+
+/* Named arrays of one file, in the order of the file. */
+typedef struct tow_tensors tow_tensors;
+
+TOW_API tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors);
+TOW_API void tow_tensors_free(tow_tensors *tensors);
+/* Adds an array (retained). Errors: a name that is there already. */
+TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array);
+TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
+TOW_API const char *tow_tensors_name(const tow_tensors *tensors, size_t index);
+TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index); /* not retained */
+TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name); /* NULL if absent */
+/* The __metadata__ of the file: strings by key. */
+TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value);
+TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key);
+
+/* Reads and checks everything: header length against file size and 100 MB, JSON, dtypes, offsets in bounds, no gaps, no overlaps. */
+TOW_API tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors);
+TOW_API tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* Compiled graphs: a linear schedule over one arena, whose peak bytes are known before the first run. */
+#ifndef TOW_PROGRAM_H
+#define TOW_PROGRAM_H
+
+#include "tow/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tow_program tow_program;
+
+typedef struct tow_compile_options {
+    int threads; /* 0: the context's */
+} tow_compile_options;
+
+/* Exact sizes in bytes, known before the first run. */
+typedef struct tow_program_bytes {
+    size_t inputs, outputs; /* arrays that the caller holds */
+    size_t arena;           /* everything else: intermediates, residuals, workspace */
+    size_t lower_bound;     /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
+    size_t residuals;       /* of the arena: values made in the forward part and read in the backward part */
+    size_t constants;       /* of array constants in the graph */
+} tow_program_bytes;
+
+/* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
+ * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED. */
+TOW_API tow_status tow_compile(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
+                               tow_program **program);
+TOW_API void tow_program_free(tow_program *program);
+TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
+/* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
+TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
+/* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. */
+TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
+/* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
+TOW_API tow_status tow_program_check(const tow_program *program);
+
+/* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
+ * input or another output. Allocates nothing. Errors: TOW_TYPE_MISMATCH with index, name, expected and found. */
+TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);
+
+/* Compiles, allocates the outputs, runs once and frees the program: for tests, tools and one-off calls.
+ * outputs[] receives tow_graph_outputs(graph) new arrays. */
+TOW_API tow_status tow_evaluate(const tow_graph *graph, tow_array *const *inputs, tow_array **outputs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

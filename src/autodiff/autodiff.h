@@ -1,0 +1,64 @@
+/* The passes of differentiation, as functions inside a trace: each reads a closed graph and records into the trace's
+ * innermost builder. The compositions (linearize, vjp, grad) are in vjp.c.
+ *
+ *   jvp                 graph, x, dx              -> y, dy
+ *   partial evaluation  graph, known?, policy     -> known graph, unknown graph, residuals between them
+ *   transpose           linear graph, ct of y     -> ct of x
+ */
+#ifndef TOW_SRC_AUTODIFF_H
+#define TOW_SRC_AUTODIFF_H
+
+#include "src/autodiff/policy.h"
+#include "src/ops/primitive.h"
+#include "src/ops/region.h"
+
+/* ---- jvp.c ---------------------------------------------------------------------------------------------------------- */
+
+/* Records primal outputs y and tangents dy (null: zero) of g at x, dx (null: zero). `reverse`: the tangent part will be
+ * transposed, so composites may use their fused pair. */
+void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_value *x, const tow_value *dx,
+                     tow_value *y, tow_value *dy);
+/* The rule of primitives without one of their own that decompose. */
+void tow__jvp_of_decomposition(tow__jvp *r);
+
+/* jvp of a whole graph: inputs (x..., dx of those with in_nonzero), outputs (y..., dy of those with out_nonzero).
+ * out_nonzero comes in as what must be there (zeros are instantiated) and goes out as what is. */
+tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero, tow_graph **result);
+
+/* ---- partial.c ------------------------------------------------------------------------------------------------------- */
+
+/* What partial evaluation makes of g. All arrays belong to `arena`.
+ *   known:   (known inputs...) -> (known outputs..., residuals...)
+ *   unknown: (residuals..., inputs with unknown_uses...) -> (outputs with out_staged...)
+ * An output is known (out_unknown false), staged (the unknown graph computes it), or both. */
+typedef struct tow__partial {
+    tow_graph *known, *unknown;
+    uint32_t n_residuals;
+    bool *out_unknown; /* [outputs] depends on an unknown input */
+    bool *out_staged;  /* [outputs] is an output of `unknown`; all unknown ones are */
+    bool *input_used;  /* [inputs] is an input of `unknown` */
+    uint32_t *residual_vars; /* [residuals] var of g (through names: the value that was tagged) */
+    tow__arena arena;
+} tow__partial;
+
+/* policy NULL: everything is saved (not inside a remat). in_available[i]: known input i can be read by the unknown graph
+ * as an input of its own; otherwise it becomes a residual when needed. stage_known: known outputs that the unknown
+ * graph can recompute are outputs of it, too (inside an outer remat). */
+tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available,
+                             const tow_policy *policy, bool stage_known, tow__partial *p);
+void tow__partial_free(tow__partial *p);
+
+/* ---- transpose.c ------------------------------------------------------------------------------------------------------ */
+
+/* Records the transpose of g, which is linear in its inputs with linear[i]. in[i]: value of a nonlinear input.
+ * ct[j]: cotangent of output j, null = zero. dx[i] for linear inputs: in: what has been accumulated so far (null: nothing),
+ * out: that plus what g adds, term by term in reverse order of the equations, as if g's equations stood in the caller. */
+void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in, const tow_value *ct,
+                           tow_value *dx);
+
+/* ---- scan.c: the rules of scan ------------------------------------------------------------------------------------------ */
+void tow__scan_jvp(tow__jvp *r);
+/* Accumulators as in tow__transpose_inline. */
+void tow__scan_transpose(tow__transpose *r);
+
+#endif

@@ -1,0 +1,72 @@
+/* Shared inside the library: errors, allocation, arenas, string buffers. Implements nothing that knows graphs. */
+#ifndef TOW_SRC_BASE_H
+#define TOW_SRC_BASE_H
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "tow/base.h"
+
+struct tow_context {
+    tow_allocator allocator;
+    int threads;
+    tow_status status;  /* of the last failure; the first one of a trace sticks there */
+    char error[2048];
+};
+
+/* Sets status and text and returns status, so that `return tow__fail(...)` reads well. */
+__attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ...);
+tow_status tow__fail_v(tow_context *ctx, tow_status status, const char *format, va_list args);
+
+/* malloc/realloc/free through the context. NULL (with TOW_OUT_OF_MEMORY set in ctx) on failure or overflow.
+ * tow__alloc gives zeroed memory. Sizes are rounded up internally; alignment is 16, or 64 for tow__alloc_aligned. */
+void *tow__alloc(tow_context *ctx, size_t count, size_t size);
+void *tow__grow(tow_context *ctx, void *pointer, size_t old_count, size_t new_count, size_t size);
+void tow__free(tow_context *ctx, void *pointer, size_t count, size_t size);
+void *tow__alloc_aligned(tow_context *ctx, size_t bytes); /* 64-byte-aligned, zeroed */
+void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
+
+/* Jump to the cleanup label `done` with `status` set. Needs `tow_status status = TOW_OK;` in scope. */
+#define TRY(call)                                   \
+    do {                                            \
+        if ((status = (call)) != TOW_OK) goto done; \
+    } while (0)
+
+/* ---- arena: memory that is freed as a whole ---------------------------------------------------------------------- */
+typedef struct tow__arena_block tow__arena_block;
+typedef struct tow__arena {
+    tow_context *ctx;
+    tow__arena_block *head;
+} tow__arena;
+
+void tow__arena_init(tow__arena *arena, tow_context *ctx);
+void tow__arena_free(tow__arena *arena);
+/* Zeroed, 16-byte-aligned; NULL with the error set in ctx. size 0 gives a valid pointer. */
+void *tow__arena_alloc(tow__arena *arena, size_t count, size_t size);
+void *tow__arena_copy(tow__arena *arena, const void *data, size_t count, size_t size);
+const char *tow__arena_string(tow__arena *arena, const char *text); /* NULL stays NULL */
+
+/* ---- string buffer ------------------------------------------------------------------------------------------------ */
+/* Grows as needed; after an allocation failure it stays valid and `failed` is set. */
+typedef struct tow__string {
+    tow_context *ctx;
+    char *text; /* NUL-terminated once something was added, else NULL */
+    size_t length, capacity;
+    bool failed;
+} tow__string;
+
+void tow__string_init(tow__string *s, tow_context *ctx);
+void tow__string_free(tow__string *s);
+__attribute__((format(printf, 2, 3))) void tow__string_add(tow__string *s, const char *format, ...);
+void tow__string_add_type(tow__string *s, tow_type type); /* f32[3,4] */
+/* Hands the text out like snprintf: copies what fits, returns the full length. */
+size_t tow__string_export(const tow__string *s, char *text, size_t size);
+
+/* A type's text in a static-lifetime-free way: tow__type_name(type).text inside one full expression. */
+typedef struct tow__type_text { char text[160]; } tow__type_text;
+tow__type_text tow__type_name(tow_type type);
+
+/* True if type is well-formed (rank, dtype, non-negative dims, size fits). */
+bool tow__type_valid(tow_type type);
+
+#endif

@@ -1,0 +1,104 @@
+/* The graph: typed SSA, and the trace that builds it. Shared by ops, autodiff and plan.
+ *
+ *   graph g:   inputs ──> equations in order ──> outputs
+ *              every value is an index into vars; vars[v].equation says who makes it (TOW__INPUT: a graph input)
+ *   A graph is closed and, once built, never changes; nested graphs hang in parameters of equations (remat, scan, call),
+ *   which hold a reference each. All memory of a graph is in its arena.
+ *
+ *   trace:     a stack of builders; operations record into the innermost one. A value of an outer builder that an inner
+ *              one uses becomes an extra input of the inner graph (closure conversion), in order of first use.
+ */
+#ifndef TOW_SRC_GRAPH_H
+#define TOW_SRC_GRAPH_H
+
+#include "src/base/base.h"
+#include "tow/graph.h"
+
+enum { TOW__INPUT = UINT32_MAX };
+
+typedef struct tow_primitive tow_primitive;
+
+typedef struct tow__source {
+    const char *here;  /* "file.c:12", or NULL */
+    const char *scope; /* "blocks/attn", or NULL */
+} tow__source;
+
+typedef struct tow__var {
+    tow_type type;
+    uint32_t equation; /* who makes it, or TOW__INPUT */
+    uint32_t index;    /* which of its outputs (or of the inputs in order of creation) */
+} tow__var;
+
+typedef struct tow__equation {
+    const tow_primitive *primitive;
+    const void *params; /* primitive->params_size bytes in the graph's arena, NULL if none */
+    uint32_t n_in, n_out;
+    uint32_t *in, *out; /* vars */
+    tow__source source;
+} tow__equation;
+
+struct tow_graph {
+    tow_context *ctx;
+    int references;
+    tow__arena arena;
+    tow__var *vars;
+    uint32_t n_vars;
+    tow__equation *equations;
+    uint32_t n_equations;
+    uint32_t *inputs;
+    const char **input_names; /* entries may be NULL */
+    uint32_t n_inputs;
+    uint32_t *outputs;
+    uint32_t n_outputs;
+    uint32_t forward_equations; /* equations [0, n) are the forward part of a gradient; 0: unknown */
+};
+
+/* ---- traces ------------------------------------------------------------------------------------------------------- */
+
+/* A trace that passes use: begin, add inputs, record, end. Tracing a C function is this plus one call. */
+tow_trace *tow__trace_begin(tow_context *ctx); /* NULL: out of memory */
+/* Closes the outermost builder; frees the trace. On any sticky error returns its status and *graph = NULL.
+ * Runs dead code elimination if `dce`. */
+tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outputs, bool dce, tow_graph **graph);
+void tow__trace_abandon(tow_trace *t); /* frees without a result; NULL accepted */
+
+bool tow__failed(const tow_trace *t); /* an error sticks */
+/* A new input of the innermost builder. name may be NULL. */
+tow_value tow__input(tow_trace *t, tow_type type, const char *name);
+
+/* Nested bodies. Between push and pop, operations record into the body; outer values used there become captures.
+ * Pop closes the body: its inputs are captures first, then explicit inputs in order of creation. The captured outer
+ * values (valid in the surrounding builder) are returned in *captures (trace memory, n_captures long), so a caller
+ * binds the equation with operands captures ++ explicit. Returns NULL on a sticky error (the builder is popped all the same). */
+void tow__push(tow_trace *t);
+tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, size_t *n_captures, tow_value **captures);
+
+/* The value `v` as a value of the innermost builder: itself, or captured through all builders between.
+ * bind does this for its operands. Null value on error. */
+tow_value tow__import(tow_trace *t, tow_value v);
+
+/* The only way in: records `primitive` on `in`, with params copied (nested graphs retained), types by the primitive's rule.
+ * Fills out[0..n_out) with values, or null values after an error. n_out must be what the type rule yields
+ * (for variadic primitives the caller knows it). */
+void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in,
+               size_t n_out, tow_value *out);
+tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in);
+
+/* Source that following equations get instead of the operands' `here` (passes set it per equation); NULL ends it. */
+void tow__set_source(tow_trace *t, const tow__source *source);
+/* Memory that lives as long as the trace. Zeroed; NULL with a sticky error. */
+void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
+
+/* Records all equations of `g` in the innermost builder, inputs replaced by `in`; nested graphs stay nested. */
+void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out);
+/* Re-binds one equation on new operands. */
+void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out);
+
+/* DCE with outputs dropped: keeps outputs i with used[i] (NULL: all). kept_inputs (may be NULL; n_inputs long) receives
+ * which inputs the rest still needs; with `drop_inputs` the unneeded ones are removed from the result. */
+tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool *kept_inputs, tow_graph **result);
+
+/* Debug switch: passes call this on their result; it checks when the environment variable TOW_CHECK is set or in debug builds. */
+tow_status tow__verify(tow_graph *g, const char *pass);
+
+#endif

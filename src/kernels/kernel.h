@@ -1,0 +1,48 @@
+/* Kernels: functions over buffers in memory. They know no graphs; src/plan binds equations to them.
+ *
+ * Rules: operands may be strided (stride 0 repeats, negative strides allowed), outputs are row-major and contiguous.
+ * A kernel flagged TOW__IN_PLACE may be given an output that is the same memory as one same-shaped contiguous operand.
+ * Results do not depend on the number of threads: work is split into blocks that depend on shapes alone. A kernel
+ * allocates nothing: its scratch is part of the arena. */
+#ifndef TOW_SRC_KERNEL_H
+#define TOW_SRC_KERNEL_H
+
+#include "src/base/team.h"
+#include "tow/base.h"
+
+typedef struct tow__buffer {
+    void *data;
+    tow_dtype dtype;
+    int32_t rank;
+    int64_t dims[TOW_MAX_RANK];
+    int64_t strides[TOW_MAX_RANK]; /* in elements */
+} tow__buffer;
+
+typedef struct tow__kernel_call {
+    size_t n_in, n_out;
+    const tow__buffer *in, *out;
+    const void *params; /* the primitive's parameter struct (src/ops/params.h), or NULL */
+    void *scratch;      /* 64-byte-aligned, as large as .scratch said */
+    tow__team *team;
+} tow__kernel_call;
+
+enum {
+    TOW__IN_PLACE = 1,         /* output 0 may overwrite any operand of the same shape and dtype */
+    TOW__IN_PLACE_FIRST = 2    /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
+};
+
+typedef struct tow__kernel {
+    const char *primitive;  /* name in the textual form */
+    unsigned dtypes;        /* bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result) */
+    unsigned flags;
+    void (*run)(const tow__kernel_call *call);
+    size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */
+    const char *engine;     /* "reference", "blis", ... for plans */
+} tow__kernel;
+
+/* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */
+const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype);
+/* One line on the matrix product engine and vector kernels in use, for tow_context_describe. */
+const char *tow__gemm_describe(void);
+
+#endif
