@@ -1,0 +1,142 @@
+/* Training: learning-rate schedules, optimisers with global-norm clipping, and the train state, which holds parameters,
+ * optimiser slots and the compiled loss-and-gradient program, takes steps, and saves and loads checkpoints.
+ *
+ * A step allocates nothing. Sums run over fixed blocks, so a run gives the same bits for any number of threads, and a
+ * run that was stopped and loaded again gives the same bits as one that never stopped.
+ *
+ *     tow_train_options options = {
+ *         .optimizer = {.learning_rate = tow_schedule_constant(1e-3), .weight_decay = 0.1, .clip_norm = 1.0},
+ *         .seed = 0, .n_inputs = 1, .input_types = &tokens, .n_extra = 1, .extra_types = &labels, .loss = mean_cross_entropy};
+ *     tow_train_state *state;
+ *     tow_train_create(context, TOW_MODULE(&model), &options, &state);
+ *     while (tow_train_step_number(state) < 1000) tow_train_step(state, batch, &loss);
+ */
+#ifndef TOW_TRAIN_H
+#define TOW_TRAIN_H
+
+#include "tow/autodiff.h"
+#include "tow/module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- schedules ---------------------------------------------------------------------------------------------------- */
+
+typedef enum tow_schedule_kind {
+    TOW_SCHEDULE_CONSTANT,     /* peak_value */
+    TOW_SCHEDULE_WARMUP_COSINE /* linear from init_value to peak_value, then half a cosine down to end_value */
+} tow_schedule_kind;
+
+/* A number that depends on the step. The formulas are those of optax; decay_steps includes the warm-up, and from step
+ * decay_steps on the value is end_value. */
+typedef struct tow_schedule {
+    tow_schedule_kind kind;
+    double init_value, peak_value, end_value;
+    int64_t warmup_steps, decay_steps;
+    double exponent; /* of the cosine; 0: 1 */
+} tow_schedule;
+
+TOW_API tow_schedule tow_schedule_constant(double value);
+TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, int64_t warmup_steps,
+                                                int64_t decay_steps, double end_value);
+/* The value for the update that follows `step` finished updates: the first update takes the value at 0. */
+TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
+
+/* ---- optimisers ------------------------------------------------------------------------------------------------------ */
+
+typedef enum tow_optimizer_kind { TOW_ADAMW, TOW_SGD } tow_optimizer_kind;
+
+/* g: gradient after clipping, p: parameter, a: learning rate, t: 1 for the first update. Zero means the default.
+ *   AdamW  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  m' = m/(1-b1^t);  v' = v/(1-b2^t);
+ *          p -= a (m'/(sqrt(v') + eps) + weight_decay p)
+ *   SGD    g += weight_decay p;  m = g + momentum m;  p -= a m, or p -= a (g + momentum m) with nesterov.
+ *          momentum 0 keeps no slot.
+ * Weight decay acts on parameters of rank >= 2 (kernels and embeddings, not biases and scales) unless decay_all.
+ * A stack of layers counts with the rank that one layer has.
+ * clip_norm c: with n the root of the sum of the squares of all gradients, g is left alone if n < c, else g/n*c. */
+typedef struct tow_optimizer {
+    tow_optimizer_kind kind;
+    tow_schedule learning_rate;
+    double b1, b2, eps;  /* AdamW; 0: 0.9, 0.999, 1e-8 */
+    double momentum;     /* SGD; 0: none */
+    bool nesterov;       /* SGD */
+    double weight_decay; /* 0: none */
+    bool decay_all;
+    double clip_norm;    /* 0: no clipping */
+} tow_optimizer;
+
+/* ---- train state ----------------------------------------------------------------------------------------------------- */
+
+typedef struct tow_train_state tow_train_state;
+
+typedef struct tow_train_options {
+    tow_optimizer optimizer;
+    uint64_t seed;                  /* of the initial parameters and of the random streams */
+    size_t n_inputs;                /* what the model takes */
+    const tow_type *input_types;
+    size_t n_extra;                 /* what only the loss sees (labels) */
+    const tow_type *extra_types;
+    tow_loss_function loss;
+    void *loss_user;
+    const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
+                                     * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state */
+    const tow_module *evaluation_model; /* what tow_train_evaluate runs (a model without dropout, same parameters);
+                                     * NULL: tow_train_evaluate is an error and costs no memory */
+    const char *description;        /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
+                                     * stored in checkpoints and compared on loading; NULL: "" */
+} tow_train_options;
+
+/* Draws the parameters, makes the optimiser slots and compiles the program. The options' arrays and the model need to
+ * live only during the call; `description` is copied.
+ * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of range. */
+TOW_API tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
+                                    tow_train_state **state);
+TOW_API void tow_train_free(tow_train_state *state);
+
+/* One update. inputs: the model's inputs, then the extra ones. loss (may be NULL): before the update. Allocates nothing.
+ * Errors: TOW_TYPE_MISMATCH with index, expected and found; then nothing has changed. */
+TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
+/* The loss of the evaluation model; changes nothing. Errors: as tow_train_step; TOW_INVALID_ARGUMENT without one. */
+TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);
+
+/* Finished updates. */
+TOW_API int64_t tow_train_step_number(const tow_train_state *state);
+/* Where the caller's data stand: any number that it wants back after loading. 0 at first. */
+TOW_API uint64_t tow_train_data_position(const tow_train_state *state);
+TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t position);
+/* Norm of all gradients of the last step, before clipping; 0 before the first step and without clip_norm. */
+TOW_API double tow_train_gradient_norm(const tow_train_state *state);
+/* The parameters; they change with every step and belong to the state. */
+TOW_API tow_params *tow_train_params(const tow_train_state *state);
+/* The graph (params..., inputs..., extra..., keys...) -> loss before differentiation, for tow_saved_residuals and printing,
+ * and the program that a step runs. Both belong to the state. */
+TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
+TOW_API const tow_program *tow_train_program(const tow_train_state *state);
+
+/* Planned bytes by kind; total is their sum and the peak of a step. */
+typedef struct tow_train_bytes {
+    size_t parameters, gradients, optimizer;
+    size_t residuals;  /* made in the forward part, read in the backward part */
+    size_t workspace;  /* the rest of the program's arena, its constants and the optimiser's block table */
+    size_t evaluation; /* arena of the evaluation program */
+    size_t total;
+} tow_train_bytes;
+TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------------ */
+
+/* One safetensors file with "params/...", the optimiser's slots ("adam/mu/...", "adam/nu/..." or "sgd/trace/..."; layers of
+ * a scan one by one, so scanned and unrolled models read each other's files) and the metadata format, optimizer, step,
+ * seed, data_position and description. Written to a temporary file, synced and renamed: the file is the old one or the
+ * whole new one, whatever happens. Errors: TOW_IO_ERROR with the path. */
+TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
+/* Reads it back. Everything is checked before anything changes. The seed is taken from the file.
+ * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_SHAPE_MISMATCH with path, name, expected and
+ * found. */
+TOW_API tow_status tow_train_load(tow_train_state *state, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
