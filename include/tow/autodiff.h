@@ -84,7 +84,7 @@ TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 /* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------- */
 
 /* x, tagged with a name that policies refer to. The tag belongs to the value: every reader of x is served by the saved copy. */
-TOW_API tow_value tow_checkpoint_name(tow_value x, const char *name);
+TOW_API tow_value (tow_checkpoint_name)(tow_value x, const char *name);
 
 /* Calls `function` so that reverse mode keeps what `policy` permits and recomputes the rest from the inputs (and from
  * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable. */

@@ -37,6 +37,9 @@ TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_mo
 TOW_API tow_trace *tow_scope_trace(tow_scope *scope);
 /* "blocks/attn": components joined by '/'. Valid as long as the scope. */
 TOW_API const char *tow_scope_path(const tow_scope *scope);
+#ifdef __GNUC__
+__attribute__((format(printf, 3, 4)))
+#endif
 TOW_API void tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
 
 /* Fills data (float32, row-major) of a parameter of `type` from a key. An initialiser is a function and one number. */
@@ -71,6 +74,8 @@ TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const 
 /* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream: error. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);
+/* True if the model is traced for evaluation: tow_model_options.deterministic. */
+TOW_API bool tow_scope_deterministic(const tow_scope *scope);
 /* A new child scope without a module; close it with tow_scope_end. */
 TOW_API tow_scope *tow_scope_begin(tow_scope *scope, const char *name);
 TOW_API void tow_scope_end(tow_scope *child);
@@ -85,6 +90,9 @@ TOW_API size_t tow_params_count(const tow_params *params);
 TOW_API const char *tow_params_path(const tow_params *params, size_t index);
 TOW_API tow_array *tow_params_array(const tow_params *params, size_t index); /* not retained */
 TOW_API tow_array *tow_params_find(const tow_params *params, const char *path); /* also "blocks/3/...": NULL unless the whole array */
+/* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage.
+ * A new reference. Error: TOW_NOT_FOUND, with the paths that there are. */
+TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
 TOW_API int64_t tow_params_elements(const tow_params *params);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
@@ -110,6 +118,7 @@ typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, co
 typedef struct tow_model_options {
     const char *const *streams; /* NULL-terminated; NULL: none */
     size_t n_outputs;           /* of the model; 0: 1 */
+    bool deterministic;         /* evaluation: layers such as Dropout are the identity and draw nothing */
 } tow_model_options;
 /* Graph (params..., inputs..., stream keys...) -> outputs.... params gives paths and types (from tow_init). */
 TOW_API tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,

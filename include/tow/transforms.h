@@ -1,0 +1,57 @@
+/* Lifted transforms: remat and scan take a layer and are layers, so that they compose in any order: scan(remat(block)),
+ * remat(scan(block)), remat(scan(remat(block))). Wrapping changes neither parameter names nor initial values nor random
+ * streams: remat calls the layer in its own scope, scan adds the iteration as one component of the path. */
+#ifndef TOW_TRANSFORMS_H
+#define TOW_TRANSFORMS_H
+
+#include "tow/autodiff.h"
+#include "tow/module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- remat ------------------------------------------------------------------------------------------------------------ */
+/* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
+ *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
+ * Error: a policy that refers to a checkpoint name which `inner` does not use; the message lists those that it uses. */
+typedef struct tow_remat {
+    tow_module module;
+    const tow_module *inner;
+    tow_policy policy; /* zero: tow_nothing_saveable() */
+} tow_remat;
+#define TOW_REMAT(layer, ...) ((tow_remat){.module = {&tow_remat_class}, .inner = &(layer)->module, __VA_ARGS__})
+
+/* ---- scan ------------------------------------------------------------------------------------------------------------- */
+
+/* Where the random keys of iteration i come from. */
+typedef enum tow_scan_keys {
+    TOW_KEYS_PATH, /* as those of a layer with path "blocks/i" */
+    TOW_KEYS_FLAX  /* as in flax.linen.scan with split_rngs of every stream: split(root, length)[i], path without i */
+} tow_scan_keys;
+
+/* `length` copies of the layer `inner`, one after the other, each with its own parameters and random keys:
+ *     tow_scan blocks = TOW_SCAN(&block, .length = 12);
+ * Inputs:  carry[n_carry], broadcast[n_broadcast] (seen whole by each iteration), xs... (arrays [length, ...]).
+ * Outputs: carry[n_carry], ys... (arrays [length, ...]).
+ * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
+ * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters are rows of stacked arrays. */
+typedef struct tow_scan {
+    tow_module module;
+    const tow_module *inner;
+    int64_t length;     /* 0 with xs: their leading axis */
+    bool empty;         /* length 0 is meant: no iterations */
+    bool reverse;       /* from the last iteration to the first; xs and ys stay in place */
+    bool unrolled;      /* record every iteration by itself, parameters unstacked; same names on disk, values and bits */
+    size_t n_carry;     /* 0: one */
+    size_t n_broadcast;
+    tow_scan_keys keys;
+} tow_scan;
+#define TOW_SCAN(layer, ...) ((tow_scan){.module = {&tow_scan_class}, .inner = &(layer)->module, __VA_ARGS__})
+
+TOW_API extern const tow_module_class tow_remat_class, tow_scan_class;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
