@@ -12,6 +12,9 @@
 #include "src/ops/primitive.h"
 #include "src/ops/region.h"
 
+/* Makes the error that stands in the context (of a failed inner pass) the error of the trace. */
+void tow__adopt_error(tow_trace *t);
+
 /* ---- jvp.c ---------------------------------------------------------------------------------------------------------- */
 
 /* Records primal outputs y and tangents dy (null: zero) of g at x, dx (null: zero). `reverse`: the tangent part will be
@@ -29,7 +32,7 @@ tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonze
 
 /* What partial evaluation makes of g. All arrays belong to `arena`.
  *   known:   (known inputs...) -> (known outputs..., residuals...)
- *   unknown: (residuals..., inputs with unknown_uses...) -> (outputs with out_staged...)
+ *   unknown: (inputs with input_used..., residuals...) -> (outputs with out_staged...)
  * An output is known (out_unknown false), staged (the unknown graph computes it), or both. */
 typedef struct tow__partial {
     tow_graph *known, *unknown;
@@ -37,16 +40,19 @@ typedef struct tow__partial {
     bool *out_unknown; /* [outputs] depends on an unknown input */
     bool *out_staged;  /* [outputs] is an output of `unknown`; all unknown ones are */
     bool *input_used;  /* [inputs] is an input of `unknown` */
-    uint32_t *residual_vars; /* [residuals] var of g (through names: the value that was tagged) */
     tow__arena arena;
 } tow__partial;
 
 /* policy NULL: everything is saved (not inside a remat). in_available[i]: known input i can be read by the unknown graph
  * as an input of its own; otherwise it becomes a residual when needed. stage_known: known outputs that the unknown
- * graph can recompute are outputs of it, too (inside an outer remat). */
+ * graph can recompute are outputs of it, too (inside an outer remat). force_staged (may be NULL): outputs that the
+ * unknown graph must have, by way of residuals if need be. */
 tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available,
-                             const tow_policy *policy, bool stage_known, tow__partial *p);
+                             const tow_policy *policy, bool stage_known, const bool *force_staged, tow__partial *p);
 void tow__partial_free(tow__partial *p);
+
+/* out[j]: output j of g depends on an input with in[i]. */
+tow_status tow__depends(const tow_graph *g, const bool *in, bool *out);
 
 /* ---- transpose.c ------------------------------------------------------------------------------------------------------ */
 
@@ -58,7 +64,8 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear,
 
 /* ---- scan.c: the rules of scan ------------------------------------------------------------------------------------------ */
 void tow__scan_jvp(tow__jvp *r);
-/* Accumulators as in tow__transpose_inline. */
+/* r->dx holds what has been accumulated for constants of the loop on entry (null: nothing) and the new sum on exit; for
+ * carries and xs it is the contribution of this scan alone. */
 void tow__scan_transpose(tow__transpose *r);
 
 #endif

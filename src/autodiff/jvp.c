@@ -1,0 +1,191 @@
+/* Forward mode: records primal values and tangents of a graph, equation by equation. A null tangent is a zero.
+ * Equations without nonzero tangents are recorded as they are, so jvp recomputes nothing. */
+#include "src/autodiff/autodiff.h"
+#include "tow/ops.h"
+
+/* used[v]: value v has a reader or is an output. */
+static bool *used_values(tow_trace *t, const tow_graph *g)
+{
+    bool *used = tow__trace_alloc(t, g->n_vars, sizeof *used);
+    if (!used) return NULL;
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t j = 0; j < g->equations[i].n_in; j++) used[g->equations[i].in[j]] = true;
+    for (uint32_t i = 0; i < g->n_outputs; i++) used[g->outputs[i]] = true;
+    return used;
+}
+
+/* y = f(x) with f linear in its float operands: dy = f(dx), absent tangents as zeros. */
+static void linear_jvp(tow__jvp *r)
+{
+    const tow__equation *e = r->e;
+    tow__rebind(r->t, e, r->x, r->y);
+    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in);
+    if (!in) return;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        bool carries = tow_dtype_is_float(tow_value_type(r->x[i]).dtype);
+        in[i] = !carries ? r->x[i] : tow_is_null(r->dx[i]) ? tow_zeros_like(r->x[i]) : r->dx[i];
+    }
+    tow__rebind(r->t, e, in, r->dy);
+    for (uint32_t i = 0; i < e->n_out; i++)
+        if (!tow_dtype_is_float(tow_value_type(r->y[i]).dtype)) r->dy[i] = (tow_value){0};
+}
+
+void tow__jvp_of_decomposition(tow__jvp *r)
+{
+    const tow__equation *e = r->e;
+    tow_context *ctx = tow_trace_context(r->t);
+    tow_trace *inner = tow__trace_begin(ctx);
+    tow_value *in = inner ? tow__trace_alloc(inner, e->n_in, sizeof *in) : NULL;
+    tow_value *out = inner ? tow__trace_alloc(inner, e->n_out, sizeof *out) : NULL;
+    tow_graph *g = NULL;
+    if (in && out) {
+        tow__set_source(inner, &e->source);
+        for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__input(inner, tow_value_type(r->x[i]), NULL);
+        e->primitive->decompose(inner, e, in, out);
+        tow__trace_end(inner, e->n_out, out, true, &g);
+    } else {
+        tow__trace_abandon(inner);
+    }
+    if (g)
+        tow__jvp_inline(r->t, g, r->reverse, r->x, r->dx, r->y, r->dy);
+    else
+        tow__adopt_error(r->t);
+    tow_graph_release(g);
+}
+
+/* remat: the same region around the differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero dy.... */
+static void remat_jvp(tow__jvp *r)
+{
+    const tow__equation *e = r->e;
+    tow__remat_params params = *(const tow__remat_params *)e->params;
+    bool *in_nonzero = tow__trace_alloc(r->t, e->n_in, sizeof *in_nonzero);
+    bool *out_nonzero = tow__trace_alloc(r->t, e->n_out, sizeof *out_nonzero);
+    tow_value *in = tow__trace_alloc(r->t, 2 * (size_t)e->n_in, sizeof *in);
+    tow_value *out = tow__trace_alloc(r->t, 2 * (size_t)e->n_out, sizeof *out);
+    if (!in_nonzero || !out_nonzero || !in || !out) return;
+    size_t n_in = e->n_in;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        in[i] = r->x[i];
+        in_nonzero[i] = !tow_is_null(r->dx[i]);
+        if (in_nonzero[i]) in[n_in++] = r->dx[i];
+    }
+    tow_graph *body = NULL;
+    if (tow__jvp_graph(params.body, r->reverse, in_nonzero, out_nonzero, &body) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    params.body = body;
+    tow__bind(r->t, &tow__remat_p, &params, n_in, in, body->n_outputs, out);
+    tow_graph_release(body);
+    size_t next = e->n_out;
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        r->y[i] = out[i];
+        r->dy[i] = out_nonzero[i] ? out[next++] : (tow_value){0};
+    }
+}
+
+static void call_jvp(tow__jvp *r)
+{
+    const tow__call_params *params = r->e->params;
+    tow__jvp_inline(r->t, params->body, r->reverse, r->x, r->dx, r->y, r->dy);
+}
+
+static void name_jvp(tow__jvp *r)
+{
+    tow__rebind(r->t, r->e, r->x, r->y);
+    r->dy[0] = r->dx[0];
+}
+
+/* The rule of a primitive, by what its descriptor offers. */
+static void equation_jvp(tow__jvp *r)
+{
+    const tow_primitive *p = r->e->primitive;
+    bool nonzero = false;
+    for (uint32_t i = 0; i < r->e->n_in; i++) nonzero |= !tow_is_null(r->dx[i]);
+    if (p == &tow__call_p)
+        call_jvp(r);
+    else if (!nonzero)
+        tow__rebind(r->t, r->e, r->x, r->y);
+    else if (p == &tow__remat_p)
+        remat_jvp(r);
+    else if (p == &tow__scan_p)
+        tow__scan_jvp(r);
+    else if (p == &tow__name_p)
+        name_jvp(r);
+    else if (p->jvp)
+        p->jvp(r);
+    else if (p->transpose && !p->decompose)
+        linear_jvp(r);
+    else if (p->decompose)
+        tow__jvp_of_decomposition(r);
+    else
+        tow__rebind(r->t, r->e, r->x, r->y); /* all derivatives are zero */
+}
+
+void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_value *x, const tow_value *dx,
+                     tow_value *y, tow_value *dy)
+{
+    tow_value *primal = tow__trace_alloc(t, g->n_vars, sizeof *primal);
+    tow_value *tangent = tow__trace_alloc(t, g->n_vars, sizeof *tangent);
+    bool *used = used_values(t, g);
+    size_t widest = 1;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        if (g->equations[i].n_in > widest) widest = g->equations[i].n_in;
+        if (g->equations[i].n_out > widest) widest = g->equations[i].n_out;
+    }
+    tow_value *buffer = tow__trace_alloc(t, 4 * widest, sizeof *buffer);
+    bool *out_used = tow__trace_alloc(t, widest, sizeof *out_used);
+    if (!primal || !tangent || !used || !buffer || !out_used) return;
+
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        primal[g->inputs[i]] = x[i];
+        tangent[g->inputs[i]] = dx[i];
+    }
+    for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
+        const tow__equation *e = &g->equations[i];
+        tow__jvp r = {.t = t, .e = e, .x = buffer, .dx = buffer + widest, .y = buffer + 2 * widest,
+                      .dy = buffer + 3 * widest, .reverse = reverse, .used = out_used};
+        memset(buffer, 0, 4 * widest * sizeof *buffer);
+        for (uint32_t j = 0; j < e->n_in; j++) {
+            buffer[j] = primal[e->in[j]];
+            buffer[widest + j] = tangent[e->in[j]];
+        }
+        for (uint32_t j = 0; j < e->n_out; j++) out_used[j] = used[e->out[j]];
+        tow__set_source(t, &e->source);
+        equation_jvp(&r);
+        tow__set_source(t, NULL);
+        for (uint32_t j = 0; j < e->n_out; j++) {
+            primal[e->out[j]] = r.y[j];
+            tangent[e->out[j]] = r.dy[j];
+        }
+    }
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        y[i] = primal[g->outputs[i]];
+        dy[i] = tangent[g->outputs[i]];
+    }
+}
+
+tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero, tow_graph **result)
+{
+    *result = NULL;
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *x = tow__trace_alloc(t, 2 * (size_t)g->n_inputs, sizeof *x), *dx = x + g->n_inputs;
+    tow_value *y = tow__trace_alloc(t, 3 * (size_t)g->n_outputs, sizeof *y), *dy = y + 2 * (size_t)g->n_outputs;
+    if (!x || !y) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (in_nonzero[i]) dx[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
+    tow__jvp_inline(t, g, reverse, x, dx, y, dy);
+    size_t n = g->n_outputs;
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        if (out_nonzero[i] && tow_is_null(dy[i])) dy[i] = tow_zeros_like(y[i]);
+        out_nonzero[i] = !tow_is_null(dy[i]);
+        if (out_nonzero[i]) y[n++] = dy[i];
+    }
+    tow_status status = tow__trace_end(t, n, y, false, result);
+    return status == TOW_OK ? tow__verify(*result, "jvp") : status;
+}

@@ -1,0 +1,99 @@
+/* Policies: deciding, copying, comparing. The textual form is in policy_text.c. */
+#include "src/autodiff/policy.h"
+
+#include "src/ops/region.h"
+
+static bool has_name(const tow_policy *policy, const char *name)
+{
+    for (size_t i = 0; policy->names && policy->names[i]; i++)
+        if (strcmp(policy->names[i], name) == 0) return true;
+    return false;
+}
+
+static tow_verdict prefer(bool save) { return save ? TOW_PREFER_SAVE : TOW_PREFER_RECOMPUTE; }
+
+tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *q)
+{
+    if (!policy) return TOW_PREFER_RECOMPUTE;
+    bool named = q->name != NULL, listed = named && has_name(policy, q->name);
+    switch (policy->kind) {
+    case TOW_POLICY_NOTHING: return TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_EVERYTHING: return TOW_PREFER_SAVE;
+    case TOW_POLICY_DOTS: return prefer(q->is_dot);
+    case TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS: return prefer(q->is_dot && !q->has_batch_dims);
+    case TOW_POLICY_ONLY_NAMES: return listed ? TOW_MUST_SAVE : TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_ANY_NAMES_BUT: return named && !listed ? TOW_MUST_SAVE : TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_ANYTHING_EXCEPT_NAMES: return listed ? TOW_MUST_RECOMPUTE : TOW_PREFER_SAVE;
+    case TOW_POLICY_EXCEPT_NAMES: return listed ? TOW_MUST_RECOMPUTE : tow_policy_decide(policy->a, q);
+    case TOW_POLICY_NOT: return (tow_verdict)(TOW_MUST_SAVE - tow_policy_decide(policy->a, q));
+    case TOW_POLICY_EITHER:
+    case TOW_POLICY_BOTH: {
+        tow_verdict a = tow_policy_decide(policy->a, q), b = tow_policy_decide(policy->b, q);
+        return (policy->kind == TOW_POLICY_EITHER) == (a > b) ? a : b;
+    }
+    case TOW_POLICY_CUSTOM: return policy->decide ? policy->decide(q, policy->user) : TOW_PREFER_RECOMPUTE;
+    }
+    return TOW_PREFER_RECOMPUTE;
+}
+
+tow_verdict tow__verdict_meet(tow_verdict a, tow_verdict b)
+{
+    bool must_a = a == TOW_MUST_SAVE || a == TOW_MUST_RECOMPUTE, must_b = b == TOW_MUST_SAVE || b == TOW_MUST_RECOMPUTE;
+    if (must_a != must_b) return must_a ? a : b;
+    return a > b ? a : b;
+}
+
+tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e)
+{
+    tow_type in[8], out[8]; /* enough for rules; equations with more operands show the first ones */
+    tow_policy_query q = {.primitive = e->primitive->name, .scope = e->source.scope, .input_types = in, .output_types = out};
+    q.n_inputs = e->n_in < 8 ? e->n_in : 8;
+    q.n_outputs = e->n_out < 8 ? e->n_out : 8;
+    for (size_t i = 0; i < q.n_inputs; i++) in[i] = g->vars[e->in[i]].type;
+    for (size_t i = 0; i < q.n_outputs; i++) out[i] = g->vars[e->out[i]].type;
+    if (e->primitive == &tow__name_p) q.name = ((const tow__name_params *)e->params)->name;
+    if (e->primitive->kind == TOW__DOT) {
+        q.is_dot = true;
+        q.has_batch_dims = ((const tow__dot_params *)e->params)->lhs_batch.n > 0;
+    }
+    if (e->primitive->batched_dot) q.is_dot = q.has_batch_dims = true;
+    return tow_policy_decide(policy, &q);
+}
+
+static bool names_equal(const char *const *a, const char *const *b)
+{
+    size_t i = 0;
+    for (; a && a[i]; i++)
+        if (!b || !b[i] || strcmp(a[i], b[i]) != 0) return false;
+    return !b || !b[i];
+}
+
+bool tow__policy_equal(const tow_policy *a, const tow_policy *b)
+{
+    static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
+    if (!a) a = &nothing;
+    if (!b) b = &nothing;
+    if (a == b) return true;
+    if (a->kind != b->kind || a->decide != b->decide || a->user != b->user) return false;
+    if ((!a->a) != (!b->a) || (!a->b) != (!b->b) || !names_equal(a->names, b->names)) return false;
+    return (!a->a || tow__policy_equal(a->a, b->a)) && (!a->b || tow__policy_equal(a->b, b->b));
+}
+
+const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy)
+{
+    if (!policy) return NULL;
+    tow_policy *copy = tow__arena_copy(arena, policy, 1, sizeof *policy);
+    if (!copy) return NULL;
+    if (policy->names) {
+        size_t n = 0;
+        while (policy->names[n]) n++;
+        const char **names = tow__arena_alloc(arena, n + 1, sizeof *names);
+        if (!names) return NULL;
+        for (size_t i = 0; i < n; i++)
+            if (!(names[i] = tow__arena_string(arena, policy->names[i]))) return NULL;
+        copy->names = (const char *const *)names;
+    }
+    if (policy->a && !(copy->a = tow__policy_copy(arena, policy->a))) return NULL;
+    if (policy->b && !(copy->b = tow__policy_copy(arena, policy->b))) return NULL;
+    return copy;
+}

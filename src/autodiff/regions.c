@@ -1,0 +1,216 @@
+/* remat, call, scan and checkpoint_name as operations that C functions record. */
+#include "src/autodiff/autodiff.h"
+#include "tow/ops.h"
+
+tow_value (tow_checkpoint_name)(tow_value x, const char *name)
+{
+    if (tow_is_null(x)) return x;
+    if (!name || !*name) {
+        tow_trace_fail(x.trace, TOW_INVALID_ARGUMENT, "checkpoint_name: expected a name, found an empty one");
+        return (tow_value){0};
+    }
+    tow__name_params params = {.name = name};
+    return tow__bind1(x.trace, &tow__name_p, &params, 1, &x);
+}
+
+static void clear(size_t n, tow_value *values)
+{
+    for (size_t i = 0; i < n; i++) values[i] = (tow_value){0};
+}
+
+/* A body under construction: placeholders for explicit inputs and what the function made of them. */
+typedef struct body {
+    tow_graph *graph;
+    size_t n_captures;
+    tow_value *captures;
+} body;
+
+static bool any_null(size_t n, const tow_value *values)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tow_is_null(values[i])) return true;
+    return false;
+}
+
+/* Traces function on placeholders of the given types. False on a sticky error. */
+static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out, body *b)
+{
+    tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out);
+    if (!in || !out) return false;
+    tow__push(t);
+    for (size_t i = 0; i < n_in; i++) in[i] = tow__input(t, types[i], NULL);
+    if (!tow__failed(t)) function(t, in, out, user);
+    for (size_t i = 0; i < n_out && !tow__failed(t); i++)
+        if (tow_is_null(out[i]))
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i, n_out);
+    b->graph = tow__pop(t, n_out, out, &b->n_captures, &b->captures);
+    return b->graph != NULL;
+}
+
+static tow_type *types_of(tow_trace *t, size_t n, const tow_value *values)
+{
+    tow_type *types = tow__trace_alloc(t, n, sizeof *types);
+    for (size_t i = 0; types && i < n; i++) types[i] = tow_value_type(values[i]);
+    return types;
+}
+
+static tow_value *join(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b)
+{
+    tow_value *all = tow__trace_alloc(t, n + m, sizeof *all);
+    if (all && n) memcpy(all, a, n * sizeof *a);
+    if (all && m) memcpy(all + n, b, m * sizeof *b);
+    return all;
+}
+
+/* Outputs of a region that are its inputs, or equal to an earlier output, bypass the region: the caller's own value is
+ * handed back, so that a region changes neither what is kept nor the order in which cotangents meet. */
+static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, body *b, size_t n_in,
+                        const tow_value *in, size_t n_out, tow_value *out)
+{
+    tow_graph *g = b->graph;
+    tow_value *operands = join(t, b->n_captures, b->captures, n_in, in);
+    bool *kept = tow__trace_alloc(t, n_out, sizeof *kept);
+    tow_value *results = tow__trace_alloc(t, n_out, sizeof *results);
+    if (!operands || !kept || !results) return;
+    size_t n_kept = 0;
+    for (size_t i = 0; i < n_out; i++) {
+        bool fresh = g->vars[g->outputs[i]].equation != TOW__INPUT;
+        for (size_t j = 0; j < i; j++) fresh &= g->outputs[j] != g->outputs[i];
+        kept[i] = fresh;
+        n_kept += fresh;
+    }
+    tow_graph *reduced = NULL;
+    if (tow__dce(g, kept, false, NULL, &reduced) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    memcpy((char *)params + body_offset, &reduced, sizeof reduced);
+    if (n_kept) tow__bind(t, p, params, g->n_inputs, operands, n_kept, results);
+    size_t next = 0;
+    for (size_t i = 0; i < n_out; i++) {
+        if (kept[i]) out[i] = results[next++];
+        for (size_t j = 0; j < g->n_inputs; j++)
+            if (g->inputs[j] == g->outputs[i]) out[i] = operands[j];
+        for (size_t j = 0; j < i && !kept[i]; j++)
+            if (g->outputs[j] == g->outputs[i]) out[i] = out[j];
+    }
+    tow_graph_release(reduced);
+}
+
+void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
+                        const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+{
+    clear(n_outputs, outputs);
+    if (any_null(n_inputs, inputs) || tow__failed(trace)) return;
+    body b = {0};
+    tow_type *types = types_of(trace, n_inputs, inputs);
+    if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
+    tow__remat_params params = {.policy = policy};
+    bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, inputs, n_outputs, outputs);
+    tow_graph_release(b.graph);
+}
+
+void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
+              const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+{
+    clear(n_outputs, outputs);
+    if (any_null(n_inputs, inputs) || tow__failed(trace)) return;
+    body b = {0};
+    tow_type *types = types_of(trace, n_inputs, inputs);
+    if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
+    tow__call_params params = {.name = name ? name : "function"};
+    bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, inputs, n_outputs, outputs);
+    tow_graph_release(b.graph);
+}
+
+typedef struct graph_call {
+    const tow_graph *graph;
+} graph_call;
+
+static void call_graph(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow__inline(t, ((const graph_call *)user)->graph, in, out);
+}
+
+void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy, const tow_value *inputs, tow_value *outputs)
+{
+    graph_call call = {.graph = graph};
+    tow_remat_function(trace, call_graph, &call, policy, graph->n_inputs, inputs, graph->n_outputs, outputs);
+}
+
+/* ---- scan -------------------------------------------------------------------------------------------------------------- */
+
+/* The length from options and xs, or -1 after an error. */
+static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t n_xs, const tow_value *xs)
+{
+    int64_t length = -1;
+    if (options && options->has_length) {
+        length = options->length;
+        if (length < 0) {
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: length is %lld, expected 0 or more", (long long)length);
+            return -1;
+        }
+    }
+    for (size_t i = 0; i < n_xs; i++) {
+        tow_type type = tow_value_type(xs[i]);
+        if (type.rank == 0) {
+            tow_trace_fail(t, TOW_SHAPE_MISMATCH, "scan: xs[%zu] is the scalar %s, expected an array with a leading axis to loop over",
+                           i, tow__type_name(type).text);
+            return -1;
+        }
+        if (length >= 0 && type.dims[0] != length) {
+            tow_trace_fail(t, TOW_SHAPE_MISMATCH,
+                           "scan: xs[%zu] is %s, so its leading axis has %lld elements, but %s %lld; make them equal", i,
+                           tow__type_name(type).text, (long long)type.dims[0],
+                           i == 0 || (options && options->has_length) ? "the length is" : "xs[0] has", (long long)length);
+            return -1;
+        }
+        length = type.dims[0];
+    }
+    if (length < 0) tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: there are no xs to loop over, so options must give a length");
+    return length;
+}
+
+static bool carries_agree(tow_trace *t, const tow_graph *g, size_t n_carry, const tow_value *carry)
+{
+    for (size_t i = 0; i < n_carry; i++) {
+        tow_type in = tow_value_type(carry[i]), out = g->vars[g->outputs[i]].type;
+        if (tow_type_equal(in, out)) continue;
+        tow_trace_fail(t, TOW_TYPE_MISMATCH,
+                       "scan: carry %zu enters the body as %s and leaves it as %s; a carry keeps its type in every iteration "
+                       "(convert or reshape it at the end of the body, or start from another initial value)",
+                       i, tow__type_name(in).text, tow__type_name(out).text);
+        return false;
+    }
+    return true;
+}
+
+void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
+                       size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
+                       tow_value *carry_out, tow_value *ys)
+{
+    clear(n_carry, carry_out);
+    clear(n_ys, ys);
+    if (any_null(n_carry, carry) || any_null(n_xs, xs) || tow__failed(trace)) return;
+    int64_t length = scan_length(trace, options, n_xs, xs);
+    tow_value *explicit_in = join(trace, n_carry, carry, n_xs, xs);
+    tow_type *types = explicit_in ? types_of(trace, n_carry + n_xs, explicit_in) : NULL;
+    if (length < 0 || !types) return;
+    for (size_t i = n_carry; i < n_carry + n_xs; i++) {
+        types[i].rank--;
+        memmove(types[i].dims, types[i].dims + 1, (size_t)types[i].rank * sizeof types[i].dims[0]);
+        types[i].dims[types[i].rank] = 0;
+    }
+    body b = {0};
+    if (!trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
+    tow__scan_params params = {.body = b.graph, .length = length, .reverse = options && options->reverse,
+                               .consts = (int64_t)b.n_captures, .carry = (int64_t)n_carry};
+    tow_value *operands = join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
+    tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
+    if (operands && results && carries_agree(trace, b.graph, n_carry, carry)) {
+        tow__bind(trace, &tow__scan_p, &params, b.graph->n_inputs, operands, n_carry + n_ys, results);
+        memcpy(carry_out, results, n_carry * sizeof *results);
+        if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
+    }
+    tow_graph_release(b.graph);
+}
