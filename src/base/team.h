@@ -10,8 +10,11 @@ typedef struct tow__team {
     int threads;
 } tow__team;
 
-/* Calls body(user, block) for block in [0, blocks), on the team if threads > 1 and blocks > 1, and returns when all are done. */
+/* Calls body(user, block) for block in [0, blocks), on the team if threads > 1 and blocks > 1, and returns when all are
+ * done. A body runs no team of its own. */
 void tow__team_run(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block), void *user);
+/* Inside a body: which thread of the team runs it, 0 .. team->threads - 1. Picks scratch memory, never work. */
+int tow__team_thread(void);
 /* CPUs that the affinity mask allows. */
 int tow__cpu_count(void);
 

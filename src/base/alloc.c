@@ -1,0 +1,63 @@
+/* Allocation through the context's allocator.
+ *
+ * Every size that reaches the allocator is rounded up (16 bytes, or 64 for aligned memory), and the same rounded size is
+ * given back when memory is resized or freed, so that an allocator may rely on it. Sizes are checked for overflow here
+ * and nowhere else. */
+#include "src/base/base.h"
+
+static bool rounded_bytes(size_t count, size_t size, size_t unit, size_t *bytes)
+{
+    size_t total;
+    if (__builtin_mul_overflow(count, size, &total) || total > SIZE_MAX / 2) return false;
+    *bytes = total == 0 ? unit : (total + unit - 1) / unit * unit;
+    return true;
+}
+
+static void *out_of_memory(tow_context *ctx, size_t count, size_t size)
+{
+    if (size <= 1)
+        tow__fail(ctx, TOW_OUT_OF_MEMORY, "out of memory: %zu bytes are not available", count);
+    else
+        tow__fail(ctx, TOW_OUT_OF_MEMORY, "out of memory: %zu x %zu bytes are not available", count, size);
+    return NULL;
+}
+
+static void *allocate(tow_context *ctx, size_t count, size_t size, size_t unit)
+{
+    size_t bytes;
+    if (!rounded_bytes(count, size, unit, &bytes)) return out_of_memory(ctx, count, size);
+    void *memory = ctx->allocator.resize(ctx->allocator.user, NULL, 0, bytes);
+    if (!memory) return out_of_memory(ctx, count, size);
+    return memset(memory, 0, bytes);
+}
+
+static void give_back(tow_context *ctx, void *pointer, size_t count, size_t size, size_t unit)
+{
+    size_t bytes;
+    if (pointer && rounded_bytes(count, size, unit, &bytes))
+        ctx->allocator.resize(ctx->allocator.user, pointer, bytes, 0);
+}
+
+void *tow__alloc(tow_context *ctx, size_t count, size_t size) { return allocate(ctx, count, size, 16); }
+
+void tow__free(tow_context *ctx, void *pointer, size_t count, size_t size) { give_back(ctx, pointer, count, size, 16); }
+
+void *tow__alloc_aligned(tow_context *ctx, size_t bytes) { return allocate(ctx, bytes, 1, 64); }
+
+void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes) { give_back(ctx, pointer, bytes, 1, 64); }
+
+/* On failure the old block stays as it was. New elements are zero. */
+void *tow__grow(tow_context *ctx, void *pointer, size_t old_count, size_t new_count, size_t size)
+{
+    if (!pointer) return tow__alloc(ctx, new_count, size);
+    size_t old_bytes, new_bytes;
+    if (!rounded_bytes(old_count, size, 16, &old_bytes) || !rounded_bytes(new_count, size, 16, &new_bytes))
+        return out_of_memory(ctx, new_count, size);
+    char *memory = pointer;
+    if (old_bytes != new_bytes) {
+        memory = ctx->allocator.resize(ctx->allocator.user, pointer, old_bytes, new_bytes);
+        if (!memory) return out_of_memory(ctx, new_count, size);
+    }
+    if (new_count > old_count) memset(memory + old_count * size, 0, new_bytes - old_count * size);
+    return memory;
+}

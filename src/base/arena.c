@@ -1,0 +1,64 @@
+/* Arenas: blocks of growing size, filled from the front and freed together. Memory is zeroed because blocks are. */
+#include "src/base/base.h"
+
+/*   head -> [ block | used ... free ] -> [ older block ] -> ...  */
+struct tow__arena_block {
+    tow__arena_block *next;
+    size_t size, used; /* bytes after the header */
+    size_t unused;     /* keeps the data 16-byte-aligned */
+};
+
+enum { FIRST_BLOCK = 1024 - sizeof(tow__arena_block), LARGEST_BLOCK = 64 * 1024 - sizeof(tow__arena_block) };
+
+void tow__arena_init(tow__arena *arena, tow_context *ctx) { *arena = (tow__arena){.ctx = ctx}; }
+
+void tow__arena_free(tow__arena *arena)
+{
+    while (arena->head) {
+        tow__arena_block *block = arena->head;
+        arena->head = block->next;
+        tow__free(arena->ctx, block, 1, sizeof *block + block->size);
+    }
+}
+
+static bool add_block(tow__arena *arena, size_t bytes)
+{
+    size_t size = arena->head ? 2 * arena->head->size : FIRST_BLOCK;
+    if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
+    if (size < bytes) size = bytes;
+    tow__arena_block *block = tow__alloc(arena->ctx, 1, sizeof *block + size);
+    if (!block) return false;
+    *block = (tow__arena_block){.next = arena->head, .size = size};
+    arena->head = block;
+    return true;
+}
+
+void *tow__arena_alloc(tow__arena *arena, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 4) {
+        tow__fail(arena->ctx, TOW_OUT_OF_MEMORY, "out of memory: %zu x %zu bytes are too many", count, size);
+        return NULL;
+    }
+    bytes = (bytes + 15) / 16 * 16;
+    tow__arena_block *block = arena->head;
+    if (!block || block->size - block->used < bytes) {
+        if (!add_block(arena, bytes)) return NULL;
+        block = arena->head;
+    }
+    void *memory = (char *)(block + 1) + block->used;
+    block->used += bytes;
+    return memory;
+}
+
+void *tow__arena_copy(tow__arena *arena, const void *data, size_t count, size_t size)
+{
+    void *memory = tow__arena_alloc(arena, count, size);
+    if (memory && count > 0 && size > 0) memcpy(memory, data, count * size);
+    return memory;
+}
+
+const char *tow__arena_string(tow__arena *arena, const char *text)
+{
+    return text ? tow__arena_copy(arena, text, strlen(text) + 1, 1) : NULL;
+}

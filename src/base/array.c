@@ -1,0 +1,146 @@
+/* Concrete arrays.
+ *
+ *   array ── owner NULL, owned true:  data is its own block of aligned memory
+ *         ── owned false:             data belongs to the caller (borrow)
+ *         ── owner set:               a row of `owner`, which stays alive as long as the row does
+ */
+#include <inttypes.h>
+
+#include "src/base/base.h"
+
+struct tow_array {
+    tow_context *ctx;
+    tow_type type;
+    void *data;
+    tow_array *owner;
+    int references;
+    bool owned;
+};
+
+/* ---- life ------------------------------------------------------------------------------------------------------------- */
+
+static tow_status new_array(tow_context *ctx, tow_type type, tow_array **array)
+{
+    *array = NULL;
+    if (!tow__type_valid(type))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "an array cannot have type %s: expected a rank of 0 to %d, dimensions of at least 0, and less "
+                         "than 2^60 bytes (found rank %d)",
+                         tow__type_name(type).text, TOW_MAX_RANK, (int)type.rank);
+    tow_array *a = tow__alloc(ctx, 1, sizeof *a);
+    if (!a) return TOW_OUT_OF_MEMORY;
+    *a = (tow_array){.ctx = ctx, .type = tow_make_type(type.dtype, type.rank, type.dims), .references = 1};
+    *array = a;
+    return TOW_OK;
+}
+
+tow_status tow_array_create(tow_context *context, tow_type type, tow_array **array)
+{
+    tow_status status = new_array(context, type, array);
+    if (status != TOW_OK) return status;
+    (*array)->data = tow__alloc_aligned(context, tow_type_bytes(type));
+    if (!(*array)->data) {
+        tow__free(context, *array, 1, sizeof **array);
+        *array = NULL;
+        return TOW_OUT_OF_MEMORY;
+    }
+    (*array)->owned = true;
+    return TOW_OK;
+}
+
+tow_status tow_array_from_data(tow_context *context, tow_type type, const void *data, tow_array **array)
+{
+    tow_status status = tow_array_create(context, type, array);
+    size_t bytes = status == TOW_OK ? tow_type_bytes(type) : 0;
+    if (bytes > 0) memcpy((*array)->data, data, bytes);
+    return status;
+}
+
+tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array)
+{
+    tow_status status = new_array(context, type, array);
+    if (status == TOW_OK) (*array)->data = data;
+    return status;
+}
+
+tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
+{
+    *row = NULL;
+    tow_type type = array->type;
+    if (type.rank == 0 || index < 0 || index >= type.dims[0])
+        return tow__fail(array->ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist", index,
+                         tow__type_name(type).text);
+    type = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
+    tow_status status = new_array(array->ctx, type, row);
+    if (status != TOW_OK) return status;
+    (*row)->data = (char *)array->data + (size_t)index * tow_type_bytes(type);
+    (*row)->owner = tow_array_retain(array);
+    return TOW_OK;
+}
+
+tow_array *tow_array_retain(tow_array *array)
+{
+    if (array) array->references++;
+    return array;
+}
+
+void tow_array_release(tow_array *array)
+{
+    while (array && --array->references == 0) {
+        tow_array *owner = array->owner;
+        if (array->owned) tow__free_aligned(array->ctx, array->data, tow_type_bytes(array->type));
+        tow__free(array->ctx, array, 1, sizeof *array);
+        array = owner;
+    }
+}
+
+tow_type tow_array_type(const tow_array *array) { return array->type; }
+void *tow_array_data(const tow_array *array) { return array->data; }
+
+/* ---- text ------------------------------------------------------------------------------------------------------------- */
+
+enum { EDGE = 3, SHORTENED = 10 }; /* an axis longer than SHORTENED shows EDGE elements at each end */
+
+static void add_element(tow__string *s, tow_dtype dtype, const void *data, int64_t index)
+{
+    switch (dtype) {
+    case TOW_F32: tow__string_add(s, "%.7g", (double)((const float *)data)[index]); break;
+    case TOW_F64: tow__string_add(s, "%.15g", ((const double *)data)[index]); break;
+    case TOW_I32: tow__string_add(s, "%" PRId32, ((const int32_t *)data)[index]); break;
+    case TOW_U32: tow__string_add(s, "%" PRIu32, ((const uint32_t *)data)[index]); break;
+    case TOW_BOOL: tow__string_add(s, ((const uint8_t *)data)[index] ? "true" : "false"); break;
+    }
+}
+
+static void add_axis(tow__string *s, tow_type type, int axis, const void *data, int64_t offset)
+{
+    if (axis == type.rank) {
+        add_element(s, type.dtype, data, offset);
+        return;
+    }
+    int64_t n = type.dims[axis], stride = 1;
+    bool last = axis == type.rank - 1;
+    for (int i = axis + 1; i < type.rank; i++) stride *= type.dims[i];
+    tow__string_add(s, "[");
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0 && last) tow__string_add(s, " ");
+        if (i > 0 && !last) tow__string_add(s, "\n%*s", axis + 1, "");
+        if (n > SHORTENED && i == EDGE) {
+            tow__string_add(s, "...");
+            i = n - EDGE - 1;
+        } else {
+            add_axis(s, type, axis + 1, data, offset + i * stride);
+        }
+    }
+    tow__string_add(s, "]");
+}
+
+size_t tow_array_text(const tow_array *array, char *text, size_t size)
+{
+    tow__string s;
+    tow__string_init(&s, array->ctx);
+    add_axis(&s, array->type, 0, array->data, 0);
+    size_t length = tow__string_export(&s, text, size);
+    tow__string_free(&s);
+    return length;
+}
