@@ -1,0 +1,15 @@
+#!/bin/sh
+# Trains the example GPT: scripts/train.sh [preset] [arguments of the program gpt, see --help]
+# Installs missing Debian packages, builds, and runs build/<preset>/bin/gpt. Default preset: release.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/setup.sh
+
+preset=release
+if [ $# -gt 0 ] && is_preset "$1"; then
+    preset=$1
+    shift
+fi
+install_missing
+build "$preset"
+exec "build/$preset/bin/gpt" "$@"
