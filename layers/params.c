@@ -1,0 +1,296 @@
+/* Parameter lists: walking, finding, counting, printing, and the way to and from sets of tensors, in which every layer of
+ * a stack has a name of its own. */
+#include "layers/params.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+tow_status tow__params_create(tow_context *ctx, tow_params **params)
+{
+    *params = tow__alloc(ctx, 1, sizeof **params);
+    if (!*params) return TOW_OUT_OF_MEMORY;
+    (*params)->ctx = ctx;
+    tow__names_init(&(*params)->names, ctx);
+    return TOW_OK;
+}
+
+void tow_params_free(tow_params *params)
+{
+    if (!params) return;
+    tow_context *ctx = params->ctx;
+    for (uint32_t i = 0; i < params->names.count; ++i) tow_array_release(params->arrays[i]);
+    if (params->types) tow__free(ctx, params->types, params->capacity, sizeof *params->types);
+    if (params->arrays) tow__free(ctx, params->arrays, params->capacity, sizeof *params->arrays);
+    tow__names_free(&params->names);
+    tow__free(ctx, params, 1, sizeof *params);
+}
+
+static tow_status reserve(tow_params *p)
+{
+    if (p->names.count < p->capacity) return TOW_OK;
+    uint32_t capacity = p->capacity ? 2 * p->capacity : 8;
+    tow_type *types = tow__alloc(p->ctx, capacity, sizeof *types);
+    tow_array **arrays = tow__alloc(p->ctx, capacity, sizeof *arrays);
+    if (!types || !arrays) {
+        if (types) tow__free(p->ctx, types, capacity, sizeof *types);
+        if (arrays) tow__free(p->ctx, arrays, capacity, sizeof *arrays);
+        return TOW_OUT_OF_MEMORY;
+    }
+    if (p->capacity) {
+        memcpy(types, p->types, p->capacity * sizeof *types);
+        memcpy(arrays, p->arrays, p->capacity * sizeof *arrays);
+        tow__free(p->ctx, p->types, p->capacity, sizeof *types);
+        tow__free(p->ctx, p->arrays, p->capacity, sizeof *arrays);
+    }
+    p->types = types;
+    p->arrays = arrays;
+    p->capacity = capacity;
+    return TOW_OK;
+}
+
+tow_status tow__params_add(tow_params *params, const char *path, tow_type type)
+{
+    tow_status status = reserve(params);
+    if (status) return status;
+    uint32_t index = params->names.count;
+    params->types[index] = type;
+    params->arrays[index] = NULL;
+    return tow__names_add(&params->names, path) == TOW__NO_NAME ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+size_t tow_params_count(const tow_params *params) { return params->names.count; }
+const char *tow_params_path(const tow_params *params, size_t index)
+{
+    return index < params->names.count ? params->names.names[index] : NULL;
+}
+tow_array *tow_params_array(const tow_params *params, size_t index)
+{
+    return index < params->names.count ? params->arrays[index] : NULL;
+}
+
+tow_array *tow_params_find(const tow_params *params, const char *path)
+{
+    uint32_t index = tow__names_find(&params->names, path);
+    return index == TOW__NO_NAME ? NULL : params->arrays[index];
+}
+
+int64_t tow_params_elements(const tow_params *params)
+{
+    int64_t total = 0;
+    for (uint32_t i = 0; i < params->names.count; ++i) total += tow_type_count(params->types[i]);
+    return total;
+}
+
+tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
+{
+    tow_status status = tow__params_create(params->ctx, zeros);
+    for (uint32_t i = 0; i < params->names.count && !status; ++i) {
+        status = tow__params_add(*zeros, params->names.names[i], params->types[i]);
+        if (!status) status = tow_array_create(params->ctx, params->types[i], &(*zeros)->arrays[i]);
+    }
+    if (status) {
+        tow_params_free(*zeros);
+        *zeros = NULL;
+    }
+    return status;
+}
+
+/* ---- layers of a stack ------------------------------------------------------------------------------------------------ */
+
+static bool is_level(const char *component, size_t length) { return length == 2 && memcmp(component, "{}", 2) == 0; }
+
+int tow__path_levels(const char *path)
+{
+    int levels = 0;
+    for (const char *c = path;;) {
+        size_t length = strcspn(c, "/");
+        levels += is_level(c, length);
+        if (!c[length]) return levels;
+        c += length + 1;
+    }
+}
+
+/* Writes `path` with its "{}" replaced by index[0], index[1], ... */
+static void add_layer_path(tow__string *s, const char *path, const int64_t *index)
+{
+    for (const char *c = path;;) {
+        size_t length = strcspn(c, "/");
+        if (is_level(c, length)) tow__string_add(s, "%" PRId64, *index++);
+        else tow__string_add(s, "%.*s", (int)length, c);
+        if (!c[length]) return;
+        tow__string_add(s, "/");
+        c += length + 1;
+    }
+}
+
+/* The view of `array` at index[0..levels), a new reference. */
+static tow_status layer_view(tow_array *array, int levels, const int64_t *index, tow_array **view)
+{
+    *view = tow_array_retain(array);
+    for (int i = 0; i < levels; ++i) {
+        tow_array *row = NULL;
+        tow_status status = tow_array_row(*view, index[i], &row);
+        tow_array_release(*view);
+        *view = row;
+        if (status) return status;
+    }
+    return TOW_OK;
+}
+
+/* Calls `visit` for every layer of every parameter: name on disk (after prefix) and a view of its array. */
+typedef tow_status (*layer_visitor)(void *user, const char *name, tow_array *view);
+static tow_status visit_layers(const tow_params *p, const char *prefix, layer_visitor visit, void *user)
+{
+    tow_status status = TOW_OK;
+    tow__string name;
+    tow__string_init(&name, p->ctx);
+    for (uint32_t i = 0; i < p->names.count; ++i) {
+        const char *path = p->names.names[i];
+        int levels = tow__path_levels(path);
+        int64_t rows = 1;
+        for (int l = 0; l < levels; ++l) rows *= p->types[i].dims[l];
+        for (int64_t row = 0; row < rows; ++row) {
+            int64_t index[TOW_MAX_RANK], rest = row;
+            for (int l = levels - 1; l >= 0; --l) {
+                index[l] = rest % p->types[i].dims[l];
+                rest /= p->types[i].dims[l];
+            }
+            tow__string_free(&name);
+            tow__string_init(&name, p->ctx);
+            tow__string_add(&name, "%s", prefix);
+            add_layer_path(&name, path, index);
+            if (name.failed) TRY(TOW_OUT_OF_MEMORY);
+            tow_array *view = NULL;
+            TRY(layer_view(p->arrays[i], levels, index, &view));
+            status = visit(user, name.text, view);
+            tow_array_release(view);
+            if (status) goto done;
+        }
+    }
+done:
+    tow__string_free(&name);
+    return status;
+}
+
+static tow_status add_tensor(void *user, const char *name, tow_array *view)
+{
+    return tow_tensors_add((tow_tensors *)user, name, view);
+}
+
+tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors)
+{
+    return visit_layers(params, prefix, add_tensor, tensors);
+}
+
+typedef struct reading {
+    const tow_params *params;
+    const tow_tensors *tensors;
+    bool copy;
+    tow__names wanted;
+} reading;
+
+static tow_status read_tensor(void *user, const char *name, tow_array *view)
+{
+    reading *r = user;
+    tow_context *ctx = r->params->ctx;
+    tow_array *found = tow_tensors_find(r->tensors, name);
+    tow_type want = tow_array_type(view);
+    if (!found)
+        return tow__fail(ctx, TOW_NOT_FOUND, "%s: missing; expected %s; use the file of a model with the same layers and options",
+                         name, tow__type_name(want).text);
+    if (!tow_type_equal(tow_array_type(found), want))
+        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; use the file of a model with the same sizes", name,
+                         tow__type_name(want).text, tow__type_name(tow_array_type(found)).text);
+    if (r->copy) memcpy(tow_array_data(view), tow_array_data(found), tow_type_bytes(want));
+    else if (tow__names_add(&r->wanted, name) == TOW__NO_NAME) return TOW_OUT_OF_MEMORY;
+    return TOW_OK;
+}
+
+tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors)
+{
+    reading r = {.params = params, .tensors = tensors};
+    tow__names_init(&r.wanted, params->ctx);
+    tow_status status = TOW_OK;
+    TRY(visit_layers(params, prefix, read_tensor, &r)); /* check all before anything is written */
+    for (size_t i = 0; i < tow_tensors_count(tensors); ++i) {
+        const char *name = tow_tensors_name(tensors, i);
+        if (strncmp(name, prefix, strlen(prefix)) == 0 && tow__names_find(&r.wanted, name) == TOW__NO_NAME)
+            TRY(tow__fail(params->ctx, TOW_NOT_FOUND,
+                          "%s: %s in the file, but the model has no such parameter; use a model with the same layers and options",
+                          name, tow__type_name(tow_array_type(tow_tensors_at(tensors, i))).text));
+    }
+    r.copy = true;
+    TRY(visit_layers(params, prefix, read_tensor, &r));
+done:
+    tow__names_free(&r.wanted);
+    return status;
+}
+
+/* True if `path` is one layer of the stack `stack`: fills index[0..levels). */
+static bool matches_layer(const char *stack, const char *path, int64_t *index)
+{
+    for (;;) {
+        size_t a = strcspn(stack, "/"), b = strcspn(path, "/");
+        if (is_level(stack, a)) {
+            char *end;
+            if (path[0] < '0' || path[0] > '9') return false;
+            *index++ = strtoll(path, &end, 10);
+            if (end != path + b) return false;
+        } else if (a != b || memcmp(stack, path, a) != 0) {
+            return false;
+        }
+        if (!stack[a] || !path[b]) return stack[a] == path[b];
+        stack += a + 1;
+        path += b + 1;
+    }
+}
+
+tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array)
+{
+    *array = tow_params_find(params, path);
+    if (*array) {
+        tow_array_retain(*array);
+        return TOW_OK;
+    }
+    for (uint32_t i = 0; i < params->names.count; ++i) {
+        int64_t index[TOW_MAX_RANK] = {0};
+        int levels = tow__path_levels(params->names.names[i]);
+        if (levels > 0 && matches_layer(params->names.names[i], path, index))
+            return layer_view(params->arrays[i], levels, index, array);
+    }
+    tow__string known;
+    tow__string_init(&known, params->ctx);
+    for (uint32_t i = 0; i < params->names.count && i < 20; ++i) tow__string_add(&known, " %s", params->names.names[i]);
+    tow_status status = tow__fail(params->ctx, TOW_NOT_FOUND, "params/%s: no such parameter; there are%s%s", path,
+                                  known.text ? known.text : " none", params->names.count > 20 ? " ..." : "");
+    tow__string_free(&known);
+    return status;
+}
+
+/* ---- table -------------------------------------------------------------------------------------------------------------- */
+
+size_t tow_params_table(const tow_params *params, char *text, size_t size)
+{
+    int width = 5;
+    for (uint32_t i = 0; i < params->names.count; ++i) {
+        int length = (int)strlen(params->names.names[i]);
+        if (length > width) width = length;
+    }
+    tow__string s;
+    tow__string_init(&s, params->ctx);
+    tow__string_add(&s, "%-*s  %-20s %14s %16s\n", width, "path", "type", "count", "bytes");
+    int64_t count = 0;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < params->names.count; ++i) {
+        tow_type type = params->types[i];
+        tow__string_add(&s, "%-*s  %-20s %14" PRId64 " %16zu\n", width, params->names.names[i], tow__type_name(type).text,
+                        tow_type_count(type), tow_type_bytes(type));
+        count += tow_type_count(type);
+        bytes += tow_type_bytes(type);
+    }
+    tow__string_add(&s, "%-*s  %-20s %14" PRId64 " %16zu\n", width, "total", "", count, bytes);
+    size_t length = tow__string_export(&s, text, size);
+    tow__string_free(&s);
+    return length;
+}
