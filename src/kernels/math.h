@@ -1,0 +1,150 @@
+/* Scalar arithmetic that both the reference and the vector kernels use: what C leaves undefined, defined as in XLA. */
+#ifndef TOW_SRC_KERNELS_MATH_H
+#define TOW_SRC_KERNELS_MATH_H
+
+#include <math.h>
+
+#include "src/kernels/view.h"
+
+/* NaN propagates; x where the operands are equal. */
+TOW__INLINE f32 tow__max_f32(f32 x, f32 y) { return x >= y || x != x ? x : y; }
+TOW__INLINE f32 tow__min_f32(f32 x, f32 y) { return x <= y || x != x ? x : y; }
+TOW__INLINE f64 tow__max_f64(f64 x, f64 y) { return x >= y || x != x ? x : y; }
+TOW__INLINE f64 tow__min_f64(f64 x, f64 y) { return x <= y || x != x ? x : y; }
+
+/* Division by zero gives -1 (all bits set), the remainder is then x; INT32_MIN / -1 wraps. */
+static inline i32 tow__div_i32(i32 x, i32 y)
+{
+    if (y == 0) return -1;
+    return y == -1 ? (i32)(0u - (u32)x) : x / y;
+}
+static inline i32 tow__rem_i32(i32 x, i32 y)
+{
+    if (y == 0) return x;
+    return y == -1 ? 0 : x % y;
+}
+static inline u32 tow__div_u32(u32 x, u32 y) { return y == 0 ? UINT32_MAX : x / y; }
+static inline u32 tow__rem_u32(u32 x, u32 y) { return y == 0 ? x : x % y; }
+
+/* Square and multiply, wrapping. */
+static inline u32 tow__power_u32(u32 x, u32 exponent)
+{
+    u32 result = 1;
+    for (; exponent != 0; exponent >>= 1) {
+        if (exponent & 1) result *= x;
+        x *= x;
+    }
+    return result;
+}
+static inline u32 tow__pow_u32(u32 x, u32 y) { return tow__power_u32(x, y); }
+/* Negative exponents: the exact inverse of 1 and -1, else 0. */
+static inline i32 tow__pow_i32(i32 x, i32 y)
+{
+    if (y >= 0) return (i32)tow__power_u32((u32)x, (u32)y);
+    if (x == 1) return 1;
+    return x == -1 ? ((y & 1) != 0 ? -1 : 1) : 0;
+}
+
+/* Float to integer: toward zero, saturating, NaN to 0. */
+static inline i32 tow__to_i32(f64 x)
+{
+    if (x != x) return 0;
+    return x <= -2147483648.0 ? INT32_MIN : x >= 2147483647.0 ? INT32_MAX : (i32)x;
+}
+static inline u32 tow__to_u32(f64 x)
+{
+    if (!(x > 0)) return 0;
+    return x >= 4294967295.0 ? UINT32_MAX : (u32)x;
+}
+
+/* Threefry 2x32 with 20 rounds (Salmon et al., 2011): the block cipher behind all random bits. x: counters in, bits out. */
+TOW__INLINE void tow__threefry2x32(u32 k0, u32 k1, u32 *x0, u32 *x1)
+{
+    const u32 key[3] = {k0, k1, k0 ^ k1 ^ 0x1BD11BDAu};
+    u32 a = *x0 + k0, b = *x1 + k1;
+#define ROUND(r) (a += b, b = (b << (r) | b >> (32 - (r))) ^ a)
+#define INJECT(i) (a += key[(i) % 3], b += key[((i) + 1) % 3] + (i))
+    ROUND(13), ROUND(15), ROUND(26), ROUND(6), INJECT(1);
+    ROUND(17), ROUND(29), ROUND(16), ROUND(24), INJECT(2);
+    ROUND(13), ROUND(15), ROUND(26), ROUND(6), INJECT(3);
+    ROUND(17), ROUND(29), ROUND(16), ROUND(24), INJECT(4);
+    ROUND(13), ROUND(15), ROUND(26), ROUND(6), INJECT(5);
+#undef ROUND
+#undef INJECT
+    *x0 = a;
+    *x1 = b;
+}
+
+/* erf_inv for f32: Giles, "Approximating the erfinv function" (2010), single precision, with the logarithm and the fused
+ * multiply-adds of XLA's CPU code, so that normal draws equal JAX's bit for bit. */
+TOW__INLINE f32 tow__giles_log1p(f32 t)
+{
+    /* near zero: a rational of Cephes; else log(1 + t) of Cephes; both computed, one chosen */
+    f32 p = 4.527e-05f, q = 1.0f, t2 = t * t;
+    p = fmaf(p, t, 0.49854103f), p = fmaf(p, t, 6.5787325f), p = fmaf(p, t, 29.911919f);
+    p = fmaf(p, t, 60.94967f), p = fmaf(p, t, 57.112965f), p = fmaf(p, t, 20.039553f);
+    q = fmaf(q, t, 15.062909f), q = fmaf(q, t, 83.04757f), q = fmaf(q, t, 221.7624f);
+    q = fmaf(q, t, 309.09872f), q = fmaf(q, t, 216.42789f), q = fmaf(q, t, 60.11866f);
+    f32 near = t + fmaf(-0.5f, t2, (t * t2) * (p / q));
+
+    union { f32 f; u32 u; } v = {1.0f + t}, m;
+    f32 e = (f32)((i32)(v.u >> 23) - 126);
+    m.u = (v.u & 0x7fffffu) | 0x3f000000u; /* v = m 2^e, 0.5 <= m < 1 */
+    bool low = m.f < 0.70710677f;
+    f32 x = low ? (m.f - 1.0f) + m.f : m.f - 1.0f;
+    e = low ? e - 1.0f : e;
+    f32 x2 = x * x, x3 = x2 * x;
+    f32 a = fmaf(fmaf(0.070376836f, x, -0.1151461f), x, 0.116769984f);
+    f32 b = fmaf(fmaf(-0.12420141f, x, 0.14249323f), x, -0.16668057f);
+    f32 c = fmaf(fmaf(0.20000714f, x, -0.24999994f), x, 0.3333333f);
+    f32 y = fmaf(fmaf(a, x3, b), x3, c);
+    y = fmaf(y, x3, e * -2.1219444e-04f);
+    f32 far = fmaf(e, 0.693359375f, fmaf(-0.5f, x2, x) + y);
+    return fabsf(t) < 0.41421357f ? near : far;
+}
+
+TOW__INLINE f32 tow__erf_inv_f32(f32 x)
+{
+    f32 l = tow__giles_log1p(-(x * x));
+    bool near = l > -5.0f;
+    f32 w = near ? -2.5f - l : sqrtf(near ? 5.0f : -l) - 3.0f;
+#define STEP(a, b) p = fmaf(p, w, near ? (a) : (b))
+    f32 p = near ? 2.8102264e-08f : -2.0021426e-04f;
+    STEP(3.4327394e-07f, 1.0095056e-04f), STEP(-3.5233877e-06f, 1.3493432e-03f);
+    STEP(-4.3915065e-06f, -3.6734284e-03f), STEP(2.1858087e-04f, 5.7395077e-03f);
+    STEP(-1.253725e-03f, -7.6224613e-03f), STEP(-4.1776816e-03f, 9.4388705e-03f);
+    STEP(0.24664073f, 1.001674f), STEP(1.5014094f, 2.8329768f);
+#undef STEP
+    f32 inside = p * x;
+    f32 edge = x != x || fabsf(x) > 1.0f ? NAN : x * INFINITY;
+    return fabsf(x) < 1.0f ? inside : edge;
+}
+
+/* The same approximation in double, then two steps of Halley's method on erf(y) - x (with erfc in the tails). */
+static inline f64 tow__erf_inv_f64(f64 x)
+{
+    f64 a = fabs(x);
+    if (!(a < 1)) return a == 1 ? x * (f64)INFINITY : (f64)NAN;
+    if (a < 1e-8) return x * 0.88622692545275801365; /* sqrt(pi)/2 */
+    f64 l = log((1 - a) * (1 + a)), y;
+    if (l > -5) {
+        f64 w = -2.5 - l;
+        y = 2.81022636e-08, y = y * w + 3.43273939e-07, y = y * w - 3.5233877e-06, y = y * w - 4.39150654e-06;
+        y = y * w + 0.00021858087, y = y * w - 0.00125372503, y = y * w - 0.00417768164, y = y * w + 0.246640727;
+        y = y * w + 1.50140941;
+    } else {
+        f64 w = sqrt(-l) - 3;
+        y = -0.000200214257, y = y * w + 0.000100950558, y = y * w + 0.00134934322, y = y * w - 0.00367342844;
+        y = y * w + 0.00573950773, y = y * w - 0.0076224613, y = y * w + 0.00943887047, y = y * w + 1.00167406;
+        y = y * w + 2.83297682;
+    }
+    y *= a;
+    for (int i = 0; i < 2; i++) {
+        f64 error = a < 0.5 ? erf(y) - a : (1 - a) - erfc(y);
+        f64 slope = 1.1283791670955125739 * exp(-y * y); /* 2/sqrt(pi) exp(-y^2) */
+        y -= error / (slope + y * error);
+    }
+    return copysign(y, x);
+}
+
+#endif

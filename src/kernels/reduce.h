@@ -1,0 +1,34 @@
+/* The order in which every reduction works, whatever the strides, the threads or the instruction set:
+ *
+ *   the reduced elements of one result, in row-major order       x[0] x[1] ... x[n-1]
+ *   are cut into segments of 1024;                               a segment has 16 lanes, lane l takes x[i] with i % 16 == l;
+ *   lanes are combined as a tree                                 (l, l+8), (l, l+4), (l, l+2), (l, l+1);
+ *   results of segments are combined from the first to the last. */
+#ifndef TOW_SRC_KERNELS_REDUCE_H
+#define TOW_SRC_KERNELS_REDUCE_H
+
+#include "src/kernels/view.h"
+#include "src/ops/params.h"
+
+enum { TOW__LANES = 16, TOW__SEGMENT = 1024 };
+
+/* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */
+typedef struct tow__split {
+    tow__view kept, reduced;
+} tow__split;
+
+static inline tow__split tow__split_axes(const tow__buffer *x, const tow__ints *axes)
+{
+    int64_t dims[2][TOW_MAX_RANK], strides[2][TOW_MAX_RANK];
+    int rank[2] = {0, 0};
+    for (int i = 0; i < x->rank; i++) {
+        int reduced = 0;
+        for (int j = 0; j < axes->n; j++) reduced |= axes->v[j] == i;
+        dims[reduced][rank[reduced]] = x->dims[i];
+        strides[reduced][rank[reduced]++] = x->strides[i];
+    }
+    return (tow__split){tow__view_of(x->data, x->dtype, rank[0], dims[0], strides[0]),
+                        tow__view_of(x->data, x->dtype, rank[1], dims[1], strides[1])};
+}
+
+#endif

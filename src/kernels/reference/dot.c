@@ -1,0 +1,71 @@
+/* dot_general one element at a time, straight from its definition: the twin that the mapping onto matrix products is
+ * compared with. */
+#include "src/kernels/tables.h"
+#include "src/kernels/view.h"
+#include "src/ops/params.h"
+
+/* Free axes of an operand: neither batch nor contracted, in order. */
+static tow__ints free_axes(int rank, const tow__ints *batch, const tow__ints *contract)
+{
+    tow__ints axes = {0};
+    for (int i = 0; i < rank; i++) {
+        bool taken = false;
+        for (int j = 0; j < batch->n; j++) taken |= batch->v[j] == i;
+        for (int j = 0; j < contract->n; j++) taken |= contract->v[j] == i;
+        if (!taken) axes.v[axes.n++] = i;
+    }
+    return axes;
+}
+
+static tow__view axes_view(const tow__buffer *x, const tow__ints *axes)
+{
+    int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
+    for (int i = 0; i < axes->n; i++) {
+        dims[i] = x->dims[axes->v[i]];
+        strides[i] = x->strides[axes->v[i]];
+    }
+    return tow__view_of(x->data, x->dtype, axes->n, dims, strides);
+}
+
+typedef struct operand { tow__view batch, free, contract; } operand;
+typedef struct dot_job {
+    const tow__kernel_call *call;
+    operand x, y;
+} dot_job;
+
+static operand classify(const tow__buffer *x, const tow__ints *batch, const tow__ints *contract)
+{
+    tow__ints rest = free_axes(x->rank, batch, contract);
+    return (operand){axes_view(x, batch), axes_view(x, &rest), axes_view(x, contract)};
+}
+
+#define ROW(T)                                                                                                     \
+    static void row_##T(void *user, int64_t row)                                                                   \
+    {                                                                                                              \
+        const dot_job *job = user;                                                                                 \
+        int64_t batch = row / job->x.free.count, i = row % job->x.free.count, n = job->y.free.count;               \
+        const T *x = (const T *)job->call->in[0].data + tow__view_offset(&job->x.batch, batch) +                   \
+                     tow__view_offset(&job->x.free, i);                                                            \
+        const T *y = (const T *)job->call->in[1].data + tow__view_offset(&job->y.batch, batch);                    \
+        for (int64_t j = 0; j < n; j++) {                                                                          \
+            const T *column = y + tow__view_offset(&job->y.free, j);                                               \
+            T sum = 0;                                                                                             \
+            for (int64_t k = 0; k < job->x.contract.count; k++)                                                    \
+                sum += x[tow__view_offset(&job->x.contract, k)] * column[tow__view_offset(&job->y.contract, k)];   \
+            ((T *)job->call->out[0].data)[row * n + j] = sum;                                                      \
+        }                                                                                                          \
+    }
+ROW(f32)
+ROW(f64)
+
+static void run_dot_general(const tow__kernel_call *call)
+{
+    const tow__dot_params *p = call->params;
+    dot_job job = {call, classify(&call->in[0], &p->lhs_batch, &p->lhs_contract),
+                   classify(&call->in[1], &p->rhs_batch, &p->rhs_contract)};
+    int64_t rows = job.x.batch.count * job.x.free.count;
+    tow__team_run(call->team, rows, call->out[0].dtype == TOW_F32 ? row_f32 : row_f64, &job);
+}
+
+static const tow__kernel kernels[] = {{"dot_general", TOW__FLOATS, 0, run_dot_general, NULL, "reference"}};
+const tow__kernel_table tow__reference_dot = {kernels, 1};

@@ -1,0 +1,266 @@
+/* Kernels that move, select or make elements without arithmetic on them, except that scatter_add adds. Each is written
+ * as views: a region of the output or of an operand is an offset and strides, and one routine copies views. */
+#include <math.h>
+#include <string.h>
+
+#include "src/kernels/math.h"
+#include "src/kernels/tables.h"
+#include "src/ops/params.h"
+
+static char *element(const tow__buffer *b, int64_t offset)
+{
+    return (char *)b->data + offset * (int64_t)tow__element_bytes(b->dtype);
+}
+
+/* ---- copy, iota, random_bits ----------------------------------------------------------------------------------------- */
+
+static void run_copy(const tow__kernel_call *call)
+{
+    tow__view to = tow__view_buffer(&call->out[0]), from = tow__view_repeated(&call->in[0], to.count);
+    tow__view_store(call->team, &to, &from);
+}
+
+typedef struct iota_job {
+    const tow__buffer *out;
+    int64_t count, length, inner; /* of the axis; elements per step of it */
+} iota_job;
+
+static void iota_block(void *user, int64_t block)
+{
+    const iota_job *job = user;
+    int64_t end = tow__min((block + 1) * TOW__BLOCK, job->count);
+    for (int64_t i = block * TOW__BLOCK; i < end; i++) {
+        int64_t value = i / job->inner % job->length;
+        void *to = element(job->out, i);
+        switch (job->out->dtype) {
+        case TOW_F32: *(f32 *)to = (f32)value; break;
+        case TOW_F64: *(f64 *)to = (f64)value; break;
+        case TOW_I32: *(i32 *)to = (i32)value; break;
+        case TOW_U32: *(u32 *)to = (u32)value; break;
+        case TOW_BOOL: *(b8 *)to = value != 0; break;
+        }
+    }
+}
+
+static void run_iota(const tow__kernel_call *call)
+{
+    const tow__buffer *out = &call->out[0];
+    int64_t axis = ((const tow__iota_params *)call->params)->axis;
+    iota_job job = {.out = out, .count = tow__buffer_count(out), .length = out->dims[axis], .inner = 1};
+    for (int i = (int)axis + 1; i < out->rank; i++) job.inner *= out->dims[i];
+    tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), iota_block, &job);
+}
+
+typedef struct bits_job {
+    u32 key[2], *out;
+    int64_t count;
+} bits_job;
+
+/* bits[i] = a ^ b with (a, b) = threefry(key; i >> 32, i): JAX's partitionable layout. */
+static void bits_block(void *user, int64_t block)
+{
+    const bits_job *job = user;
+    int64_t end = tow__min((block + 1) * TOW__BLOCK, job->count);
+    for (int64_t i = block * TOW__BLOCK; i < end; i++) {
+        u32 a = (u32)((uint64_t)i >> 32), b = (u32)i;
+        tow__threefry2x32(job->key[0], job->key[1], &a, &b);
+        job->out[i] = a ^ b;
+    }
+}
+
+static void run_random_bits(const tow__kernel_call *call)
+{
+    bits_job job = {.out = call->out[0].data, .count = tow__buffer_count(&call->out[0])};
+    tow__view key = tow__view_buffer(&call->in[0]);
+    tow__view_read(&key, 0, 2, job.key);
+    tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), bits_block, &job);
+}
+
+/* ---- pad, concatenate, dynamic_slice, dynamic_update_slice ------------------------------------------------------------- */
+
+/* Operand element i of an axis goes to low + i (1 + interior) where that lies inside the output. */
+static void run_pad(const tow__kernel_call *call)
+{
+    const tow__pad_params *p = call->params;
+    const tow__buffer *x = &call->in[0], *out = &call->out[0];
+    tow__view all = tow__view_buffer(out), value = tow__view_repeated(&call->in[1], all.count);
+    tow__view_store(call->team, &all, &value);
+
+    int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK], from = 0, to = 0;
+    for (int i = 0; i < x->rank; i++) {
+        int64_t step = p->interior.v[i] + 1, low = p->low.v[i];
+        int64_t first = low < 0 ? tow__ceil_div(-low, step) : 0;
+        int64_t limit = out->dims[i] - low > 0 ? tow__ceil_div(out->dims[i] - low, step) : 0;
+        dims[i] = tow__max(0, tow__min(x->dims[i], limit) - first);
+        strides[i] = out->strides[i] * step;
+        from += first * x->strides[i];
+        to += (low + first * step) * out->strides[i];
+    }
+    for (int i = 0; i < x->rank; i++)
+        if (dims[i] == 0) return; /* nothing of the operand is left; from and to point nowhere */
+    tow__view region = tow__view_of(element(out, to), out->dtype, x->rank, dims, strides);
+    tow__view source = tow__view_of(element(x, from), x->dtype, x->rank, dims, x->strides);
+    tow__view_store(call->team, &region, &source);
+}
+
+static void run_concatenate(const tow__kernel_call *call)
+{
+    const tow__buffer *out = &call->out[0];
+    int64_t axis = ((const tow__axis_params *)call->params)->axis, at = 0;
+    for (size_t i = 0; i < call->n_in; i++) {
+        const tow__buffer *x = &call->in[i];
+        tow__view region = tow__view_of(element(out, at * out->strides[axis]), out->dtype, out->rank, x->dims, out->strides);
+        tow__view source = tow__view_buffer(x);
+        tow__view_store(call->team, &region, &source);
+        at += x->dims[axis];
+    }
+}
+
+/* Offset of the window of `sizes` in `whole`, its start clamped so that it lies inside. start: i32 or u32 scalars, one per axis. */
+static int64_t window_offset(const tow__buffer *whole, const int64_t *sizes, const tow__buffer *start)
+{
+    int64_t offset = 0;
+    for (int i = 0; i < whole->rank; i++) {
+        int64_t s = start[i].dtype == TOW_U32 ? (int64_t)*(const u32 *)start[i].data : *(const i32 *)start[i].data;
+        offset += tow__max(0, tow__min(s, whole->dims[i] - sizes[i])) * whole->strides[i];
+    }
+    return offset;
+}
+
+static void run_dynamic_slice(const tow__kernel_call *call)
+{
+    const tow__buffer *x = &call->in[0], *out = &call->out[0];
+    int64_t offset = window_offset(x, out->dims, call->in + 1);
+    tow__view to = tow__view_buffer(out), from = tow__view_of(element(x, offset), x->dtype, x->rank, out->dims, x->strides);
+    tow__view_store(call->team, &to, &from);
+}
+
+static void run_dynamic_update_slice(const tow__kernel_call *call)
+{
+    const tow__buffer *x = &call->in[0], *update = &call->in[1], *out = &call->out[0];
+    if (x->data != out->data) run_copy(call);
+    int64_t offset = window_offset(out, update->dims, call->in + 2);
+    tow__view to = tow__view_of(element(out, offset), out->dtype, out->rank, update->dims, out->strides);
+    tow__view from = tow__view_buffer(update);
+    tow__view_store(call->team, &to, &from);
+}
+
+/* ---- gather, scatter_add ----------------------------------------------------------------------------------------------- */
+
+/* The row that index i names among `rows`: negative ones count from the end; -1 if there is none. */
+static int64_t row_index(const tow__view *indices, tow_dtype dtype, int64_t i, int64_t rows)
+{
+    const char *at = indices->data + tow__view_offset(indices, i) * (int64_t)indices->size;
+    int64_t index = dtype == TOW_U32 ? (int64_t)*(const u32 *)(const void *)at : *(const i32 *)(const void *)at;
+    if (index < 0) index += rows;
+    return index >= 0 && index < rows ? index : -1;
+}
+
+typedef struct gather_job {
+    const tow__buffer *table, *out;
+    tow_dtype index_dtype;
+    tow__view indices, row; /* row: row 0 of the table */
+    int64_t rows_per_block;
+} gather_job;
+
+static void fill_missing(const tow__buffer *out, char *row, int64_t count)
+{
+    switch (out->dtype) {
+    case TOW_F32:
+        for (int64_t i = 0; i < count; i++) ((f32 *)(void *)row)[i] = NAN;
+        break;
+    case TOW_F64:
+        for (int64_t i = 0; i < count; i++) ((f64 *)(void *)row)[i] = (f64)NAN;
+        break;
+    default: memset(row, 0, (size_t)count * tow__element_bytes(out->dtype));
+    }
+}
+
+static void gather_block(void *user, int64_t block)
+{
+    const gather_job *job = user;
+    const tow__buffer *table = job->table;
+    int64_t end = tow__min((block + 1) * job->rows_per_block, job->indices.count);
+    for (int64_t i = block * job->rows_per_block; i < end; i++) {
+        int64_t row = row_index(&job->indices, job->index_dtype, i, table->dims[0]);
+        char *to = element(job->out, i * job->row.count);
+        tow__view from = job->row;
+        if (row < 0) {
+            fill_missing(job->out, to, from.count);
+        } else {
+            from.data = element(table, row * table->strides[0]);
+            tow__view_read(&from, 0, from.count, to);
+        }
+    }
+}
+
+static void run_gather(const tow__kernel_call *call)
+{
+    const tow__buffer *table = &call->in[0];
+    gather_job job = {.table = table, .out = &call->out[0], .index_dtype = call->in[1].dtype};
+    job.indices = tow__view_buffer(&call->in[1]);
+    job.row = tow__view_of(table->data, table->dtype, table->rank - 1, table->dims + 1, table->strides + 1);
+    if (job.row.count == 0) return;
+    job.rows_per_block = tow__max(1, TOW__BLOCK / job.row.count);
+    tow__team_run(call->team, tow__ceil_div(job.indices.count, job.rows_per_block), gather_block, &job);
+}
+
+enum { SCATTER_COLUMNS = 64 }; /* columns of a row that one block adds, for all indices in order */
+
+typedef struct scatter_job {
+    const tow__buffer *out;
+    tow_dtype index_dtype;
+    tow__view indices, updates;
+    int64_t rows, columns;
+} scatter_job;
+
+static void add_run(tow_dtype dtype, int64_t n, void *sum, const void *x)
+{
+    switch (dtype) {
+    case TOW_F32:
+        for (int64_t i = 0; i < n; i++) ((f32 *)sum)[i] += ((const f32 *)x)[i];
+        break;
+    case TOW_F64:
+        for (int64_t i = 0; i < n; i++) ((f64 *)sum)[i] += ((const f64 *)x)[i];
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) ((u32 *)sum)[i] += ((const u32 *)x)[i];
+    }
+}
+
+static void scatter_block(void *user, int64_t block)
+{
+    const scatter_job *job = user;
+    uint64_t tile[SCATTER_COLUMNS];
+    int64_t first = block * SCATTER_COLUMNS, n = tow__min(SCATTER_COLUMNS, job->columns - first);
+    for (int64_t r = 0; r < job->rows; r++)
+        memset(element(job->out, r * job->columns + first), 0, (size_t)n * tow__element_bytes(job->out->dtype));
+    for (int64_t i = 0; i < job->indices.count; i++) {
+        int64_t row = row_index(&job->indices, job->index_dtype, i, job->rows);
+        if (row < 0) continue;
+        const void *x = tow__view_tile(&job->updates, i * job->columns + first, n, tile);
+        add_run(job->out->dtype, n, element(job->out, row * job->columns + first), x);
+    }
+}
+
+static void run_scatter_add(const tow__kernel_call *call)
+{
+    scatter_job job = {.out = &call->out[0], .index_dtype = call->in[0].dtype, .rows = call->out[0].dims[0], .columns = 1};
+    job.indices = tow__view_buffer(&call->in[0]);
+    job.updates = tow__view_buffer(&call->in[1]);
+    for (int i = 1; i < job.out->rank; i++) job.columns *= job.out->dims[i];
+    tow__team_run(call->team, tow__ceil_div(job.columns, SCATTER_COLUMNS), scatter_block, &job);
+}
+
+static const tow__kernel kernels[] = {
+    {"concatenate", TOW__ALL_DTYPES, 0, run_concatenate, NULL, "reference"},
+    {"copy", TOW__ALL_DTYPES, 0, run_copy, NULL, "reference"},
+    {"dynamic_slice", TOW__ALL_DTYPES, 0, run_dynamic_slice, NULL, "reference"},
+    {"dynamic_update_slice", TOW__ALL_DTYPES, TOW__IN_PLACE_FIRST, run_dynamic_update_slice, NULL, "reference"},
+    {"gather", TOW__ALL_DTYPES, 0, run_gather, NULL, "reference"},
+    {"iota", TOW__ALL_DTYPES, 0, run_iota, NULL, "reference"},
+    {"pad", TOW__ALL_DTYPES, 0, run_pad, NULL, "reference"},
+    {"random_bits", 1 << TOW_U32, 0, run_random_bits, NULL, "reference"},
+    {"scatter_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, 0, run_scatter_add, NULL, "reference"},
+};
+const tow__kernel_table tow__reference_move = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,34 @@
+/* Which kernel runs a primitive: the first in these tables that accepts the type. Vector kernels come first, their plain
+ * C twins last. */
+#include "src/kernels/kernel.h"
+
+#include <string.h>
+
+#include "src/kernels/tables.h"
+
+static const tow__kernel_table *const tables[] = {
+    &tow__reference_elementwise,
+    &tow__reference_move,
+    &tow__reference_reduce,
+    &tow__reference_dot,
+};
+enum { TABLES = sizeof tables / sizeof tables[0] };
+
+static const tow__kernel *find_from(int first, const char *primitive, tow_dtype dtype)
+{
+    for (int t = first; t < TABLES; t++) {
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            const tow__kernel *kernel = &tables[t]->kernels[i];
+            if ((kernel->dtypes >> dtype & 1) != 0 && strcmp(kernel->primitive, primitive) == 0) return kernel;
+        }
+    }
+    return NULL;
+}
+
+const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype) { return find_from(0, primitive, dtype); }
+
+const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype)
+{
+    return find_from(TABLES - 4, primitive, dtype);
+}
+const char *tow__gemm_describe(void) { return "reference"; }

@@ -1,0 +1,18 @@
+/* The tables of kernels, one per file; src/kernels/registry.c lists them in the order of preference. */
+#ifndef TOW_SRC_KERNELS_TABLES_H
+#define TOW_SRC_KERNELS_TABLES_H
+
+#include "src/kernels/kernel.h"
+
+typedef struct tow__kernel_table {
+    const tow__kernel *kernels;
+    size_t count;
+} tow__kernel_table;
+
+extern const tow__kernel_table tow__reference_elementwise, tow__reference_move, tow__reference_reduce,
+    tow__reference_dot;
+
+/* The plain C twin of a kernel, or NULL: what tests compare with. */
+const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype);
+
+#endif

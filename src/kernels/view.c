@@ -1,0 +1,188 @@
+/* Views of strided operands, and the driver of all elementwise kernels. */
+#include "src/kernels/view.h"
+
+#include <string.h>
+
+tow__view tow__view_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides)
+{
+    tow__view v = {.data = data, .size = tow__element_bytes(dtype), .count = 1};
+    for (int i = 0; i < rank; i++) {
+        v.count *= dims[i];
+        if (dims[i] == 1) continue;
+        int last = v.rank - 1;
+        if (last >= 0 && v.strides[last] == strides[i] * dims[i]) {
+            v.dims[last] *= dims[i];
+            v.strides[last] = strides[i];
+        } else {
+            v.dims[v.rank] = dims[i];
+            v.strides[v.rank++] = strides[i];
+        }
+    }
+    v.flat = v.rank == 0 || (v.rank == 1 && v.strides[0] == 1);
+    v.constant = v.rank == 0 || (v.rank == 1 && v.strides[0] == 0);
+    return v;
+}
+
+tow__view tow__view_buffer(const tow__buffer *b)
+{
+    return tow__view_of(b->data, b->dtype, b->rank, b->dims, b->strides);
+}
+
+tow__view tow__view_repeated(const tow__buffer *b, int64_t count)
+{
+    if (b->rank > 0) return tow__view_buffer(b);
+    return tow__view_of(b->data, b->dtype, 1, &count, &(int64_t){0});
+}
+
+/* Splits index into coordinates; returns the offset in elements. */
+static int64_t unravel(const tow__view *v, int64_t index, int64_t *coordinate)
+{
+    int64_t offset = 0;
+    for (int i = v->rank - 1; i >= 0; i--) {
+        coordinate[i] = index % v->dims[i];
+        index /= v->dims[i];
+        offset += coordinate[i] * v->strides[i];
+    }
+    return offset;
+}
+
+int64_t tow__view_offset(const tow__view *v, int64_t index)
+{
+    int64_t coordinate[TOW_MAX_RANK];
+    return unravel(v, index, coordinate);
+}
+
+/* n elements from `in`, `stride` elements apart, to contiguous memory. */
+#define COPY_RUN(T)                                                                 \
+    static void copy_run_##T(int64_t n, T *out, const T *in, int64_t stride)        \
+    {                                                                               \
+        if (stride == 0) {                                                          \
+            T value = in[0];                                                        \
+            for (int64_t i = 0; i < n; i++) out[i] = value;                         \
+        } else {                                                                    \
+            for (int64_t i = 0; i < n; i++) out[i] = in[i * stride];                \
+        }                                                                           \
+    }
+COPY_RUN(uint8_t)
+COPY_RUN(uint32_t)
+COPY_RUN(uint64_t)
+
+static void copy_run(size_t size, int64_t n, void *out, const void *in, int64_t stride)
+{
+    if (stride == 1) memcpy(out, in, (size_t)n * size);
+    else if (size == 4) copy_run_uint32_t(n, out, in, stride);
+    else if (size == 8) copy_run_uint64_t(n, out, in, stride);
+    else copy_run_uint8_t(n, out, in, stride);
+}
+
+void tow__view_read(const tow__view *v, int64_t start, int64_t n, void *out)
+{
+    if (n <= 0) return;
+    if (v->rank == 0) {
+        memcpy(out, v->data, v->size);
+        return;
+    }
+    int64_t coordinate[TOW_MAX_RANK], offset = unravel(v, start, coordinate);
+    int last = v->rank - 1;
+    char *to = out;
+    while (n > 0) {
+        int64_t run = tow__min(n, v->dims[last] - coordinate[last]);
+        copy_run(v->size, run, to, v->data + offset * (int64_t)v->size, v->strides[last]);
+        to += (size_t)run * v->size;
+        n -= run;
+        offset += run * v->strides[last];
+        coordinate[last] += run;
+        for (int i = last; i > 0 && coordinate[i] == v->dims[i]; i--) {
+            offset += v->strides[i - 1] - v->dims[i] * v->strides[i];
+            coordinate[i] = 0;
+            coordinate[i - 1]++;
+        }
+    }
+}
+
+enum { MAX_OPERANDS = 4, MAX_OUTPUTS = 2 };
+
+typedef struct map_job {
+    const tow__kernel_call *call;
+    tow__tile tile;
+    tow__view in[MAX_OPERANDS];
+    int64_t count, step; /* elements; elements that go through the tile function at a time */
+} map_job;
+
+static void map_block(void *user, int64_t block)
+{
+    const map_job *job = user;
+    const tow__kernel_call *call = job->call;
+    uint64_t tiles[MAX_OPERANDS][TOW__TILE];
+    const void *in[MAX_OPERANDS] = {NULL};
+    void *out[MAX_OUTPUTS] = {NULL};
+    int64_t end = tow__min((block + 1) * TOW__BLOCK, job->count);
+    bool filled = false; /* operands that repeat one element are written to their tile once */
+    for (int64_t start = block * TOW__BLOCK; start < end; start += job->step) {
+        int64_t n = tow__min(job->step, end - start);
+        for (size_t i = 0; i < call->n_in; i++)
+            if (!filled || !job->in[i].constant) in[i] = tow__view_tile(&job->in[i], start, n, tiles[i]);
+        filled = true;
+        for (size_t i = 0; i < call->n_out; i++)
+            out[i] = (char *)call->out[i].data + (size_t)start * tow__element_bytes(call->out[i].dtype);
+        job->tile(n, out, in, call->params);
+    }
+}
+
+void tow__map(const tow__kernel_call *call, tow__tile tile)
+{
+    map_job job = {.call = call, .tile = tile, .count = tow__buffer_count(&call->out[0]), .step = TOW__BLOCK};
+    for (size_t i = 0; i < call->n_in; i++) {
+        job.in[i] = tow__view_repeated(&call->in[i], job.count);
+        if (!job.in[i].flat) job.step = TOW__TILE;
+    }
+    tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), map_block, &job);
+}
+
+/* ---- writing into a region of an output ----------------------------------------------------------------------------- */
+
+#define SCATTER_RUN(T)                                                                  \
+    static void scatter_run_##T(int64_t n, T *out, int64_t stride, const T *in)         \
+    {                                                                                   \
+        for (int64_t i = 0; i < n; i++) out[i * stride] = in[i];                        \
+    }
+SCATTER_RUN(uint8_t)
+SCATTER_RUN(uint32_t)
+SCATTER_RUN(uint64_t)
+
+static void scatter_run(size_t size, int64_t n, void *out, int64_t stride, const void *in)
+{
+    if (size == 4) scatter_run_uint32_t(n, out, stride, in);
+    else if (size == 8) scatter_run_uint64_t(n, out, stride, in);
+    else scatter_run_uint8_t(n, out, stride, in);
+}
+
+typedef struct store_job {
+    const tow__view *to, *from;
+} store_job;
+
+static void store_block(void *user, int64_t block)
+{
+    const store_job *job = user;
+    const tow__view *to = job->to;
+    uint64_t tile[TOW__TILE];
+    int64_t end = tow__min((block + 1) * TOW__BLOCK, to->count), start = block * TOW__BLOCK;
+    while (start < end) {
+        int64_t coordinate[TOW_MAX_RANK], last = to->rank - 1;
+        char *out = to->data + unravel(to, start, coordinate) * (int64_t)to->size;
+        int64_t run = to->rank == 0 ? 1 : tow__min(end - start, to->dims[last] - coordinate[last]);
+        if (to->rank == 0 || to->strides[last] == 1) {
+            tow__view_read(job->from, start, run, out);
+        } else {
+            run = tow__min(run, TOW__TILE);
+            scatter_run(to->size, run, out, to->strides[last], tow__view_tile(job->from, start, run, tile));
+        }
+        start += run;
+    }
+}
+
+void tow__view_store(const tow__team *team, const tow__view *to, const tow__view *from)
+{
+    store_job job = {to, from};
+    tow__team_run(team, tow__ceil_div(to->count, TOW__BLOCK), store_block, &job);
+}

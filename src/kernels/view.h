@@ -1,0 +1,92 @@
+/* What all kernels share: views of strided operands, runs of elements in row-major order, and how loops are compiled.
+ *
+ * A view is an operand with axes of size 1 dropped and compatible neighbours merged, so most operands become `flat` (one
+ * contiguous run) or `constant` (one element repeated). Element i of a view is the element at row-major index i of the
+ * operand's shape; so operands of one shape can be merged differently and still be walked together. */
+#ifndef TOW_SRC_KERNELS_VIEW_H
+#define TOW_SRC_KERNELS_VIEW_H
+
+#include "src/kernels/kernel.h"
+
+typedef float f32;
+typedef double f64;
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef uint8_t b8; /* a bool in memory: 0 or 1 */
+
+enum {
+    TOW__TILE = 512,    /* elements of a strided operand that are made contiguous at a time: 4 KiB of doubles */
+    TOW__BLOCK = 16384, /* elements that one block of work covers; fixes the split, whatever the number of threads */
+    TOW__ALL_DTYPES = (1 << TOW_DTYPE_COUNT) - 1,
+    TOW__FLOATS = 1 << TOW_F32 | 1 << TOW_F64
+};
+
+/* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
+ * multiply-adds are written out, so all versions give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define TOW__CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define TOW__CLONES
+#endif
+/* Before a loop whose iterations touch different elements, also when the output is the memory of an operand. */
+#ifdef __clang__
+#define TOW__VECTORIZE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define TOW__VECTORIZE _Pragma("GCC ivdep")
+#endif
+#define TOW__INLINE static inline __attribute__((always_inline))
+
+typedef struct tow__view {
+    char *data;
+    size_t size; /* bytes per element */
+    int64_t count;
+    int rank;
+    bool flat, constant;
+    int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
+} tow__view;
+
+static inline size_t tow__element_bytes(tow_dtype dtype)
+{
+#define X(symbol, name, bytes) bytes,
+    static const uint8_t table[] = {TOW_DTYPE_LIST(X)};
+#undef X
+    return table[dtype];
+}
+
+static inline int64_t tow__buffer_count(const tow__buffer *b)
+{
+    int64_t count = 1;
+    for (int i = 0; i < b->rank; i++) count *= b->dims[i];
+    return count;
+}
+
+static inline int64_t tow__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t tow__min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t tow__max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* View of the axes dims[0..rank) with the given strides, over data. */
+tow__view tow__view_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides);
+tow__view tow__view_buffer(const tow__buffer *b);
+/* Like tow__view_buffer, but a scalar repeats to `count` elements. */
+tow__view tow__view_repeated(const tow__buffer *b, int64_t count);
+/* Offset in elements of the element at row-major index `index`. */
+int64_t tow__view_offset(const tow__view *v, int64_t index);
+/* Copies elements [start, start + n) in row-major order to `out`, which is contiguous. */
+void tow__view_read(const tow__view *v, int64_t start, int64_t n, void *out);
+/* Where elements [start, start + n) are contiguous: in place for a flat view, else read into `tile`. */
+static inline const void *tow__view_tile(const tow__view *v, int64_t start, int64_t n, void *tile)
+{
+    if (v->flat) return v->data + (size_t)start * v->size;
+    tow__view_read(v, start, n, tile);
+    return tile;
+}
+
+/* to[i] = from[i] for all elements, in blocks on the team. Views of equal counts; `to` repeats no element. */
+void tow__view_store(const tow__team *team, const tow__view *to, const tow__view *from);
+
+/* An elementwise function on n contiguous elements of every operand and output. An output may be the memory of an operand. */
+typedef void (*tow__tile)(int64_t n, void *const *out, const void *const *in, const void *params);
+/* Applies it to whole operands, in blocks on the team. Operands have the shape of the outputs or are scalars. */
+void tow__map(const tow__kernel_call *call, tow__tile tile);
+
+#endif
