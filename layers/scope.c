@@ -1,0 +1,141 @@
+/* Scopes: children, calls of layers, error messages with the path, counters of random streams. */
+#include "layers/scope.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+tow_trace *tow_scope_trace(tow_scope *scope) { return scope->model->trace; }
+const char *tow_scope_path(const tow_scope *scope) { return scope->path; }
+bool tow_scope_deterministic(const tow_scope *scope) { return scope->model->deterministic; }
+bool tow__scope_failed(const tow_scope *scope) { return tow__failed(scope->model->trace); }
+
+void tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tow_trace_fail(scope->model->trace, status, "%s: %s", scope->path[0] ? scope->path : "model", text);
+}
+
+/* A copy of the scope with one more component. Without memory the scope itself: the error sticks to the trace. */
+static tow_scope *child_scope(tow_scope *scope, const char *name)
+{
+    tow_trace *t = scope->model->trace;
+    size_t prefix = strlen(scope->path), length = strlen(name);
+    tow_trace_push_scope(t, name);
+    tow_scope *child = tow__trace_alloc(t, 1, sizeof *child);
+    char *path = tow__trace_alloc(t, prefix + length + 2, 1);
+    if (!child || !path) return scope;
+    snprintf(path, prefix + length + 2, "%s%s%s", scope->path, prefix ? "/" : "", name);
+    *child = (tow_scope){.model = scope->model, .parent = scope, .path = path, .name = path + (prefix ? prefix + 1 : 0),
+                         .level = scope->level, .fixed = -1};
+    return child;
+}
+
+tow_scope *tow_scope_begin(tow_scope *scope, const char *name)
+{
+    if (!name || !name[0] || strchr(name, '/') || strcmp(name, "{}") == 0)
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "\"%s\" cannot name a child: expected one component without '/'",
+                       name ? name : "(null)");
+    return child_scope(scope, name && name[0] ? name : "?");
+}
+
+void tow_scope_end(tow_scope *child) { tow_trace_pop_scope(child->model->trace); }
+
+tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys)
+{
+    char name[24] = "{}";
+    if (!level) snprintf(name, sizeof name, "%" PRId64, fixed);
+    tow_scope *child = child_scope(scope, name);
+    if (child == scope) return scope;
+    child->iteration = level != NULL;
+    child->flax_keys = flax_keys;
+    child->fixed = level ? -1 : fixed;
+    if (level) child->level = level;
+    return child;
+}
+
+/* ---- calling layers ---------------------------------------------------------------------------------------------------- */
+
+void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+{
+    for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
+    if (tow__scope_failed(scope)) return;
+    if (!module || !module->cls || !module->cls->call) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "the layer has no class; make it with its macro, for instance TOW_DENSE(.features = 8)");
+        return;
+    }
+    for (size_t i = 0; i < n_in; ++i)
+        if (tow_is_null(in[i])) {
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is the null value; expected a traced value",
+                           module->cls->name, i);
+            return;
+        }
+    module->cls->call(scope, module, n_in, in, n_out, out);
+    if (tow__scope_failed(scope)) {
+        for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
+        return;
+    }
+    for (size_t i = 0; i < n_out; ++i)
+        if (tow_is_null(out[i])) {
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                           "%s did not write output %zu of %zu; ask for as many outputs as the layer gives", module->cls->name,
+                           i, n_out);
+            return;
+        }
+}
+
+void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in, const tow_value *in,
+                        size_t n_out, tow_value *out)
+{
+    tow_scope *child = tow_scope_begin(scope, name);
+    tow__call_here(child, module, n_in, in, n_out, out);
+    tow_scope_end(child);
+}
+
+tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module *module, tow_value x)
+{
+    tow_value out;
+    tow_apply_module_n(scope, name, module, 1, &x, 1, &out);
+    return out;
+}
+
+/* ---- counters ------------------------------------------------------------------------------------------------------------ */
+
+uint32_t tow__scope_count(tow_scope *scope, const char *stream)
+{
+    tow__model *m = scope->model;
+    size_t size = strlen(stream) + strlen(scope->path) + 2;
+    char *name = tow__trace_alloc(m->trace, size, 1);
+    if (!name) return 0;
+    snprintf(name, size, "%s:%s", stream, scope->path);
+    uint32_t index = tow__names_find(&m->counter_names, name);
+    if (index == TOW__NO_NAME) {
+        if (m->counter_names.count == m->counter_capacity) {
+            uint32_t capacity = m->counter_capacity ? 2 * m->counter_capacity : 16;
+            uint32_t *counters = tow__grow(m->ctx, m->counters, m->counter_capacity, capacity, sizeof *counters);
+            if (!counters) goto no_memory;
+            m->counters = counters;
+            m->counter_capacity = capacity;
+        }
+        index = tow__names_add(&m->counter_names, name);
+        if (index == TOW__NO_NAME) goto no_memory;
+        m->counters[index] = 0;
+    }
+    return ++m->counters[index];
+no_memory:
+    tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the counter of stream \"%s\"", stream);
+    return 0;
+}
+
+void tow__model_free(tow__model *m)
+{
+    tow__names_free(&m->counter_names);
+    if (m->counters) tow__free(m->ctx, m->counters, m->counter_capacity, sizeof *m->counters);
+    if (m->recipes) tow__free(m->ctx, m->recipes, m->recipe_capacity, sizeof *m->recipes);
+    m->counters = NULL;
+    m->recipes = NULL;
+}

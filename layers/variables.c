@@ -1,0 +1,227 @@
+/* What a layer asks its scope for: parameters and random keys.
+ *
+ * A key is fold_in(root, d), d the first four bytes (big-endian) of SHA-1 over the names of the path one after the other
+ * and the counter of the draw in minimal big-endian bytes: Flax's rule. Names that end and begin with a digit would run
+ * together ("1", "11" and "11", "1" in nested scans), so a '/' is put between those; names in Flax begin with a letter. */
+#include <inttypes.h>
+#include <sha1.h>
+#include <stdio.h>
+
+#include "layers/scope.h"
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Feeds the components of a path; returns the last character fed. */
+static char hash_path(SHA1_CTX *sha, const tow_scope *scope, const int64_t *index)
+{
+    if (!scope->parent) return '\0';
+    char last = hash_path(sha, scope->parent, index);
+    if (scope->flax_keys) return last;
+    char digits[24];
+    const char *name = scope->name;
+    if (scope->iteration) {
+        snprintf(digits, sizeof digits, "%" PRId64, index[scope->level->depth]);
+        name = digits;
+    }
+    if (is_digit(last) && is_digit(name[0])) SHA1Update(sha, (const uint8_t *)"/", 1);
+    SHA1Update(sha, (const uint8_t *)name, strlen(name));
+    return name[strlen(name) - 1];
+}
+
+/* The number that path and counter contribute. */
+static uint32_t path_data(const tow_scope *scope, const int64_t *index, uint32_t counter)
+{
+    SHA1_CTX sha;
+    SHA1Init(&sha);
+    hash_path(&sha, scope, index);
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        uint8_t byte = (uint8_t)(counter >> shift);
+        if (counter >> shift) SHA1Update(&sha, &byte, 1);
+    }
+    uint8_t digest[SHA1_DIGEST_LENGTH];
+    SHA1Final(digest, &sha);
+    return (uint32_t)digest[0] << 24 | (uint32_t)digest[1] << 16 | (uint32_t)digest[2] << 8 | digest[3];
+}
+
+/* The stream's root key as the iterations with Flax's keys around `scope` have split it. */
+static tow__key root_key(const tow_scope *scope, tow__key root, const int64_t *index)
+{
+    if (!scope->parent) return root;
+    root = root_key(scope->parent, root, index);
+    if (!scope->flax_keys) return root;
+    return tow__key_fold_in(root, (uint32_t)(scope->iteration ? index[scope->level->depth] : scope->fixed));
+}
+
+tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *index, uint32_t counter)
+{
+    return tow__key_fold_in(root_key(scope, root, index), path_data(scope, index, counter));
+}
+
+/* ---- parameters ----------------------------------------------------------------------------------------------------------- */
+
+/* `type` with an axis in front for every scan around. rank beyond the limit: false. */
+static bool stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked)
+{
+    for (const tow__level *l = scope->level; l; l = l->outer) {
+        if (type.rank == TOW_MAX_RANK) return false;
+        memmove(type.dims + 1, type.dims, (size_t)type.rank * sizeof type.dims[0]);
+        type.dims[0] = l->length;
+        ++type.rank;
+    }
+    *stacked = type;
+    return true;
+}
+
+tow_value tow__param_value(const tow_scope *scope, uint32_t index)
+{
+    for (const tow__level *l = scope->level; l; l = l->outer)
+        if (l->rows && !tow_is_null(l->rows[index])) return l->rows[index];
+    return scope->model->values[index];
+}
+
+static tow_status reserve_recipe(tow__model *m)
+{
+    if (m->params->names.count < m->recipe_capacity) return TOW_OK;
+    uint32_t capacity = m->recipe_capacity ? 2 * m->recipe_capacity : 16;
+    tow__recipe *recipes = tow__grow(m->ctx, m->recipes, m->recipe_capacity, capacity, sizeof *recipes);
+    if (!recipes) return TOW_OUT_OF_MEMORY;
+    m->recipes = recipes;
+    m->recipe_capacity = capacity;
+    return TOW_OK;
+}
+
+/* While initialising: notes how the parameter is drawn, one draw of "params" per creation. */
+static void record_param(tow_scope *scope, const char *path, uint32_t index, tow_type stacked, const tow_initializer *init)
+{
+    tow__model *m = scope->model;
+    if (index == TOW__NO_NAME) {
+        index = m->params->names.count;
+        if (reserve_recipe(m) || tow__params_add(m->params, path, stacked)) {
+            tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for parameter %s", path);
+            return;
+        }
+    } else if (!m->recipes[index].stale) {
+        return;
+    }
+    m->recipes[index] = (tow__recipe){.scope = scope, .init = *init, .counter = tow__scope_count(scope, "params")};
+}
+
+tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
+{
+    tow__model *m = scope->model;
+    if (tow__scope_failed(scope)) return (tow_value){0};
+    tow_type type = tow_make_type(TOW_F32, rank, dims), stacked = type;
+    if (!tow__type_valid(type) || !stacked_type(scope, type, &stacked)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "parameter \"%s\": %s in the scans around it exceeds rank %d or has a negative dimension", name,
+                       tow__type_name(type).text, TOW_MAX_RANK);
+        return (tow_value){0};
+    }
+    size_t size = strlen(scope->path) + strlen(name) + 2;
+    char *path = tow__trace_alloc(m->trace, size, 1);
+    if (!path) return (tow_value){0};
+    snprintf(path, size, "%s%s%s", scope->path, scope->path[0] ? "/" : "", name);
+    uint32_t index = tow__names_find(&m->params->names, path);
+    if (index == TOW__NO_NAME && !m->initialising) {
+        tow_trace_fail(m->trace, TOW_NOT_FOUND,
+                       "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
+                       "initialise them with the same model, or pass them through tow_params_to_tensors and "
+                       "tow_params_from_tensors if only the scans differ",
+                       path, tow__type_name(stacked).text, m->params->names.count,
+                       m->params->names.count ? m->params->names.names[0] : "none");
+        return (tow_value){0};
+    }
+    if (index != TOW__NO_NAME && !tow_type_equal(m->params->types[index], stacked)) {
+        tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH,
+                       "params/%s: the layer asks for %s, the parameter is %s; %s", path, tow__type_name(stacked).text,
+                       tow__type_name(m->params->types[index]).text,
+                       m->initialising ? "give two layers different names, or equal sizes if they share the parameter"
+                                       : "use the sizes that the parameters were initialised with");
+        return (tow_value){0};
+    }
+    if (m->initialising) {
+        record_param(scope, path, index, stacked, &init);
+        return tow_full(m->trace, type, 0);
+    }
+    m->used[index] = true;
+    return tow__param_value(scope, index);
+}
+
+/* ---- random keys ------------------------------------------------------------------------------------------------------------- */
+
+static size_t find_stream(const tow__model *m, const char *stream)
+{
+    size_t i = 0;
+    while (i < m->n_streams && strcmp(m->streams[i], stream) != 0) ++i;
+    return i;
+}
+
+bool tow_has_rng(const tow_scope *scope, const char *stream)
+{
+    return scope->model->initialising || find_stream(scope->model, stream) < scope->model->n_streams;
+}
+
+/* The stream's root key in the graph, split by the iterations with Flax's keys. */
+static tow_value root_value(const tow_scope *scope, tow_value root)
+{
+    if (!scope->parent) return root;
+    root = root_value(scope->parent, root);
+    if (!scope->flax_keys) return root;
+    tow_value data = scope->iteration ? tow_convert(scope->level->index, TOW_U32)
+                                      : tow_scalar(scope->model->trace, TOW_U32, (double)scope->fixed);
+    return tow_random_fold_in(root, data);
+}
+
+/* path_data for every iteration of the scans around, looked up by their traced indices. */
+static tow_value path_data_value(const tow_scope *scope, uint32_t counter)
+{
+    tow__model *m = scope->model;
+    const tow__level *levels[TOW_MAX_RANK] = {0};
+    int depth = 0;
+    int64_t rows = 1;
+    for (const tow__level *l = scope->level; l; l = l->outer) {
+        if (l->depth > depth) depth = l->depth;
+        levels[l->depth] = l;
+        rows *= l->length;
+    }
+    depth = scope->level ? depth + 1 : 0;
+    uint32_t *table = tow__trace_alloc(m->trace, rows > 0 ? (size_t)rows : 1, sizeof *table);
+    if (!table) return (tow_value){0};
+    bool same = true;
+    for (int64_t row = 0; row < rows; ++row) {
+        int64_t index[TOW_MAX_RANK] = {0}, rest = row;
+        for (int l = depth - 1; l >= 0; --l) {
+            index[l] = rest % levels[l]->length;
+            rest /= levels[l]->length;
+        }
+        table[row] = path_data(scope, index, counter);
+        same = same && table[row] == table[0];
+    }
+    if (same) return tow_constant_data(m->trace, tow_make_type(TOW_U32, 0, NULL), table);
+    tow_value row = levels[0]->index;
+    for (int l = 1; l < depth; ++l)
+        row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
+    return tow_gather(tow_constant_data(m->trace, tow_make_type(TOW_U32, 1, &rows), table), row);
+}
+
+tow_value tow_make_rng(tow_scope *scope, const char *stream)
+{
+    tow__model *m = scope->model;
+    if (tow__scope_failed(scope)) return (tow_value){0};
+    if (m->initialising) return tow_full(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), 0);
+    size_t i = find_stream(m, stream);
+    if (i == m->n_streams) {
+        tow__string known;
+        tow__string_init(&known, m->ctx);
+        for (size_t k = 0; k < m->n_streams; ++k) tow__string_add(&known, "%s\"%s\"", k ? ", " : "", m->streams[k]);
+        tow_scope_fail(scope, TOW_NOT_FOUND,
+                       "needs random keys of stream \"%s\", the model was given %s; add it to tow_model_options.streams, or "
+                       "set .deterministic",
+                       stream, known.text ? known.text : "none");
+        tow__string_free(&known);
+        return (tow_value){0};
+    }
+    uint32_t counter = tow__scope_count(scope, stream);
+    if (!counter) return (tow_value){0};
+    return tow_random_fold_in(root_value(scope, m->stream_keys[i]), path_data_value(scope, counter));
+}
