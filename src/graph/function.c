@@ -1,0 +1,84 @@
+/* Tracing of C functions, and recording the equations of a graph again. */
+#include "src/graph/builder.h"
+#include "tow/autodiff.h"
+
+/* ---- tracing ------------------------------------------------------------------------------------------------------------ */
+
+tow_status tow_trace_function(tow_context *context, tow_function function, void *user, size_t n_inputs,
+                              const tow_type *input_types, const char *const *input_names, size_t n_outputs,
+                              tow_graph **graph)
+{
+    *graph = NULL;
+    tow_trace *t = tow__trace_begin(context);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *inputs = tow__trace_alloc(t, n_inputs, sizeof *inputs);
+    tow_value *outputs = inputs ? tow__trace_alloc(t, n_outputs, sizeof *outputs) : NULL;
+    for (size_t i = 0; outputs && i < n_inputs; i++)
+        inputs[i] = tow__input(t, input_types[i], input_names ? input_names[i] : NULL);
+    if (outputs && !tow__failed(t)) function(t, inputs, outputs, user);
+    return tow__trace_end(t, outputs ? n_outputs : 0, outputs, false, graph);
+}
+
+/* ---- recording again ------------------------------------------------------------------------------------------------------ */
+
+/* Keeps the equation's source unless the pass has set one. */
+void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out)
+{
+    const tow__source *source = t ? tow__get_source(t) : NULL;
+    if (t && !source) tow__set_source(t, &e->source);
+    tow__bind(t, e->primitive, e->params, e->n_in, in, e->n_out, out);
+    if (t) tow__set_source(t, source);
+}
+
+static void clear_values(size_t n, tow_value *values)
+{
+    for (size_t i = 0; i < n; i++) values[i] = (tow_value){0};
+}
+
+/* values: [g->n_vars], inputs filled in. */
+static void inline_equations(tow_trace *t, const tow_graph *g, tow_value *values)
+{
+    for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
+        const tow__equation *e = &g->equations[i];
+        tow_value *operands = values + g->n_vars; /* room for the most operands, then results, of one equation */
+        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+        tow_value *results = operands + e->n_in;
+        tow__set_source(t, &e->source);
+        tow__rebind(t, e, operands, results);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
+    }
+}
+
+void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        size_t n = (size_t)g->equations[i].n_in + g->equations[i].n_out;
+        if (n > most) most = n;
+    }
+    clear_values(g->n_outputs, out);
+    if (!t || tow__failed(t)) return;
+    size_t count = g->n_vars + most;
+    tow_value *values = tow__alloc(g->ctx, count, sizeof *values);
+    if (!values) {
+        tow_trace_fail(t, TOW_OUT_OF_MEMORY, "out of memory while a graph is recorded again");
+        return;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = in[i];
+    const tow__source *source = tow__get_source(t);
+    inline_equations(t, g, values);
+    tow__set_source(t, source);
+    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
+    tow__free(g->ctx, values, count, sizeof *values);
+}
+
+void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs)
+{
+    for (uint32_t i = 0; trace && i < graph->n_inputs; i++) {
+        tow_type expected = graph->vars[graph->inputs[i]].type, found = tow_value_type(inputs[i]);
+        if (tow_is_null(inputs[i]) || tow_type_equal(expected, found)) continue;
+        tow_trace_fail(trace, TOW_TYPE_MISMATCH, "input %u of an inlined graph: expected %s, found %s", i,
+                       tow__type_name(expected).text, tow__type_name(found).text);
+    }
+    tow__inline(trace, graph, inputs, outputs);
+}

@@ -1,0 +1,53 @@
+/* Graphs as objects: references, accessors, counting. */
+#include "src/graph/builder.h"
+
+tow_graph *tow_graph_retain(tow_graph *graph)
+{
+    if (graph) graph->references++;
+    return graph;
+}
+
+void tow_graph_release(tow_graph *graph)
+{
+    if (!graph || --graph->references > 0) return;
+    for (uint32_t i = 0; i < graph->n_equations; i++)
+        tow__params_release(graph->equations[i].primitive, graph->equations[i].params);
+    tow__arena_free(&graph->arena);
+    tow__free(graph->ctx, graph, 1, sizeof *graph);
+}
+
+tow_context *tow_graph_context(const tow_graph *graph) { return graph->ctx; }
+size_t tow_graph_inputs(const tow_graph *graph) { return graph->n_inputs; }
+size_t tow_graph_outputs(const tow_graph *graph) { return graph->n_outputs; }
+size_t tow_graph_equations(const tow_graph *graph) { return graph->n_equations; }
+
+tow_type tow_graph_input_type(const tow_graph *graph, size_t index)
+{
+    return index < graph->n_inputs ? graph->vars[graph->inputs[index]].type : (tow_type){.dtype = TOW_F32};
+}
+
+tow_type tow_graph_output_type(const tow_graph *graph, size_t index)
+{
+    return index < graph->n_outputs ? graph->vars[graph->outputs[index]].type : (tow_type){.dtype = TOW_F32};
+}
+
+const char *tow_graph_input_name(const tow_graph *graph, size_t index)
+{
+    return index < graph->n_inputs ? graph->input_names[index] : NULL;
+}
+
+size_t tow_graph_count(const tow_graph *graph, const char *primitive)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < graph->n_equations; i++) {
+        const tow__equation *e = &graph->equations[i];
+        if (!primitive || strcmp(primitive, e->primitive->name) == 0) count++;
+        for (const tow__param *p = e->params ? e->primitive->params : NULL; p && p->name; p++) {
+            tow_graph *nested;
+            if (p->kind != TOW__P_GRAPH) continue;
+            memcpy(&nested, (const char *)e->params + p->offset, sizeof nested);
+            if (nested) count += tow_graph_count(nested, primitive);
+        }
+    }
+    return count;
+}

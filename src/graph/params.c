@@ -1,0 +1,165 @@
+/* Parameters of equations: copied, retained, compared and hashed by the primitive's table of fields. */
+#include "src/autodiff/policy.h"
+#include "src/graph/builder.h"
+
+static bool is_last(const tow__param *p) { return p->name == NULL; }
+
+static const void *field(const void *params, const tow__param *p) { return (const char *)params + p->offset; }
+
+/* The pointer that a field of a pointer kind holds. */
+static void *pointer_in(const void *params, const tow__param *p)
+{
+    void *pointer;
+    memcpy(&pointer, field(params, p), sizeof pointer);
+    return pointer;
+}
+
+static bool copy_pointer(tow__arena *arena, const tow__param *p, void *params)
+{
+    const void *old = pointer_in(params, p), *new = old;
+    if (p->kind == TOW__P_STRING) new = tow__arena_string(arena, old);
+    if (p->kind == TOW__P_POLICY) new = tow__policy_copy(arena, old);
+    memcpy((char *)params + p->offset, &new, sizeof new);
+    return !old || new;
+}
+
+bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const void *params, const void **copy)
+{
+    *copy = NULL;
+    if (primitive->params_size == 0 || !params) return true;
+    void *own = tow__arena_copy(arena, params, 1, primitive->params_size);
+    if (!own) return false;
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++)
+        if ((p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && !copy_pointer(arena, p, own)) return false;
+    *copy = own;
+    return true;
+}
+
+void tow__params_retain(const tow_primitive *primitive, const void *params)
+{
+    if (!params) return;
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
+        if (p->kind == TOW__P_GRAPH) tow_graph_retain(pointer_in(params, p));
+        if (p->kind == TOW__P_ARRAY) tow_array_retain(pointer_in(params, p));
+    }
+}
+
+void tow__params_release(const tow_primitive *primitive, const void *params)
+{
+    if (!params) return;
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
+        if (p->kind == TOW__P_GRAPH) tow_graph_release(pointer_in(params, p));
+        if (p->kind == TOW__P_ARRAY) tow_array_release(pointer_in(params, p));
+    }
+}
+
+/* ---- equality --------------------------------------------------------------------------------------------------------- */
+
+static bool ints_equal(const tow__ints *a, const tow__ints *b)
+{
+    if (a->n != b->n) return false;
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->v[i] != b->v[i]) return false;
+    return true;
+}
+
+/* Bit for bit: -0 differs from 0, and a NaN equals itself. */
+static bool arrays_equal(const tow_array *a, const tow_array *b)
+{
+    if (a == b) return true;
+    if (!a || !b || !tow_type_equal(tow_array_type(a), tow_array_type(b))) return false;
+    return memcmp(tow_array_data(a), tow_array_data(b), tow_type_bytes(tow_array_type(a))) == 0;
+}
+
+static bool strings_equal(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+static bool fields_equal(const tow__param *p, const void *a, const void *b)
+{
+    const void *x = field(a, p), *y = field(b, p);
+    switch (p->kind) {
+    case TOW__P_INT: return memcmp(x, y, sizeof(int64_t)) == 0;
+    case TOW__P_FLOAT: return memcmp(x, y, sizeof(double)) == 0;
+    case TOW__P_BOOL: return *(const bool *)x == *(const bool *)y;
+    case TOW__P_DTYPE: return *(const tow_dtype *)x == *(const tow_dtype *)y;
+    case TOW__P_INTS: return ints_equal(x, y);
+    case TOW__P_STRING: return strings_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_GRAPH: return tow__graph_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_ARRAY: return arrays_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_POLICY: return tow__policy_equal(pointer_in(a, p), pointer_in(b, p));
+    }
+    return false;
+}
+
+bool tow__params_equal(const tow_primitive *primitive, const void *a, const void *b)
+{
+    if (a == b) return true;
+    if (!a || !b) return false;
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++)
+        if (!fields_equal(p, a, b)) return false;
+    return true;
+}
+
+static bool vars_equal(uint32_t n, const uint32_t *a, const uint32_t *b)
+{
+    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
+}
+
+bool tow__graph_equal(const tow_graph *a, const tow_graph *b)
+{
+    if (a == b) return true;
+    if (!a || !b || a->n_vars != b->n_vars || a->n_equations != b->n_equations) return false;
+    if (a->n_inputs != b->n_inputs || a->n_outputs != b->n_outputs) return false;
+    if (!vars_equal(a->n_inputs, a->inputs, b->inputs) || !vars_equal(a->n_outputs, a->outputs, b->outputs)) return false;
+    for (uint32_t v = 0; v < a->n_vars; v++)
+        if (!tow_type_equal(a->vars[v].type, b->vars[v].type)) return false;
+    for (uint32_t i = 0; i < a->n_equations; i++) {
+        const tow__equation *x = &a->equations[i], *y = &b->equations[i];
+        if (x->primitive != y->primitive || x->n_in != y->n_in || x->n_out != y->n_out) return false;
+        if (!vars_equal(x->n_in, x->in, y->in) || !vars_equal(x->n_out, x->out, y->out)) return false;
+        if (!tow__params_equal(x->primitive, x->params, y->params)) return false;
+    }
+    return true;
+}
+
+/* ---- hashing ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
+{
+    const unsigned char *bytes = data; /* FNV-1a */
+    for (size_t i = 0; i < size; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static uint64_t hash_array(uint64_t h, const tow_array *a)
+{
+    enum { LOOKED_AT = 4096 }; /* the front is enough to tell most constants apart */
+    if (!a) return h;
+    size_t bytes = tow_type_bytes(tow_array_type(a));
+    return hash_bytes(h, tow_array_data(a), bytes < LOOKED_AT ? bytes : LOOKED_AT);
+}
+
+/* Nested graphs and policies count with what is cheap to see; equality decides. */
+uint64_t tow__params_hash(const tow_primitive *primitive, const void *params)
+{
+    uint64_t h = hash_bytes(UINT64_C(0xcbf29ce484222325), &primitive, sizeof primitive);
+    for (const tow__param *p = params ? primitive->params : NULL; p && !is_last(p); p++) {
+        const void *x = field(params, p);
+        const tow__ints *ints = x;
+        switch (p->kind) {
+        case TOW__P_INT: h = hash_bytes(h, x, sizeof(int64_t)); break;
+        case TOW__P_FLOAT: h = hash_bytes(h, x, sizeof(double)); break;
+        case TOW__P_BOOL: h = hash_bytes(h, x, sizeof(bool)); break;
+        case TOW__P_DTYPE: h = hash_bytes(h, x, sizeof(tow_dtype)); break;
+        case TOW__P_INTS: h = hash_bytes(h, ints->v, (size_t)ints->n * sizeof ints->v[0]); break;
+        case TOW__P_STRING: {
+            const char *text = pointer_in(params, p);
+            if (text) h = hash_bytes(h, text, strlen(text));
+            break;
+        }
+        case TOW__P_GRAPH: h = hash_bytes(h, &((tow_graph *)pointer_in(params, p))->n_equations, sizeof(uint32_t)); break;
+        case TOW__P_ARRAY: h = hash_array(h, pointer_in(params, p)); break;
+        case TOW__P_POLICY: break;
+        }
+    }
+    return h;
+}

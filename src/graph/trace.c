@@ -1,0 +1,447 @@
+/* Traces: a stack of builders, the values that users hold, and bind, the only way in.
+ *
+ *   values[id] = {depth, serial, var}        builders[depth] is the builder of the value, if the serial still fits;
+ *                                            otherwise its body has been closed and the value has escaped
+ *
+ *   import of a value of depth 0 into depth 2 captures twice:   outer ──> capture in 1 ──> capture in 2
+ *
+ * The first error sticks: its status and text stay in the trace, operations do nothing from then on, and whoever ends
+ * the trace gets them through the context. */
+#include <stdio.h>
+
+#include "src/graph/builder.h"
+
+typedef struct value_place {
+    uint32_t depth, serial, var;
+} value_place;
+
+struct tow_trace {
+    tow_context *ctx;
+    tow__arena arena;
+    tow__vector builders; /* tow__builder, innermost last */
+    tow__vector values;   /* value_place */
+    uint32_t serials;     /* given out so far */
+    uint32_t lost;        /* pushes after an error: popped without a body */
+    tow__string scope;    /* "blocks/attn" */
+    tow__vector scopes;   /* size_t: length of `scope` before each push */
+    const tow__source *source;
+    tow__vector operands; /* uint32_t: vars of the operands being bound */
+    tow__vector types;    /* tow_type: of operands, then of outputs */
+    tow_status status;
+    char error[sizeof((tow_context *)0)->error];
+};
+
+static const tow_value null_value = {0};
+
+/* ---- errors ------------------------------------------------------------------------------------------------------------- */
+
+/* Takes what the context says, once. */
+static void stick(tow_trace *t)
+{
+    if (t->status != TOW_OK) return;
+    t->status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
+    memcpy(t->error, t->ctx->error, sizeof t->error);
+}
+
+bool tow__failed(const tow_trace *t) { return t->status != TOW_OK; }
+
+static const char *scope_text(const tow_trace *t) { return t->scope.length > 0 ? t->scope.text : NULL; }
+
+void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...)
+{
+    if (!trace || tow__failed(trace)) return;
+    char text[sizeof trace->error];
+    va_list args;
+    va_start(args, format);
+    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    va_end(args);
+    const char *scope = scope_text(trace);
+    tow__fail(trace->ctx, status, "%s%s%s", scope ? scope : "", scope ? ": " : "", text);
+    stick(trace);
+}
+
+/* Repeats the sticky error in the context: calls in between may have left their own. */
+static tow_status report(tow_trace *t) { return tow__fail(t->ctx, t->status, "%s", t->error); }
+
+/* ---- life ------------------------------------------------------------------------------------------------------------- */
+
+static tow__builder *builder_at(const tow_trace *t, uint32_t depth) { return (tow__builder *)t->builders.data + depth; }
+static tow__builder *innermost(const tow_trace *t) { return builder_at(t, t->builders.count - 1); }
+
+static bool add_builder(tow_trace *t)
+{
+    tow__builder *b = tow__vector_push(t->ctx, &t->builders, sizeof *b);
+    if (!b) return false;
+    if (tow__builder_init(b, t->ctx, ++t->serials)) return true;
+    t->builders.count--;
+    return false;
+}
+
+tow_trace *tow__trace_begin(tow_context *ctx)
+{
+    tow_context_clear_error(ctx);
+    tow_trace *t = tow__alloc(ctx, 1, sizeof *t);
+    if (!t) return NULL;
+    t->ctx = ctx;
+    tow__arena_init(&t->arena, ctx);
+    tow__string_init(&t->scope, ctx);
+    if (add_builder(t)) return t;
+    tow__trace_abandon(t);
+    return NULL;
+}
+
+void tow__trace_abandon(tow_trace *t)
+{
+    if (!t) return;
+    tow_context *ctx = t->ctx;
+    while (t->builders.count > 0) tow__builder_free(builder_at(t, --t->builders.count), ctx);
+    tow__vector_free(ctx, &t->builders, sizeof(tow__builder));
+    tow__vector_free(ctx, &t->values, sizeof(value_place));
+    tow__vector_free(ctx, &t->scopes, sizeof(size_t));
+    tow__vector_free(ctx, &t->operands, sizeof(uint32_t));
+    tow__vector_free(ctx, &t->types, sizeof(tow_type));
+    tow__string_free(&t->scope);
+    tow__arena_free(&t->arena);
+    tow__free(ctx, t, 1, sizeof *t);
+}
+
+void *tow__trace_alloc(tow_trace *t, size_t count, size_t size)
+{
+    void *memory = tow__arena_alloc(&t->arena, count, size);
+    if (!memory) stick(t);
+    return memory;
+}
+
+tow_context *tow_trace_context(tow_trace *trace) { return trace->ctx; }
+
+void tow__set_source(tow_trace *t, const tow__source *source)
+{
+    t->source = source && (source->here || source->scope) ? source : NULL;
+}
+
+const tow__source *tow__get_source(const tow_trace *t) { return t->source; }
+
+/* ---- scopes: after an error nothing is recorded any more, so names do not matter ------------------------------------------ */
+
+void tow_trace_push_scope(tow_trace *trace, const char *name)
+{
+    if (!trace || tow__failed(trace)) return;
+    size_t *length = tow__vector_push(trace->ctx, &trace->scopes, sizeof *length);
+    if (length) {
+        *length = trace->scope.length;
+        tow__string_add(&trace->scope, "%s%s", trace->scope.length > 0 ? "/" : "", name);
+    }
+    if (!length || trace->scope.failed) stick(trace);
+}
+
+void tow_trace_pop_scope(tow_trace *trace)
+{
+    if (!trace || tow__failed(trace)) return;
+    if (trace->scopes.count == 0) {
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "a scope is popped that was never pushed");
+        return;
+    }
+    trace->scope.length = ((size_t *)trace->scopes.data)[--trace->scopes.count];
+    if (trace->scope.text) trace->scope.text[trace->scope.length] = '\0';
+}
+
+/* ---- values ----------------------------------------------------------------------------------------------------------- */
+
+static tow_value new_value(tow_trace *t, uint32_t depth, uint32_t var, const char *here)
+{
+    value_place *place = tow__vector_push(t->ctx, &t->values, sizeof *place);
+    if (!place) {
+        stick(t);
+        return null_value;
+    }
+    *place = (value_place){.depth = depth, .serial = builder_at(t, depth)->serial, .var = var};
+    return (tow_value){.trace = t, .here = here, .id = t->values.count - 1};
+}
+
+/* Where a value lives, or NULL if its builder is gone. */
+static const value_place *place_of(const tow_trace *t, uint32_t id)
+{
+    if (id >= t->values.count) return NULL;
+    const value_place *place = (const value_place *)t->values.data + id;
+    return place->depth < t->builders.count && builder_at(t, place->depth)->serial == place->serial ? place : NULL;
+}
+
+static tow_type type_of(const tow_trace *t, const value_place *place)
+{
+    return ((const tow__var *)builder_at(t, place->depth)->vars.data)[place->var].type;
+}
+
+tow_type tow_value_type(tow_value value)
+{
+    const value_place *place = value.trace ? place_of(value.trace, value.id) : NULL;
+    return place ? type_of(value.trace, place) : (tow_type){.dtype = TOW_F32};
+}
+
+tow_trace *tow_value_trace(tow_value value) { return value.trace; }
+
+tow_value tow__input(tow_trace *t, tow_type type, const char *name)
+{
+    if (!t || tow__failed(t)) return null_value;
+    if (!tow__type_valid(type)) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "input %u%s%s%s has the malformed type %s (rank %d)",
+                       innermost(t)->inputs.count, name ? " (" : "", name ? name : "", name ? ")" : "",
+                       tow__type_name(type).text, (int)type.rank);
+        return null_value;
+    }
+    uint32_t var = tow__builder_var(innermost(t), type, TOW__INPUT, 0);
+    if (var == TOW__INPUT || !tow__builder_input(innermost(t), var, name)) {
+        stick(t);
+        return null_value;
+    }
+    return new_value(t, t->builders.count - 1, var, NULL);
+}
+
+/* ---- closure conversion ------------------------------------------------------------------------------------------------- */
+
+/* Value `id` of depth-1 as a value of `depth`. False: out of memory. */
+static bool capture_once(tow_trace *t, uint32_t depth, uint32_t *id)
+{
+    tow__builder *b = builder_at(t, depth);
+    const tow__capture *known = tow__builder_find(b, *id);
+    if (known) {
+        *id = known->inner;
+        return true;
+    }
+    uint32_t var = tow__builder_var(b, type_of(t, place_of(t, *id)), TOW__INPUT, 0);
+    tow_value inner = var == TOW__INPUT ? null_value : new_value(t, depth, var, NULL);
+    if (tow_is_null(inner)) return false;
+    if (!tow__builder_capture(b, (tow__capture){.outer = *id, .inner = inner.id, .var = var})) return false;
+    *id = inner.id;
+    return true;
+}
+
+tow_value tow__import(tow_trace *t, tow_value v)
+{
+    if (!t || tow_is_null(v) || tow__failed(t)) return null_value;
+    if (v.trace != t) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s%sa value of another trace is used: pass it in as an input instead",
+                       v.here ? v.here : "", v.here ? ": " : "");
+        return null_value;
+    }
+    const value_place *place = place_of(t, v.id);
+    if (!place) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "%s%sa value escaped from the body it was traced in (of a remat, scan or call): make it an output of "
+                       "that body and use the result",
+                       v.here ? v.here : "", v.here ? ": " : "");
+        return null_value;
+    }
+    uint32_t id = v.id;
+    for (uint32_t depth = place->depth + 1; depth < t->builders.count; depth++)
+        if (!capture_once(t, depth, &id)) {
+            stick(t);
+            return null_value;
+        }
+    return (tow_value){.trace = t, .here = v.here, .id = id};
+}
+
+static uint32_t var_of(const tow_trace *t, tow_value v) { return ((const value_place *)t->values.data)[v.id].var; }
+
+/* ---- bind ----------------------------------------------------------------------------------------------------------------- */
+
+/* The call that a type rule refused, with everything that is known about it. */
+static void fail_bind(tow_trace *t, const tow_primitive *primitive, size_t n_in, const tow_type *in, tow__source source)
+{
+    enum { SHOWN = 8 };
+    tow__string s;
+    tow_status status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
+    tow__string_init(&s, t->ctx);
+    if (source.here) tow__string_add(&s, "%s: ", source.here);
+    if (source.scope) tow__string_add(&s, "%s: ", source.scope);
+    tow__string_add(&s, "%s(", primitive->name);
+    for (size_t i = 0; i < n_in && i < SHOWN; i++) {
+        if (i > 0) tow__string_add(&s, ", ");
+        tow__string_add_type(&s, in[i]);
+    }
+    tow__string_add(&s, "%s): ", n_in > SHOWN ? ", ..." : "");
+    if (!s.failed) tow__fail(t->ctx, status, "%s%s", s.text, t->ctx->error);
+    tow__string_free(&s);
+    stick(t);
+}
+
+/* Checks that hold for every primitive. */
+static tow_status check_call(tow_context *ctx, const tow_primitive *primitive, const void *params, size_t n_in, size_t n_out)
+{
+    if (primitive->inputs >= 0 && n_in != (size_t)primitive->inputs)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected %d operands, found %zu", primitive->inputs, n_in);
+    if (primitive->outputs >= 0 && n_out != (size_t)primitive->outputs)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected %d results, found %zu", primitive->outputs, n_out);
+    if (n_in > UINT32_MAX / 4 || n_out > UINT32_MAX / 4)
+        return tow__fail(ctx, TOW_UNSUPPORTED, "%zu operands and %zu results are too many", n_in, n_out);
+    if (primitive->params_size > 0 && !params)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "the parameters are missing");
+    for (const tow__param *p = params ? primitive->params : NULL; p && p->name; p++) {
+        const void *pointer;
+        if (p->kind != TOW__P_GRAPH && p->kind != TOW__P_ARRAY) continue;
+        memcpy(&pointer, (const char *)params + p->offset, sizeof pointer);
+        if (!pointer) return tow__fail(ctx, TOW_INVALID_ARGUMENT, "the parameter %s is missing", p->name);
+    }
+    return TOW_OK;
+}
+
+static tow_status infer(tow_context *ctx, const tow_primitive *primitive, const void *params, size_t n_in,
+                        const tow_type *in, size_t n_out, tow_type *out)
+{
+    tow_status status = check_call(ctx, primitive, params, n_in, n_out);
+    if (status != TOW_OK) return status;
+    tow__typing ty = {ctx, primitive->name, params, n_in, in, n_out, out};
+    status = primitive->type(&ty);
+    for (size_t i = 0; status == TOW_OK && i < n_out; i++)
+        if (!tow__type_valid(out[i]))
+            return tow__fail(ctx, TOW_UNSUPPORTED, "result %zu of type %s is too large or malformed", i,
+                             tow__type_name(out[i]).text);
+    return status;
+}
+
+/* Makes room for n elements whose contents do not matter. */
+static void *scratch(tow_trace *t, tow__vector *v, size_t n, size_t size)
+{
+    if (n > UINT32_MAX / 4) {
+        tow__fail(t->ctx, TOW_UNSUPPORTED, "%zu operands and results are too many", n);
+        return NULL;
+    }
+    while (v->capacity < n || !v->data) {
+        v->count = v->capacity;
+        if (!tow__vector_push(t->ctx, v, size)) return NULL;
+    }
+    return v->data;
+}
+
+static tow__source current_source(const tow_trace *t, size_t n_in, const tow_value *in)
+{
+    if (t->source) return *t->source;
+    tow__source source = {.scope = scope_text(t)};
+    for (size_t i = 0; i < n_in && !source.here; i++) source.here = in[i].here;
+    return source;
+}
+
+static bool import_operands(tow_trace *t, size_t n_in, const tow_value *in, uint32_t *vars, tow_type *types)
+{
+    const tow__var *table;
+    for (size_t i = 0; i < n_in; i++) {
+        tow_value v = tow__import(t, in[i]);
+        if (tow_is_null(v)) return false;
+        table = innermost(t)->vars.data;
+        vars[i] = var_of(t, v);
+        types[i] = table[vars[i]].type;
+    }
+    return true;
+}
+
+void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in,
+               size_t n_out, tow_value *out)
+{
+    bool ready = t && !tow__failed(t);
+    for (size_t i = 0; ready && i < n_in; i++) ready = !tow_is_null(in[i]);
+    uint32_t *operands = ready ? scratch(t, &t->operands, n_in, sizeof *operands) : NULL;
+    tow_type *types = operands ? scratch(t, &t->types, n_in + n_out, sizeof *types) : NULL;
+    if (ready && !types) stick(t);
+    tow__source source = {0};
+    const tow__equation *e = NULL;
+    if (types && import_operands(t, n_in, in, operands, types)) {
+        source = current_source(t, n_in, in);
+        memset(types + n_in, 0, n_out * sizeof *types);
+        if (infer(t->ctx, primitive, params, n_in, types, n_out, types + n_in) != TOW_OK)
+            fail_bind(t, primitive, n_in, types, source);
+        else if (!(e = tow__builder_equation(innermost(t), primitive, params, (uint32_t)n_in, operands, (uint32_t)n_out,
+                                             types + n_in, &source)))
+            stick(t);
+    }
+    /* Results carry the line of their operation on, so that compound operations need not hand it around. A line that a
+     * pass has set may belong to a graph that is freed before the value is used. */
+    const char *here = e && !t->source ? source.here : NULL;
+    uint32_t first = e && n_out > 0 ? e->out[0] : 0, depth = e ? t->builders.count - 1 : 0;
+    for (size_t i = 0; i < n_out; i++) out[i] = e ? new_value(t, depth, first + (uint32_t)i, here) : null_value;
+}
+
+tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in)
+{
+    tow_value out;
+    tow__bind(t, primitive, params, n_in, in, 1, &out);
+    return out;
+}
+
+/* ---- bodies --------------------------------------------------------------------------------------------------------------- */
+
+void tow__push(tow_trace *t)
+{
+    if (!t) return;
+    if (tow__failed(t) || !add_builder(t)) {
+        stick(t);
+        t->lost++;
+    }
+}
+
+/* Imports the outputs and closes the innermost builder, which is gone afterwards. NULL: the error sticks. */
+static tow_graph *close_innermost(tow_trace *t, size_t n_outputs, const tow_value *outputs)
+{
+    uint32_t *vars = tow__failed(t) ? NULL : tow__trace_alloc(t, n_outputs, sizeof *vars);
+    for (size_t i = 0; i < n_outputs && !tow__failed(t); i++) {
+        tow_value v = tow__import(t, outputs[i]);
+        if (!tow_is_null(v))
+            vars[i] = var_of(t, v);
+        else if (t->ctx->status != TOW_OK)
+            stick(t); /* an operation failed and told the context only */
+        else
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu was never written: assign outputs[%zu] in the traced function",
+                           i, i);
+    }
+    tow__builder *b = innermost(t);
+    t->builders.count--;
+    if (tow__failed(t)) {
+        tow__builder_free(b, t->ctx);
+        return NULL;
+    }
+    tow_graph *g = tow__builder_close(b, (uint32_t)n_outputs, vars);
+    if (!g) stick(t);
+    return g;
+}
+
+tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, size_t *n_captures, tow_value **captures)
+{
+    *n_captures = 0;
+    *captures = NULL;
+    if (!t) return NULL;
+    if (t->lost > 0) {
+        t->lost--;
+        return NULL;
+    }
+    if (t->builders.count < 2) {
+        tow_trace_fail(t, TOW_INTERNAL_ERROR, "a body is popped that was never pushed");
+        return NULL;
+    }
+    /* Outputs may add captures, so they are imported first. */
+    for (size_t i = 0; i < n_outputs; i++) tow__import(t, outputs[i]);
+    uint32_t n = innermost(t)->captures.count;
+    tow_value *outer = tow__failed(t) ? NULL : tow__trace_alloc(t, n, sizeof *outer);
+    const tow__capture *from = innermost(t)->captures.data;
+    for (uint32_t i = 0; outer && i < n; i++) outer[i] = (tow_value){.trace = t, .id = from[i].outer};
+    tow_graph *g = close_innermost(t, n_outputs, outputs);
+    if (g) {
+        *n_captures = n;
+        *captures = outer;
+    }
+    return g;
+}
+
+tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outputs, bool dce, tow_graph **graph)
+{
+    *graph = NULL;
+    if (t->builders.count != 1)
+        tow_trace_fail(t, TOW_INTERNAL_ERROR, "%u bodies were pushed and not popped", t->builders.count - 1);
+    tow_graph *g = tow__failed(t) ? NULL : close_innermost(t, n_outputs, outputs);
+    tow_status status = tow__failed(t) ? report(t) : TOW_OK;
+    tow__trace_abandon(t);
+    if (status != TOW_OK || !dce) {
+        *graph = g;
+        return status;
+    }
+    status = tow__dce(g, NULL, false, NULL, graph);
+    tow_graph_release(g);
+    return status;
+}
