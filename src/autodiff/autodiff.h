@@ -12,9 +12,6 @@
 #include "src/ops/primitive.h"
 #include "src/ops/region.h"
 
-/* Makes the error that stands in the context (of a failed inner pass) the error of the trace. */
-void tow__adopt_error(tow_trace *t);
-
 /* ---- jvp.c ---------------------------------------------------------------------------------------------------------- */
 
 /* Records primal outputs y and tangents dy (null: zero) of g at x, dx (null: zero). `reverse`: the tangent part will be

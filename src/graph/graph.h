@@ -63,6 +63,10 @@ tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outpu
 void tow__trace_abandon(tow_trace *t); /* frees without a result; NULL accepted */
 
 bool tow__failed(const tow_trace *t); /* an error sticks */
+/* Makes the error that stands in the context (of a failed inner pass) the sticky error of the trace. */
+void tow__adopt_error(tow_trace *t);
+/* Equations recorded so far in the innermost builder. */
+uint32_t tow__recorded(const tow_trace *t);
 /* A new input of the innermost builder. name may be NULL. */
 tow_value tow__input(tow_trace *t, tow_type type, const char *name);
 

@@ -63,6 +63,8 @@ void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...
 /* Repeats the sticky error in the context: calls in between may have left their own. */
 static tow_status report(tow_trace *t) { return tow__fail(t->ctx, t->status, "%s", t->error); }
 
+void tow__adopt_error(tow_trace *t) { stick(t); }
+
 /* ---- life ------------------------------------------------------------------------------------------------------------- */
 
 static tow__builder *builder_at(const tow_trace *t, uint32_t depth) { return (tow__builder *)t->builders.data + depth; }
@@ -120,6 +122,8 @@ void tow__set_source(tow_trace *t, const tow__source *source)
 }
 
 const tow__source *tow__get_source(const tow_trace *t) { return t->source; }
+
+uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
 /* ---- scopes: after an error nothing is recorded any more, so names do not matter ------------------------------------------ */
 

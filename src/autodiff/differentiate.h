@@ -1,0 +1,21 @@
+/* A differentiated graph in its two parts, which linearize, vjp, grad and the residual report share. */
+#ifndef TOW_SRC_DIFFERENTIATE_H
+#define TOW_SRC_DIFFERENTIATE_H
+
+#include "src/autodiff/autodiff.h"
+
+/* split.known: x -> (y, residuals);  split.unknown: (used x, used dx, residuals) -> dy of outputs with nonzero[i]. */
+typedef struct tow__parts {
+    const tow_graph *g;
+    bool *chosen;  /* [inputs] differentiated */
+    bool *nonzero; /* [outputs] its tangent depends on the chosen inputs */
+    size_t n_used; /* primal inputs that the unknown graph reads */
+    tow__partial split;
+    tow__arena arena;
+} tow__parts;
+
+/* Errors name `caller`. n_wrt 0: all float inputs. */
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, tow__parts *parts);
+void tow__parts_free(tow__parts *parts);
+
+#endif

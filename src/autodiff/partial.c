@@ -1,0 +1,394 @@
+/* Partial evaluation: splits a graph into what can run now (the known graph) and what depends on unknown inputs (the
+ * unknown graph), under a policy that says which known values may be kept for the unknown graph.
+ *
+ *   equation with an unknown operand            -> unknown graph
+ *   known, kept by the policy                   -> known graph; a residual if the unknown graph reads it
+ *   known, not kept                             -> known graph, and repeated in the unknown graph where that reads it
+ *
+ * Repeating happens on demand, directly before the first reader, so an unneeded repetition never arises and the order of
+ * the unknown graph is already "as late as possible". Dead code elimination then drops what nested regions do not need.
+ *
+ * Names: a name tags a value, so a name's output and its operand are one value here (the root), and the policy's answers
+ * about its names count for the equation that makes it. */
+#include "src/autodiff/partial.h"
+
+/* ---- dependence --------------------------------------------------------------------------------------------------------- */
+
+static tow_status equation_depends(const tow_graph *g, const tow__equation *e, bool *dep)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->n_in; i++) any |= dep[e->in[i]];
+    tow_graph *body = e->primitive == &tow__remat_p  ? ((const tow__remat_params *)e->params)->body
+                      : e->primitive == &tow__call_p ? ((const tow__call_params *)e->params)->body
+                      : e->primitive == &tow__scan_p ? ((const tow__scan_params *)e->params)->body
+                                                     : NULL;
+    if (!body || !any) {
+        for (uint32_t i = 0; i < e->n_out; i++) dep[e->out[i]] = any;
+        return TOW_OK;
+    }
+    size_t n_in = e->n_in, n_out = e->n_out;
+    bool *in = tow__alloc(g->ctx, n_in + n_out, sizeof *in), *out = in + n_in;
+    if (!in) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n_in; i++) in[i] = dep[e->in[i]];
+    tow_status status;
+    for (bool changed = true; changed;) {
+        changed = false;
+        if ((status = tow__depends(body, in, out)) != TOW_OK) break;
+        if (e->primitive != &tow__scan_p) break;
+        const tow__scan_params *p = e->params;
+        for (int64_t i = 0; i < p->carry; i++)
+            if (out[i] && !in[p->consts + i]) in[p->consts + i] = changed = true;
+            else if (in[p->consts + i]) out[i] = true;
+    }
+    for (size_t i = 0; i < n_out; i++) dep[e->out[i]] = out[i];
+    tow__free(g->ctx, in, n_in + n_out, sizeof *in);
+    return status;
+}
+
+tow_status tow__depends(const tow_graph *g, const bool *in, bool *out)
+{
+    bool *dep = tow__alloc(g->ctx, g->n_vars, sizeof *dep);
+    if (!dep) return TOW_OUT_OF_MEMORY;
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < g->n_inputs; i++) dep[g->inputs[i]] = in[i];
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) status = equation_depends(g, &g->equations[i], dep);
+    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = dep[g->outputs[i]];
+    tow__free(g->ctx, dep, g->n_vars, sizeof *dep);
+    return status;
+}
+
+/* ---- residuals and repeated equations -------------------------------------------------------------------------------------- */
+
+tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root)
+{
+    if (s->n_residuals == s->capacity) {
+        uint32_t capacity = s->capacity ? 2 * s->capacity : 32;
+        tow__residual_slot *grown = tow__grow(s->g->ctx, s->residuals, s->capacity, capacity, sizeof *grown);
+        if (!grown) {
+            tow__adopt_error(s->u);
+            return (tow_value){0};
+        }
+        s->residuals = grown;
+        s->capacity = capacity;
+    }
+    s->residuals[s->n_residuals++] = (tow__residual_slot){.known = known, .root = root};
+    return tow__input(s->u, tow_value_type(known), NULL);
+}
+
+/* Repeats equation e in the unknown trace. */
+static void repeat(tow__split *s, const tow__equation *e)
+{
+    tow_value *in = tow__trace_alloc(s->u, e->n_in, sizeof *in), *out = tow__trace_alloc(s->u, e->n_out, sizeof *out);
+    if (!in || !out) return;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__split_staged(s, e->in[i]);
+    tow__set_source(s->u, &e->source);
+    tow__rebind(s->u, e, in, out);
+    tow__set_source(s->u, NULL);
+    for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].staged = out[i];
+}
+
+tow_value tow__split_staged(tow__split *s, uint32_t var)
+{
+    uint32_t root = s->vars[var].root;
+    tow__pvar *v = &s->vars[root];
+    if (!tow_is_null(v->staged) || tow__failed(s->u) || tow__failed(s->k)) return v->staged;
+    uint32_t producer = s->g->vars[root].equation;
+    if (v->available && producer != TOW__INPUT)
+        repeat(s, &s->g->equations[producer]);
+    else
+        v->staged = tow__split_residual(s, v->known, root);
+    return v->staged;
+}
+
+/* ---- verdicts ---------------------------------------------------------------------------------------------------------------- */
+
+/* Finds the roots of names, and what the policy says about the tags. */
+void tow__split_find_roots(tow__split *s)
+{
+    const tow_graph *g = s->g;
+    for (uint32_t v = 0; v < g->n_vars; v++) s->vars[v].root = v, s->vars[v].named = TOW__INPUT;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (e->primitive != &tow__name_p) continue;
+        uint32_t root = s->vars[e->in[0]].root;
+        tow__pvar *v = &s->vars[root];
+        s->vars[e->out[0]].root = root;
+        tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, g, e) : TOW_PREFER_SAVE;
+        v->tags = v->named == TOW__INPUT ? verdict : tow__verdict_meet(v->tags, verdict);
+        if (v->named == TOW__INPUT) v->named = e->out[0];
+    }
+}
+
+static bool is_save(tow_verdict v) { return v >= TOW_PREFER_SAVE; }
+
+bool tow__split_saves(tow__split *s, const tow__equation *e)
+{
+    tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, s->g, e) : TOW_PREFER_SAVE;
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        const tow__pvar *v = &s->vars[e->out[i]];
+        if (v->named != TOW__INPUT) verdict = tow__verdict_meet(verdict, v->tags);
+    }
+    return is_save(verdict);
+}
+
+/* Values that are cheaper to repeat than to keep, policy or not: scalar constants, counters, and their broadcasts. */
+static bool is_trivial(const tow__split *s, const tow__equation *e)
+{
+    if (e->primitive->kind == TOW__SOURCE) return s->policy || s->g->vars[e->out[0]].type.rank == 0 || strcmp(e->primitive->name, "iota") == 0;
+    if (e->primitive->kind != TOW__MOVE || e->n_in != 1) return false;
+    uint32_t producer = s->g->vars[e->in[0]].equation;
+    return producer != TOW__INPUT && s->vars[e->in[0]].available && is_trivial(s, &s->g->equations[producer]);
+}
+
+/* ---- equations ----------------------------------------------------------------------------------------------------------------- */
+
+static bool any_unknown(const tow__split *s, const tow__equation *e)
+{
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (s->vars[e->in[i]].unknown) return true;
+    return false;
+}
+
+/* Records e in the known trace. */
+static void record_known(tow__split *s, const tow__equation *e)
+{
+    tow_value *in = tow__trace_alloc(s->k, e->n_in, sizeof *in), *out = tow__trace_alloc(s->k, e->n_out, sizeof *out);
+    if (!in || !out) return;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = s->vars[e->in[i]].known;
+    tow__rebind(s->k, e, in, out);
+    for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].known = out[i];
+}
+
+/* Records e in the unknown trace: it depends on unknown values. */
+static void record_unknown(tow__split *s, const tow__equation *e)
+{
+    tow_value *in = tow__trace_alloc(s->u, e->n_in, sizeof *in), *out = tow__trace_alloc(s->u, e->n_out, sizeof *out);
+    if (!in || !out) return;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__split_staged(s, e->in[i]);
+    tow__set_source(s->u, &e->source);
+    tow__rebind(s->u, e, in, out);
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        s->vars[e->out[i]].unknown = true;
+        s->vars[e->out[i]].staged = out[i];
+    }
+}
+
+/* remat: the known half is recorded inline; the unknown half stays one region, which repeats what its policy (or the
+ * policy of the region around it) does not keep. */
+static void split_remat(tow__split *s, const tow__equation *e)
+{
+    static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
+    tow__remat_params params = *(const tow__remat_params *)e->params;
+    const tow_policy *policy = s->policy ? s->policy : params.policy ? params.policy : &nothing;
+    bool *unknown = tow__trace_alloc(s->u, e->n_in, sizeof *unknown), *available = tow__trace_alloc(s->u, e->n_in, sizeof *available);
+    if (!unknown || !available) return;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        unknown[i] = s->vars[e->in[i]].unknown;
+        available[i] = true;
+    }
+    tow__partial p;
+    if (tow__partial_eval(params.body, unknown, available, policy, s->policy != NULL, NULL, &p) != TOW_OK) {
+        tow__adopt_error(s->u);
+        return;
+    }
+    size_t n_in = 0, n_known_out = p.known->n_outputs;
+    tow_value *in = tow__trace_alloc(s->k, e->n_in, sizeof *in), *out = tow__trace_alloc(s->k, n_known_out, sizeof *out);
+    tow_value *u_in = tow__trace_alloc(s->u, p.unknown->n_inputs, sizeof *u_in);
+    tow_value *u_out = tow__trace_alloc(s->u, p.unknown->n_outputs, sizeof *u_out);
+    if (!in || !out || !u_in || !u_out) goto done;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (!unknown[i]) in[n_in++] = s->vars[e->in[i]].known;
+    tow__inline(s->k, p.known, in, out);
+
+    n_in = 0;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (p.input_used[i]) u_in[n_in++] = tow__split_staged(s, e->in[i]);
+    for (uint32_t i = 0; i < p.n_residuals; i++)
+        u_in[n_in++] = tow__split_residual(s, out[n_known_out - p.n_residuals + i], TOW__INPUT);
+    bool linear = false;
+    for (uint32_t i = 0; i < e->n_out; i++) linear |= p.out_unknown[i];
+    params.body = p.unknown;
+    params.differentiated |= linear;
+    tow__set_source(s->u, &e->source);
+    if (p.unknown->n_outputs) tow__bind(s->u, &tow__remat_p, &params, n_in, u_in, p.unknown->n_outputs, u_out);
+
+    size_t known_next = 0, staged_next = 0;
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        tow__pvar *v = &s->vars[e->out[i]];
+        v->unknown = p.out_unknown[i];
+        if (!v->unknown) v->known = out[known_next++];
+        tow_value staged = p.out_staged[i] ? u_out[staged_next++] : (tow_value){0};
+        bool kept = !v->unknown && v->named != TOW__INPUT && is_save(v->tags);
+        if (!kept) v->staged = staged;
+        v->available = !tow_is_null(v->staged);
+    }
+done:
+    tow__partial_free(&p);
+}
+
+static void split_equation(tow__split *s, const tow__equation *e)
+{
+    bool unknown = any_unknown(s, e), region = e->primitive == &tow__remat_p || e->primitive == &tow__scan_p;
+    tow__set_source(s->k, &e->source);
+    if (region && (unknown || s->policy)) {
+        e->primitive == &tow__remat_p ? split_remat(s, e) : tow__scan_partial(s, e);
+    } else if (unknown) {
+        record_unknown(s, e);
+    } else {
+        record_known(s, e);
+        bool keep = !is_trivial(s, e) && (region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e));
+        for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].available = !keep;
+    }
+    tow__set_source(s->k, NULL);
+    tow__set_source(s->u, NULL);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------------------- */
+
+/* calls at the top level replaced by their bodies; *result is retained. */
+static tow_status without_calls(const tow_graph *g, tow_graph **result)
+{
+    uint32_t i = 0;
+    while (i < g->n_equations && g->equations[i].primitive != &tow__call_p) i++;
+    if (i == g->n_equations) {
+        *result = tow_graph_retain((tow_graph *)(uintptr_t)g);
+        return TOW_OK;
+    }
+    *result = NULL;
+    tow_trace *t = tow__trace_begin(g->ctx);
+    tow_value *values = t ? tow__trace_alloc(t, g->n_vars, sizeof *values) : NULL;
+    size_t widest = g->n_inputs + g->n_outputs + 1;
+    for (i = 0; i < g->n_equations; i++) {
+        size_t width = (size_t)g->equations[i].n_in + g->equations[i].n_out;
+        if (width > widest) widest = width;
+    }
+    tow_value *buffer = t ? tow__trace_alloc(t, widest, sizeof *buffer) : NULL;
+    if (!values || !buffer) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = values[e->in[j]];
+        tow__set_source(t, &e->source);
+        if (e->primitive == &tow__call_p)
+            tow__inline(t, ((const tow__call_params *)e->params)->body, buffer, buffer + e->n_in);
+        else
+            tow__rebind(t, e, buffer, buffer + e->n_in);
+        tow__set_source(t, NULL);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = buffer[e->n_in + j];
+    }
+    for (i = 0; i < g->n_outputs; i++) buffer[i] = values[g->outputs[i]];
+    tow_graph *flat = NULL;
+    tow_status status = tow__trace_end(t, g->n_outputs, buffer, false, &flat);
+    if (status == TOW_OK) status = without_calls(flat, result);
+    tow_graph_release(flat);
+    return status;
+}
+
+/* Closes the unknown trace, drops what it does not need, and closes the known trace with the residuals that remain. */
+static tow_status finish(tow__split *s, bool stage_known, const bool *force_staged, uint32_t n_created, const uint32_t *created, tow__partial *p)
+{
+    const tow_graph *g = s->g;
+    tow_graph *whole = NULL;
+    tow_status status = TOW_OK;
+    tow_value *outputs = tow__trace_alloc(s->k, (size_t)g->n_outputs, sizeof *outputs);
+    bool *kept = NULL;
+    if (!outputs) status = TOW_OUT_OF_MEMORY;
+    size_t n_staged = 0, n_known = 0;
+    for (uint32_t i = 0; i < g->n_outputs && status == TOW_OK; i++) {
+        const tow__pvar *v = &s->vars[s->vars[g->outputs[i]].root];
+        p->out_unknown[i] = v->unknown;
+        p->out_staged[i] = v->unknown || (stage_known && v->available) || (force_staged && force_staged[i]);
+        if (p->out_staged[i]) outputs[n_staged++] = tow__split_staged(s, g->outputs[i]);
+    }
+    if (status == TOW_OK && tow__failed(s->k)) {
+        status = g->ctx->status;
+        tow__trace_abandon(s->u);
+        s->u = NULL;
+    }
+    if (s->u) {
+        tow_status closed = tow__trace_end(s->u, n_staged, outputs, false, &whole);
+        s->u = NULL;
+        if (status == TOW_OK) status = closed;
+    }
+    uint32_t n_inputs = n_created + s->n_residuals;
+    if (whole && status == TOW_OK) {
+        kept = tow__alloc(g->ctx, n_inputs, sizeof *kept);
+        status = kept ? tow__dce(whole, NULL, true, kept, &p->unknown) : TOW_OUT_OF_MEMORY;
+    }
+    tow_graph_release(whole);
+
+    /* Known outputs, then the residuals that are still needed; a named value is handed over under its name. */
+    tow_value *all = tow__trace_alloc(s->k, (size_t)g->n_outputs + s->n_residuals, sizeof *all);
+    if (!all && status == TOW_OK) status = TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_outputs && status == TOW_OK; i++)
+        if (!p->out_unknown[i]) all[n_known++] = s->vars[g->outputs[i]].known;
+    for (uint32_t i = 0; i < n_created && status == TOW_OK; i++) p->input_used[created[i]] = kept[i];
+    for (uint32_t i = 0; i < s->n_residuals && status == TOW_OK; i++) {
+        if (!kept[n_created + i]) continue;
+        const tow__residual_slot *r = &s->residuals[i];
+        bool named = r->root != TOW__INPUT && s->vars[r->root].named != TOW__INPUT;
+        all[n_known + p->n_residuals++] = named ? s->vars[s->vars[r->root].named].known : r->known;
+    }
+    tow__free(g->ctx, kept, n_inputs, sizeof *kept);
+    if (status != TOW_OK) {
+        tow__trace_abandon(s->k);
+        return status;
+    }
+    status = tow__trace_end(s->k, n_known + p->n_residuals, all, true, &p->known);
+    if (status == TOW_OK) status = tow__verify(p->known, "partial evaluation (known)");
+    if (status == TOW_OK) status = tow__verify(p->unknown, "partial evaluation (unknown)");
+    return status;
+}
+
+tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, const bool *in_available,
+                             const tow_policy *policy, bool stage_known, const bool *force_staged, tow__partial *p)
+{
+    *p = (tow__partial){0};
+    tow_context *ctx = original->ctx;
+    tow__arena_init(&p->arena, ctx);
+    tow_graph *g = NULL;
+    tow_status status = TOW_OK;
+    TRY(without_calls(original, &g));
+    p->out_unknown = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
+    p->out_staged = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
+    p->input_used = tow__arena_alloc(&p->arena, g->n_inputs, sizeof(bool));
+    tow__split s = {.g = g, .policy = policy, .vars = tow__arena_alloc(&p->arena, g->n_vars, sizeof *s.vars)};
+    uint32_t *created = tow__arena_alloc(&p->arena, g->n_inputs, sizeof *created), n_created = 0;
+    TRY(p->out_unknown && p->out_staged && p->input_used && s.vars && created ? TOW_OK : TOW_OUT_OF_MEMORY);
+    s.k = tow__trace_begin(ctx);
+    s.u = s.k ? tow__trace_begin(ctx) : NULL;
+    if (!s.u) {
+        tow__trace_abandon(s.k);
+        TRY(TOW_OUT_OF_MEMORY);
+    }
+    tow__split_find_roots(&s);
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        tow__pvar *v = &s.vars[g->inputs[i]];
+        tow_type type = g->vars[g->inputs[i]].type;
+        v->unknown = in_unknown[i];
+        v->available = !v->unknown && in_available[i];
+        if (!v->unknown) v->known = tow__input(s.k, type, g->input_names[i]);
+        if (v->unknown || v->available) {
+            v->staged = tow__input(s.u, type, g->input_names[i]);
+            created[n_created++] = i;
+        }
+    }
+    for (uint32_t i = 0; i < g->n_equations && !tow__failed(s.k) && !tow__failed(s.u); i++) split_equation(&s, &g->equations[i]);
+    status = finish(&s, stage_known, force_staged, n_created, created, p);
+    tow__free(ctx, s.residuals, s.capacity, sizeof *s.residuals);
+done:
+    tow_graph_release(g);
+    if (status != TOW_OK) tow__partial_free(p);
+    return status;
+}
+
+void tow__partial_free(tow__partial *p)
+{
+    tow_graph_release(p->known);
+    tow_graph_release(p->unknown);
+    tow__arena_free(&p->arena);
+    *p = (tow__partial){0};
+}

@@ -1,0 +1,45 @@
+/* The state of one partial evaluation, shared by partial.c (the walk) and scan_partial.c (the rule of scan). */
+#ifndef TOW_SRC_PARTIAL_H
+#define TOW_SRC_PARTIAL_H
+
+#include "src/autodiff/autodiff.h"
+#include "tow/ops.h"
+
+/* What is known about one value of the graph that is split. `known` and `staged` are handles in the two traces. */
+typedef struct tow__pvar {
+    bool unknown;     /* depends on an unknown input */
+    bool available;   /* the unknown graph can make it by itself: as an input, or by repeating its equation */
+    tow_value known;  /* in the known trace; null for unknown values */
+    tow_value staged; /* in the unknown trace; null until it is needed there */
+    uint32_t root;    /* the value behind checkpoint names; itself if it is no output of a name */
+    uint32_t named;   /* of a root: the output of the first name that tags it, or TOW__INPUT */
+    tow_verdict tags; /* of a root with names: what the policy says about them */
+} tow__pvar;
+
+typedef struct tow__residual_slot {
+    tow_value known;
+    uint32_t root; /* of the graph that is split, or TOW__INPUT for values of nested graphs */
+} tow__residual_slot;
+
+typedef struct tow__split {
+    const tow_graph *g;
+    const tow_policy *policy; /* NULL: not inside a remat, everything is saved */
+    tow_trace *k, *u;         /* the traces of the known and of the unknown graph */
+    tow__pvar *vars;
+    tow__residual_slot *residuals;
+    uint32_t n_residuals, capacity;
+} tow__split;
+
+/* The value in the unknown trace: made on demand by repeating equations, or handed over as a residual. */
+tow_value tow__split_staged(tow__split *s, uint32_t var);
+/* Hands a value of the known trace over as a residual. root: see above. */
+tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root);
+/* Finds the roots of names, and what the policy says about the tags. */
+void tow__split_find_roots(tow__split *s);
+/* True if the policy lets equation e's outputs be kept. */
+bool tow__split_saves(tow__split *s, const tow__equation *e);
+
+/* The rule of scan, for at least one unknown operand or a policy. */
+void tow__scan_partial(tow__split *s, const tow__equation *e);
+
+#endif

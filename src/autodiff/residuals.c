@@ -1,0 +1,222 @@
+/* The report of what crosses from forward to backward: which values, why they exist, and their bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/autodiff/differentiate.h"
+
+/* A residual while the report is made: its place in the order of the report. */
+typedef struct entry {
+    uint32_t var;
+    tow_residual item;
+} entry;
+
+static const char *argument_name(tow__arena *arena, const tow_graph *g, uint32_t index)
+{
+    if (g->input_names[index]) return tow__arena_string(arena, g->input_names[index]);
+    char *text = tow__arena_alloc(arena, 32, 1);
+    if (text) snprintf(text, 32, "at index %u", index);
+    return text;
+}
+
+/* The equation that explains a value: through scans, a stacked residual is explained by the body's equation if that is a name. */
+static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
+{
+    const tow__equation *e = &g->equations[g->vars[var].equation];
+    uint32_t output = g->vars[var].index;
+    item->kind = TOW_RESIDUAL_OUTPUT;
+    item->what = e->primitive->name;
+    item->here = e->source.here;
+    item->scope = e->source.scope;
+    for (const tow_graph *body = g; e->primitive == &tow__scan_p;) {
+        body = ((const tow__scan_params *)e->params)->body;
+        uint32_t inner = body->outputs[output];
+        if (body->vars[inner].equation == TOW__INPUT) break;
+        e = &body->equations[body->vars[inner].equation];
+        output = body->vars[inner].index;
+    }
+    if (e->primitive == &tow__name_p) {
+        item->kind = TOW_RESIDUAL_NAMED;
+        item->what = ((const tow__name_params *)e->params)->name;
+        if (e->source.here) item->here = e->source.here;
+        if (e->source.scope) item->scope = e->source.scope;
+    } else if (e->primitive->kind == TOW__SOURCE) {
+        item->kind = TOW_RESIDUAL_CONSTANT;
+    }
+}
+
+static bool copy_texts(tow__arena *arena, tow_residual *item)
+{
+    const char *here = item->here, *scope = item->scope;
+    item->what = tow__arena_string(arena, item->what);
+    item->here = tow__arena_string(arena, here);
+    item->scope = tow__arena_string(arena, scope);
+    return item->what && (!here || item->here) && (!scope || item->scope);
+}
+
+/* Constants first, then arguments in order, then the rest in the order of the forward graph. */
+static int by_order(const void *pa, const void *pb)
+{
+    static const int rank[] = {[TOW_RESIDUAL_CONSTANT] = 0, [TOW_RESIDUAL_ARGUMENT] = 1, [TOW_RESIDUAL_NAMED] = 2, [TOW_RESIDUAL_OUTPUT] = 2};
+    const entry *a = pa, *b = pb;
+    if (rank[a->item.kind] != rank[b->item.kind]) return rank[a->item.kind] - rank[b->item.kind];
+    return (a->var > b->var) - (a->var < b->var);
+}
+
+static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residuals *out)
+{
+    const tow_graph *g = parts->g, *k = parts->split.known;
+    size_t n_res = parts->split.n_residuals, n = 0;
+    entry *entries = tow__arena_alloc(arena, parts->n_used + n_res, sizeof *entries);
+    if (!entries) return TOW_OUT_OF_MEMORY;
+    bool *seen = tow__arena_alloc(arena, k->n_vars, sizeof *seen);
+    if (!seen) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        if (!parts->split.input_used[i]) continue;
+        seen[k->inputs[i]] = true;
+        entries[n++] = (entry){.var = i, .item = {.type = g->vars[g->inputs[i]].type, .kind = TOW_RESIDUAL_ARGUMENT,
+                                                  .what = argument_name(arena, g, i)}};
+    }
+    for (size_t i = 0; i < n_res; i++) {
+        uint32_t var = k->outputs[k->n_outputs - n_res + i];
+        if (seen[var]) continue;
+        seen[var] = true;
+        entry *e = &entries[n++];
+        e->var = var;
+        e->item.type = k->vars[var].type;
+        if (k->vars[var].equation != TOW__INPUT) {
+            explain(k, var, &e->item);
+            continue;
+        }
+        uint32_t index = 0;
+        while (k->inputs[index] != var) index++;
+        e->var = index;
+        e->item.kind = TOW_RESIDUAL_ARGUMENT;
+        e->item.what = argument_name(arena, g, index);
+    }
+    qsort(entries, n, sizeof *entries, by_order);
+    out->items = tow__arena_alloc(arena, n, sizeof *out->items);
+    if (!out->items) return TOW_OUT_OF_MEMORY;
+    out->count = n;
+    for (size_t i = 0; i < n; i++) {
+        tow_residual *item = &out->items[i];
+        *item = entries[i].item;
+        item->bytes = tow_type_bytes(item->type);
+        out->bytes += item->bytes;
+        if (item->kind == TOW_RESIDUAL_ARGUMENT) out->argument_bytes += item->bytes;
+        if (!copy_texts(arena, item)) return TOW_OUT_OF_MEMORY;
+    }
+    return TOW_OK;
+}
+
+tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_residuals *residuals)
+{
+    *residuals = (tow_residuals){0};
+    tow__parts parts;
+    tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, &parts);
+    if (status != TOW_OK) return status;
+    tow__arena *arena = tow__alloc(graph->ctx, 1, sizeof *arena);
+    if (arena) {
+        tow__arena_init(arena, graph->ctx);
+        residuals->memory = arena;
+        status = collect(&parts, arena, residuals);
+    } else {
+        status = TOW_OUT_OF_MEMORY;
+    }
+    tow__parts_free(&parts);
+    if (status != TOW_OK) tow_residuals_free(graph->ctx, residuals);
+    return status;
+}
+
+void tow_residuals_free(tow_context *context, tow_residuals *residuals)
+{
+    if (!residuals || !residuals->memory) return;
+    tow__arena_free(residuals->memory);
+    tow__free(context, residuals->memory, 1, sizeof(tow__arena));
+    *residuals = (tow_residuals){0};
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sink {
+    char *text;
+    size_t size, length;
+} sink;
+
+__attribute__((format(printf, 2, 3))) static void put(sink *s, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    size_t left = s->length < s->size ? s->size - s->length : 0;
+    int n = vsnprintf(left ? s->text + s->length : NULL, left, format, args);
+    va_end(args);
+    if (n > 0) s->length += (size_t)n;
+}
+
+size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size)
+{
+    sink s = {.text = text, .size = size};
+    if (size) text[0] = 0;
+    for (size_t i = 0; i < residuals->count; i++) {
+        const tow_residual *r = &residuals->items[i];
+        put(&s, "%s ", tow__type_name(r->type).text);
+        switch (r->kind) {
+        case TOW_RESIDUAL_ARGUMENT: put(&s, "from the argument %s", r->what); break;
+        case TOW_RESIDUAL_CONSTANT: put(&s, "from a constant"); break;
+        case TOW_RESIDUAL_NAMED: put(&s, "named '%s'", r->what); break;
+        case TOW_RESIDUAL_OUTPUT: put(&s, "output of %s", r->what); break;
+        }
+        if (r->here) put(&s, " from %s", r->here);
+        if (r->scope) put(&s, " (%s)", r->scope);
+        put(&s, "  %zu bytes\n", r->bytes);
+    }
+    put(&s, "%zu residuals, %zu bytes, of which %zu in arguments\n", residuals->count, residuals->bytes, residuals->argument_bytes);
+    return s.length;
+}
+
+/* ---- forward and backward side by side ------------------------------------------------------------------------------------------------ */
+
+static tow_status text_of(const tow_graph *g, char **text, size_t *size)
+{
+    *size = tow_graph_text(g, NULL, 0) + 1;
+    *text = tow__alloc(g->ctx, *size, 1);
+    if (!*text) return TOW_OUT_OF_MEMORY;
+    tow_graph_text(g, *text, *size);
+    return TOW_OK;
+}
+
+static size_t line_length(const char *text) { return strcspn(text, "\n"); }
+
+tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, const size_t *wrt, FILE *file)
+{
+    tow_graph *forward = NULL, *backward = NULL;
+    char *left = NULL, *right = NULL, *report = NULL;
+    size_t left_size = 0, right_size = 0, report_size = 0, width = 0;
+    tow_residuals residuals = {0};
+    tow_status status = TOW_OK;
+    TRY(tow_vjp(graph, n_wrt, wrt, &forward, &backward));
+    TRY(tow_saved_residuals(graph, n_wrt, wrt, &residuals));
+    TRY(text_of(forward, &left, &left_size));
+    TRY(text_of(backward, &right, &right_size));
+    report_size = tow_residuals_text(&residuals, NULL, 0) + 1;
+    TRY((report = tow__alloc(graph->ctx, report_size, 1)) ? TOW_OK : TOW_OUT_OF_MEMORY);
+    tow_residuals_text(&residuals, report, report_size);
+    for (const char *l = left; *l; l += line_length(l) + (l[line_length(l)] == '\n'))
+        if (line_length(l) > width) width = line_length(l);
+    fprintf(file, "%-*s | %s\n", (int)width, "forward", "backward");
+    for (const char *l = left, *r = right; *l || *r;) {
+        size_t nl = line_length(l), nr = line_length(r);
+        fprintf(file, "%.*s%*s | %.*s\n", (int)nl, l, (int)(width - nl), "", (int)nr, r);
+        l += nl + (l[nl] == '\n');
+        r += nr + (r[nr] == '\n');
+    }
+    fprintf(file, "kept between them:\n%s", report);
+    if (ferror(file)) status = tow__fail(graph->ctx, TOW_IO_ERROR, "print_forward_backward: writing failed");
+done:
+    tow__free(graph->ctx, left, left_size, 1);
+    tow__free(graph->ctx, right, right_size, 1);
+    tow__free(graph->ctx, report, report_size, 1);
+    tow_residuals_free(graph->ctx, &residuals);
+    tow_graph_release(forward);
+    tow_graph_release(backward);
+    return status;
+}

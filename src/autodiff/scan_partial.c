@@ -1,0 +1,294 @@
+/* Partial evaluation of scan: one loop becomes two, and what crosses between them.
+ *
+ *   known scan    (known consts, known carries, known xs) -> (known carries, known ys, residuals stacked by step)
+ *   unknown scan  (consts, carries, xs, residual rows)    -> (carries, ys)
+ *
+ *  1. A carry is unknown if its initial value or what the body makes of it is.
+ *  2. Values that depend on known constants of the loop alone and may be kept leave the loop: they are kept once.
+ *  3. The body is split. Elements of xs and constants are read in place by the unknown scan. A known carry is repeated
+ *     there if the policy lets the body repeat its update; if the update is kept, or outside a remat, the carry's value at
+ *     the start of each step is a residual instead, so no loop runs only to copy what is stored.
+ *  4. Residuals are stacked as additional ys, unless they are ys already. */
+#include "src/autodiff/partial.h"
+
+typedef struct loop {
+    tow__split *s;
+    const tow__equation *e;
+    const tow__scan_params *p;
+    tow_graph *body;        /* after hoisting: (consts, hoisted, carry, xs) -> (carry, ys) */
+    uint32_t n_in, n_out, consts, hoisted, carry;
+    tow_value *hoisted_known; /* values in the known trace */
+    bool *unknown, *available, *force; /* [n_in], [n_in], [n_out] */
+    bool *carry_unknown;    /* [carry] */
+    tow__partial part;
+} loop;
+
+static uint32_t first_carry(const loop *l) { return l->consts + l->hoisted; }
+static uint32_t first_x(const loop *l) { return first_carry(l) + l->carry; }
+
+/* Operand of the scan equation behind body input i (not a hoisted one). */
+static uint32_t operand(const loop *l, uint32_t i) { return i < l->consts ? i : i - l->hoisted; }
+static bool is_hoisted(const loop *l, uint32_t i) { return i >= l->consts && i < first_carry(l); }
+
+/* ---- 1: unknown carries ------------------------------------------------------------------------------------------------------ */
+
+static bool find_unknown_carries(loop *l)
+{
+    const tow__equation *e = l->e;
+    bool *in = tow__trace_alloc(l->s->k, e->n_in, sizeof *in), *out = tow__trace_alloc(l->s->k, e->n_out, sizeof *out);
+    if (!in || !out) return false;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = l->s->vars[e->in[i]].unknown;
+    for (bool changed = true; changed;) {
+        changed = false;
+        if (tow__depends(l->p->body, in, out) != TOW_OK) {
+            tow__adopt_error(l->s->k);
+            return false;
+        }
+        for (uint32_t i = 0; i < l->carry; i++)
+            if (out[i] && !in[l->consts + i]) in[l->consts + i] = changed = true;
+    }
+    for (uint32_t i = 0; i < l->carry; i++) l->carry_unknown[i] = in[l->consts + i];
+    return true;
+}
+
+/* ---- 2: values that do not change from step to step --------------------------------------------------------------------------- */
+
+/* Runs the equations that depend on known constants alone in the known trace, and rebuilds the body with those of their
+ * results that may be kept as further constants. */
+static bool hoist(loop *l)
+{
+    tow__split *s = l->s;
+    const tow_graph *g = l->p->body;
+    tow_trace *k = s->k, *t = tow__trace_begin(g->ctx);
+    if (!t) {
+        tow__adopt_error(k);
+        return false;
+    }
+    tow_value *outside = tow__trace_alloc(k, g->n_vars, sizeof *outside), *inside = tow__trace_alloc(k, g->n_vars, sizeof *inside);
+    bool *leaves = tow__trace_alloc(k, g->n_vars, sizeof *leaves), *varies = tow__trace_alloc(k, g->n_vars, sizeof *varies);
+    l->hoisted_known = tow__trace_alloc(k, g->n_vars, sizeof *l->hoisted_known);
+    tow__split inner = {.g = g, .policy = s->policy, .vars = tow__trace_alloc(k, g->n_vars, sizeof *inner.vars)};
+    size_t widest = g->n_inputs + g->n_outputs + 1;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        size_t width = (size_t)g->equations[i].n_in + g->equations[i].n_out;
+        if (width > widest) widest = width;
+    }
+    tow_value *buffer = tow__trace_alloc(k, widest, sizeof *buffer);
+    if (!outside || !inside || !leaves || !varies || !l->hoisted_known || !inner.vars || !buffer) {
+        tow__trace_abandon(t);
+        return false;
+    }
+    tow__split_find_roots(&inner);
+    for (uint32_t i = 0; i < l->consts; i++)
+        if (!s->vars[l->e->in[i]].unknown) outside[g->inputs[i]] = s->vars[l->e->in[i]].known, varies[g->inputs[i]] = true;
+    for (uint32_t i = 0; i < l->consts; i++) inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+
+    for (uint32_t i = 0; i < g->n_equations; i++) { /* outside the loop, as far as possible */
+        const tow__equation *e = &g->equations[i];
+        bool constant = e->primitive->kind != TOW__REGION, depends = false; /* on an operand of the loop, not only on literals */
+        for (uint32_t j = 0; j < e->n_in; j++) {
+            constant &= !tow_is_null(outside[e->in[j]]);
+            depends |= varies[e->in[j]];
+        }
+        if (!constant) continue;
+        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = outside[e->in[j]];
+        tow__set_source(k, &e->source);
+        tow__rebind(k, e, buffer, buffer + e->n_in);
+        bool keep = depends && e->primitive != &tow__name_p && tow__split_saves(&inner, e);
+        for (uint32_t j = 0; j < e->n_out; j++) {
+            uint32_t v = e->out[j];
+            outside[v] = buffer[e->n_in + j];
+            varies[v] = depends;
+            if (!keep) continue;
+            leaves[v] = true;
+            l->hoisted_known[l->hoisted++] = outside[v];
+            inside[v] = tow__input(t, g->vars[v].type, NULL);
+        }
+    }
+    for (uint32_t i = l->consts; i < g->n_inputs; i++) inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (e->n_out > 0 && leaves[e->out[0]]) continue;
+        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = inside[e->in[j]];
+        tow__set_source(t, &e->source);
+        tow__rebind(t, e, buffer, buffer + e->n_in);
+        for (uint32_t j = 0; j < e->n_out; j++) inside[e->out[j]] = buffer[e->n_in + j];
+    }
+    tow__set_source(k, &l->e->source);
+    for (uint32_t i = 0; i < g->n_outputs; i++) buffer[i] = inside[g->outputs[i]];
+    if (tow__trace_end(t, g->n_outputs, buffer, false, &l->body) == TOW_OK) return true;
+    tow__adopt_error(k);
+    return false;
+}
+
+/* ---- 3: the split of the body --------------------------------------------------------------------------------------------------- */
+
+static bool split_body(loop *l)
+{
+    tow__split *s = l->s;
+    l->n_in = l->body->n_inputs;
+    l->n_out = l->body->n_outputs;
+    l->unknown = tow__trace_alloc(s->k, l->n_in, sizeof(bool));
+    l->available = tow__trace_alloc(s->k, l->n_in, sizeof(bool));
+    l->force = tow__trace_alloc(s->k, l->n_out, sizeof(bool));
+    if (!l->unknown || !l->available || !l->force) return false;
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        bool carry = i >= first_carry(l) && i < first_x(l);
+        l->unknown[i] = carry ? l->carry_unknown[i - first_carry(l)] : !is_hoisted(l, i) && s->vars[l->e->in[operand(l, i)]].unknown;
+        l->available[i] = !carry || s->policy != NULL;
+    }
+    for (uint32_t i = 0; i < l->carry; i++) l->force[i] = l->carry_unknown[i];
+    for (bool again = true; again;) {
+        again = false;
+        if (tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &l->part) != TOW_OK) {
+            tow__adopt_error(s->k);
+            return false;
+        }
+        for (uint32_t i = 0; i < l->carry; i++) {
+            uint32_t in = first_carry(l) + i;
+            if (l->unknown[in] || !l->available[in] || l->part.out_staged[i]) continue;
+            l->available[in] = false;
+            again = true;
+        }
+        if (again) tow__partial_free(&l->part);
+    }
+    return true;
+}
+
+/* A carry that the unknown scan has. */
+static bool carried(const loop *l, uint32_t i) { return l->unknown[first_carry(l) + i] || l->available[first_carry(l) + i]; }
+
+/* ---- 4: the two loops -------------------------------------------------------------------------------------------------------------- */
+
+/* The value behind names. */
+static uint32_t root_in(const tow_graph *g, uint32_t v)
+{
+    while (g->vars[v].equation != TOW__INPUT && g->equations[g->vars[v].equation].primitive == &tow__name_p)
+        v = g->equations[g->vars[v].equation].in[0];
+    return v;
+}
+
+/* Binds the known scan; stacks[r] is where residual r is found in the known trace. */
+static bool bind_known(loop *l, tow_value *stacks)
+{
+    tow__split *s = l->s;
+    const tow_graph *g = l->part.known;
+    uint32_t n_res = l->part.n_residuals, n_known = g->n_outputs - n_res;
+    bool *kept = tow__trace_alloc(s->k, g->n_outputs, sizeof *kept);
+    uint32_t *place = tow__trace_alloc(s->k, n_res, sizeof *place);
+    tow_value *in = tow__trace_alloc(s->k, l->n_in, sizeof *in), *out = tow__trace_alloc(s->k, g->n_outputs, sizeof *out);
+    if (!kept || !place || !in || !out) return false;
+
+    uint32_t n = 0, n_carry = 0, n_kept = 0;
+    for (uint32_t i = 0; i < l->n_out; i++) { /* known outputs, but not those of carries that the unknown scan owns alone */
+        if (l->part.out_unknown[i]) continue;
+        bool owned = i < l->carry && l->carry_unknown[i];
+        kept[n++] = !owned;
+        if (!owned && i < l->carry) n_carry++;
+        n_kept += !owned;
+    }
+    for (uint32_t r = 0; r < n_res; r++) {
+        uint32_t root = root_in(g, g->outputs[n_known + r]);
+        place[r] = UINT32_MAX;
+        uint32_t position = 0;
+        for (uint32_t i = 0; i < n_known + r && place[r] == UINT32_MAX; i++) {
+            if (kept[i] && position >= n_carry && root_in(g, g->outputs[i]) == root) place[r] = position;
+            position += kept[i];
+        }
+        kept[n_known + r] = place[r] == UINT32_MAX;
+        if (kept[n_known + r]) place[r] = n_kept++;
+    }
+    tow_graph *body = NULL;
+    if (tow__dce(g, kept, false, NULL, &body) != TOW_OK) {
+        tow__adopt_error(s->k);
+        return false;
+    }
+    tow__scan_params params = {.body = body, .length = l->p->length, .reverse = l->p->reverse, .carry = n_carry};
+    n = 0;
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        if (l->unknown[i]) continue;
+        in[n++] = is_hoisted(l, i) ? l->hoisted_known[i - l->consts] : s->vars[l->e->in[operand(l, i)]].known;
+        if (i < first_carry(l)) params.consts++;
+    }
+    if (n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, n_kept, out);
+    tow_graph_release(body);
+    n = 0;
+    for (uint32_t i = 0; i < l->n_out; i++)
+        if (!l->part.out_unknown[i] && !(i < l->carry && l->carry_unknown[i])) s->vars[l->e->out[i]].known = out[n++];
+    for (uint32_t r = 0; r < n_res; r++) stacks[r] = out[place[r]];
+    return true;
+}
+
+/* The body of the unknown scan in scan's order: used constants, carries, used xs, residual rows. */
+static tow_status unknown_body(const loop *l, tow_graph **result)
+{
+    const tow_graph *g = l->part.unknown;
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    if (!in || !out) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        bool is_carry = i >= first_carry(l) && i < first_x(l);
+        if (!l->part.input_used[i] && !(is_carry && carried(l, i - first_carry(l)))) continue;
+        tow_value v = tow__input(t, l->body->vars[l->body->inputs[i]].type, NULL);
+        if (l->part.input_used[i]) in[n++] = v;
+    }
+    for (; n < g->n_inputs; n++) in[n] = tow__input(t, g->vars[g->inputs[n]].type, NULL);
+    tow__inline(t, g, in, out);
+    return tow__trace_end(t, g->n_outputs, out, false, result);
+}
+
+static bool bind_unknown(loop *l, const tow_value *stacks)
+{
+    tow__split *s = l->s;
+    uint32_t n_res = l->part.n_residuals, n_out = l->part.unknown->n_outputs, n = 0;
+    tow_value *in = tow__trace_alloc(s->u, (size_t)l->n_in + n_res, sizeof *in), *out = tow__trace_alloc(s->u, n_out, sizeof *out);
+    tow_graph *body = NULL;
+    if (!in || !out) return false;
+    if (n_out == 0) return true;
+    if (unknown_body(l, &body) != TOW_OK) {
+        tow__adopt_error(s->u);
+        return false;
+    }
+    tow__scan_params params = {.body = body, .length = l->p->length, .reverse = l->p->reverse};
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        bool is_carry = i >= first_carry(l) && i < first_x(l);
+        if (!l->part.input_used[i] && !(is_carry && carried(l, i - first_carry(l)))) continue;
+        in[n++] = is_hoisted(l, i) ? tow__split_residual(s, l->hoisted_known[i - l->consts], TOW__INPUT)
+                                   : tow__split_staged(s, l->e->in[operand(l, i)]);
+        params.consts += i < first_carry(l);
+        params.carry += is_carry;
+    }
+    for (uint32_t r = 0; r < n_res; r++) in[n++] = tow__split_residual(s, stacks[r], TOW__INPUT);
+    tow__set_source(s->u, &l->e->source);
+    tow__bind(s->u, &tow__scan_p, &params, n, in, n_out, out);
+    tow_graph_release(body);
+    n = 0;
+    for (uint32_t i = 0; i < l->n_out; i++)
+        if (l->part.out_staged[i]) s->vars[l->e->out[i]].staged = out[n++];
+    return true;
+}
+
+void tow__scan_partial(tow__split *s, const tow__equation *e)
+{
+    const tow__scan_params *p = e->params;
+    loop l = {.s = s, .e = e, .p = p, .consts = (uint32_t)p->consts, .carry = (uint32_t)p->carry};
+    l.carry_unknown = tow__trace_alloc(s->k, l.carry, sizeof(bool));
+    if (!l.carry_unknown || !find_unknown_carries(&l) || !hoist(&l) || !split_body(&l)) goto done;
+    tow_value *stacks = tow__trace_alloc(s->k, l.part.n_residuals, sizeof *stacks);
+    if (!stacks || !bind_known(&l, stacks) || !bind_unknown(&l, stacks)) goto done;
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        tow__pvar *v = &s->vars[e->out[i]];
+        v->unknown = i < l.carry ? l.carry_unknown[i] : l.part.out_unknown[i];
+        bool kept = !v->unknown && v->named != TOW__INPUT && v->tags >= TOW_PREFER_SAVE;
+        if (kept || (!v->unknown && !s->policy)) v->staged = (tow_value){0};
+        v->available = !v->unknown && !tow_is_null(v->staged);
+    }
+done:
+    tow__partial_free(&l.part);
+    tow_graph_release(l.body);
+}

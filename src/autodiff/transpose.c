@@ -1,0 +1,212 @@
+/* Reverse mode: records the transpose of a linear graph. Cotangents of a value add up in reverse order of its readers,
+ * one addition per reader. A nested region continues the sums of its caller (they enter as operands), so the order of
+ * additions, and with it every bit, is the same with and without regions. */
+#include "src/autodiff/autodiff.h"
+#include "tow/ops.h"
+
+static bool has_linear_operand(const tow__equation *e, const bool *linear)
+{
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (linear[e->in[i]]) return true;
+    return false;
+}
+
+/* linear[v]: value v depends on a linear input. */
+static bool *linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs)
+{
+    bool *linear = tow__trace_alloc(t, g->n_vars, sizeof *linear);
+    if (!linear) return NULL;
+    for (uint32_t i = 0; i < g->n_inputs; i++) linear[g->inputs[i]] = linear_inputs[i];
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        bool any = has_linear_operand(e, linear);
+        for (uint32_t j = 0; j < e->n_out; j++) linear[e->out[j]] = any && tow_dtype_is_float(g->vars[e->out[j]].type.dtype);
+    }
+    return linear;
+}
+
+/* What one region's transpose needs: operands by role. */
+typedef struct region {
+    const tow_graph *body;
+    uint32_t n_in, n_out;
+    const bool *linear;  /* [n_in] */
+    const tow_value *ct; /* [n_out] */
+    tow_value *dx;       /* [n_in] sums so far */
+} region;
+
+/* Inside the new body: repeat what is not linear, then transpose what is. */
+static void transpose_body(tow_trace *t, const region *re, const tow_value *in, const tow_value *ct, tow_value *dx)
+{
+    bool *available = tow__trace_alloc(t, re->n_in, sizeof *available);
+    if (!available) return;
+    for (uint32_t i = 0; i < re->n_in; i++) available[i] = true;
+    tow__partial p;
+    if (tow__partial_eval(re->body, re->linear, available, NULL, false, NULL, &p) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    uint32_t n_u = p.unknown->n_inputs, n_k = p.known->n_outputs;
+    tow_value *known_in = tow__trace_alloc(t, re->n_in, sizeof *known_in), *known_out = tow__trace_alloc(t, n_k, sizeof *known_out);
+    tow_value *u_in = tow__trace_alloc(t, n_u, sizeof *u_in), *u_dx = tow__trace_alloc(t, n_u, sizeof *u_dx);
+    tow_value *u_ct = tow__trace_alloc(t, re->n_out, sizeof *u_ct);
+    bool *u_linear = tow__trace_alloc(t, n_u, sizeof *u_linear);
+    if (known_in && known_out && u_in && u_dx && u_ct && u_linear) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < re->n_in; i++)
+            if (!re->linear[i]) known_in[n++] = in[i];
+        tow__inline(t, p.known, known_in, known_out);
+        n = 0;
+        for (uint32_t i = 0; i < re->n_in; i++) {
+            if (!p.input_used[i]) continue;
+            u_in[n] = in[i];
+            u_dx[n] = dx[i];
+            u_linear[n++] = re->linear[i];
+        }
+        for (uint32_t i = 0; i < p.n_residuals; i++) u_in[n++] = known_out[n_k - p.n_residuals + i];
+        n = 0;
+        for (uint32_t i = 0; i < re->n_out; i++)
+            if (p.out_staged[i]) u_ct[n++] = ct[i];
+        tow__transpose_inline(t, p.unknown, u_linear, u_in, u_ct, u_dx);
+        n = 0;
+        for (uint32_t i = 0; i < re->n_in; i++) {
+            if (!p.input_used[i]) continue;
+            if (re->linear[i]) dx[i] = u_dx[n];
+            n++;
+        }
+    }
+    tow__partial_free(&p);
+}
+
+/* remat: one region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new sums. */
+static void remat_transpose(tow__transpose *r)
+{
+    const tow__equation *e = r->e;
+    tow__remat_params params = *(const tow__remat_params *)e->params;
+    region re = {.body = params.body, .n_in = e->n_in, .n_out = e->n_out, .linear = r->linear, .ct = r->ct, .dx = r->dx};
+    size_t most = 2 * (size_t)e->n_in + e->n_out;
+    tow_value *operands = tow__trace_alloc(r->t, most, sizeof *operands), *results = tow__trace_alloc(r->t, e->n_in, sizeof *results);
+    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *dx = tow__trace_alloc(r->t, e->n_in, sizeof *dx);
+    tow_value *ct = tow__trace_alloc(r->t, e->n_out, sizeof *ct), *start = tow__trace_alloc(r->t, e->n_in, sizeof *start);
+    bool *changed = tow__trace_alloc(r->t, e->n_in, sizeof *changed);
+    if (!operands || !results || !in || !dx || !ct || !start || !changed) return;
+
+    size_t n = 0, n_changed = 0, n_captures;
+    tow_value *captures;
+    tow__push(r->t);
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (!r->linear[i]) in[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->x[i];
+    for (uint32_t i = 0; i < e->n_out; i++)
+        if (!tow_is_null(r->ct[i])) ct[i] = tow__input(r->t, tow_value_type(r->ct[i]), NULL), operands[n++] = r->ct[i];
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (r->linear[i] && !tow_is_null(r->dx[i])) dx[i] = start[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->dx[i];
+    transpose_body(r->t, &re, in, ct, dx);
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        changed[i] = r->linear[i] && !tow_is_null(dx[i]) && (tow_is_null(start[i]) || dx[i].id != start[i].id);
+        if (changed[i]) results[n_changed++] = dx[i];
+    }
+    params.body = tow__pop(r->t, n_changed, results, &n_captures, &captures);
+    if (!params.body) return;
+    params.differentiated = true;
+    tow__set_source(r->t, &e->source);
+    if (n_captures)
+        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "the transpose of a remat region captured %zu outer values", n_captures);
+    else if (n_changed)
+        tow__bind(r->t, &tow__remat_p, &params, n, operands, n_changed, results);
+    tow_graph_release(params.body);
+    n = 0;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (changed[i]) r->dx[i] = results[n++];
+}
+
+/* Adds the contribution of one reader. */
+static void accumulate(tow_value *sum, tow_value term)
+{
+    if (tow_is_null(term)) return;
+    *sum = tow_is_null(*sum) ? term : tow_add(*sum, term);
+}
+
+/* One equation, from the cotangents of its results to those of its linear operands. */
+static void transpose_equation(tow__transpose *r, tow_value *sums)
+{
+    const tow__equation *e = r->e;
+    const tow_primitive *p = e->primitive;
+    bool continues_all = p == &tow__remat_p, continues_consts = p == &tow__scan_p;
+    int64_t consts = continues_consts ? ((const tow__scan_params *)e->params)->consts : 0;
+    for (uint32_t i = 0; i < e->n_in; i++) { /* an operand that stands twice has one running sum: only its first place continues it */
+        bool first = true;
+        for (uint32_t j = 0; j < i; j++) first &= e->in[j] != e->in[i];
+        bool continues = r->linear[i] && first && (continues_all || (continues_consts && i < consts));
+        r->dx[i] = continues ? sums[e->in[i]] : (tow_value){0};
+        if (continues) sums[e->in[i]] = (tow_value){0};
+    }
+    if (continues_all) {
+        remat_transpose(r);
+    } else if (continues_consts) {
+        tow__scan_transpose(r);
+    } else if (p == &tow__name_p) {
+        r->dx[0] = r->ct[0];
+    } else if (p->transpose) {
+        p->transpose(r);
+    } else {
+        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "%s depends on a tangent but has no transpose rule", p->name);
+        return;
+    }
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (r->linear[i]) accumulate(&sums[e->in[i]], r->dx[i]);
+}
+
+void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_inputs, const tow_value *in,
+                           const tow_value *ct, tow_value *dx)
+{
+    tow_value *values = tow__trace_alloc(t, g->n_vars, sizeof *values), *sums = tow__trace_alloc(t, g->n_vars, sizeof *sums);
+    bool *linear = linear_values(t, g, linear_inputs);
+    size_t widest = 1;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        size_t width = g->equations[i].n_in > g->equations[i].n_out ? g->equations[i].n_in : g->equations[i].n_out;
+        if (width > widest) widest = width;
+    }
+    tow_value *buffer = tow__trace_alloc(t, 3 * widest, sizeof *buffer);
+    bool *is_linear = tow__trace_alloc(t, widest, sizeof *is_linear);
+    tow_type *types = tow__trace_alloc(t, widest, sizeof *types);
+    if (!values || !sums || !linear || !buffer || !is_linear || !types) return;
+
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        if (linear_inputs[i])
+            sums[g->inputs[i]] = dx[i];
+        else
+            values[g->inputs[i]] = in[i];
+    }
+    for (uint32_t i = 0; i < g->n_equations; i++) { /* what does not depend on tangents runs forward */
+        const tow__equation *e = &g->equations[i];
+        if (has_linear_operand(e, linear)) continue;
+        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = values[e->in[j]];
+        tow__set_source(t, &e->source);
+        tow__rebind(t, e, buffer, buffer + widest);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = buffer[widest + j];
+    }
+    tow__set_source(t, NULL);
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (linear[g->outputs[i]]) accumulate(&sums[g->outputs[i]], ct[i]);
+
+    for (uint32_t i = g->n_equations; i-- > 0 && !tow__failed(t);) {
+        const tow__equation *e = &g->equations[i];
+        bool any = false;
+        if (!has_linear_operand(e, linear)) continue;
+        for (uint32_t j = 0; j < e->n_out; j++) {
+            buffer[j] = sums[e->out[j]];
+            any |= !tow_is_null(buffer[j]);
+        }
+        if (!any) continue;
+        tow__transpose r = {.t = t, .e = e, .ct = buffer, .x = buffer + widest, .dx = buffer + 2 * widest, .linear = is_linear, .in_types = types};
+        for (uint32_t j = 0; j < e->n_in; j++) {
+            is_linear[j] = linear[e->in[j]];
+            types[j] = g->vars[e->in[j]].type;
+            buffer[widest + j] = is_linear[j] ? (tow_value){0} : values[e->in[j]];
+        }
+        tow__set_source(t, &e->source);
+        transpose_equation(&r, sums);
+        tow__set_source(t, NULL);
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (linear_inputs[i]) dx[i] = sums[g->inputs[i]];
+}
