@@ -1,0 +1,39 @@
+/* Comparisons and bit operations. None has a derivative. */
+#include "src/ops/broadcast.h"
+#include "src/ops/rules.h"
+
+#define COMPARE(op) \
+    const tow_primitive tow__##op##_p = { \
+        .name = #op, .inputs = 2, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = tow__type_compare};
+COMPARE(eq)
+COMPARE(ne)
+COMPARE(lt)
+COMPARE(le)
+COMPARE(gt)
+COMPARE(ge)
+
+#define LOGIC(op, count, rule) \
+    const tow_primitive tow__##op##_p = { \
+        .name = #op, .inputs = count, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = rule};
+LOGIC(not, 1, tow__type_same_bits)
+LOGIC(and, 2, tow__type_same_bits)
+LOGIC(or, 2, tow__type_same_bits)
+LOGIC(xor, 2, tow__type_same_bits)
+LOGIC(shift_left, 2, tow__type_same_integer)
+LOGIC(shift_right, 2, tow__type_same_integer)
+
+#define PUBLIC(op) \
+    tow_value tow_##op(tow_value x, tow_value y) { return tow__broadcast_op2(&tow__##op##_p, x, y); }
+PUBLIC(eq)
+PUBLIC(ne)
+PUBLIC(lt)
+PUBLIC(le)
+PUBLIC(gt)
+PUBLIC(ge)
+PUBLIC(and)
+PUBLIC(or)
+PUBLIC(xor)
+PUBLIC(shift_left)
+PUBLIC(shift_right)
+
+tow_value tow_not(tow_value x) { return tow__op1(&tow__not_p, x); }

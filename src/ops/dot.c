@@ -1,0 +1,209 @@
+/* dot_general: sums of products over contracted axes, for every index of the batch axes.
+ *   result axes: batch, free axes of the left operand, free axes of the right operand, each in order
+ * Linear in either operand. A cotangent is again one dot_general and, only where its axes come out in another order, a
+ * transpose. */
+#include "src/ops/rules.h"
+
+/* Marks `axes` in used[]; checks range and that no axis appears twice. */
+static tow_status mark_axes(const tow__typing *ty, size_t side, const tow__ints *axes, bool *used)
+{
+    for (int i = 0; i < axes->n; i++) {
+        int64_t axis = axes->v[i];
+        if (axis < 0 || axis >= ty->in[side].rank)
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside operand %zu, which is %s", (long long)axis, side,
+                                  tow__type_name(ty->in[side]).text);
+        if (used[axis])
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld of operand %zu is named twice; an axis is a batch axis, "
+                                  "contracted, or free", (long long)axis, side);
+        used[axis] = true;
+    }
+    return TOW_OK;
+}
+
+static tow_status pair_axes(const tow__typing *ty, const char *what, const tow__ints *left, const tow__ints *right)
+{
+    if (left->n != right->n)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%d %s axes of the left operand but %d of the right; they go in pairs",
+                              left->n, what, right->n);
+    for (int i = 0; i < left->n; i++) {
+        int64_t a = ty->in[0].dims[left->v[i]], b = ty->in[1].dims[right->v[i]];
+        if (a != b)
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "%s axis %lld of %s and axis %lld of %s must have one size, found %lld "
+                                  "and %lld", what, (long long)left->v[i], tow__type_name(ty->in[0]).text,
+                                  (long long)right->v[i], tow__type_name(ty->in[1]).text, (long long)a, (long long)b);
+    }
+    return TOW_OK;
+}
+
+static tow_status dot_type(const tow__typing *ty)
+{
+    const tow__dot_params *p = ty->params;
+    const tow__ints *axes[2][2] = {{&p->lhs_batch, &p->lhs_contract}, {&p->rhs_batch, &p->rhs_contract}};
+    bool used[2][TOW_MAX_RANK] = {{false}};
+    tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
+    if (status != TOW_OK) return status;
+    if (ty->in[0].dtype != ty->in[1].dtype)
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operands must have one element type, found %s and %s; convert one with "
+                              "tow_convert", tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
+    for (size_t side = 0; side < 2; side++)
+        for (int i = 0; i < 2; i++)
+            if ((status = mark_axes(ty, side, axes[side][i], used[side])) != TOW_OK) return status;
+    if ((status = pair_axes(ty, "batch", &p->lhs_batch, &p->rhs_batch)) != TOW_OK) return status;
+    if ((status = pair_axes(ty, "contracted", &p->lhs_contract, &p->rhs_contract)) != TOW_OK) return status;
+
+    int64_t dims[2 * TOW_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < p->lhs_batch.n; i++) dims[rank++] = ty->in[0].dims[p->lhs_batch.v[i]];
+    for (size_t side = 0; side < 2; side++)
+        for (int d = 0; d < ty->in[side].rank; d++)
+            if (!used[side][d]) dims[rank++] = ty->in[side].dims[d];
+    if (rank > TOW_MAX_RANK)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible; reshape axes "
+                              "together", rank, TOW_MAX_RANK);
+    ty->out[0] = tow_make_type(ty->in[0].dtype, rank, dims);
+    return tow__require_valid(ty, ty->out[0]);
+}
+
+static tow_value bind_dot(tow_value x, tow_value y, const tow__dot_params *p)
+{
+    return tow__op(&tow__dot_general_p, p, 2, (tow_value[]){x, y});
+}
+
+static void dot_jvp(tow__jvp *r)
+{
+    const tow__dot_params *p = r->e->params;
+    tow__jvp_primal(r);
+    tow_value a = tow_is_null(r->dx[0]) ? tow__null() : bind_dot(r->dx[0], r->x[1], p);
+    tow_value b = tow_is_null(r->dx[1]) ? tow__null() : bind_dot(r->x[0], r->dx[1], p);
+    r->dy[0] = tow__add_or(a, b);
+}
+
+/* Axes of `type` that are in neither list, in order. */
+static tow__ints free_axes(tow_type type, const tow__ints *batch, const tow__ints *contract)
+{
+    tow__ints result = {0};
+    for (int d = 0; d < type.rank; d++) {
+        bool named = false;
+        for (int i = 0; i < batch->n; i++) named = named || batch->v[i] == d;
+        for (int i = 0; i < contract->n; i++) named = named || contract->v[i] == d;
+        if (!named) result.v[result.n++] = d;
+    }
+    return result;
+}
+
+static tow__ints range(int start, int n)
+{
+    tow__ints result = {.n = n};
+    for (int i = 0; i < n; i++) result.v[i] = start + i;
+    return result;
+}
+
+/* Cotangent of one operand (`side`), the other being w: contract ct with w over w's free axes.
+ *   left:  ct [batch, free of x, free of w] . w -> [batch, free of x, w's contracted axes in w's order]
+ *   right: w . ct [batch, free of w, free of x] -> [batch, w's contracted axes in w's order, free of x]
+ * and each of these axes belongs to one axis of x. */
+static void dot_transpose(tow__transpose *r)
+{
+    const tow__dot_params *p = r->e->params;
+    bool left = r->linear[0];
+    int side = left ? 0 : 1;
+    const tow__ints *batch = left ? &p->lhs_batch : &p->rhs_batch, *w_batch = left ? &p->rhs_batch : &p->lhs_batch;
+    const tow__ints *contract = left ? &p->lhs_contract : &p->rhs_contract;
+    const tow__ints *w_contract = left ? &p->rhs_contract : &p->lhs_contract;
+    tow__ints x_free = free_axes(r->in_types[side], batch, contract);
+    tow__ints w_free = free_axes(r->in_types[1 - side], w_batch, w_contract);
+    tow__ints ct_batch = range(0, batch->n), ct_w = range(batch->n + (left ? x_free.n : 0), w_free.n);
+
+    /* x's contracted axes in the order in which w has them */
+    tow__ints order = {0};
+    for (int d = 0; d < r->in_types[1 - side].rank; d++)
+        for (int i = 0; i < w_contract->n; i++)
+            if (w_contract->v[i] == d) order.v[order.n++] = contract->v[i];
+
+    tow_value w = r->x[1 - side], dx;
+    if (left)
+        dx = bind_dot(r->ct[0], w, &(tow__dot_params){.lhs_contract = ct_w, .rhs_contract = w_free, .lhs_batch = ct_batch,
+                                                     .rhs_batch = *w_batch});
+    else
+        dx = bind_dot(w, r->ct[0], &(tow__dot_params){.lhs_contract = w_free, .rhs_contract = ct_w, .lhs_batch = *w_batch,
+                                                     .rhs_batch = ct_batch});
+
+    int permutation[TOW_MAX_RANK] = {0}, place = 0;
+    const tow__ints *parts[3] = {batch, left ? &x_free : &order, left ? &order : &x_free};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < parts[k]->n; i++) permutation[parts[k]->v[i]] = place++;
+    r->dx[side] = place == 0 ? dx : tow_transpose(dx, place, permutation);
+}
+
+const tow_primitive tow__dot_general_p = {
+    .name = "dot_general", .inputs = 2, .outputs = 1, .kind = TOW__DOT, .type = dot_type, .jvp = dot_jvp,
+    .transpose = dot_transpose,
+    TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
+                TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS), TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
+                TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS)),
+};
+
+/* ---- public functions ------------------------------------------------------------------------------------------------------ */
+
+static bool take_axes(tow_value x, int n, const int *axes, tow__ints *result)
+{
+    result->n = n;
+    for (int i = 0; i < n; i++)
+        if (!tow__normal_axis(x, "dot_general", axes[i], tow_value_type(x).rank, &result->v[i])) return false;
+    return true;
+}
+
+tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims)
+{
+    tow__dot_params p = {{0}};
+    if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
+    if (dims.n_contract < 0 || dims.n_contract > TOW_MAX_RANK || dims.n_batch < 0 || dims.n_batch > TOW_MAX_RANK)
+        return tow__op_fail(x, "dot_general", TOW_INVALID_ARGUMENT, "%d contracted and %d batch axes; each count must be 0 to %d",
+                            dims.n_contract, dims.n_batch, TOW_MAX_RANK);
+    tow_value y_here = tow_at(y, x.here);
+    if (!take_axes(x, dims.n_contract, dims.lhs_contract, &p.lhs_contract) ||
+        !take_axes(y_here, dims.n_contract, dims.rhs_contract, &p.rhs_contract) ||
+        !take_axes(x, dims.n_batch, dims.lhs_batch, &p.lhs_batch) ||
+        !take_axes(y_here, dims.n_batch, dims.rhs_batch, &p.rhs_batch))
+        return tow__null();
+    return bind_dot(x, y, &p);
+}
+
+tow_value tow_dot(tow_value x, tow_value y)
+{
+    if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
+    tow_type tx = tow_value_type(x), ty = tow_value_type(y);
+    if (tx.rank == 0 || ty.rank == 0)
+        return tow__op_fail(x, "dot", TOW_SHAPE_MISMATCH, "operands need at least one axis, found %s and %s; use tow_mul",
+                            tow__type_name(tx).text, tow__type_name(ty).text);
+    int contracted = ty.rank == 1 ? 0 : ty.rank - 2;
+    return tow_dot_general(x, y, (tow_dot_dims){.n_contract = 1, .lhs_contract = {tx.rank - 1}, .rhs_contract = {contracted}});
+}
+
+/* x repeated to the batch shape of `batch` (leading axes), its last two axes unchanged. */
+static tow_value with_batch(tow_value x, tow_type batch)
+{
+    tow_type type = tow_value_type(x);
+    for (int i = 0; i < 2; i++) batch.dims[batch.rank + i] = type.dims[type.rank - 2 + i];
+    return tow_broadcast_to(x, batch.rank + 2, batch.dims);
+}
+
+tow_value tow_matmul(tow_value x, tow_value y)
+{
+    if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
+    tow_type tx = tow_value_type(x), ty = tow_value_type(y);
+    if (tx.rank == 0 || ty.rank <= 2) return tow_dot(x, y);
+    if (tx.rank == 1) /* [k] . [..., k, n]: the free axis of y follows its batch axes */
+        return tow_squeeze(tow_matmul(tow_expand_dims(x, 0), y), -2);
+    tow_type batch, parts[2] = {tx, ty};
+    for (int i = 0; i < 2; i++) {
+        parts[i].rank -= 2;
+        parts[i].dims[parts[i].rank] = parts[i].dims[parts[i].rank + 1] = 0;
+    }
+    if (!tow__broadcast_type(2, parts, &batch))
+        return tow__op_fail(x, "matmul", TOW_SHAPE_MISMATCH, "the leading axes of %s and %s do not broadcast; they must be equal or 1",
+                            tow__type_name(tx).text, tow__type_name(ty).text);
+    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {-1}, .rhs_contract = {-2}, .n_batch = batch.rank};
+    for (int i = 0; i < batch.rank; i++) dims.lhs_batch[i] = dims.rhs_batch[i] = i;
+    return tow_dot_general(tow_at(with_batch(x, batch), x.here), with_batch(y, batch), dims);
+}

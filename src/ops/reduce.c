@@ -1,0 +1,186 @@
+/* Reductions over axes, which vanish; argmax; cumsum. */
+#include "src/ops/rules.h"
+
+static const tow__ints *axes_of(const tow__equation *e) { return &((const tow__axes_params *)e->params)->axes; }
+
+static tow_status reduce_type(const tow__typing *ty, unsigned dtypes)
+{
+    const tow__axes_params *p = ty->params;
+    tow_status status = tow__require_dtype(ty, 0, dtypes);
+    if (status == TOW_OK) status = tow__require_axes(ty, &p->axes);
+    if (status == TOW_OK) ty->out[0] = tow__without_axes(ty->in[0], &p->axes);
+    return status;
+}
+
+static tow_status reduce_number_type(const tow__typing *ty) { return reduce_type(ty, TOW__NUMBERS); }
+static tow_status reduce_bits_type(const tow__typing *ty) { return reduce_type(ty, TOW__BITS); }
+
+/* max and min have no value for an empty axis. */
+static tow_status reduce_extremum_type(const tow__typing *ty)
+{
+    tow_status status = reduce_type(ty, TOW__NUMBERS);
+    if (status == TOW_OK && tow_type_count(ty->in[0]) == 0 && tow_type_count(ty->out[0]) > 0)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "a reduced axis of %s is empty, and nothing has no extremum",
+                              tow__type_name(ty->in[0]).text);
+    return status;
+}
+
+/* ---- reduce_sum: linear ------------------------------------------------------------------------------------------------------ */
+
+static void reduce_sum_transpose(tow__transpose *r)
+{
+    r->dx[0] = tow__unreduce(r->ct[0], r->in_types[0], *axes_of(r->e));
+}
+
+/* ---- y = max x: sum(select(x == y, dx, 0)) / number of ties; keeps a bool mask and the counts (size of y) --------------------- */
+
+static tow_value sum_over(tow_value x, const tow__ints *axes)
+{
+    return tow__op(&tow__reduce_sum_p, &(tow__axes_params){*axes}, 1, &x);
+}
+
+static void reduce_extremum_jvp(tow__jvp *r)
+{
+    const tow__ints *axes = axes_of(r->e);
+    tow__jvp_primal(r);
+    tow_type type = tow_value_type(r->x[0]);
+    tow_value dx = r->dx[0], mask = tow_eq(r->x[0], tow__unreduce(r->y[0], type, *axes));
+    tow_value count = sum_over(tow_convert(mask, type.dtype), axes);
+    r->dy[0] = tow_div(sum_over(tow_select(mask, dx, tow_zeros_like(dx)), axes), count);
+}
+
+/* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division ------------------------------------------------ */
+
+/* x: [n, m] -> c: [n, m], c[i] = product of x[j], j != i. With p = first half * second half (elementwise) and o = c of p,
+ * the c of the first half is o * second half. An odd n gets a factor 1. */
+static tow_value other_factors(tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    int64_t n = type.dims[0], half = (n + 1) / 2;
+    if (tow_is_null(x) || n <= 1) return tow_full_like(x, 1);
+    if (n % 2 != 0)
+        x = tow_pad(x, tow_scalar(x.trace, type.dtype, 1), (int64_t[]){0, 0}, (int64_t[]){1, 0}, NULL);
+    tow_value a = tow_slice_axis(x, 0, 0, half), b = tow_slice_axis(x, 0, half, 2 * half);
+    tow_value o = other_factors(tow_mul(a, b));
+    tow_value c = tow_concatenate(2, (tow_value[]){tow_mul(o, b), tow_mul(o, a)}, 0);
+    return n % 2 != 0 ? tow_slice_axis(c, 0, 0, n) : c;
+}
+
+/* Reduced axes first and as one: [reduced, rest]. */
+static tow_value as_matrix(tow_value x, const tow__ints *axes)
+{
+    tow_type type = tow_value_type(x);
+    int permutation[TOW_MAX_RANK] = {0}, n = 0;
+    int64_t shape[2] = {1, 1};
+    for (int i = 0; i < axes->n; i++) {
+        permutation[n++] = (int)axes->v[i];
+        shape[0] *= type.dims[axes->v[i]];
+    }
+    for (int d = 0, next = 0; d < type.rank; d++) {
+        if (next < axes->n && axes->v[next] == d) {
+            next++;
+            continue;
+        }
+        permutation[n++] = d;
+        shape[1] *= type.dims[d];
+    }
+    if (type.rank > 0) x = tow_transpose(x, type.rank, permutation);
+    return tow_reshape(x, 2, shape);
+}
+
+static void reduce_prod_jvp(tow__jvp *r)
+{
+    const tow__ints *axes = axes_of(r->e);
+    tow__jvp_primal(r);
+    tow_value c = other_factors(as_matrix(r->x[0], axes));
+    tow_value dy = tow__sum_axis(tow_mul(as_matrix(r->dx[0], axes), c), 0);
+    tow_type type = tow_value_type(r->y[0]);
+    r->dy[0] = tow_reshape(dy, type.rank, type.dims);
+}
+
+#define REDUCTION(op, rule, ...)                                                                          \
+    const tow_primitive tow__reduce_##op##_p = {                                                          \
+        .name = "reduce_" #op, .inputs = 1, .outputs = 1, .kind = TOW__REDUCTION, .type = rule,           \
+        TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__};
+REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
+REDUCTION(max, reduce_extremum_type, .jvp = reduce_extremum_jvp)
+REDUCTION(min, reduce_extremum_type, .jvp = reduce_extremum_jvp)
+REDUCTION(prod, reduce_number_type, .jvp = reduce_prod_jvp)
+REDUCTION(and, reduce_bits_type, .jvp = NULL)
+REDUCTION(or, reduce_bits_type, .jvp = NULL)
+
+#define X(op)                                                                             \
+    tow_value tow_reduce_##op(tow_value x, int n_axes, const int *axes)                   \
+    {                                                                                     \
+        tow__axes_params p;                                                               \
+        if (tow_is_null(x) || !tow__normal_axes(x, "reduce_" #op, n_axes, axes, &p.axes)) \
+            return tow__null();                                                           \
+        return tow__op(&tow__reduce_##op##_p, &p, 1, &x);                                 \
+    }
+TOW_REDUCTION_LIST(X)
+#undef X
+
+tow_value tow_mean(tow_value x, int n_axes, const int *axes)
+{
+    tow_value sum = tow_reduce_sum(x, n_axes, axes);
+    if (tow_is_null(sum)) return sum;
+    int64_t count = tow_type_count(tow_value_type(sum));
+    double n = count == 0 ? 1 : (double)tow_type_count(tow_value_type(x)) / (double)count;
+    return tow_div(tow_at(sum, x.here), tow_full_like(sum, n));
+}
+
+/* ---- argmax: i32, the first of equal maxima -------------------------------------------------------------------------------------- */
+
+static tow_status argmax_type(const tow__typing *ty)
+{
+    const tow__axis_params *p = ty->params;
+    tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
+    if (status == TOW_OK) status = tow__require_axis(ty, p->axis);
+    if (status != TOW_OK) return status;
+    if (ty->in[0].dims[p->axis] == 0 || ty->in[0].dims[p->axis] > INT32_MAX)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %lld of %s must have 1 to 2^31 - 1 elements", (long long)p->axis,
+                              tow__type_name(ty->in[0]).text);
+    ty->out[0] = tow__without_axes(ty->in[0], &(tow__ints){.n = 1, .v = {p->axis}});
+    ty->out[0].dtype = TOW_I32;
+    return TOW_OK;
+}
+
+const tow_primitive tow__argmax_p = {
+    .name = "argmax", .inputs = 1, .outputs = 1, .kind = TOW__REDUCTION, .type = argmax_type,
+    TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),
+};
+
+tow_value tow_argmax(tow_value x, int axis)
+{
+    tow__axis_params p;
+    if (tow_is_null(x) || !tow__normal_axis(x, "argmax", axis, tow_value_type(x).rank, &p.axis)) return tow__null();
+    return tow__op(&tow__argmax_p, &p, 1, &x);
+}
+
+/* ---- cumsum: linear; its transpose runs the other way ------------------------------------------------------------------------------- */
+
+static tow_status cumsum_type(const tow__typing *ty)
+{
+    const tow__cumsum_params *p = ty->params;
+    tow_status status = tow__require_axis(ty, p->axis);
+    return status == TOW_OK ? tow__type_same_number(ty) : status;
+}
+
+static void cumsum_transpose(tow__transpose *r)
+{
+    const tow__cumsum_params *p = r->e->params;
+    r->dx[0] = tow_cumsum(r->ct[0], (int)p->axis, !p->reverse);
+}
+
+const tow_primitive tow__cumsum_p = {
+    .name = "cumsum", .inputs = 1, .outputs = 1, .kind = TOW__REDUCTION, .type = cumsum_type, .transpose = cumsum_transpose,
+    TOW__PARAMS(tow__cumsum_params, TOW__PARAM(tow__cumsum_params, axis, TOW__P_INT),
+                TOW__PARAM(tow__cumsum_params, reverse, TOW__P_BOOL)),
+};
+
+tow_value tow_cumsum(tow_value x, int axis, bool reverse)
+{
+    tow__cumsum_params p = {.reverse = reverse};
+    if (tow_is_null(x) || !tow__normal_axis(x, "cumsum", axis, tow_value_type(x).rank, &p.axis)) return tow__null();
+    return tow__op(&tow__cumsum_p, &p, 1, &x);
+}

@@ -1,0 +1,101 @@
+/* What the files of src/ops share: type rules of whole families, and helpers for writing rules and public operations.
+ *
+ * Public operations check only what they need to build parameters (axes in range, counts); everything about types is the
+ * type rule's business, so that graphs that are parsed meet the same messages as graphs that are traced. */
+#ifndef TOW_SRC_RULES_H
+#define TOW_SRC_RULES_H
+
+#include "src/ops/primitive.h"
+#include "src/ops/table.h"
+#include "tow/ops.h"
+
+/* ---- values ----------------------------------------------------------------------------------------------------------- */
+
+static inline tow_value tow__null(void) { return (tow_value){0}; }
+/* True if one of n values is null: then an operation has nothing to do. */
+bool tow__any_null(size_t n, const tow_value *x);
+tow_dtype tow__dtype(tow_value x);
+/* Zeros of `type` in the trace t; they are constants, so no policy keeps them. */
+tow_value tow__zeros(tow_trace *t, tow_type type);
+/* The sum of two tangents or cotangents, null = zero. */
+tow_value tow__add_or(tow_value a, tow_value b);
+/* dx if present, else zeros like x. */
+tow_value tow__or_zeros(tow_value dx, tow_value x);
+
+/* Sticks an error of operation `op` to the trace, with the source line that x carries. Returns the null value. */
+__attribute__((format(printf, 4, 5))) tow_value tow__op_fail(tow_value x, const char *op, tow_status status,
+                                                           const char *format, ...);
+/* Binds one primitive on operands of which none is null, else gives the null value. */
+tow_value tow__op1(const tow_primitive *p, tow_value x);
+tow_value tow__op2(const tow_primitive *p, tow_value x, tow_value y);
+tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const tow_value *x);
+
+/* The shape that n shapes broadcast to by NumPy's rule; false if they do not. dtype is that of types[0]. */
+bool tow__broadcast_type(size_t n, const tow_type *types, tow_type *result);
+
+/* axis in [-rank, rank) made non-negative in *result; else an error and false. */
+bool tow__normal_axis(tow_value x, const char *op, int axis, int rank, int64_t *result);
+/* All of n axes, sorted, distinct; n 0: all axes of x. */
+bool tow__normal_axes(tow_value x, const char *op, int n, const int *axes, tow__ints *result);
+tow__ints tow__ints_of(int n, const int64_t *v);
+
+/* x with the axes that a reduction removed put back: x [kept dims] -> type's shape, repeated along `axes`. */
+tow_value tow__unreduce(tow_value x, tow_type type, tow__ints axes);
+/* `x` reduced over one axis (0 <= axis < rank) by the sum. */
+tow_value tow__sum_axis(tow_value x, int64_t axis);
+
+/* ---- type rules --------------------------------------------------------------------------------------------------------- */
+
+enum { /* sets of dtypes */
+    TOW__FLOATS = 1 << TOW_F32 | 1 << TOW_F64,
+    TOW__INTEGERS = 1 << TOW_I32 | 1 << TOW_U32,
+    TOW__NUMBERS = TOW__FLOATS | TOW__INTEGERS,
+    TOW__BITS = TOW__INTEGERS | 1 << TOW_BOOL,
+    TOW__ANY = TOW__NUMBERS | 1 << TOW_BOOL
+};
+
+/* Operand i's dtype must be in the set. */
+tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set);
+/* Operands first .. n_in-1 must have the type of operand `first`. */
+tow_status tow__require_same(const tow__typing *ty, size_t first);
+tow_status tow__require_rank(const tow__typing *ty, size_t i, int rank);
+tow_status tow__require_count(const tow__typing *ty, size_t n_in, size_t n_out);
+/* 0 <= axis < rank of operand 0. */
+tow_status tow__require_axis(const tow__typing *ty, int64_t axis);
+/* Sorted, distinct axes of operand 0. */
+tow_status tow__require_axes(const tow__typing *ty, const tow__ints *axes);
+/* The result must be a well-formed type (size fits). */
+tow_status tow__require_valid(const tow__typing *ty, tow_type type);
+__attribute__((format(printf, 3, 4))) tow_status tow__type_fail(const tow__typing *ty, tow_status status,
+                                                              const char *format, ...);
+
+/* One or more operands of one type -> the same type. */
+tow_status tow__type_same_float(const tow__typing *ty);
+tow_status tow__type_same_number(const tow__typing *ty);
+tow_status tow__type_same_bits(const tow__typing *ty);
+tow_status tow__type_same_integer(const tow__typing *ty);
+tow_status tow__type_same_any(const tow__typing *ty);
+/* Two operands of one type -> bool. */
+tow_status tow__type_compare(const tow__typing *ty);
+/* Float operand and `axis` -> the same type. */
+tow_status tow__type_axis_float(const tow__typing *ty);
+
+/* `type` without the sorted axes. */
+tow_type tow__without_axes(tow_type type, const tow__ints *axes);
+
+/* ---- differentiation ------------------------------------------------------------------------------------------------------ */
+
+/* Binds the primal equation as it is. */
+void tow__jvp_primal(tow__jvp *r);
+/* Differentiates the primitive's decomposition instead (forward mode, higher orders). */
+void tow__jvp_decomposed(tow__jvp *r);
+/* True if outputs 1.. have readers. */
+bool tow__uses_residual_outputs(const tow__jvp *r);
+
+/* ---- parameter tables ------------------------------------------------------------------------------------------------------- */
+
+#define TOW__PARAM(struct_type, field, field_kind) {.name = #field, .kind = field_kind, .offset = offsetof(struct_type, field)}
+#define TOW__PARAMS(struct_type, ...) \
+    .params_size = sizeof(struct_type), .params = (const tow__param[]) { __VA_ARGS__, {0} }
+
+#endif

@@ -1,0 +1,98 @@
+/* Sources: const and iota, and the public functions that make constants. A constant is one scalar that is broadcast
+ * wherever possible: constants cost nothing to keep and are made anew where they are read. */
+#include "src/ops/rules.h"
+
+static tow_status const_type(const tow__typing *ty)
+{
+    const tow__const_params *p = ty->params;
+    if (!p->value) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "a constant needs an array");
+    ty->out[0] = tow_array_type(p->value);
+    return TOW_OK;
+}
+
+static tow_status iota_type(const tow__typing *ty)
+{
+    const tow__iota_params *p = ty->params;
+    ty->out[0] = tow_make_type(p->dtype, p->shape.n, p->shape.v);
+    tow_status status = tow__require_valid(ty, ty->out[0]);
+    if (status != TOW_OK) return status;
+    if (p->dtype == TOW_BOOL) return tow__type_fail(ty, TOW_TYPE_MISMATCH, "it counts in f32, f64, i32 or u32, found bool");
+    if (p->axis < 0 || p->axis >= p->shape.n)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside [0, %d)", (long long)p->axis, p->shape.n);
+    return TOW_OK;
+}
+
+const tow_primitive tow__const_p = {
+    .name = "const", .inputs = 0, .outputs = 1, .kind = TOW__SOURCE, .type = const_type,
+    TOW__PARAMS(tow__const_params, TOW__PARAM(tow__const_params, value, TOW__P_ARRAY)),
+};
+
+const tow_primitive tow__iota_p = {
+    .name = "iota", .inputs = 0, .outputs = 1, .kind = TOW__SOURCE, .type = iota_type,
+    TOW__PARAMS(tow__iota_params, TOW__PARAM(tow__iota_params, dtype, TOW__P_DTYPE),
+                TOW__PARAM(tow__iota_params, shape, TOW__P_INTS), TOW__PARAM(tow__iota_params, axis, TOW__P_INT)),
+};
+
+tow_value tow_constant(tow_trace *trace, tow_array *value)
+{
+    if (!trace) return tow__null();
+    return tow__bind1(trace, &tow__const_p, &(tow__const_params){value}, 0, NULL);
+}
+
+tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data)
+{
+    if (!trace || tow__failed(trace)) return tow__null();
+    tow_context *ctx = tow_trace_context(trace);
+    tow_array *array = NULL;
+    tow_status status = tow_array_from_data(ctx, type, data, &array);
+    if (status != TOW_OK) {
+        tow_trace_fail(trace, status, "constant: no array of type %s could be made", tow__type_name(type).text);
+        return tow__null();
+    }
+    tow_value value = tow_constant(trace, array);
+    tow_array_release(array);
+    return value;
+}
+
+tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value)
+{
+    union { float f32; double f64; int32_t i32; uint32_t u32; uint8_t boolean; } data = {0};
+    switch (dtype) {
+    case TOW_F32: data.f32 = (float)value; break;
+    case TOW_F64: data.f64 = value; break;
+    case TOW_I32: data.i32 = (int32_t)value; break;
+    case TOW_U32: data.u32 = (uint32_t)(int64_t)value; break;
+    case TOW_BOOL: data.boolean = value != 0; break;
+    }
+    return tow_constant_data(trace, tow_make_type(dtype, 0, NULL), &data);
+}
+
+tow_value tow_full(tow_trace *trace, tow_type type, double value)
+{
+    tow_value scalar = tow_scalar(trace, type.dtype, value);
+    return type.rank == 0 ? scalar : tow_broadcast_in_dim(scalar, type.rank, type.dims, NULL);
+}
+
+tow_value tow_iota(tow_trace *trace, tow_type type, int axis)
+{
+    if (!trace) return tow__null();
+    int64_t normal = axis < 0 ? axis + type.rank : axis;
+    tow__iota_params p = {.dtype = type.dtype, .shape = tow__ints_of(type.rank, type.dims), .axis = normal};
+    return tow__bind1(trace, &tow__iota_p, &p, 0, NULL);
+}
+
+tow_value tow_full_like(tow_value x, double value)
+{
+    return tow_is_null(x) ? x : tow_full(x.trace, tow_value_type(x), value);
+}
+
+tow_value tow_zeros_like(tow_value x) { return tow_full_like(x, 0); }
+
+tow_value tow_iota_like(tow_value x, int axis)
+{
+    int64_t normal = 0;
+    tow_type type = tow_value_type(x);
+    if (tow_is_null(x) || !tow__normal_axis(x, "iota", axis, type.rank, &normal)) return tow__null();
+    type.dtype = TOW_I32;
+    return tow_iota(x.trace, type, (int)normal);
+}
