@@ -74,6 +74,8 @@ TOW_API const char *tow_graph_input_name(const tow_graph *graph, size_t index);
 /* Equations in the whole graph, nested bodies included (a scan's body once), whose primitive is called `primitive`;
  * NULL counts all. */
 TOW_API size_t tow_graph_count(const tow_graph *graph, const char *primitive);
+/* Names of all primitives, sorted: index 0, 1, ...; NULL beyond the last. */
+TOW_API const char *tow_primitive_name(size_t index);
 
 /* The stable textual form (docs/textual-form.md), written like snprintf. */
 TOW_API size_t tow_graph_text(const tow_graph *graph, char *text, size_t size);

@@ -1,0 +1,198 @@
+/* Inputs and outputs of `tow run` and `tow grad --run`: .npy, safetensors, JSON values, random numbers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/tool/tool.h"
+
+/* ---- JSON values ---------------------------------------------------------------------------------------------------- */
+
+/* True for what --input takes as a value and not as the name of a file: a number, a list, true or false. */
+static bool is_value(const char *text)
+{
+    if (text[0] == '[' || strcmp(text, "true") == 0 || strcmp(text, "false") == 0) return true;
+    char *end;
+    strtod(text, &end);
+    return end != text && *end == '\0';
+}
+
+static bool set_element(void *data, tow_dtype dtype, int64_t i, double x)
+{
+    switch (dtype) {
+    case TOW_F32: ((float *)data)[i] = (float)x; return true;
+    case TOW_F64: ((double *)data)[i] = x; return true;
+    case TOW_I32: ((int32_t *)data)[i] = (int32_t)x; return x >= INT32_MIN && x <= INT32_MAX && x == (double)(int32_t)x;
+    case TOW_U32: ((uint32_t *)data)[i] = (uint32_t)x; return x >= 0 && x <= UINT32_MAX && x == (double)(uint32_t)x;
+    case TOW_BOOL: ((bool *)data)[i] = x != 0; return x == 0 || x == 1;
+    }
+    return false;
+}
+
+static bool in_range(tow_dtype dtype, double x)
+{
+    if (dtype == TOW_I32) return x >= INT32_MIN && x <= INT32_MAX;
+    if (dtype == TOW_U32) return x >= 0 && x <= UINT32_MAX;
+    return true;
+}
+
+/* Fills data from nested lists that have the type's shape. */
+static bool fill(const json_t *value, const tow_type *type, int axis, void *data, int64_t *next)
+{
+    if (axis < type->rank) {
+        if (!json_is_array(value) || (int64_t)json_array_size(value) != type->dims[axis]) return false;
+        for (size_t i = 0; i < json_array_size(value); i++)
+            if (!fill(json_array_get(value, i), type, axis + 1, data, next)) return false;
+        return true;
+    }
+    if (!json_is_number(value) && !json_is_boolean(value)) return false;
+    const double x = json_is_boolean(value) ? json_is_true(value) : json_number_value(value);
+    return in_range(type->dtype, x) && set_element(data, type->dtype, (*next)++, x);
+}
+
+static tow_status array_from_value(tool *t, const char *text, tow_type type, const char *what, tow_array **array)
+{
+    json_error_t error;
+    char name[256];
+    tow_type_text(type, name, sizeof name);
+    json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
+    if (value == NULL) return tool_fail(t, TOW_BAD_FORMAT, "input %s: '%s' is not JSON: %s", what, text, error.text);
+    tow_status status = tow_array_create(t->context, type, array);
+    if (status == TOW_OK) {
+        const bool everywhere = !json_is_array(value);
+        tow_type element = tow_make_type(type.dtype, 0, NULL);
+        int64_t next = 0;
+        bool good = true;
+        if (!everywhere)
+            good = fill(value, &type, 0, tow_array_data(*array), &next);
+        else
+            while (good && next < tow_type_count(type)) good = fill(value, &element, 0, tow_array_data(*array), &next);
+        if (!good)
+            status = tool_fail(t, TOW_SHAPE_MISMATCH, "input %s: expected %s as nested lists (or one number for all), found '%s'",
+                               what, name, text);
+    }
+    json_decref(value);
+    return status;
+}
+
+/* ---- random inputs ---------------------------------------------------------------------------------------------------- */
+
+/* splitmix64: one well-mixed number per call. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static tow_status array_from_random(tool *t, tow_type type, uint64_t *state, tow_array **array)
+{
+    const tow_status status = tow_array_create(t->context, type, array);
+    for (int64_t i = 0; status == TOW_OK && i < tow_type_count(type); i++) {
+        const uint64_t bits = next_random(state);
+        const double unit = (double)(bits >> 40) / (double)(1 << 24); /* exact in f32 */
+        set_element(tow_array_data(*array), type.dtype, i, tow_dtype_is_float(type.dtype) ? 2 * unit - 1 : (double)(bits >> 63));
+    }
+    return status;
+}
+
+/* ---- which array is which input ------------------------------------------------------------------------------------------ */
+
+/* Text of input i in messages and in safetensors: its name, else its index. */
+static const char *input_label(const tow_graph *graph, size_t i, char number[24])
+{
+    const char *name = tow_graph_input_name(graph, i);
+    if (name != NULL) return name;
+    snprintf(number, 24, "%zu", i);
+    return number;
+}
+
+/* "NAME=rest": the input called NAME (or with that index), and the rest; without a known name the next free input. */
+static size_t find_input(const tow_graph *graph, tow_array *const *inputs, const char *argument, const char **rest)
+{
+    const size_t n = tow_graph_inputs(graph);
+    const char *equals = strchr(argument, '=');
+    *rest = argument;
+    for (size_t i = 0; equals != NULL && i < n; i++) {
+        char number[24];
+        const char *label = input_label(graph, i, number);
+        if (strlen(label) != (size_t)(equals - argument) || memcmp(label, argument, strlen(label)) != 0) continue;
+        *rest = equals + 1;
+        return i;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (inputs[i] == NULL) return i;
+    return n;
+}
+
+static tow_status read_one(tool *t, const tow_graph *graph, const char *argument, tow_array **inputs)
+{
+    const char *rest;
+    const size_t i = find_input(graph, inputs, argument, &rest);
+    char number[24];
+    if (i == tow_graph_inputs(graph))
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "the graph has %zu inputs: --input %s is too many", i, argument);
+    if (inputs[i] != NULL)
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "input %s is given twice", input_label(graph, i, number));
+    if (is_value(rest))
+        return array_from_value(t, rest, tow_graph_input_type(graph, i), input_label(graph, i, number), &inputs[i]);
+    return tow_npy_read(t->context, rest, &inputs[i]);
+}
+
+static tow_status read_safetensors(tool *t, const tow_graph *graph, tow_array **inputs)
+{
+    tow_tensors *tensors = NULL;
+    const tow_status status = tow_safetensors_read(t->context, t->options.inputs, &tensors);
+    for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
+        char number[24];
+        tow_array *found = tow_tensors_find(tensors, input_label(graph, i, number));
+        if (found != NULL && inputs[i] == NULL) inputs[i] = tow_array_retain(found);
+    }
+    tow_tensors_free(tensors);
+    return status;
+}
+
+tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
+{
+    const tool_options *o = &t->options;
+    uint64_t state = o->seed;
+    tow_status status = TOW_OK;
+    for (size_t i = 0; status == TOW_OK && i < o->n_input; i++) status = read_one(t, graph, o->input[i], inputs);
+    if (status == TOW_OK && o->inputs != NULL) status = read_safetensors(t, graph, inputs);
+    for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
+        const tow_type type = tow_graph_input_type(graph, i);
+        char number[24], expected[256], found[256];
+        const char *label = input_label(graph, i, number);
+        tow_type_text(type, expected, sizeof expected);
+        if (inputs[i] == NULL && o->random_inputs) {
+            status = array_from_random(t, type, &state, &inputs[i]);
+        } else if (inputs[i] == NULL) {
+            status = tool_fail(t, TOW_NOT_FOUND, "input %s (%s) is not given: use --input, --inputs or --random-inputs", label, expected);
+        } else if (!tow_type_equal(tow_array_type(inputs[i]), type)) {
+            tow_type_text(tow_array_type(inputs[i]), found, sizeof found);
+            status = tool_fail(t, TOW_TYPE_MISMATCH, "input %s: expected %s, found %s", label, expected, found);
+        }
+    }
+    return status;
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------------------- */
+
+tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
+{
+    const tool_options *o = &t->options;
+    tow_status status = TOW_OK;
+    if (o->n_output > n)
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "%zu results, but --output is given %zu times", n, o->n_output);
+    for (size_t i = 0; status == TOW_OK && i < o->n_output; i++) status = tow_npy_write(o->output[i], outputs[i], t->context);
+    if (status != TOW_OK || o->outputs == NULL) return status;
+    tow_tensors *tensors = NULL;
+    status = tow_tensors_create(t->context, &tensors);
+    for (size_t i = 0; status == TOW_OK && i < n; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%zu", i);
+        status = tow_tensors_add(tensors, name, outputs[i]);
+    }
+    if (status == TOW_OK) status = tow_safetensors_write(o->outputs, tensors);
+    tow_tensors_free(tensors);
+    return status;
+}

@@ -1,0 +1,293 @@
+/* The subcommands of `tow`: each takes the loaded graph and shows one view of it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/tool/tool.h"
+
+/* ---- loading -------------------------------------------------------------------------------------------------------- */
+
+static tow_status read_text(tool *t, char **text)
+{
+    const char *path = t->options.file;
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    if (file == NULL) return tool_fail(t, TOW_IO_ERROR, "cannot open: %s", strerror(errno));
+    size_t length = 0, capacity = 1 << 16;
+    char *buffer = malloc(capacity);
+    while (buffer != NULL) {
+        const size_t got = fread(buffer + length, 1, capacity - length - 1, file);
+        length += got;
+        if (got == 0) break;
+        if (capacity - length > 1) continue;
+        char *larger = realloc(buffer, capacity * 2);
+        if (larger == NULL) {
+            free(buffer);
+            buffer = NULL;
+        } else {
+            buffer = larger;
+            capacity *= 2;
+        }
+    }
+    tow_status status = TOW_OK;
+    if (buffer == NULL)
+        status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    else if (ferror(file))
+        status = tool_fail(t, TOW_IO_ERROR, "cannot read: %s", strerror(errno));
+    else if (memchr(buffer, '\0', length) != NULL)
+        status = tool_fail(t, TOW_BAD_FORMAT, "holds a zero byte: expected a graph in textual form");
+    if (file != stdin) fclose(file);
+    if (status != TOW_OK) {
+        free(buffer);
+        return status;
+    }
+    buffer[length] = '\0';
+    *text = buffer;
+    return TOW_OK;
+}
+
+/* Replaces t->graph by what a pass makes of it. */
+static tow_status apply(tool *t, tow_status (*pass)(const tow_graph *graph, tow_graph **result))
+{
+    tow_graph *result = NULL;
+    const tow_status status = pass(t->graph, &result);
+    if (status != TOW_OK) return status;
+    tow_graph_release(t->graph);
+    t->graph = result;
+    return TOW_OK;
+}
+
+static tow_status apply_policy(tool *t)
+{
+    tow_policy *policy = NULL;
+    tow_graph *result = NULL;
+    tow_status status = tow_policy_parse(t->context, t->options.policy, &policy);
+    if (status != TOW_OK) return tool_fail(t, status, "--policy %s: %s", t->options.policy, tow_context_error(t->context));
+    status = tow_remat_whole(t->graph, policy, &result);
+    tow_policy_free(t->context, policy);
+    if (status != TOW_OK) return status;
+    tow_graph_release(t->graph);
+    t->graph = result;
+    return TOW_OK;
+}
+
+tow_status tool_load(tool *t)
+{
+    char *text = NULL;
+    tow_status status = read_text(t, &text);
+    if (status == TOW_OK) status = tow_graph_parse(t->context, text, &t->graph);
+    free(text);
+    if (status == TOW_OK) status = tow_graph_check(t->graph);
+    if (status == TOW_OK && t->options.dce) status = apply(t, tow_graph_dce);
+    if (status == TOW_OK && t->options.cse) status = apply(t, tow_graph_cse);
+    if (status == TOW_OK && t->options.policy != NULL) status = apply_policy(t);
+    return status;
+}
+
+/* ---- check, print, run -------------------------------------------------------------------------------------------------- */
+
+tow_status tool_check(tool *t)
+{
+    const size_t inputs = tow_graph_inputs(t->graph), outputs = tow_graph_outputs(t->graph);
+    const size_t equations = tow_graph_count(t->graph, NULL);
+    if (t->options.json)
+        return tool_show_json(t, json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "inputs", (json_int_t)inputs, "outputs",
+                                           (json_int_t)outputs, "equations", (json_int_t)equations));
+    printf("ok: %zu inputs, %zu outputs, %zu equations\n", inputs, outputs, equations);
+    return TOW_OK;
+}
+
+static tow_status show_graph(tool *t, const tow_graph *graph)
+{
+    return t->options.json ? tool_show_json(t, tool_json_graph(graph)) : tow_graph_print(graph, stdout);
+}
+
+tow_status tool_print(tool *t) { return show_graph(t, t->graph); }
+
+static tow_status show_outputs(tool *t, size_t n, tow_array *const *outputs)
+{
+    if (!t->options.json) {
+        for (size_t i = 0; i < n; i++) tool_show_array(outputs[i]);
+        return TOW_OK;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        if (json_array_append_new(list, tool_json_array(outputs[i])) == 0) continue;
+        json_decref(list);
+        list = NULL;
+    }
+    return tool_show_json(t, list);
+}
+
+tow_status tool_evaluate(tool *t, const tow_graph *graph)
+{
+    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    tow_array **inputs = calloc(n_in + 1, sizeof *inputs), **outputs = calloc(n_out + 1, sizeof *outputs);
+    tow_status status = TOW_OK;
+    if (inputs == NULL || outputs == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (status == TOW_OK) status = tool_read_inputs(t, graph, inputs);
+    if (status == TOW_OK) status = tow_evaluate(graph, inputs, outputs);
+    if (status == TOW_OK && (t->options.n_output > 0 || t->options.outputs != NULL))
+        status = tool_write_outputs(t, n_out, outputs);
+    else if (status == TOW_OK)
+        status = show_outputs(t, n_out, outputs);
+    for (size_t i = 0; inputs != NULL && i < n_in; i++) tow_array_release(inputs[i]);
+    for (size_t i = 0; outputs != NULL && i < n_out; i++) tow_array_release(outputs[i]);
+    free(inputs);
+    free(outputs);
+    return status;
+}
+
+tow_status tool_run(tool *t) { return tool_evaluate(t, t->graph); }
+
+/* ---- derivatives ------------------------------------------------------------------------------------------------------------ */
+
+/* The first result of the graph is the loss; further ones are auxiliary and come out as they are. */
+static tow_status differentiate(tool *t, bool value, tow_graph **result)
+{
+    const tool_options *o = &t->options;
+    const bool has_aux = tow_graph_outputs(t->graph) > 1;
+    if (o->jvp) return tow_jvp(t->graph, o->n_wrt, o->wrt, result);
+    return value ? tow_value_and_grad(t->graph, o->n_wrt, o->wrt, has_aux, result)
+                 : tow_grad(t->graph, o->n_wrt, o->wrt, has_aux, result);
+}
+
+tow_status tool_grad(tool *t)
+{
+    const tool_options *o = &t->options;
+    tow_graph *gradient = NULL;
+    if (o->split && !o->json) return tow_print_forward_backward(t->graph, o->n_wrt, o->wrt, stdout);
+    if (o->split) {
+        tow_graph *forward = NULL, *backward = NULL;
+        tow_status status = tow_vjp(t->graph, o->n_wrt, o->wrt, &forward, &backward);
+        if (status == TOW_OK)
+            status = tool_show_json(t, json_pack("{s:o, s:o}", "forward", tool_json_graph(forward), "backward",
+                                                 tool_json_graph(backward)));
+        tow_graph_release(forward);
+        tow_graph_release(backward);
+        return status;
+    }
+    tow_status status = differentiate(t, o->value, &gradient);
+    if (status == TOW_OK) status = o->run ? tool_evaluate(t, gradient) : show_graph(t, gradient);
+    tow_graph_release(gradient);
+    return status;
+}
+
+static const char *const residual_kinds[] = {
+    [TOW_RESIDUAL_ARGUMENT] = "argument",
+    [TOW_RESIDUAL_CONSTANT] = "constant",
+    [TOW_RESIDUAL_NAMED] = "named",
+    [TOW_RESIDUAL_OUTPUT] = "output",
+};
+
+static json_t *json_residuals(const tow_residuals *residuals)
+{
+    json_t *list = json_array();
+    bool failed = list == NULL;
+    for (size_t i = 0; i < residuals->count; i++) {
+        const tow_residual *r = &residuals->items[i];
+        json_t *item = json_pack("{s:o, s:s, s:s?, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
+                                 residual_kinds[r->kind], "what", r->what, "here", r->here, "scope", r->scope, "bytes",
+                                 (json_int_t)r->bytes);
+        failed |= json_array_append_new(list, item) != 0;
+    }
+    json_t *result = failed ? NULL
+                            : json_pack("{s:O, s:I, s:I}", "residuals", list, "bytes", (json_int_t)residuals->bytes,
+                                        "argument_bytes", (json_int_t)residuals->argument_bytes);
+    json_decref(list);
+    return result;
+}
+
+tow_status tool_residuals(tool *t)
+{
+    tow_residuals residuals = {0};
+    tow_status status = tow_saved_residuals(t->graph, t->options.n_wrt, t->options.wrt, &residuals);
+    if (status == TOW_OK && t->options.json) {
+        status = tool_show_json(t, json_residuals(&residuals));
+    } else if (status == TOW_OK) {
+        char *text = tool_text_of(tool_residuals_text, &residuals);
+        if (text == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+        if (text != NULL) fputs(text, stdout);
+        free(text);
+    }
+    tow_residuals_free(t->context, &residuals);
+    return status;
+}
+
+/* ---- count, plan -------------------------------------------------------------------------------------------------------------- */
+
+/* Counts of one primitive in the compiled forward and backward graphs, loops counted by their length. */
+static tow_status show_counts(tool *t, const tow_program *forward, const tow_program *backward)
+{
+    json_t *list = t->options.json ? json_array() : NULL;
+    bool failed = t->options.json && list == NULL;
+    if (!t->options.json) printf("%-28s %10s %10s\n", "primitive", "forward", "backward");
+    for (size_t i = 0;; i++) {
+        const char *name = tow_primitive_name(i); /* NULL, after the last, counts all */
+        const uint64_t f = tow_program_count(forward, name), b = tow_program_count(backward, name);
+        if (t->options.json && (f > 0 || b > 0 || name == NULL))
+            failed |= json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", name == NULL ? "total" : name,
+                                                            "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
+        else if (f > 0 || b > 0 || name == NULL)
+            printf("%-28s %10llu %10llu\n", name == NULL ? "total" : name, (unsigned long long)f, (unsigned long long)b);
+        if (name == NULL) break;
+    }
+    if (!t->options.json) return TOW_OK;
+    if (failed) {
+        json_decref(list);
+        list = NULL;
+    }
+    return tool_show_json(t, list);
+}
+
+tow_status tool_count(tool *t)
+{
+    tow_graph *forward = NULL, *backward = NULL;
+    tow_program *run_forward = NULL, *run_backward = NULL;
+    tow_status status = tow_vjp(t->graph, t->options.n_wrt, t->options.wrt, &forward, &backward);
+    if (status == TOW_OK) status = tow_compile(t->context, forward, NULL, &run_forward);
+    if (status == TOW_OK) status = tow_compile(t->context, backward, NULL, &run_backward);
+    if (status == TOW_OK) status = show_counts(t, run_forward, run_backward);
+    tow_program_free(run_forward);
+    tow_program_free(run_backward);
+    tow_graph_release(forward);
+    tow_graph_release(backward);
+    return status;
+}
+
+static json_t *json_plan(const tow_program *program)
+{
+    const tow_program_bytes bytes = tow_program_get_bytes(program);
+    char *text = tool_text_of(tool_program_text, program);
+    json_t *result = json_pack(
+        "{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:s}", "bytes", "inputs", (json_int_t)bytes.inputs, "outputs",
+        (json_int_t)bytes.outputs, "arena", (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound,
+        "residuals", (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
+        (json_int_t)tow_program_count(program, NULL), "text", text == NULL ? "" : text);
+    free(text);
+    return result;
+}
+
+tow_status tool_plan(tool *t)
+{
+    tow_graph *graph = tow_graph_retain(t->graph);
+    tow_program *program = NULL;
+    tow_status status = TOW_OK;
+    if (t->options.grad) {
+        tow_graph_release(graph);
+        graph = NULL;
+        status = differentiate(t, true, &graph);
+    }
+    if (status == TOW_OK) status = tow_compile(t->context, graph, NULL, &program);
+    if (status == TOW_OK) status = tow_program_check(program);
+    if (status == TOW_OK && t->options.json) {
+        status = tool_show_json(t, json_plan(program));
+    } else if (status == TOW_OK) {
+        char *text = tool_text_of(tool_program_text, program);
+        if (text == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+        if (text != NULL) fputs(text, stdout);
+        free(text);
+    }
+    tow_program_free(program);
+    tow_graph_release(graph);
+    return status;
+}

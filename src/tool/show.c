@@ -1,0 +1,174 @@
+/* Printing for the command `tow`: arrays, graphs and errors, as text or JSON. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/tool/tool.h"
+
+size_t tool_graph_text(const void *graph, char *text, size_t size) { return tow_graph_text(graph, text, size); }
+size_t tool_program_text(const void *program, char *text, size_t size) { return tow_program_text(program, text, size); }
+size_t tool_residuals_text(const void *residuals, char *text, size_t size)
+{
+    return tow_residuals_text(residuals, text, size);
+}
+
+char *tool_text_of(tool_text write, const void *object)
+{
+    const size_t length = write(object, NULL, 0);
+    char *text = malloc(length + 1);
+    if (text != NULL) write(object, text, length + 1);
+    return text;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------- */
+
+/* Enough digits to read the very same value back; integers and bool as they are. */
+static void show_element(const void *data, tow_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case TOW_F32: printf("%.9g", (double)((const float *)data)[i]); break;
+    case TOW_F64: printf("%.17g", ((const double *)data)[i]); break;
+    case TOW_I32: printf("%d", (int)((const int32_t *)data)[i]); break;
+    case TOW_U32: printf("%u", (unsigned)((const uint32_t *)data)[i]); break;
+    case TOW_BOOL: printf("%s", ((const bool *)data)[i] ? "true" : "false"); break;
+    }
+}
+
+static void show_nested(const void *data, const tow_type *type, int axis, int64_t *next)
+{
+    if (axis == type->rank) {
+        show_element(data, type->dtype, (*next)++);
+        return;
+    }
+    putchar('[');
+    for (int64_t i = 0; i < type->dims[axis]; i++) {
+        if (i > 0) printf(", ");
+        show_nested(data, type, axis + 1, next);
+    }
+    putchar(']');
+}
+
+void tool_show_array(tow_array *array)
+{
+    const tow_type type = tow_array_type(array);
+    char name[256];
+    int64_t next = 0;
+    tow_type_text(type, name, sizeof name);
+    printf("%s ", name);
+    show_nested(tow_array_data(array), &type, 0, &next);
+    putchar('\n');
+}
+
+/* JSON has no NaN and no infinities: these become the strings "nan", "inf" and "-inf". */
+static json_t *json_number(double x)
+{
+    if (isfinite(x)) return json_real(x);
+    return json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+static json_t *json_element(const void *data, tow_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case TOW_F32: return json_number((double)((const float *)data)[i]);
+    case TOW_F64: return json_number(((const double *)data)[i]);
+    case TOW_I32: return json_integer(((const int32_t *)data)[i]);
+    case TOW_U32: return json_integer(((const uint32_t *)data)[i]);
+    case TOW_BOOL: return json_boolean(((const bool *)data)[i]);
+    }
+    return NULL;
+}
+
+static json_t *json_nested(const void *data, const tow_type *type, int axis, int64_t *next)
+{
+    if (axis == type->rank) return json_element(data, type->dtype, (*next)++);
+    json_t *list = json_array();
+    for (int64_t i = 0; list != NULL && i < type->dims[axis]; i++) {
+        if (json_array_append_new(list, json_nested(data, type, axis + 1, next)) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+json_t *tool_json_type(tow_type type)
+{
+    char name[256];
+    tow_type_text(type, name, sizeof name);
+    return json_string(name);
+}
+
+json_t *tool_json_array(tow_array *array)
+{
+    const tow_type type = tow_array_type(array);
+    int64_t next = 0;
+    return json_pack("{s:o, s:o}", "type", tool_json_type(type), "data", json_nested(tow_array_data(array), &type, 0, &next));
+}
+
+json_t *tool_json_graph(const tow_graph *graph)
+{
+    json_t *inputs = json_array(), *outputs = json_array();
+    bool failed = false;
+    for (size_t i = 0; i < tow_graph_inputs(graph); i++) {
+        json_t *input = json_pack("{s:s?, s:o}", "name", tow_graph_input_name(graph, i), "type",
+                                  tool_json_type(tow_graph_input_type(graph, i)));
+        failed |= json_array_append_new(inputs, input) != 0;
+    }
+    for (size_t i = 0; i < tow_graph_outputs(graph); i++)
+        failed |= json_array_append_new(outputs, tool_json_type(tow_graph_output_type(graph, i))) != 0;
+    char *text = tool_text_of(tool_graph_text, graph);
+    json_t *result = NULL;
+    if (!failed && text != NULL)
+        result = json_pack("{s:O, s:O, s:I, s:s}", "inputs", inputs, "outputs", outputs, "equations",
+                           (json_int_t)tow_graph_count(graph, NULL), "text", text);
+    free(text);
+    json_decref(inputs);
+    json_decref(outputs);
+    return result;
+}
+
+tow_status tool_show_json(tool *t, json_t *value)
+{
+    if (value == NULL) return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory, or text that is not UTF-8");
+    const int failed = json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    json_decref(value);
+    putchar('\n');
+    return failed ? tool_fail(t, TOW_IO_ERROR, "cannot write JSON") : TOW_OK;
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------- */
+
+tow_status tool_fail(tool *t, tow_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->message, sizeof t->message, format, args);
+    va_end(args);
+    return status;
+}
+
+void tool_report(const tool *t, tow_status status)
+{
+    const char *message = t->message[0] != '\0' ? t->message : tow_context_error(t->context);
+    const char *file = t->options.file;
+    int line = 0, column = 0, length = 0;
+    /* The parser says where: "line 3, column 9: ...". */
+    if (sscanf(message, "line %d, column %d: %n", &line, &column, &length) == 2 && length > 0)
+        message += length;
+    else
+        line = 0;
+    if (t->options.json) {
+        json_t *error = json_pack("{s:s, s:s, s:s}", "file", file, "status", tow_status_text(status), "message", message);
+        if (error != NULL && line > 0) {
+            json_object_set_new(error, "line", json_integer(line));
+            json_object_set_new(error, "column", json_integer(column));
+        }
+        if (error != NULL) json_dumpf(error, stderr, JSON_INDENT(2));
+        json_decref(error);
+        fputc('\n', stderr);
+    } else if (line > 0) {
+        fprintf(stderr, "%s:%d:%d: %s\n", file, line, column, message);
+    } else {
+        fprintf(stderr, "%s: %s\n", file, message);
+    }
+}

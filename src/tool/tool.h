@@ -1,0 +1,77 @@
+/* The command `tow`: what its files share. It uses the public interface only.
+ *
+ *   tow.c       command line and dispatch          arrays.c   inputs and outputs of a run
+ *   commands.c  one function per subcommand        show.c     printing, as text or JSON
+ */
+#ifndef TOW_TOOL_H
+#define TOW_TOOL_H
+
+#include <jansson.h>
+
+#include "tow/tow.h"
+
+enum { TOOL_MAX_ARRAYS = 256 };
+
+/* Exit status: fine; the graph, an input or a file is bad; the command line is bad. */
+enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 };
+
+typedef struct tool_options {
+    const char *command, *file;
+    const char *input[TOOL_MAX_ARRAYS];  /* --input: FILE.npy, a JSON value, or NAME=either */
+    size_t n_input;
+    const char *output[TOOL_MAX_ARRAYS]; /* --output FILE.npy, in the order of the results */
+    size_t n_output;
+    const char *inputs, *outputs;        /* safetensors */
+    bool random_inputs;
+    uint64_t seed;
+    size_t wrt[TOOL_MAX_ARRAYS];
+    size_t n_wrt;
+    const char *policy; /* NULL: no remat region */
+    bool value, run, grad, jvp, split, dce, cse, json;
+    int threads;
+    unsigned given; /* bit i: option i of the table in tow.c was given */
+} tool_options;
+
+typedef struct tool {
+    tool_options options;
+    tow_context *context;
+    tow_graph *graph; /* read from options.file, under --policy inside one remat region */
+    char message[1024]; /* the tool's own error; "": the error is the context's */
+} tool;
+
+/* Commands. The message of a failure is in the context or in t->message. */
+tow_status tool_check(tool *t);
+tow_status tool_print(tool *t);
+tow_status tool_run(tool *t);
+tow_status tool_grad(tool *t);
+tow_status tool_residuals(tool *t);
+tow_status tool_count(tool *t);
+tow_status tool_plan(tool *t);
+
+/* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */
+tow_status tool_load(tool *t);
+/* Runs graph on the inputs that the options name and shows or writes what it returns. */
+tow_status tool_evaluate(tool *t, const tow_graph *graph);
+
+/* Fails with a message of the tool's own; returns status. */
+__attribute__((format(printf, 3, 4))) tow_status tool_fail(tool *t, tow_status status, const char *format, ...);
+/* The error to standard error, as FILE:LINE:COLUMN: text or as JSON. */
+void tool_report(const tool *t, tow_status status);
+
+/* arrays.c: inputs[] receives tow_graph_inputs(graph) arrays, which the caller releases. */
+tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs);
+tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs);
+
+/* show.c */
+typedef size_t (*tool_text)(const void *object, char *text, size_t size); /* like snprintf */
+char *tool_text_of(tool_text write, const void *object);                  /* malloc'ed; NULL: out of memory */
+json_t *tool_json_type(tow_type type);
+json_t *tool_json_graph(const tow_graph *graph);
+json_t *tool_json_array(tow_array *array);
+void tool_show_array(tow_array *array);
+tow_status tool_show_json(tool *t, json_t *value); /* prints and releases value; NULL is reported as out of memory */
+size_t tool_graph_text(const void *graph, char *text, size_t size);
+size_t tool_program_text(const void *program, char *text, size_t size);
+size_t tool_residuals_text(const void *residuals, char *text, size_t size);
+
+#endif

@@ -1,0 +1,226 @@
+/* tow: check, print, run and differentiate graphs in textual form. This file reads the command line and dispatches. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/tool/tool.h"
+
+/* Commands, as bits: which options go with which. */
+enum { CHECK = 1, PRINT = 2, RUN = 4, GRAD = 8, RESIDUALS = 16, COUNT = 32, PLAN = 64, ANY = 127 };
+
+static const struct command {
+    const char *name;
+    unsigned bit;
+    tow_status (*run)(tool *t);
+} commands[] = {
+    {"check", CHECK, tool_check},
+    {"print", PRINT, tool_print},
+    {"run", RUN, tool_run},
+    {"grad", GRAD, tool_grad},
+    {"residuals", RESIDUALS, tool_residuals},
+    {"count", COUNT, tool_count},
+    {"plan", PLAN, tool_plan},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+enum { KEY_INPUTS = 256, KEY_OUTPUTS, KEY_RANDOM, KEY_VALUE, KEY_RUN, KEY_GRAD, KEY_JVP, KEY_SPLIT, KEY_DCE, KEY_CSE, KEY_JSON };
+
+static const struct argp_option argp_options[] = {
+    {"input", 'i', "[NAME=]FILE|VALUE", 0, "An input of the graph: a .npy file, or a JSON number or list; a single number fills the array. Without NAME: the next input without one", 1},
+    {"inputs", KEY_INPUTS, "FILE", 0, "Inputs by name (or index) from a safetensors file", 1},
+    {"random-inputs", KEY_RANDOM, "SEED", 0, "Draw the inputs that are not given: floats from [-1, 1), integers from {0, 1}", 1},
+    {"output", 'o', "FILE", 0, "Write the next result to a .npy file", 1},
+    {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, named 0, 1, ...", 1},
+    {"wrt", 'w', "I,J,...", 0, "Inputs to differentiate with respect to, by index or name (grad, plan: the first input; else all float inputs)", 2},
+    {"policy", 'p', "POLICY", 0, "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
+    {"value", KEY_VALUE, NULL, 0, "grad: value and gradient", 2},
+    {"run", KEY_RUN, NULL, 0, "grad: run the gradient instead of printing it", 2},
+    {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
+    {"split", KEY_SPLIT, NULL, 0, "grad: forward graph, residuals and backward graph side by side", 2},
+    {"grad", KEY_GRAD, NULL, 0, "plan: of the value and gradient", 2},
+    {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
+    {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
+    {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
+    {"threads", 't', "N", 0, "Threads to run on", 3},
+    {0},
+};
+
+/* The commands that an option goes with. */
+static const struct {
+    int key;
+    unsigned commands;
+} applies[] = {
+    {'i', RUN | GRAD},      {KEY_INPUTS, RUN | GRAD}, {KEY_RANDOM, RUN | GRAD},
+    {'o', RUN | GRAD},      {KEY_OUTPUTS, RUN | GRAD}, {'w', GRAD | RESIDUALS | COUNT | PLAN},
+    {'p', ANY},             {KEY_VALUE, GRAD},         {KEY_RUN, GRAD},
+    {KEY_JVP, GRAD},        {KEY_SPLIT, GRAD},         {KEY_GRAD, PLAN},
+    {KEY_DCE, ANY},         {KEY_CSE, ANY},            {KEY_JSON, ANY},
+    {'t', ANY},
+};
+enum { APPLIES_COUNT = sizeof applies / sizeof *applies };
+
+/* --wrt as it was written: names can only be looked up once the graph is there. */
+typedef struct command_line {
+    tool *t;
+    const char *wrt;
+} command_line;
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+static unsigned long long read_number(const char *text, const char *what, struct argp_state *state)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == '-')
+        argp_error(state, "%s: expected a non-negative whole number, found '%s'", what, text);
+    return number;
+}
+
+static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
+{
+    if (*n == TOOL_MAX_ARRAYS) argp_error(state, "more than %d times %s: use a safetensors file", TOOL_MAX_ARRAYS, what);
+    list[(*n)++] = item;
+}
+
+static void check_line(struct argp_state *state, const tool_options *o)
+{
+    if (o->command == NULL || o->file == NULL) argp_error(state, "expected a command and a file");
+    const struct command *command = find_command(o->command);
+    for (size_t i = 0; i < APPLIES_COUNT; i++) {
+        if ((o->given & 1u << i) == 0 || (applies[i].commands & command->bit) != 0) continue;
+        for (const struct argp_option *option = argp_options; option->name != NULL; option++)
+            if (option->key == applies[i].key) argp_error(state, "--%s does not go with '%s'", option->name, command->name);
+    }
+    if (o->jvp && (o->value || o->split)) argp_error(state, "--jvp does not go with --value or --split");
+    if (o->split && (o->run || o->value)) argp_error(state, "--split does not go with --run or --value");
+    const bool arrays = o->n_input > 0 || o->n_output > 0 || o->inputs || o->outputs || o->random_inputs;
+    if (command->bit == GRAD && arrays && !o->run) argp_error(state, "inputs and outputs of 'grad' need --run");
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    command_line *line = state->input;
+    tool_options *o = &line->t->options;
+    for (size_t i = 0; i < APPLIES_COUNT; i++)
+        if (applies[i].key == key) o->given |= 1u << i;
+    switch (key) {
+    case 'i': add(state, o->input, &o->n_input, "--input", argument); break;
+    case 'o': add(state, o->output, &o->n_output, "--output", argument); break;
+    case KEY_INPUTS: o->inputs = argument; break;
+    case KEY_OUTPUTS: o->outputs = argument; break;
+    case KEY_RANDOM:
+        o->random_inputs = true;
+        o->seed = read_number(argument, "--random-inputs", state);
+        break;
+    case 'w': line->wrt = argument; break;
+    case 'p': o->policy = argument; break;
+    case KEY_VALUE: o->value = true; break;
+    case KEY_RUN: o->run = true; break;
+    case KEY_GRAD: o->grad = true; break;
+    case KEY_JVP: o->jvp = true; break;
+    case KEY_SPLIT: o->split = true; break;
+    case KEY_DCE: o->dce = true; break;
+    case KEY_CSE: o->cse = true; break;
+    case KEY_JSON: o->json = true; break;
+    case 't': {
+        const unsigned long long threads = read_number(argument, "--threads", state);
+        if (threads == 0 || threads > 1024) argp_error(state, "--threads: expected 1 to 1024, found %llu", threads);
+        o->threads = (int)threads;
+        break;
+    }
+    case ARGP_KEY_ARG:
+        if (o->command == NULL) {
+            if (find_command(argument) == NULL) argp_error(state, "unknown command '%s'", argument);
+            o->command = argument;
+        } else if (o->file == NULL) {
+            o->file = argument;
+        } else {
+            argp_error(state, "one file at a time: '%s' is too many", argument);
+        }
+        break;
+    case ARGP_KEY_END: check_line(state, o); break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* --wrt "0,w,3": indices or names, each once; the library wants them in increasing order. */
+static tow_status read_wrt(tool *t, const char *text)
+{
+    tool_options *o = &t->options;
+    const size_t n = tow_graph_inputs(t->graph);
+    bool *chosen = calloc(n + 1, sizeof *chosen);
+    tow_status status = chosen == NULL ? tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory") : TOW_OK;
+    while (status == TOW_OK) {
+        const size_t length = strcspn(text, ",");
+        size_t index = n;
+        for (size_t i = 0; i < n; i++) {
+            const char *name = tow_graph_input_name(t->graph, i);
+            char number[24];
+            snprintf(number, sizeof number, "%zu", i);
+            const bool named = name != NULL && strlen(name) == length && memcmp(name, text, length) == 0;
+            if (named || (strlen(number) == length && memcmp(number, text, length) == 0)) index = i;
+        }
+        if (index == n)
+            status = tool_fail(t, TOW_INVALID_ARGUMENT, "--wrt: no input '%.*s': expected a name or an index below %zu",
+                               (int)length, text, n);
+        else
+            chosen[index] = true;
+        if (text[length] == '\0') break;
+        text += length + 1;
+    }
+    for (size_t i = 0; status == TOW_OK && i < n; i++) {
+        if (!chosen[i]) continue;
+        if (o->n_wrt == TOOL_MAX_ARRAYS)
+            status = tool_fail(t, TOW_INVALID_ARGUMENT, "--wrt: more than %d inputs", TOOL_MAX_ARRAYS);
+        else
+            o->wrt[o->n_wrt++] = i;
+    }
+    free(chosen);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const char about[] =
+        "Checks, prints, runs and differentiates graphs in textual form.\v"
+        "Commands:\n"
+        "  check      types and invariants of the graph\n"
+        "  print      the graph in its stable form\n"
+        "  run        its results on given inputs\n"
+        "  grad       the graph of its gradient, or with --run the gradient\n"
+        "  residuals  what reverse mode keeps from forward for backward\n"
+        "  count      how often each primitive runs, forward and backward\n"
+        "  plan       instructions and memory of the compiled graph\n"
+        "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
+    static const struct argp argp = {argp_options, parse_option, "COMMAND FILE", about, NULL, NULL, NULL};
+    tool t = {0};
+    command_line line = {.t = &t};
+    argp_err_exit_status = TOOL_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &line);
+
+    const tow_context_options options = {.threads = t.options.threads};
+    tow_status status = tow_context_create(&options, &t.context);
+    if (status != TOW_OK) {
+        fprintf(stderr, "tow: %s\n", tow_status_text(status));
+        return TOOL_FAILED;
+    }
+    status = tool_load(&t);
+    if (status == TOW_OK && line.wrt != NULL) status = read_wrt(&t, line.wrt);
+    if (status == TOW_OK) status = find_command(t.options.command)->run(&t);
+    if (status != TOW_OK) tool_report(&t, status);
+    if (status == TOW_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "tow: cannot write the output: %s\n", strerror(errno));
+        status = TOW_IO_ERROR;
+    }
+    tow_graph_release(t.graph);
+    tow_context_destroy(t.context);
+    return status == TOW_OK ? TOOL_OK : TOOL_FAILED;
+}
