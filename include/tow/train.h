@@ -81,8 +81,7 @@ typedef struct tow_train_options {
     void *loss_user;
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state */
-    const tow_module *evaluation_model; /* what tow_train_evaluate runs (a model without dropout, same parameters);
-                                     * NULL: tow_train_evaluate is an error and costs no memory */
+    bool evaluation;                /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description;        /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
 } tow_train_options;
@@ -97,7 +96,8 @@ TOW_API void tow_train_free(tow_train_state *state);
 /* One update. inputs: the model's inputs, then the extra ones. loss (may be NULL): before the update. Allocates nothing.
  * Errors: TOW_TYPE_MISMATCH with index, expected and found; then nothing has changed. */
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
-/* The loss of the evaluation model; changes nothing. Errors: as tow_train_step; TOW_INVALID_ARGUMENT without one. */
+/* The loss alone, without dropout; changes nothing. Errors: as tow_train_step; TOW_INVALID_ARGUMENT if the state was made
+ * without .evaluation. */
 TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);
 
 /* Finished updates. */
@@ -118,7 +118,7 @@ TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 typedef struct tow_train_bytes {
     size_t parameters, gradients, optimizer;
     size_t residuals;  /* made in the forward part, read in the backward part */
-    size_t workspace;  /* the rest of the program's arena, its constants and the optimiser's block table */
+    size_t workspace;  /* the rest of the program's arena, its constants, the loss and the optimiser's sums */
     size_t evaluation; /* arena of the evaluation program */
     size_t total;
 } tow_train_bytes;

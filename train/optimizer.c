@@ -1,0 +1,198 @@
+/* SGD with momentum and AdamW as fused loops: one pass over gradients for the norm, one pass for everything else.
+ *
+ * Both passes run over fixed blocks of BLOCK elements. The norm is the root of a sum of doubles, each the sum of one block
+ * over LANES interleaved lanes, added in a fixed order. */
+#include "train/optimizer.h"
+
+#include <math.h>
+
+enum { BLOCK = 1 << 14, LANES = 16 };
+
+/* ---- options ---------------------------------------------------------------------------------------------------------- */
+
+static tow_status check_range(tow_context *ctx, const char *name, double value, double low, double high)
+{
+    if (value >= low && value <= high) return TOW_OK;
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected %s in [%g, %g], found %g", name, low, high, value);
+}
+
+static tow_status check_schedule(tow_context *ctx, const tow_schedule *s)
+{
+    if (s->kind != TOW_SCHEDULE_CONSTANT && s->kind != TOW_SCHEDULE_WARMUP_COSINE)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: %d is no kind of schedule", (int)s->kind);
+    if (!isfinite(s->peak_value) || !isfinite(s->init_value) || !isfinite(s->end_value) || !(s->exponent >= 0))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected finite learning rates, found %g, %g, %g, exponent %g",
+                         s->init_value, s->peak_value, s->end_value, s->exponent);
+    if (s->kind == TOW_SCHEDULE_WARMUP_COSINE && (s->warmup_steps < 0 || s->decay_steps <= s->warmup_steps))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected 0 <= warmup_steps < decay_steps (which include the warm-up), found %lld and %lld",
+                         (long long)s->warmup_steps, (long long)s->decay_steps);
+    return TOW_OK;
+}
+
+tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options, tow_optimizer *resolved)
+{
+    tow_status status = TOW_OK;
+    *resolved = *options;
+    if (resolved->b1 == 0.0) resolved->b1 = 0.9;
+    if (resolved->b2 == 0.0) resolved->b2 = 0.999;
+    if (resolved->eps == 0.0) resolved->eps = 1e-8;
+    if (options->kind != TOW_ADAMW && options->kind != TOW_SGD)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected TOW_ADAMW or TOW_SGD, found %d", (int)options->kind);
+    TRY(check_schedule(ctx, &resolved->learning_rate));
+    TRY(check_range(ctx, "b1", resolved->b1, 0.0, 1.0 - 1e-9));
+    TRY(check_range(ctx, "b2", resolved->b2, 0.0, 1.0 - 1e-9));
+    TRY(check_range(ctx, "eps", resolved->eps, 0.0, HUGE_VAL));
+    TRY(check_range(ctx, "momentum", resolved->momentum, 0.0, 1.0));
+    TRY(check_range(ctx, "weight_decay", resolved->weight_decay, 0.0, HUGE_VAL));
+    TRY(check_range(ctx, "clip_norm", resolved->clip_norm, 0.0, HUGE_VAL));
+done:
+    return status;
+}
+
+size_t tow__optimizer_slots(const tow_optimizer *optimizer)
+{
+    if (optimizer->kind == TOW_ADAMW) return 2;
+    return optimizer->momentum != 0.0 ? 1 : 0;
+}
+
+const char *tow__optimizer_slot_prefix(const tow_optimizer *optimizer, size_t index)
+{
+    static const char *const prefixes[][2] = {[TOW_ADAMW] = {"adam/mu/", "adam/nu/"}, [TOW_SGD] = {"sgd/trace/", NULL}};
+    return prefixes[optimizer->kind][index];
+}
+
+const char *tow__optimizer_name(const tow_optimizer *optimizer)
+{
+    if (optimizer->kind == TOW_ADAMW) return "adamw";
+    return optimizer->momentum != 0.0 ? "sgd with momentum" : "sgd";
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------- */
+
+tow_status tow__updater_init(tow_context *ctx, tow__updater *u)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < u->n_parameters; i++) n += (size_t)((u->parameters[i].count + BLOCK - 1) / BLOCK);
+    u->blocks = tow__alloc(ctx, n + 1, sizeof *u->blocks);
+    u->partial = tow__alloc(ctx, n + 1, sizeof *u->partial);
+    u->n_blocks = n;
+    if (u->blocks == NULL || u->partial == NULL) return TOW_OUT_OF_MEMORY;
+    tow__block *block = u->blocks;
+    for (size_t i = 0; i < u->n_parameters; i++)
+        for (int64_t at = 0, count = u->parameters[i].count; at < count; at += BLOCK)
+            *block++ = (tow__block){(int64_t)i, at, at + BLOCK < count ? at + BLOCK : count};
+    return TOW_OK;
+}
+
+void tow__updater_free(tow_context *ctx, tow__updater *u)
+{
+    if (u->blocks != NULL) tow__free(ctx, u->blocks, u->n_blocks + 1, sizeof *u->blocks);
+    if (u->partial != NULL) tow__free(ctx, u->partial, u->n_blocks + 1, sizeof *u->partial);
+    if (u->parameters != NULL) tow__free(ctx, u->parameters, u->n_parameters, sizeof *u->parameters);
+    u->blocks = NULL;
+    u->partial = NULL;
+    u->parameters = NULL;
+}
+
+/* ---- the norm ------------------------------------------------------------------------------------------------------------- */
+
+/* partial[block] = sum g^2 */
+static void sum_squares(void *user, int64_t block)
+{
+    const tow__updater *u = user;
+    const tow__block *b = &u->blocks[block];
+    const float *g = u->parameters[b->parameter].g + b->begin;
+    int64_t count = b->end - b->begin, whole = count - count % LANES;
+    double lanes[LANES] = {0};
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int j = 0; j < LANES; j++) lanes[j] += (double)g[i + j] * (double)g[i + j];
+    for (int64_t i = whole; i < count; i++) lanes[i - whole] += (double)g[i] * (double)g[i];
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int j = 0; j < width; j++) lanes[j] += lanes[j + width];
+    u->partial[block] = lanes[0];
+}
+
+static double global_norm(tow__updater *u)
+{
+    tow__team_run(&u->team, (int64_t)u->n_blocks, sum_squares, u);
+    double sum = 0;
+    for (size_t i = 0; i < u->n_blocks; i++) sum += u->partial[i];
+    return sqrt(sum);
+}
+
+/* ---- updates -------------------------------------------------------------------------------------------------------------- */
+
+/* What the loops of one update read. */
+typedef struct coefficients {
+    const tow__updater *u;
+    float scale; /* of the gradients: clipping */
+    float rate, decay;
+    float b1, b2, c1, c2;   /* c = 1 - b */
+    float bias1, bias2, eps; /* bias = 1 - b^t */
+} coefficients;
+
+/* m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= rate (m/bias1 / (sqrt(v/bias2) + eps) + decay p) */
+static void adamw_block(void *user, int64_t block)
+{
+    const coefficients *c = user;
+    const tow__block *b = &c->u->blocks[block];
+    const tow__parameter *x = &c->u->parameters[b->parameter];
+    float *restrict p = x->p, *restrict m = x->m, *restrict v = x->v;
+    const float *restrict g = x->g;
+    const float decay = x->decay ? c->decay : 0.0f;
+    for (int64_t i = b->begin; i < b->end; i++) {
+        float gi = g[i] * c->scale;
+        float mi = c->c1 * gi + c->b1 * m[i];
+        float vi = c->c2 * (gi * gi) + c->b2 * v[i];
+        m[i] = mi;
+        v[i] = vi;
+        float update = mi / c->bias1 / (sqrtf(vi / c->bias2) + c->eps) + decay * p[i];
+        p[i] -= c->rate * update;
+    }
+}
+
+/* g += decay p;  m = g + momentum m;  p -= rate m, with nesterov rate (g + momentum m) */
+static void sgd_block(void *user, int64_t block)
+{
+    const coefficients *c = user;
+    const tow__block *b = &c->u->blocks[block];
+    const tow__parameter *x = &c->u->parameters[b->parameter];
+    float *restrict p = x->p, *restrict m = x->m;
+    const float *restrict g = x->g;
+    const float decay = x->decay ? c->decay : 0.0f, momentum = c->b1;
+    const bool nesterov = c->u->optimizer.nesterov;
+    for (int64_t i = b->begin; i < b->end; i++) {
+        float update = g[i] * c->scale + decay * p[i];
+        if (m != NULL) {
+            m[i] = update + momentum * m[i];
+            update = nesterov ? update + momentum * m[i] : m[i];
+        }
+        p[i] -= c->rate * update;
+    }
+}
+
+double tow__update(tow__updater *u, int64_t step)
+{
+    const tow_optimizer *o = &u->optimizer;
+    coefficients c = {.u = u, .scale = 1.0f, .rate = (float)tow_schedule_at(&o->learning_rate, step), .decay = (float)o->weight_decay};
+    double norm = 0;
+    if (o->clip_norm > 0) {
+        norm = global_norm(u);
+        if (!(norm < o->clip_norm)) c.scale = (float)(o->clip_norm / norm); /* a NaN norm reaches all parameters, and is seen */
+    }
+    if (o->kind == TOW_ADAMW) {
+        double t = (double)step + 1.0;
+        c.b1 = (float)o->b1;
+        c.b2 = (float)o->b2;
+        c.c1 = (float)(1.0 - o->b1);
+        c.c2 = (float)(1.0 - o->b2);
+        c.bias1 = (float)(1.0 - pow(o->b1, t));
+        c.bias2 = (float)(1.0 - pow(o->b2, t));
+        c.eps = (float)o->eps;
+    } else {
+        c.b1 = (float)o->momentum;
+    }
+    tow__team_run(&u->team, (int64_t)u->n_blocks, o->kind == TOW_ADAMW ? adamw_block : sgd_block, &c);
+    return norm;
+}

@@ -1,0 +1,275 @@
+/* The train state: parameters, slots and compiled programs, and the step that joins them.
+ *
+ * All arrays are made with the state; a step fills in the caller's inputs and the random keys, runs the program, which writes
+ * loss and gradients, and runs the optimiser, which writes parameters and slots in place. */
+#include "train/state.h"
+
+#include "tow/program.h"
+
+/* ---- random keys -------------------------------------------------------------------------------------------------------- */
+
+typedef struct random_key {
+    uint32_t word[2];
+} random_key;
+
+static uint32_t rotate(uint32_t x, int bits) { return x << bits | x >> (32 - bits); }
+
+/* jax.random.fold_in: threefry 2x32 (20 rounds; Salmon et al. 2011) of the counter (0, data). */
+static random_key fold_in(random_key key, uint32_t data)
+{
+    static const int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+    uint32_t k[3] = {key.word[0], key.word[1], key.word[0] ^ key.word[1] ^ 0x1BD11BDAu};
+    uint32_t x = k[0], y = data + k[1];
+    for (uint32_t group = 1; group <= 5; group++) {
+        for (int round = 0; round < 4; round++) {
+            x += y;
+            y = rotate(y, rotations[(group - 1) % 2][round]) ^ x;
+        }
+        x += k[group % 3];
+        y += k[(group + 1) % 3] + group;
+    }
+    return (random_key){{x, y}};
+}
+
+/* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t): nothing to save but the step. */
+static void set_keys(tow_train_state *state)
+{
+    for (size_t i = 0; i < state->n_streams; i++) {
+        random_key key = {{0, (uint32_t)state->seed}};
+        key = fold_in(fold_in(key, (uint32_t)i), (uint32_t)state->step);
+        memcpy(tow_array_data(state->inputs[state->n_params + state->n_inputs + i]), key.word, sizeof key.word);
+    }
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------------- */
+
+static size_t count_streams(const tow_model_options *model)
+{
+    size_t n = 0;
+    while (model != NULL && model->streams != NULL && model->streams[n] != NULL) n++;
+    return n;
+}
+
+/* Number of stacked axes of a path: "blocks/{}/attn/kernel" has one. */
+static int stacked_axes(const char *path)
+{
+    int n = 0;
+    for (; (path = strstr(path, "{}")) != NULL; path += 2) n++;
+    return n;
+}
+
+static tow_status make_updater(tow_train_state *state)
+{
+    tow_context *ctx = state->ctx;
+    tow__updater *u = &state->updater;
+    u->n_parameters = state->n_params;
+    u->team.threads = tow_context_threads(ctx);
+    u->parameters = tow__alloc(ctx, state->n_params, sizeof *u->parameters);
+    if (u->parameters == NULL) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < state->n_params; i++) {
+        tow_array *array = tow_params_array(state->params, i);
+        tow_type type = tow_array_type(array);
+        const char *path = tow_params_path(state->params, i);
+        if (type.dtype != TOW_F32)
+            return tow__fail(ctx, TOW_TYPE_MISMATCH, "params/%s: expected f32, found %s", path, tow__type_name(type).text);
+        u->parameters[i] = (tow__parameter){
+            .p = tow_array_data(array),
+            .m = state->n_slots > 0 ? tow_array_data(tow_params_array(state->slots[0], i)) : NULL,
+            .v = state->n_slots > 1 ? tow_array_data(tow_params_array(state->slots[1], i)) : NULL,
+            .g = tow_array_data(state->outputs[1 + i]),
+            .count = tow_type_count(type),
+            .decay = u->optimizer.decay_all || type.rank - stacked_axes(path) >= 2,
+        };
+    }
+    return tow__updater_init(ctx, u);
+}
+
+/* The lists of inputs and outputs, with keys, loss and gradients as arrays of the state's own. */
+static tow_status make_arrays(tow_train_state *state)
+{
+    tow_context *ctx = state->ctx;
+    tow_status status = TOW_OK;
+    state->inputs = tow__alloc(ctx, state->n_params + state->n_inputs + state->n_streams + 1, sizeof(tow_array *));
+    state->outputs = tow__alloc(ctx, 1 + state->n_params, sizeof(tow_array *));
+    if (state->inputs == NULL || state->outputs == NULL) return TOW_OUT_OF_MEMORY;
+    TRY(tow_array_create(ctx, tow_graph_output_type(state->loss_graph, 0), &state->outputs[0]));
+    for (size_t i = 0; i < state->n_params; i++) {
+        tow_array *param = tow_params_array(state->params, i);
+        state->inputs[i] = param;
+        TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + i]));
+    }
+    for (size_t i = 0; i < state->n_streams; i++)
+        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &state->inputs[state->n_params + state->n_inputs + i]));
+done:
+    return status;
+}
+
+static tow_status compile_step(tow_train_state *state)
+{
+    tow_context *ctx = state->ctx;
+    tow_graph *graph = NULL;
+    tow_status status = TOW_OK;
+    size_t *wrt = tow__alloc(ctx, state->n_params + 1, sizeof *wrt);
+    if (wrt == NULL) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < state->n_params; i++) wrt[i] = i;
+    TRY(tow_value_and_grad(state->loss_graph, state->n_params, wrt, false, &graph));
+    TRY(tow_compile(ctx, graph, NULL, &state->program));
+done:
+    tow_graph_release(graph);
+    tow__free(ctx, wrt, state->n_params + 1, sizeof *wrt);
+    return status;
+}
+
+static tow_status trace_loss(tow_train_state *state, const tow_module *model, const tow_train_options *options, bool evaluation,
+                             tow_graph **graph)
+{
+    tow_model_options model_options = options->model != NULL ? *options->model : (tow_model_options){0};
+    if (evaluation) model_options.deterministic = true;
+    return tow_loss(model, state->params, options->n_inputs, options->input_types, options->n_extra, options->extra_types,
+                    options->loss, options->loss_user, 0, &model_options, graph);
+}
+
+static tow_status compile_evaluation(tow_train_state *state, const tow_module *model, const tow_train_options *options)
+{
+    tow_graph *graph = NULL;
+    tow_status status = TOW_OK;
+    TRY(trace_loss(state, model, options, true, &graph));
+    TRY(tow_compile(state->ctx, graph, NULL, &state->evaluation));
+done:
+    tow_graph_release(graph);
+    return status;
+}
+
+static tow_status check_options(tow_context *ctx, const tow_module *model, const tow_train_options *options)
+{
+    if (model == NULL || options == NULL || options->loss == NULL)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_train_create: expected a model and options with a loss function, found NULL");
+    if ((options->n_inputs > 0 && options->input_types == NULL) || (options->n_extra > 0 && options->extra_types == NULL))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
+                         options->n_inputs, options->n_extra);
+    return TOW_OK;
+}
+
+static tow_status make_state(tow_train_state *state, const tow_module *model, const tow_train_options *options)
+{
+    tow_context *ctx = state->ctx;
+    tow_status status = TOW_OK;
+    TRY(tow__optimizer_resolve(ctx, &options->optimizer, &state->updater.optimizer));
+    const char *description = options->description != NULL ? options->description : "";
+    state->description_size = strlen(description) + 1;
+    state->description = tow__alloc(ctx, state->description_size, 1);
+    if (state->description == NULL) TRY(TOW_OUT_OF_MEMORY);
+    memcpy(state->description, description, state->description_size);
+    state->seed = options->seed;
+    state->n_inputs = options->n_inputs + options->n_extra;
+    state->n_streams = count_streams(options->model);
+    TRY(tow_init(ctx, model, options->seed, options->n_inputs, options->input_types, &state->params));
+    state->n_params = tow_params_count(state->params);
+    state->n_slots = tow__optimizer_slots(&state->updater.optimizer);
+    for (size_t i = 0; i < state->n_slots; i++) TRY(tow_params_zeros_like(state->params, &state->slots[i]));
+    TRY(trace_loss(state, model, options, false, &state->loss_graph));
+    TRY(compile_step(state));
+    if (options->evaluation) TRY(compile_evaluation(state, model, options));
+    TRY(make_arrays(state));
+    TRY(make_updater(state));
+done:
+    return status;
+}
+
+tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
+                            tow_train_state **state)
+{
+    *state = NULL;
+    tow_status status = check_options(context, model, options);
+    if (status != TOW_OK) return status;
+    tow_train_state *made = tow__alloc(context, 1, sizeof *made);
+    if (made == NULL) return TOW_OUT_OF_MEMORY;
+    made->ctx = context;
+    status = make_state(made, model, options);
+    if (status == TOW_OK)
+        *state = made;
+    else
+        tow_train_free(made);
+    return status;
+}
+
+void tow_train_free(tow_train_state *state)
+{
+    if (state == NULL) return;
+    tow_context *ctx = state->ctx;
+    size_t first_key = state->n_params + state->n_inputs;
+    tow__updater_free(ctx, &state->updater);
+    if (state->inputs != NULL) {
+        for (size_t i = 0; i < state->n_streams; i++) tow_array_release(state->inputs[first_key + i]);
+        tow__free(ctx, state->inputs, first_key + state->n_streams + 1, sizeof(tow_array *));
+    }
+    if (state->outputs != NULL) {
+        for (size_t i = 0; i <= state->n_params; i++) tow_array_release(state->outputs[i]);
+        tow__free(ctx, state->outputs, 1 + state->n_params, sizeof(tow_array *));
+    }
+    tow_program_free(state->program);
+    tow_program_free(state->evaluation);
+    tow_graph_release(state->loss_graph);
+    for (size_t i = 0; i < TOW__MAX_SLOTS; i++) tow_params_free(state->slots[i]);
+    tow_params_free(state->params);
+    if (state->description != NULL) tow__free(ctx, state->description, state->description_size, 1);
+    tow__free(ctx, state, 1, sizeof *state);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------ */
+
+static tow_status run(tow_train_state *state, tow_program *program, tow_array *const *inputs, double *loss)
+{
+    for (size_t i = 0; i < state->n_inputs; i++) state->inputs[state->n_params + i] = inputs[i];
+    set_keys(state);
+    tow_status status = tow_program_run(program, state->inputs, state->outputs);
+    if (status != TOW_OK || loss == NULL) return status;
+    const void *data = tow_array_data(state->outputs[0]);
+    *loss = tow_array_type(state->outputs[0]).dtype == TOW_F64 ? *(const double *)data : (double)*(const float *)data;
+    return TOW_OK;
+}
+
+tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
+{
+    tow_status status = run(state, state->program, inputs, loss);
+    if (status != TOW_OK) return status;
+    state->gradient_norm = tow__update(&state->updater, state->step);
+    state->step++;
+    return TOW_OK;
+}
+
+tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
+{
+    if (state->evaluation == NULL)
+        return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_evaluate: the state was made without an evaluation program; set .evaluation = true");
+    return run(state, state->evaluation, inputs, loss);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------------- */
+
+int64_t tow_train_step_number(const tow_train_state *state) { return state->step; }
+uint64_t tow_train_data_position(const tow_train_state *state) { return state->data_position; }
+void tow_train_set_data_position(tow_train_state *state, uint64_t position) { state->data_position = position; }
+double tow_train_gradient_norm(const tow_train_state *state) { return state->gradient_norm; }
+tow_params *tow_train_params(const tow_train_state *state) { return state->params; }
+const tow_graph *tow_train_loss_graph(const tow_train_state *state) { return state->loss_graph; }
+const tow_program *tow_train_program(const tow_train_state *state) { return state->program; }
+
+tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
+{
+    tow_train_bytes bytes = {0};
+    for (size_t i = 0; i < state->n_params; i++) bytes.parameters += tow_type_bytes(tow_array_type(state->inputs[i]));
+    bytes.gradients = bytes.parameters;
+    bytes.optimizer = state->n_slots * bytes.parameters;
+    tow_program_bytes program = tow_program_get_bytes(state->program);
+    bytes.residuals = program.residuals;
+    bytes.workspace = program.arena - program.residuals + program.constants + (program.outputs - bytes.gradients) +
+                      state->updater.n_blocks * (sizeof(tow__block) + sizeof(double));
+    if (state->evaluation != NULL) {
+        tow_program_bytes evaluation = tow_program_get_bytes(state->evaluation);
+        bytes.evaluation = evaluation.arena + evaluation.constants;
+    }
+    bytes.total = bytes.parameters + bytes.gradients + bytes.optimizer + bytes.residuals + bytes.workspace + bytes.evaluation;
+    return bytes;
+}

@@ -1,0 +1,30 @@
+/* The train state's layout, shared by state.c (making, stepping) and checkpoint.c (saving, loading). */
+#ifndef TOW_TRAIN_STATE_H
+#define TOW_TRAIN_STATE_H
+
+#include "train/optimizer.h"
+
+enum { TOW__MAX_SLOTS = 2 };
+
+struct tow_train_state {
+    tow_context *ctx;
+    uint64_t seed;
+    int64_t step;
+    uint64_t data_position;
+    double gradient_norm;
+    char *description;
+    size_t description_size;
+    tow_params *params;
+    tow_params *slots[TOW__MAX_SLOTS];
+    size_t n_slots;
+    tow__updater updater;
+
+    tow_graph *loss_graph;
+    tow_program *program, *evaluation;
+    /* inputs: params..., the caller's n_inputs, one key per stream. outputs: loss, gradients.... The evaluation program
+     * takes the same inputs and writes the loss only. */
+    tow_array **inputs, **outputs;
+    size_t n_params, n_inputs, n_streams;
+};
+
+#endif
