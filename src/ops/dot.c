@@ -155,7 +155,7 @@ static bool take_axes(tow_value x, int n, const int *axes, tow__ints *result)
 
 tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims)
 {
-    tow__dot_params p = {{0}};
+    tow__dot_params p = {.lhs_contract = {0}};
     if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
     if (dims.n_contract < 0 || dims.n_contract > TOW_MAX_RANK || dims.n_batch < 0 || dims.n_batch > TOW_MAX_RANK)
         return tow__op_fail(x, "dot_general", TOW_INVALID_ARGUMENT, "%d contracted and %d batch axes; each count must be 0 to %d",

@@ -115,7 +115,7 @@ REDUCTION(or, reduce_bits_type, .jvp = NULL)
         tow__axes_params p;                                                               \
         if (tow_is_null(x) || !tow__normal_axes(x, "reduce_" #op, n_axes, axes, &p.axes)) \
             return tow__null();                                                           \
-        return tow__op(&tow__reduce_##op##_p, &p, 1, &x);                                 \
+        return p.axes.n == 0 ? x : tow__op(&tow__reduce_##op##_p, &p, 1, &x);              \
     }
 TOW_REDUCTION_LIST(X)
 #undef X

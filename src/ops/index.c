@@ -1,0 +1,183 @@
+/* Primitives with computed positions: gather, scatter_add, dynamic_slice, dynamic_update_slice. They are linear in their
+ * float operands and keep the indices, never the arrays that are read or written. */
+#include "src/ops/rules.h"
+
+static tow_value bind_gather(tow_value table, tow_value indices)
+{
+    return tow__op(&tow__gather_p, NULL, 2, (tow_value[]){table, indices});
+}
+
+static tow_value bind_scatter(tow_value indices, tow_value updates, int64_t rows)
+{
+    return tow__op(&tow__scatter_add_p, &(tow__rows_params){rows}, 2, (tow_value[]){indices, updates});
+}
+
+/* ---- gather(table [V, ...], indices [I...]) -> [I..., ...] ------------------------------------------------------------------------ */
+
+static tow_status gather_type(const tow__typing *ty)
+{
+    tow_type table = ty->in[0], indices = ty->in[1];
+    tow_status status = tow__require_dtype(ty, 1, TOW__INTEGERS);
+    if (status == TOW_OK) status = tow__require_dtype(ty, 0, TOW__NUMBERS);
+    if (status != TOW_OK) return status;
+    if (table.rank == 0)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the table needs a leading axis of rows, found %s", tow__type_name(table).text);
+    if (indices.rank + table.rank - 1 > TOW_MAX_RANK)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible; reshape the indices",
+                              indices.rank + table.rank - 1, TOW_MAX_RANK);
+    tow_type y = {.dtype = table.dtype, .rank = indices.rank + table.rank - 1};
+    for (int d = 0; d < indices.rank; d++) y.dims[d] = indices.dims[d];
+    for (int d = 1; d < table.rank; d++) y.dims[indices.rank + d - 1] = table.dims[d];
+    ty->out[0] = y;
+    return tow__require_valid(ty, y);
+}
+
+static void gather_transpose(tow__transpose *r)
+{
+    r->dx[0] = bind_scatter(r->x[1], r->ct[0], r->in_types[0].dims[0]);
+}
+
+const tow_primitive tow__gather_p = {
+    .name = "gather", .inputs = 2, .outputs = 1, .kind = TOW__MOVE, .type = gather_type, .transpose = gather_transpose};
+
+tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
+
+/* ---- scatter_add(indices [I...], updates [I..., ...]) -> [rows, ...] ----------------------------------------------------------------- */
+
+static tow_status scatter_type(const tow__typing *ty)
+{
+    int64_t rows = ((const tow__rows_params *)ty->params)->rows;
+    tow_type indices = ty->in[0], updates = ty->in[1];
+    tow_status status = tow__require_dtype(ty, 0, TOW__INTEGERS);
+    if (status == TOW_OK) status = tow__require_dtype(ty, 1, TOW__NUMBERS);
+    if (status != TOW_OK) return status;
+    if (rows < 0) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "rows must not be negative, found %lld", (long long)rows);
+    bool fits = updates.rank >= indices.rank;
+    for (int d = 0; fits && d < indices.rank; d++) fits = updates.dims[d] == indices.dims[d];
+    if (!fits)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the updates must have the axes of the indices first: found indices %s and "
+                              "updates %s", tow__type_name(indices).text, tow__type_name(updates).text);
+    if (updates.rank - indices.rank + 1 > TOW_MAX_RANK)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible", TOW_MAX_RANK + 1,
+                              TOW_MAX_RANK);
+    tow_type y = {.dtype = updates.dtype, .rank = updates.rank - indices.rank + 1, .dims = {rows}};
+    for (int d = indices.rank; d < updates.rank; d++) y.dims[d - indices.rank + 1] = updates.dims[d];
+    ty->out[0] = y;
+    return tow__require_valid(ty, y);
+}
+
+/* Rows of ct where the index is inside; updates that were dropped get zeros. */
+static void scatter_transpose(tow__transpose *r)
+{
+    int64_t rows = ((const tow__rows_params *)r->e->params)->rows;
+    tow_value indices = r->x[0];
+    tow_type type = r->in_types[1];
+    int axes[TOW_MAX_RANK];
+    for (int d = 0; d < tow_value_type(indices).rank; d++) axes[d] = d;
+    tow_value inside = tow_lt(indices, tow_full_like(indices, (double)rows));
+    if (tow__dtype(indices) == TOW_I32) inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -(double)rows)));
+    inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
+    r->dx[1] = tow_select(inside, bind_gather(r->ct[0], indices), tow__zeros(r->t, type));
+}
+
+const tow_primitive tow__scatter_add_p = {
+    .name = "scatter_add", .inputs = 2, .outputs = 1, .kind = TOW__MOVE, .type = scatter_type, .transpose = scatter_transpose,
+    TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)),
+};
+
+tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows) { return bind_scatter(indices, updates, rows); }
+
+/* ---- dynamic_slice(x, one i32 start per axis): starts are clamped so that the slice lies inside ------------------------------------------ */
+
+/* Operands first .. are one i32 scalar for each axis of operand 0. */
+static tow_status starts_type(const tow__typing *ty, size_t first)
+{
+    tow_status status = tow__require_count(ty, first + (size_t)ty->in[0].rank, 1);
+    for (size_t i = first; status == TOW_OK && i < ty->n_in; i++) {
+        status = tow__require_dtype(ty, i, 1 << TOW_I32);
+        if (status == TOW_OK) status = tow__require_rank(ty, i, 0);
+    }
+    return status;
+}
+
+static tow_status sizes_fit(const tow__typing *ty, const int64_t *sizes)
+{
+    for (int d = 0; d < ty->in[0].rank; d++)
+        if (sizes[d] < 0 || sizes[d] > ty->in[0].dims[d])
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %d: a slice of size %lld does not fit into %s", d,
+                                  (long long)sizes[d], tow__type_name(ty->in[0]).text);
+    return TOW_OK;
+}
+
+static tow_status dynamic_slice_type(const tow__typing *ty)
+{
+    const tow__sizes_params *p = ty->params;
+    if (ty->n_in == 0) return tow__require_count(ty, 1, 1);
+    tow_status status = starts_type(ty, 1);
+    if (status != TOW_OK) return status;
+    if (p->sizes.n != ty->in[0].rank)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "sizes need one entry for each of the %d axes, found %d", ty->in[0].rank,
+                              p->sizes.n);
+    ty->out[0] = tow_make_type(ty->in[0].dtype, p->sizes.n, p->sizes.v);
+    return sizes_fit(ty, p->sizes.v);
+}
+
+static void dynamic_slice_transpose(tow__transpose *r)
+{
+    r->dx[0] = tow_dynamic_update_slice(tow__zeros(r->t, r->in_types[0]), r->ct[0], r->x + 1);
+}
+
+const tow_primitive tow__dynamic_slice_p = {
+    .name = "dynamic_slice", .inputs = -1, .outputs = 1, .kind = TOW__MOVE, .type = dynamic_slice_type,
+    .transpose = dynamic_slice_transpose,
+    TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)),
+};
+
+tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes)
+{
+    if (tow_is_null(x)) return x;
+    int rank = tow_value_type(x).rank;
+    tow_value v[1 + TOW_MAX_RANK] = {x};
+    for (int d = 0; d < rank; d++) v[1 + d] = start[d];
+    return tow__op(&tow__dynamic_slice_p, &(tow__sizes_params){tow__ints_of(rank, sizes)}, 1 + (size_t)rank, v);
+}
+
+/* ---- dynamic_update_slice(x, update, starts...): x with a part replaced; linear in x and update together ---------------------------------- */
+
+static tow_status dynamic_update_slice_type(const tow__typing *ty)
+{
+    if (ty->n_in < 2) return tow__require_count(ty, 2, 1);
+    tow_status status = starts_type(ty, 2);
+    if (status != TOW_OK) return status;
+    if (ty->in[1].dtype != ty->in[0].dtype || ty->in[1].rank != ty->in[0].rank)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the update must have the element type and rank of the operand, found %s and %s",
+                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
+    ty->out[0] = ty->in[0];
+    return sizes_fit(ty, ty->in[1].dims);
+}
+
+static void dynamic_update_slice_jvp(tow__jvp *r)
+{
+    tow__jvp_primal(r);
+    r->dy[0] = tow_dynamic_update_slice(tow__or_zeros(r->dx[0], r->x[0]), tow__or_zeros(r->dx[1], r->x[1]), r->x + 2);
+}
+
+static void dynamic_update_slice_transpose(tow__transpose *r)
+{
+    if (r->linear[0])
+        r->dx[0] = tow_dynamic_update_slice(r->ct[0], tow__zeros(r->t, r->in_types[1]), r->x + 2);
+    if (r->linear[1]) r->dx[1] = tow_dynamic_slice(r->ct[0], r->x + 2, r->in_types[1].dims);
+}
+
+const tow_primitive tow__dynamic_update_slice_p = {
+    .name = "dynamic_update_slice", .inputs = -1, .outputs = 1, .kind = TOW__MOVE, .type = dynamic_update_slice_type,
+    .jvp = dynamic_update_slice_jvp, .transpose = dynamic_update_slice_transpose};
+
+tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start)
+{
+    if (tow_is_null(x)) return x;
+    int rank = tow_value_type(x).rank;
+    tow_value v[2 + TOW_MAX_RANK] = {x, update};
+    for (int d = 0; d < rank; d++) v[2 + d] = start[d];
+    return tow__op(&tow__dynamic_update_slice_p, NULL, 2 + (size_t)rank, v);
+}
