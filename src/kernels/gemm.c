@@ -13,6 +13,8 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 const tow__gemm_engine *tow__gemm_default(void) { return engines[0]; }
 
+const char *tow__gemm_describe(void) { return engines[0]->describe(); }
+
 bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
 {
     if (rows <= 1 && columns <= 1) return true;

@@ -8,7 +8,7 @@
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
-#include "src/kernels/view.h"
+#include "src/kernels/strided.h"
 
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
@@ -25,9 +25,10 @@ typedef struct tow__gemm {
 
 typedef struct tow__gemm_engine {
     const char *name;
+    bool threaded; /* makes use of .threads */
     bool (*applicable)(const tow__gemm *g); /* depends on types, shapes and strides alone */
     void (*run)(const tow__gemm *g);
-    void (*describe)(char *text, size_t size);
+    const char *(*describe)(void);
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_reference;

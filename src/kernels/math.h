@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "src/kernels/view.h"
+#include "src/kernels/strided.h"
 
 /* NaN propagates; x where the operands are equal. */
 TOW__INLINE f32 tow__max_f32(f32 x, f32 y) { return x >= y || x != x ? x : y; }

@@ -7,14 +7,14 @@
 #ifndef TOW_SRC_KERNELS_REDUCE_H
 #define TOW_SRC_KERNELS_REDUCE_H
 
-#include "src/kernels/view.h"
+#include "src/kernels/strided.h"
 #include "src/ops/params.h"
 
 enum { TOW__LANES = 16, TOW__SEGMENT = 1024 };
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */
 typedef struct tow__split {
-    tow__view kept, reduced;
+    tow__strided kept, reduced;
 } tow__split;
 
 static inline tow__split tow__split_axes(const tow__buffer *x, const tow__ints *axes)
@@ -27,8 +27,8 @@ static inline tow__split tow__split_axes(const tow__buffer *x, const tow__ints *
         dims[reduced][rank[reduced]] = x->dims[i];
         strides[reduced][rank[reduced]++] = x->strides[i];
     }
-    return (tow__split){tow__view_of(x->data, x->dtype, rank[0], dims[0], strides[0]),
-                        tow__view_of(x->data, x->dtype, rank[1], dims[1], strides[1])};
+    return (tow__split){tow__strided_of(x->data, x->dtype, rank[0], dims[0], strides[0]),
+                        tow__strided_of(x->data, x->dtype, rank[1], dims[1], strides[1])};
 }
 
 #endif

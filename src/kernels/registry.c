@@ -7,6 +7,7 @@
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
+    &tow__kernels_dot,
     &tow__reference_elementwise,
     &tow__reference_move,
     &tow__reference_reduce,
@@ -31,4 +32,3 @@ const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype)
 {
     return find_from(TABLES - 4, primitive, dtype);
 }
-const char *tow__gemm_describe(void) { return "reference"; }

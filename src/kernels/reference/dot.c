@@ -1,7 +1,7 @@
 /* dot_general one element at a time, straight from its definition: the twin that the mapping onto matrix products is
  * compared with. */
 #include "src/kernels/tables.h"
-#include "src/kernels/view.h"
+#include "src/kernels/strided.h"
 #include "src/ops/params.h"
 
 /* Free axes of an operand: neither batch nor contracted, in order. */
@@ -17,17 +17,17 @@ static tow__ints free_axes(int rank, const tow__ints *batch, const tow__ints *co
     return axes;
 }
 
-static tow__view axes_view(const tow__buffer *x, const tow__ints *axes)
+static tow__strided axes_view(const tow__buffer *x, const tow__ints *axes)
 {
     int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
     for (int i = 0; i < axes->n; i++) {
         dims[i] = x->dims[axes->v[i]];
         strides[i] = x->strides[axes->v[i]];
     }
-    return tow__view_of(x->data, x->dtype, axes->n, dims, strides);
+    return tow__strided_of(x->data, x->dtype, axes->n, dims, strides);
 }
 
-typedef struct operand { tow__view batch, free, contract; } operand;
+typedef struct operand { tow__strided batch, free, contract; } operand;
 typedef struct dot_job {
     const tow__kernel_call *call;
     operand x, y;
@@ -44,14 +44,14 @@ static operand classify(const tow__buffer *x, const tow__ints *batch, const tow_
     {                                                                                                              \
         const dot_job *job = user;                                                                                 \
         int64_t batch = row / job->x.free.count, i = row % job->x.free.count, n = job->y.free.count;               \
-        const T *x = (const T *)job->call->in[0].data + tow__view_offset(&job->x.batch, batch) +                   \
-                     tow__view_offset(&job->x.free, i);                                                            \
-        const T *y = (const T *)job->call->in[1].data + tow__view_offset(&job->y.batch, batch);                    \
+        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.batch, batch) +                   \
+                     tow__strided_offset(&job->x.free, i);                                                            \
+        const T *y = (const T *)job->call->in[1].data + tow__strided_offset(&job->y.batch, batch);                    \
         for (int64_t j = 0; j < n; j++) {                                                                          \
-            const T *column = y + tow__view_offset(&job->y.free, j);                                               \
+            const T *column = y + tow__strided_offset(&job->y.free, j);                                               \
             T sum = 0;                                                                                             \
             for (int64_t k = 0; k < job->x.contract.count; k++)                                                    \
-                sum += x[tow__view_offset(&job->x.contract, k)] * column[tow__view_offset(&job->y.contract, k)];   \
+                sum += x[tow__strided_offset(&job->x.contract, k)] * column[tow__strided_offset(&job->y.contract, k)];   \
             ((T *)job->call->out[0].data)[row * n + j] = sum;                                                      \
         }                                                                                                          \
     }

@@ -39,4 +39,6 @@ static void run(const tow__gemm *g)
     else gemm_f64(g);
 }
 
-const tow__gemm_engine tow__gemm_reference = {"reference", applicable, run, NULL};
+static const char *describe(void) { return "reference"; }
+
+const tow__gemm_engine tow__gemm_reference = {"reference", false, applicable, run, describe};

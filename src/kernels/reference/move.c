@@ -16,8 +16,8 @@ static char *element(const tow__buffer *b, int64_t offset)
 
 static void run_copy(const tow__kernel_call *call)
 {
-    tow__view to = tow__view_buffer(&call->out[0]), from = tow__view_repeated(&call->in[0], to.count);
-    tow__view_store(call->team, &to, &from);
+    tow__strided to = tow__strided_buffer(&call->out[0]), from = tow__strided_repeated(&call->in[0], to.count);
+    tow__strided_store(call->team, &to, &from);
 }
 
 typedef struct iota_job {
@@ -71,8 +71,8 @@ static void bits_block(void *user, int64_t block)
 static void run_random_bits(const tow__kernel_call *call)
 {
     bits_job job = {.out = call->out[0].data, .count = tow__buffer_count(&call->out[0])};
-    tow__view key = tow__view_buffer(&call->in[0]);
-    tow__view_read(&key, 0, 2, job.key);
+    tow__strided key = tow__strided_buffer(&call->in[0]);
+    tow__strided_read(&key, 0, 2, job.key);
     tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), bits_block, &job);
 }
 
@@ -83,8 +83,8 @@ static void run_pad(const tow__kernel_call *call)
 {
     const tow__pad_params *p = call->params;
     const tow__buffer *x = &call->in[0], *out = &call->out[0];
-    tow__view all = tow__view_buffer(out), value = tow__view_repeated(&call->in[1], all.count);
-    tow__view_store(call->team, &all, &value);
+    tow__strided all = tow__strided_buffer(out), value = tow__strided_repeated(&call->in[1], all.count);
+    tow__strided_store(call->team, &all, &value);
 
     int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK], from = 0, to = 0;
     for (int i = 0; i < x->rank; i++) {
@@ -98,9 +98,9 @@ static void run_pad(const tow__kernel_call *call)
     }
     for (int i = 0; i < x->rank; i++)
         if (dims[i] == 0) return; /* nothing of the operand is left; from and to point nowhere */
-    tow__view region = tow__view_of(element(out, to), out->dtype, x->rank, dims, strides);
-    tow__view source = tow__view_of(element(x, from), x->dtype, x->rank, dims, x->strides);
-    tow__view_store(call->team, &region, &source);
+    tow__strided region = tow__strided_of(element(out, to), out->dtype, x->rank, dims, strides);
+    tow__strided source = tow__strided_of(element(x, from), x->dtype, x->rank, dims, x->strides);
+    tow__strided_store(call->team, &region, &source);
 }
 
 static void run_concatenate(const tow__kernel_call *call)
@@ -109,9 +109,9 @@ static void run_concatenate(const tow__kernel_call *call)
     int64_t axis = ((const tow__axis_params *)call->params)->axis, at = 0;
     for (size_t i = 0; i < call->n_in; i++) {
         const tow__buffer *x = &call->in[i];
-        tow__view region = tow__view_of(element(out, at * out->strides[axis]), out->dtype, out->rank, x->dims, out->strides);
-        tow__view source = tow__view_buffer(x);
-        tow__view_store(call->team, &region, &source);
+        tow__strided region = tow__strided_of(element(out, at * out->strides[axis]), out->dtype, out->rank, x->dims, out->strides);
+        tow__strided source = tow__strided_buffer(x);
+        tow__strided_store(call->team, &region, &source);
         at += x->dims[axis];
     }
 }
@@ -131,8 +131,8 @@ static void run_dynamic_slice(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0], *out = &call->out[0];
     int64_t offset = window_offset(x, out->dims, call->in + 1);
-    tow__view to = tow__view_buffer(out), from = tow__view_of(element(x, offset), x->dtype, x->rank, out->dims, x->strides);
-    tow__view_store(call->team, &to, &from);
+    tow__strided to = tow__strided_buffer(out), from = tow__strided_of(element(x, offset), x->dtype, x->rank, out->dims, x->strides);
+    tow__strided_store(call->team, &to, &from);
 }
 
 static void run_dynamic_update_slice(const tow__kernel_call *call)
@@ -140,17 +140,17 @@ static void run_dynamic_update_slice(const tow__kernel_call *call)
     const tow__buffer *x = &call->in[0], *update = &call->in[1], *out = &call->out[0];
     if (x->data != out->data) run_copy(call);
     int64_t offset = window_offset(out, update->dims, call->in + 2);
-    tow__view to = tow__view_of(element(out, offset), out->dtype, out->rank, update->dims, out->strides);
-    tow__view from = tow__view_buffer(update);
-    tow__view_store(call->team, &to, &from);
+    tow__strided to = tow__strided_of(element(out, offset), out->dtype, out->rank, update->dims, out->strides);
+    tow__strided from = tow__strided_buffer(update);
+    tow__strided_store(call->team, &to, &from);
 }
 
 /* ---- gather, scatter_add ----------------------------------------------------------------------------------------------- */
 
 /* The row that index i names among `rows`: negative ones count from the end; -1 if there is none. */
-static int64_t row_index(const tow__view *indices, tow_dtype dtype, int64_t i, int64_t rows)
+static int64_t row_index(const tow__strided *indices, tow_dtype dtype, int64_t i, int64_t rows)
 {
-    const char *at = indices->data + tow__view_offset(indices, i) * (int64_t)indices->size;
+    const char *at = indices->data + tow__strided_offset(indices, i) * (int64_t)indices->size;
     int64_t index = dtype == TOW_U32 ? (int64_t)*(const u32 *)(const void *)at : *(const i32 *)(const void *)at;
     if (index < 0) index += rows;
     return index >= 0 && index < rows ? index : -1;
@@ -159,7 +159,7 @@ static int64_t row_index(const tow__view *indices, tow_dtype dtype, int64_t i, i
 typedef struct gather_job {
     const tow__buffer *table, *out;
     tow_dtype index_dtype;
-    tow__view indices, row; /* row: row 0 of the table */
+    tow__strided indices, row; /* row: row 0 of the table */
     int64_t rows_per_block;
 } gather_job;
 
@@ -184,12 +184,12 @@ static void gather_block(void *user, int64_t block)
     for (int64_t i = block * job->rows_per_block; i < end; i++) {
         int64_t row = row_index(&job->indices, job->index_dtype, i, table->dims[0]);
         char *to = element(job->out, i * job->row.count);
-        tow__view from = job->row;
+        tow__strided from = job->row;
         if (row < 0) {
             fill_missing(job->out, to, from.count);
         } else {
             from.data = element(table, row * table->strides[0]);
-            tow__view_read(&from, 0, from.count, to);
+            tow__strided_read(&from, 0, from.count, to);
         }
     }
 }
@@ -198,8 +198,8 @@ static void run_gather(const tow__kernel_call *call)
 {
     const tow__buffer *table = &call->in[0];
     gather_job job = {.table = table, .out = &call->out[0], .index_dtype = call->in[1].dtype};
-    job.indices = tow__view_buffer(&call->in[1]);
-    job.row = tow__view_of(table->data, table->dtype, table->rank - 1, table->dims + 1, table->strides + 1);
+    job.indices = tow__strided_buffer(&call->in[1]);
+    job.row = tow__strided_of(table->data, table->dtype, table->rank - 1, table->dims + 1, table->strides + 1);
     if (job.row.count == 0) return;
     job.rows_per_block = tow__max(1, TOW__BLOCK / job.row.count);
     tow__team_run(call->team, tow__ceil_div(job.indices.count, job.rows_per_block), gather_block, &job);
@@ -210,7 +210,7 @@ enum { SCATTER_COLUMNS = 64 }; /* columns of a row that one block adds, for all 
 typedef struct scatter_job {
     const tow__buffer *out;
     tow_dtype index_dtype;
-    tow__view indices, updates;
+    tow__strided indices, updates;
     int64_t rows, columns;
 } scatter_job;
 
@@ -238,7 +238,7 @@ static void scatter_block(void *user, int64_t block)
     for (int64_t i = 0; i < job->indices.count; i++) {
         int64_t row = row_index(&job->indices, job->index_dtype, i, job->rows);
         if (row < 0) continue;
-        const void *x = tow__view_tile(&job->updates, i * job->columns + first, n, tile);
+        const void *x = tow__strided_tile(&job->updates, i * job->columns + first, n, tile);
         add_run(job->out->dtype, n, element(job->out, row * job->columns + first), x);
     }
 }
@@ -246,8 +246,8 @@ static void scatter_block(void *user, int64_t block)
 static void run_scatter_add(const tow__kernel_call *call)
 {
     scatter_job job = {.out = &call->out[0], .index_dtype = call->in[0].dtype, .rows = call->out[0].dims[0], .columns = 1};
-    job.indices = tow__view_buffer(&call->in[0]);
-    job.updates = tow__view_buffer(&call->in[1]);
+    job.indices = tow__strided_buffer(&call->in[0]);
+    job.updates = tow__strided_buffer(&call->in[1]);
     for (int i = 1; i < job.out->rank; i++) job.columns *= job.out->dims[i];
     tow__team_run(call->team, tow__ceil_div(job.columns, SCATTER_COLUMNS), scatter_block, &job);
 }

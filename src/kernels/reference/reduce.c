@@ -31,8 +31,8 @@ static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *,
 #define REDUCE(name, T, identity, COMBINE)                                                                        \
     static void name##_##T(const reduce_job *job, int64_t k)                                                      \
     {                                                                                                             \
-        const tow__view *r = &job->x.reduced;                                                                     \
-        const T *x = (const T *)job->call->in[0].data + tow__view_offset(&job->x.kept, k);                        \
+        const tow__strided *r = &job->x.reduced;                                                                     \
+        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.kept, k);                        \
         T total = (identity);                                                                                     \
         for (int64_t start = 0; start < r->count; start += TOW__SEGMENT) {                                        \
             T lane[TOW__LANES];                                                                                   \
@@ -40,7 +40,7 @@ static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *,
             for (int l = 0; l < TOW__LANES; l++) lane[l] = (identity);                                            \
             for (int64_t i = 0; i < n; i++) {                                                                     \
                 int l = (int)(i % TOW__LANES);                                                                    \
-                lane[l] = COMBINE(lane[l], x[tow__view_offset(r, start + i)]);                                    \
+                lane[l] = COMBINE(lane[l], x[tow__strided_offset(r, start + i)]);                                    \
             }                                                                                                     \
             for (int half = TOW__LANES / 2; half > 0; half /= 2)                                                  \
                 for (int l = 0; l < half; l++) lane[l] = COMBINE(lane[l], lane[l + half]);                        \
@@ -96,8 +96,8 @@ RUN(and, NULL, NULL, and_u32, and_u32, and_b8)
 #define ARGMAX(T)                                                                            \
     static void argmax_##T(const reduce_job *job, int64_t k)                                 \
     {                                                                                        \
-        const tow__view *r = &job->x.reduced;                                                \
-        const T *x = (const T *)job->call->in[0].data + tow__view_offset(&job->x.kept, k);   \
+        const tow__strided *r = &job->x.reduced;                                                \
+        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.kept, k);   \
         int64_t stride = r->rank > 0 ? r->strides[0] : 0, best = 0;                          \
         for (int64_t i = 1; i < r->count; i++) {                                             \
             T a = x[i * stride], b = x[best * stride];                                       \
@@ -125,7 +125,7 @@ static void run_argmax(const tow__kernel_call *call)
 
 typedef struct cumsum_job {
     const tow__kernel_call *call;
-    tow__view x;
+    tow__strided x;
     int64_t length, inner;
     bool reverse;
 } cumsum_job;
@@ -136,7 +136,7 @@ typedef struct cumsum_job {
         const cumsum_job *job = user;                                                                           \
         int64_t base = outer * job->length * job->inner, step = job->reverse ? -job->inner : job->inner;        \
         T *y = (T *)job->call->out[0].data;                                                                     \
-        tow__view_read(&job->x, base, job->length * job->inner, y + base);                                      \
+        tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                      \
         int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                              \
         for (int64_t t = 1; t < job->length; t++, row += step)                                                  \
             for (int64_t i = 0; i < job->inner; i++) y[row + step + i] += y[row + i];                           \
@@ -151,7 +151,7 @@ static void run_cumsum(const tow__kernel_call *call)
     const tow__cumsum_params *p = call->params;
     const tow__buffer *out = &call->out[0];
     cumsum_job job = {.call = call, .length = out->dims[p->axis], .inner = 1, .reverse = p->reverse};
-    job.x = tow__view_buffer(&call->in[0]);
+    job.x = tow__strided_buffer(&call->in[0]);
     for (int i = (int)p->axis + 1; i < out->rank; i++) job.inner *= out->dims[i];
     if (job.x.count > 0) tow__team_run(call->team, job.x.count / (job.length * job.inner), body[out->dtype], &job);
 }

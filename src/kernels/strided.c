@@ -1,11 +1,11 @@
 /* Views of strided operands, and the driver of all elementwise kernels. */
-#include "src/kernels/view.h"
+#include "src/kernels/strided.h"
 
 #include <string.h>
 
-tow__view tow__view_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides)
+tow__strided tow__strided_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides)
 {
-    tow__view v = {.data = data, .size = tow__element_bytes(dtype), .count = 1};
+    tow__strided v = {.data = data, .size = tow__element_bytes(dtype), .count = 1};
     for (int i = 0; i < rank; i++) {
         v.count *= dims[i];
         if (dims[i] == 1) continue;
@@ -23,19 +23,19 @@ tow__view tow__view_of(void *data, tow_dtype dtype, int rank, const int64_t *dim
     return v;
 }
 
-tow__view tow__view_buffer(const tow__buffer *b)
+tow__strided tow__strided_buffer(const tow__buffer *b)
 {
-    return tow__view_of(b->data, b->dtype, b->rank, b->dims, b->strides);
+    return tow__strided_of(b->data, b->dtype, b->rank, b->dims, b->strides);
 }
 
-tow__view tow__view_repeated(const tow__buffer *b, int64_t count)
+tow__strided tow__strided_repeated(const tow__buffer *b, int64_t count)
 {
-    if (b->rank > 0) return tow__view_buffer(b);
-    return tow__view_of(b->data, b->dtype, 1, &count, &(int64_t){0});
+    if (b->rank > 0) return tow__strided_buffer(b);
+    return tow__strided_of(b->data, b->dtype, 1, &count, &(int64_t){0});
 }
 
 /* Splits index into coordinates; returns the offset in elements. */
-static int64_t unravel(const tow__view *v, int64_t index, int64_t *coordinate)
+static int64_t unravel(const tow__strided *v, int64_t index, int64_t *coordinate)
 {
     int64_t offset = 0;
     for (int i = v->rank - 1; i >= 0; i--) {
@@ -46,7 +46,7 @@ static int64_t unravel(const tow__view *v, int64_t index, int64_t *coordinate)
     return offset;
 }
 
-int64_t tow__view_offset(const tow__view *v, int64_t index)
+int64_t tow__strided_offset(const tow__strided *v, int64_t index)
 {
     int64_t coordinate[TOW_MAX_RANK];
     return unravel(v, index, coordinate);
@@ -75,7 +75,7 @@ static void copy_run(size_t size, int64_t n, void *out, const void *in, int64_t 
     else copy_run_uint8_t(n, out, in, stride);
 }
 
-void tow__view_read(const tow__view *v, int64_t start, int64_t n, void *out)
+void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *out)
 {
     if (n <= 0) return;
     if (v->rank == 0) {
@@ -105,7 +105,7 @@ enum { MAX_OPERANDS = 4, MAX_OUTPUTS = 2 };
 typedef struct map_job {
     const tow__kernel_call *call;
     tow__tile tile;
-    tow__view in[MAX_OPERANDS];
+    tow__strided in[MAX_OPERANDS];
     int64_t count, step; /* elements; elements that go through the tile function at a time */
 } map_job;
 
@@ -121,7 +121,7 @@ static void map_block(void *user, int64_t block)
     for (int64_t start = block * TOW__BLOCK; start < end; start += job->step) {
         int64_t n = tow__min(job->step, end - start);
         for (size_t i = 0; i < call->n_in; i++)
-            if (!filled || !job->in[i].constant) in[i] = tow__view_tile(&job->in[i], start, n, tiles[i]);
+            if (!filled || !job->in[i].constant) in[i] = tow__strided_tile(&job->in[i], start, n, tiles[i]);
         filled = true;
         for (size_t i = 0; i < call->n_out; i++)
             out[i] = (char *)call->out[i].data + (size_t)start * tow__element_bytes(call->out[i].dtype);
@@ -133,7 +133,7 @@ void tow__map(const tow__kernel_call *call, tow__tile tile)
 {
     map_job job = {.call = call, .tile = tile, .count = tow__buffer_count(&call->out[0]), .step = TOW__BLOCK};
     for (size_t i = 0; i < call->n_in; i++) {
-        job.in[i] = tow__view_repeated(&call->in[i], job.count);
+        job.in[i] = tow__strided_repeated(&call->in[i], job.count);
         if (!job.in[i].flat) job.step = TOW__TILE;
     }
     tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), map_block, &job);
@@ -158,13 +158,13 @@ static void scatter_run(size_t size, int64_t n, void *out, int64_t stride, const
 }
 
 typedef struct store_job {
-    const tow__view *to, *from;
+    const tow__strided *to, *from;
 } store_job;
 
 static void store_block(void *user, int64_t block)
 {
     const store_job *job = user;
-    const tow__view *to = job->to;
+    const tow__strided *to = job->to;
     uint64_t tile[TOW__TILE];
     int64_t end = tow__min((block + 1) * TOW__BLOCK, to->count), start = block * TOW__BLOCK;
     while (start < end) {
@@ -172,16 +172,16 @@ static void store_block(void *user, int64_t block)
         char *out = to->data + unravel(to, start, coordinate) * (int64_t)to->size;
         int64_t run = to->rank == 0 ? 1 : tow__min(end - start, to->dims[last] - coordinate[last]);
         if (to->rank == 0 || to->strides[last] == 1) {
-            tow__view_read(job->from, start, run, out);
+            tow__strided_read(job->from, start, run, out);
         } else {
             run = tow__min(run, TOW__TILE);
-            scatter_run(to->size, run, out, to->strides[last], tow__view_tile(job->from, start, run, tile));
+            scatter_run(to->size, run, out, to->strides[last], tow__strided_tile(job->from, start, run, tile));
         }
         start += run;
     }
 }
 
-void tow__view_store(const tow__team *team, const tow__view *to, const tow__view *from)
+void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from)
 {
     store_job job = {to, from};
     tow__team_run(team, tow__ceil_div(to->count, TOW__BLOCK), store_block, &job);

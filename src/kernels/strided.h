@@ -3,8 +3,8 @@
  * A view is an operand with axes of size 1 dropped and compatible neighbours merged, so most operands become `flat` (one
  * contiguous run) or `constant` (one element repeated). Element i of a view is the element at row-major index i of the
  * operand's shape; so operands of one shape can be merged differently and still be walked together. */
-#ifndef TOW_SRC_KERNELS_VIEW_H
-#define TOW_SRC_KERNELS_VIEW_H
+#ifndef TOW_SRC_KERNELS_STRIDED_H
+#define TOW_SRC_KERNELS_STRIDED_H
 
 #include "src/kernels/kernel.h"
 
@@ -36,14 +36,14 @@ enum {
 #endif
 #define TOW__INLINE static inline __attribute__((always_inline))
 
-typedef struct tow__view {
+typedef struct tow__strided {
     char *data;
     size_t size; /* bytes per element */
     int64_t count;
     int rank;
     bool flat, constant;
     int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
-} tow__view;
+} tow__strided;
 
 static inline size_t tow__element_bytes(tow_dtype dtype)
 {
@@ -65,24 +65,24 @@ static inline int64_t tow__min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t tow__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* View of the axes dims[0..rank) with the given strides, over data. */
-tow__view tow__view_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides);
-tow__view tow__view_buffer(const tow__buffer *b);
-/* Like tow__view_buffer, but a scalar repeats to `count` elements. */
-tow__view tow__view_repeated(const tow__buffer *b, int64_t count);
+tow__strided tow__strided_of(void *data, tow_dtype dtype, int rank, const int64_t *dims, const int64_t *strides);
+tow__strided tow__strided_buffer(const tow__buffer *b);
+/* Like tow__strided_buffer, but a scalar repeats to `count` elements. */
+tow__strided tow__strided_repeated(const tow__buffer *b, int64_t count);
 /* Offset in elements of the element at row-major index `index`. */
-int64_t tow__view_offset(const tow__view *v, int64_t index);
+int64_t tow__strided_offset(const tow__strided *v, int64_t index);
 /* Copies elements [start, start + n) in row-major order to `out`, which is contiguous. */
-void tow__view_read(const tow__view *v, int64_t start, int64_t n, void *out);
+void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *out);
 /* Where elements [start, start + n) are contiguous: in place for a flat view, else read into `tile`. */
-static inline const void *tow__view_tile(const tow__view *v, int64_t start, int64_t n, void *tile)
+static inline const void *tow__strided_tile(const tow__strided *v, int64_t start, int64_t n, void *tile)
 {
     if (v->flat) return v->data + (size_t)start * v->size;
-    tow__view_read(v, start, n, tile);
+    tow__strided_read(v, start, n, tile);
     return tile;
 }
 
 /* to[i] = from[i] for all elements, in blocks on the team. Views of equal counts; `to` repeats no element. */
-void tow__view_store(const tow__team *team, const tow__view *to, const tow__view *from);
+void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from);
 
 /* An elementwise function on n contiguous elements of every operand and output. An output may be the memory of an operand. */
 typedef void (*tow__tile)(int64_t n, void *const *out, const void *const *in, const void *params);

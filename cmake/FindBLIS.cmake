@@ -1,0 +1,38 @@
+# Finds BLIS, the OpenMP build, as a static library. It has to be static: the contexts of the sub-configurations are looked up by
+# a symbol that the shared library hides (src/kernels/gemm_blis.c).
+#
+#   BLIS_FOUND, BLIS_VERSION, target BLIS::BLIS (header directory, archive, OpenMP, definition TOW_BLIS_VERSION)
+
+find_path(BLIS_INCLUDE_DIR blis.h PATH_SUFFIXES blis-openmp ${CMAKE_LIBRARY_ARCHITECTURE}/blis-openmp blis)
+find_library(BLIS_LIBRARY libblis.a PATH_SUFFIXES blis-openmp)
+mark_as_advanced(BLIS_INCLUDE_DIR BLIS_LIBRARY)
+
+# The header names its version in the text of the generated licence block only, so pkg-config or the name of the package would be
+# guesses: the library is asked, which also shows that it links.
+if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND NOT DEFINED BLIS_VERSION)
+  find_package(OpenMP QUIET COMPONENTS C)
+  set(_blis_source "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis_version.c")
+  file(WRITE "${_blis_source}"
+    "#include <stdio.h>\n#include <blis.h>\nint main(void)\n{\n    bli_init();\n"
+    "    if (bli_gks_lookup_nat_cntx(BLIS_ARCH_GENERIC) == NULL) return 1;\n    fputs(bli_info_get_version_str(), stdout);\n    return 0;\n}\n")
+  try_run(_blis_run _blis_compiled "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis" "${_blis_source}"
+    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${BLIS_INCLUDE_DIR}"
+    LINK_LIBRARIES "${BLIS_LIBRARY}" OpenMP::OpenMP_C m
+    RUN_OUTPUT_VARIABLE _blis_version)
+  if(_blis_compiled AND _blis_run EQUAL 0)
+    set(BLIS_VERSION "${_blis_version}" CACHE INTERNAL "Version of BLIS")
+  endif()
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(BLIS REQUIRED_VARS BLIS_LIBRARY BLIS_INCLUDE_DIR BLIS_VERSION VERSION_VAR BLIS_VERSION)
+
+if(BLIS_FOUND AND NOT TARGET BLIS::BLIS)
+  find_package(OpenMP REQUIRED COMPONENTS C)
+  add_library(BLIS::BLIS STATIC IMPORTED)
+  set_target_properties(BLIS::BLIS PROPERTIES
+    IMPORTED_LOCATION "${BLIS_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${BLIS_INCLUDE_DIR}"
+    INTERFACE_COMPILE_DEFINITIONS "TOW_BLIS_VERSION=\"${BLIS_VERSION}\""
+    INTERFACE_LINK_LIBRARIES "OpenMP::OpenMP_C;m")
+endif()

@@ -1,0 +1,244 @@
+/* dot_general as matrix products.
+ *
+ *   x: batch axes, free axes, contracted axes  ->  A[batch][m, k]       y: likewise  ->  B[batch][k, n]
+ *   result: [batch, free of x, free of y] = C[batch][m, n], row-major
+ *
+ * Axes that lie suitably in memory merge into one m, n or k, so transposes and most views are strides. Where the free
+ * axes do not merge, the outer ones become further products on rows or columns of the same C. Where the contracted axes do not merge,
+ * or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which changes no bits.
+ *
+ * Many products run one by one on the team; a single large one gets the engine's threads. Engines guarantee that neither
+ * this choice nor the split changes bits (gemm.h). */
+#include <string.h>
+
+#include "src/kernels/gemm.h"
+#include "src/kernels/tables.h"
+#include "src/ops/params.h"
+
+enum {
+    NARROW = 8,          /* inner free axes smaller than this are packed rather than looped over */
+    LARGE = 1 << 19,     /* m n k from which one product is worth several threads */
+    ROWS_PER_BLOCK = 32  /* of one large product by an engine without threads */
+};
+
+typedef struct axes {
+    int n;
+    int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
+} axes;
+
+/* One operand: its batch axes unmerged (they pair with those of the other), free and contracted axes merged. */
+typedef struct operand {
+    axes batch, free, contract;
+    size_t pack_bytes;      /* 0: used where it lies */
+    tow__strided pack_from; /* axes batch, free, contract or batch, contract, free */
+    const char *data;
+} operand;
+
+typedef struct dot_job {
+    operand x, y;
+    tow__gemm product; /* of one job, pointers and threads aside */
+    tow_dtype dtype;
+    char *out;
+    int64_t m, n;              /* of the whole C */
+    int64_t batches, x_outer, y_outer, jobs;
+    int64_t row_blocks;        /* per job */
+} dot_job;
+
+static void append(axes *to, int64_t dim, int64_t stride)
+{
+    to->dims[to->n] = dim;
+    to->strides[to->n++] = stride;
+}
+
+static int64_t count(const axes *a)
+{
+    int64_t product = 1;
+    for (int i = 0; i < a->n; i++) product *= a->dims[i];
+    return product;
+}
+
+static axes merge(const axes *a)
+{
+    tow__strided s = tow__strided_of(NULL, TOW_F32, a->n, a->dims, a->strides);
+    axes merged = {.n = s.rank};
+    memcpy(merged.dims, s.dims, sizeof merged.dims);
+    memcpy(merged.strides, s.strides, sizeof merged.strides);
+    return merged;
+}
+
+static axes select_axes(const tow__buffer *b, const tow__ints *which)
+{
+    axes result = {0};
+    for (int i = 0; i < which->n; i++) append(&result, b->dims[which->v[i]], b->strides[which->v[i]]);
+    return result;
+}
+
+static axes free_axes(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract)
+{
+    unsigned taken = 0;
+    for (int i = 0; i < batch->n; i++) taken |= 1u << batch->v[i];
+    for (int i = 0; i < contract->n; i++) taken |= 1u << contract->v[i];
+    axes result = {0};
+    for (int i = 0; i < b->rank; i++)
+        if ((taken >> i & 1) == 0) append(&result, b->dims[i], b->strides[i]);
+    return result;
+}
+
+/* Last dimension and stride of merged axes: those of one row, column or contraction. */
+static int64_t inner_dim(const axes *a) { return a->n > 0 ? a->dims[a->n - 1] : 1; }
+static int64_t inner_stride(const axes *a) { return a->n > 0 ? a->strides[a->n - 1] : 1; }
+
+static bool usable(const operand *o)
+{
+    axes rows = merge(&o->free), depth = merge(&o->contract);
+    if (depth.n > 1) return false;
+    if (rows.n > 1 && inner_dim(&rows) < NARROW) return false;
+    return tow__gemm_plain(inner_dim(&rows), inner_dim(&depth), inner_stride(&rows), inner_stride(&depth));
+}
+
+/* Row-major strides for `a`, innermost step `step`; returns the next step. */
+static int64_t lay_out(axes *a, int64_t step)
+{
+    for (int i = a->n - 1; i >= 0; i--) {
+        a->strides[i] = step;
+        step *= a->dims[i];
+    }
+    return step;
+}
+
+static void append_all(axes *to, const axes *from)
+{
+    for (int i = 0; i < from->n; i++) append(to, from->dims[i], from->strides[i]);
+}
+
+/* Makes the operand contiguous as [batch, free, contract] (x) or [batch, contract, free] (y). Batch axes that repeat
+ * (stride 0) are packed once. */
+static void pack(operand *o, const tow__buffer *b, bool contract_last)
+{
+    axes all = {0}, batch = o->batch;
+    for (int i = 0; i < batch.n; i++)
+        if (batch.strides[i] == 0) batch.dims[i] = 1;
+    append_all(&all, &batch);
+    append_all(&all, contract_last ? &o->free : &o->contract);
+    append_all(&all, contract_last ? &o->contract : &o->free);
+    o->pack_from = tow__strided_of(b->data, b->dtype, all.n, all.dims, all.strides);
+    o->pack_bytes = ((size_t)o->pack_from.count * o->pack_from.size + 63) / 64 * 64;
+    int64_t step = lay_out(contract_last ? &o->contract : &o->free, 1);
+    step = lay_out(contract_last ? &o->free : &o->contract, step);
+    lay_out(&batch, step);
+    for (int i = 0; i < batch.n; i++)
+        if (o->batch.strides[i] != 0) o->batch.strides[i] = batch.strides[i];
+}
+
+static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract, bool contract_last)
+{
+    operand o = {.batch = select_axes(b, batch), .contract = select_axes(b, contract), .data = b->data};
+    o.free = free_axes(b, batch, contract);
+    if (!usable(&o)) pack(&o, b, contract_last);
+    o.free = merge(&o.free);
+    o.contract = merge(&o.contract);
+    return o;
+}
+
+static dot_job prepare(const tow__kernel_call *call)
+{
+    const tow__dot_params *p = call->params;
+    dot_job job = {.dtype = call->out[0].dtype, .out = call->out[0].data};
+    job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
+    job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
+    job.m = count(&job.x.free);
+    job.n = count(&job.y.free);
+    job.product = (tow__gemm){
+        .dtype = job.dtype, .threads = 1, .m = inner_dim(&job.x.free), .n = inner_dim(&job.y.free),
+        .k = inner_dim(&job.x.contract), .a_row = inner_stride(&job.x.free), .a_column = inner_stride(&job.x.contract),
+        .b_row = inner_stride(&job.y.contract), .b_column = inner_stride(&job.y.free), .ldc = job.n};
+    job.batches = count(&job.x.batch);
+    bool empty = job.m == 0 || job.n == 0;
+    job.x_outer = empty ? 0 : job.m / job.product.m;
+    job.y_outer = empty ? 0 : job.n / job.product.n;
+    job.jobs = job.batches * job.x_outer * job.y_outer;
+    return job;
+}
+
+/* Offset of step `index` over the first n axes. */
+static int64_t offset_of(const axes *a, int n, int64_t index)
+{
+    int64_t offset = 0;
+    for (int i = n - 1; i >= 0; i--) {
+        offset += index % a->dims[i] * a->strides[i];
+        index /= a->dims[i];
+    }
+    return offset;
+}
+
+static tow__gemm job_product(const dot_job *job, int64_t index)
+{
+    int64_t y_outer = index % job->y_outer, x_outer = index / job->y_outer % job->x_outer;
+    int64_t batch = index / job->y_outer / job->x_outer, size = (int64_t)tow__element_bytes(job->dtype);
+    int64_t x = offset_of(&job->x.batch, job->x.batch.n, batch) + offset_of(&job->x.free, job->x.free.n - 1, x_outer);
+    int64_t y = offset_of(&job->y.batch, job->y.batch.n, batch) + offset_of(&job->y.free, job->y.free.n - 1, y_outer);
+    tow__gemm g = job->product;
+    g.a = job->x.data + x * size;
+    g.b = job->y.data + y * size;
+    g.c = job->out + ((batch * job->m + x_outer * g.m) * job->n + y_outer * g.n) * size;
+    return g;
+}
+
+static void run_block(void *user, int64_t block)
+{
+    const dot_job *job = user;
+    tow__gemm g = job_product(job, block / job->row_blocks);
+    if (job->row_blocks > 1) {
+        int64_t first = block % job->row_blocks * ROWS_PER_BLOCK, size = (int64_t)tow__element_bytes(job->dtype);
+        g.a = (const char *)g.a + first * g.a_row * size;
+        g.c = (char *)g.c + first * g.ldc * size;
+        g.m = tow__min(ROWS_PER_BLOCK, g.m - first);
+    }
+    tow__gemm_run(&g, NULL);
+}
+
+static void run_packing(const tow__kernel_call *call, operand *o, char **scratch)
+{
+    if (o->pack_bytes == 0) return;
+    int64_t dims = o->pack_from.count;
+    tow_dtype dtype = call->out[0].dtype;
+    tow__strided to = tow__strided_of(*scratch, dtype, 1, &dims, &(int64_t){1});
+    tow__strided_store(call->team, &to, &o->pack_from);
+    o->data = *scratch;
+    *scratch += o->pack_bytes;
+}
+
+static void run_dot_general(const tow__kernel_call *call)
+{
+    dot_job job = prepare(call);
+    char *scratch = call->scratch;
+    run_packing(call, &job.x, &scratch);
+    run_packing(call, &job.y, &scratch);
+    bool large = job.product.m * job.product.n * job.product.k >= LARGE;
+    if (large && job.jobs < 4 && tow__gemm_default()->threaded) {
+        job.product.threads = call->team != NULL ? call->team->threads : 1;
+        for (int64_t i = 0; i < job.jobs; i++) {
+            tow__gemm g = job_product(&job, i);
+            tow__gemm_run(&g, NULL);
+        }
+    } else {
+        job.row_blocks = large && job.jobs < 4 ? tow__ceil_div(job.product.m, ROWS_PER_BLOCK) : 1;
+        tow__team_run(call->team, job.jobs * job.row_blocks, run_block, &job);
+    }
+}
+
+static size_t scratch_dot_general(const tow__kernel_call *call)
+{
+    dot_job job = prepare(call);
+    return job.x.pack_bytes + job.y.pack_bytes;
+}
+
+#ifdef TOW_HAVE_BLIS
+#define ENGINE "blis"
+#else
+#define ENGINE "reference"
+#endif
+static const tow__kernel kernels[] = {
+    {"dot_general", TOW__FLOATS, 0, run_dot_general, scratch_dot_general, ENGINE},
+};
+const tow__kernel_table tow__kernels_dot = {kernels, 1};
