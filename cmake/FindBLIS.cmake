@@ -7,8 +7,7 @@ find_path(BLIS_INCLUDE_DIR blis.h PATH_SUFFIXES blis-openmp ${CMAKE_LIBRARY_ARCH
 find_library(BLIS_LIBRARY libblis.a PATH_SUFFIXES blis-openmp)
 mark_as_advanced(BLIS_INCLUDE_DIR BLIS_LIBRARY)
 
-# The header names its version in the text of the generated licence block only, so pkg-config or the name of the package would be
-# guesses: the library is asked, which also shows that it links.
+# The header does not tell its version, so the library is asked, which also shows that it links and has the symbol.
 if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND NOT DEFINED BLIS_VERSION)
   find_package(OpenMP QUIET COMPONENTS C)
   set(_blis_source "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis_version.c")
@@ -16,11 +15,14 @@ if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND NOT DEFINED BLIS_VERSION)
     "#include <stdio.h>\n#include <blis.h>\nint main(void)\n{\n    bli_init();\n"
     "    if (bli_gks_lookup_nat_cntx(BLIS_ARCH_GENERIC) == NULL) return 1;\n    fputs(bli_info_get_version_str(), stdout);\n    return 0;\n}\n")
   try_run(_blis_run _blis_compiled "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis" "${_blis_source}"
+    COMPILE_DEFINITIONS -D_GNU_SOURCE
     CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${BLIS_INCLUDE_DIR}"
     LINK_LIBRARIES "${BLIS_LIBRARY}" OpenMP::OpenMP_C m
     RUN_OUTPUT_VARIABLE _blis_version)
   if(_blis_compiled AND _blis_run EQUAL 0)
     set(BLIS_VERSION "${_blis_version}" CACHE INTERNAL "Version of BLIS")
+  else()
+    message(STATUS "BLIS: ${BLIS_LIBRARY} does not link or run")
   endif()
 endif()
 
