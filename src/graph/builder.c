@@ -178,6 +178,33 @@ static bool close_inputs(tow__builder *b)
     return true;
 }
 
+/* Inputs first, in order, then results in order of the equations: graphs that compute the same in the same order are
+ * then equal value by value, however their captures came about. */
+static bool renumber(tow__builder *b, const uint32_t *outputs)
+{
+    tow_graph *g = b->graph;
+    uint32_t n = b->vars.count, next = 0;
+    const tow__var *old = b->vars.data;
+    tow__equation *equations = b->equations.data;
+    bool in_order = true;
+    for (uint32_t i = 0; i < g->n_inputs && in_order; i++) in_order = g->inputs[i] == i;
+    if (in_order) return true;
+    uint32_t *names = tow__alloc(g->ctx, n, sizeof *names);
+    if (!names) return false;
+    for (uint32_t i = 0; i < g->n_inputs; i++) names[g->inputs[i]] = next++;
+    for (uint32_t v = 0; v < n; v++)
+        if (old[v].equation != TOW__INPUT) names[v] = next++; /* vars are made in the order of their equations */
+    for (uint32_t v = 0; v < n; v++) g->vars[names[v]] = old[v];
+    for (uint32_t i = 0; i < g->n_inputs; i++) g->vars[i].index = g->inputs[i] = i;
+    for (uint32_t i = 0; i < g->n_outputs; i++) g->outputs[i] = names[outputs[i]];
+    for (uint32_t i = 0; i < b->equations.count; i++) {
+        for (uint32_t j = 0; j < equations[i].n_in; j++) equations[i].in[j] = names[equations[i].in[j]];
+        for (uint32_t j = 0; j < equations[i].n_out; j++) equations[i].out[j] = names[equations[i].out[j]];
+    }
+    tow__free(g->ctx, names, n, sizeof *names);
+    return true;
+}
+
 tow_graph *tow__builder_close(tow__builder *b, uint32_t n_outputs, const uint32_t *outputs)
 {
     tow_graph *g = b->graph;
@@ -185,14 +212,14 @@ tow_graph *tow__builder_close(tow__builder *b, uint32_t n_outputs, const uint32_
     tow__equation *equations = tow__arena_copy(&g->arena, b->equations.data, b->equations.count, sizeof *equations);
     g->vars = tow__arena_copy(&g->arena, b->vars.data, b->vars.count, sizeof *g->vars);
     g->outputs = tow__arena_copy(&g->arena, outputs, n_outputs, sizeof *outputs);
-    if (!equations || !g->vars || !g->outputs || !close_inputs(b)) {
+    g->n_outputs = n_outputs;
+    if (!equations || !g->vars || !g->outputs || !close_inputs(b) || !renumber(b, outputs)) {
         tow__builder_free(b, ctx);
         return NULL;
     }
     g->equations = equations;
     g->n_equations = b->equations.count;
     g->n_vars = b->vars.count;
-    g->n_outputs = n_outputs;
     free_vectors(b, ctx);
     return g;
 }

@@ -271,5 +271,9 @@ tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool
 tow_status tow_graph_dce(const tow_graph *graph, tow_graph **result)
 {
     tow_status status = tow__dce(graph, NULL, false, NULL, result);
-    return status == TOW_OK ? tow__verify(*result, "dead code elimination") : status;
+    if (status == TOW_OK) status = tow__verify(*result, "dead code elimination");
+    if (status == TOW_OK) return TOW_OK;
+    tow_graph_release(*result);
+    *result = NULL;
+    return status;
 }

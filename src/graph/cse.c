@@ -1,0 +1,180 @@
+/* Common subexpressions: an equation that equals an earlier one (primitive, parameters, operands) is replaced by it.
+ *
+ * Merging happens within one graph and, separately, within each nested graph; never across the border of a region, so
+ * that what a remat recomputes stays recomputed. In the graph of a gradient the forward part and the rest are also kept
+ * apart: a value that is cheap to compute twice is not kept alive across them. */
+#include "src/graph/builder.h"
+
+typedef struct entry {
+    uint64_t hash;
+    const tow_primitive *primitive;
+    const void *params;
+    uint32_t n_in, n_out;
+    const tow_value *in, *out;
+} entry;
+
+typedef struct merge {
+    const tow_graph *g;
+    tow_trace *t;
+    tow_value *values;  /* [n_vars of g] */
+    entry *table;       /* open addressing; primitive NULL: free */
+    uint32_t n_table;
+    uint32_t merged;    /* equations that went, or whose nested graphs changed */
+    uint32_t recorded;
+} merge;
+
+static tow_status cse(const tow_graph *g, tow_graph **result);
+
+/* ---- the table -------------------------------------------------------------------------------------------------------- */
+
+static bool entry_equal(const entry *a, const entry *b)
+{
+    if (a->hash != b->hash || a->primitive != b->primitive || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    for (uint32_t i = 0; i < a->n_in; i++)
+        if (a->in[i].id != b->in[i].id) return false;
+    return tow__params_equal(a->primitive, a->params, b->params);
+}
+
+static entry *find_slot(const merge *m, const entry *e)
+{
+    uint32_t mask = m->n_table - 1, i = (uint32_t)(e->hash >> 20) & mask;
+    while (m->table[i].primitive && !entry_equal(&m->table[i], e)) i = (i + 1) & mask;
+    return &m->table[i];
+}
+
+static uint64_t hash_call(const tow_primitive *primitive, const void *params, uint32_t n_in, const tow_value *in)
+{
+    uint64_t h = tow__params_hash(primitive, params);
+    for (uint32_t i = 0; i < n_in; i++) h = (h ^ in[i].id) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 32;
+}
+
+/* ---- equations -------------------------------------------------------------------------------------------------------- */
+
+static bool has_graph(const tow_primitive *primitive)
+{
+    for (const tow__param *p = primitive->params; p && p->name; p++)
+        if (p->kind == TOW__P_GRAPH) return true;
+    return false;
+}
+
+static void release_nested(const tow_primitive *primitive, void *params)
+{
+    for (const tow__param *p = params ? primitive->params : NULL; p && p->name; p++) {
+        tow_graph *nested;
+        if (p->kind != TOW__P_GRAPH) continue;
+        memcpy(&nested, (char *)params + p->offset, sizeof nested);
+        tow_graph_release(nested);
+    }
+}
+
+/* A copy of the parameters that holds references to the merged nested graphs. */
+static tow_status own_params(merge *m, const tow__equation *e, void **own)
+{
+    char *copy = *own = tow__trace_alloc(m->t, 1, e->primitive->params_size);
+    tow_status status = copy ? TOW_OK : TOW_OUT_OF_MEMORY;
+    if (!copy) return status;
+    memcpy(copy, e->params, e->primitive->params_size);
+    for (const tow__param *p = e->primitive->params; p->name; p++)
+        if (p->kind == TOW__P_GRAPH) memset(copy + p->offset, 0, sizeof(tow_graph *));
+    for (const tow__param *p = e->primitive->params; p->name && status == TOW_OK; p++) {
+        tow_graph *nested, *new;
+        if (p->kind != TOW__P_GRAPH) continue;
+        memcpy(&nested, (const char *)e->params + p->offset, sizeof nested);
+        status = cse(nested, &new);
+        memcpy(copy + p->offset, &new, sizeof new);
+        if (new != nested) m->merged++;
+    }
+    return status;
+}
+
+static tow_status merge_equation(merge *m, const tow__equation *e)
+{
+    void *own = NULL;
+    tow_status status = TOW_OK;
+    tow_value *in = tow__trace_alloc(m->t, (size_t)e->n_in + e->n_out, sizeof *in);
+    if (!in) return TOW_OUT_OF_MEMORY;
+    tow_value *out = in + e->n_in;
+    if (has_graph(e->primitive)) TRY(own_params(m, e, &own));
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = m->values[e->in[i]];
+    entry new = {.primitive = e->primitive, .params = own ? own : e->params, .n_in = e->n_in, .n_out = e->n_out, .in = in,
+                 .out = out};
+    new.hash = hash_call(new.primitive, new.params, new.n_in, in);
+    entry *slot = find_slot(m, &new);
+    if (slot->primitive) {
+        m->merged++;
+    } else {
+        tow__set_source(m->t, &e->source);
+        tow__bind(m->t, e->primitive, new.params, e->n_in, in, e->n_out, out);
+        *slot = new;
+        m->recorded++;
+    }
+    for (uint32_t i = 0; i < e->n_out; i++) m->values[e->out[i]] = slot->out[i];
+done:
+    release_nested(e->primitive, own); /* those that were recorded are held by their equation */
+    return status;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------------- */
+
+static tow_status merge_graph(merge *m, uint32_t *n_forward)
+{
+    const tow_graph *g = m->g;
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        m->values[g->inputs[i]] = tow__input(m->t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !tow__failed(m->t); i++) {
+        if (i == g->forward_equations && i > 0) {
+            memset(m->table, 0, m->n_table * sizeof *m->table);
+            *n_forward = m->recorded;
+        }
+        status = merge_equation(m, &g->equations[i]);
+    }
+    if (g->n_equations > 0 && g->forward_equations == g->n_equations) *n_forward = m->recorded;
+    tow__set_source(m->t, NULL);
+    return status;
+}
+
+/* The same graph, retained, if there is nothing to merge. */
+static tow_status cse(const tow_graph *g, tow_graph **result)
+{
+    tow_context *ctx = g->ctx;
+    merge m = {.g = g, .n_table = 16};
+    tow_status status = TOW_OK;
+    tow_value *outputs = NULL;
+    uint32_t n_forward = 0;
+    *result = NULL;
+    while (m.n_table / 2 <= g->n_equations) m.n_table *= 2;
+    m.values = tow__alloc(ctx, g->n_vars, sizeof *m.values);
+    m.table = m.values ? tow__alloc(ctx, m.n_table, sizeof *m.table) : NULL;
+    m.t = m.table ? tow__trace_begin(ctx) : NULL;
+    outputs = m.t ? tow__trace_alloc(m.t, g->n_outputs, sizeof *outputs) : NULL;
+    if (!outputs) {
+        status = TOW_OUT_OF_MEMORY;
+        goto done;
+    }
+    TRY(merge_graph(&m, &n_forward));
+    if (m.merged == 0 && !tow__failed(m.t)) {
+        *result = tow_graph_retain((tow_graph *)(uintptr_t)g);
+        goto done;
+    }
+    for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = m.values[g->outputs[i]];
+    status = tow__trace_end(m.t, g->n_outputs, outputs, false, result);
+    m.t = NULL;
+    if (status == TOW_OK) (*result)->forward_equations = n_forward;
+done:
+    tow__trace_abandon(m.t);
+    tow__free(ctx, m.table, m.n_table, sizeof *m.table);
+    tow__free(ctx, m.values, g->n_vars, sizeof *m.values);
+    return status;
+}
+
+tow_status tow_graph_cse(const tow_graph *graph, tow_graph **result)
+{
+    tow_status status = cse(graph, result);
+    if (status == TOW_OK) status = tow__verify(*result, "merging of common subexpressions");
+    if (status == TOW_OK) return TOW_OK;
+    tow_graph_release(*result);
+    *result = NULL;
+    return status;
+}
