@@ -1,0 +1,89 @@
+/* DenseGeneral: contracts several axes of x into several feature axes, with leading batch axes that have own kernels.
+ *
+ *   x [batch..., free..., contracted...] . kernel [batch..., contracted..., features...] -> [batch..., free..., features...] */
+#include "layers/layer.h"
+
+typedef struct axes {
+    int batch, contract, features; /* how many */
+    int contracted[TOW_MAX_RANK];  /* of x, non-negative, in the order given */
+} axes;
+
+static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, axes *a)
+{
+    a->batch = m->n_batch_dims;
+    a->contract = m->n_axes ? m->n_axes : 1;
+    a->features = 0;
+    while (a->features < TOW_MAX_RANK && m->features[a->features]) {
+        if (!tow__check_option(scope, "DenseGeneral", m->features[a->features] > 0, "features",
+                               (double)m->features[a->features], "positive numbers"))
+            return false;
+        ++a->features;
+    }
+    if (!tow__check_option(scope, "DenseGeneral", a->features > 0, "features", 0, "at least one positive number") ||
+        !tow__check_option(scope, "DenseGeneral", a->batch >= 0 && a->batch < TOW_MAX_RANK, "n_batch_dims", a->batch, "fewer than the rank") ||
+        !tow__check_option(scope, "DenseGeneral", a->contract > 0 && a->contract <= x.rank - a->batch, "n_axes", a->contract,
+                           "as many as the input has besides batch axes") ||
+        !tow__check_option(scope, "DenseGeneral", a->batch + a->contract + a->features <= TOW_MAX_RANK, "features", a->features,
+                           "fewer axes: the kernel exceeds the greatest rank"))
+        return false;
+    bool seen[TOW_MAX_RANK] = {false};
+    for (int i = 0; i < a->contract; ++i) {
+        int axis = m->n_axes ? m->axes[i] : -1;
+        int found = axis;
+        if (axis < 0) axis += x.rank;
+        if (axis < a->batch || axis >= x.rank || seen[axis]) {
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "DenseGeneral: .axes[%d] = %d; expected distinct axes of %s after %d batch axes",
+                           i, found, tow__type_name(x).text, a->batch);
+            return false;
+        }
+        seen[axis] = true;
+        a->contracted[i] = axis;
+    }
+    return true;
+}
+
+/* y + bias, bias [batch..., features...] spread over the free axes of y. */
+static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const axes *a, tow_value y)
+{
+    tow_type type = tow_value_type(y);
+    int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
+    int n = 0, first_feature = type.rank - a->features;
+    for (int i = 0; i < type.rank; ++i) {
+        bool own = i < a->batch || i >= first_feature;
+        spread[i] = own ? type.dims[i] : 1;
+        if (own) dims[n++] = type.dims[i];
+    }
+    tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
+    tow_value bias = tow_param(scope, "bias", n, dims, init);
+    if (a->batch > 0) bias = tow_reshape(bias, type.rank, spread);
+    return tow_add(y, bias);
+}
+
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+{
+    const tow_dense_general *m = (const tow_dense_general *)module;
+    axes a = {0};
+    if (!tow__check_counts(scope, "DenseGeneral", n_in, 1, 1, n_out) || !tow__check_f32(scope, "DenseGeneral", 0, in[0], 1) ||
+        !read_axes(scope, m, tow_value_type(in[0]), &a))
+        return;
+    tow_type type = tow_value_type(in[0]);
+    tow_dot_dims dot = {.n_contract = a.contract, .n_batch = a.batch};
+    int64_t dims[TOW_MAX_RANK];
+    int n = 0;
+    for (; n < a.batch; ++n) {
+        dims[n] = type.dims[n];
+        dot.lhs_batch[n] = dot.rhs_batch[n] = n;
+    }
+    for (int i = 0; i < a.contract; ++i, ++n) {
+        dims[n] = type.dims[a.contracted[i]];
+        dot.lhs_contract[i] = a.contracted[i];
+        dot.rhs_contract[i] = n;
+    }
+    for (int i = 0; i < a.features; ++i) dims[n++] = m->features[i];
+    tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
+    init.in_axes = a.batch + a.contract; /* fans of the flattening (batch * contracted, features), as in Flax */
+    tow_value y = tow_dot_general(in[0], tow_param(scope, "kernel", n, dims, init), dot);
+    out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, y);
+}
+
+const tow_module_class tow_dense_general_class = {.name = "DenseGeneral", .call = call};

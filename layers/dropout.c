@@ -1,0 +1,18 @@
+/* Dropout: x / (1-rate) where kept, else 0. No parameters; one draw of its stream per call. */
+#include "layers/layer.h"
+
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+{
+    const tow_dropout *m = (const tow_dropout *)module;
+    if (!tow__check_counts(scope, "Dropout", n_in, 1, 1, n_out) || !tow__check_f32(scope, "Dropout", 0, in[0], 0) ||
+        !tow__check_option(scope, "Dropout", m->rate >= 0 && m->rate <= 1, "rate", m->rate, "a number in [0, 1]"))
+        return;
+    if (m->rate == 0 || m->deterministic || tow_scope_deterministic(scope)) {
+        out[0] = in[0];
+        return;
+    }
+    tow_value key = tow_make_rng(scope, m->stream ? m->stream : "dropout");
+    out[0] = tow_dropout_with_key(in[0], key, m->rate, m->n_broadcast_axes, m->broadcast_axes);
+}
+
+const tow_module_class tow_dropout_class = {.name = "Dropout", .call = call};
