@@ -69,17 +69,20 @@ static tow_status fill_param(const tow__model *m, uint32_t i, tow__key root)
     return status;
 }
 
-tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                    const tow_type *input_types, tow_params **params)
+tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                 const tow_type *input_types, const tow_model_options *options, tow_params **params)
 {
+    size_t n_out = options && options->n_outputs ? options->n_outputs : 1;
     *params = NULL;
     tow_status status = TOW_OK;
     tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context)};
     tow__names_init(&m.counter_names, context);
     if (!m.trace) return TOW_OUT_OF_MEMORY;
+    m.deterministic = options && options->deterministic;
     TRY(tow__params_create(context, &m.params));
-    tow_value out = {0}, *in = add_inputs(m.trace, "inputs", n_inputs, input_types);
-    if (in) call_root(&m, model, n_inputs, in, 1, &out);
+    tow_value *in = add_inputs(m.trace, "inputs", n_inputs, input_types);
+    tow_value *out = tow__trace_alloc(m.trace, n_out, sizeof *out);
+    if (in && out) call_root(&m, model, n_inputs, in, n_out, out);
     if (tow__failed(m.trace)) {
         tow_graph *none = NULL;
         status = tow__trace_end(m.trace, 0, NULL, false, &none);
@@ -94,6 +97,12 @@ done:
     tow__model_free(&m);
     tow__trace_abandon(m.trace);
     return status;
+}
+
+tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                    const tow_type *input_types, tow_params **params)
+{
+    return tow_init_with_options(context, model, seed, n_inputs, input_types, NULL, params);
 }
 
 /* ---- graphs over given parameters -------------------------------------------------------------------------------------- */
@@ -131,7 +140,7 @@ static void check_used(tow__model *m)
 {
     for (uint32_t i = 0; i < m->params->names.count && !tow__failed(m->trace); ++i)
         if (!m->used[i])
-            tow_trace_fail(m->trace, TOW_NOT_FOUND,
+            tow__params_fail(m, TOW_NOT_FOUND,
                            "params/%s: %s is among the parameters given, but the model does not ask for it; give the "
                            "parameters of this model",
                            m->params->names.names[i], tow__type_name(m->params->types[i]).text);

@@ -16,7 +16,17 @@ void tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    tow_trace_fail(scope->model->trace, status, "%s: %s", scope->path[0] ? scope->path : "model", text);
+    tow_trace_fail(scope->model->trace, status, "%s", text); /* the trace puts the path in front */
+}
+
+void tow__params_fail(tow__model *model, tow_status status, const char *format, ...)
+{
+    if (tow__failed(model->trace)) return;
+    va_list args;
+    va_start(args, format);
+    tow__fail_v(model->ctx, status, format, args);
+    va_end(args);
+    tow__adopt_error(model->trace);
 }
 
 /* A copy of the scope with one more component. Without memory the scope itself: the error sticks to the trace. */

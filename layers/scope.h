@@ -68,6 +68,8 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out);
 bool tow__scope_failed(const tow_scope *scope);
+/* An error about a parameter: the text begins with its path, so the scope is not put in front. The first error sticks. */
+__attribute__((format(printf, 3, 4))) void tow__params_fail(tow__model *model, tow_status status, const char *format, ...);
 /* Increments and returns the counter of a stream in a scope; 0: out of memory, reported. */
 uint32_t tow__scope_count(tow_scope *scope, const char *stream);
 /* Frees what the model allocated outside the trace. */

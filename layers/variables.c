@@ -123,7 +123,7 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
     snprintf(path, size, "%s%s%s", scope->path, scope->path[0] ? "/" : "", name);
     uint32_t index = tow__names_find(&m->params->names, path);
     if (index == TOW__NO_NAME && !m->initialising) {
-        tow_trace_fail(m->trace, TOW_NOT_FOUND,
+        tow__params_fail(m, TOW_NOT_FOUND,
                        "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
                        "initialise them with the same model, or pass them through tow_params_to_tensors and "
                        "tow_params_from_tensors if only the scans differ",
@@ -132,7 +132,7 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
         return (tow_value){0};
     }
     if (index != TOW__NO_NAME && !tow_type_equal(m->params->types[index], stacked)) {
-        tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH,
+        tow__params_fail(m, TOW_SHAPE_MISMATCH,
                        "params/%s: the layer asks for %s, the parameter is %s; %s", path, tow__type_name(stacked).text,
                        tow__type_name(m->params->types[index]).text,
                        m->initialising ? "give two layers different names, or equal sizes if they share the parameter"

@@ -49,37 +49,31 @@ static void check_names(tow_scope *scope, const tow_policy *policy, const tow_gr
 
 /* ---- the layer ----------------------------------------------------------------------------------------------------------- */
 
-/* Calls the inner layer in a nested body. NULL after an error. */
-static tow_graph *trace_body(tow_scope *scope, const tow_remat *m, size_t n_in, const tow_value *in, size_t n_out,
-                             size_t *n_captures, tow_value **captures)
+typedef struct call_info {
+    tow_scope *scope;
+    const tow_remat *m;
+    size_t n_in, n_out;
+} call_info;
+
+/* Records the inner layer in a body of its own first, so that its names can be looked at, and then in the region. */
+static void region(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    tow_trace *t = scope->model->trace;
-    tow_value *inputs = tow__trace_alloc(t, n_in + 1, sizeof *inputs);
-    tow_value *outputs = tow__trace_alloc(t, n_out + 1, sizeof *outputs);
-    if (!inputs || !outputs) return NULL;
+    const call_info *c = user;
     tow__push(t);
-    for (size_t i = 0; i < n_in; ++i) inputs[i] = tow__input(t, tow_value_type(in[i]), NULL);
-    tow__call_here(scope, m->inner, n_in, inputs, n_out, outputs);
-    return tow__pop(t, n_out, outputs, n_captures, captures);
+    tow__call_here(c->scope, c->m->inner, c->n_in, in, c->n_out, out);
+    size_t n_captures = 0;
+    tow_value *captures = NULL;
+    tow_graph *body = tow__pop(t, c->n_out, out, &n_captures, &captures);
+    if (!body) return;
+    check_names(c->scope, &c->m->policy, body);
+    if (!tow__scope_failed(c->scope)) tow__inline(t, body, captures, out);
+    tow_graph_release(body);
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
 {
-    const tow_remat *m = (const tow_remat *)module;
-    tow_trace *t = scope->model->trace;
-    size_t n_captures = 0;
-    tow_value *captures = NULL;
-    tow_graph *body = trace_body(scope, m, n_in, in, n_out, &n_captures, &captures);
-    if (!body) return;
-    check_names(scope, &m->policy, body);
-    tow_value *operands = tow__trace_alloc(t, n_captures + n_in + 1, sizeof *operands);
-    if (operands && !tow__scope_failed(scope)) {
-        for (size_t i = 0; i < n_captures; ++i) operands[i] = captures[i];
-        for (size_t i = 0; i < n_in; ++i) operands[n_captures + i] = in[i];
-        const tow__remat_params params = {.body = body, .policy = &m->policy};
-        tow__bind(t, tow__primitive_find("remat", 5), &params, n_captures + n_in, operands, n_out, out);
-    }
-    tow_graph_release(body);
+    call_info c = {.scope = scope, .m = (const tow_remat *)module, .n_in = n_in, .n_out = n_out};
+    tow_remat_function(scope->model->trace, region, &c, &c.m->policy, n_in, in, n_out, out);
 }
 
 const tow_module_class tow_remat_class = {.name = "remat", .call = call};

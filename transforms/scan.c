@@ -135,7 +135,7 @@ static tow_value *collect_rows(call_info *c, tow_value *xs)
         tow_value stack = tow__param_value(c->scope, i);
         tow_type type = tow_value_type(stack);
         if (type.rank == 0 || type.dims[0] != c->length) {
-            tow_trace_fail(model->trace, TOW_SHAPE_MISMATCH,
+            tow__params_fail(model, TOW_SHAPE_MISMATCH,
                            "params/%s: expected %" PRId64 " layers in the leading axis (the length of the scan), found %s; use "
                            "the length that the parameters were initialised with",
                            path, c->length, tow__type_name(type).text);

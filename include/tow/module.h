@@ -107,19 +107,23 @@ TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefi
 
 #define TOW_MODULE(layer) (&(layer)->module)
 
-/* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). */
-TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                            const tow_type *input_types, tow_params **params);
-/* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
- * extra: inputs that the model does not see (labels). Returns the scalar loss; writes aux[n_aux]. */
-typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
-                                  tow_value *aux, void *user);
 /* Streams of random keys: names. Each is one more u32[2] input of the graph, after the model's inputs. */
 typedef struct tow_model_options {
     const char *const *streams; /* NULL-terminated; NULL: none */
     size_t n_outputs;           /* of the model; 0: 1 */
     bool deterministic;         /* evaluation: layers such as Dropout are the identity and draw nothing */
 } tow_model_options;
+
+/* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). */
+TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                            const tow_type *input_types, tow_params **params);
+/* The same for models with several outputs. Streams need no keys here: nothing is computed but the parameters. */
+TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
+                                         const tow_type *input_types, const tow_model_options *options, tow_params **params);
+/* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
+ * extra: inputs that the model does not see (labels). Returns the scalar loss; writes aux[n_aux]. */
+typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
+                                  tow_value *aux, void *user);
 /* Graph (params..., inputs..., stream keys...) -> outputs.... params gives paths and types (from tow_init). */
 TOW_API tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,
                                const tow_type *input_types, const tow_model_options *options, tow_graph **graph);
