@@ -1,0 +1,288 @@
+/* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for splits
+ * of rows and columns. */
+#include "tests/unit/kernels.h"
+
+#include "src/kernels/gemm.h"
+#include "src/kernels/tables.h"
+
+enum { ENGINES = 2 };
+/* The plain C engine and the one that programs use. */
+static const tow__gemm_engine *engine_at(int index) { return index == 0 ? &tow__gemm_reference : tow__gemm_default(); }
+
+static const int64_t sizes[][3] = {
+    /* m n k */
+    {1, 1, 1},    {1, 5, 7},     {7, 1, 5},    {5, 7, 1},    {1, 64, 64},  {64, 1, 64},   {33, 65, 129}, {64, 64, 64},
+    {17, 31, 13}, {100, 3, 200}, {3, 100, 77}, {128, 96, 1}, {63, 130, 67}, {257, 40, 91}, {2, 2, 515},
+};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+typedef struct problem {
+    tow__gemm g;
+    tow__buffer a, b, c;
+} problem;
+
+/* transposed bits: 1 A, 2 B, 4 A spaced in both directions, 8 B likewise */
+static problem make_problem(tow_dtype dtype, const int64_t *size, unsigned transposed)
+{
+    int64_t m = size[0], n = size[1], k = size[2];
+    problem p;
+    p.a = random_operand(dtype, SHAPE(m, k), transposed & 4 ? SPACED : transposed & 1 ? COLUMN_MAJOR : ROW_MAJOR);
+    p.b = random_operand(dtype, SHAPE(k, n), transposed & 8 ? SPACED : transposed & 2 ? COLUMN_MAJOR : ROW_MAJOR);
+    p.c = random_operand(dtype, SHAPE(m, n + 3), ROW_MAJOR);
+    p.g = (tow__gemm){.dtype = dtype, .threads = 1, .m = m, .n = n, .k = k, .a = p.a.data, .a_row = p.a.strides[0],
+                      .a_column = p.a.strides[1], .b = p.b.data, .b_row = p.b.strides[0], .b_column = p.b.strides[1],
+                      .c = p.c.data, .ldc = n + 3};
+    return p;
+}
+
+static void check_product(const tow__gemm_engine *engine, tow_dtype dtype, const int64_t *size, unsigned transposed, bool accumulate)
+{
+    problem p = make_problem(dtype, size, transposed);
+    int64_t m = size[0], n = size[1], k = size[2];
+    tow__buffer before = make(dtype, 2, p.c.dims, ROW_MAJOR), two = make(dtype, 2, p.c.dims, ROW_MAJOR);
+    size_t bytes = (size_t)count_of(&p.c) * bytes_of(dtype);
+    memcpy(before.data, p.c.data, bytes);
+    memcpy(two.data, p.c.data, bytes);
+    p.g.accumulate = accumulate;
+    tow__gemm_run(&p.g, engine);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n + 3; j++) {
+            double want = j < n && !accumulate ? 0 : get(&before, i * (n + 3) + j), size_of_sum = 4;
+            for (int64_t q = 0; q < k && j < n; q++) {
+                double term = get(&p.a, i * k + q) * get(&p.b, q * n + j);
+                want += term;
+                size_of_sum += fabs(term);
+            }
+            /* the rounding of k additions; behind the columns nothing may change */
+            double tolerance = j < n ? epsilon_of(dtype) * size_of_sum * 4 : 0;
+            assert_close(get(&p.c, i * (n + 3) + j), want, tolerance, engine->name, i * n + j);
+        }
+    }
+    tow__gemm g = p.g;
+    g.c = two.data;
+    g.threads = 2;
+    tow__gemm_run(&g, engine);
+    assert_memory_equal(two.data, p.c.data, bytes);
+    release_all();
+}
+
+static void products(void **state)
+{
+    (void)state;
+    for (int e = 0; e < ENGINES; e++)
+        for (int s = 0; s < SIZES; s++)
+            for (unsigned transposed = 0; transposed < 16; transposed++)
+                for (int variant = 0; variant < 4; variant++)
+                    check_product(engine_at(e), variant & 1 ? TOW_F64 : TOW_F32, sizes[s], transposed, variant & 2);
+}
+
+/* A row, or a column, computed alone has the bits that it has in the whole product. */
+static void splits_keep_bits(void **state)
+{
+    (void)state;
+    for (int e = 0; e < ENGINES; e++) {
+        for (int s = 0; s < SIZES; s++) {
+            for (unsigned transposed = 0; transposed < 4; transposed++) {
+                problem p = make_problem(TOW_F32, sizes[s], transposed);
+                tow__buffer parts = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
+                size_t bytes = (size_t)count_of(&p.c) * sizeof(float);
+                memcpy(parts.data, p.c.data, bytes);
+                tow__gemm_run(&p.g, engine_at(e));
+                int64_t m = p.g.m, n = p.g.n, row_cut = m / 3, column_cut = n / 2;
+                for (int part = 0; part < 4; part++) {
+                    tow__gemm g = p.g;
+                    int64_t row = part & 1 ? row_cut : 0, column = part & 2 ? column_cut : 0;
+                    g.m = part & 1 ? m - row_cut : row_cut;
+                    g.n = part & 2 ? n - column_cut : column_cut;
+                    g.a = (const float *)p.g.a + row * g.a_row;
+                    g.b = (const float *)p.g.b + column * g.b_column;
+                    g.c = (float *)parts.data + row * g.ldc + column;
+                    tow__gemm_run(&g, engine_at(e));
+                }
+                assert_memory_equal(parts.data, p.c.data, bytes);
+                release_all();
+            }
+        }
+    }
+}
+
+static void large_products_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const int64_t large[][3] = {{96, 384, 384}, {777, 111, 333}, {64, 512, 700}, {512, 65, 300}, {300, 300, 1000}};
+    for (size_t s = 0; s < sizeof large / sizeof large[0]; s++) {
+        for (unsigned transposed = 0; transposed < 4; transposed++) {
+            problem p = make_problem(TOW_F32, large[s], transposed);
+            size_t bytes = (size_t)count_of(&p.c) * sizeof(float);
+            void *two = take(bytes);
+            memcpy(two, p.c.data, bytes);
+            tow__gemm_run(&p.g, NULL);
+            p.g.c = two;
+            p.g.threads = 2;
+            tow__gemm_run(&p.g, NULL);
+            assert_memory_equal(two, p.c.data, bytes);
+            release_all();
+        }
+    }
+}
+
+/* ---- dot_general ------------------------------------------------------------------------------------------------------- */
+
+typedef struct dot_case {
+    int x_rank, y_rank;
+    int64_t x[4], y[4];
+    tow__dot_params p;
+} dot_case;
+
+static const dot_case dots[] = {
+    {2, 2, {5, 7}, {7, 6}, {{1, {1}}, {1, {0}}, {0}, {0}}},
+    {1, 1, {9}, {9}, {{1, {0}}, {1, {0}}, {0}, {0}}},
+    {2, 1, {5, 9}, {9}, {{1, {1}}, {1, {0}}, {0}, {0}}},
+    {1, 2, {3}, {4, 3}, {{1, {0}}, {1, {1}}, {0}, {0}}},
+    {1, 1, {3}, {4}, {{0}, {0}, {0}, {0}}},                                        /* outer product */
+    {3, 2, {4, 5, 6}, {6, 7}, {{1, {2}}, {1, {0}}, {0}, {0}}},
+    {3, 3, {4, 5, 6}, {4, 5, 7}, {{2, {0, 1}}, {2, {0, 1}}, {0}, {0}}},            /* weight gradient */
+    {3, 3, {4, 5, 6}, {5, 4, 7}, {{2, {1, 0}}, {2, {0, 1}}, {0}, {0}}},            /* contracted axes that do not merge */
+    {3, 3, {3, 5, 6}, {3, 6, 4}, {{1, {2}}, {1, {1}}, {1, {0}}, {1, {0}}}},
+    {4, 4, {2, 5, 3, 6}, {2, 7, 3, 6}, {{1, {3}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}}}, /* attention logits */
+    {4, 4, {2, 3, 5, 7}, {2, 7, 3, 6}, {{1, {3}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}}}, /* attention values */
+    {4, 2, {2, 3, 4, 5}, {4, 6}, {{1, {2}}, {1, {0}}, {0}, {0}}},                  /* free axes that do not merge */
+    {2, 4, {4, 6}, {2, 3, 4, 17}, {{1, {0}}, {1, {2}}, {0}, {0}}},
+    {4, 1, {12, 9, 4, 33}, {4}, {{1, {2}}, {1, {0}}, {0}, {0}}},
+    {2, 2, {5, 0}, {0, 6}, {{1, {1}}, {1, {0}}, {0}, {0}}},                        /* an empty sum is 0 */
+    {2, 2, {0, 4}, {4, 6}, {{1, {1}}, {1, {0}}, {0}, {0}}},
+    {3, 3, {0, 5, 6}, {0, 6, 4}, {{1, {2}}, {1, {1}}, {1, {0}}, {1, {0}}}},
+    {3, 2, {40, 32, 33}, {33, 70}, {{1, {2}}, {1, {0}}, {0}, {0}}},                /* large enough for several threads */
+    {4, 4, {2, 40, 2, 64}, {2, 70, 2, 64}, {{1, {3}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}}},
+};
+
+static bool has(const tow__ints *axes, int axis)
+{
+    for (int i = 0; i < axes->n; i++)
+        if (axes->v[i] == axis) return true;
+    return false;
+}
+
+static tow__buffer dot_output(const dot_case *c, tow_dtype dtype)
+{
+    int64_t dims[TOW_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < c->p.lhs_batch.n; i++) dims[rank++] = c->x[c->p.lhs_batch.v[i]];
+    for (int i = 0; i < c->x_rank; i++)
+        if (!has(&c->p.lhs_batch, i) && !has(&c->p.lhs_contract, i)) dims[rank++] = c->x[i];
+    for (int i = 0; i < c->y_rank; i++)
+        if (!has(&c->p.rhs_batch, i) && !has(&c->p.rhs_contract, i)) dims[rank++] = c->y[i];
+    return make(dtype, rank, dims, ROW_MAJOR);
+}
+
+/* Row-major index of an operand whose batch, contracted and free coordinates are given. */
+static int64_t operand_index(int rank, const int64_t *dims, const tow__ints *batch, const tow__ints *contract,
+                             const int64_t *batch_at, const int64_t *contract_at, const int64_t *free_at)
+{
+    int64_t index = 0;
+    for (int i = 0, f = 0; i < rank; i++) {
+        int64_t at = 0;
+        bool found = false;
+        for (int j = 0; j < batch->n; j++)
+            if (batch->v[j] == i) at = batch_at[j], found = true;
+        for (int j = 0; j < contract->n; j++)
+            if (contract->v[j] == i) at = contract_at[j], found = true;
+        if (!found) at = free_at[f++];
+        index = index * dims[i] + at;
+    }
+    return index;
+}
+
+static double dot_element(const dot_case *c, const tow__buffer *x, const tow__buffer *y, const tow__buffer *out, int64_t element,
+                          double *size_of_sum)
+{
+    int64_t at[TOW_MAX_RANK], depth = 1;
+    for (int i = out->rank - 1; i >= 0; i--) {
+        at[i] = element % out->dims[i];
+        element /= out->dims[i];
+    }
+    for (int i = 0; i < c->p.lhs_contract.n; i++) depth *= c->x[c->p.lhs_contract.v[i]];
+    int n_batch = c->p.lhs_batch.n, x_free = c->x_rank - n_batch - c->p.lhs_contract.n;
+    double sum = 0;
+    for (int64_t k = 0; k < depth; k++) {
+        int64_t contract_at[TOW_MAX_RANK], rest = k;
+        for (int i = c->p.lhs_contract.n - 1; i >= 0; i--) {
+            contract_at[i] = rest % c->x[c->p.lhs_contract.v[i]];
+            rest /= c->x[c->p.lhs_contract.v[i]];
+        }
+        double term = get(x, operand_index(c->x_rank, c->x, &c->p.lhs_batch, &c->p.lhs_contract, at, contract_at, at + n_batch)) *
+                      get(y, operand_index(c->y_rank, c->y, &c->p.rhs_batch, &c->p.rhs_contract, at, contract_at,
+                                           at + n_batch + x_free));
+        sum += term;
+        *size_of_sum += fabs(term);
+    }
+    return sum;
+}
+
+static void check_dot(const dot_case *c, tow_dtype dtype, layout x_layout, layout y_layout, const tow__kernel *kernel)
+{
+    tow__buffer in[2] = {random_operand(dtype, c->x_rank, c->x, x_layout), random_operand(dtype, c->y_rank, c->y, y_layout)};
+    tow__buffer out = dot_output(c, dtype);
+    run_kernel(kernel, 2, in, 1, &out, &c->p);
+    int64_t count = count_of(&out), step = 1 + count / 5000;
+    for (int64_t i = 0; i < count; i += step) {
+        double size_of_sum = 0, want = dot_element(c, &in[0], &in[1], &out, i, &size_of_sum);
+        assert_close(get(&out, i), want, size_of_sum * epsilon_of(dtype) * 4, "dot_general", i);
+    }
+    release_all();
+}
+
+static void dot_general(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof dots / sizeof dots[0]; i++)
+        for (int x_layout = 0; x_layout < LAYOUTS; x_layout++)
+            for (int y_layout = 0; y_layout < LAYOUTS; y_layout++) {
+                tow_dtype dtype = (x_layout + y_layout) % 2 ? TOW_F64 : TOW_F32;
+                check_dot(&dots[i], dtype, (layout)x_layout, (layout)y_layout, tow__kernel_find("dot_general", dtype));
+            }
+    for (size_t i = 0; i + 2 < sizeof dots / sizeof dots[0]; i++)
+        check_dot(&dots[i], TOW_F32, SPACED, REVERSED, tow__kernel_reference("dot_general", TOW_F32));
+}
+
+/* Strides are a matter of the plan: an operand has the same result wherever it lies. */
+static void layouts_keep_bits(void **state)
+{
+    (void)state;
+    const tow__kernel *kernel = tow__kernel_find("dot_general", TOW_F32);
+    for (size_t i = 0; i < sizeof dots / sizeof dots[0]; i++) {
+        tow__buffer first = {0};
+        for (int how = 0; how < LAYOUTS; how++) {
+            if (how == REPEATED) continue;
+            random_state = 7;
+            tow__buffer in[2] = {random_operand(TOW_F32, dots[i].x_rank, dots[i].x, (layout)how),
+                                 random_operand(TOW_F32, dots[i].y_rank, dots[i].y, (layout)how)};
+            tow__buffer out = dot_output(&dots[i], TOW_F32);
+            run_kernel(kernel, 2, in, 1, &out, &dots[i].p);
+            if (how == 0) first = out;
+            assert_memory_equal(out.data, first.data, (size_t)count_of(&out) * sizeof(float));
+        }
+        release_all();
+    }
+}
+
+static void description(void **state)
+{
+    (void)state;
+    const char *text = tow__gemm_describe();
+    assert_non_null(text);
+    assert_memory_equal(text, tow__gemm_default()->name, strlen(tow__gemm_default()->name));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products),
+        cmocka_unit_test(splits_keep_bits),
+        cmocka_unit_test(large_products_do_not_depend_on_threads),
+        cmocka_unit_test(dot_general),
+        cmocka_unit_test(layouts_keep_bits),
+        cmocka_unit_test(description),
+    };
+    return cmocka_run_group_tests_name("matrix products", tests, NULL, NULL);
+}
