@@ -4,40 +4,18 @@
  * loss and gradients, and runs the optimiser, which writes parameters and slots in place. */
 #include "train/state.h"
 
+#include "layers/keys.h"
 #include "tow/program.h"
 
 /* ---- random keys -------------------------------------------------------------------------------------------------------- */
-
-typedef struct random_key {
-    uint32_t word[2];
-} random_key;
-
-static uint32_t rotate(uint32_t x, int bits) { return x << bits | x >> (32 - bits); }
-
-/* jax.random.fold_in: threefry 2x32 (20 rounds; Salmon et al. 2011) of the counter (0, data). */
-static random_key fold_in(random_key key, uint32_t data)
-{
-    static const int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-    uint32_t k[3] = {key.word[0], key.word[1], key.word[0] ^ key.word[1] ^ 0x1BD11BDAu};
-    uint32_t x = k[0], y = data + k[1];
-    for (uint32_t group = 1; group <= 5; group++) {
-        for (int round = 0; round < 4; round++) {
-            x += y;
-            y = rotate(y, rotations[(group - 1) % 2][round]) ^ x;
-        }
-        x += k[group % 3];
-        y += k[(group + 1) % 3] + group;
-    }
-    return (random_key){{x, y}};
-}
 
 /* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t): nothing to save but the step. */
 static void set_keys(tow_train_state *state)
 {
     for (size_t i = 0; i < state->n_streams; i++) {
-        random_key key = {{0, (uint32_t)state->seed}};
-        key = fold_in(fold_in(key, (uint32_t)i), (uint32_t)state->step);
-        memcpy(tow_array_data(state->inputs[state->n_params + state->n_inputs + i]), key.word, sizeof key.word);
+        tow__key key = tow__key_fold_in(tow__key_from_seed(state->seed), (uint32_t)i);
+        key = tow__key_fold_in(key, (uint32_t)state->step);
+        memcpy(tow_array_data(state->inputs[state->n_params + state->n_inputs + i]), key.k, sizeof key.k);
     }
 }
 

@@ -1,0 +1,236 @@
+/* Trains a character-level GPT and writes text with it. `gpt --help` lists the options.
+ *
+ * The whole run is a function of the options: parameters and batches come from the seed and the step, so a run that was
+ * stopped, or killed, and resumed gives the same parameters as one that was not, to the last bit. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "model.h"
+#include "options.h"
+#include "progress.h"
+#include "report.h"
+#include "sample.h"
+#include "text.h"
+
+enum { SUCCESS = 0, FAILURE = 1, BAD_OPTION = 2, INTERRUPTED = 130 };
+enum { VALIDATION_BATCHES = 4 };
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+/* The first Ctrl-C asks the loop to stop; a second one ends the program at once. */
+static void catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* Everything that a run owns. */
+typedef struct run {
+    options options;
+    text text;
+    tow_context *context;
+    tow_policy *policy;
+    gpt model;
+    tow_train_state *state;
+    tow_array *batch[2]; /* tokens and labels, i32 [batch, context] */
+    char *checkpoint;    /* path of the file, or NULL */
+} run;
+
+static int complain(const run *r, int exit_status)
+{
+    fprintf(stderr, "gpt: %s\n", tow_context_error(r->context));
+    return exit_status;
+}
+
+/* ---- preparing --------------------------------------------------------------------------------------------------------- */
+
+static int make_checkpoint_path(run *r)
+{
+    static const char name[] = "/checkpoint.safetensors";
+    const char *directory = r->options.checkpoint;
+    if (directory == NULL) return SUCCESS;
+    if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
+        fprintf(stderr, "gpt: %s: cannot create the directory: %s\n", directory, strerror(errno));
+        return FAILURE;
+    }
+    r->checkpoint = malloc(strlen(directory) + sizeof name);
+    if (r->checkpoint == NULL) return FAILURE;
+    strcpy(r->checkpoint, directory);
+    strcat(r->checkpoint, name);
+    return SUCCESS;
+}
+
+/* The step is compiled from the options, so what fails here is reported as an option that does not fit. */
+static int make_state(run *r)
+{
+    const options *o = &r->options;
+    gpt_make(&r->model, &(gpt_shape){.vocabulary = r->text.vocabulary, .layers = o->layers, .width = o->width, .heads = o->heads,
+                                     .context = o->context, .policy = r->policy, .unrolled = o->unrolled});
+    char description[64];
+    snprintf(description, sizeof description, "characters %d, hash %016llx", r->text.vocabulary,
+             (unsigned long long)text_vocabulary_hash(&r->text));
+    tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
+    int64_t steps = o->steps > 0 ? o->steps : 1;
+    tow_train_options train = {
+        .optimizer = {.kind = TOW_ADAMW,
+                      .learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->warmup, steps, o->learning_rate / 10),
+                      .b2 = 0.99, .weight_decay = 0.1, .clip_norm = 1},
+        .seed = o->seed, .n_inputs = 1, .input_types = &type, .n_extra = 1, .extra_types = &type, .loss = gpt_loss,
+        .evaluation = o->eval_every > 0, .description = description};
+    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
+    if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[1]);
+    if (status == TOW_OK) return SUCCESS;
+    return complain(r, status == TOW_OUT_OF_MEMORY ? FAILURE : BAD_OPTION);
+}
+
+static int resume(run *r)
+{
+    struct stat info;
+    if (!r->options.resume) return SUCCESS;
+    if (stat(r->checkpoint, &info) != 0 && errno == ENOENT) {
+        printf("%s: no checkpoint yet; starting at step 0\n", r->checkpoint);
+        return SUCCESS;
+    }
+    if (tow_train_load(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
+    printf("%s: going on after step %lld\n", r->checkpoint, (long long)tow_train_step_number(r->state));
+    return SUCCESS;
+}
+
+static int prepare(run *r)
+{
+    const options *o = &r->options;
+    if (tow_context_create(&(tow_context_options){.threads = o->threads}, &r->context) != TOW_OK) {
+        fprintf(stderr, "gpt: cannot create a context\n");
+        return FAILURE;
+    }
+    if (o->policy != NULL && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
+        fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
+        return BAD_OPTION;
+    }
+    if (!text_read(&r->text, o->text, (size_t)o->context)) return FAILURE;
+    int status = make_checkpoint_path(r);
+    if (status == SUCCESS) status = make_state(r);
+    if (status == SUCCESS) status = resume(r);
+    return status;
+}
+
+/* ---- training ---------------------------------------------------------------------------------------------------------- */
+
+static void fill_batch(run *r, split part, uint64_t position)
+{
+    const options *o = &r->options;
+    text_batch(&r->text, part, o->seed, position, (size_t)o->batch, (size_t)o->context, tow_array_data(r->batch[0]),
+               tow_array_data(r->batch[1]));
+}
+
+/* Mean loss over the same few batches every time; NAN after an error. */
+static double validation_loss(run *r)
+{
+    double sum = 0, loss;
+    for (int i = 0; i < VALIDATION_BATCHES; i++) {
+        fill_batch(r, VALIDATION, (uint64_t)(i * r->options.batch));
+        if (tow_train_evaluate(r->state, r->batch, &loss) != TOW_OK) return NAN;
+        sum += loss;
+    }
+    return sum / VALIDATION_BATCHES;
+}
+
+static bool due(int64_t step, int64_t every, int64_t last) { return every > 0 && (step % every == 0 || step == last); }
+
+/* One step and what follows it. */
+static int step(run *r, progress *p)
+{
+    const options *o = &r->options;
+    double loss, val_loss = NAN;
+    uint64_t position = tow_train_data_position(r->state);
+    fill_batch(r, TRAIN, position);
+    if (tow_train_step(r->state, r->batch, &loss) != TOW_OK) return complain(r, FAILURE);
+    tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
+    int64_t done = tow_train_step_number(r->state);
+    if (due(done, o->eval_every, o->steps) || (o->eval_every > 0 && done == 1)) {
+        val_loss = validation_loss(r);
+        if (isnan(val_loss) && tow_context_status(r->context) != TOW_OK) return complain(r, FAILURE);
+    }
+    if (!progress_step(p, done, loss, val_loss)) return FAILURE;
+    bool save = r->checkpoint != NULL && (due(done, o->save_every, o->steps) || done == o->steps);
+    if (save && tow_train_save(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
+    return SUCCESS;
+}
+
+static int train(run *r)
+{
+    const options *o = &r->options;
+    progress p;
+    if (!progress_start(&p, tow_train_step_number(r->state), o->steps, o->batch * o->context, o->log)) return FAILURE;
+    int status = SUCCESS;
+    catch_interrupts();
+    while (status == SUCCESS && !interrupted && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
+    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
+    if (status != SUCCESS || !interrupted) return status;
+    if (r->checkpoint != NULL && tow_train_save(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
+    if (r->checkpoint != NULL)
+        printf("stopped after step %lld; saved to %s; add --resume to go on\n", (long long)tow_train_step_number(r->state), r->checkpoint);
+    else
+        printf("stopped after step %lld; nothing saved, as there was no --checkpoint\n", (long long)tow_train_step_number(r->state));
+    return INTERRUPTED;
+}
+
+static int report(run *r)
+{
+    const options *o = &r->options;
+    char machine[1024];
+    tow_context_describe(r->context, machine, sizeof machine);
+    printf("%s\n%s: %zu characters, %d different ones\n\n", machine, o->text, r->text.size, r->text.vocabulary);
+    report_parameters(r->state);
+    report_plan(r->state);
+    putchar('\n');
+    if (o->residuals && report_residuals(r->context, r->state) != TOW_OK) return complain(r, FAILURE);
+    if (o->plan != NULL && !write_plan(r->state, o->plan)) return FAILURE;
+    fflush(stdout);
+    return SUCCESS;
+}
+
+static int finish(run *r)
+{
+    const options *o = &r->options;
+    if (o->sample == 0) return SUCCESS;
+    printf("\ntext from the model:\n\n");
+    tow_status status = sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);
+    return status == TOW_OK ? SUCCESS : complain(r, FAILURE);
+}
+
+static void run_free(run *r)
+{
+    tow_array_release(r->batch[0]);
+    tow_array_release(r->batch[1]);
+    tow_train_free(r->state);
+    if (r->context != NULL) tow_policy_free(r->context, r->policy);
+    tow_context_destroy(r->context);
+    text_free(&r->text);
+    free(r->checkpoint);
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    read_options(argc, argv, &r.options);
+    int status = prepare(&r);
+    if (status == SUCCESS) status = report(&r);
+    if (status == SUCCESS) status = train(&r);
+    if (status == SUCCESS) status = finish(&r);
+    run_free(&r);
+    return status;
+}

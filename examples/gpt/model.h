@@ -1,0 +1,29 @@
+/* The model: token and position embeddings, a stack of Transformer blocks, a final norm, and the token embedding again as
+ * output projection. */
+#ifndef GPT_MODEL_H
+#define GPT_MODEL_H
+
+#include <tow/tow.h>
+
+typedef struct gpt {
+    tow_module module;
+    tow_embed tokens, positions;
+    tow_transformer_block block;
+    tow_remat cheap;  /* block, with a policy for what it keeps */
+    tow_scan blocks;  /* layers times block, or cheap */
+    tow_layer_norm norm;
+} gpt;
+
+typedef struct gpt_shape {
+    int64_t vocabulary, layers, width, heads, context;
+    const tow_policy *policy; /* NULL: no remat */
+    bool unrolled;
+} gpt_shape;
+
+/* Fills in `model`, whose parts point to each other: it must stay where it is. */
+void gpt_make(gpt *model, const gpt_shape *shape);
+
+/* For tow_train_options.loss: mean cross entropy of logits [batch, context, vocabulary] and labels [batch, context]. */
+void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux, void *user);
+
+#endif

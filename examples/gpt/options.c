@@ -1,0 +1,149 @@
+/* The command line, by glibc's argp: one table of options, and one table that says which numbers are allowed. */
+#include "options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef GPT_DEFAULT_TEXT
+#define GPT_DEFAULT_TEXT "build/release/share/tow.txt"
+#endif
+
+enum {
+    TEXT = 256, LAYERS, WIDTH, HEADS, CONTEXT, BATCH, STEPS, POLICY, SCAN, NO_SCAN, SEED, THREADS, LEARNING_RATE, WARMUP,
+    CHECKPOINT, RESUME, SAVE_EVERY, EVAL_EVERY, LOG, PLAN, RESIDUALS, SAMPLE, NO_SAMPLE
+};
+
+static const struct argp_option table[] = {
+    {0, 0, 0, 0, "What to train:", 1},
+    {"text", TEXT, "FILE", 0, "Train on this file; each byte value that occurs is a token (default: Tow's own sources and documents)", 1},
+    {"layers", LAYERS, "N", 0, "Transformer blocks (6)", 1},
+    {"width", WIDTH, "N", 0, "Features per position, a multiple of the heads (128)", 1},
+    {"heads", HEADS, "N", 0, "Attention heads (4)", 1},
+    {"context", CONTEXT, "N", 0, "Positions that a prediction may look back on (128)", 1},
+    {"seed", SEED, "N", 0, "Of parameters, batches and sampled text (0)", 1},
+    {0, 0, 0, 0, "How to train:", 2},
+    {"batch", BATCH, "N", 0, "Sequences per step (8)", 2},
+    {"steps", STEPS, "N", 0, "Updates in all, those before --resume included (600)", 2},
+    {"learning-rate", LEARNING_RATE, "X", 0, "Peak of the schedule (0.002)", 2},
+    {"warmup", WARMUP, "N", 0, "Steps of warm-up (a tenth of all, at most 100)", 2},
+    {"threads", THREADS, "N", 0, "(as many as the CPUs that may be used)", 2},
+    {0, 0, 0, 0, "What to keep in memory between forward and backward:", 3},
+    {"policy", POLICY, "POLICY", 0,
+     "Wrap each block in remat with this policy: everything, nothing, dots, dots_with_no_batch_dims, names:a,b, ... (none: no remat)", 3},
+    {"scan", SCAN, 0, 0, "One loop over stacked blocks (default)", 3},
+    {"no-scan", NO_SCAN, 0, 0, "Blocks one by one; the same losses to the last bit", 3},
+    {0, 0, 0, 0, "Checkpoints:", 4},
+    {"checkpoint", CHECKPOINT, "DIR", 0, "Save to DIR/checkpoint.safetensors; Ctrl-C saves, too", 4},
+    {"resume", RESUME, 0, 0, "Go on from the checkpoint in DIR, if there is one", 4},
+    {"save-every", SAVE_EVERY, "N", 0, "Steps between checkpoints (100); 0: only at the end", 4},
+    {0, 0, 0, 0, "Reports:", 5},
+    {"eval-every", EVAL_EVERY, "N", 0, "Steps between measurements of the validation loss (50); 0: never", 5},
+    {"log", LOG, "FILE", 0, "One line of JSON per step", 5},
+    {"plan", PLAN, "FILE", 0, "The planned bytes by kind as JSON", 5},
+    {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
+    {"sample", SAMPLE, "N", 0, "Characters of text to write after training (400)", 5},
+    {"no-sample", NO_SAMPLE, 0, 0, "Write none", 5},
+    {0},
+};
+
+/* Options whose value is a whole number: where it goes and what is allowed. */
+typedef struct number {
+    int key;
+    const char *name;
+    size_t field; /* of an int64_t */
+    int64_t low, high;
+} number;
+
+#define NUMBER(key, name, field, low, high) {key, name, offsetof(options, field), low, high}
+static const number numbers[] = {
+    NUMBER(LAYERS, "--layers", layers, 1, 100000),          NUMBER(WIDTH, "--width", width, 1, 1 << 20),
+    NUMBER(HEADS, "--heads", heads, 1, 1 << 16),            NUMBER(CONTEXT, "--context", context, 1, 1 << 20),
+    NUMBER(BATCH, "--batch", batch, 1, 1 << 20),            NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
+    NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),       NUMBER(SAVE_EVERY, "--save-every", save_every, 0, INT32_MAX),
+    NUMBER(EVAL_EVERY, "--eval-every", eval_every, 0, INT32_MAX), NUMBER(SAMPLE, "--sample", sample, 0, 1 << 24),
+};
+enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+static int64_t whole_number(struct argp_state *state, const char *name, const char *text, int64_t low, int64_t high)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < low || value > high)
+        argp_error(state, "%s: expected a whole number from %lld to %lld, found '%s'", name, (long long)low, (long long)high, text);
+    return value;
+}
+
+static uint64_t seed_number(struct argp_state *state, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0)
+        argp_error(state, "--seed: expected a whole number from 0 to 2^64-1, found '%s'", text);
+    return value;
+}
+
+static double positive_number(struct argp_state *state, const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value <= 0)
+        argp_error(state, "%s: expected a number above 0, found '%s'", name, text);
+    return value;
+}
+
+static void check_together(struct argp_state *state, const options *o)
+{
+    if (o->width % o->heads != 0)
+        argp_error(state, "--width %lld is no multiple of --heads %lld", (long long)o->width, (long long)o->heads);
+    if (o->resume && o->checkpoint == NULL) argp_error(state, "--resume needs --checkpoint DIR to say from where");
+    if (o->steps > 0 && o->warmup >= o->steps)
+        argp_error(state, "--warmup %lld leaves nothing of --steps %lld", (long long)o->warmup, (long long)o->steps);
+}
+
+static error_t parse(int key, char *value, struct argp_state *state)
+{
+    options *o = state->input;
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        if (numbers[i].key != key) continue;
+        int64_t *field = (int64_t *)(void *)((char *)o + numbers[i].field);
+        *field = whole_number(state, numbers[i].name, value, numbers[i].low, numbers[i].high);
+        return 0;
+    }
+    switch (key) {
+    case TEXT: o->text = value; break;
+    case POLICY: o->policy = strcmp(value, "none") == 0 ? NULL : value; break;
+    case SCAN: o->unrolled = false; break;
+    case NO_SCAN: o->unrolled = true; break;
+    case SEED: o->seed = seed_number(state, value); break;
+    case THREADS: o->threads = (int)whole_number(state, "--threads", value, 1, 1024); break;
+    case LEARNING_RATE: o->learning_rate = positive_number(state, "--learning-rate", value); break;
+    case CHECKPOINT: o->checkpoint = value; break;
+    case RESUME: o->resume = true; break;
+    case LOG: o->log = value; break;
+    case PLAN: o->plan = value; break;
+    case RESIDUALS: o->residuals = true; break;
+    case NO_SAMPLE: o->sample = 0; break;
+    case ARGP_KEY_ARG: argp_error(state, "unexpected argument '%s'", value); break;
+    case ARGP_KEY_END: check_together(state, o); break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+void read_options(int argc, char **argv, options *o)
+{
+    static const struct argp argp = {
+        .options = table, .parser = parse,
+        .doc = "Trains a character-level GPT: a loop over Transformer blocks, differentiated and compiled by Tow."};
+    *o = (options){.text = GPT_DEFAULT_TEXT, .layers = 6, .width = 128, .heads = 4, .context = 128, .batch = 8, .steps = 600,
+                   .learning_rate = 2e-3, .warmup = -1, .save_every = 100, .eval_every = 50, .sample = 400};
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, o);
+    if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;
+}

@@ -1,0 +1,82 @@
+/* Tables of parameters, bytes and residuals. */
+#include "report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void report_parameters(const tow_train_state *state)
+{
+    const tow_params *params = tow_train_params(state);
+    size_t size = tow_params_table(params, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (text == NULL) return;
+    tow_params_table(params, text, size);
+    puts(text);
+    free(text);
+}
+
+/* The kinds of bytes of a plan: where they are and what they are called. */
+typedef struct kind {
+    const char *key, *what;
+    size_t field;
+} kind;
+
+static const kind kinds[] = {
+    {"parameters", "parameters", offsetof(tow_train_bytes, parameters)},
+    {"gradients", "gradients", offsetof(tow_train_bytes, gradients)},
+    {"optimiser", "optimiser", offsetof(tow_train_bytes, optimizer)},
+    {"residuals", "residuals", offsetof(tow_train_bytes, residuals)},
+    {"workspace", "workspace", offsetof(tow_train_bytes, workspace)},
+    {"evaluation", "evaluation program", offsetof(tow_train_bytes, evaluation)},
+    {"peak", "peak", offsetof(tow_train_bytes, total)},
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+static size_t bytes_of(const tow_train_bytes *bytes, size_t index)
+{
+    return *(const size_t *)(const void *)((const char *)bytes + kinds[index].field);
+}
+
+void report_plan(const tow_train_state *state)
+{
+    tow_train_bytes bytes = tow_train_get_bytes(state);
+    puts("planned memory");
+    for (size_t i = 0; i < N_KINDS; i++)
+        printf("  %-20s %14zu bytes  %9.2f MiB\n", kinds[i].what, bytes_of(&bytes, i), (double)bytes_of(&bytes, i) / (1 << 20));
+}
+
+bool write_plan(const tow_train_state *state, const char *path)
+{
+    tow_train_bytes bytes = tow_train_get_bytes(state);
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL;
+    for (size_t i = 0; ok && i < N_KINDS; i++)
+        ok = fprintf(file, "%s\"%s\": %zu", i == 0 ? "{" : ", ", kinds[i].key, bytes_of(&bytes, i)) > 0;
+    ok = ok && fputs("}\n", file) >= 0;
+    if (file != NULL && fclose(file) != 0) ok = false;
+    if (!ok) fprintf(stderr, "gpt: %s: cannot write the plan: %s\n", path, strerror(errno));
+    return ok;
+}
+
+tow_status report_residuals(tow_context *context, const tow_train_state *state)
+{
+    tow_residuals residuals;
+    size_t n = tow_params_count(tow_train_params(state));
+    size_t *wrt = malloc((n + 1) * sizeof *wrt);
+    if (wrt == NULL) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
+    tow_status status = tow_saved_residuals(tow_train_loss_graph(state), n, wrt, &residuals);
+    free(wrt);
+    if (status != TOW_OK) return status;
+    size_t size = tow_residuals_text(&residuals, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (text != NULL) {
+        tow_residuals_text(&residuals, text, size);
+        printf("residuals of a step\n%s\n", text);
+        free(text);
+    }
+    tow_residuals_free(context, &residuals);
+    return TOW_OK;
+}

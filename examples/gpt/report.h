@@ -1,0 +1,16 @@
+/* What is known before the first step: parameters, planned memory, and what the forward part keeps for the backward part. */
+#ifndef GPT_REPORT_H
+#define GPT_REPORT_H
+
+#include <tow/tow.h>
+
+/* Prints the table of parameters. */
+void report_parameters(const tow_train_state *state);
+/* Prints the planned bytes by kind. */
+void report_plan(const tow_train_state *state);
+/* Writes them as a JSON object. Prints a message and returns false if that fails. */
+bool write_plan(const tow_train_state *state, const char *path);
+/* Prints the residuals of the training step. */
+tow_status report_residuals(tow_context *context, const tow_train_state *state);
+
+#endif

@@ -1,0 +1,96 @@
+/* Reading a text, splitting it, and drawing batches from it. */
+#include "text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Reads a whole file; NULL with errno set. */
+static unsigned char *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return NULL;
+    size_t capacity = 1 << 20, n;
+    unsigned char *data = malloc(capacity);
+    *size = 0;
+    while (data != NULL && (n = fread(data + *size, 1, capacity - *size, file)) > 0) {
+        *size += n;
+        if (*size < capacity) continue;
+        capacity *= 2;
+        unsigned char *larger = realloc(data, capacity);
+        if (larger == NULL) free(data);
+        data = larger;
+    }
+    if (data != NULL && ferror(file)) {
+        free(data);
+        data = NULL;
+    }
+    int error = errno;
+    fclose(file);
+    errno = error;
+    return data;
+}
+
+bool text_read(text *t, const char *path, size_t context)
+{
+    *t = (text){0};
+    t->tokens = read_file(path, &t->size);
+    if (t->tokens == NULL) {
+        fprintf(stderr, "gpt: %s: cannot read: %s\n", path, strerror(errno));
+        return false;
+    }
+    t->train = t->size - t->size / 10;
+    if (t->size / 10 < context + 1) {
+        fprintf(stderr, "gpt: %s: expected at least %zu bytes (the last tenth must hold a sequence of %zu and its label), found %zu; "
+                "choose a longer text or a smaller --context\n", path, 10 * (context + 1), context, t->size);
+        text_free(t);
+        return false;
+    }
+    for (int byte = 0; byte < 256; byte++) t->token_of[byte] = -1;
+    for (size_t i = 0; i < t->size; i++) t->token_of[t->tokens[i]] = 0;
+    for (int byte = 0; byte < 256; byte++) {
+        if (t->token_of[byte] < 0) continue;
+        t->bytes[t->vocabulary] = (unsigned char)byte;
+        t->token_of[byte] = (int16_t)t->vocabulary++;
+    }
+    for (size_t i = 0; i < t->size; i++) t->tokens[i] = (unsigned char)t->token_of[t->tokens[i]];
+    return true;
+}
+
+void text_free(text *t)
+{
+    free(t->tokens);
+    t->tokens = NULL;
+}
+
+/* The finaliser of splitmix64 (Steele, Lea and Flood 2014). */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+uint64_t random_bits(uint64_t seed, uint64_t index) { return mix(mix(seed + 0x9e3779b97f4a7c15u) + (index + 1) * 0x9e3779b97f4a7c15u); }
+
+void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context, int32_t *inputs,
+                int32_t *labels)
+{
+    const unsigned char *tokens = part == TRAIN ? t->tokens : t->tokens + t->train;
+    size_t starts = (part == TRAIN ? t->train : t->size - t->train) - context;
+    for (size_t b = 0; b < batch; b++) {
+        const unsigned char *from = tokens + random_bits(seed, position + b) % starts;
+        for (size_t i = 0; i < context; i++) {
+            inputs[b * context + i] = from[i];
+            labels[b * context + i] = from[i + 1];
+        }
+    }
+}
+
+uint64_t text_vocabulary_hash(const text *t)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < t->vocabulary; i++) hash = random_bits(hash, t->bytes[i]);
+    return hash;
+}
