@@ -1,0 +1,130 @@
+/* Lifetimes, and in-place reuse: an output takes the memory of an operand that nobody reads afterwards. */
+#include "src/plan/plan.h"
+
+uint32_t tow__root(const tow_program *p, uint32_t storage)
+{
+    while (p->storages[storage].root != storage) storage = p->storages[storage].root;
+    return storage;
+}
+
+static void touch(tow_program *p, const tow__plan *plan, uint32_t storage, uint32_t step)
+{
+    tow__storage *s = &p->storages[storage];
+    if (s->plan != plan) return;
+    if (s->first == TOW__NONE) s->first = step;
+    s->last = step;
+}
+
+/* Steps are walked in order, so the first touch of a storage that a step writes is its first write. */
+static void find_lifetimes(tow_program *p, const tow__plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        for (uint32_t j = 0; j < step->n_in; j++) touch(p, plan, step->in[j].storage, i);
+        for (uint32_t j = 0; j < step->n_out; j++) touch(p, plan, step->out[j].storage, i);
+        if (step->scratch != TOW__NONE) touch(p, plan, step->scratch, i);
+        for (uint32_t j = 0; step->loop && j < step->loop->n_carry; j++)
+            if (step->loop->carry[j].spare != TOW__NONE) touch(p, plan, step->loop->carry[j].spare, i);
+    }
+}
+
+static bool is_whole(const tow_program *p, const tow__view *x)
+{
+    return tow__view_contiguous(x) && x->offset == 0 && p->storages[x->storage].bytes == tow_type_bytes(x->type);
+}
+
+/* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in row-major
+ * order. A loop reads init value k in iteration 0 only, but all other operands until its end. */
+bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
+{
+    uint32_t n = 0;
+    bool fits = true;
+    unsigned flags = step->kernel ? step->kernel->flags : 0;
+    for (uint32_t i = 0; i < step->n_in; i++) {
+        const tow__view *x = &step->in[i];
+        if (tow__root(p, x->storage) != s) continue;
+        n++;
+        fits &= is_whole(p, x) && x->type.dtype == step->out[k].type.dtype;
+        if (step->loop) fits &= i == k;
+        else fits &= tow_type_equal(x->type, step->out[k].type) && ((flags & TOW__IN_PLACE) || i == 0);
+    }
+    if (!n || !fits) return false;
+    if (!step->loop) return k == 0 && (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
+    if (k >= step->loop->n_carry) return false;
+    const tow__carry *c = &step->loop->carry[k];
+    return n == 1 && !c->copies && !(c->alternates && step->loop->length % 2);
+}
+
+static uint32_t last_read(const tow_program *p, const tow__plan *plan, uint32_t storage)
+{
+    for (uint32_t i = plan->n_steps; i-- > 0;)
+        for (uint32_t j = 0; j < plan->steps[i].n_in; j++)
+            if (tow__root(p, plan->steps[i].in[j].storage) == storage) return i;
+    return TOW__NONE;
+}
+
+bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out)
+{
+    uint32_t read = last_read(p, body, in), root = tow__root(p, out), write = p->storages[root].first;
+    if (read == TOW__NONE || write == TOW__NONE || read < write) return false;
+    if (read > write) return true;
+    const tow__step *step = &body->steps[write];
+    for (uint32_t k = 0; k < step->n_out; k++)
+        if (tow__root(p, step->out[k].storage) == root) return !tow__may_overwrite(p, step, k, in);
+    return true;
+}
+
+/* May earlier value s move into the storage of output o? Into a carry's buffer only if that does not make it two. */
+static bool may_join(const tow_program *p, const tow__plan *plan, uint32_t o, uint32_t s)
+{
+    if (p->storages[o].kind != TOW__S_CARRY_OUT) return true;
+    for (uint32_t in = 0; in < p->n_storages; in++) {
+        const tow__storage *c = &p->storages[in];
+        if (c->kind != TOW__S_CARRY_IN || c->plan != plan || c->index != p->storages[o].index) continue;
+        uint32_t read = last_read(p, plan, in);
+        return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, plan, in, o);
+    }
+    return false;
+}
+
+static void join(tow_program *p, uint32_t o, uint32_t s)
+{
+    tow__storage *out = &p->storages[o], *operand = &p->storages[s];
+    if (out->kind == TOW__S_ARENA) {
+        out->root = s;
+        operand->last = out->last;
+    } else { /* the caller's array or a slot: the operand is made there in the first place */
+        operand->root = o;
+        out->first = operand->first;
+    }
+}
+
+/* The first operand of step i that dies and may be overwritten by output k; TOW__NONE if there is none. */
+static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t i, uint32_t k)
+{
+    const tow__step *step = &plan->steps[i];
+    uint32_t o = step->out[k].storage;
+    if (!p->storages[o].bytes || p->storages[o].root != o || p->storages[o].first != i) return TOW__NONE;
+    for (uint32_t j = 0; j < step->n_in; j++) {
+        uint32_t s = tow__root(p, step->in[j].storage);
+        const tow__storage *operand = &p->storages[s];
+        if (operand->kind != TOW__S_ARENA || operand->plan != plan || operand->last != i || operand->first >= i) continue;
+        if (operand->bytes != p->storages[o].bytes) continue;
+        if (tow__may_overwrite(p, step, k, s) && may_join(p, plan, o, s)) return s;
+    }
+    return TOW__NONE;
+}
+
+tow_status tow__reuse(tow_program *p, tow__plan *plan)
+{
+    find_lifetimes(p, plan);
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        uint32_t n = step->loop ? step->loop->n_carry : 1;
+        for (uint32_t k = 0; k < n && k < step->n_out; k++) {
+            uint32_t donor = find_donor(p, plan, i, k);
+            if (donor != TOW__NONE) join(p, step->out[k].storage, donor);
+        }
+    }
+    return TOW_OK;
+}

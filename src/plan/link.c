@@ -1,0 +1,206 @@
+/* Turns a placed plan into calls with addresses. What never moves is written once; what depends on a slot gets a patch. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "src/plan/plan.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+typedef struct numbered_patch {
+    uint32_t slot;
+    tow__patch patch;
+} numbered_patch;
+
+typedef struct linker {
+    tow_program *p;
+    tow__arena *scratch;
+    numbered_patch *patches;
+    uint32_t n, capacity;
+} linker;
+
+/* Inputs and outputs have the first slots, each moving storage of a loop one of its own. */
+static void number_slots(tow_program *p)
+{
+    uint32_t n_inputs = p->graph->n_inputs;
+    p->n_slots = n_inputs + p->graph->n_outputs;
+    for (uint32_t i = 0; i < p->n_storages; i++) {
+        tow__storage *s = &p->storages[i];
+        if (s->kind == TOW__S_INPUT) s->slot = s->index;
+        else if (s->kind == TOW__S_OUTPUT) s->slot = n_inputs + s->index;
+        else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT) s->slot = p->n_slots++;
+    }
+}
+
+/* Arena offsets of the blocks of loops, outer before inner. */
+static void base_plans(tow_program *p, tow__plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        tow__loop *loop = plan->steps[i].loop;
+        if (!loop) continue;
+        loop->body->base = plan->base + p->storages[loop->body->block].offset;
+        base_plans(p, loop->body);
+    }
+}
+
+/* *where = address of element 0 of the view, now or whenever its slot moves. */
+static tow_status link_address(linker *k, void **where, const tow__view *x)
+{
+    const tow_program *p = k->p;
+    const tow__storage *s = &p->storages[tow__root(p, x->storage)];
+    ptrdiff_t offset = (ptrdiff_t)(x->offset * (int64_t)tow_dtype_size(x->type.dtype));
+    if (s->kind == TOW__S_ARENA) {
+        *where = p->arena + s->plan->base + s->offset + offset;
+        return TOW_OK;
+    }
+    if (s->kind == TOW__S_CONSTANT) { /* kernels do not write operands */
+        union {
+            const void *constant;
+            char *data;
+        } address = {s->data};
+        *where = address.data + offset;
+        return TOW_OK;
+    }
+    numbered_patch *all = tow__extend(k->scratch, k->patches, k->n, &k->capacity, sizeof *all);
+    if (!all) return TOW_OUT_OF_MEMORY;
+    k->patches = all;
+    all[k->n++] = (numbered_patch){s->slot, {where, offset}};
+    return TOW_OK;
+}
+
+static tow_status link_storage(linker *k, char **where, uint32_t storage)
+{
+    tow__view whole = {.storage = storage};
+    union {
+        char **bytes;
+        void **any;
+    } target = {where};
+    return link_address(k, target.any, &whole);
+}
+
+static tow_status link_data(linker *k, char **where, const tow__view *x)
+{
+    union {
+        char **bytes;
+        void **any;
+    } target = {where};
+    return link_address(k, target.any, x);
+}
+
+static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, const tow__buffer **result)
+{
+    tow__buffer *buffers = tow__arena_alloc(&k->p->memory, n, sizeof *buffers);
+    if (!buffers) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        buffers[i] = tow__view_buffer(&views[i]);
+        tow_status status = link_address(k, &buffers[i].data, &views[i]);
+        if (status != TOW_OK) return status;
+    }
+    *result = buffers;
+    return TOW_OK;
+}
+
+static tow_status link_call(linker *k, tow__step *step)
+{
+    tow_status status = TOW_OK;
+    step->call = (tow__kernel_call){.n_in = step->n_in, .n_out = step->n_out, .params = step->params, .team = &k->p->team};
+    TRY(link_buffers(k, step->in, step->n_in, &step->call.in));
+    TRY(link_buffers(k, step->out, step->n_out, &step->call.out));
+    if (step->scratch != TOW__NONE) {
+        tow__view whole = {.storage = step->scratch};
+        TRY(link_address(k, &step->call.scratch, &whole));
+    }
+done:
+    return status;
+}
+
+static tow_status link_plan(linker *k, tow__plan *plan);
+
+static tow_status link_loop(linker *k, tow__loop *loop)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        tow__carry *c = &loop->carry[j];
+        tow__view result = tow__view_whole(c->result, c->init.type);
+        c->copy_in = tow__view_buffer(&c->init);
+        c->copy_out = tow__view_buffer(&result);
+        TRY(link_address(k, &c->copy_in.data, &c->init));
+        TRY(link_data(k, &c->init_data, &c->init));
+        TRY(link_storage(k, &c->result_data, c->result));
+        if (c->spare != TOW__NONE) TRY(link_storage(k, &c->spare_data, c->spare));
+    }
+    for (uint32_t j = 0; j < loop->n_xs; j++) TRY(link_data(k, &loop->xs[j].data, &loop->xs[j].array));
+    for (uint32_t j = 0; j < loop->n_ys; j++) TRY(link_data(k, &loop->ys[j].data, &loop->ys[j].array));
+    TRY(link_plan(k, loop->body));
+done:
+    return status;
+}
+
+/* Arena storages of the plan by the step after which nobody accesses them. */
+static tow_status list_dead(linker *k, tow__plan *plan)
+{
+    tow_program *p = k->p;
+    uint32_t n = 0, *starts = tow__arena_alloc(k->scratch, (size_t)plan->n_steps + 1, sizeof *starts);
+    if (!starts) return TOW_OUT_OF_MEMORY;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < p->n_storages; i++) {
+            const tow__storage *s = &p->storages[i];
+            if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
+            if (pass == 0) starts[s->last + 1]++, n++;
+            else plan->dead[plan->steps[s->last].dead_end++] = i;
+        }
+        if (pass == 1) break;
+        plan->dead = tow__arena_alloc(&p->memory, n, sizeof *plan->dead);
+        if (!plan->dead) return TOW_OUT_OF_MEMORY;
+        for (uint32_t i = 0; i < plan->n_steps; i++) {
+            starts[i + 1] += starts[i];
+            plan->steps[i].dead_begin = plan->steps[i].dead_end = starts[i];
+        }
+    }
+    return TOW_OK;
+}
+
+static tow_status link_plan(linker *k, tow__plan *plan)
+{
+    tow_status status = TOW_OK;
+    TRY(list_dead(k, plan));
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        tow__step *step = &plan->steps[i];
+        if (step->loop) TRY(link_loop(k, step->loop));
+        else TRY(link_call(k, step));
+    }
+done:
+    return status;
+}
+
+/* Patches by slot: a counting sort. */
+static tow_status sort_patches(linker *k)
+{
+    tow_program *p = k->p;
+    p->slots = tow__arena_alloc(&p->memory, (size_t)p->n_slots + 1, sizeof *p->slots);
+    p->patches = tow__arena_alloc(&p->memory, k->n, sizeof *p->patches);
+    if (!p->slots || !p->patches) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < k->n; i++) p->slots[k->patches[i].slot + 1].begin++;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        p->slots[i + 1].begin += p->slots[i].begin;
+        p->slots[i].end = p->slots[i].begin;
+    }
+    for (uint32_t i = 0; i < k->n; i++) p->patches[p->slots[k->patches[i].slot].end++] = k->patches[i].patch;
+    return TOW_OK;
+}
+
+tow_status tow__link(tow_program *p, tow__arena *scratch)
+{
+    linker k = {.p = p, .scratch = scratch};
+    p->arena_size = tow__round_up(p->top->bytes ? p->top->bytes : 1);
+    p->arena = tow__alloc_aligned(p->ctx, p->arena_size);
+    if (!p->arena) return TOW_OUT_OF_MEMORY;
+    if (p->arena_size >= 2 * HUGE_PAGE) { /* a hint; without it the program only runs slower */
+        uintptr_t begin = ((uintptr_t)p->arena + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+        char *aligned = p->arena + (begin - (uintptr_t)p->arena);
+        (void)madvise(aligned, p->arena_size - (size_t)(aligned - p->arena), MADV_HUGEPAGE);
+    }
+    number_slots(p);
+    base_plans(p, p->top);
+    tow_status status = link_plan(&k, p->top);
+    return status == TOW_OK ? sort_patches(&k) : status;
+}

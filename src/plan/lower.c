@@ -1,0 +1,152 @@
+/* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans become
+ * loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. */
+#include "src/plan/plan.h"
+
+uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes)
+{
+    tow__storage *all = tow__extend(&p->memory, p->storages, p->n_storages, &p->storages_capacity, sizeof *all);
+    if (!all) return TOW__NONE;
+    p->storages = all;
+    all[p->n_storages] = (tow__storage){
+        .kind = kind,
+        .plan = plan,
+        .bytes = bytes,
+        .need = tow__round_up(bytes),
+        .index = index,
+        .root = p->n_storages,
+        .first = TOW__NONE,
+        .slot = TOW__NONE,
+    };
+    return p->n_storages++;
+}
+
+tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in, uint32_t n_out)
+{
+    tow__plan *plan = l->plan;
+    tow__step *steps = tow__extend(&l->p->memory, plan->steps, plan->n_steps, &plan->steps_capacity, sizeof *steps);
+    if (!steps) return NULL;
+    plan->steps = steps;
+    tow__step *step = &steps[plan->n_steps];
+    *step = (tow__step){.primitive = primitive, .n_in = n_in, .n_out = n_out, .scratch = TOW__NONE};
+    step->in = tow__arena_alloc(&l->p->memory, n_in, sizeof *step->in);
+    step->out = tow__arena_alloc(&l->p->memory, n_out, sizeof *step->out);
+    if (!step->in || !step->out) return NULL;
+    plan->n_steps++;
+    return step;
+}
+
+/* Asks the kernel for its scratch once the step's views are known. */
+static tow_status add_scratch(tow__lowering *l, tow__step *step)
+{
+    if (!step->kernel->scratch) return TOW_OK;
+    tow__buffer *buffers = tow__arena_alloc(l->scratch, (size_t)step->n_in + step->n_out, sizeof *buffers);
+    if (!buffers) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < step->n_in; i++) buffers[i] = tow__view_buffer(&step->in[i]);
+    for (uint32_t i = 0; i < step->n_out; i++) buffers[step->n_in + i] = tow__view_buffer(&step->out[i]);
+    tow__kernel_call call = {.n_in = step->n_in, .n_out = step->n_out, .in = buffers, .out = buffers + step->n_in,
+                             .params = step->params, .team = &l->p->team};
+    size_t bytes = step->kernel->scratch(&call);
+    if (!bytes) return TOW_OK;
+    step->scratch = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, bytes);
+    return step->scratch == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+/* Copies view x, row-major, into a storage that exists. */
+static tow_status add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward)
+{
+    tow__view from = *x;
+    if (tow_type_bytes(x->type) == 0) return TOW_OK;
+    tow__step *step = tow__add_step(l, "copy", 1, 1);
+    if (!step) return TOW_OUT_OF_MEMORY;
+    step->kernel = l->p->copy;
+    step->in[0] = from;
+    step->out[0] = tow__view_whole(storage, from.type);
+    step->backward = backward;
+    return add_scratch(l, step);
+}
+
+tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind, uint32_t index, uint32_t *storage)
+{
+    const tow__view *x = &l->env[value];
+    tow__storage *s = &l->p->storages[x->storage];
+    size_t bytes = tow_type_bytes(x->type);
+    if (s->kind == TOW__S_ARENA && s->plan == l->plan && s->bytes == bytes && tow__view_contiguous(x)) {
+        s->kind = kind;
+        s->index = index;
+        *storage = x->storage;
+        return TOW_OK;
+    }
+    *storage = tow__add_storage(l->p, l->plan, kind, index, bytes);
+    if (*storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    bool backward = l->plan->n_steps && l->plan->steps[l->plan->n_steps - 1].backward;
+    return add_copy(l, x, *storage, backward);
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------------- */
+
+static tow_status lower_const(tow__lowering *l, const tow__node *node)
+{
+    tow_array *array = ((const tow__const_params *)node->e->params)->value;
+    tow_type type = tow_array_type(array);
+    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_CONSTANT, 0, tow_type_bytes(type));
+    if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    l->p->storages[s].data = tow_array_data(array);
+    l->p->bytes.constants += tow_type_bytes(type);
+    l->env[node->out[0]] = tow__view_whole(s, type);
+    return TOW_OK;
+}
+
+/* A view; or, if the strides of x do not allow it (reshape), a view of a copy. */
+static tow_status lower_move(tow__lowering *l, const tow__node *node)
+{
+    tow__view x = l->env[node->in[0]];
+    tow__view *y = &l->env[node->out[0]];
+    tow_type type = l->flat->types[node->out[0]];
+    if (tow__view_of(node->e, &x, type, y)) return TOW_OK;
+    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x.type));
+    if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    *y = tow__view_whole(s, type);
+    return add_copy(l, &x, s, node->backward);
+}
+
+static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
+{
+    const tow__equation *e = node->e;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        tow_type type = l->flat->types[node->out[i]];
+        uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        l->env[node->out[i]] = tow__view_whole(s, type);
+        bytes += tow_type_bytes(type);
+    }
+    if (!bytes) return TOW_OK; /* nothing to write */
+    tow__step *step = tow__add_step(l, e->primitive->name, e->n_in, e->n_out);
+    if (!step) return TOW_OUT_OF_MEMORY;
+    step->params = e->params;
+    step->backward = node->backward;
+    tow_dtype dtype = l->flat->types[e->n_in ? node->in[0] : node->out[0]].dtype;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (tow_dtype_is_float(l->flat->types[node->in[i]].dtype)) {
+            dtype = l->flat->types[node->in[i]].dtype;
+            break;
+        }
+    step->kernel = tow__kernel_find(e->primitive->name, dtype);
+    for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
+    for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
+    return add_scratch(l, step);
+}
+
+tow_status tow__lower(tow__lowering *l)
+{
+    for (uint32_t i = 0; i < l->flat->n_order; i++) {
+        const tow__node *node = &l->flat->nodes[l->flat->order[i]];
+        const tow_primitive *primitive = node->e->primitive;
+        tow_status status = node->body                              ? tow__lower_loop(l, node)
+                            : strcmp(primitive->name, "const") == 0 ? lower_const(l, node)
+                            : tow__view_is_move(primitive)          ? lower_move(l, node)
+                                                                    : lower_kernel(l, node);
+        if (status != TOW_OK) return status;
+    }
+    return TOW_OK;
+}

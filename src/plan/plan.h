@@ -1,0 +1,256 @@
+/* Plans: what src/plan makes and src/run runs.
+ *
+ *   graph ──flat.c──> nodes ──lower.c, loop.c──> steps on views of storages ──inplace.c, place.c──> offsets ──link.c──> calls
+ *
+ * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
+ * storage with offset and strides. Every output of every step has a storage of its own; in-place reuse joins storages
+ * (`root`), so the checker can still tell the values apart. A scan is one step of the surrounding plan (a loop) with a plan
+ * of its own, whose arena is one block of the surrounding arena:
+ *
+ *   arena    |  a  |  b   |  block of the loop: | t0 | t1 |     |  stacked result  |
+ *   loop     xs row  ──> slot moved by one row per iteration          (read in place)
+ *            carry   ──> slots `in` and `out`: the same buffer, or two that alternate
+ *            ys row  ──> slot moved by one row per iteration          (written in place)
+ *            consts  ──> views of storages of the surrounding plan
+ *
+ * Addresses that change (the caller's arrays, rows, carries) are slots; each slot knows the pointers that depend on it
+ * (patches), so that moving a slot is a few stores and running needs no lookups. */
+#ifndef TOW_SRC_PLAN_H
+#define TOW_SRC_PLAN_H
+
+#include "src/graph/graph.h"
+#include "src/kernels/kernel.h"
+#include "src/ops/primitive.h"
+#include "tow/program.h"
+
+enum { TOW__NONE = UINT32_MAX, TOW__ALIGNMENT = 64 };
+
+/* X(symbol, short text in printed plans) */
+#define TOW__STORAGE_LIST(X)                                                          \
+    X(TOW__S_ARENA, "arena")        /* `offset` in the block of its plan */           \
+    X(TOW__S_INPUT, "input")        /* the caller's array `index` */                  \
+    X(TOW__S_OUTPUT, "output")      /* the caller's array `index` */                  \
+    X(TOW__S_CONSTANT, "constant")  /* `data` */                                      \
+    X(TOW__S_ROW_IN, "row")         /* in a loop: row of xs `index` */                \
+    X(TOW__S_ROW_OUT, "row out")    /* row of ys `index` */                           \
+    X(TOW__S_CARRY_IN, "carry")     /* carry `index` as it enters the iteration */    \
+    X(TOW__S_CARRY_OUT, "carry out")
+
+typedef enum tow__storage_kind {
+#define X(symbol, text) symbol,
+    TOW__STORAGE_LIST(X)
+#undef X
+} tow__storage_kind;
+
+typedef struct tow__plan tow__plan;
+typedef struct tow__flat tow__flat;
+
+typedef struct tow__storage {
+    tow__storage_kind kind;
+    tow__plan *plan;      /* in whose schedule first and last count */
+    size_t bytes;
+    size_t need;          /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
+    uint32_t index;       /* of the input, output, xs, ys or carry */
+    uint32_t root;        /* the storage whose memory it shares, itself if none */
+    uint32_t first, last; /* of a root: steps of the first write and the last access */
+    size_t offset;
+    const void *data;
+    uint32_t slot;        /* TOW__NONE if the address never changes */
+} tow__storage;
+
+/* Elements of a storage: `offset` and `strides` count elements of type.dtype. */
+typedef struct tow__view {
+    uint32_t storage;
+    tow_type type;
+    int64_t offset;
+    int64_t strides[TOW_MAX_RANK];
+} tow__view;
+
+/* One carry of a loop that changes. Iteration 0 reads the init value where it lies (or a copy, if it is strided);
+ * the last iteration writes `result`. */
+typedef struct tow__carry {
+    uint32_t in, out;      /* storages of the body */
+    uint32_t result;       /* outer storage */
+    bool alternates;       /* the new value is written while the old one is still read: result and spare in turn */
+    uint32_t spare;        /* outer storage, or TOW__NONE */
+    tow__view init;        /* outer view */
+    bool copies;           /* init is copied into the first buffer when the loop starts */
+    char *init_data, *result_data, *spare_data;
+    tow__buffer copy_in, copy_out;
+} tow__carry;
+
+/* xs or ys: `row` is the body's storage for one row, `array` the outer view of all. */
+typedef struct tow__rows {
+    uint32_t row;
+    tow__view array;
+    ptrdiff_t stride; /* bytes from row to row */
+    char *data;
+} tow__rows;
+
+typedef struct tow__loop {
+    int64_t length;
+    bool reverse;
+    tow__plan *body;
+    uint32_t n_carry, n_xs, n_ys;
+    tow__carry *carry;
+    tow__rows *xs, *ys;
+} tow__loop;
+
+/* A kernel call or a loop. Loop: in = init values, xs, then what the body reads of outer plans; out = carries, ys. */
+typedef struct tow__step {
+    const char *primitive;
+    const tow__kernel *kernel; /* NULL: loop */
+    const void *params;
+    tow__loop *loop;
+    uint32_t n_in, n_out;
+    tow__view *in, *out;
+    uint32_t scratch;          /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
+    bool backward;             /* comes from the backward part of a gradient */
+    uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
+    tow__kernel_call call;
+} tow__step;
+
+struct tow__plan {
+    tow__plan *outer;
+    uint32_t block;   /* the storage of `outer` that holds this plan's arena */
+    tow__step *steps;
+    uint32_t n_steps, steps_capacity;
+    uint32_t *dead;
+    size_t bytes;     /* of its arena */
+    size_t need;      /* lower bound: most bytes that are alive at once */
+    size_t base;      /* offset of its arena in the program's */
+};
+
+/* Whenever `slot` moves to an address, *where becomes that address + offset. */
+typedef struct tow__patch {
+    void **where;
+    ptrdiff_t offset;
+} tow__patch;
+
+typedef struct tow__slot {
+    uint32_t begin, end; /* into program->patches */
+} tow__slot;
+
+struct tow_program {
+    tow_context *ctx;
+    tow_graph *graph;
+    tow__arena memory;          /* everything below, except `arena` and the graphs */
+    tow_graph **decompositions; /* of composites without a kernel: parameters of steps point into them */
+    uint32_t n_decompositions, decompositions_capacity;
+    tow__storage *storages;
+    uint32_t n_storages, storages_capacity;
+    tow__plan *top;
+    tow__slot *slots;           /* inputs, outputs, then those of loops */
+    uint32_t n_slots;
+    tow__patch *patches;
+    const tow__kernel *copy;
+    tow__team team;
+    char *arena;
+    size_t arena_size;
+    tow_program_bytes bytes;
+};
+
+/* ---- flat.c: inlined equations in the order in which they will run -------------------------------------------------- */
+
+typedef struct tow__node {
+    const tow__equation *e;
+    uint32_t *in, *out; /* values of the flat graph */
+    bool lazy;          /* runs directly before its first reader */
+    bool backward;
+    tow__flat *body;    /* scan */
+} tow__node;
+
+struct tow__flat {
+    tow__node *nodes;
+    uint32_t n_nodes, nodes_capacity;
+    tow_type *types;      /* [n_values] */
+    uint32_t *makers;     /* [n_values] node, or TOW__INPUT */
+    bool *carries;        /* [n_values] depends on a cotangent (as far as known) */
+    uint32_t n_values, types_capacity, makers_capacity, carries_capacity;
+    uint32_t *inputs, *outputs;
+    uint32_t n_inputs, n_outputs;
+    uint32_t *order;      /* nodes to run, in order; those that no output needs are left out */
+    uint32_t n_order;
+};
+
+/* Everything lives in `scratch`. scan: g is its body; or NULL. */
+tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan, tow__flat **flat);
+/* dtype by which kernels are chosen: of the first float operand, else of operand 0; of the result if there are none. */
+tow_dtype tow__kernel_dtype(const tow_graph *g, const tow__equation *e);
+
+/* ---- view.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Makes *y, the result of equation e (a primitive that only rearranges) on view x, without moving data. False if e is
+ * not of that kind or the result is not a view of x. */
+bool tow__view_of(const tow__equation *e, const tow__view *x, tow_type type, tow__view *y);
+bool tow__view_is_move(const tow_primitive *primitive);
+/* True if y (reshaped) can view x: fills its strides. */
+bool tow__view_reshape(const tow__view *x, tow_type type, tow__view *y);
+/* Row-major view of a whole storage. */
+tow__view tow__view_whole(uint32_t storage, tow_type type);
+bool tow__view_contiguous(const tow__view *x);
+bool tow__view_same(const tow__view *x, const tow__view *y);
+/* What a kernel gets; data stays NULL. */
+tow__buffer tow__view_buffer(const tow__view *x);
+
+/* ---- lower.c, loop.c ---------------------------------------------------------------------------------------------------- */
+
+/* Steps for a flat graph whose inputs are given as views. env: a view per value. */
+typedef struct tow__lowering {
+    tow_program *p;
+    tow__plan *plan;
+    tow__arena *scratch;
+    const tow__flat *flat;
+    tow__view *env;
+} tow__lowering;
+
+tow_status tow__lower(tow__lowering *l);
+tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
+/* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
+tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in, uint32_t n_out);
+/* A new storage for a whole value; TOW__NONE: out of memory. */
+uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes);
+/* Output `value` of the plan must end in a storage of this kind and index, which is returned in *storage: its producer
+ * writes there if it can, else a copy step does. */
+tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind, uint32_t index, uint32_t *storage);
+
+/* Room for one more item in an array that lives in an arena; NULL: out of memory. */
+void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
+
+/* ---- inplace.c, place.c --------------------------------------------------------------------------------------------------- */
+
+uint32_t tow__root(const tow_program *p, uint32_t storage);
+/* Lifetimes of the plan's storages, then joins outputs with operands that die. */
+tow_status tow__reuse(tow_program *p, tow__plan *plan);
+/* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
+ * read, and not by a step that may overwrite what it reads. */
+bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out);
+/* True if output k of the step may have the memory of storage s, which the step reads. */
+bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s);
+
+typedef struct tow__interval {
+    uint32_t first, last; /* steps, both included */
+    size_t bytes;         /* multiple of the alignment */
+    size_t need;          /* what counts for the lower bound */
+    size_t offset;        /* result */
+} tow__interval;
+
+/* Gives every interval an offset such that no two that meet in time meet in memory. *total: bytes needed;
+ * *bound: most bytes of `need` at one step. */
+tow_status tow__place(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_steps, size_t *total, size_t *bound);
+/* Offsets for the storages of a plan. */
+tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch);
+
+/* ---- link.c ----------------------------------------------------------------------------------------------------------------- */
+
+/* Allocates the arena, fills all calls, makes slots and patches. */
+tow_status tow__link(tow_program *p, tow__arena *scratch);
+
+/* ---- helpers ------------------------------------------------------------------------------------------------------------------ */
+
+static inline size_t tow__round_up(size_t bytes)
+{
+    return (bytes + (TOW__ALIGNMENT - 1)) & ~(size_t)(TOW__ALIGNMENT - 1);
+}
+
+#endif
