@@ -1,0 +1,74 @@
+"""Writes golden/flax_init.txt: parameters that Flax draws, one line each:
+
+    case seed path elements fnv1a64-of-the-bytes first-words-in-hexadecimal...
+
+Run: python tests/oracle/flax_init.py
+"""
+
+import os
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flax_models import MLP, Block, Embedding, First, Rematted, Scanned, inputs
+
+INIT = nn.initializers
+INITIALIZERS = {
+    "lecun_uniform": INIT.lecun_uniform(),
+    "he_normal": INIT.he_normal(),
+    "he_uniform": INIT.he_uniform(),
+    "glorot_normal": INIT.glorot_normal(),
+    "glorot_uniform": INIT.glorot_uniform(),
+    "normal": INIT.normal(0.02),
+    "uniform": INIT.uniform(0.3),
+    "truncated_normal": INIT.truncated_normal(0.7),
+    "constant": INIT.constant(0.1),
+    "fan_out": INIT.variance_scaling(0.5, "fan_out", "normal"),
+}
+CASES = {
+    "dense": (nn.Dense(32), inputs(4, 16)),
+    "dense_odd": (nn.Dense(7, use_bias=False), inputs(3, 13)),
+    "dense_large": (nn.Dense(513), inputs(2, 300)),
+    "general_split": (nn.DenseGeneral((4, 8)), inputs(2, 12)),
+    "general_join": (nn.DenseGeneral(10, axis=(-2, -1)), inputs(2, 4, 8)),
+    "general_order": (nn.DenseGeneral((3, 2), axis=(-1, 1)), inputs(2, 4, 5, 6)),
+    "general_batch": (nn.DenseGeneral((3, 2), axis=(-1,), batch_dims=(0,)), inputs(4, 5, 6)),
+    "mlp": (MLP((24, 24, 5)), inputs(2, 9)),
+    "embed": (Embedding(65, 48), jnp.zeros((2, 3), jnp.int32)),
+    "embed_large": (Embedding(1000, 96), jnp.zeros((2, 3), jnp.int32)),
+    "layer_norm": (nn.LayerNorm(), inputs(2, 10)),
+    "rms_norm": (nn.RMSNorm(), inputs(2, 10)),
+    "attention": (nn.MultiHeadDotProductAttention(4), inputs(2, 5, 32)),
+    "attention_sizes": (nn.MultiHeadDotProductAttention(3, qkv_features=12, out_features=7, use_bias=False), inputs(2, 5, 10)),
+    "block": (Block(2, 16), inputs(2, 5, 8)),
+    "remat": (Rematted(2, 16), inputs(2, 5, 8)),
+    "first": (First(), inputs(2, 6)),
+    "scan_flax": (Scanned(4), inputs(2, 6)),
+    "scan_flax_no_bias": (Scanned(3, bias=False), inputs(2, 5)),
+} | {"init_" + name: (nn.Dense(33, kernel_init=init, name="layer"), inputs(2, 17)) for name, init in INITIALIZERS.items()}
+
+
+def fnv1a(data):
+    h = 0xCBF29CE484222325
+    for byte in data:
+        h = ((h ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return h
+
+
+def main():
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "flax_init.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        for name, (model, x) in CASES.items():
+            for seed in (0, 42, 123456789) if not name.startswith("init_") else (7,):
+                tree = model.init(jax.random.PRNGKey(seed), x)["params"]
+                for key, value in flax.traverse_util.flatten_dict(tree, sep="/").items():
+                    value = np.asarray(value, np.float32)
+                    words = " ".join(f"{w:08x}" for w in value.reshape(-1)[:8].view(np.uint32))
+                    file.write(f"{name} {seed} {key} {value.size} {fnv1a(value.tobytes()):016x} {words}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The models of test_modules.c in Flax, shared by the scripts that write golden files.
+
+Needs: pip install jax==0.10.2 flax==0.12.8 (CPU).
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def inputs(*shape):
+    """Exact fractions that C computes as well: ((7919 i) mod 257 - 128) / 64."""
+    n = 1
+    for d in shape:
+        n *= d
+    i = jnp.arange(n, dtype=jnp.int32)
+    return (((i * 7919) % 257 - 128).astype(jnp.float32) / 64).reshape(shape)
+
+
+class MLP(nn.Module):
+    features: tuple
+
+    @nn.compact
+    def __call__(self, x):
+        for i, f in enumerate(self.features):
+            x = nn.Dense(f)(x)
+            if i + 1 < len(self.features):
+                x = nn.relu(x)
+        return x
+
+
+class UpDown(nn.Module):
+    features: int
+
+    @nn.compact
+    def __call__(self, x):
+        d = x.shape[-1]
+        x = nn.Dense(self.features, name="up")(x)
+        return nn.Dense(d, name="down")(nn.gelu(x, approximate=True))
+
+
+class Block(nn.Module):
+    heads: int
+    features: int
+    causal: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        mask = nn.make_causal_mask(x[..., 0]) if self.causal else None
+        h = nn.LayerNorm(name="ln1")(x)
+        x = x + nn.MultiHeadDotProductAttention(self.heads, name="attn")(h, h, mask=mask)
+        return x + UpDown(self.features, name="mlp")(nn.LayerNorm(name="ln2", use_fast_variance=False)(x))
+
+
+class Embedding(nn.Module):
+    vocabulary: int
+    features: int
+
+    @nn.compact
+    def __call__(self, ids):
+        return nn.Embed(self.vocabulary, self.features, name="tokens")(ids)
+
+
+class Rematted(nn.Module):
+    heads: int
+    features: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.remat(Block)(self.heads, self.features, name="block")(x)
+
+
+class Scanned(nn.Module):
+    """A stack of Dense layers under nn.scan; the scan has the name `stack`."""
+
+    length: int
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        def body(dense, carry, _):
+            return dense(carry), None
+
+        layer = nn.Dense(x.shape[-1], use_bias=self.bias, name="stack")
+        scan = nn.scan(body, variable_axes={"params": 0}, split_rngs={"params": True}, length=self.length)
+        return scan(layer, x, None)[0]
+
+
+class First(nn.Module):
+    """A parameter before the children, so that counters are seen to be per scope."""
+
+    @nn.compact
+    def __call__(self, x):
+        gain = self.param("gain", nn.initializers.normal(0.5), (x.shape[-1], 3))
+        shift = self.param("shift", nn.initializers.uniform(2.0), (3,))
+        return nn.Dense(5, name="after")(x @ gain + shift)
