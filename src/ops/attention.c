@@ -1,0 +1,360 @@
+/* Scaled dot-product attention with grouped heads (Vaswani et al., "Attention is all you need", 2017; Ainslie et al., "GQA",
+ * 2023). The fused pair keeps q, k, v, the output and the log-sum-exp of each row, never the probabilities (Dao et al.,
+ * "FlashAttention", 2022).
+ *   q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], mask: bool [B|1, H|1, T|1, S|1] -> out: [B, T, H, E], lse: [B, H, T]
+ * Head h reads group h / (H/G). Inside, heads stand before rows, and the R = H/G heads of a group are rows of one product:
+ *   [B, T, H, d] -> [B, H, T, d] = [B, G, R T, d];  scores: [B, H, T, S] = [B, G, R T, S]
+ * Derivatives, with p = exp(logits - lse):
+ *   tangent:    dl = scale (dq k + q dk) where visible, else 0;  dout = (p dl) v - sum(p dl) out + p dv
+ *   cotangents: dl = p (ct v - sum(ct out)) where visible;       dq = scale dl k, dk = dl' (scale q), dv = p' ct */
+#include <float.h>
+#include <math.h>
+
+#include "src/ops/rules.h"
+
+enum { WRT_Q = 1, WRT_K = 2, WRT_V = 4 };
+
+/* What the decompositions share. */
+typedef struct attention {
+    tow_trace *t;
+    tow_dtype dtype;
+    int64_t b, t_len, s_len, heads, groups, d, e; /* B T S H G D E */
+    tow_value q, k, v;                            /* q: scaled, [B, G, R T, D]; k: [B, S, G, D]; v: [B, S, G, E] */
+    tow_value visible;                            /* bool [B, H, T, S], null: everything */
+    double scale;
+} attention;
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------------------------- */
+
+/* [B, T, H, d] -> [B, G, R T, d] */
+static tow_value to_groups(const attention *a, tow_value x, int64_t d)
+{
+    x = tow_transpose(x, 4, (int[]){0, 2, 1, 3});
+    return tow_reshape(x, 4, (int64_t[]){a->b, a->groups, a->heads / a->groups * a->t_len, d});
+}
+
+/* [B, G, R T, d] -> [B, T, H, d] */
+static tow_value from_groups(const attention *a, tow_value x, int64_t d)
+{
+    x = tow_reshape(x, 4, (int64_t[]){a->b, a->heads, a->t_len, d});
+    return tow_transpose(x, 4, (int[]){0, 2, 1, 3});
+}
+
+/* [B, G, R T, S] <-> [B, H, T, S] */
+static tow_value scores_by_head(const attention *a, tow_value x)
+{
+    return tow_reshape(x, 4, (int64_t[]){a->b, a->heads, a->t_len, a->s_len});
+}
+static tow_value scores_by_group(const attention *a, tow_value x)
+{
+    return tow_reshape(x, 4, (int64_t[]){a->b, a->groups, a->heads / a->groups * a->t_len, a->s_len});
+}
+
+/* [B, H, T] -> [B, H, T, S] */
+static tow_value per_score(const attention *a, tow_value x)
+{
+    int64_t shape[4] = {a->b, a->heads, a->t_len, a->s_len};
+    return tow_broadcast_in_dim(x, 4, shape, (int[]){0, 1, 2});
+}
+
+/* ---- products, batched over B and G ---------------------------------------------------------------------------------------------------- */
+
+/* rows [B, G, R T, d] . keys [B, S, G, d] -> [B, H, T, S] */
+static tow_value times_keys(const attention *a, tow_value rows, tow_value keys)
+{
+    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {3}, .rhs_contract = {3}, .n_batch = 2, .lhs_batch = {0, 1},
+                         .rhs_batch = {0, 2}};
+    return scores_by_head(a, tow_dot_general(rows, keys, dims));
+}
+
+/* scores [B, H, T, S] . values [B, S, G, d] -> [B, G, R T, d] */
+static tow_value times_values(const attention *a, tow_value scores, tow_value values)
+{
+    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {3}, .rhs_contract = {1}, .n_batch = 2, .lhs_batch = {0, 1},
+                         .rhs_batch = {0, 2}};
+    return tow_dot_general(scores_by_group(a, scores), values, dims);
+}
+
+/* transposed scores [B, H, T, S] . rows [B, G, R T, d] -> [B, S, G, d] */
+static tow_value to_keys(const attention *a, tow_value scores, tow_value rows)
+{
+    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {2}, .rhs_contract = {2}, .n_batch = 2, .lhs_batch = {0, 1},
+                         .rhs_batch = {0, 1}};
+    return tow_transpose(tow_dot_general(scores_by_group(a, scores), rows, dims), 4, (int[]){0, 2, 1, 3});
+}
+
+/* ---- logits and probabilities -------------------------------------------------------------------------------------------------------------- */
+
+/* Key j is visible to query i if j <= i + S - T and the mask says so. */
+static tow_value visibility(const attention *a, bool causal, tow_value mask)
+{
+    int64_t shape[4] = {a->b, a->heads, a->t_len, a->s_len};
+    tow_value visible = tow__null();
+    if (causal) {
+        tow_type square = tow_make_type(TOW_I32, 2, shape + 2);
+        tow_value row = tow_iota(a->t, square, 0), column = tow_iota(a->t, square, 1);
+        visible = tow_le(column, tow_add_scalar(row, (double)(a->s_len - a->t_len)));
+        visible = tow_broadcast_to(visible, 4, shape);
+    }
+    if (tow_is_null(mask)) return visible;
+    mask = tow_broadcast_to(mask, 4, shape);
+    return tow_is_null(visible) ? mask : tow_and(visible, mask);
+}
+
+static attention begin(tow_trace *t, const tow_value *x, bool causal, double scale, tow_value mask)
+{
+    tow_type q = tow_value_type(x[0]), v = tow_value_type(x[2]);
+    attention a = {.t = t, .dtype = q.dtype, .b = q.dims[0], .t_len = q.dims[1], .heads = q.dims[2], .d = q.dims[3],
+                   .s_len = v.dims[1], .groups = v.dims[2], .e = v.dims[3], .k = x[1], .v = x[2], .scale = scale};
+    a.q = to_groups(&a, tow_mul_scalar(x[0], scale), a.d);
+    a.visible = visibility(&a, causal, mask);
+    return a;
+}
+
+static double lowest(const attention *a) { return a->dtype == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX; }
+
+static tow_value logits_of(const attention *a)
+{
+    tow_value logits = times_keys(a, a->q, a->k);
+    return tow_is_null(a->visible) ? logits : tow_select(a->visible, logits, tow_full_like(logits, lowest(a)));
+}
+
+/* exp(logits - lse). A row without any visible key has lse = lowest, to which log(S) is lost: its probabilities are 1/S. */
+static tow_value probabilities(const attention *a, tow_value lse)
+{
+    tow_value p = tow_exp(tow_sub(logits_of(a), per_score(a, lse)));
+    if (tow_is_null(a->visible)) return p;
+    tow_value blind = tow_le(lse, tow_full_like(lse, lowest(a)));
+    return tow_select(per_score(a, blind), tow_full_like(p, 1 / (double)a->s_len), p);
+}
+
+static tow_value where_visible(const attention *a, tow_value x)
+{
+    return tow_is_null(a->visible) ? x : tow_select(a->visible, x, tow_zeros_like(x));
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------------------------------------ */
+
+/* q, k, v (operands 0..2) and the optional mask at `mask` fit together. */
+static tow_status operands_type(const tow__typing *ty, const tow_type *mask)
+{
+    tow_type q = ty->in[0], k = ty->in[1], v = ty->in[2];
+    tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
+    for (size_t i = 0; status == TOW_OK && i < 3; i++) {
+        status = tow__require_rank(ty, i, 4);
+        if (status == TOW_OK && ty->in[i].dtype != q.dtype)
+            return tow__type_fail(ty, TOW_TYPE_MISMATCH, "queries, keys and values must have one element type, found %s and %s",
+                                  tow__type_name(q).text, tow__type_name(ty->in[i]).text);
+    }
+    if (status != TOW_OK) return status;
+    if (k.dims[0] != q.dims[0] || v.dims[0] != q.dims[0] || v.dims[1] != k.dims[1] || v.dims[2] != k.dims[2] ||
+        k.dims[3] != q.dims[3])
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "expected q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], found %s, %s, %s",
+                              tow__type_name(q).text, tow__type_name(k).text, tow__type_name(v).text);
+    if (k.dims[1] == 0 || k.dims[2] == 0 || q.dims[2] % k.dims[2] != 0)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "there must be keys, and their %lld groups must divide the %lld heads of the "
+                              "queries; found q %s, k %s", (long long)k.dims[2], (long long)q.dims[2], tow__type_name(q).text,
+                              tow__type_name(k).text);
+    if (!mask) return TOW_OK;
+    int64_t full[4] = {q.dims[0], q.dims[2], q.dims[1], k.dims[1]};
+    bool fits = mask->dtype == TOW_BOOL && mask->rank == 4;
+    for (int d = 0; fits && d < 4; d++) fits = mask->dims[d] == full[d] || mask->dims[d] == 1;
+    if (!fits)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the mask must be %s or have axes of size 1 in it, found %s",
+                              tow__type_name(tow_make_type(TOW_BOOL, 4, full)).text, tow__type_name(*mask).text);
+    return TOW_OK;
+}
+
+static tow_type out_type(const tow__typing *ty)
+{
+    tow_type q = ty->in[0];
+    return tow_make_type(q.dtype, 4, (int64_t[]){q.dims[0], q.dims[1], q.dims[2], ty->in[2].dims[3]});
+}
+
+static tow_type lse_type(const tow__typing *ty)
+{
+    tow_type q = ty->in[0];
+    return tow_make_type(q.dtype, 3, (int64_t[]){q.dims[0], q.dims[2], q.dims[1]});
+}
+
+static tow_status attention_type(const tow__typing *ty)
+{
+    bool masked = ty->n_in == 4;
+    tow_status status = tow__require_count(ty, masked ? 4 : 3, 2);
+    if (status == TOW_OK) status = operands_type(ty, masked ? &ty->in[3] : NULL);
+    if (status != TOW_OK) return status;
+    ty->out[0] = out_type(ty);
+    ty->out[1] = lse_type(ty);
+    return TOW_OK;
+}
+
+static void attention_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    const tow__attention_params *p = e->params;
+    attention a = begin(t, x, p->causal, p->scale, e->n_in == 4 ? x[3] : tow__null());
+    tow_value logits = logits_of(&a), top = tow_stop_gradient(tow_reduce_max(logits, 1, (int[]){3}));
+    tow_value weights = tow_exp(tow_sub(logits, per_score(&a, top)));
+    tow_value sum = tow_reduce_sum(weights, 1, (int[]){3});
+    y[0] = from_groups(&a, times_values(&a, tow_div(weights, per_score(&a, sum)), a.v), a.e);
+    y[1] = tow_add(tow_log(sum), top);
+}
+
+static void attention_jvp(tow__jvp *r)
+{
+    if (!r->reverse || tow__uses_residual_outputs(r)) {
+        tow__jvp_decomposed(r);
+        return;
+    }
+    const tow__attention_params *params = r->e->params;
+    tow__attention_ad_params p = {.causal = params->causal, .masked = r->e->n_in == 4, .scale = params->scale};
+    tow__jvp_primal(r);
+    tow_value in[9] = {r->x[0], r->x[1], r->x[2], r->y[0], r->y[1]};
+    size_t n = 5;
+    if (p.masked) in[n++] = r->x[3];
+    for (int i = 0; i < 3; i++) {
+        if (tow_is_null(r->dx[i])) continue;
+        in[n++] = r->dx[i];
+        p.wrt |= 1 << i;
+    }
+    r->dy[0] = tow__op(&tow__attention_jvp_p, &p, n, in);
+}
+
+/* ---- companions: (q, k, v, out, lse [, mask], ...) ------------------------------------------------------------------------------------------------- */
+
+static size_t residual_count(const tow__attention_ad_params *p) { return p->masked ? 6 : 5; }
+
+static tow_status residuals_type(const tow__typing *ty, const tow__attention_ad_params *p, size_t rest)
+{
+    if (p->wrt <= 0 || p->wrt > 7)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name some of q, k, v by bits 0 to 2, found %lld", (long long)p->wrt);
+    tow_status status = tow__require_count(ty, residual_count(p) + rest, ty->n_out);
+    if (status == TOW_OK) status = operands_type(ty, p->masked ? &ty->in[5] : NULL);
+    if (status != TOW_OK) return status;
+    if (!tow_type_equal(ty->in[3], out_type(ty)) || !tow_type_equal(ty->in[4], lse_type(ty)))
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "output and log-sum-exp must be %s and %s, found %s and %s",
+                              tow__type_name(out_type(ty)).text, tow__type_name(lse_type(ty)).text, tow__type_name(ty->in[3]).text,
+                              tow__type_name(ty->in[4]).text);
+    return TOW_OK;
+}
+
+static size_t count_wrt(int64_t wrt) { return (size_t)((wrt & 1) + (wrt >> 1 & 1) + (wrt >> 2 & 1)); }
+
+static tow_status attention_jvp_type(const tow__typing *ty)
+{
+    const tow__attention_ad_params *p = ty->params;
+    tow_status status = residuals_type(ty, p, count_wrt(p->wrt));
+    size_t next = residual_count(p);
+    for (int i = 0; status == TOW_OK && i < 3; i++)
+        if (p->wrt >> i & 1 && !tow_type_equal(ty->in[next++], ty->in[i]))
+            status = tow__type_fail(ty, TOW_SHAPE_MISMATCH, "tangent operand %zu must be %s, found %s", next - 1,
+                                    tow__type_name(ty->in[i]).text, tow__type_name(ty->in[next - 1]).text);
+    if (status == TOW_OK) ty->out[0] = out_type(ty);
+    return status;
+}
+
+static tow_status attention_vjp_type(const tow__typing *ty)
+{
+    const tow__attention_ad_params *p = ty->params;
+    tow_status status = residuals_type(ty, p, 1);
+    size_t ct = residual_count(p), next = 0;
+    if (status == TOW_OK) status = tow__require_count(ty, ct + 1, count_wrt(p->wrt));
+    if (status != TOW_OK) return status;
+    if (!tow_type_equal(ty->in[ct], out_type(ty)))
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s", tow__type_name(out_type(ty)).text,
+                              tow__type_name(ty->in[ct]).text);
+    for (int i = 0; i < 3; i++)
+        if (p->wrt >> i & 1) ty->out[next++] = ty->in[i];
+    return TOW_OK;
+}
+
+static attention begin_companion(tow_trace *t, const tow__equation *e, const tow_value *x)
+{
+    const tow__attention_ad_params *p = e->params;
+    return begin(t, x, p->causal, p->scale, p->masked ? x[5] : tow__null());
+}
+
+static void attention_jvp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    const tow__attention_ad_params *params = e->params;
+    attention a = begin_companion(t, e, x);
+    const tow_value *tangent = x + residual_count(params);
+    tow_value p = probabilities(&a, x[4]), dl = tow__null();
+    y[0] = tow__null();
+    if (params->wrt & WRT_Q) dl = times_keys(&a, to_groups(&a, tow_mul_scalar(*tangent++, a.scale), a.d), a.k);
+    if (params->wrt & WRT_K) dl = tow__add_or(dl, times_keys(&a, a.q, *tangent++));
+    if (!tow_is_null(dl)) {
+        tow_value pdl = tow_mul(p, where_visible(&a, dl));
+        tow_value sum = tow_transpose(tow_reduce_sum(pdl, 1, (int[]){3}), 3, (int[]){0, 2, 1}); /* [B, T, H] */
+        tow_type type = tow_value_type(x[3]);
+        tow_value shift = tow_mul(tow_broadcast_in_dim(sum, 4, type.dims, (int[]){0, 1, 2}), x[3]);
+        y[0] = tow_sub(from_groups(&a, times_values(&a, pdl, a.v), a.e), shift);
+    }
+    if (params->wrt & WRT_V) y[0] = tow__add_or(y[0], from_groups(&a, times_values(&a, p, *tangent++), a.e));
+}
+
+static void attention_vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    const tow__attention_ad_params *params = e->params;
+    attention a = begin_companion(t, e, x);
+    tow_value ct = x[residual_count(params)], rows = to_groups(&a, ct, a.e), p = probabilities(&a, x[4]), dl = tow__null();
+    if (params->wrt & (WRT_Q | WRT_K)) {
+        tow_value sum = tow_transpose(tow_reduce_sum(tow_mul(ct, x[3]), 1, (int[]){3}), 3, (int[]){0, 2, 1}); /* [B, H, T] */
+        dl = where_visible(&a, tow_mul(p, tow_sub(times_keys(&a, rows, a.v), per_score(&a, sum))));
+    }
+    if (params->wrt & WRT_Q) *y++ = tow_mul_scalar(from_groups(&a, times_values(&a, dl, a.k), a.d), a.scale);
+    if (params->wrt & WRT_K) *y++ = to_keys(&a, dl, a.q);
+    if (params->wrt & WRT_V) *y++ = to_keys(&a, p, rows);
+}
+
+static void attention_jvp_transpose(tow__transpose *r)
+{
+    tow__attention_ad_params p = *(const tow__attention_ad_params *)r->e->params;
+    size_t residuals = residual_count(&p), next = residuals, places[3], n = 0;
+    tow_value in[7] = {{0}}, out[3];
+    int64_t wrt = 0;
+    for (int bit = 0; bit < 3; bit++) {
+        if (!(p.wrt >> bit & 1)) continue;
+        if (r->linear[next]) {
+            wrt |= 1 << bit;
+            places[n++] = next;
+        }
+        next++;
+    }
+    p.wrt = wrt;
+    for (size_t i = 0; i < residuals; i++) in[i] = r->x[i];
+    in[residuals] = r->ct[0];
+    if (tow__any_null(residuals + 1, in)) return;
+    tow__bind(r->t, &tow__attention_vjp_p, &p, residuals + 1, in, n, out);
+    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+}
+
+#define AD_PARAMS                                                                                                      \
+    TOW__PARAMS(tow__attention_ad_params, TOW__PARAM(tow__attention_ad_params, causal, TOW__P_BOOL),                   \
+                TOW__PARAM(tow__attention_ad_params, masked, TOW__P_BOOL),                                             \
+                TOW__PARAM(tow__attention_ad_params, scale, TOW__P_FLOAT),                                             \
+                TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
+
+const tow_primitive tow__attention_p = {
+    .name = "attention", .inputs = -1, .outputs = 2, .kind = TOW__COMPOSITE, .batched_dot = true, .type = attention_type,
+    .jvp = attention_jvp, .decompose = attention_decompose, .output_names = (const char *const[]){"out", "lse", NULL},
+    TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
+                TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT)),
+};
+const tow_primitive tow__attention_jvp_p = {
+    .name = "attention_jvp", .inputs = -1, .outputs = 1, .kind = TOW__COMPOSITE, .batched_dot = true,
+    .type = attention_jvp_type, .transpose = attention_jvp_transpose, .decompose = attention_jvp_decompose, AD_PARAMS};
+const tow_primitive tow__attention_vjp_p = {
+    .name = "attention_vjp", .inputs = -1, .outputs = -1, .kind = TOW__COMPOSITE, .batched_dot = true,
+    .type = attention_vjp_type, .decompose = attention_vjp_decompose, AD_PARAMS};
+
+tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
+{
+    tow_attention_options o = options ? *options : (tow_attention_options){.causal = false};
+    tow_value in[4] = {q, k, v, o.mask}, out[2] = {{0}};
+    if (tow__any_null(3, in)) return tow__null();
+    tow_type type = tow_value_type(q);
+    double width = type.rank == 4 && type.dims[3] > 0 ? (double)type.dims[3] : 1;
+    tow__attention_params p = {.causal = o.causal, .scale = o.scale != 0 ? o.scale : 1 / sqrt(width)};
+    tow__bind(q.trace, &tow__attention_p, &p, tow_is_null(o.mask) ? 3 : 4, in, 2, out);
+    return out[0];
+}

@@ -1,0 +1,294 @@
+/* layer_norm and rms_norm over the last axis, each with a fused pair that keeps x, scale and the statistics.
+ *   layer_norm: n = (x - mean) rstd, rstd = rsqrt(mean((x - mean)^2) + epsilon), y = n scale + bias
+ *   rms_norm:   n = x rstd,          rstd = rsqrt(mean(x^2) + epsilon),          y = n scale
+ * (Ba, Kiros, Hinton, "Layer normalization", 2016; Zhang, Sennrich, "Root mean square layer normalization", 2019.)
+ * With c(g) = (g - mean(g) - n mean(g n)) rstd, without mean(g) for rms_norm, which is symmetric:
+ *   tangent: c(dx) scale + n dscale + dbias;   cotangents: c(ct scale), sum(ct n), sum(ct)
+ * x: [..., D]; scale, bias: [D]; mean, rstd: [...] */
+#include "src/ops/rules.h"
+
+enum { WRT_X = 1, WRT_SCALE = 2, WRT_BIAS = 4 };
+
+/* The operands of one norm, whichever it is: mean and bias are null for rms_norm. */
+typedef struct norm {
+    tow_value x, scale, mean, rstd; /* shapes as above */
+    tow_value n;                    /* [..., D] normalised */
+    bool centred;
+} norm;
+
+/* ---- arithmetic over the last axis ------------------------------------------------------------------------------------------------ */
+
+static tow_value mean_last(tow_value x) { return tow_mean(x, 1, (int[]){-1}); }
+
+/* s [...] -> [..., D] like x */
+static tow_value per_row(tow_value s, tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    return tow__unreduce(s, type, (tow__ints){.n = 1, .v = {type.rank - 1}});
+}
+
+/* w [D] -> [..., D] like x */
+static tow_value per_column(tow_value w, tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    return tow_broadcast_to(w, type.rank, type.dims);
+}
+
+/* [..., D] -> [D] */
+static tow_value sum_rows(tow_value x)
+{
+    int axes[TOW_MAX_RANK], n = tow_value_type(x).rank - 1;
+    for (int d = 0; d < n; d++) axes[d] = d;
+    return n > 0 ? tow_reduce_sum(x, n, axes) : x;
+}
+
+static tow_value normalised(const norm *m)
+{
+    tow_value d = m->centred ? tow_sub(m->x, per_row(m->mean, m->x)) : m->x;
+    return tow_mul(d, per_row(m->rstd, m->x));
+}
+
+/* c(g) above */
+static tow_value through_statistics(const norm *m, tow_value g)
+{
+    tow_value along_n = tow_mul(m->n, per_row(mean_last(tow_mul(g, m->n)), m->x));
+    if (m->centred) g = tow_sub(g, per_row(mean_last(g), m->x));
+    return tow_mul(tow_sub(g, along_n), per_row(m->rstd, m->x));
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------------------------ */
+
+static tow_status norm_type(const tow__typing *ty)
+{
+    tow_type x = ty->in[0];
+    tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
+    if (status != TOW_OK) return status;
+    if (x.rank == 0 || x.dims[x.rank - 1] == 0)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the operand needs a last axis to normalise over, found %s", tow__type_name(x).text);
+    tow_type features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
+    for (size_t i = 1; i < ty->n_in; i++)
+        if (!tow_type_equal(ty->in[i], features))
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "%s must be %s, the last axis of %s, found %s", i == 1 ? "scale" : "bias",
+                                  tow__type_name(features).text, tow__type_name(x).text, tow__type_name(ty->in[i]).text);
+    ty->out[0] = x;
+    for (size_t i = 1; i < ty->n_out; i++) ty->out[i] = tow_make_type(x.dtype, x.rank - 1, x.dims);
+    return TOW_OK;
+}
+
+static tow_value reciprocal_deviation(const tow__equation *e, tow_value d)
+{
+    double epsilon = ((const tow__norm_params *)e->params)->epsilon;
+    return tow_rsqrt(tow_add_scalar(mean_last(tow_square(d)), epsilon));
+}
+
+static void layer_norm_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    (void)t;
+    y[1] = mean_last(x[0]);
+    tow_value d = tow_sub(x[0], per_row(y[1], x[0]));
+    y[2] = reciprocal_deviation(e, d);
+    tow_value n = tow_mul(d, per_row(y[2], d));
+    y[0] = tow_add(tow_mul(n, per_column(x[1], n)), per_column(x[2], n));
+}
+
+static void rms_norm_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    (void)t;
+    y[1] = reciprocal_deviation(e, x[0]);
+    tow_value n = tow_mul(x[0], per_row(y[1], x[0]));
+    y[0] = tow_mul(n, per_column(x[1], n));
+}
+
+/* Reverse mode: the fused pair, which keeps x, scale and the statistics; otherwise the decomposition. */
+static void norm_jvp(tow__jvp *r)
+{
+    if (!r->reverse || tow__uses_residual_outputs(r)) {
+        tow__jvp_decomposed(r);
+        return;
+    }
+    bool centred = r->e->n_in == 3;
+    tow__norm_ad_params p = {.epsilon = ((const tow__norm_params *)r->e->params)->epsilon};
+    tow_value in[7] = {{0}};
+    size_t n = 0;
+    tow__jvp_primal(r);
+    in[n++] = r->x[0];
+    in[n++] = r->x[1];
+    for (uint32_t i = 1; i < r->e->n_out; i++) in[n++] = r->y[i];
+    for (uint32_t i = 0; i < r->e->n_in; i++) {
+        if (tow_is_null(r->dx[i])) continue;
+        in[n++] = r->dx[i];
+        p.wrt |= 1 << i;
+    }
+    r->dy[0] = tow__op(centred ? &tow__layer_norm_jvp_p : &tow__rms_norm_jvp_p, &p, n, in);
+}
+
+/* ---- companions ------------------------------------------------------------------------------------------------------------------------ */
+
+static size_t residuals_of(const tow_primitive *p)
+{
+    return p == &tow__layer_norm_jvp_p || p == &tow__layer_norm_vjp_p ? 4 : 3;
+}
+
+/* Operands x, scale, statistics as they stand in both companions. */
+static norm operands(const tow__equation *e, const tow_value *x)
+{
+    norm m = {.x = x[0], .scale = x[1], .centred = residuals_of(e->primitive) == 4};
+    if (m.centred) m.mean = x[2];
+    m.rstd = x[m.centred ? 3 : 2];
+    m.n = normalised(&m);
+    return m;
+}
+
+static tow_status residuals_type(const tow__typing *ty, size_t residuals)
+{
+    tow_type x = ty->in[0];
+    if (ty->n_in <= residuals) return tow__require_count(ty, residuals + 1, ty->n_out);
+    if (x.rank == 0) return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand 0 needs a last axis, found %s", tow__type_name(x).text);
+    tow_type row = tow_make_type(x.dtype, x.rank - 1, x.dims), features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
+    for (size_t i = 1; i < residuals; i++) {
+        tow_type want = i == 1 ? features : row;
+        if (!tow_type_equal(ty->in[i], want))
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i, tow__type_name(want).text,
+                                  tow__type_name(ty->in[i]).text);
+    }
+    return tow__require_dtype(ty, 0, TOW__FLOATS);
+}
+
+static int64_t wrt_of(const void *params) { return ((const tow__norm_ad_params *)params)->wrt; }
+
+/* Number of bits among the lowest three; -1 if others are set or bias is asked of rms_norm. */
+static int count_wrt(int64_t wrt, size_t residuals)
+{
+    int64_t allowed = residuals == 4 ? 7 : 3;
+    if (wrt <= 0 || (wrt & ~allowed) != 0) return -1;
+    return (int)((wrt & 1) + (wrt >> 1 & 1) + (wrt >> 2 & 1));
+}
+
+/* The type that goes with bit `bit` of wrt. */
+static tow_type wrt_type(const tow__typing *ty, int bit) { return bit == 0 ? ty->in[0] : ty->in[1]; }
+
+/* (residuals, tangents of wrt) -> dy */
+static tow_status norm_jvp_type(const tow__typing *ty, size_t residuals)
+{
+    int n = count_wrt(wrt_of(ty->params), residuals);
+    if (n < 0) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name operands, found %lld", (long long)wrt_of(ty->params));
+    tow_status status = tow__require_count(ty, residuals + (size_t)n, 1);
+    if (status == TOW_OK) status = residuals_type(ty, residuals);
+    size_t next = residuals;
+    for (int bit = 0; status == TOW_OK && bit < 3; bit++) {
+        if (!(wrt_of(ty->params) >> bit & 1)) continue;
+        if (!tow_type_equal(ty->in[next], wrt_type(ty, bit)))
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "tangent operand %zu must be %s, found %s", next,
+                                  tow__type_name(wrt_type(ty, bit)).text, tow__type_name(ty->in[next]).text);
+        next++;
+    }
+    ty->out[0] = ty->in[0];
+    return status;
+}
+
+/* (residuals, ct) -> cotangents of wrt */
+static tow_status norm_vjp_type(const tow__typing *ty, size_t residuals)
+{
+    int n = count_wrt(wrt_of(ty->params), residuals), next = 0;
+    if (n < 0) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name operands, found %lld", (long long)wrt_of(ty->params));
+    tow_status status = tow__require_count(ty, residuals + 1, (size_t)n);
+    if (status == TOW_OK) status = residuals_type(ty, residuals);
+    if (status != TOW_OK) return status;
+    if (!tow_type_equal(ty->in[residuals], ty->in[0]))
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s", tow__type_name(ty->in[0]).text,
+                              tow__type_name(ty->in[residuals]).text);
+    for (int bit = 0; bit < 3; bit++)
+        if (wrt_of(ty->params) >> bit & 1) ty->out[next++] = wrt_type(ty, bit);
+    return TOW_OK;
+}
+
+static tow_status layer_norm_jvp_type(const tow__typing *ty) { return norm_jvp_type(ty, 4); }
+static tow_status layer_norm_vjp_type(const tow__typing *ty) { return norm_vjp_type(ty, 4); }
+static tow_status rms_norm_jvp_type(const tow__typing *ty) { return norm_jvp_type(ty, 3); }
+static tow_status rms_norm_vjp_type(const tow__typing *ty) { return norm_vjp_type(ty, 3); }
+
+static void norm_jvp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    norm m = operands(e, x);
+    int64_t wrt = wrt_of(e->params);
+    const tow_value *tangent = x + residuals_of(e->primitive);
+    (void)t;
+    y[0] = tow__null();
+    if (wrt & WRT_X) y[0] = tow_mul(through_statistics(&m, *tangent++), per_column(m.scale, m.x));
+    if (wrt & WRT_SCALE) y[0] = tow__add_or(y[0], tow_mul(m.n, per_column(*tangent++, m.x)));
+    if (wrt & WRT_BIAS) y[0] = tow__add_or(y[0], per_column(*tangent++, m.x));
+}
+
+static void norm_vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    norm m = operands(e, x);
+    int64_t wrt = wrt_of(e->params);
+    tow_value ct = x[residuals_of(e->primitive)];
+    (void)t;
+    if (wrt & WRT_X) *y++ = through_statistics(&m, tow_mul(ct, per_column(m.scale, m.x)));
+    if (wrt & WRT_SCALE) *y++ = sum_rows(tow_mul(ct, m.n));
+    if (wrt & WRT_BIAS) *y++ = sum_rows(ct);
+}
+
+static void norm_jvp_transpose(tow__transpose *r)
+{
+    size_t residuals = residuals_of(r->e->primitive), next = residuals;
+    tow__norm_ad_params p = *(const tow__norm_ad_params *)r->e->params;
+    tow_value in[5] = {{0}}, out[3];
+    size_t places[3], n = 0;
+    int64_t wrt = 0;
+    for (int bit = 0; bit < 3; bit++) {
+        if (!(p.wrt >> bit & 1)) continue;
+        if (r->linear[next]) {
+            wrt |= 1 << bit;
+            places[n++] = next;
+        }
+        next++;
+    }
+    p.wrt = wrt;
+    for (size_t i = 0; i < residuals; i++) in[i] = r->x[i];
+    in[residuals] = r->ct[0];
+    if (tow__any_null(residuals + 1, in)) return;
+    tow__bind(r->t, residuals == 4 ? &tow__layer_norm_vjp_p : &tow__rms_norm_vjp_p, &p, residuals + 1, in, n, out);
+    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+}
+
+#define NORM_PARAMS TOW__PARAMS(tow__norm_params, TOW__PARAM(tow__norm_params, epsilon, TOW__P_FLOAT))
+#define AD_PARAMS                                                                       \
+    TOW__PARAMS(tow__norm_ad_params, TOW__PARAM(tow__norm_ad_params, epsilon, TOW__P_FLOAT), \
+                TOW__PARAM(tow__norm_ad_params, wrt, TOW__P_INT))
+
+const tow_primitive tow__layer_norm_p = {
+    .name = "layer_norm", .inputs = 3, .outputs = 3, .kind = TOW__COMPOSITE, .type = norm_type, .jvp = norm_jvp,
+    .decompose = layer_norm_decompose, .output_names = (const char *const[]){"y", "mean", "rstd", NULL}, NORM_PARAMS};
+const tow_primitive tow__rms_norm_p = {
+    .name = "rms_norm", .inputs = 2, .outputs = 2, .kind = TOW__COMPOSITE, .type = norm_type, .jvp = norm_jvp,
+    .decompose = rms_norm_decompose, .output_names = (const char *const[]){"y", "rstd", NULL}, NORM_PARAMS};
+
+#define COMPANIONS(op)                                                                                                     \
+    const tow_primitive tow__##op##_jvp_p = {.name = #op "_jvp", .inputs = -1, .outputs = 1, .kind = TOW__COMPOSITE,       \
+                                             .type = op##_jvp_type, .transpose = norm_jvp_transpose,                       \
+                                             .decompose = norm_jvp_decompose, AD_PARAMS};                                  \
+    const tow_primitive tow__##op##_vjp_p = {.name = #op "_vjp", .inputs = -1, .outputs = -1, .kind = TOW__COMPOSITE,      \
+                                             .type = op##_vjp_type, .decompose = norm_vjp_decompose, AD_PARAMS};
+COMPANIONS(layer_norm)
+COMPANIONS(rms_norm)
+
+/* ---- public functions -------------------------------------------------------------------------------------------------------------------- */
+
+static tow_value bind_norm(const tow_primitive *p, double epsilon, size_t n_in, const tow_value *in)
+{
+    tow_value out[3] = {{0}};
+    if (!tow__any_null(n_in, in)) tow__bind(in[0].trace, p, &(tow__norm_params){epsilon}, n_in, in, n_in, out);
+    return out[0];
+}
+
+tow_value tow_normalize_layer(tow_value x, tow_value scale, tow_value bias, double epsilon)
+{
+    return bind_norm(&tow__layer_norm_p, epsilon, 3, (tow_value[]){x, scale, bias});
+}
+
+tow_value tow_normalize_rms(tow_value x, tow_value scale, double epsilon)
+{
+    return bind_norm(&tow__rms_norm_p, epsilon, 2, (tow_value[]){x, scale});
+}
