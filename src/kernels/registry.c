@@ -8,6 +8,7 @@
 
 static const tow__kernel_table *const tables[] = {
     &tow__kernels_dot,
+    &tow__kernels_elementwise,
     &tow__reference_elementwise,
     &tow__reference_move,
     &tow__reference_reduce,

@@ -1,0 +1,139 @@
+/* Elementwise kernels in single precision as vector code; other types use the plain C loops. */
+#include "src/kernels/math_f32.h"
+#include "src/kernels/tables.h"
+#include "src/ops/params.h"
+
+#define UNARY(name, expression)                                                                           \
+    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params) \
+    {                                                                                                     \
+        (void)params;                                                                                     \
+        const f32 *px = in[0];                                                                            \
+        f32 *y = out[0];                                                                                  \
+        TOW__VECTORIZE                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                 \
+            const f32 x = px[i];                                                                          \
+            y[i] = (expression);                                                                          \
+        }                                                                                                 \
+    }                                                                                                     \
+    static void run_##name(const tow__kernel_call *call) { tow__map(call, name##_tile); }
+
+#define BINARY(name, RESULT, expression)                                                                  \
+    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params) \
+    {                                                                                                     \
+        (void)params;                                                                                     \
+        const f32 *px = in[0], *py = in[1];                                                               \
+        RESULT *z = out[0];                                                                               \
+        TOW__VECTORIZE                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                 \
+            const f32 x = px[i], y = py[i];                                                               \
+            z[i] = (RESULT)(expression);                                                                  \
+        }                                                                                                 \
+    }                                                                                                     \
+    static void run_##name(const tow__kernel_call *call) { tow__map(call, name##_tile); }
+
+UNARY(neg, -x)
+UNARY(abs, fabsf(x))
+UNARY(sign, x > 0 ? 1.0f : x < 0 ? -1.0f : x)
+UNARY(square, x *x)
+UNARY(floor, floorf(x))
+UNARY(ceil, ceilf(x))
+UNARY(round, rintf(x))
+UNARY(sqrt, sqrtf(x))
+UNARY(rsqrt, 1.0f / sqrtf(x))
+UNARY(relu, x <= 0 ? 0.0f : x)
+UNARY(exp, tow__exp_f32(x))
+UNARY(expm1, tow__expm1_f32(x))
+UNARY(log, tow__log_f32(x))
+UNARY(log1p, tow__log1p_f32(x))
+UNARY(tanh, tow__tanh_f32(x))
+UNARY(logistic, tow__logistic_f32(x))
+UNARY(silu, tow__silu_f32(x))
+UNARY(erf, tow__erf_f32(x))
+UNARY(erf_inv, tow__erf_inv_f32(x))
+BINARY(add, f32, x + y)
+BINARY(sub, f32, x - y)
+BINARY(mul, f32, x *y)
+BINARY(div, f32, x / y)
+BINARY(max, f32, tow__max_f32(x, y))
+BINARY(min, f32, tow__min_f32(x, y))
+BINARY(eq, b8, x == y)
+BINARY(ne, b8, x != y)
+BINARY(lt, b8, x < y)
+BINARY(le, b8, x <= y)
+BINARY(gt, b8, x > y)
+BINARY(ge, b8, x >= y)
+
+/* Bytes that are 0 or 1 become masks of all bits. */
+TOW__CLONES static void select_tile(int64_t n, void *const *out, const void *const *in, const void *params)
+{
+    (void)params;
+    const b8 *p = in[0];
+    const u32 *x = in[1], *y = in[2];
+    u32 *z = out[0];
+    TOW__VECTORIZE
+    for (int64_t i = 0; i < n; i++) {
+        u32 mask = 0u - p[i];
+        z[i] = (x[i] & mask) | (y[i] & ~mask);
+    }
+}
+
+/* A bool alone does not tell the type of the choices, so this kernel stands for f32 choices only. */
+static void run_select(const tow__kernel_call *call) { tow__map(call, select_tile); }
+
+TOW__CLONES static void clamp_tile(int64_t n, void *const *out, const void *const *in, const void *params)
+{
+    (void)params;
+    const f32 *low = in[0], *x = in[1], *high = in[2];
+    f32 *y = out[0];
+    TOW__VECTORIZE
+    for (int64_t i = 0; i < n; i++) y[i] = tow__min_f32(tow__max_f32(x[i], low[i]), high[i]);
+}
+static void run_clamp(const tow__kernel_call *call) { tow__map(call, clamp_tile); }
+
+/* ---- gelu and its derivative, which is multiplied by a second operand if there is one --------------------------------- */
+
+#define GELU(name)                                                                                              \
+    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params) \
+    {                                                                                                           \
+        (void)params;                                                                                           \
+        const f32 *x = in[0];                                                                                   \
+        f32 *y = out[0];                                                                                        \
+        TOW__VECTORIZE                                                                                          \
+        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]);                                         \
+    }
+#define GELU_SLOPE(name)                                                                                        \
+    GELU(name)                                                                                                  \
+    TOW__CLONES static void name##_product_tile(int64_t n, void *const *out, const void *const *in,             \
+                                                const void *params)                                             \
+    {                                                                                                           \
+        (void)params;                                                                                           \
+        const f32 *x = in[0], *ct = in[1];                                                                      \
+        f32 *y = out[0];                                                                                        \
+        TOW__VECTORIZE                                                                                          \
+        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]) * ct[i];                                 \
+    }
+GELU(gelu_tanh)
+GELU(gelu_erf)
+GELU_SLOPE(gelu_tanh_slope)
+GELU_SLOPE(gelu_erf_slope)
+
+static bool approximate(const tow__kernel_call *call) { return ((const tow__gelu_params *)call->params)->approximate; }
+
+static void run_gelu(const tow__kernel_call *call) { tow__map(call, approximate(call) ? gelu_tanh_tile : gelu_erf_tile); }
+
+static void run_gelu_grad(const tow__kernel_call *call)
+{
+    if (call->n_in > 1) tow__map(call, approximate(call) ? gelu_tanh_slope_product_tile : gelu_erf_slope_product_tile);
+    else tow__map(call, approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile);
+}
+
+#define NAMES(X)                                                                                                     \
+    X(abs) X(add) X(ceil) X(clamp) X(div) X(eq) X(erf) X(erf_inv) X(exp) X(expm1) X(floor) X(ge) X(gelu) X(gelu_grad) \
+    X(gt) X(le) X(log) X(log1p) X(logistic) X(lt) X(max) X(min) X(mul) X(ne) X(neg) X(relu) X(round) X(rsqrt)         \
+    X(select) X(sign) X(silu) X(sqrt) X(square) X(sub) X(tanh)
+static const tow__kernel kernels[] = {
+#define X(name) {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector"},
+    NAMES(X)
+#undef X
+};
+const tow__kernel_table tow__kernels_elementwise = {kernels, sizeof kernels / sizeof kernels[0]};
