@@ -187,5 +187,10 @@ tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonze
         if (out_nonzero[i]) y[n++] = dy[i];
     }
     tow_status status = tow__trace_end(t, n, y, false, result);
-    return status == TOW_OK ? tow__verify(*result, "jvp") : status;
+    if (status == TOW_OK) status = tow__verify(*result, "jvp");
+    if (status != TOW_OK) {
+        tow_graph_release(*result);
+        *result = NULL;
+    }
+    return status;
 }

@@ -298,6 +298,10 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
 done:
     tow_graph_release(whole);
     tow__parts_free(&parts);
+    if (status != TOW_OK) {
+        tow_graph_release(*result);
+        *result = NULL;
+    }
     return status;
 }
 
