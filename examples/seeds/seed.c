@@ -1,0 +1,66 @@
+/* Errors, tracing, printing: the parts of a program that are not its point. */
+#include "seed.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+void must(tow_context *context, tow_status status)
+{
+    if (status == TOW_OK) return;
+    fprintf(stderr, "error: %s\n", context != NULL ? tow_context_error(context) : tow_status_text(status));
+    exit(1);
+}
+
+tow_context *open_context(void)
+{
+    tow_context *context = NULL;
+    must(NULL, tow_context_create(NULL, &context));
+    return context;
+}
+
+tow_graph *trace(tow_context *context, tow_function function, void *user, size_t n, const tow_type *types,
+                 const char *const *names, size_t n_outputs)
+{
+    tow_graph *graph = NULL;
+    must(context, tow_trace_function(context, function, user, n, types, names, n_outputs, &graph));
+    return graph;
+}
+
+void print_residuals(const char *title, const tow_graph *graph)
+{
+    tow_context *context = tow_graph_context(graph);
+    tow_residuals residuals;
+    must(context, tow_saved_residuals(graph, 0, NULL, &residuals));
+    size_t size = tow_residuals_text(&residuals, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (text == NULL) must(NULL, TOW_OUT_OF_MEMORY);
+    tow_residuals_text(&residuals, text, size);
+    printf("# %s\n%s\n", title, text);
+    free(text);
+    tow_residuals_free(context, &residuals);
+}
+
+double scalar_of(const tow_array *array)
+{
+    const void *data = tow_array_data(array);
+    return tow_array_type(array).dtype == TOW_F64 ? *(const double *)data : (double)*(const float *)data;
+}
+
+double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t number_option(const char *program, const char *name, const char *text, int64_t low, int64_t high)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0 && value >= low && value <= high) return value;
+    fprintf(stderr, "%s: %s: expected a whole number from %lld to %lld, found '%s'\n", program, name, (long long)low, (long long)high, text);
+    exit(2);
+}
