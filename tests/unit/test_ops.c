@@ -1,0 +1,389 @@
+/* Primitives: the table, the messages of type rules, and that decompositions and derivatives have the types they must.
+ * What they compute is the business of tests/property. */
+#define TOW_NO_SOURCE_LINES
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "src/graph/graph.h"
+#include "src/ops/table.h"
+#include "tow/autodiff.h"
+#include "tow/ops.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define T(kind, ...) {.dtype = TOW_##kind, .rank = COUNT(((int64_t[]){__VA_ARGS__})), .dims = {__VA_ARGS__}}
+#define T0(kind) {.dtype = TOW_##kind}
+
+static tow_context *new_context(void)
+{
+    tow_context *ctx = NULL;
+    assert_int_equal(tow_context_create(NULL, &ctx), TOW_OK);
+    return ctx;
+}
+
+/* ---- table ------------------------------------------------------------------------------------------------------------------- */
+
+static void test_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tow__primitive_count; i++) {
+        const tow_primitive *p = tow__primitives[i];
+        if (i > 0) assert_true(strcmp(tow__primitives[i - 1]->name, p->name) < 0);
+        assert_ptr_equal(tow__primitive_find(p->name, strlen(p->name)), p);
+        assert_non_null(p->type);
+        assert_true((p->params_size == 0) == (p->params == NULL));
+        for (const tow__param *f = p->params; f && f->name; f++) assert_true(f->offset < p->params_size);
+    }
+    assert_null(tow__primitive_find("ex", 2));
+    assert_null(tow__primitive_find("expm", 4));
+    assert_null(tow__primitive_find("", 0));
+    assert_null(tow__primitive_find("zzz", 3));
+    assert_string_equal(tow__primitive_find("expm1", 3)->name, "exp");
+}
+
+/* ---- messages of type rules ---------------------------------------------------------------------------------------------------- */
+
+typedef struct bad_case {
+    const char *primitive;
+    tow_type in[4];
+    size_t n_in, n_out;
+    const void *params;
+    tow_status status;
+    const char *says; /* part of the message */
+} bad_case;
+
+#define INTS(...) {.n = COUNT(((int64_t[]){__VA_ARGS__})), .v = {__VA_ARGS__}}
+
+static const bad_case bad_cases[] = {
+    {"add", {T(F32, 2, 3), T(F32, 4)}, 2, 1, NULL, TOW_SHAPE_MISMATCH, "f32[2,3] and f32[4]"},
+    {"add", {T(F32, 2), T(F64, 2)}, 2, 1, NULL, TOW_TYPE_MISMATCH, "tow_convert"},
+    {"add", {T(BOOL, 2), T(BOOL, 2)}, 2, 1, NULL, TOW_TYPE_MISMATCH, "bool[2]"},
+    {"exp", {T(I32, 2)}, 1, 1, NULL, TOW_TYPE_MISMATCH, "f32, f64"},
+    {"not", {T(F32, 2)}, 1, 1, NULL, TOW_TYPE_MISMATCH, "i32, u32, bool"},
+    {"select", {T(F32, 2), T(F32, 2), T(F32, 2)}, 3, 1, NULL, TOW_TYPE_MISMATCH, "bool"},
+    {"select", {T(BOOL, 3), T(F32, 2), T(F32, 2)}, 3, 1, NULL, TOW_SHAPE_MISMATCH, "bool[3] and f32[2]"},
+    {"bitcast", {T(F64, 2)}, 1, 1, &(tow__dtype_params){TOW_U32}, TOW_TYPE_MISMATCH, "4 bytes"},
+    {"reduce_sum", {T(F32, 2, 3)}, 1, 1, &(tow__axes_params){INTS(2)}, TOW_INVALID_ARGUMENT, "axis 2 is outside [0, 2)"},
+    {"reduce_sum", {T(F32, 2, 3)}, 1, 1, &(tow__axes_params){INTS(1, 0)}, TOW_INVALID_ARGUMENT, "increase"},
+    {"reduce_max", {T(F32, 2, 0)}, 1, 1, &(tow__axes_params){INTS(1)}, TOW_SHAPE_MISMATCH, "empty"},
+    {"argmax", {T(F32, 0)}, 1, 1, &(tow__axis_params){0}, TOW_SHAPE_MISMATCH, "1 to 2^31 - 1"},
+    {"dot_general", {T(F32, 2, 3), T(F32, 4, 5)}, 2, 1, &(tow__dot_params){.lhs_contract = INTS(1), .rhs_contract = INTS(0)},
+     TOW_SHAPE_MISMATCH, "found 3 and 4"},
+    {"dot_general", {T(F32, 2, 3), T(F32, 3, 5)}, 2, 1,
+     &(tow__dot_params){.lhs_contract = INTS(1), .rhs_contract = INTS(0), .lhs_batch = INTS(1), .rhs_batch = INTS(1)},
+     TOW_INVALID_ARGUMENT, "named twice"},
+    {"dot_general", {T(F32, 2, 3), T(F32, 3, 5)}, 2, 1, &(tow__dot_params){.lhs_contract = INTS(1)}, TOW_INVALID_ARGUMENT, "pairs"},
+    {"dot_general", {T(I32, 2), T(I32, 2)}, 2, 1, &(tow__dot_params){.lhs_contract = INTS(0), .rhs_contract = INTS(0)},
+     TOW_TYPE_MISMATCH, "f32, f64"},
+    {"reshape", {T(F32, 2, 3)}, 1, 1, &(tow__shape_params){INTS(4)}, TOW_SHAPE_MISMATCH, "6 elements"},
+    {"reshape", {T(F32, 2, 3)}, 1, 1, &(tow__shape_params){INTS(-6)}, TOW_INVALID_ARGUMENT, "no array type"},
+    {"transpose", {T(F32, 2, 3)}, 1, 1, &(tow__transpose_params){INTS(0, 0)}, TOW_INVALID_ARGUMENT, "once"},
+    {"broadcast_in_dim", {T(F32, 2)}, 1, 1, &(tow__broadcast_params){INTS(3, 4), INTS(1)}, TOW_SHAPE_MISMATCH, "size 4 or 1"},
+    {"broadcast_in_dim", {T(F32, 3, 4)}, 1, 1, &(tow__broadcast_params){INTS(4, 3), INTS(1, 0)}, TOW_INVALID_ARGUMENT, "increase"},
+    {"slice", {T(F32, 5)}, 1, 1, &(tow__slice_params){INTS(2), INTS(6), INTS(1)}, TOW_INVALID_ARGUMENT, "limit 6"},
+    {"slice", {T(F32, 5)}, 1, 1, &(tow__slice_params){INTS(2), INTS(4), INTS(0)}, TOW_INVALID_ARGUMENT, "stride 0"},
+    {"pad", {T(F32, 2), T0(F32)}, 2, 1, &(tow__pad_params){INTS(-3), INTS(0), INTS(0)}, TOW_INVALID_ARGUMENT, "low -3"},
+    {"pad", {T(F32, 2), T0(I32)}, 2, 1, &(tow__pad_params){INTS(0), INTS(0), INTS(0)}, TOW_TYPE_MISMATCH, "f32[]"},
+    {"concatenate", {T(F32, 2, 3), T(F32, 2, 4)}, 2, 1, &(tow__axis_params){0}, TOW_SHAPE_MISMATCH, "axis 0 only"},
+    {"gather", {T(F32, 5, 2), T(F32, 3)}, 2, 1, NULL, TOW_TYPE_MISMATCH, "i32, u32"},
+    {"gather", {T0(F32), T(I32, 3)}, 2, 1, NULL, TOW_SHAPE_MISMATCH, "leading axis"},
+    {"scatter_add", {T(I32, 3), T(F32, 4, 2)}, 2, 1, &(tow__rows_params){5}, TOW_SHAPE_MISMATCH, "i32[3]"},
+    {"dynamic_slice", {T(F32, 5), T0(I32)}, 2, 1, &(tow__sizes_params){INTS(6)}, TOW_SHAPE_MISMATCH, "size 6"},
+    {"dynamic_slice", {T(F32, 5)}, 1, 1, &(tow__sizes_params){INTS(2)}, TOW_INVALID_ARGUMENT, "expected 2 operands"},
+    {"dynamic_update_slice", {T(F32, 5), T(F64, 2), T0(I32)}, 3, 1, NULL, TOW_SHAPE_MISMATCH, "f64[2]"},
+    {"random_bits", {T(U32, 3)}, 1, 1, &(tow__shape_params){INTS(4)}, TOW_TYPE_MISMATCH, "u32[2]"},
+    {"random_bits", {T(U32, 2)}, 1, 1, &(tow__shape_params){INTS(65536, 65537)}, TOW_UNSUPPORTED, "2^32"},
+    {"threefry2x32", {T(U32, 2), T(U32, 2), T(U32, 2), T(U32, 3)}, 4, 2, NULL, TOW_SHAPE_MISMATCH, "u32[3]"},
+    {"name", {T(F32, 2)}, 1, 1, &(tow__name_params){""}, TOW_INVALID_ARGUMENT, "empty"},
+    {"call", {T(F32, 2)}, 1, 1, &(tow__call_params){NULL, "f"}, TOW_INVALID_ARGUMENT, "no body"},
+    {"iota", {{0}}, 0, 1, &(tow__iota_params){TOW_I32, INTS(3), 1}, TOW_INVALID_ARGUMENT, "axis 1"},
+    {"dropout", {T(F32, 2), T(U32, 2)}, 2, 1, &(tow__dropout_params){1.5, {0}}, TOW_INVALID_ARGUMENT, "1.5"},
+    {"softmax", {T(F32, 2)}, 1, 1, &(tow__axis_params){1}, TOW_INVALID_ARGUMENT, "axis 1"},
+    {"layer_norm", {T(F32, 2, 3), T(F32, 2), T(F32, 3)}, 3, 3, &(tow__norm_params){1e-6}, TOW_SHAPE_MISMATCH, "scale must be f32[3]"},
+    {"layer_norm_vjp", {T(F32, 2, 3), T(F32, 3), T(F32, 2), T(F32, 2)}, 4, 1, &(tow__norm_ad_params){1e-6, 1},
+     TOW_INVALID_ARGUMENT, "expected 5 operands"},
+    {"attention", {T(F32, 1, 4, 6, 2), T(F32, 1, 5, 4, 2), T(F32, 1, 5, 4, 3)}, 3, 2, &(tow__attention_params){false, 1},
+     TOW_SHAPE_MISMATCH, "4 groups must divide the 6 heads"},
+    {"attention", {T(F32, 1, 4, 6, 2), T(F32, 1, 5, 2, 2), T(F32, 1, 5, 2, 3), T(BOOL, 1, 1, 5, 5)}, 4, 2,
+     &(tow__attention_params){false, 1}, TOW_SHAPE_MISMATCH, "bool[1,6,4,5]"},
+    {"softmax_cross_entropy", {T(F32, 2, 3), T(I32, 3)}, 2, 2, NULL, TOW_SHAPE_MISMATCH, "i32[2]"},
+};
+
+static void test_messages(void **state)
+{
+    (void)state;
+    tow_context *ctx = new_context();
+    for (size_t i = 0; i < COUNT(bad_cases); i++) {
+        const bad_case *c = &bad_cases[i];
+        const tow_primitive *p = tow__primitive_find(c->primitive, strlen(c->primitive));
+        assert_non_null(p);
+        tow_type out[3];
+        tow__typing ty = {.ctx = ctx, .name = p->name, .params = c->params, .n_in = c->n_in, .in = c->in, .n_out = c->n_out, .out = out};
+        tow_context_clear_error(ctx);
+        tow_status status = p->type(&ty);
+        if (status != c->status || !strstr(tow_context_error(ctx), c->says))
+            fail_msg("%s, case %zu: status %s, message \"%s\", expected \"%s\"", c->primitive, i, tow_status_text(status),
+                     tow_context_error(ctx), c->says);
+    }
+    tow_context_destroy(ctx);
+}
+
+/* ---- good cases: decompositions and derivatives ------------------------------------------------------------------------------------ */
+
+typedef struct good_case {
+    const char *primitive;
+    tow_type in[9];
+    size_t n_in, n_out;
+    const void *params;
+    const char *first; /* type of result 0 */
+} good_case;
+
+#define Q T(F32, 2, 4, 6, 3)
+#define K T(F32, 2, 5, 2, 3)
+#define V T(F32, 2, 5, 2, 7)
+#define O T(F32, 2, 4, 6, 7)
+#define L T(F32, 2, 6, 4)
+#define M T(BOOL, 1, 6, 1, 5)
+
+static const good_case good_cases[] = {
+    {"relu", {T(F32, 2, 3)}, 1, 1, NULL, "f32[2,3]"},
+    {"silu", {T(F64, 2, 3)}, 1, 1, NULL, "f64[2,3]"},
+    {"silu_grad", {T(F32, 2, 3)}, 1, 1, NULL, "f32[2,3]"},
+    {"gelu", {T(F32, 3)}, 1, 1, &(tow__gelu_params){true}, "f32[3]"},
+    {"gelu", {T(F64, 3)}, 1, 1, &(tow__gelu_params){false}, "f64[3]"},
+    {"gelu_grad", {T(F32, 3)}, 1, 1, &(tow__gelu_params){true}, "f32[3]"},
+    {"gelu_grad", {T(F32, 3)}, 1, 1, &(tow__gelu_params){false}, "f32[3]"},
+    {"softmax", {T(F32, 2, 3, 4)}, 1, 1, &(tow__axis_params){1}, "f32[2,3,4]"},
+    {"log_softmax", {T(F64, 2, 3, 4)}, 1, 1, &(tow__axis_params){0}, "f64[2,3,4]"},
+    {"logsumexp", {T(F32, 2, 3, 4)}, 1, 1, &(tow__axis_params){1}, "f32[2,4]"},
+    {"dropout", {T(F32, 2, 3), T(U32, 2)}, 2, 1, &(tow__dropout_params){0.25, INTS(0)}, "f32[2,3]"},
+    {"dropout", {T(F64, 2, 3), T(U32, 2)}, 2, 1, &(tow__dropout_params){1, {0}}, "f64[2,3]"},
+    {"random_bits", {T(U32, 2)}, 1, 1, &(tow__shape_params){INTS(3, 0, 2)}, "u32[3,0,2]"},
+    {"random_bits", {T(U32, 2)}, 1, 1, &(tow__shape_params){{0}}, "u32[]"},
+    {"layer_norm", {T(F32, 2, 3, 4), T(F32, 4), T(F32, 4)}, 3, 3, &(tow__norm_params){1e-6}, "f32[2,3,4]"},
+    {"layer_norm", {T(F64, 4), T(F64, 4), T(F64, 4)}, 3, 3, &(tow__norm_params){1e-6}, "f64[4]"},
+    {"layer_norm_jvp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4), T(F32, 4), T(F32, 4)}, 7, 1,
+     &(tow__norm_ad_params){1e-6, 7}, "f32[2,4]"},
+    {"layer_norm_jvp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 4)}, 5, 1, &(tow__norm_ad_params){1e-6, 4}, "f32[2,4]"},
+    {"layer_norm_vjp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4)}, 5, 3, &(tow__norm_ad_params){1e-6, 7},
+     "f32[2,4]"},
+    {"layer_norm_vjp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4)}, 5, 1, &(tow__norm_ad_params){1e-6, 4},
+     "f32[4]"},
+    {"rms_norm", {T(F32, 2, 3, 4), T(F32, 4)}, 2, 2, &(tow__norm_params){1e-6}, "f32[2,3,4]"},
+    {"rms_norm_jvp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2, 4), T(F32, 4)}, 5, 1, &(tow__norm_ad_params){1e-6, 3}, "f32[2,4]"},
+    {"rms_norm_vjp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2, 4)}, 4, 2, &(tow__norm_ad_params){1e-6, 3}, "f32[2,4]"},
+    {"attention", {Q, K, V}, 3, 2, &(tow__attention_params){true, 0.5}, "f32[2,4,6,7]"},
+    {"attention", {Q, K, V, M}, 4, 2, &(tow__attention_params){true, 0.5}, "f32[2,4,6,7]"},
+    {"attention_jvp", {Q, K, V, O, L, M, Q, K, V}, 9, 1, &(tow__attention_ad_params){true, true, 0.5, 7}, "f32[2,4,6,7]"},
+    {"attention_jvp", {Q, K, V, O, L, V}, 6, 1, &(tow__attention_ad_params){false, false, 0.5, 4}, "f32[2,4,6,7]"},
+    {"attention_vjp", {Q, K, V, O, L, M, O}, 7, 3, &(tow__attention_ad_params){true, true, 0.5, 7}, "f32[2,4,6,3]"},
+    {"attention_vjp", {Q, K, V, O, L, O}, 6, 1, &(tow__attention_ad_params){false, false, 0.5, 2}, "f32[2,5,2,3]"},
+    {"softmax_cross_entropy", {T(F32, 2, 3, 5), T(I32, 2, 3)}, 2, 2, NULL, "f32[2,3]"},
+    {"softmax_cross_entropy_jvp", {T(F32, 2, 5), T(I32, 2), T(F32, 2), T(F32, 2, 5)}, 4, 1, NULL, "f32[2]"},
+    {"softmax_cross_entropy_vjp", {T(F32, 2, 5), T(I32, 2), T(F32, 2), T(F32, 2)}, 4, 1, NULL, "f32[2,5]"},
+    /* base primitives whose derivatives move axes */
+    {"dot_general", {T(F32, 2, 3, 4, 5), T(F32, 5, 6, 3, 4)}, 2, 1,
+     &(tow__dot_params){INTS(3, 2), INTS(0, 3), INTS(1), INTS(2)}, "f32[3,2,6]"},
+    {"dot_general", {T(F32, 4, 2, 3), T(F32, 2, 7, 4, 3)}, 2, 1, &(tow__dot_params){{0}, {0}, INTS(2, 0), INTS(3, 2)}, "f32[3,4,2,2,7]"},
+    {"dot_general", {T(F32, 3), T(F32, 3)}, 2, 1, &(tow__dot_params){INTS(0), INTS(0), {0}, {0}}, "f32[]"},
+    {"broadcast_in_dim", {T(F32, 1, 3)}, 1, 1, &(tow__broadcast_params){INTS(2, 4, 3), INTS(1, 2)}, "f32[2,4,3]"},
+    {"transpose", {T(F32, 2, 3, 4)}, 1, 1, &(tow__transpose_params){INTS(2, 0, 1)}, "f32[4,2,3]"},
+    {"slice", {T(F32, 9, 4)}, 1, 1, &(tow__slice_params){INTS(1, 2), INTS(9, 2), INTS(3, 1)}, "f32[3,0]"},
+    {"slice", {T(F32, 9)}, 1, 1, &(tow__slice_params){INTS(1), INTS(9), INTS(3)}, "f32[3]"},
+    {"pad", {T(F32, 4, 3), T0(F32)}, 2, 1, &(tow__pad_params){INTS(-1, 2), INTS(3, -2), INTS(2, 0)}, "f32[12,3]"},
+    {"concatenate", {T(F32, 2, 3), T(F32, 2, 0), T(F32, 2, 1)}, 3, 1, &(tow__axis_params){1}, "f32[2,4]"},
+    {"gather", {T(F32, 5, 2), T(I32, 3, 4)}, 2, 1, NULL, "f32[3,4,2]"},
+    {"scatter_add", {T(I32, 3, 4), T(F32, 3, 4, 2)}, 2, 1, &(tow__rows_params){5}, "f32[5,2]"},
+    {"dynamic_slice", {T(F32, 5, 4), T0(I32), T0(I32)}, 3, 1, &(tow__sizes_params){INTS(2, 3)}, "f32[2,3]"},
+    {"dynamic_update_slice", {T(F32, 5, 4), T(F32, 2, 3), T0(I32), T0(I32)}, 4, 1, NULL, "f32[5,4]"},
+    {"reduce_prod", {T(F32, 2, 5, 3)}, 1, 1, &(tow__axes_params){INTS(0, 2)}, "f32[5]"},
+    {"reduce_max", {T(F32, 2, 5, 3)}, 1, 1, &(tow__axes_params){INTS(1)}, "f32[2,3]"},
+    {"reduce_sum", {T(F32, 2, 5, 3)}, 1, 1, &(tow__axes_params){INTS(0, 2)}, "f32[5]"},
+    {"cumsum", {T(F32, 2, 5)}, 1, 1, &(tow__cumsum_params){1, true}, "f32[2,5]"},
+    {"pow", {T(F32, 2), T(F32, 2)}, 2, 1, NULL, "f32[2]"},
+    {"clamp", {T(F32, 2), T(F32, 2), T(F32, 2)}, 3, 1, NULL, "f32[2]"},
+};
+
+/* The case as a graph of one equation, or as its decomposition. */
+static tow_graph *case_graph(tow_context *ctx, const good_case *c, bool decomposed, tow_type *types)
+{
+    const tow_primitive *p = tow__primitive_find(c->primitive, strlen(c->primitive));
+    assert_non_null(p);
+    tow_trace *t = tow__trace_begin(ctx);
+    tow_value in[9], out[3] = {{0}};
+    for (size_t i = 0; i < c->n_in; i++) in[i] = tow__input(t, c->in[i], NULL);
+    if (decomposed) {
+        tow__equation e = {.primitive = p, .params = c->params, .n_in = (uint32_t)c->n_in, .n_out = (uint32_t)c->n_out};
+        p->decompose(t, &e, in, out);
+    } else {
+        tow__bind(t, p, c->params, c->n_in, in, c->n_out, out);
+    }
+    for (size_t i = 0; i < c->n_out; i++) types[i] = tow_value_type(out[i]);
+    tow_graph *g = NULL;
+    if (tow__trace_end(t, c->n_out, out, false, &g) != TOW_OK) fail_msg("%s: %s", c->primitive, tow_context_error(ctx));
+    if (tow_graph_check(g) != TOW_OK) fail_msg("%s: %s", c->primitive, tow_context_error(ctx));
+    return g;
+}
+
+static void assert_same_type(const char *what, tow_type have, tow_type want)
+{
+    if (!tow_type_equal(have, want)) fail_msg("%s: %s instead of %s", what, tow__type_name(have).text, tow__type_name(want).text);
+}
+
+static void test_decompositions(void **state)
+{
+    (void)state;
+    tow_context *ctx = new_context();
+    for (size_t i = 0; i < COUNT(good_cases); i++) {
+        const good_case *c = &good_cases[i];
+        tow_type bound[3], decomposed[3];
+        tow_graph_release(case_graph(ctx, c, false, bound));
+        assert_string_equal(tow__type_name(bound[0]).text, c->first);
+        if (!tow__primitive_find(c->primitive, strlen(c->primitive))->decompose) continue;
+        tow_graph_release(case_graph(ctx, c, true, decomposed));
+        for (size_t j = 0; j < c->n_out; j++) assert_same_type(c->primitive, decomposed[j], bound[j]);
+    }
+    tow_context_destroy(ctx);
+}
+
+/* vjp, and the vjp of its backward graph: both check, and cotangents have the types of the inputs. */
+static void check_vjp(tow_context *ctx, const char *what, const tow_graph *g, int depth)
+{
+    tow_graph *forward = NULL, *backward = NULL;
+    if (tow_vjp(g, 0, NULL, &forward, &backward) != TOW_OK) fail_msg("%s, derivative %d: %s", what, 3 - depth, tow_context_error(ctx));
+    if (tow_graph_check(forward) != TOW_OK || tow_graph_check(backward) != TOW_OK)
+        fail_msg("%s, derivative %d: %s", what, 3 - depth, tow_context_error(ctx));
+    size_t next = 0;
+    for (size_t i = 0; i < tow_graph_inputs(g); i++)
+        if (tow_dtype_is_float(tow_graph_input_type(g, i).dtype))
+            assert_same_type(what, tow_graph_output_type(backward, next++), tow_graph_input_type(g, i));
+    assert_int_equal(next, tow_graph_outputs(backward));
+    if (depth > 1) check_vjp(ctx, what, backward, depth - 1);
+    tow_graph_release(forward);
+    tow_graph_release(backward);
+}
+
+static void test_derivatives(void **state)
+{
+    (void)state;
+    tow_context *ctx = new_context();
+    for (size_t i = 0; i < COUNT(good_cases); i++) {
+        const good_case *c = &good_cases[i];
+        tow_type types[3];
+        if (strcmp(c->primitive, "random_bits") == 0) continue;
+        tow_graph *g = case_graph(ctx, c, false, types);
+        check_vjp(ctx, c->primitive, g, 2);
+        tow_graph_release(g);
+    }
+    tow_context_destroy(ctx);
+}
+
+/* ---- residuals: bytes kept by one primitive on 10 floats, as docs/residuals.md says ----------------------------------------------- */
+
+typedef struct kept_case {
+    tow_value (*unary)(tow_value);
+    const char *name;
+    size_t bytes;
+} kept_case;
+
+static tow_value gelu(tow_value x) { return tow_gelu(x, true); }
+static tow_value softmax(tow_value x) { return tow_softmax(x, 0); }
+static tow_value log_softmax(tow_value x) { return tow_log_softmax(x, 0); }
+static tow_value logsumexp(tow_value x) { return tow_logsumexp(x, 0); }
+static tow_value max_zero(tow_value x) { return tow_max(x, tow_zeros_like(x)); }
+static tow_value reciprocal(tow_value x) { return tow_div(tow_full_like(x, 2), x); }
+static tow_value clamp(tow_value x) { return tow_clamp(tow_full_like(x, -1), x, tow_full_like(x, 1)); }
+static tow_value where_positive(tow_value x) { return tow_select(tow_gt(x, tow_zeros_like(x)), x, tow_zeros_like(x)); }
+static tow_value cube(tow_value x) { return tow_integer_pow(x, 3); }
+static tow_value largest(tow_value x) { return tow_reduce_max(x, 0, NULL); }
+static tow_value product(tow_value x) { return tow_reduce_prod(x, 0, NULL); }
+
+static const kept_case kept_cases[] = {
+    {tow_neg, "neg", 0},          {tow_abs, "abs", 10},         {tow_exp, "exp", 40},          {tow_expm1, "expm1", 40},
+    {tow_log, "log", 40},         {tow_log1p, "log1p", 40},     {tow_sqrt, "sqrt", 40},        {tow_rsqrt, "rsqrt", 40},
+    {tow_sin, "sin", 40},         {tow_cos, "cos", 40},         {tow_tanh, "tanh", 40},        {tow_logistic, "logistic", 40},
+    {tow_erf, "erf", 40},         {tow_erf_inv, "erf_inv", 40}, {tow_relu, "relu", 10},        {tow_silu, "silu", 40},
+    {gelu, "gelu", 40},           {tow_square, "square", 40},   {cube, "integer_pow", 40},     {softmax, "softmax", 40},
+    {log_softmax, "log_softmax", 40}, {logsumexp, "logsumexp", 40}, {max_zero, "max", 20},     {reciprocal, "div", 40},
+    {clamp, "clamp", 10},         {where_positive, "select", 10}, {largest, "reduce_max", 14}, {product, "reduce_prod", 40},
+    {tow_stop_gradient, "stop_gradient", 0}, {tow_floor, "floor", 0},
+};
+
+static void apply_unary(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    out[0] = ((const kept_case *)user)->unary(in[0]);
+}
+
+static void test_residuals(void **state)
+{
+    (void)state;
+    tow_context *ctx = new_context();
+    tow_type type = tow_make_type(TOW_F32, 1, (int64_t[]){10});
+    for (size_t i = 0; i < COUNT(kept_cases); i++) {
+        kept_case c = kept_cases[i];
+        tow_graph *g = NULL;
+        tow_residuals kept;
+        assert_int_equal(tow_trace_function(ctx, apply_unary, &c, 1, &type, NULL, 1, &g), TOW_OK);
+        assert_int_equal(tow_saved_residuals(g, 0, NULL, &kept), TOW_OK);
+        if (kept.bytes != c.bytes) fail_msg("%s keeps %zu bytes, expected %zu", c.name, kept.bytes, c.bytes);
+        tow_residuals_free(ctx, &kept);
+        tow_graph_release(g);
+    }
+    tow_context_destroy(ctx);
+}
+
+/* ---- public operations: bad arguments stick with the line, null values pass through ------------------------------------------------------ */
+
+static void bad_axis(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    tow_value wrong = tow_reduce_sum(tow_at(in[0], "model.c:7"), 1, (int[]){2});
+    assert_true(tow_is_null(wrong));
+    assert_true(tow_is_null(tow_add(wrong, in[0])));
+    assert_true(tow_is_null(tow_softmax(wrong, 0)));
+    assert_true(tow_is_null(tow_matmul(in[0], wrong)));
+    out[0] = tow_tanh(wrong);
+}
+
+static void bad_reshape(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_reshape(in[0], 2, (int64_t[]){-1, 4});
+}
+
+static void negative_axes(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    tow_value x = tow_reduce_sum(in[0], 2, (int[]){-1, 0}); /* [3] */
+    out[0] = tow_expand_dims(tow_squeeze(tow_expand_dims(x, -1), -1), 0);
+}
+
+static void test_public(void **state)
+{
+    (void)state;
+    tow_context *ctx = new_context();
+    tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 3}), cube3 = tow_make_type(TOW_F32, 3, (int64_t[]){2, 3, 5});
+    tow_graph *g = NULL;
+    assert_int_equal(tow_trace_function(ctx, bad_axis, NULL, 1, &type, NULL, 1, &g), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), "model.c:7: reduce_sum: axis 2 is outside [-2, 2)"));
+    assert_int_equal(tow_trace_function(ctx, bad_reshape, NULL, 1, &type, NULL, 1, &g), TOW_SHAPE_MISMATCH);
+    assert_non_null(strstr(tow_context_error(ctx), "6 elements"));
+    assert_int_equal(tow_trace_function(ctx, negative_axes, NULL, 1, &cube3, NULL, 1, &g), TOW_OK);
+    assert_string_equal(tow__type_name(tow_graph_output_type(g, 0)).text, "f32[1,3]");
+    tow_graph_release(g);
+    tow_context_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),       cmocka_unit_test(test_messages),  cmocka_unit_test(test_decompositions),
+        cmocka_unit_test(test_derivatives), cmocka_unit_test(test_residuals), cmocka_unit_test(test_public),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
