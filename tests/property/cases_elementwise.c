@@ -1,0 +1,161 @@
+/* Elementwise primitives of floats. Ranges keep clear of kinks and poles where derivatives are compared. */
+#include <math.h>
+
+#include "tests/property/property.h"
+
+static double negate(double x) { return -x; }
+static double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+static double same(double x) { return x; }
+static double nonzero(double x) { return x != 0; }
+static double inverse_root(double x) { return 1 / sqrt(x); }
+static double logistic(double x) { return 1 / (1 + exp(-x)); }
+static double relu(double x) { return x > 0 ? x : 0; }
+static double silu(double x) { return x / (1 + exp(-x)); }
+static double silu_slope(double x) { return logistic(x) * (1 + x * (1 - logistic(x))); }
+static double gelu_erf(double x) { return 0.5 * x * (1 + erf(x / sqrt(2.0))); }
+static double gelu_erf_slope(double x) { return 0.5 * (1 + erf(x / sqrt(2.0))) + x * exp(-x * x / 2) / sqrt(2 * M_PI); }
+static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+static double gelu_tanh_slope(double x)
+{
+    const double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), du = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + tanh(u)) + 0.5 * x * (1 - tanh(u) * tanh(u)) * du;
+}
+
+/* Newton's iteration on erf(y) = x, from Winitzki's approximation. */
+static double erf_inverse(double x)
+{
+    const double a = 0.147, l = log((1 - x) * (1 + x)), b = 2 / (M_PI * a) + l / 2;
+    double y = (x < 0 ? -1 : 1) * sqrt(sqrt(b * b - l / a) - b);
+    for (int i = 0; i < 4; i++) y -= (erf(y) - x) * sqrt(M_PI) / 2 * exp(y * y);
+    return y;
+}
+
+static double cube(double x) { return x * x * x; }
+static double square(double x) { return x * x; }
+static double one(double x) { return (void)x, 1; }
+static double reciprocal(double x) { return 1 / x; }
+static double inverse_square(double x) { return 1 / (x * x); }
+
+static double add(double x, double y) { return x + y; }
+static double sub(double x, double y) { return x - y; }
+static double mul(double x, double y) { return x * y; }
+static double divide(double x, double y) { return x / y; }
+
+static const tow__integer_pow_params power0 = {0}, power1 = {1}, power2 = {2}, power3 = {3}, power_1 = {-1}, power_2 = {-2};
+static const tow__gelu_params exact = {false}, approximate = {true};
+static const tow__dtype_params to_f32 = {TOW_F32}, to_f64 = {TOW_F64}, to_i32 = {TOW_I32}, to_bool = {TOW_BOOL};
+
+/* min(max(x, low), high) */
+static void clamp(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[1]); i++) out[0][i] = fmin(fmax(in[1][i], in[0][i]), in[2][i]);
+}
+
+static void choose(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i] != 0 ? in[1][i] : in[2][i];
+}
+
+#define UNARY(name, function, lo, hi) \
+    {.primitive = name, .n_in = 1, .unary = function, .in = {{.dtype = TOW_F64, S2(3, 5), .low = lo, .high = hi}}}
+#define STEP(name, function) \
+    {.primitive = name, .n_in = 1, .unary = function, .in = {{.dtype = TOW_F64, S2(3, 5), .low = -4, .high = 4}}}
+#define POWER(text, p, function, lo, hi)                                                       \
+    {.primitive = "integer_pow", .label = text, .params = &p, .n_in = 1, .unary = function, \
+     .in = {{.dtype = TOW_F64, S1(7), .low = lo, .high = hi}}}
+#define WITH(name, text, p, function, lo, hi) \
+    {.primitive = name, .label = text, .params = p, .n_in = 1, .unary = function, .in = {{.dtype = TOW_F64, S1(9), .low = lo, .high = hi}}}
+#define BINARY(name, function) \
+    {.primitive = name, .n_in = 2, .binary = function, .in = {{.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}}}
+/* Long enough for every path of a vector loop; far arguments. */
+#define LONG(name, function, lo, hi)                                                                      \
+    {.primitive = name, .label = "long", .n_in = 1, .unary = function, .no_derivative = true, .loose = 2, \
+     .in = {{.dtype = TOW_F64, S1(1003), .low = lo, .high = hi}}}
+
+static const property_case cases[] = {
+    UNARY("neg", negate, -2, 2),
+    UNARY("abs", fabs, 0.1, 2),
+    {.primitive = "abs", .label = "negative", .n_in = 1, .unary = fabs, .in = {{.dtype = TOW_F64, S0, .low = -2, .high = -1}}},
+    STEP("sign", sign),
+    STEP("floor", floor),
+    STEP("ceil", ceil),
+    STEP("round", rint),
+    {.primitive = "round", .label = "halves go to even", .n_in = 1, .unary = rint, .no_derivative = true,
+     .in = {{.dtype = TOW_F64, S0, .low = 2.5, .high = 2.5}}},
+    {.primitive = "stop_gradient", .n_in = 1, .unary = same, .no_derivative = true, .in = {{.dtype = TOW_F64, S2(2, 3)}}},
+    UNARY("exp", exp, -3, 3),
+    LONG("exp", exp, -80, 80),
+    UNARY("expm1", expm1, -2, 2),
+    {.primitive = "expm1", .label = "near 0", .n_in = 1, .unary = expm1, .no_derivative = true,
+     .in = {{.dtype = TOW_F64, S1(5), .low = -1e-6, .high = 1e-6}}},
+    UNARY("log", log, 0.2, 5),
+    LONG("log", log, 1e-30, 1e4),
+    UNARY("log1p", log1p, -0.5, 4),
+    {.primitive = "log1p", .label = "near 0", .n_in = 1, .unary = log1p, .no_derivative = true,
+     .in = {{.dtype = TOW_F64, S1(5), .low = -1e-6, .high = 1e-6}}},
+    UNARY("sqrt", sqrt, 0.3, 9),
+    UNARY("rsqrt", inverse_root, 0.3, 9),
+    UNARY("sin", sin, -4, 4),
+    LONG("sin", sin, -100, 100),
+    UNARY("cos", cos, -4, 4),
+    LONG("cos", cos, -100, 100),
+    UNARY("tanh", tanh, -2, 2),
+    LONG("tanh", tanh, -30, 30),
+    UNARY("logistic", logistic, -3, 3),
+    LONG("logistic", logistic, -40, 40),
+    UNARY("erf", erf, -2, 2),
+    LONG("erf", erf, -6, 6),
+    /* The slope is steep at the ends and the reference is a Newton iteration. */
+    {.primitive = "erf_inv", .n_in = 1, .unary = erf_inverse, .loose = 4, .loose_f64 = 1e4,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = -0.9, .high = 0.9}}},
+    POWER("0", power0, one, -2, 2),
+    POWER("1", power1, same, -2, 2),
+    POWER("2", power2, square, -2, 2),
+    POWER("3", power3, cube, -2, 2),
+    POWER("-1", power_1, reciprocal, 0.5, 2),
+    POWER("-2", power_2, inverse_square, -2, -0.5),
+    UNARY("relu", relu, 0.01, 2),
+    {.primitive = "relu", .label = "both sides", .n_in = 1, .unary = relu, .in = {{.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 2}}},
+    UNARY("silu", silu, -3, 3),
+    UNARY("silu_grad", silu_slope, -3, 3),
+    WITH("gelu", "erf", &exact, gelu_erf, -3, 3),
+    WITH("gelu", "tanh", &approximate, gelu_tanh, -3, 3),
+    WITH("gelu_grad", "erf", &exact, gelu_erf_slope, -3, 3),
+    WITH("gelu_grad", "tanh", &approximate, gelu_tanh_slope, -3, 3),
+
+    BINARY("add", add),
+    BINARY("sub", sub),
+    BINARY("mul", mul),
+    BINARY("max", fmax),
+    BINARY("min", fmin),
+    {.primitive = "add", .label = "one element", .n_in = 2, .binary = add, .in = {{.dtype = TOW_F64, S0}, {.dtype = TOW_F64, S0}}},
+    {.primitive = "mul", .label = "no elements", .n_in = 2, .binary = mul, .in = {{.dtype = TOW_F64, S2(0, 3)}, {.dtype = TOW_F64, S2(0, 3)}}},
+    {.primitive = "div", .n_in = 2, .binary = divide,
+     .in = {{.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5), .low = 0.5, .high = 2}}},
+    {.primitive = "div", .label = "constant numerator", .n_in = 2, .binary = divide,
+     .in = {{.dtype = TOW_F64, S1(5), .constant = true}, {.dtype = TOW_F64, S1(5), .low = 0.5, .high = 2}}},
+    {.primitive = "rem", .n_in = 2, .binary = fmod,
+     .in = {{.dtype = TOW_F64, S2(3, 3), .low = 2.2, .high = 2.8}, {.dtype = TOW_F64, S2(3, 3), .low = 0.95, .high = 1.05}}},
+    {.primitive = "rem", .label = "negative", .n_in = 2, .binary = fmod,
+     .in = {{.dtype = TOW_F64, S2(3, 3), .low = -2.8, .high = -2.2}, {.dtype = TOW_F64, S2(3, 3), .low = 0.95, .high = 1.05}}},
+    {.primitive = "pow", .n_in = 2, .binary = pow, .loose = 4,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.4, .high = 2}, {.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 3}}},
+    {.primitive = "clamp", .n_in = 3, .value = clamp,
+     .in = {{.dtype = TOW_F64, S1(9), .low = -0.5, .high = -0.3}, {.dtype = TOW_F64, S1(9)}, {.dtype = TOW_F64, S1(9), .low = 0.3, .high = 0.5}}},
+    {.primitive = "select", .n_in = 3, .value = choose,
+     .in = {{.dtype = TOW_BOOL, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}}},
+    {.primitive = "select", .label = "one branch differentiated", .n_in = 3, .value = choose,
+     .in = {{.dtype = TOW_BOOL, S1(6)}, {.dtype = TOW_F64, S1(6)}, {.dtype = TOW_F64, S1(6), .constant = true}}},
+
+    {.primitive = "convert", .label = "to f64", .params = &to_f64, .n_in = 1, .unary = same, .in = {{.dtype = TOW_F64, S1(6)}}},
+    {.primitive = "convert", .label = "to f32", .params = &to_f32, .n_in = 1, .unary = same, .no_derivative = true, .loose_f64 = 1e7,
+     .in = {{.dtype = TOW_F64, S1(6)}}},
+    {.primitive = "convert", .label = "to i32, towards zero", .params = &to_i32, .n_in = 1, .unary = trunc, .no_derivative = true,
+     .in = {{.dtype = TOW_F64, S1(6), .low = -5, .high = 5}}},
+    {.primitive = "convert", .label = "i32 to float", .params = &to_f32, .n_in = 1, .unary = same,
+     .in = {{.dtype = TOW_I32, S1(6), .low = -100000, .high = 100000}}},
+    {.primitive = "convert", .label = "i32 to bool", .params = &to_bool, .n_in = 1, .unary = nonzero,
+     .in = {{.dtype = TOW_I32, S1(6)}}},
+};
+
+const property_table elementwise_cases = TABLE(cases);

@@ -1,0 +1,65 @@
+/* Walks the table of primitives: every one has cases, and every case passes all checks. With --coverage it only says which
+ * primitives have no case, and which cases have no primitive. With names as arguments it runs only the cases of those. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/property/property.h"
+
+static const property_table *const tables[] = {
+    &elementwise_cases, &integer_cases, &product_cases,   &reduction_cases, &move_cases,
+    &random_cases,      &region_cases,  &composite_cases, &companion_cases,
+};
+enum { TABLES = sizeof tables / sizeof *tables };
+
+/* Cases of `primitive`; context NULL: counts them, else checks them and adds to *failures. */
+static size_t cases_of(const char *primitive, tow_context *context, int *failures)
+{
+    size_t count = 0;
+    for (size_t t = 0; t < TABLES; t++)
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            const property_case *c = &tables[t]->cases[i];
+            if (strcmp(c->primitive, primitive) != 0) continue;
+            count++;
+            if (context == NULL) continue;
+            const int failed = property_check(context, c);
+            if (failed > 0)
+                printf("FAILED: %s%s%s (%d)\n", primitive, c->label ? ", " : "", c->label ? c->label : "", failed);
+            *failures += failed;
+        }
+    return count;
+}
+
+static int coverage(void)
+{
+    int gaps = 0;
+    for (size_t i = 0; i < tow__primitive_count; i++) {
+        if (cases_of(tow__primitives[i]->name, NULL, NULL) > 0) continue;
+        printf("primitive '%s' has no case: add one to a table in tests/property/cases_*.c\n", tow__primitives[i]->name);
+        gaps++;
+    }
+    for (size_t t = 0; t < TABLES; t++)
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            const char *name = tables[t]->cases[i].primitive;
+            if (tow__primitive_find(name, strlen(name)) != NULL) continue;
+            printf("a case names the primitive '%s', which does not exist\n", name);
+            gaps++;
+        }
+    return gaps == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    tow_context *context = NULL;
+    int failures = 0;
+    size_t cases = 0;
+    if (argc == 2 && strcmp(argv[1], "--coverage") == 0) return coverage();
+    if (tow_context_create(NULL, &context) != TOW_OK) return 1;
+    for (size_t i = 0; i < tow__primitive_count; i++) {
+        bool wanted = argc == 1;
+        for (int a = 1; a < argc; a++) wanted = wanted || strcmp(argv[a], tow__primitives[i]->name) == 0;
+        if (wanted) cases += cases_of(tow__primitives[i]->name, context, &failures);
+    }
+    tow_context_destroy(context);
+    printf("%zu cases, %d failures\n", cases, failures);
+    return failures == 0 && cases > 0 ? 0 : 1;
+}
