@@ -1,6 +1,8 @@
 /* Primitives: the table, the messages of type rules, and that decompositions and derivatives have the types they must.
  * What they compute is the business of tests/property. */
+#ifndef TOW_NO_SOURCE_LINES
 #define TOW_NO_SOURCE_LINES
+#endif
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
