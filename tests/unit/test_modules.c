@@ -303,7 +303,7 @@ static void run_steps(const tow_scan *scan, float carry[4], float ys[3][4])
     OK(tow_init_with_options(ctx, TOW_MODULE(scan), 1, 3, types, &options, &params));
     tow_graph *g;
     OK(tow_forward(TOW_MODULE(scan), params, 3, types, &options, &g));
-    tow_array *in[8], *out[2];
+    tow_array *in[16], *out[2];
     size_t n = tow_params_count(params);
     for (size_t i = 0; i < n; ++i) in[i] = tow_params_array(params, i);
     for (size_t k = 0; k < 3; ++k) {
