@@ -23,7 +23,7 @@ typedef struct relation {
 
 #define F .dtype = TOW_F64
 static const tow__norm_params norm = {0.01};
-static const tow__attention_params plain = {0}, causal = {.causal = true};
+static const tow__attention_params plain = {.scale = 0.7}, causal = {.causal = true, .scale = 0.7};
 
 static const relation layer_norm = {
     .forward = {.params = &norm, .n_in = 3, .n_out = 3, .value = property_layer_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}},
@@ -143,7 +143,8 @@ static void vjp(const property_case *c, double *const *in, double *const *out)
 }
 
 static const tow__norm_ad_params norm_all = {0.01, 7}, norm_x = {0.01, 1}, rms_all = {0.01, 3};
-static const tow__attention_ad_params attention_all = {.causal = true, .wrt = 7}, attention_qv = {.masked = true, .wrt = 5};
+static const tow__attention_ad_params attention_all = {.causal = true, .scale = 0.7, .wrt = 7},
+                                     attention_qv = {.masked = true, .scale = 0.7, .wrt = 5};
 
 /* Operands that are residuals or differentiated elsewhere. */
 #define FIXED .dtype = TOW_F64, .constant = true

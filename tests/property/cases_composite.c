@@ -73,7 +73,7 @@ void property_attention(const property_case *c, double *const *in, double *const
     const tow__attention_params *p = c->params;
     const int64_t *q = c->in[0].dims, *k = c->in[1].dims, *m = c->in[3].dims;
     const int64_t T = q[1], H = q[2], D = q[3], S = k[1], G = k[2], E = c->in[2].dims[3];
-    const double scale = p->scale != 0 ? p->scale : 1 / sqrt((double)D);
+    const double scale = p->scale;
     for (int64_t b = 0; b < q[0]; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t t = 0; t < T; t++) {
@@ -113,7 +113,7 @@ void property_cross_entropy(const property_case *c, double *const *in, double *c
 
 static const tow__axis_params last = {2}, middle = {1}, only = {0};
 static const tow__norm_params small = {1e-6}, large = {0.1};
-static const tow__attention_params plain = {0}, causal = {.causal = true}, scaled = {.scale = 0.3};
+static const tow__attention_params plain = {.scale = 0.5}, causal = {.causal = true, .scale = 0.5}, causal_scaled = {.causal = true, .scale = 2};
 
 #define F .dtype = TOW_F64
 #define CUBE {F, S3(2, 3, 4), .low = -3, .high = 3}
@@ -148,7 +148,7 @@ static const property_case cases[] = {
     ATTENTION("causal", causal, 4, 4, 2, 2, .first_only = true),
     ATTENTION("causal, more keys than queries", causal, 3, 5, 2, 2, .first_only = true),
     ATTENTION("grouped heads", plain, 3, 4, 4, 2, .first_only = true),
-    ATTENTION("causal, one group, own scale", scaled, 4, 4, 3, 1, .first_only = true),
+    ATTENTION("causal, one group, another scale", causal_scaled, 4, 4, 3, 1, .first_only = true),
     MASKED("full mask, some rows empty", plain, S4(2, 4, 3, 5)),
     MASKED("mask per key", plain, S4(2, 1, 1, 5)),
     MASKED("causal and mask per query", causal, S4(1, 4, 3, 1)),

@@ -8,8 +8,12 @@ static void fold(const property_case *c, const double *x, double *y, double star
 {
     const tow__ints *axes = &((const tow__axes_params *)c->params)->axes;
     const property_input *in = &c->in[0];
-    int64_t results = property_count(in);
-    for (int i = 0; i < axes->n; i++) results /= in->dims[axes->v[i]];
+    int64_t results = 1;
+    for (int d = 0; d < in->rank; d++) {
+        bool reduced = false;
+        for (int k = 0; k < axes->n; k++) reduced = reduced || axes->v[k] == d;
+        if (!reduced) results *= in->dims[d];
+    }
     for (int64_t i = 0; i < results; i++) y[i] = start;
     for (int64_t i = 0; i < property_count(in); i++) {
         int64_t at = 0;
