@@ -7,8 +7,11 @@
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
+    &tow__kernels_attention,
     &tow__kernels_dot,
     &tow__kernels_elementwise,
+    &tow__kernels_norm,
+    &tow__kernels_softmax,
     &tow__reference_elementwise,
     &tow__reference_move,
     &tow__reference_reduce,
