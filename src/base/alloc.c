@@ -1,8 +1,8 @@
 /* Allocation through the context's allocator.
  *
- * Every size that reaches the allocator is rounded up (16 bytes, or 64 for aligned memory), and the same rounded size is
- * given back when memory is resized or freed, so that an allocator may rely on it. Sizes are checked for overflow here
- * and nowhere else. */
+ * Every size that reaches the allocator is rounded up (16 bytes, or 64 for aligned memory), and the same rounded size
+ * is given back when memory is resized or freed, so that an allocator may rely on it. Sizes are checked for overflow
+ * here and nowhere else. */
 #include "src/base/base.h"
 
 static bool rounded_bytes(size_t count, size_t size, size_t unit, size_t *bytes)

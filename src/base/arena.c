@@ -8,7 +8,10 @@ struct tow__arena_block {
     size_t unused;     /* keeps the data 16-byte-aligned */
 };
 
-enum { FIRST_BLOCK = 1024 - sizeof(tow__arena_block), LARGEST_BLOCK = 64 * 1024 - sizeof(tow__arena_block) };
+enum {
+    FIRST_BLOCK = 1024 - sizeof(tow__arena_block),
+    LARGEST_BLOCK = 64 * 1024 - sizeof(tow__arena_block)
+};
 
 void tow__arena_init(tow__arena *arena, tow_context *ctx) { *arena = (tow__arena){.ctx = ctx}; }
 

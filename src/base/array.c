@@ -17,7 +17,7 @@ struct tow_array {
     bool owned;
 };
 
-/* ---- life ------------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------------------ */
 
 static tow_status new_array(tow_context *ctx, tow_type type, tow_array **array)
 {
@@ -68,8 +68,8 @@ tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
     *row = NULL;
     tow_type type = array->type;
     if (type.rank == 0 || index < 0 || index >= type.dims[0])
-        return tow__fail(array->ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist", index,
-                         tow__type_name(type).text);
+        return tow__fail(array->ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist",
+                         index, tow__type_name(type).text);
     type = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
     tow_status status = new_array(array->ctx, type, row);
     if (status != TOW_OK) return status;
@@ -97,18 +97,31 @@ void tow_array_release(tow_array *array)
 tow_type tow_array_type(const tow_array *array) { return array->type; }
 void *tow_array_data(const tow_array *array) { return array->data; }
 
-/* ---- text ------------------------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------------------------ */
 
-enum { EDGE = 3, SHORTENED = 10 }; /* an axis longer than SHORTENED shows EDGE elements at each end */
+enum {
+    EDGE = 3,
+    SHORTENED = 10
+}; /* an axis longer than SHORTENED shows EDGE elements at each end */
 
 static void add_element(tow__string *s, tow_dtype dtype, const void *data, int64_t index)
 {
     switch (dtype) {
-    case TOW_F32: tow__string_add(s, "%.7g", (double)((const float *)data)[index]); break;
-    case TOW_F64: tow__string_add(s, "%.15g", ((const double *)data)[index]); break;
-    case TOW_I32: tow__string_add(s, "%" PRId32, ((const int32_t *)data)[index]); break;
-    case TOW_U32: tow__string_add(s, "%" PRIu32, ((const uint32_t *)data)[index]); break;
-    case TOW_BOOL: tow__string_add(s, ((const uint8_t *)data)[index] ? "true" : "false"); break;
+    case TOW_F32:
+        tow__string_add(s, "%.7g", (double)((const float *)data)[index]);
+        break;
+    case TOW_F64:
+        tow__string_add(s, "%.15g", ((const double *)data)[index]);
+        break;
+    case TOW_I32:
+        tow__string_add(s, "%" PRId32, ((const int32_t *)data)[index]);
+        break;
+    case TOW_U32:
+        tow__string_add(s, "%" PRIu32, ((const uint32_t *)data)[index]);
+        break;
+    case TOW_BOOL:
+        tow__string_add(s, ((const uint8_t *)data)[index] ? "true" : "false");
+        break;
     }
 }
 

@@ -6,7 +6,7 @@
 #include "src/base/team.h"
 #include "src/kernels/kernel.h"
 
-/* ---- the allocator of the C library ------------------------------------------------------------------------------- */
+/* ---- the allocator of the C library ---------------------------------------------------------------------------- */
 
 /* Blocks whose sizes are multiples of 64 are aligned to 64; realloc does not keep that, so such blocks are copied. */
 static void *library_resize(void *user, void *pointer, size_t old_size, size_t size)
@@ -25,9 +25,11 @@ static void *library_resize(void *user, void *pointer, size_t old_size, size_t s
     return memory;
 }
 
-/* ---- creation ------------------------------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------------------------- */
 
-enum { CONTEXT_BYTES = (sizeof(struct tow_context) + 63) / 64 * 64 };
+enum {
+    CONTEXT_BYTES = (sizeof(struct tow_context) + 63) / 64 * 64
+};
 
 tow_status tow_context_create(const tow_context_options *options, tow_context **context)
 {
@@ -53,7 +55,7 @@ void tow_context_destroy(tow_context *context)
     allocator.resize(allocator.user, context, CONTEXT_BYTES, 0);
 }
 
-/* ---- errors ----------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 const char *tow_context_error(const tow_context *context) { return context->error; }
 tow_status tow_context_status(const tow_context *context) { return context->status; }
@@ -83,7 +85,7 @@ tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ..
     return status;
 }
 
-/* ---- description ------------------------------------------------------------------------------------------------------ */
+/* ---- description ----------------------------------------------------------------------------------------------- */
 
 int tow_context_threads(const tow_context *context) { return context->threads; }
 

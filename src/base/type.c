@@ -34,7 +34,8 @@ bool tow_type_equal(tow_type a, tow_type b)
     return true;
 }
 
-/* Elements are limited to 2^60 / size, so that sums of a few sizes never overflow. Dimensions of 0 do not hide large ones. */
+/* Elements are limited to 2^60 / size, so that sums of a few sizes never overflow. Dimensions of 0 do not hide large
+ * ones. */
 bool tow__type_valid(tow_type type)
 {
     if (!dtype_known(type.dtype) || type.rank < 0 || type.rank > TOW_MAX_RANK) return false;

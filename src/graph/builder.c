@@ -1,8 +1,8 @@
-/* The builder of one graph: vars, equations, inputs and captures in growing arrays, moved into the graph's arena when it
- * closes. Appending takes constant time on average. */
+/* The builder of one graph: vars, equations, inputs and captures in growing arrays, moved into the graph's arena when
+ * it closes. Appending takes constant time on average. */
 #include "src/graph/builder.h"
 
-/* ---- growing arrays ----------------------------------------------------------------------------------------------------- */
+/* ---- growing arrays -------------------------------------------------------------------------------------------- */
 
 void *tow__vector_push(tow_context *ctx, tow__vector *v, size_t size)
 {
@@ -26,7 +26,7 @@ void tow__vector_free(tow_context *ctx, tow__vector *v, size_t size)
     *v = (tow__vector){0};
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------------------ */
 
 bool tow__builder_init(tow__builder *b, tow_context *ctx, uint32_t serial)
 {
@@ -58,7 +58,7 @@ void tow__builder_free(tow__builder *b, tow_context *ctx)
     free_vectors(b, ctx);
 }
 
-/* ---- captures ------------------------------------------------------------------------------------------------------------ */
+/* ---- captures -------------------------------------------------------------------------------------------------- */
 
 static uint32_t *slot_of(const tow__builder *b, uint32_t outer)
 {
@@ -99,7 +99,7 @@ bool tow__builder_capture(tow__builder *b, tow__capture capture)
     return true;
 }
 
-/* ---- recording ------------------------------------------------------------------------------------------------------------ */
+/* ---- recording ------------------------------------------------------------------------------------------------- */
 
 uint32_t tow__builder_var(tow__builder *b, tow_type type, uint32_t equation, uint32_t index)
 {
@@ -157,7 +157,7 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
     return new;
 }
 
-/* ---- closing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------------------------- */
 
 /* Inputs: captures in order of first use, then the explicit ones. */
 static bool close_inputs(tow__builder *b)

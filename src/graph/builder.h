@@ -5,7 +5,7 @@
 #include "src/graph/graph.h"
 #include "src/ops/primitive.h"
 
-/* ---- parameters, by the primitive's table (params.c) ------------------------------------------------------------------ */
+/* ---- parameters, by the primitive's table (params.c) ----------------------------------------------------------- */
 
 /* A copy in `arena`, strings and policies included, graphs and arrays not yet retained. False: out of memory. */
 bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const void *params, const void **copy);
@@ -16,7 +16,7 @@ uint64_t tow__params_hash(const tow_primitive *primitive, const void *params);
 /* Graphs are equal if they have the same inputs, equations (without sources) and outputs, in order. */
 bool tow__graph_equal(const tow_graph *a, const tow_graph *b);
 
-/* ---- the builder of one graph (builder.c) ------------------------------------------------------------------------------ */
+/* ---- the builder of one graph (builder.c) ---------------------------------------------------------------------- */
 
 /* An outer value that the body uses: its id in the trace, and the value that stands for it here. */
 typedef struct tow__capture {
@@ -40,15 +40,16 @@ typedef struct tow__named_input {
 } tow__named_input;
 
 typedef struct tow__builder {
-    tow_graph *graph;    /* its arena holds what equations point to; vars and equations are in the vectors until it closes */
-    uint32_t serial;     /* never used twice within a trace */
+    tow_graph
+        *graph; /* its arena holds what equations point to; vars and equations are in the vectors until it closes */
+    uint32_t serial;       /* never used twice within a trace */
     tow__vector vars;      /* tow__var */
     tow__vector equations; /* tow__equation */
     tow__vector inputs;    /* tow__named_input, explicit ones */
     tow__vector captures;  /* tow__capture, in order of first use */
     uint32_t *slots;       /* hash table: outer id -> 1 + index into captures; 0: free */
     uint32_t n_slots;
-    tow__source last;      /* the last source copied into the arena */
+    tow__source last; /* the last source copied into the arena */
 } tow__builder;
 
 bool tow__builder_init(tow__builder *b, tow_context *ctx, uint32_t serial);

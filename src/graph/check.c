@@ -1,4 +1,5 @@
-/* The checker: every invariant of a graph, re-established from nothing but the graph and the rules of the primitives. */
+/* The checker: every invariant of a graph, re-established from nothing but the graph and the rules of the primitives.
+ */
 #include <stdlib.h>
 
 #include "src/graph/builder.h"
@@ -27,7 +28,8 @@ __attribute__((format(printf, 4, 5))) static tow_status wrong(const tow_graph *g
     return status;
 }
 
-static tow_status define(const tow_graph *g, const place *at, uint32_t var, uint32_t equation, uint32_t index, bool *defined)
+static tow_status define(const tow_graph *g, const place *at, uint32_t var, uint32_t equation, uint32_t index,
+                         bool *defined)
 {
     if (var >= g->n_vars) return wrong(g, at, TOW_INTERNAL_ERROR, "value %u of %u does not exist", var, g->n_vars);
     if (defined[var]) return wrong(g, at, TOW_INTERNAL_ERROR, "value %u is defined twice", var);
@@ -112,7 +114,8 @@ static tow_status check_graph(const tow_graph *g, const place *outer)
     for (uint32_t i = 0; i < g->n_equations; i++) TRY(check_equation(g, i, outer, defined));
     for (uint32_t i = 0; i < g->n_outputs; i++) TRY(use(g, outer, g->outputs[i], defined));
     for (uint32_t v = 0; v < g->n_vars; v++)
-        if (!defined[v]) TRY(wrong(g, outer, TOW_INTERNAL_ERROR, "value %u is defined nowhere: the graph is not closed", v));
+        if (!defined[v])
+            TRY(wrong(g, outer, TOW_INTERNAL_ERROR, "value %u is defined nowhere: the graph is not closed", v));
     if (g->forward_equations > g->n_equations)
         TRY(wrong(g, outer, TOW_INTERNAL_ERROR, "%u forward equations of %u", g->forward_equations, g->n_equations));
 done:
@@ -122,7 +125,7 @@ done:
 
 tow_status tow_graph_check(const tow_graph *graph) { return check_graph(graph, NULL); }
 
-/* ---- after each pass -------------------------------------------------------------------------------------------------------- */
+/* ---- after each pass ------------------------------------------------------------------------------------------- */
 
 static bool checks_wanted(void)
 {
@@ -140,5 +143,6 @@ tow_status tow__verify(tow_graph *g, const char *pass)
     if (!checks_wanted()) return TOW_OK;
     tow_status status = tow_graph_check(g);
     if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
-    return tow__fail(g->ctx, TOW_INTERNAL_ERROR, "%s made a malformed graph (please report this): %s", pass, g->ctx->error);
+    return tow__fail(g->ctx, TOW_INTERNAL_ERROR, "%s made a malformed graph (please report this): %s", pass,
+                     g->ctx->error);
 }

@@ -16,16 +16,16 @@ typedef struct entry {
 typedef struct merge {
     const tow_graph *g;
     tow_trace *t;
-    tow_value *values;  /* [n_vars of g] */
-    entry *table;       /* open addressing; primitive NULL: free */
+    tow_value *values; /* [n_vars of g] */
+    entry *table;      /* open addressing; primitive NULL: free */
     uint32_t n_table;
-    uint32_t merged;    /* equations that went, or whose nested graphs changed */
+    uint32_t merged; /* equations that went, or whose nested graphs changed */
     uint32_t recorded;
 } merge;
 
 static tow_status cse(const tow_graph *g, tow_graph **result);
 
-/* ---- the table -------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------------------------- */
 
 static bool entry_equal(const entry *a, const entry *b)
 {
@@ -49,7 +49,7 @@ static uint64_t hash_call(const tow_primitive *primitive, const void *params, ui
     return h ^ h >> 32;
 }
 
-/* ---- equations -------------------------------------------------------------------------------------------------------- */
+/* ---- equations ------------------------------------------------------------------------------------------------- */
 
 static bool has_graph(const tow_primitive *primitive)
 {
@@ -97,7 +97,11 @@ static tow_status merge_equation(merge *m, const tow__equation *e)
     tow_value *out = in + e->n_in;
     if (has_graph(e->primitive)) TRY(own_params(m, e, &own));
     for (uint32_t i = 0; i < e->n_in; i++) in[i] = m->values[e->in[i]];
-    entry new = {.primitive = e->primitive, .params = own ? own : e->params, .n_in = e->n_in, .n_out = e->n_out, .in = in,
+    entry new = {.primitive = e->primitive,
+                 .params = own ? own : e->params,
+                 .n_in = e->n_in,
+                 .n_out = e->n_out,
+                 .in = in,
                  .out = out};
     new.hash = hash_call(new.primitive, new.params, new.n_in, in);
     entry *slot = find_slot(m, &new);
@@ -115,7 +119,7 @@ done:
     return status;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 static tow_status merge_graph(merge *m, uint32_t *n_forward)
 {

@@ -8,7 +8,8 @@
  *              ── region[e] ── out[], in[]   live outputs and operands of equation e
  *                           ── marks of its body
  *
- * so a region is walked again only when one more of its outputs is found to be live. The live part is then recorded anew. */
+ * so a region is walked again only when one more of its outputs is found to be live. The live part is then recorded
+ * anew. */
 #include "src/graph/builder.h"
 
 typedef struct marks marks;
@@ -25,7 +26,12 @@ struct marks {
     region *regions; /* [n_equations] */
 };
 
-typedef enum region_kind { PLAIN, CALL, REMAT, SCAN } region_kind;
+typedef enum region_kind {
+    PLAIN,
+    CALL,
+    REMAT,
+    SCAN
+} region_kind;
 
 typedef struct walk {
     tow__arena *arena;
@@ -41,15 +47,19 @@ static region_kind kind_of(const walk *w, const tow__equation *e)
 static const tow_graph *body_of(const walk *w, const tow__equation *e)
 {
     switch (kind_of(w, e)) {
-    case CALL: return ((const tow__call_params *)e->params)->body;
-    case REMAT: return ((const tow__remat_params *)e->params)->body;
-    case SCAN: return ((const tow__scan_params *)e->params)->body;
-    case PLAIN: break;
+    case CALL:
+        return ((const tow__call_params *)e->params)->body;
+    case REMAT:
+        return ((const tow__remat_params *)e->params)->body;
+    case SCAN:
+        return ((const tow__scan_params *)e->params)->body;
+    case PLAIN:
+        break;
     }
     return NULL;
 }
 
-/* ---- marking ---------------------------------------------------------------------------------------------------------- */
+/* ---- marking --------------------------------------------------------------------------------------------------- */
 
 static marks *new_marks(walk *w, const tow_graph *g)
 {
@@ -129,7 +139,7 @@ static bool mark(walk *w, marks *m, const bool *used)
     return true;
 }
 
-/* ---- recording what is live --------------------------------------------------------------------------------------------- */
+/* ---- recording what is live ------------------------------------------------------------------------------------ */
 
 static bool all(const bool *flags, size_t n)
 {
@@ -152,7 +162,8 @@ static bool whole(const walk *w, const marks *m)
         const tow__equation *e = &m->g->equations[i];
         const region *r = &m->regions[i];
         if (!any_live(e, m->var)) return false;
-        if (kind_of(w, e) != PLAIN && !(all(r->out, e->n_out) && all(r->in, e->n_in) && whole(w, r->body))) return false;
+        if (kind_of(w, e) != PLAIN && !(all(r->out, e->n_out) && all(r->in, e->n_in) && whole(w, r->body)))
+            return false;
     }
     return true;
 }
@@ -180,8 +191,12 @@ static tow_status record_region(walk *w, tow_trace *t, const tow__equation *e, c
     if (status != TOW_OK) return status;
     memcpy(&params, e->params, e->primitive->params_size);
     switch (kind_of(w, e)) {
-    case CALL: params.call.body = body; break;
-    case REMAT: params.remat.body = body; break;
+    case CALL:
+        params.call.body = body;
+        break;
+    case REMAT:
+        params.remat.body = body;
+        break;
     case SCAN: {
         size_t consts = (size_t)params.scan.consts, carry = (size_t)params.scan.carry;
         params.scan.body = body;
@@ -189,7 +204,8 @@ static tow_status record_region(walk *w, tow_trace *t, const tow__equation *e, c
         params.scan.carry = count(r->in + consts, carry);
         break;
     }
-    case PLAIN: break;
+    case PLAIN:
+        break;
     }
     size_t n_in = 0, n_out = (size_t)count(r->out, e->n_out);
     for (uint32_t i = 0; i < e->n_in; i++)
@@ -233,8 +249,7 @@ static tow_status record(walk *w, const marks *m, const bool *keep_in, const boo
     tow_status status = t ? TOW_OK : TOW_OUT_OF_MEMORY;
     if (!t) goto done;
     for (uint32_t i = 0; i < g->n_inputs; i++)
-        if (!keep_in || keep_in[i])
-            values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+        if (!keep_in || keep_in[i]) values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     TRY(record_equations(w, t, m, values, &n_forward));
     tow_value *outputs = values + g->n_vars;
     for (uint32_t i = 0; i < g->n_outputs; i++)
@@ -248,7 +263,7 @@ done:
     return status;
 }
 
-/* ---- entry points --------------------------------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------------------------- */
 
 tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool *kept_inputs, tow_graph **result)
 {

@@ -2,7 +2,7 @@
 #include "src/graph/builder.h"
 #include "tow/autodiff.h"
 
-/* ---- tracing ------------------------------------------------------------------------------------------------------------ */
+/* ---- tracing --------------------------------------------------------------------------------------------------- */
 
 tow_status tow_trace_function(tow_context *context, tow_function function, void *user, size_t n_inputs,
                               const tow_type *input_types, const char *const *input_names, size_t n_outputs,
@@ -19,7 +19,7 @@ tow_status tow_trace_function(tow_context *context, tow_function function, void 
     return tow__trace_end(t, outputs ? n_outputs : 0, outputs, false, graph);
 }
 
-/* ---- recording again ------------------------------------------------------------------------------------------------------ */
+/* ---- recording again ------------------------------------------------------------------------------------------- */
 
 /* Keeps the equation's source unless the pass has set one. */
 void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out)

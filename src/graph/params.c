@@ -53,7 +53,7 @@ void tow__params_release(const tow_primitive *primitive, const void *params)
     }
 }
 
-/* ---- equality --------------------------------------------------------------------------------------------------------- */
+/* ---- equality -------------------------------------------------------------------------------------------------- */
 
 static bool ints_equal(const tow__ints *a, const tow__ints *b)
 {
@@ -77,15 +77,24 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
 {
     const void *x = field(a, p), *y = field(b, p);
     switch (p->kind) {
-    case TOW__P_INT: return memcmp(x, y, sizeof(int64_t)) == 0;
-    case TOW__P_FLOAT: return memcmp(x, y, sizeof(double)) == 0;
-    case TOW__P_BOOL: return *(const bool *)x == *(const bool *)y;
-    case TOW__P_DTYPE: return *(const tow_dtype *)x == *(const tow_dtype *)y;
-    case TOW__P_INTS: return ints_equal(x, y);
-    case TOW__P_STRING: return strings_equal(pointer_in(a, p), pointer_in(b, p));
-    case TOW__P_GRAPH: return tow__graph_equal(pointer_in(a, p), pointer_in(b, p));
-    case TOW__P_ARRAY: return arrays_equal(pointer_in(a, p), pointer_in(b, p));
-    case TOW__P_POLICY: return tow__policy_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_INT:
+        return memcmp(x, y, sizeof(int64_t)) == 0;
+    case TOW__P_FLOAT:
+        return memcmp(x, y, sizeof(double)) == 0;
+    case TOW__P_BOOL:
+        return *(const bool *)x == *(const bool *)y;
+    case TOW__P_DTYPE:
+        return *(const tow_dtype *)x == *(const tow_dtype *)y;
+    case TOW__P_INTS:
+        return ints_equal(x, y);
+    case TOW__P_STRING:
+        return strings_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_GRAPH:
+        return tow__graph_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_ARRAY:
+        return arrays_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_POLICY:
+        return tow__policy_equal(pointer_in(a, p), pointer_in(b, p));
     }
     return false;
 }
@@ -109,7 +118,8 @@ bool tow__graph_equal(const tow_graph *a, const tow_graph *b)
     if (a == b) return true;
     if (!a || !b || a->n_vars != b->n_vars || a->n_equations != b->n_equations) return false;
     if (a->n_inputs != b->n_inputs || a->n_outputs != b->n_outputs) return false;
-    if (!vars_equal(a->n_inputs, a->inputs, b->inputs) || !vars_equal(a->n_outputs, a->outputs, b->outputs)) return false;
+    if (!vars_equal(a->n_inputs, a->inputs, b->inputs) || !vars_equal(a->n_outputs, a->outputs, b->outputs))
+        return false;
     for (uint32_t v = 0; v < a->n_vars; v++)
         if (!tow_type_equal(a->vars[v].type, b->vars[v].type)) return false;
     for (uint32_t i = 0; i < a->n_equations; i++) {
@@ -121,7 +131,7 @@ bool tow__graph_equal(const tow_graph *a, const tow_graph *b)
     return true;
 }
 
-/* ---- hashing ---------------------------------------------------------------------------------------------------------- */
+/* ---- hashing --------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
 {
@@ -132,7 +142,9 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
 
 static uint64_t hash_array(uint64_t h, const tow_array *a)
 {
-    enum { LOOKED_AT = 4096 }; /* the front is enough to tell most constants apart */
+    enum {
+        LOOKED_AT = 4096
+    }; /* the front is enough to tell most constants apart */
     if (!a) return h;
     size_t bytes = tow_type_bytes(tow_array_type(a));
     return hash_bytes(h, tow_array_data(a), bytes < LOOKED_AT ? bytes : LOOKED_AT);
@@ -146,19 +158,34 @@ uint64_t tow__params_hash(const tow_primitive *primitive, const void *params)
         const void *x = field(params, p);
         const tow__ints *ints = x;
         switch (p->kind) {
-        case TOW__P_INT: h = hash_bytes(h, x, sizeof(int64_t)); break;
-        case TOW__P_FLOAT: h = hash_bytes(h, x, sizeof(double)); break;
-        case TOW__P_BOOL: h = hash_bytes(h, x, sizeof(bool)); break;
-        case TOW__P_DTYPE: h = hash_bytes(h, x, sizeof(tow_dtype)); break;
-        case TOW__P_INTS: h = hash_bytes(h, ints->v, (size_t)ints->n * sizeof ints->v[0]); break;
+        case TOW__P_INT:
+            h = hash_bytes(h, x, sizeof(int64_t));
+            break;
+        case TOW__P_FLOAT:
+            h = hash_bytes(h, x, sizeof(double));
+            break;
+        case TOW__P_BOOL:
+            h = hash_bytes(h, x, sizeof(bool));
+            break;
+        case TOW__P_DTYPE:
+            h = hash_bytes(h, x, sizeof(tow_dtype));
+            break;
+        case TOW__P_INTS:
+            h = hash_bytes(h, ints->v, (size_t)ints->n * sizeof ints->v[0]);
+            break;
         case TOW__P_STRING: {
             const char *text = pointer_in(params, p);
             if (text) h = hash_bytes(h, text, strlen(text));
             break;
         }
-        case TOW__P_GRAPH: h = hash_bytes(h, &((tow_graph *)pointer_in(params, p))->n_equations, sizeof(uint32_t)); break;
-        case TOW__P_ARRAY: h = hash_array(h, pointer_in(params, p)); break;
-        case TOW__P_POLICY: break;
+        case TOW__P_GRAPH:
+            h = hash_bytes(h, &((tow_graph *)pointer_in(params, p))->n_equations, sizeof(uint32_t));
+            break;
+        case TOW__P_ARRAY:
+            h = hash_array(h, pointer_in(params, p));
+            break;
+        case TOW__P_POLICY:
+            break;
         }
     }
     return h;

@@ -1,10 +1,10 @@
-/* The reader of the textual form: graphs and equations. Everything is recorded through bind, so a graph that was read has
- * been checked by the rules of its primitives. Nested graphs see none of the names around them. */
+/* The reader of the textual form: graphs and equations. Everything is recorded through bind, so a graph that was read
+ * has been checked by the rules of its primitives. Nested graphs see none of the names around them. */
 #include <inttypes.h>
 
 #include "src/graph/reader.h"
 
-/* ---- names of one graph --------------------------------------------------------------------------------------------------------- */
+/* ---- names of one graph ---------------------------------------------------------------------------------------- */
 
 typedef struct symbol {
     tow__word name; /* length 0: free */
@@ -47,7 +47,8 @@ static bool define(tow__reader *r, symbols *s, tow__word name, tow_value value)
     if (2 * (s->count + 1) > s->n_slots && !grow_symbols(r, s)) return false;
     symbol *slot = find_symbol(s, name);
     if (slot->name.length > 0)
-        return tow__reader_fail(r, at, TOW_BAD_FORMAT, "the name '%.*s' is defined twice in this graph", shown(name), name.text);
+        return tow__reader_fail(r, at, TOW_BAD_FORMAT, "the name '%.*s' is defined twice in this graph", shown(name),
+                                name.text);
     *slot = (symbol){name, value};
     s->count++;
     return true;
@@ -59,19 +60,22 @@ static bool look_up(tow__reader *r, const symbols *s, tow_value *value)
     if (!tow__read_word(r, "the name of a value", &name)) return false;
     const symbol *found = s->n_slots > 0 ? find_symbol(s, name) : NULL;
     if (!found || found->name.length == 0)
-        return tow__reader_fail(r, (size_t)(name.text - r->text), TOW_BAD_FORMAT,
-                                "the name '%.*s' is not defined in this graph (graphs are closed: what a nested graph uses is "
-                                "an input of it)",
-                                shown(name), name.text);
+        return tow__reader_fail(
+            r, (size_t)(name.text - r->text), TOW_BAD_FORMAT,
+            "the name '%.*s' is not defined in this graph (graphs are closed: what a nested graph uses is "
+            "an input of it)",
+            shown(name), name.text);
     *value = found->value;
     return true;
 }
 
-/* ---- hints ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- hints ----------------------------------------------------------------------------------------------------- */
 
 size_t tow__word_distance(tow__word w, const char *candidate)
 {
-    enum { LONGEST = 48 };
+    enum {
+        LONGEST = 48
+    };
     size_t row[LONGEST + 1], n = strlen(candidate);
     if (w.length > LONGEST || n > LONGEST) return SIZE_MAX;
     for (size_t j = 0; j <= n; j++) row[j] = j;
@@ -98,12 +102,12 @@ static bool unknown_primitive(tow__reader *r, tow__word w)
         if (d < least) least = d, nearest = tow__primitives[i]->name;
     }
     if (nearest && least <= 1 + w.length / 3)
-        return tow__reader_fail(r, at, TOW_NOT_FOUND, "expected a primitive, found '%.*s': did you mean %s?", shown(w), w.text,
-                                nearest);
+        return tow__reader_fail(r, at, TOW_NOT_FOUND, "expected a primitive, found '%.*s': did you mean %s?", shown(w),
+                                w.text, nearest);
     return tow__reader_fail(r, at, TOW_NOT_FOUND, "expected a primitive, found '%.*s'", shown(w), w.text);
 }
 
-/* ---- equations ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- equations ------------------------------------------------------------------------------------------------- */
 
 typedef struct declared {
     tow__word name;
@@ -155,8 +159,8 @@ static bool check_result(tow__reader *r, const declared *d, size_t index, tow_va
     tow_type found = tow_value_type(value);
     if (tow_type_equal(found, d->type)) return true;
     return tow__reader_fail(r, (size_t)(d->name.text - r->text), TOW_TYPE_MISMATCH,
-                            "result %zu is declared as %s, but the operation yields %s", index, tow__type_name(d->type).text,
-                            tow__type_name(found).text);
+                            "result %zu is declared as %s, but the operation yields %s", index,
+                            tow__type_name(d->type).text, tow__type_name(found).text);
 }
 
 static bool record(tow__reader *r, symbols *s, equation *e)
@@ -195,7 +199,7 @@ static bool read_equation(tow__reader *r, symbols *s)
     return fine;
 }
 
-/* ---- graphs ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 static bool read_inputs(tow__reader *r, symbols *s)
 {
@@ -203,7 +207,8 @@ static bool read_inputs(tow__reader *r, symbols *s)
         tow__word name;
         tow_type type;
         const char *label = NULL;
-        if (!tow__read_word(r, "an input or '.'", &name) || !tow__reader_expect(r, ':') || !tow__read_type(r, &type)) return false;
+        if (!tow__read_word(r, "an input or '.'", &name) || !tow__reader_expect(r, ':') || !tow__read_type(r, &type))
+            return false;
         if (tow__reader_peek(r) == '"' && !tow__read_string(r, &label)) return false;
         tow_value v = tow__input(r->t, type, label);
         if (tow_is_null(v)) return tow__reader_wrap(r, (size_t)(name.text - r->text));
@@ -239,7 +244,8 @@ static bool read_body(tow__reader *r, tow__vector *outputs)
 {
     symbols s = {0};
     if (r->level == TOW__READER_LEVELS)
-        return tow__reader_fail(r, r->at, TOW_UNSUPPORTED, "graphs are nested more than %d levels deep", TOW__READER_LEVELS);
+        return tow__reader_fail(r, r->at, TOW_UNSUPPORTED, "graphs are nested more than %d levels deep",
+                                TOW__READER_LEVELS);
     r->level++;
     bool fine = tow__reader_expect(r, '{') && tow__reader_keyword(r, "lambda") && tow__reader_expect(r, ';') &&
                 read_inputs(r, &s) && read_equations(r, &s) && read_outputs(r, &s, outputs);

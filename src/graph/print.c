@@ -1,12 +1,12 @@
 /* The printer of the textual form (docs/textual-form.md). Every property of the graph that the reader needs is written;
- * sources are not. Values are named in the order in which they are printed, so that printing what was read gives the same
- * text. */
+ * sources are not. Values are named in the order in which they are printed, so that printing what was read gives the
+ * same text. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "src/graph/text.h"
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------------------------ */
 
 static void add_quoted(tow__string *s, const char *text)
 {
@@ -73,22 +73,34 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     if (p->kind >= TOW__P_STRING) memcpy(&pointer, field, sizeof pointer);
     tow__string_add(s, "%s=", p->name);
     switch (p->kind) {
-    case TOW__P_INT: tow__string_add(s, "%" PRId64, *(const int64_t *)field); break;
+    case TOW__P_INT:
+        tow__string_add(s, "%" PRId64, *(const int64_t *)field);
+        break;
     case TOW__P_FLOAT:
         tow__scalar_write(TOW_F64, field, text);
         tow__string_add(s, "%s", text);
         break;
-    case TOW__P_BOOL: tow__string_add(s, *(const bool *)field ? "true" : "false"); break;
-    case TOW__P_DTYPE: tow__string_add(s, "%s", tow_dtype_name(*(const tow_dtype *)field)); break;
-    case TOW__P_INTS: add_ints(s, field); break;
+    case TOW__P_BOOL:
+        tow__string_add(s, *(const bool *)field ? "true" : "false");
+        break;
+    case TOW__P_DTYPE:
+        tow__string_add(s, "%s", tow_dtype_name(*(const tow_dtype *)field));
+        break;
+    case TOW__P_INTS:
+        add_ints(s, field);
+        break;
     case TOW__P_STRING:
         if (pointer)
             add_quoted(s, pointer);
         else
             tow__string_add(s, "none");
         break;
-    case TOW__P_GRAPH: tow__graph_write(s, pointer, indent); break;
-    case TOW__P_ARRAY: add_array(s, pointer, result); break;
+    case TOW__P_GRAPH:
+        tow__graph_write(s, pointer, indent);
+        break;
+    case TOW__P_ARRAY:
+        add_array(s, pointer, result);
+        break;
     case TOW__P_POLICY:
         if (pointer)
             add_policy(s, pointer);
@@ -118,7 +130,7 @@ static void add_params(tow__string *s, const tow__equation *e, const tow_type *r
     tow__string_add(s, *before == '[' ? "" : "]");
 }
 
-/* ---- graphs ----------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 static void add_name(tow__string *s, const char *before, uint32_t number)
 {

@@ -1,10 +1,10 @@
-/* The reader of parameters: [name=value ...] by the primitive's table. Lists, flags, strings and policies may be left out
- * (empty, false, none); numbers, dtypes, arrays and graphs may not. */
+/* The reader of parameters: [name=value ...] by the primitive's table. Lists, flags, strings and policies may be left
+ * out (empty, false, none); numbers, dtypes, arrays and graphs may not. */
 #include <inttypes.h>
 
 #include "src/graph/reader.h"
 
-/* ---- values ------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------------------------- */
 
 static bool read_ints(tow__reader *r, tow__ints *ints)
 {
@@ -79,8 +79,9 @@ static bool read_array(tow__reader *r, const tow_type *result, tow_array **array
         return false;
     /* Every element takes a character and a blank, so the text bounds what is allocated. */
     if (tow_type_count(type) > (int64_t)(r->length - r->at) / 2 + 1)
-        return tow__reader_fail(r, start, TOW_BAD_FORMAT, "expected %" PRId64 " elements for %s, found the end of the text",
-                                tow_type_count(type), tow__type_name(type).text);
+        return tow__reader_fail(r, start, TOW_BAD_FORMAT,
+                                "expected %" PRId64 " elements for %s, found the end of the text", tow_type_count(type),
+                                tow__type_name(type).text);
     if (tow_array_create(r->ctx, type, array) != TOW_OK) return tow__reader_wrap(r, start);
     return read_elements(r, *array) && (bare || tow__reader_expect(r, ')'));
 }
@@ -97,23 +98,33 @@ static bool read_policy(tow__reader *r, tow_policy **policy)
 static bool read_value(tow__reader *r, const tow__param *p, const tow_type *result, char *params)
 {
     void *field = params + p->offset;
-    bool none = (p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && tow__word_is(tow__reader_peek_word(r), "none");
+    bool none =
+        (p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && tow__word_is(tow__reader_peek_word(r), "none");
     if (none) return tow__reader_keyword(r, "none");
     switch (p->kind) {
-    case TOW__P_INT: return tow__read_int(r, field);
-    case TOW__P_FLOAT: return tow__read_scalar(r, TOW_F64, field);
-    case TOW__P_BOOL: return read_bool(r, field);
-    case TOW__P_DTYPE: return read_dtype(r, field);
-    case TOW__P_INTS: return read_ints(r, field);
-    case TOW__P_STRING: return tow__read_string(r, field);
-    case TOW__P_GRAPH: return tow__read_nested(r, field);
-    case TOW__P_ARRAY: return read_array(r, result, field);
-    case TOW__P_POLICY: return read_policy(r, field);
+    case TOW__P_INT:
+        return tow__read_int(r, field);
+    case TOW__P_FLOAT:
+        return tow__read_scalar(r, TOW_F64, field);
+    case TOW__P_BOOL:
+        return read_bool(r, field);
+    case TOW__P_DTYPE:
+        return read_dtype(r, field);
+    case TOW__P_INTS:
+        return read_ints(r, field);
+    case TOW__P_STRING:
+        return tow__read_string(r, field);
+    case TOW__P_GRAPH:
+        return tow__read_nested(r, field);
+    case TOW__P_ARRAY:
+        return read_array(r, result, field);
+    case TOW__P_POLICY:
+        return read_policy(r, field);
     }
     return false;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the list -------------------------------------------------------------------------------------------------- */
 
 static bool unknown_param(tow__reader *r, size_t at, const tow_primitive *primitive, tow__word w)
 {
@@ -121,12 +132,14 @@ static bool unknown_param(tow__reader *r, size_t at, const tow_primitive *primit
     tow__string_init(&names, r->ctx);
     for (const tow__param *p = primitive->params; p && p->name; p++) tow__string_add(&names, " %s", p->name);
     tow__reader_fail(r, at, TOW_BAD_FORMAT, "expected a parameter of %s (%s), found '%.*s'", primitive->name,
-                     names.text && !names.failed ? names.text + 1 : "it has none", w.length > 40 ? 40 : (int)w.length, w.text);
+                     names.text && !names.failed ? names.text + 1 : "it has none", w.length > 40 ? 40 : (int)w.length,
+                     w.text);
     tow__string_free(&names);
     return false;
 }
 
-static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow_type *result, char *params, uint64_t *seen)
+static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow_type *result, char *params,
+                       uint64_t *seen)
 {
     tow__word w;
     tow__reader_skip(r);
@@ -135,7 +148,8 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
     for (int i = 0; primitive->params && primitive->params[i].name; i++) {
         if (!tow__word_is(w, primitive->params[i].name)) continue;
         if (*seen >> i & 1)
-            return tow__reader_fail(r, start, TOW_BAD_FORMAT, "the parameter %s is given twice", primitive->params[i].name);
+            return tow__reader_fail(r, start, TOW_BAD_FORMAT, "the parameter %s is given twice",
+                                    primitive->params[i].name);
         *seen |= UINT64_C(1) << i;
         return tow__reader_expect(r, '=') && read_value(r, &primitive->params[i], result, params);
     }

@@ -7,7 +7,7 @@
 
 #include "src/graph/reader.h"
 
-/* ---- errors ----------------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 static void position(const tow__reader *r, size_t at, size_t *line, size_t *column)
 {
@@ -42,7 +42,8 @@ bool tow__reader_expected(tow__reader *r, const char *what)
 {
     tow__reader_skip(r);
     size_t n = tow__reader_peek_word(r).length;
-    if (r->at >= r->length) return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected %s, found the end of the text", what);
+    if (r->at >= r->length)
+        return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected %s, found the end of the text", what);
     if (n == 0) n = 1;
     if (n > 40) n = 40;
     if (!isprint((unsigned char)r->text[r->at]))
@@ -51,7 +52,7 @@ bool tow__reader_expected(tow__reader *r, const char *what)
     return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected %s, found '%.*s'", what, (int)n, r->text + r->at);
 }
 
-/* ---- characters and words ----------------------------------------------------------------------------------------------------- */
+/* ---- characters and words -------------------------------------------------------------------------------------- */
 
 void tow__reader_skip(tow__reader *r)
 {
@@ -82,7 +83,10 @@ bool tow__reader_expect(tow__reader *r, char c)
     return tow__reader_accept(r, c) || tow__reader_expected(r, what);
 }
 
-static bool in_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+static bool in_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 tow__word tow__reader_peek_word(tow__reader *r)
 {
@@ -102,7 +106,10 @@ char tow__reader_after_word(tow__reader *r)
     return c;
 }
 
-bool tow__word_is(tow__word w, const char *text) { return strlen(text) == w.length && memcmp(w.text, text, w.length) == 0; }
+bool tow__word_is(tow__word w, const char *text)
+{
+    return strlen(text) == w.length && memcmp(w.text, text, w.length) == 0;
+}
 
 bool tow__reader_keyword(tow__reader *r, const char *keyword)
 {
@@ -120,14 +127,15 @@ bool tow__read_word(tow__reader *r, const char *what, tow__word *w)
     return true;
 }
 
-/* ---- numbers and types ---------------------------------------------------------------------------------------------------------- */
+/* ---- numbers and types ----------------------------------------------------------------------------------------- */
 
 bool tow__read_int(tow__reader *r, int64_t *value)
 {
     tow__reader_skip(r);
     size_t start = r->at, n = 0;
     char digits[32] = {0}, *end;
-    while (start + n < r->length && (isdigit((unsigned char)r->text[start + n]) || (n == 0 && r->text[start] == '-'))) n++;
+    while (start + n < r->length && (isdigit((unsigned char)r->text[start + n]) || (n == 0 && r->text[start] == '-')))
+        n++;
     if (n == 0 || (n == 1 && r->text[start] == '-')) return tow__reader_expected(r, "a whole number");
     memcpy(digits, r->text + start, n < sizeof digits - 1 ? n : sizeof digits - 1);
     errno = 0;
@@ -161,7 +169,8 @@ bool tow__read_type(tow__reader *r, tow_type *type)
     while (tow__reader_peek(r) != ']') {
         if (type->rank > 0 && !tow__reader_expect(r, ',')) return false;
         if (type->rank == TOW_MAX_RANK)
-            return tow__reader_fail(r, start, TOW_BAD_FORMAT, "expected at most %d dimensions, found more", TOW_MAX_RANK);
+            return tow__reader_fail(r, start, TOW_BAD_FORMAT, "expected at most %d dimensions, found more",
+                                    TOW_MAX_RANK);
         if (!tow__read_int(r, &type->dims[type->rank])) return false;
         type->rank++;
     }
@@ -184,10 +193,11 @@ bool tow__read_scalar(tow__reader *r, tow_dtype dtype, void *value)
         return true;
     }
     if (n == 0) return tow__reader_expected(r, expected);
-    return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected %s, found '%.*s'", expected, n > 40 ? 40 : (int)n, word);
+    return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected %s, found '%.*s'", expected, n > 40 ? 40 : (int)n,
+                            word);
 }
 
-/* ---- strings ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {
@@ -210,7 +220,8 @@ static bool read_character(tow__reader *r, char *c)
         *c = (char)(high * 16 + low);
         if (high >= 0 && low >= 0 && *c != '\0') return true;
     }
-    return tow__reader_fail(r, start, TOW_BAD_FORMAT, "expected one of \\\" \\\\ \\n \\t \\xHH (not \\x00) in a string");
+    return tow__reader_fail(r, start, TOW_BAD_FORMAT,
+                            "expected one of \\\" \\\\ \\n \\t \\xHH (not \\x00) in a string");
 }
 
 bool tow__read_string(tow__reader *r, const char **text)
@@ -218,7 +229,9 @@ bool tow__read_string(tow__reader *r, const char **text)
     if (tow__reader_peek(r) != '"') return tow__reader_expected(r, "a string in quotes");
     size_t start = r->at++, n = 0, end = r->at;
     while (end < r->length && r->text[end] != '"') end += r->text[end] == '\\' && end + 1 < r->length ? 2 : 1;
-    if (end >= r->length) return tow__reader_fail(r, start, TOW_BAD_FORMAT, "expected a closing quote for this string, found the end of the text");
+    if (end >= r->length)
+        return tow__reader_fail(r, start, TOW_BAD_FORMAT,
+                                "expected a closing quote for this string, found the end of the text");
     char *copy = tow__trace_alloc(r->t, end - r->at + 1, 1);
     if (!copy) return tow__reader_wrap(r, start);
     while (r->at < end)

@@ -5,7 +5,9 @@
 
 #include "src/graph/text.h"
 
-enum { TOW__READER_LEVELS = 64 }; /* of nested graphs */
+enum {
+    TOW__READER_LEVELS = 64
+}; /* of nested graphs */
 
 typedef struct tow__reader {
     tow_context *ctx;
@@ -21,11 +23,11 @@ typedef struct tow__word {
     size_t length;
 } tow__word;
 
-/* ---- reader.c: characters, words, numbers, types -------------------------------------------------------------------------- */
+/* ---- reader.c: characters, words, numbers, types --------------------------------------------------------------- */
 
 /* Reports at position `at`. Always false. */
-__attribute__((format(printf, 4, 5))) bool tow__reader_fail(tow__reader *r, size_t at, tow_status status, const char *format,
-                                                            ...);
+__attribute__((format(printf, 4, 5))) bool tow__reader_fail(tow__reader *r, size_t at, tow_status status,
+                                                            const char *format, ...);
 /* Puts line and column before the context's error (of a type rule, a policy). Always false. */
 bool tow__reader_wrap(tow__reader *r, size_t at);
 /* "expected WHAT, found ..." here. Always false. */
@@ -49,14 +51,14 @@ bool tow__read_string(tow__reader *r, const char **text);
 /* A scalar of dtype into *value (tow_dtype_size bytes). */
 bool tow__read_scalar(tow__reader *r, tow_dtype dtype, void *value);
 
-/* ---- read_params.c: [name=value ...] ----------------------------------------------------------------------------------------- */
+/* ---- read_params.c: [name=value ...] --------------------------------------------------------------------------- */
 
 /* Fills params (zeroed, params_size bytes); result: declared type of the first result, or NULL. */
 bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_type *result, void *params);
 /* Frees what tow__read_params made, also after an error. */
 void tow__free_read_params(tow__reader *r, const tow_primitive *primitive, void *params);
 
-/* ---- parse.c -------------------------------------------------------------------------------------------------------------------- */
+/* ---- parse.c --------------------------------------------------------------------------------------------------- */
 bool tow__read_nested(tow__reader *r, tow_graph **graph);
 /* How many letters must be changed, added or removed to make w the candidate; for hints. */
 size_t tow__word_distance(tow__word w, const char *candidate);

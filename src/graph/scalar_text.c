@@ -7,7 +7,7 @@
 
 #include "src/graph/text.h"
 
-/* ---- names -------------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------------------------- */
 
 void tow__name_write(uint32_t number, char text[TOW__NAME_BYTES])
 {
@@ -30,7 +30,7 @@ uint32_t tow__name_after(uint32_t last)
     return number;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------------------------- */
 
 static void write_float(double value, bool single, char text[TOW__SCALAR_BYTES])
 {
@@ -82,15 +82,25 @@ static void write_f64(const void *value, char text[TOW__SCALAR_BYTES])
 void tow__scalar_write(tow_dtype dtype, const void *value, char text[TOW__SCALAR_BYTES])
 {
     switch (dtype) {
-    case TOW_F32: write_f32(value, text); break;
-    case TOW_F64: write_f64(value, text); break;
-    case TOW_I32: snprintf(text, TOW__SCALAR_BYTES, "%" PRId32, *(const int32_t *)value); break;
-    case TOW_U32: snprintf(text, TOW__SCALAR_BYTES, "%" PRIu32, *(const uint32_t *)value); break;
-    case TOW_BOOL: snprintf(text, TOW__SCALAR_BYTES, *(const uint8_t *)value ? "true" : "false"); break;
+    case TOW_F32:
+        write_f32(value, text);
+        break;
+    case TOW_F64:
+        write_f64(value, text);
+        break;
+    case TOW_I32:
+        snprintf(text, TOW__SCALAR_BYTES, "%" PRId32, *(const int32_t *)value);
+        break;
+    case TOW_U32:
+        snprintf(text, TOW__SCALAR_BYTES, "%" PRIu32, *(const uint32_t *)value);
+        break;
+    case TOW_BOOL:
+        snprintf(text, TOW__SCALAR_BYTES, *(const uint8_t *)value ? "true" : "false");
+        break;
     }
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------------------------- */
 
 static const char *read_nan_bits(const char *text, bool single, void *value)
 {
@@ -119,7 +129,8 @@ static const char *read_float(const char *text, bool single, void *value)
     float x = single ? strtof(text, &end) : 0.0F;
     double y = single ? (double)x : strtod(text, &end);
     if (*end != '\0' || end == text) return "a number";
-    if (isinf(y) && !strstr(text, "inf")) return single ? "a number within the range of f32" : "a number within the range of f64";
+    if (isinf(y) && !strstr(text, "inf"))
+        return single ? "a number within the range of f32" : "a number within the range of f64";
     memcpy(value, single ? (const void *)&x : (const void *)&y, single ? sizeof x : sizeof y);
     return NULL;
 }
@@ -144,10 +155,14 @@ const char *tow__scalar_read(tow_dtype dtype, const char *text, size_t length, v
     memcpy(word, text, length);
     word[length] = '\0';
     switch (dtype) {
-    case TOW_F32: return read_float(word, true, value);
-    case TOW_F64: return read_float(word, false, value);
-    case TOW_I32: return read_integer(word, true, value);
-    case TOW_U32: return read_integer(word, false, value);
+    case TOW_F32:
+        return read_float(word, true, value);
+    case TOW_F64:
+        return read_float(word, false, value);
+    case TOW_I32:
+        return read_integer(word, true, value);
+    case TOW_U32:
+        return read_integer(word, false, value);
     case TOW_BOOL:
         if (strcmp(word, "true") != 0 && strcmp(word, "false") != 0) return "true or false";
         *(uint8_t *)value = word[0] == 't';

@@ -25,14 +25,21 @@ static inline void tow__locale_leave(tow__locale l)
     freelocale(l.c);
 }
 
-/* The number that takes part in naming the value after the one with number `last`: 0, 1, 2, ... are a, b, ..., z, aa, ab,
+/* The number that takes part in naming the value after the one with number `last`: 0, 1, 2, ... are a, b, ..., z, aa,
+ * ab,
  * ...; numbers of reserved words are left out. */
 uint32_t tow__name_after(uint32_t last);
-enum { TOW__NAME_NONE = UINT32_MAX, TOW__NAME_BYTES = 8 };
+enum {
+    TOW__NAME_NONE = UINT32_MAX,
+    TOW__NAME_BYTES = 8
+};
 void tow__name_write(uint32_t number, char text[TOW__NAME_BYTES]);
 
-/* Scalars. Floats get the fewest digits that read back bit for bit; NaNs with unusual bits are nan:BITS in hexadecimal. */
-enum { TOW__SCALAR_BYTES = 40 };
+/* Scalars. Floats get the fewest digits that read back bit for bit; NaNs with unusual bits are nan:BITS in hexadecimal.
+ */
+enum {
+    TOW__SCALAR_BYTES = 40
+};
 void tow__scalar_write(tow_dtype dtype, const void *value, char text[TOW__SCALAR_BYTES]);
 /* Reads `length` bytes of text into *value. NULL, or what was expected instead. */
 const char *tow__scalar_read(tow_dtype dtype, const char *text, size_t length, void *value);

@@ -33,7 +33,7 @@ struct tow_trace {
 
 static const tow_value null_value = {0};
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 /* Takes what the context says, once. */
 static void stick(tow_trace *t)
@@ -65,7 +65,7 @@ static tow_status report(tow_trace *t) { return tow__fail(t->ctx, t->status, "%s
 
 void tow__adopt_error(tow_trace *t) { stick(t); }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------------------ */
 
 static tow__builder *builder_at(const tow_trace *t, uint32_t depth) { return (tow__builder *)t->builders.data + depth; }
 static tow__builder *innermost(const tow_trace *t) { return builder_at(t, t->builders.count - 1); }
@@ -125,7 +125,7 @@ const tow__source *tow__get_source(const tow_trace *t) { return t->source; }
 
 uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
-/* ---- scopes: after an error nothing is recorded any more, so names do not matter ------------------------------------------ */
+/* ---- scopes: after an error nothing is recorded any more, so names do not matter ------------------------------- */
 
 void tow_trace_push_scope(tow_trace *trace, const char *name)
 {
@@ -149,7 +149,7 @@ void tow_trace_pop_scope(tow_trace *trace)
     if (trace->scope.text) trace->scope.text[trace->scope.length] = '\0';
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------------------------- */
 
 static tow_value new_value(tow_trace *t, uint32_t depth, uint32_t var, const char *here)
 {
@@ -200,7 +200,7 @@ tow_value tow__input(tow_trace *t, tow_type type, const char *name)
     return new_value(t, t->builders.count - 1, var, NULL);
 }
 
-/* ---- closure conversion ------------------------------------------------------------------------------------------------- */
+/* ---- closure conversion ---------------------------------------------------------------------------------------- */
 
 /* Value `id` of depth-1 as a value of `depth`. False: out of memory. */
 static bool capture_once(tow_trace *t, uint32_t depth, uint32_t *id)
@@ -229,10 +229,11 @@ tow_value tow__import(tow_trace *t, tow_value v)
     }
     const value_place *place = place_of(t, v.id);
     if (!place) {
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "%s%sa value escaped from the body it was traced in (of a remat, scan or call): make it an output of "
-                       "that body and use the result",
-                       v.here ? v.here : "", v.here ? ": " : "");
+        tow_trace_fail(
+            t, TOW_INVALID_ARGUMENT,
+            "%s%sa value escaped from the body it was traced in (of a remat, scan or call): make it an output of "
+            "that body and use the result",
+            v.here ? v.here : "", v.here ? ": " : "");
         return null_value;
     }
     uint32_t id = v.id;
@@ -246,12 +247,14 @@ tow_value tow__import(tow_trace *t, tow_value v)
 
 static uint32_t var_of(const tow_trace *t, tow_value v) { return ((const value_place *)t->values.data)[v.id].var; }
 
-/* ---- bind ----------------------------------------------------------------------------------------------------------------- */
+/* ---- bind ------------------------------------------------------------------------------------------------------ */
 
 /* The call that a type rule refused, with everything that is known about it. */
 static void fail_bind(tow_trace *t, const tow_primitive *primitive, size_t n_in, const tow_type *in, tow__source source)
 {
-    enum { SHOWN = 8 };
+    enum {
+        SHOWN = 8
+    };
     tow__string s;
     tow_status status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
     tow__string_init(&s, t->ctx);
@@ -269,7 +272,8 @@ static void fail_bind(tow_trace *t, const tow_primitive *primitive, size_t n_in,
 }
 
 /* Checks that hold for every primitive. */
-static tow_status check_call(tow_context *ctx, const tow_primitive *primitive, const void *params, size_t n_in, size_t n_out)
+static tow_status check_call(tow_context *ctx, const tow_primitive *primitive, const void *params, size_t n_in,
+                             size_t n_out)
 {
     if (primitive->inputs >= 0 && n_in != (size_t)primitive->inputs)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected %d operands, found %zu", primitive->inputs, n_in);
@@ -370,7 +374,7 @@ tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *p
     return out;
 }
 
-/* ---- bodies --------------------------------------------------------------------------------------------------------------- */
+/* ---- bodies ---------------------------------------------------------------------------------------------------- */
 
 void tow__push(tow_trace *t)
 {
@@ -392,8 +396,8 @@ static tow_graph *close_innermost(tow_trace *t, size_t n_outputs, const tow_valu
         else if (t->ctx->status != TOW_OK)
             stick(t); /* an operation failed and told the context only */
         else
-            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu was never written: assign outputs[%zu] in the traced function",
-                           i, i);
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                           "output %zu was never written: assign outputs[%zu] in the traced function", i, i);
     }
     tow__builder *b = innermost(t);
     t->builders.count--;

@@ -9,10 +9,10 @@
 #include "tow/base.h"
 
 typedef struct counting {
-    long calls;    /* allocations and resizes asked for */
-    long fail_at;  /* the call with this number (from 0) fails; -1: none */
-    long blocks;   /* alive */
-    size_t bytes;  /* alive */
+    long calls;   /* allocations and resizes asked for */
+    long fail_at; /* the call with this number (from 0) fails; -1: none */
+    long blocks;  /* alive */
+    size_t bytes; /* alive */
     int wrong_sizes;
 } counting;
 

@@ -70,12 +70,20 @@ static void test_round_trips(void **state)
 static void test_scalars(void **state)
 {
     (void)state;
-    enum { N = 256 * 2 * 5 };
+    enum {
+        N = 256 * 2 * 5
+    };
     static uint32_t bits[N];
     static const uint32_t fractions[5] = {0, 1, 0x7fffff, 0x400000, 0x2aaaab};
     for (uint32_t i = 0; i < N; i++) bits[i] = (i % 2) << 31 | (i / 2 % 256) << 23 | fractions[i / 512];
-    const uint64_t wide[] = {0, UINT64_C(1) << 63, 1, UINT64_C(0x7fefffffffffffff), UINT64_C(0x3fb999999999999a),
-                             UINT64_C(0x7ff8000000000000), UINT64_C(0xfff8000000000001), UINT64_C(0x7ff0000000000000)};
+    const uint64_t wide[] = {0,
+                             UINT64_C(1) << 63,
+                             1,
+                             UINT64_C(0x7fefffffffffffff),
+                             UINT64_C(0x3fb999999999999a),
+                             UINT64_C(0x7ff8000000000000),
+                             UINT64_C(0xfff8000000000001),
+                             UINT64_C(0x7ff0000000000000)};
     tow_trace *t = tow__trace_begin(ctx);
     const tow_value values[2] = {tow_constant_data(t, vector(N), bits),
                                  tow_constant_data(t, tow_make_type(TOW_F64, 1, (int64_t[]){8}), wide)};
@@ -99,10 +107,11 @@ static void test_reading_is_lenient(void **state)
                          "  z:f32[2]=dot_general[ lhs_contract = ( 1 ), rhs_contract=(0)]x y _:f32[2] = sin z\n"
                          "  in_2:f32[2] = add z z w:f32[2,2] = const[value=f32[2,2](1, 2, 3 nan)]\n"
                          "  in(in_2,x)}# end");
-    assert_text(g, "{ lambda ; a:f32[2,3]\"in\" b:f32[3]. let\n"
-                   "    c:f32[2] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] a b\n"
-                   "    d:f32[2] = sin c\n    e:f32[2] = add c c\n    f:f32[2,2] = const[value=f32[2,2](1.0 2.0 3.0 nan)]\n"
-                   "  in (e, a) }\n");
+    assert_text(
+        g, "{ lambda ; a:f32[2,3]\"in\" b:f32[3]. let\n"
+           "    c:f32[2] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] a b\n"
+           "    d:f32[2] = sin c\n    e:f32[2] = add c c\n    f:f32[2,2] = const[value=f32[2,2](1.0 2.0 3.0 nan)]\n"
+           "  in (e, a) }\n");
     tow_graph_release(g);
 }
 
@@ -128,10 +137,14 @@ static void test_parse_errors(void **state)
     } cases[] = {
         {"", TOW_BAD_FORMAT, {"line 1, column 1: expected '{', found the end of the text"}},
         {"{ lamda ; . let in () }", TOW_BAD_FORMAT, {"line 1, column 3: expected lambda, found 'lamda'"}},
-        {"{ lambda ; a:f16[3]. let in (a) }", TOW_BAD_FORMAT, {"line 1, column 14: expected an element type", "found 'f16'"}},
+        {"{ lambda ; a:f16[3]. let in (a) }",
+         TOW_BAD_FORMAT,
+         {"line 1, column 14: expected an element type", "found 'f16'"}},
         {"{ lambda ; a:f32[3,-1]. let in (a) }", TOW_BAD_FORMAT, {"column 14", "f32[3,-1]"}},
         {"{ lambda ; a:f32[1,1,1,1,1,1,1,1,1]. let in (a) }", TOW_BAD_FORMAT, {"at most 8 dimensions"}},
-        {"{ lambda ; a:f32[9223372036854775807,9223372036854775807]. let in (a) }", TOW_BAD_FORMAT, {"less than 2^60 bytes"}},
+        {"{ lambda ; a:f32[9223372036854775807,9223372036854775807]. let in (a) }",
+         TOW_BAD_FORMAT,
+         {"less than 2^60 bytes"}},
         {"{ lambda ; a:f32[99999999999999999999999999999999999999]. let in (a) }", TOW_BAD_FORMAT, {"64 bits"}},
         {"{ lambda ; a:f32[9223372036854775808]. let in (a) }", TOW_BAD_FORMAT, {"64 bits"}},
         {"{ lambda ; a:f32[3] a:f32[3]. let in (a) }", TOW_BAD_FORMAT, {"column 21: the name 'a' is defined twice"}},
@@ -149,7 +162,9 @@ static void test_parse_errors(void **state)
         {BODY("c:f32[4] = sin a"), TOW_TYPE_MISMATCH, {"line 2, column 3", "declared as f32[4]", "yields f32[3]"}},
         {BODY("c:f32[3] = add a b"), TOW_SHAPE_MISMATCH, {"line 2, column 14", "f32[3]", "f32[4]"}},
         {BODY("c:f32[3] = sin[x=1] a"), TOW_BAD_FORMAT, {"expected a parameter of sin (it has none), found 'x'"}},
-        {BODY("c:f32[] = reduce_sum[axis=(0)] a"), TOW_BAD_FORMAT, {"expected a parameter of reduce_sum (axes), found 'axis'"}},
+        {BODY("c:f32[] = reduce_sum[axis=(0)] a"),
+         TOW_BAD_FORMAT,
+         {"expected a parameter of reduce_sum (axes), found 'axis'"}},
         {BODY("c:f32[] = reduce_sum[axes=(0) axes=(0)] a"), TOW_BAD_FORMAT, {"given twice"}},
         {BODY("c:f32[] = reduce_sum[axes=(0,0,0,0,0,0,0,0,0)] a"), TOW_BAD_FORMAT, {"at most 8 numbers"}},
         {BODY("c:f32[3] = integer_pow a"), TOW_BAD_FORMAT, {"expected the parameter exponent of integer_pow"}},
@@ -163,16 +178,28 @@ static void test_parse_errors(void **state)
         {BODY("c:f32[] = const[value=nan:3f800000]"), TOW_BAD_FORMAT, {"bits of a NaN"}},
         {BODY("c:bool[] = const[value=1]"), TOW_BAD_FORMAT, {"true or false"}},
         {BODY("c:f32[900000000000] = const[value=f32[900000000000](1.0)]"), TOW_BAD_FORMAT, {"900000000000 elements"}},
-        {BODY("c:f32[3] = remat[policy=\"dotz\" body={ lambda ; a:f32[3]. let in (a) }] a"), TOW_BAD_FORMAT, {"line 2, column "}},
+        {BODY("c:f32[3] = remat[policy=\"dotz\" body={ lambda ; a:f32[3]. let in (a) }] a"),
+         TOW_BAD_FORMAT,
+         {"line 2, column "}},
         {BODY("c:f32[3] = remat[policy=\"dots\"] a"), TOW_BAD_FORMAT, {"expected the parameter body of remat"}},
         {BODY("c:f32[3] = call[body={ lambda ; . let in (a) }]"), TOW_BAD_FORMAT, {"graphs are closed"}},
-        {BODY("c:f32[3] = call[body={ lambda ; z:f32[3]. let y:f32[3] = sine z in (y) }] a"), TOW_NOT_FOUND, {"did you mean sin?"}},
+        {BODY("c:f32[3] = call[body={ lambda ; z:f32[3]. let y:f32[3] = sine z in (y) }] a"),
+         TOW_NOT_FOUND,
+         {"did you mean sin?"}},
         {BODY("c:f32[3] = call[body={ lambda ; z:f32[4]. let in (z) }] a"), TOW_OK, {"line 2, column 14"}},
-        {BODY("c:f32[3] = scan[length=-4 consts=0 carry=1 body={ lambda ; z:f32[3]. let in (z) }] a"), TOW_OK, {"line 2"}},
+        {BODY("c:f32[3] = scan[length=-4 consts=0 carry=1 body={ lambda ; z:f32[3]. let in (z) }] a"),
+         TOW_OK,
+         {"line 2"}},
         {BODY("c:f32[3] = scan[length=4 consts=9223372036854775807 carry=9223372036854775807\n"
-              "  body={ lambda ; z:f32[3]. let in (z) }] a"), TOW_OK, {"line 2"}},
-        {BODY("c:f32[3] = scan[length=4 consts=-1 carry=2 body={ lambda ; z:f32[3]. let in (z) }] a"), TOW_OK, {"line 2"}},
-        {BODY("c:f32[1152921504606846976] = iota[dtype=f32 shape=(1152921504606846976) axis=0]"), TOW_BAD_FORMAT, {"line 2"}},
+              "  body={ lambda ; z:f32[3]. let in (z) }] a"),
+         TOW_OK,
+         {"line 2"}},
+        {BODY("c:f32[3] = scan[length=4 consts=-1 carry=2 body={ lambda ; z:f32[3]. let in (z) }] a"),
+         TOW_OK,
+         {"line 2"}},
+        {BODY("c:f32[1152921504606846976] = iota[dtype=f32 shape=(1152921504606846976) axis=0]"),
+         TOW_BAD_FORMAT,
+         {"line 2"}},
         {BODY("c:f32[3] = iota[dtype=f32 shape=(1152921504606846976) axis=0]"), TOW_OK, {"line 2"}},
         {BODY("\x01"), TOW_BAD_FORMAT, {"found the byte 0x01"}},
         {BODY("\xc3\xa4"), TOW_BAD_FORMAT, {"found the byte 0xc3"}},
@@ -184,7 +211,8 @@ static void test_parse_errors(void **state)
         assert_null(g);
         assert_int_equal(status, tow_context_status(ctx));
         if (cases[i].status != TOW_OK && status != cases[i].status)
-            fail_msg("case %zu: %s instead of %s: %s", i, tow_status_text(status), tow_status_text(cases[i].status), tow_context_error(ctx));
+            fail_msg("case %zu: %s instead of %s: %s", i, tow_status_text(status), tow_status_text(cases[i].status),
+                     tow_context_error(ctx));
         for (size_t j = 0; j < 3 && cases[i].parts[j]; j++)
             if (!strstr(tow_context_error(ctx), cases[i].parts[j]))
                 fail_msg("case %zu: '%s' is not in: %s", i, cases[i].parts[j], tow_context_error(ctx));
@@ -256,7 +284,7 @@ static void test_deep_nesting(void **state)
     assert_int_equal(parse_nested(20000), TOW_UNSUPPORTED);
 }
 
-/* ---- allocation failures ------------------------------------------------------------------------------------------------------- */
+/* ---- allocation failures --------------------------------------------------------------------------------------- */
 
 /* Traces, prints, reads back, cleans and merges a nested graph; the status of the first step that failed. */
 static tow_status everything(tow_context *c)
