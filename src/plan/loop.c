@@ -74,6 +74,18 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
     return TOW_OK;
 }
 
+/* ys that are inputs of the body (a carry that reverse mode keeps) are copied first: that ends the life of the old carry
+ * early, so that the new one can take its buffer. */
+static bool is_handed_out(const scan *s, uint32_t j) { return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT; }
+
+static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0; j < s->n_ys && status == TOW_OK; j++)
+        if (is_handed_out(s, j)) status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
+    return status;
+}
+
 /* Storages for the results, outside and inside. */
 static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
 {
@@ -95,7 +107,7 @@ static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *l
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
         uint32_t value = s->node->out[s->n_carry + j];
-        TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
+        if (!is_handed_out(s, j)) TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
         tow_type type = outer->flat->types[value];
         uint32_t storage = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
@@ -191,6 +203,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
 
     tow_status status = TOW_OK;
     TRY(bind_inputs(l, &s, loop, &b));
+    TRY(hand_out_inputs(&s, loop, &b));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
     TRY(tow__reuse(p, plan));
