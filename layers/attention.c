@@ -1,7 +1,7 @@
 /* MultiHeadAttention: projections, attention by heads, output projection.
  *
- * Without dropout of the weights the attention is the fused primitive, which keeps its output and log-sum-exp only; with
- * it, it is written out, since the weights [B, H, T, S] must exist to be dropped. */
+ * Without dropout of the weights the attention is the fused primitive, which keeps its output and log-sum-exp only;
+ * with it, it is written out, since the weights [B, H, T, S] must exist to be dropped. */
 #include <float.h>
 #include <math.h>
 
@@ -31,10 +31,11 @@ static bool read_sizes(tow_scope *scope, const tow_multi_head_attention *m, tow_
 }
 
 /* x [B, T, E] -> [B, T, heads, D] */
-static tow_value project(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value x, int64_t n, int64_t D)
+static tow_value project(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value x, int64_t n,
+                         int64_t D)
 {
-    tow_dense_general dense = TOW_DENSE_GENERAL(.features = {n, D}, .no_bias = m->no_bias, .kernel_init = m->kernel_init,
-                                                .bias_init = m->bias_init);
+    tow_dense_general dense = TOW_DENSE_GENERAL(.features = {n, D}, .no_bias = m->no_bias,
+                                                .kernel_init = m->kernel_init, .bias_init = m->bias_init);
     return tow_checkpoint_name(tow_apply(scope, name, &dense, x), name);
 }
 
@@ -46,14 +47,19 @@ static tow_value causal_mask(tow_trace *t, const heads *h)
 }
 
 /* q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D], with weights dropped by `key`. */
-static tow_value attend_with_dropout(const tow_multi_head_attention *m, const heads *h, tow_value q, tow_value k, tow_value v,
-                                     tow_value mask, tow_value key)
+static tow_value attend_with_dropout(const tow_multi_head_attention *m, const heads *h, tow_value q, tow_value k,
+                                     tow_value v, tow_value mask, tow_value key)
 {
     int64_t R = h->H / h->G;
     q = tow_mul_scalar(q, 1 / sqrt((double)h->D)); /* before the product, as in Flax */
     q = tow_reshape(q, 5, (int64_t[]){h->B, h->T, h->G, R, h->D});
-    tow_value logits = tow_dot_general(q, k, (tow_dot_dims){.n_contract = 1, .n_batch = 2, .lhs_contract = {4},
-                                       .rhs_contract = {3}, .lhs_batch = {0, 2}, .rhs_batch = {0, 2}}); /* [B, G, T, R, S] */
+    tow_value logits = tow_dot_general(q, k,
+                                       (tow_dot_dims){.n_contract = 1,
+                                                      .n_batch = 2,
+                                                      .lhs_contract = {4},
+                                                      .rhs_contract = {3},
+                                                      .lhs_batch = {0, 2},
+                                                      .rhs_batch = {0, 2}}); /* [B, G, T, R, S] */
     logits = tow_transpose(logits, 5, (int[]){0, 1, 3, 2, 4});
     logits = tow_reshape(logits, 4, (int64_t[]){h->B, h->H, h->T, h->S});
     tow_value lowest = tow_scalar(tow_value_trace(q), TOW_F32, -FLT_MAX);
@@ -62,13 +68,19 @@ static tow_value attend_with_dropout(const tow_multi_head_attention *m, const he
     tow_value weights = tow_softmax(logits, -1);
     weights = tow_dropout_with_key(weights, key, m->dropout_rate, m->dropout_each ? 0 : 2, (int[]){0, 1});
     weights = tow_reshape(weights, 5, (int64_t[]){h->B, h->G, R, h->T, h->S});
-    tow_value out = tow_dot_general(weights, v, (tow_dot_dims){.n_contract = 1, .n_batch = 2, .lhs_contract = {4},
-                                    .rhs_contract = {1}, .lhs_batch = {0, 1}, .rhs_batch = {0, 2}}); /* [B, G, R, T, D] */
+    tow_value out = tow_dot_general(weights, v,
+                                    (tow_dot_dims){.n_contract = 1,
+                                                   .n_batch = 2,
+                                                   .lhs_contract = {4},
+                                                   .rhs_contract = {1},
+                                                   .lhs_batch = {0, 1},
+                                                   .rhs_batch = {0, 2}}); /* [B, G, R, T, D] */
     out = tow_transpose(out, 5, (int[]){0, 3, 1, 2, 4});
     return tow_reshape(out, 4, (int64_t[]){h->B, h->T, h->H, h->D});
 }
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_multi_head_attention *m = (const tow_multi_head_attention *)module;
     if (!tow__check_counts(scope, "MultiHeadAttention", n_in, 1, 3, n_out)) return;
@@ -78,8 +90,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     for (size_t i = 0; i < n_in; ++i) {
         tow_type type = tow_value_type(in[i]);
         if (type.dtype == TOW_F32 && type.rank == 3) continue;
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "MultiHeadAttention: input %zu: expected f32[batch,time,features], found %s; a mask is bool and comes last",
-                       i, tow__type_name(type).text);
+        tow_scope_fail(
+            scope, TOW_SHAPE_MISMATCH,
+            "MultiHeadAttention: input %zu: expected f32[batch,time,features], found %s; a mask is bool and comes last",
+            i, tow__type_name(type).text);
         return;
     }
     tow_value x_q = in[0], x_kv = in[n_in - 1];
@@ -94,9 +108,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     else
         y = tow_attention(q, k, v, (&(tow_attention_options){.causal = m->causal, .mask = mask}));
     y = tow_checkpoint_name(y, "attention");
-    tow_dense_general project_out = TOW_DENSE_GENERAL(
-        .features = {m->out_features ? m->out_features : tow_value_type(x_q).dims[2]}, .n_axes = 2, .axes = {-2, -1},
-        .no_bias = m->no_bias, .kernel_init = tow__init_or(m->out_kernel_init, m->kernel_init), .bias_init = m->bias_init);
+    tow_dense_general project_out =
+        TOW_DENSE_GENERAL(.features = {m->out_features ? m->out_features : tow_value_type(x_q).dims[2]}, .n_axes = 2,
+                          .axes = {-2, -1}, .no_bias = m->no_bias,
+                          .kernel_init = tow__init_or(m->out_kernel_init, m->kernel_init), .bias_init = m->bias_init);
     out[0] = tow_apply(scope, "out", &project_out, y);
 }
 

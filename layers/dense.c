@@ -1,7 +1,8 @@
 /* Dense: y = x.kernel + bias over the last axis. */
 #include "layers/layer.h"
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_dense *m = (const tow_dense *)module;
     if (!tow__check_counts(scope, "Dense", n_in, 1, 1, n_out) || !tow__check_f32(scope, "Dense", 0, in[0], 1) ||
@@ -11,7 +12,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     int64_t dims[] = {type.dims[type.rank - 1], m->features};
     tow_value kernel = tow_param(scope, "kernel", 2, dims, tow__init_or(m->kernel_init, tow_init_lecun_normal()));
     tow_value y = tow_dot_general(in[0], kernel, (tow_dot_dims){.n_contract = 1, .lhs_contract = {type.rank - 1}});
-    if (!m->no_bias) y = tow_add(y, tow_param(scope, "bias", 1, &m->features, tow__init_or(m->bias_init, tow_init_zeros())));
+    if (!m->no_bias)
+        y = tow_add(y, tow_param(scope, "bias", 1, &m->features, tow__init_or(m->bias_init, tow_init_zeros())));
     out[0] = y;
 }
 

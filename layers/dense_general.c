@@ -1,6 +1,8 @@
 /* DenseGeneral: contracts several axes of x into several feature axes, with leading batch axes that have own kernels.
  *
- *   x [batch..., free..., contracted...] . kernel [batch..., contracted..., features...] -> [batch..., free..., features...] */
+ *   x [batch, free, contracted] . kernel [batch, contracted, features] -> [batch, free, features]
+ *
+ * where each name stands for any number of axes. */
 #include "layers/layer.h"
 
 typedef struct axes {
@@ -20,11 +22,12 @@ static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, 
         ++a->features;
     }
     if (!tow__check_option(scope, "DenseGeneral", a->features > 0, "features", 0, "at least one positive number") ||
-        !tow__check_option(scope, "DenseGeneral", a->batch >= 0 && a->batch < TOW_MAX_RANK, "n_batch_dims", a->batch, "fewer than the rank") ||
-        !tow__check_option(scope, "DenseGeneral", a->contract > 0 && a->contract <= x.rank - a->batch, "n_axes", a->contract,
-                           "as many as the input has besides batch axes") ||
-        !tow__check_option(scope, "DenseGeneral", a->batch + a->contract + a->features <= TOW_MAX_RANK, "features", a->features,
-                           "fewer axes: the kernel exceeds the greatest rank"))
+        !tow__check_option(scope, "DenseGeneral", a->batch >= 0 && a->batch < TOW_MAX_RANK, "n_batch_dims", a->batch,
+                           "fewer than the rank") ||
+        !tow__check_option(scope, "DenseGeneral", a->contract > 0 && a->contract <= x.rank - a->batch, "n_axes",
+                           a->contract, "as many as the input has besides batch axes") ||
+        !tow__check_option(scope, "DenseGeneral", a->batch + a->contract + a->features <= TOW_MAX_RANK, "features",
+                           a->features, "fewer axes: the kernel exceeds the greatest rank"))
         return false;
     bool seen[TOW_MAX_RANK] = {false};
     for (int i = 0; i < a->contract; ++i) {
@@ -32,8 +35,9 @@ static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, 
         int found = axis;
         if (axis < 0) axis += x.rank;
         if (axis < a->batch || axis >= x.rank || seen[axis]) {
-            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "DenseGeneral: .axes[%d] = %d; expected distinct axes of %s after %d batch axes",
-                           i, found, tow__type_name(x).text, a->batch);
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                           "DenseGeneral: .axes[%d] = %d; expected distinct axes of %s after %d batch axes", i, found,
+                           tow__type_name(x).text, a->batch);
             return false;
         }
         seen[axis] = true;
@@ -59,12 +63,13 @@ static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const ax
     return tow_add(y, bias);
 }
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_dense_general *m = (const tow_dense_general *)module;
     axes a = {0};
-    if (!tow__check_counts(scope, "DenseGeneral", n_in, 1, 1, n_out) || !tow__check_f32(scope, "DenseGeneral", 0, in[0], 1) ||
-        !read_axes(scope, m, tow_value_type(in[0]), &a))
+    if (!tow__check_counts(scope, "DenseGeneral", n_in, 1, 1, n_out) ||
+        !tow__check_f32(scope, "DenseGeneral", 0, in[0], 1) || !read_axes(scope, m, tow_value_type(in[0]), &a))
         return;
     tow_type type = tow_value_type(in[0]);
     tow_dot_dims dot = {.n_contract = a.contract, .n_batch = a.batch};

@@ -1,7 +1,8 @@
 /* Dropout: x / (1-rate) where kept, else 0. No parameters; one draw of its stream per call. */
 #include "layers/layer.h"
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_dropout *m = (const tow_dropout *)module;
     if (!tow__check_counts(scope, "Dropout", n_in, 1, 1, n_out) || !tow__check_f32(scope, "Dropout", 0, in[0], 0) ||

@@ -4,20 +4,24 @@
 /* embedding [num_embeddings, features] */
 static tow_value table(tow_scope *scope, const tow_embed *m)
 {
-    if (!tow__check_option(scope, "Embed", m->num_embeddings > 0, "num_embeddings", (double)m->num_embeddings, "a positive number") ||
+    if (!tow__check_option(scope, "Embed", m->num_embeddings > 0, "num_embeddings", (double)m->num_embeddings,
+                           "a positive number") ||
         !tow__check_option(scope, "Embed", m->features > 0, "features", (double)m->features, "a positive number"))
         return (tow_value){0};
     tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.out_axis_first = true;
-    return tow_param(scope, "embedding", 2, (int64_t[]){m->num_embeddings, m->features}, tow__init_or(m->embedding_init, init));
+    return tow_param(scope, "embedding", 2, (int64_t[]){m->num_embeddings, m->features},
+                     tow__init_or(m->embedding_init, init));
 }
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     if (!tow__check_counts(scope, "Embed", n_in, 1, 1, n_out)) return;
     tow_type type = tow_value_type(in[0]);
     if (type.dtype != TOW_I32 && type.dtype != TOW_U32) {
-        tow_scope_fail(scope, TOW_TYPE_MISMATCH, "Embed: expected indices of type i32 or u32, found %s; convert them with tow_convert",
+        tow_scope_fail(scope, TOW_TYPE_MISMATCH,
+                       "Embed: expected indices of type i32 or u32, found %s; convert them with tow_convert",
                        tow__type_name(type).text);
         return;
     }

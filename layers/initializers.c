@@ -1,7 +1,7 @@
 /* Initialisers: what fills a parameter from a key, bit for bit as jax.nn.initializers does on a CPU with FMA.
  *
- * Every step is float32 in the order written; where XLA contracts a product and a sum, fmaf says so. The loop is compiled
- * a second time for CPUs with FMA instructions: the same bits, without a call per fmaf. */
+ * Every step is float32 in the order written; where XLA contracts a product and a sum, fmaf says so. The loop is
+ * compiled a second time for CPUs with FMA instructions: the same bits, without a call per fmaf. */
 #include <math.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ typedef struct draw_job {
 INLINE void draw_loop(const draw_job *job, int64_t count, float *data)
 {
     const float sqrt2 = 1.41421354F, almost_minus_one = -0x1.fffffep-1F;
-    const float edge = 0.9544997F;              /* erf(sqrt 2): two standard deviations */
+    const float edge = 0.9544997F; /* erf(sqrt 2): two standard deviations */
     const float almost_two = 0x1.fffffep+0F;
     for (int64_t i = 0; i < count; ++i) {
         uint32_t bits = tow__key_bits(job->key, (uint64_t)i);
@@ -121,9 +121,10 @@ static void draw(const draw_job *job, int64_t count, float *data)
     draw_plain(job, count, data);
 }
 
-/* ---- constants, and draws of fixed width --------------------------------------------------------------------------- */
+/* ---- constants, and draws of fixed width ------------------------------------------------------------------------- */
 
-static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2], float *data)
+static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                                float *data)
 {
     (void)ctx, (void)key;
     int64_t count = tow_type_count(type);
@@ -131,7 +132,8 @@ static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, t
     return TOW_OK;
 }
 
-static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2], float *data)
+static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                            float *data)
 {
     (void)ctx;
     draw_job job = {.distribution = (tow_distribution)self->distribution,
@@ -142,7 +144,7 @@ static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_t
     return TOW_OK;
 }
 
-/* ---- variance scaling ------------------------------------------------------------------------------------------------ */
+/* ---- variance scaling -------------------------------------------------------------------------------------------- */
 
 /* Fans of a kernel: axis -2 is the input, axis -1 the output, all others are a receptive field. */
 static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type type, double *fan_in, double *fan_out)
@@ -166,7 +168,8 @@ static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type t
     return TOW_OK;
 }
 
-static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2], float *data)
+static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                                float *data)
 {
     int64_t count = tow_type_count(type);
     if (count == 0) return TOW_OK;
@@ -176,17 +179,24 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
     const double denominators[] = {
         [TOW_FAN_IN] = in, [TOW_FAN_OUT] = out, [TOW_FAN_AVG] = (in + out) / 2, [TOW_FAN_GEO_AVG] = sqrt(in * out)};
     float variance = (float)(self->a / denominators[self->mode]);
-    draw_job job = {.distribution = (tow_distribution)self->distribution, .key = {{key[0], key[1]}}, .low = -1, .span = 2};
+    draw_job job = {
+        .distribution = (tow_distribution)self->distribution, .key = {{key[0], key[1]}}, .low = -1, .span = 2};
     switch (job.distribution) {
-    case TOW_TRUNCATED_NORMAL: job.scale = sqrtf(variance) / 0.87962566103423978F; break; /* its standard deviation */
-    case TOW_NORMAL: job.scale = sqrtf(variance); break;
-    case TOW_UNIFORM: job.scale = sqrtf(3.0F * variance); break;
+    case TOW_TRUNCATED_NORMAL:
+        job.scale = sqrtf(variance) / 0.87962566103423978F;
+        break; /* its standard deviation */
+    case TOW_NORMAL:
+        job.scale = sqrtf(variance);
+        break;
+    case TOW_UNIFORM:
+        job.scale = sqrtf(3.0F * variance);
+        break;
     }
     draw(&job, count, data);
     return TOW_OK;
 }
 
-/* ---- constructors ------------------------------------------------------------------------------------------------------ */
+/* ---- constructors ------------------------------------------------------------------------------------------------ */
 
 tow_initializer tow_init_constant(double value) { return (tow_initializer){.fill = fill_constant, .a = value}; }
 tow_initializer tow_init_zeros(void) { return tow_init_constant(0); }

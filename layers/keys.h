@@ -1,11 +1,13 @@
-/* Random keys on the host: threefry and the rule that folds a path into a key. They decide initial values; in graphs the
- * primitives of src/ops do the same. */
+/* Random keys on the host: threefry and the rule that folds a path into a key. They decide initial values; in graphs
+ * the primitives of src/ops do the same. */
 #ifndef TOW_LAYERS_KEYS_H
 #define TOW_LAYERS_KEYS_H
 
 #include <stdint.h>
 
-typedef struct tow__key { uint32_t k[2]; } tow__key;
+typedef struct tow__key {
+    uint32_t k[2];
+} tow__key;
 
 /* Threefry 2x32 with 20 rounds: (x0, x1) encrypted by key. */
 static inline tow__key tow__threefry(tow__key key, uint32_t x0, uint32_t x1)

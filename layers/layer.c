@@ -5,11 +5,11 @@ bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t 
 {
     if (n_in >= min_in && n_in <= max_in && n_out == 1) return true;
     if (min_in == max_in)
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: expected %zu input%s and 1 output, found %zu and %zu", layer, min_in,
-                       min_in == 1 ? "" : "s", n_in, n_out);
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: expected %zu input%s and 1 output, found %zu and %zu", layer,
+                       min_in, min_in == 1 ? "" : "s", n_in, n_out);
     else
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: expected %zu to %zu inputs and 1 output, found %zu and %zu", layer,
-                       min_in, max_in, n_in, n_out);
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: expected %zu to %zu inputs and 1 output, found %zu and %zu",
+                       layer, min_in, max_in, n_in, n_out);
     return false;
 }
 
@@ -18,11 +18,13 @@ bool tow__check_f32(tow_scope *scope, const char *layer, size_t i, tow_value x, 
     tow_type type = tow_value_type(x);
     if (type.dtype == TOW_F32 && type.rank >= min_rank) return true;
     tow_scope_fail(scope, type.dtype == TOW_F32 ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
-                   "%s: input %zu: expected f32 of rank %d or more, found %s", layer, i, min_rank, tow__type_name(type).text);
+                   "%s: input %zu: expected f32 of rank %d or more, found %s", layer, i, min_rank,
+                   tow__type_name(type).text);
     return false;
 }
 
-bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found, const char *expected)
+bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found,
+                       const char *expected)
 {
     if (!ok) tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .%s = %g; expected %s", layer, option, found, expected);
     return ok;

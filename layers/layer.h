@@ -10,7 +10,8 @@ bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t 
 /* Reports unless input i is f32 of at least this rank. */
 bool tow__check_f32(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank);
 /* Reports an option that is out of its range; returns ok. */
-bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found, const char *expected);
+bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found,
+                       const char *expected);
 
 static inline tow_initializer tow__init_or(tow_initializer given, tow_initializer otherwise)
 {

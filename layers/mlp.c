@@ -3,11 +3,13 @@
 
 #include "layers/layer.h"
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_mlp *m = (const tow_mlp *)module;
     if (!tow__check_counts(scope, "MLP", n_in, 1, 1, n_out) ||
-        !tow__check_option(scope, "MLP", m->features[0] > 0, "features[0]", (double)m->features[0], "at least one width"))
+        !tow__check_option(scope, "MLP", m->features[0] > 0, "features[0]", (double)m->features[0],
+                           "at least one width"))
         return;
     tow_activation activation = m->activation ? m->activation : tow_relu;
     tow_value x = in[0];

@@ -1,10 +1,12 @@
-/* Whole models: tracing them to draw their parameters (tow_init), and to graphs over given ones (tow_forward, tow_loss). */
+/* Whole models: tracing them to draw their parameters (tow_init), and to graphs over given ones (tow_forward,
+ * tow_loss). */
 #include <stdio.h>
 
 #include "layers/scope.h"
 
 /* Calls the model in the root scope. */
-static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
 {
     tow_scope *root = tow__trace_alloc(m->trace, 1, sizeof *root);
     if (!root) {
@@ -38,7 +40,7 @@ static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow
     return in;
 }
 
-/* ---- initialising ---------------------------------------------------------------------------------------------------- */
+/* ---- initialising ------------------------------------------------------------------------------------------------ */
 
 /* Draws parameter i: every layer of a stack with the key of its own path. */
 static tow_status fill_param(const tow__model *m, uint32_t i, tow__key root)
@@ -105,7 +107,7 @@ tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed
     return tow_init_with_options(context, model, seed, n_inputs, input_types, NULL, params);
 }
 
-/* ---- graphs over given parameters -------------------------------------------------------------------------------------- */
+/* ---- graphs over given parameters -------------------------------------------------------------------------------- */
 
 typedef struct build {
     const tow_module *module;
@@ -122,7 +124,8 @@ static void add_params(tow__model *m)
     m->values = tow__trace_alloc(m->trace, n + 1U, sizeof *m->values);
     m->used = tow__trace_alloc(m->trace, n + 1U, sizeof *m->used);
     for (uint32_t i = 0; m->values && i < n; ++i)
-        m->values[i] = tow__input(m->trace, m->params->types[i], prefixed(m->trace, "params", m->params->names.names[i]));
+        m->values[i] =
+            tow__input(m->trace, m->params->types[i], prefixed(m->trace, "params", m->params->names.names[i]));
 }
 
 static void add_streams(tow__model *m, const tow_model_options *options)
@@ -132,7 +135,8 @@ static void add_streams(tow__model *m, const tow_model_options *options)
     while (m->streams[m->n_streams]) ++m->n_streams;
     m->stream_keys = tow__trace_alloc(m->trace, m->n_streams + 1, sizeof *m->stream_keys);
     for (size_t i = 0; m->stream_keys && i < m->n_streams; ++i)
-        m->stream_keys[i] = tow__input(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), prefixed(m->trace, "rngs", m->streams[i]));
+        m->stream_keys[i] =
+            tow__input(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), prefixed(m->trace, "rngs", m->streams[i]));
 }
 
 /* Every parameter given must have been asked for. */
@@ -141,9 +145,9 @@ static void check_used(tow__model *m)
     for (uint32_t i = 0; i < m->params->names.count && !tow__failed(m->trace); ++i)
         if (!m->used[i])
             tow__params_fail(m, TOW_NOT_FOUND,
-                           "params/%s: %s is among the parameters given, but the model does not ask for it; give the "
-                           "parameters of this model",
-                           m->params->names.names[i], tow__type_name(m->params->types[i]).text);
+                             "params/%s: %s is among the parameters given, but the model does not ask for it; give the "
+                             "parameters of this model",
+                             m->params->names.names[i], tow__type_name(m->params->types[i]).text);
 }
 
 /* outputs: model's, or loss and aux. Returns how many; NULL array: out of memory, reported. */
@@ -165,7 +169,8 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
     b->loss(m->trace, out, extra, &all[0], all + 1, b->user);
     tow_type type = tow_value_type(all[0]);
     if (!tow__failed(m->trace) && (tow_is_null(all[0]) || type.rank != 0 || !tow_dtype_is_float(type.dtype)))
-        tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH, "loss: expected a float scalar, found %s; take the mean or the sum",
+        tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH,
+                       "loss: expected a float scalar, found %s; take the mean or the sum",
                        tow_is_null(all[0]) ? "nothing" : tow__type_name(type).text);
     return n_result;
 }
@@ -196,8 +201,17 @@ tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_
                     size_t n_extra, const tow_type *extra_types, tow_loss_function loss, void *user, size_t n_aux,
                     const tow_model_options *options, tow_graph **graph)
 {
-    build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .n_extra = n_extra,
-               .extra_types = extra_types, .loss = loss, .user = user, .n_aux = n_aux, .options = options};
-    if (!loss) return tow__fail(params->ctx, TOW_INVALID_ARGUMENT, "tow_loss: no loss function; use tow_forward for the outputs alone");
+    build b = {.module = model,
+               .n_inputs = n_inputs,
+               .input_types = input_types,
+               .n_extra = n_extra,
+               .extra_types = extra_types,
+               .loss = loss,
+               .user = user,
+               .n_aux = n_aux,
+               .options = options};
+    if (!loss)
+        return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_loss: no loss function; use tow_forward for the outputs alone");
     return make_graph(&b, params, graph);
 }

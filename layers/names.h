@@ -4,13 +4,15 @@
 
 #include "src/base/base.h"
 
-enum { TOW__NO_NAME = UINT32_MAX };
+enum {
+    TOW__NO_NAME = UINT32_MAX
+};
 
 typedef struct tow__names {
     tow_context *ctx;
     char **names; /* in order of addition */
     uint32_t count, capacity;
-    uint32_t *slots; /* open addressing; index + 1, 0 is free */
+    uint32_t *slots;  /* open addressing; index + 1, 0 is free */
     uint32_t n_slots; /* a power of two, at least twice count */
 } tow__names;
 

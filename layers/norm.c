@@ -4,13 +4,15 @@
 static const double default_epsilon = 1e-6;
 
 /* The parameter `name` [D], or a constant if the layer goes without. */
-static tow_value vector(tow_scope *scope, const char *name, bool absent, int64_t features, double constant, tow_initializer init)
+static tow_value vector(tow_scope *scope, const char *name, bool absent, int64_t features, double constant,
+                        tow_initializer init)
 {
     if (absent) return tow_full(tow_scope_trace(scope), tow_make_type(TOW_F32, 1, &features), constant);
     return tow_param(scope, name, 1, &features, tow__init_or(init, tow_init_constant(constant)));
 }
 
-static void call_layer_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_layer_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                            tow_value *out)
 {
     const tow_layer_norm *m = (const tow_layer_norm *)module;
     if (!tow__check_counts(scope, "LayerNorm", n_in, 1, 1, n_out) || !tow__check_f32(scope, "LayerNorm", 0, in[0], 1) ||
@@ -23,7 +25,8 @@ static void call_layer_norm(tow_scope *scope, const tow_module *module, size_t n
     out[0] = tow_normalize_layer(in[0], scale, bias, m->epsilon > 0 ? m->epsilon : default_epsilon);
 }
 
-static void call_rms_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_rms_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                          tow_value *out)
 {
     const tow_rms_norm *m = (const tow_rms_norm *)module;
     if (!tow__check_counts(scope, "RMSNorm", n_in, 1, 1, n_out) || !tow__check_f32(scope, "RMSNorm", 0, in[0], 1) ||

@@ -1,5 +1,5 @@
-/* Parameter lists: walking, finding, counting, printing, and the way to and from sets of tensors, in which every layer of
- * a stack has a name of its own. */
+/* Parameter lists: walking, finding, counting, printing, and the way to and from sets of tensors, in which every layer
+ * of a stack has a name of its own. */
 #include "layers/params.h"
 
 #include <inttypes.h>
@@ -96,7 +96,7 @@ tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
     return status;
 }
 
-/* ---- layers of a stack ------------------------------------------------------------------------------------------------ */
+/* ---- layers of a stack ------------------------------------------------------------------------------------------- */
 
 static bool is_level(const char *component, size_t length) { return length == 2 && memcmp(component, "{}", 2) == 0; }
 
@@ -116,8 +116,10 @@ static void add_layer_path(tow__string *s, const char *path, const int64_t *inde
 {
     for (const char *c = path;;) {
         size_t length = strcspn(c, "/");
-        if (is_level(c, length)) tow__string_add(s, "%" PRId64, *index++);
-        else tow__string_add(s, "%.*s", (int)length, c);
+        if (is_level(c, length))
+            tow__string_add(s, "%" PRId64, *index++);
+        else
+            tow__string_add(s, "%.*s", (int)length, c);
         if (!c[length]) return;
         tow__string_add(s, "/");
         c += length + 1;
@@ -197,13 +199,17 @@ static tow_status read_tensor(void *user, const char *name, tow_array *view)
     tow_array *found = tow_tensors_find(r->tensors, name);
     tow_type want = tow_array_type(view);
     if (!found)
-        return tow__fail(ctx, TOW_NOT_FOUND, "%s: missing; expected %s; use the file of a model with the same layers and options",
-                         name, tow__type_name(want).text);
+        return tow__fail(ctx, TOW_NOT_FOUND,
+                         "%s: missing; expected %s; use the file of a model with the same layers and options", name,
+                         tow__type_name(want).text);
     if (!tow_type_equal(tow_array_type(found), want))
-        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; use the file of a model with the same sizes", name,
+        return tow__fail(ctx, TOW_TYPE_MISMATCH,
+                         "%s: expected %s, found %s; use the file of a model with the same sizes", name,
                          tow__type_name(want).text, tow__type_name(tow_array_type(found)).text);
-    if (r->copy) memcpy(tow_array_data(view), tow_array_data(found), tow_type_bytes(want));
-    else if (tow__names_add(&r->wanted, name) == TOW__NO_NAME) return TOW_OUT_OF_MEMORY;
+    if (r->copy)
+        memcpy(tow_array_data(view), tow_array_data(found), tow_type_bytes(want));
+    else if (tow__names_add(&r->wanted, name) == TOW__NO_NAME)
+        return TOW_OUT_OF_MEMORY;
     return TOW_OK;
 }
 
@@ -216,9 +222,10 @@ tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const
     for (size_t i = 0; i < tow_tensors_count(tensors); ++i) {
         const char *name = tow_tensors_name(tensors, i);
         if (strncmp(name, prefix, strlen(prefix)) == 0 && tow__names_find(&r.wanted, name) == TOW__NO_NAME)
-            TRY(tow__fail(params->ctx, TOW_NOT_FOUND,
-                          "%s: %s in the file, but the model has no such parameter; use a model with the same layers and options",
-                          name, tow__type_name(tow_array_type(tow_tensors_at(tensors, i))).text));
+            TRY(tow__fail(
+                params->ctx, TOW_NOT_FOUND,
+                "%s: %s in the file, but the model has no such parameter; use a model with the same layers and options",
+                name, tow__type_name(tow_array_type(tow_tensors_at(tensors, i))).text));
     }
     r.copy = true;
     TRY(visit_layers(params, prefix, read_tensor, &r));
@@ -268,7 +275,7 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
     return status;
 }
 
-/* ---- table -------------------------------------------------------------------------------------------------------------- */
+/* ---- table ------------------------------------------------------------------------------------------------------- */
 
 size_t tow_params_table(const tow_params *params, char *text, size_t size)
 {
@@ -284,8 +291,8 @@ size_t tow_params_table(const tow_params *params, char *text, size_t size)
     size_t bytes = 0;
     for (uint32_t i = 0; i < params->names.count; ++i) {
         tow_type type = params->types[i];
-        tow__string_add(&s, "%-*s  %-20s %14" PRId64 " %16zu\n", width, params->names.names[i], tow__type_name(type).text,
-                        tow_type_count(type), tow_type_bytes(type));
+        tow__string_add(&s, "%-*s  %-20s %14" PRId64 " %16zu\n", width, params->names.names[i],
+                        tow__type_name(type).text, tow_type_count(type), tow_type_bytes(type));
         count += tow_type_count(type);
         bytes += tow_type_bytes(type);
     }

@@ -5,8 +5,8 @@
 #include "layers/names.h"
 #include "tow/module.h"
 
-/* Parameter i: names.names[i], types[i], arrays[i]. "{}" in a path stands for the iteration of a scan; the leading axes of
- * the array are these, outermost first. */
+/* Parameter i: names.names[i], types[i], arrays[i]. "{}" in a path stands for the iteration of a scan; the leading
+ * axes of the array are these, outermost first. */
 struct tow_params {
     tow_context *ctx;
     tow__names names;

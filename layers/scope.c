@@ -39,8 +39,12 @@ static tow_scope *child_scope(tow_scope *scope, const char *name)
     char *path = tow__trace_alloc(t, prefix + length + 2, 1);
     if (!child || !path) return scope;
     snprintf(path, prefix + length + 2, "%s%s%s", scope->path, prefix ? "/" : "", name);
-    *child = (tow_scope){.model = scope->model, .parent = scope, .path = path, .name = path + (prefix ? prefix + 1 : 0),
-                         .level = scope->level, .fixed = -1};
+    *child = (tow_scope){.model = scope->model,
+                         .parent = scope,
+                         .path = path,
+                         .name = path + (prefix ? prefix + 1 : 0),
+                         .level = scope->level,
+                         .fixed = -1};
     return child;
 }
 
@@ -67,9 +71,10 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
     return child;
 }
 
-/* ---- calling layers ---------------------------------------------------------------------------------------------------- */
+/* ---- calling layers ---------------------------------------------------------------------------------------------- */
 
-void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                    tow_value *out)
 {
     for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
     if (tow__scope_failed(scope)) return;
@@ -92,8 +97,8 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
     for (size_t i = 0; i < n_out; ++i)
         if (tow_is_null(out[i])) {
             tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                           "%s did not write output %zu of %zu; ask for as many outputs as the layer gives", module->cls->name,
-                           i, n_out);
+                           "%s did not write output %zu of %zu; ask for as many outputs as the layer gives",
+                           module->cls->name, i, n_out);
             return;
         }
 }
@@ -113,7 +118,7 @@ tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module 
     return out;
 }
 
-/* ---- counters ------------------------------------------------------------------------------------------------------------ */
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 uint32_t tow__scope_count(tow_scope *scope, const char *stream)
 {

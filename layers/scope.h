@@ -2,8 +2,8 @@
  *
  *   root -- "blocks" -- iteration (a level) -- "attn" -- "query"       path "blocks/{}/attn/query"
  *
- * A level is one scan being traced: the body sees rows of the stacked parameters and a traced index. All of this lives in
- * the memory of the trace. Paths are the identity of things: two scopes with one path are the same scope, and the
+ * A level is one scan being traced: the body sees rows of the stacked parameters and a traced index. All of this lives
+ * in the memory of the trace. Paths are the identity of things: two scopes with one path are the same scope, and the
  * parameters and counters of random streams are kept by path. */
 #ifndef TOW_LAYERS_SCOPE_H
 #define TOW_LAYERS_SCOPE_H
@@ -26,13 +26,13 @@ typedef struct tow__model tow__model;
 
 struct tow_scope {
     tow__model *model;
-    tow_scope *parent;    /* NULL: root */
-    const char *name;     /* last component of path */
-    const char *path;     /* "" for the root */
-    tow__level *level;    /* innermost scan around, or NULL */
-    bool iteration;       /* the component is the index of `level` */
-    bool flax_keys;       /* an iteration that is folded into the root key instead of the path */
-    int64_t fixed;        /* iteration of an unrolled scan, else -1 */
+    tow_scope *parent; /* NULL: root */
+    const char *name;  /* last component of path */
+    const char *path;  /* "" for the root */
+    tow__level *level; /* innermost scan around, or NULL */
+    bool iteration;    /* the component is the index of `level` */
+    bool flax_keys;    /* an iteration that is folded into the root key instead of the path */
+    int64_t fixed;     /* iteration of an unrolled scan, else -1 */
 };
 
 /* How a parameter is drawn. */
@@ -47,10 +47,10 @@ typedef struct tow__recipe {
 struct tow__model {
     tow_context *ctx;
     tow_trace *trace;
-    tow_params *params;    /* initialising: recorded here; else given */
-    tow__recipe *recipes;  /* initialising: one per parameter */
+    tow_params *params;   /* initialising: recorded here; else given */
+    tow__recipe *recipes; /* initialising: one per parameter */
     uint32_t recipe_capacity;
-    tow_value *values;     /* else: the graph's inputs, one per parameter */
+    tow_value *values; /* else: the graph's inputs, one per parameter */
     bool *used;
     bool initialising, deterministic;
     size_t n_streams;
@@ -61,25 +61,30 @@ struct tow__model {
     uint32_t counter_capacity;
 };
 
-/* ---- scope.c ------------------------------------------------------------------------------------------------------ */
+/* ---- scope.c ----------------------------------------------------------------------------------------------------- */
 
-/* Child of `scope` for one iteration of a scan. level: the loop is traced once; NULL: iteration `fixed` of an unrolled one. */
+/* Child of `scope` for one iteration of a scan. level: the loop is traced once; NULL: iteration `fixed` of an
+ * unrolled one. */
 tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys);
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
-void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out);
+void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                    tow_value *out);
 bool tow__scope_failed(const tow_scope *scope);
-/* An error about a parameter: the text begins with its path, so the scope is not put in front. The first error sticks. */
-__attribute__((format(printf, 3, 4))) void tow__params_fail(tow__model *model, tow_status status, const char *format, ...);
+/* An error about a parameter: the text begins with its path, so the scope is not put in front. The first error
+ * sticks. */
+__attribute__((format(printf, 3, 4))) void tow__params_fail(tow__model *model, tow_status status, const char *format,
+                                                            ...);
 /* Increments and returns the counter of a stream in a scope; 0: out of memory, reported. */
 uint32_t tow__scope_count(tow_scope *scope, const char *stream);
 /* Frees what the model allocated outside the trace. */
 void tow__model_free(tow__model *model);
 
-/* ---- variables.c --------------------------------------------------------------------------------------------------- */
+/* ---- variables.c ------------------------------------------------------------------------------------------------- */
 
 /* Key of draw `counter` of `scope` on the host: Flax's rule, with index[depth] the iterations of the scans around. */
 tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *index, uint32_t counter);
-/* Value of parameter `index` at this scope's level: the graph's input, or the row of the innermost scan that has one. */
+/* Value of parameter `index` at this scope's level: the graph's input, or the row of the innermost scan that has
+ * one. */
 tow_value tow__param_value(const tow_scope *scope, uint32_t index);
 
 #endif

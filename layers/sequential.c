@@ -3,11 +3,13 @@
 
 #include "layers/layer.h"
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_sequential *m = (const tow_sequential *)module;
     if (m->n_layers == 0) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "Sequential: no layers; expected TOW_SEQUENTIAL(TOW_MODULE(&first), ...)");
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "Sequential: no layers; expected TOW_SEQUENTIAL(TOW_MODULE(&first), ...)");
         return;
     }
     tow_value x = {0};
@@ -19,12 +21,16 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     }
 }
 
-static void call_activation(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_activation(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                            tow_value *out)
 {
     const tow_activation_layer *m = (const tow_activation_layer *)module;
     if (!tow__check_counts(scope, "Activation", n_in, 1, 1, n_out)) return;
-    if (!m->activation) tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "Activation: no function; expected TOW_ACTIVATION(tow_relu) or the like");
-    else out[0] = m->activation(in[0]);
+    if (!m->activation)
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "Activation: no function; expected TOW_ACTIVATION(tow_relu) or the like");
+    else
+        out[0] = m->activation(in[0]);
 }
 
 tow_value tow_gelu_tanh(tow_value x) { return tow_gelu(x, true); }

@@ -27,7 +27,8 @@ static tow_value feed_forward(tow_scope *scope, const tow_transformer_block *m, 
     return x;
 }
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_transformer_block *m = (const tow_transformer_block *)module;
     if (!tow__check_counts(scope, "TransformerBlock", n_in, 1, 2, n_out)) return;
@@ -37,10 +38,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                        tow__type_name(type).text);
         return;
     }
-    tow_multi_head_attention attention = TOW_MULTI_HEAD_ATTENTION(
-        .heads = m->heads, .kv_heads = m->kv_heads, .causal = m->causal, .no_bias = m->no_bias,
-        .dropout_rate = m->attn_dropout_rate, .deterministic = m->deterministic, .kernel_init = m->kernel_init,
-        .out_kernel_init = m->out_init);
+    tow_multi_head_attention attention =
+        TOW_MULTI_HEAD_ATTENTION(.heads = m->heads, .kv_heads = m->kv_heads, .causal = m->causal, .no_bias = m->no_bias,
+                                 .dropout_rate = m->attn_dropout_rate, .deterministic = m->deterministic,
+                                 .kernel_init = m->kernel_init, .out_kernel_init = m->out_init);
     tow_dropout dropout = TOW_DROPOUT(.rate = m->dropout_rate, .deterministic = m->deterministic);
     tow_value x = in[0], y[2] = {normalize(scope, m, "ln1", x), in[n_in - 1]}; /* y[1]: the mask, if there is one */
     tow_value branch;

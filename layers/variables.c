@@ -1,8 +1,9 @@
 /* What a layer asks its scope for: parameters and random keys.
  *
- * A key is fold_in(root, d), d the first four bytes (big-endian) of SHA-1 over the names of the path one after the other
- * and the counter of the draw in minimal big-endian bytes: Flax's rule. Names that end and begin with a digit would run
- * together ("1", "11" and "11", "1" in nested scans), so a '/' is put between those; names in Flax begin with a letter. */
+ * A key is fold_in(root, d), d the first four bytes (big-endian) of SHA-1 over the names of the path one after the
+ * other and the counter of the draw in minimal big-endian bytes: Flax's rule. Names that end and begin with a digit
+ * would run together ("1", "11" and "11", "1" in nested scans), so a '/' is put between those; names in Flax begin
+ * with a letter. */
 #include <inttypes.h>
 #include <sha1.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *in
     return tow__key_fold_in(root_key(scope, root, index), path_data(scope, index, counter));
 }
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 /* `type` with an axis in front for every scan around. rank beyond the limit: false. */
 static bool stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked)
@@ -91,7 +92,8 @@ static tow_status reserve_recipe(tow__model *m)
 }
 
 /* While initialising: notes how the parameter is drawn, one draw of "params" per creation. */
-static void record_param(tow_scope *scope, const char *path, uint32_t index, tow_type stacked, const tow_initializer *init)
+static void record_param(tow_scope *scope, const char *path, uint32_t index, tow_type stacked,
+                         const tow_initializer *init)
 {
     tow__model *m = scope->model;
     if (index == TOW__NO_NAME) {
@@ -123,20 +125,20 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
     snprintf(path, size, "%s%s%s", scope->path, scope->path[0] ? "/" : "", name);
     uint32_t index = tow__names_find(&m->params->names, path);
     if (index == TOW__NO_NAME && !m->initialising) {
-        tow__params_fail(m, TOW_NOT_FOUND,
-                       "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
-                       "initialise them with the same model, or pass them through tow_params_to_tensors and "
-                       "tow_params_from_tensors if only the scans differ",
-                       path, tow__type_name(stacked).text, m->params->names.count,
-                       m->params->names.count ? m->params->names.names[0] : "none");
+        tow__params_fail(
+            m, TOW_NOT_FOUND,
+            "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
+            "initialise them with the same model, or pass them through tow_params_to_tensors and "
+            "tow_params_from_tensors if only the scans differ",
+            path, tow__type_name(stacked).text, m->params->names.count,
+            m->params->names.count ? m->params->names.names[0] : "none");
         return (tow_value){0};
     }
     if (index != TOW__NO_NAME && !tow_type_equal(m->params->types[index], stacked)) {
-        tow__params_fail(m, TOW_SHAPE_MISMATCH,
-                       "params/%s: the layer asks for %s, the parameter is %s; %s", path, tow__type_name(stacked).text,
-                       tow__type_name(m->params->types[index]).text,
-                       m->initialising ? "give two layers different names, or equal sizes if they share the parameter"
-                                       : "use the sizes that the parameters were initialised with");
+        tow__params_fail(m, TOW_SHAPE_MISMATCH, "params/%s: the layer asks for %s, the parameter is %s; %s", path,
+                         tow__type_name(stacked).text, tow__type_name(m->params->types[index]).text,
+                         m->initialising ? "give two layers different names, or equal sizes if they share the parameter"
+                                         : "use the sizes that the parameters were initialised with");
         return (tow_value){0};
     }
     if (m->initialising) {
@@ -147,7 +149,7 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
     return tow__param_value(scope, index);
 }
 
-/* ---- random keys ------------------------------------------------------------------------------------------------------------- */
+/* ---- random keys ------------------------------------------------------------------------------------------------- */
 
 static size_t find_stream(const tow__model *m, const char *stream)
 {
@@ -199,8 +201,7 @@ static tow_value path_data_value(const tow_scope *scope, uint32_t counter)
     }
     if (same) return tow_constant_data(m->trace, tow_make_type(TOW_U32, 0, NULL), table);
     tow_value row = levels[0]->index;
-    for (int l = 1; l < depth; ++l)
-        row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
+    for (int l = 1; l < depth; ++l) row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
     return tow_gather(tow_constant_data(m->trace, tow_make_type(TOW_U32, 1, &rows), table), row);
 }
 
@@ -214,10 +215,11 @@ tow_value tow_make_rng(tow_scope *scope, const char *stream)
         tow__string known;
         tow__string_init(&known, m->ctx);
         for (size_t k = 0; k < m->n_streams; ++k) tow__string_add(&known, "%s\"%s\"", k ? ", " : "", m->streams[k]);
-        tow_scope_fail(scope, TOW_NOT_FOUND,
-                       "needs random keys of stream \"%s\", the model was given %s; add it to tow_model_options.streams, or "
-                       "set .deterministic",
-                       stream, known.text ? known.text : "none");
+        tow_scope_fail(
+            scope, TOW_NOT_FOUND,
+            "needs random keys of stream \"%s\", the model was given %s; add it to tow_model_options.streams, or "
+            "set .deterministic",
+            stream, known.text ? known.text : "none");
         tow__string_free(&known);
         return (tow_value){0};
     }

@@ -1,10 +1,10 @@
-/* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and random
- * keys changes; what it records becomes the body of a remat equation. */
+/* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and
+ * random keys changes; what it records becomes the body of a remat equation. */
 #include "layers/scope.h"
 #include "src/ops/primitive.h"
 #include "tow/transforms.h"
 
-/* ---- checkpoint names: every name that a policy refers to must exist -------------------------------------------------- */
+/* ---- checkpoint names: every name that a policy refers to must exist --------------------------------------------- */
 
 typedef struct name_search {
     const char *name; /* looked for, or NULL: list all */
@@ -18,8 +18,10 @@ static void search_graph(const tow_graph *g, name_search *s)
         const tow__equation *e = &g->equations[i];
         if (e->primitive->kind == TOW__NAME) {
             const char *name = ((const tow__name_params *)e->params)->name;
-            if (s->name) s->found = strcmp(name, s->name) == 0;
-            else tow__string_add(&s->list, "%s%s", s->list.length ? ", " : "", name);
+            if (s->name)
+                s->found = strcmp(name, s->name) == 0;
+            else
+                tow__string_add(&s->list, "%s%s", s->list.length ? ", " : "", name);
         }
         for (const tow__param *p = e->primitive->params; p && p->name && e->params; ++p)
             if (p->kind == TOW__P_GRAPH) search_graph(*(tow_graph *const *)((const char *)e->params + p->offset), s);
@@ -39,15 +41,16 @@ static void check_names(tow_scope *scope, const tow_policy *policy, const tow_gr
         s.name = NULL;
         tow__string_init(&s.list, scope->model->ctx);
         search_graph(body, &s);
-        tow_scope_fail(scope, TOW_NOT_FOUND,
-                       "remat: the policy refers to the checkpoint name \"%s\", which nothing in the wrapped layer has; "
-                       "expected one of: %s",
-                       *name, s.list.text ? s.list.text : "(no value in it is named)");
+        tow_scope_fail(
+            scope, TOW_NOT_FOUND,
+            "remat: the policy refers to the checkpoint name \"%s\", which nothing in the wrapped layer has; "
+            "expected one of: %s",
+            *name, s.list.text ? s.list.text : "(no value in it is named)");
         tow__string_free(&s.list);
     }
 }
 
-/* ---- the layer ----------------------------------------------------------------------------------------------------------- */
+/* ---- the layer --------------------------------------------------------------------------------------------------- */
 
 typedef struct call_info {
     tow_scope *scope;
@@ -70,7 +73,8 @@ static void region(tow_trace *t, const tow_value *in, tow_value *out, void *user
     tow_graph_release(body);
 }
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     call_info c = {.scope = scope, .m = (const tow_remat *)module, .n_in = n_in, .n_out = n_out};
     tow_remat_function(scope->model->trace, region, &c, &c.m->policy, n_in, in, n_out, out);

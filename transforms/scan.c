@@ -20,15 +20,15 @@ typedef struct call_info {
     uint32_t *row_params; /* which parameters enter by rows */
 } call_info;
 
-/* ---- checking the call --------------------------------------------------------------------------------------------------- */
+/* ---- checking the call ------------------------------------------------------------------------------------------- */
 
 static bool read_length(call_info *c)
 {
     const tow_scan *m = c->m;
     tow_scope *scope = c->scope;
     if (m->length < 0 || (m->empty && m->length > 0)) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "scan: .length = %" PRId64 "%s; expected a positive number", m->length,
-                       m->empty ? " with .empty" : "");
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "scan: .length = %" PRId64 "%s; expected a positive number",
+                       m->length, m->empty ? " with .empty" : "");
         return false;
     }
     bool known = m->empty || m->length > 0;
@@ -46,7 +46,8 @@ static bool read_length(call_info *c)
         return false;
     }
     if (!known)
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "scan: no length; give .length = N (or .empty = true), or xs to take it from");
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "scan: no length; give .length = N (or .empty = true), or xs to take it from");
     return known;
 }
 
@@ -54,18 +55,25 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 {
     size_t n_carry = m->n_carry ? m->n_carry : 1;
     if (n_in < n_carry + m->n_broadcast || n_out < n_carry) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "scan: expected at least %zu inputs (carry %zu, broadcast %zu) and %zu outputs, found %zu and %zu",
-                       n_carry + m->n_broadcast, n_carry, m->n_broadcast, n_carry, n_in, n_out);
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "scan: expected at least %zu inputs (carry %zu, broadcast %zu) and %zu outputs, found %zu and %zu",
+            n_carry + m->n_broadcast, n_carry, m->n_broadcast, n_carry, n_in, n_out);
         return false;
     }
-    *c = (call_info){.scope = scope, .m = m, .n_carry = n_carry, .n_broadcast = m->n_broadcast,
-                     .n_xs = n_in - n_carry - m->n_broadcast, .n_ys = n_out - n_carry, .carry = in,
-                     .broadcast = in + n_carry, .xs = in + n_carry + m->n_broadcast};
+    *c = (call_info){.scope = scope,
+                     .m = m,
+                     .n_carry = n_carry,
+                     .n_broadcast = m->n_broadcast,
+                     .n_xs = n_in - n_carry - m->n_broadcast,
+                     .n_ys = n_out - n_carry,
+                     .carry = in,
+                     .broadcast = in + n_carry,
+                     .xs = in + n_carry + m->n_broadcast};
     return read_length(c);
 }
 
-/* ---- one iteration --------------------------------------------------------------------------------------------------------- */
+/* ---- one iteration ----------------------------------------------------------------------------------------------- */
 
 /* After a trace that does not count, parameters made since `first` are drawn anew. */
 static void set_stale(tow__model *model, uint32_t first, const char *prefix)
@@ -75,7 +83,8 @@ static void set_stale(tow__model *model, uint32_t first, const char *prefix)
         if (strncmp(model->params->names.names[i], prefix, length) == 0) model->recipes[i].stale = true;
 }
 
-static void call_inner(const call_info *c, tow_scope *iteration, const tow_value *carry, const tow_value *xs, tow_value *out)
+static void call_inner(const call_info *c, tow_scope *iteration, const tow_value *carry, const tow_value *xs,
+                       tow_value *out)
 {
     tow_trace *t = c->scope->model->trace;
     size_t n_in = c->n_carry + c->n_broadcast + c->n_xs;
@@ -94,14 +103,15 @@ static void call_inner(const call_info *c, tow_scope *iteration, const tow_value
     for (size_t i = 0; i < c->n_carry && !tow__scope_failed(iteration); ++i) {
         tow_type before = tow_value_type(carry[i]), after = tow_value_type(out[i]);
         if (!tow_type_equal(before, after))
-            tow_scope_fail(iteration, TOW_TYPE_MISMATCH,
-                           "scan: carry %zu enters an iteration as %s and leaves it as %s; the layer must return the type "
-                           "that it is given",
-                           i, tow__type_name(before).text, tow__type_name(after).text);
+            tow_scope_fail(
+                iteration, TOW_TYPE_MISMATCH,
+                "scan: carry %zu enters an iteration as %s and leaves it as %s; the layer must return the type "
+                "that it is given",
+                i, tow__type_name(before).text, tow__type_name(after).text);
     }
 }
 
-/* ---- the loop ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* The body: in = carry, xs, rows of parameters, index. */
 static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -114,8 +124,11 @@ static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
     const tow_value *xs = in + c->n_carry, *params = xs + c->n_xs;
     for (size_t i = 0; i < c->n_rows; ++i) rows[c->row_params[i]] = params[i];
     tow__level *outer = c->scope->level;
-    *level = (tow__level){.outer = outer, .depth = outer ? outer->depth + 1 : 0, .length = c->length,
-                          .index = params[c->n_rows], .rows = model->initialising ? NULL : rows};
+    *level = (tow__level){.outer = outer,
+                          .depth = outer ? outer->depth + 1 : 0,
+                          .length = c->length,
+                          .index = params[c->n_rows],
+                          .rows = model->initialising ? NULL : rows};
     tow_scope *iteration = tow__scope_iteration(c->scope, level, -1, c->m->keys == TOW_KEYS_FLAX);
     call_inner(c, iteration, in, xs, out);
     tow_scope_end(iteration);
@@ -136,9 +149,10 @@ static tow_value *collect_rows(call_info *c, tow_value *xs)
         tow_type type = tow_value_type(stack);
         if (type.rank == 0 || type.dims[0] != c->length) {
             tow__params_fail(model, TOW_SHAPE_MISMATCH,
-                           "params/%s: expected %" PRId64 " layers in the leading axis (the length of the scan), found %s; use "
-                           "the length that the parameters were initialised with",
-                           path, c->length, tow__type_name(type).text);
+                             "params/%s: expected %" PRId64
+                             " layers in the leading axis (the length of the scan), found %s; use "
+                             "the length that the parameters were initialised with",
+                             path, c->length, tow__type_name(type).text);
             return NULL;
         }
         c->row_params[c->n_rows++] = i;
@@ -160,10 +174,11 @@ static void record_loop(call_info *c, tow_value *out)
     if (!end) return;
     *end++ = tow_iota(t, tow_make_type(TOW_I32, 1, &c->length), 0);
     tow_scan_options options = {.length = c->length, .has_length = true, .reverse = c->m->reverse};
-    tow_scan_function(t, loop_body, c, &options, c->n_carry, c->carry, (size_t)(end - xs), xs, c->n_ys, out, out + c->n_carry);
+    tow_scan_function(t, loop_body, c, &options, c->n_carry, c->carry, (size_t)(end - xs), xs, c->n_ys, out,
+                      out + c->n_carry);
 }
 
-/* ---- unrolled: every iteration by itself --------------------------------------------------------------------------------------- */
+/* ---- unrolled: every iteration by itself ------------------------------------------------------------------------- */
 
 /* Row i of x [length, ...]. */
 static tow_value row_of(tow_value x, int64_t i)
@@ -184,11 +199,13 @@ static void record_unrolled(call_info *c, tow_value *out)
     tow_trace *t = c->scope->model->trace;
     size_t n_out = c->n_carry + c->n_ys, length = (size_t)c->length;
     if (length == 0 && c->n_ys > 0) {
-        tow_scope_fail(c->scope, TOW_UNSUPPORTED, "scan: an unrolled scan of length 0 cannot tell the types of its ys; leave .unrolled out");
+        tow_scope_fail(c->scope, TOW_UNSUPPORTED,
+                       "scan: an unrolled scan of length 0 cannot tell the types of its ys; leave .unrolled out");
         return;
     }
     tow_value *carry = tow__trace_alloc(t, n_out, sizeof *carry), *next = tow__trace_alloc(t, n_out, sizeof *next);
-    tow_value *xs = tow__trace_alloc(t, c->n_xs + 1, sizeof *xs), *ys = tow__trace_alloc(t, c->n_ys * length + 1, sizeof *ys);
+    tow_value *xs = tow__trace_alloc(t, c->n_xs + 1, sizeof *xs),
+              *ys = tow__trace_alloc(t, c->n_ys * length + 1, sizeof *ys);
     if (!carry || !next || !xs || !ys) return;
     memcpy(carry, c->carry, c->n_carry * sizeof *carry);
     for (size_t step = 0; step < length && !tow__failed(t); ++step) {
@@ -205,7 +222,8 @@ static void record_unrolled(call_info *c, tow_value *out)
     for (size_t k = 0; k < c->n_ys; ++k) out[c->n_carry + k] = stack_rows(t, c->length, ys + k * length);
 }
 
-static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
 {
     const tow_scan *m = (const tow_scan *)module;
     call_info c;

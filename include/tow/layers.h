@@ -1,9 +1,10 @@
 /* The layers. Each is a struct whose first member is `module` and in which zero means the default, made by a macro that
- * reads like keyword arguments: tow_dense d = TOW_DENSE(.features = 128); A layer holds no parameters and no state: it is
- * called under a scope, which supplies both, so one struct can be applied at many places.
+ * reads like keyword arguments: tow_dense d = TOW_DENSE(.features = 128); A layer holds no parameters and no state: it
+ * is called under a scope, which supplies both, so one struct can be applied at many places.
  *
- * Parameter names, shapes and initial values are those of Flax's linen. Shapes are given as [..., D] with D the features;
- * all computations are float32. A wrong input is reported with the scope's path, what was expected and what was found. */
+ * Parameter names, shapes and initial values are those of Flax's linen. Shapes are given as [..., D] with D the
+ * features; all computations are float32. A wrong input is reported with the scope's path, what was expected and
+ * what was found. */
 #ifndef TOW_LAYERS_H
 #define TOW_LAYERS_H
 
@@ -18,7 +19,7 @@ typedef tow_value (*tow_activation)(tow_value x);
 TOW_API tow_value tow_gelu_tanh(tow_value x); /* tow_gelu(x, true) */
 TOW_API tow_value tow_gelu_erf(tow_value x);  /* tow_gelu(x, false) */
 
-/* ---- Dense: x [..., in] -> x.kernel + bias [..., features]. kernel [in, features], bias [features] ------------------- */
+/* ---- Dense: x [..., in] -> x.kernel + bias [..., features]. kernel [in, features], bias [features] --------------- */
 typedef struct tow_dense {
     tow_module module;
     int64_t features;
@@ -28,9 +29,10 @@ typedef struct tow_dense {
 } tow_dense;
 #define TOW_DENSE(...) ((tow_dense){.module = {&tow_dense_class}, __VA_ARGS__})
 
-/* ---- DenseGeneral: contracts several axes into several feature axes --------------------------------------------------- */
+/* ---- DenseGeneral: contracts several axes into several feature axes ---------------------------------------------- */
 /* x [batch..., ..., axes...] -> [batch..., ..., features...]. kernel [batch..., contracted..., features...],
- * bias [batch..., features...]. Example: .features = {heads, 64}; or .features = {512}, .n_axes = 2, .axes = {-2, -1}. */
+ * bias [batch..., features...]. Example: .features = {heads, 64}; or .features = {512}, .n_axes = 2, .axes = {-2,
+ * -1}. */
 typedef struct tow_dense_general {
     tow_module module;
     int64_t features[TOW_MAX_RANK]; /* ends at the first zero */
@@ -43,8 +45,10 @@ typedef struct tow_dense_general {
 } tow_dense_general;
 #define TOW_DENSE_GENERAL(...) ((tow_dense_general){.module = {&tow_dense_general_class}, __VA_ARGS__})
 
-/* ---- MLP: Dense_0, activation, Dense_1, ..., no activation after the last --------------------------------------------- */
-enum { TOW_MLP_LIMIT = 32 };
+/* ---- MLP: Dense_0, activation, Dense_1, ..., no activation after the last ---------------------------------------- */
+enum {
+    TOW_MLP_LIMIT = 32
+};
 typedef struct tow_mlp {
     tow_module module;
     int64_t features[TOW_MLP_LIMIT]; /* widths, ends at the first zero: {256, 256, 10} */
@@ -56,17 +60,18 @@ typedef struct tow_mlp {
 } tow_mlp;
 #define TOW_MLP(...) ((tow_mlp){.module = {&tow_mlp_class}, __VA_ARGS__})
 
-/* ---- Embed: i32 or u32 [...] -> rows of embedding [num_embeddings, features]: [..., features] --------------------------- */
+/* ---- Embed: i32 or u32 [...] -> rows of embedding [num_embeddings, features]: [..., features] -------------------- */
 typedef struct tow_embed {
     tow_module module;
     int64_t num_embeddings, features;
     tow_initializer embedding_init; /* normal, standard deviation 1/sqrt(features) */
 } tow_embed;
 #define TOW_EMBED(...) ((tow_embed){.module = {&tow_embed_class}, __VA_ARGS__})
-/* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied weights. */
+/* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied
+ * weights. */
 TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x);
 
-/* ---- LayerNorm, RMSNorm over the last axis ------------------------------------------------------------------------------- */
+/* ---- LayerNorm, RMSNorm over the last axis ----------------------------------------------------------------------- */
 typedef struct tow_layer_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
@@ -84,8 +89,9 @@ typedef struct tow_rms_norm {
 } tow_rms_norm;
 #define TOW_RMS_NORM(...) ((tow_rms_norm){.module = {&tow_rms_norm_class}, __VA_ARGS__})
 
-/* ---- Dropout: x / (1-rate) where kept, else 0 ----------------------------------------------------------------------------- */
-/* The identity, without a draw, if rate is 0, if `deterministic`, or if the model is traced with .deterministic = true. */
+/* ---- Dropout: x / (1-rate) where kept, else 0 -------------------------------------------------------------------- */
+/* The identity, without a draw, if rate is 0, if `deterministic`, or if the model is traced with .deterministic =
+ * true. */
 typedef struct tow_dropout {
     tow_module module;
     double rate; /* in [0, 1] */
@@ -96,9 +102,9 @@ typedef struct tow_dropout {
 } tow_dropout;
 #define TOW_DROPOUT(...) ((tow_dropout){.module = {&tow_dropout_class}, __VA_ARGS__})
 
-/* ---- MultiHeadAttention ----------------------------------------------------------------------------------------------------- */
-/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross); a bool input after them is a mask that broadcasts
- * to [B, H, T, S] (true: visible). Result [B, T, out_features].
+/* ---- MultiHeadAttention ------------------------------------------------------------------------------------------ */
+/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross); a bool input after them is a mask that
+ * broadcasts to [B, H, T, S] (true: visible). Result [B, T, out_features].
  * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; out: kernel [H, Dh, O], bias [O].
  * Checkpoint names: "query", "key", "value" (projections), "attention" (before the output projection). */
 typedef struct tow_multi_head_attention {
@@ -116,14 +122,16 @@ typedef struct tow_multi_head_attention {
     tow_initializer out_kernel_init; /* kernel_init */
     tow_initializer bias_init;       /* zeros */
 } tow_multi_head_attention;
-#define TOW_MULTI_HEAD_ATTENTION(...) ((tow_multi_head_attention){.module = {&tow_multi_head_attention_class}, __VA_ARGS__})
+#define TOW_MULTI_HEAD_ATTENTION(...)                                                                                  \
+    ((tow_multi_head_attention){.module = {&tow_multi_head_attention_class}, __VA_ARGS__})
 
-/* ---- TransformerBlock, pre-norm ------------------------------------------------------------------------------------------------ */
+/* ---- TransformerBlock, pre-norm ---------------------------------------------------------------------------------- */
 /* x [B, T, D] (and optionally a bool mask as above) -> [B, T, D]:
  *     x = x + dropout(attn(ln1(x)));  x = x + dropout(mlp/down(activation(mlp/up(ln2(x)))))
  * Children ln1, attn, ln2, mlp (up, down), dropout1, dropout2.
- * Checkpoint names, besides those of attention: "ln1", "attn_out" (after the output projection), "attn_residual" (after the
- * first addition), "ln2", "mlp_pre" (before the activation), "mlp_act" (after it), "mlp_out", "block_out". */
+ * Checkpoint names, besides those of attention: "ln1", "attn_out" (after the output projection), "attn_residual"
+ * (after the first addition), "ln2", "mlp_pre" (before the activation), "mlp_act" (after it), "mlp_out",
+ * "block_out". */
 typedef struct tow_transformer_block {
     tow_module module;
     int64_t heads;
@@ -131,18 +139,18 @@ typedef struct tow_transformer_block {
     int64_t mlp_features; /* 0: 4 D */
     bool causal;
     bool no_bias;
-    bool rms_norm;             /* RMSNorm in place of LayerNorm */
-    double epsilon;            /* of the norms; 0: 1e-6 */
-    double dropout_rate;       /* of both branches, before they are added */
-    double attn_dropout_rate;  /* of the attention weights */
+    bool rms_norm;            /* RMSNorm in place of LayerNorm */
+    double epsilon;           /* of the norms; 0: 1e-6 */
+    double dropout_rate;      /* of both branches, before they are added */
+    double attn_dropout_rate; /* of the attention weights */
     bool deterministic;
-    tow_activation activation; /* NULL: tow_gelu_tanh */
+    tow_activation activation;   /* NULL: tow_gelu_tanh */
     tow_initializer kernel_init; /* lecun_normal */
     tow_initializer out_init;    /* of attn/out and mlp/down; kernel_init */
 } tow_transformer_block;
 #define TOW_TRANSFORMER_BLOCK(...) ((tow_transformer_block){.module = {&tow_transformer_block_class}, __VA_ARGS__})
 
-/* ---- Sequential: layer i is the child layers_i ------------------------------------------------------------------------------ */
+/* ---- Sequential: layer i is the child layers_i ------------------------------------------------------------------- */
 /* tow_sequential s = TOW_SEQUENTIAL(TOW_MODULE(&a), TOW_MODULE(&b)); the list lives as long as the enclosing block.
  * The first layer gets all inputs, each further one the result of the layer before it. */
 typedef struct tow_sequential {
@@ -150,9 +158,9 @@ typedef struct tow_sequential {
     const tow_module *const *layers;
     size_t n_layers;
 } tow_sequential;
-#define TOW_SEQUENTIAL(...)                                                                         \
-    ((tow_sequential){.module = {&tow_sequential_class},                                            \
-                      .layers = (const tow_module *const[]){__VA_ARGS__},                           \
+#define TOW_SEQUENTIAL(...)                                                                                            \
+    ((tow_sequential){.module = {&tow_sequential_class},                                                               \
+                      .layers = (const tow_module *const[]){__VA_ARGS__},                                              \
                       .n_layers = sizeof((const tow_module *const[]){__VA_ARGS__}) / sizeof(const tow_module *)})
 
 /* A function without parameters as a layer, for Sequential: TOW_ACTIVATION(tow_relu). */

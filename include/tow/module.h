@@ -1,4 +1,5 @@
-/* Modules, scopes and variables: a model is a struct of layers; a scope is where its parameters and random keys come from. */
+/* Modules, scopes and variables: a model is a struct of layers; a scope is where its parameters and random keys come
+ * from. */
 #ifndef TOW_MODULE_H
 #define TOW_MODULE_H
 
@@ -17,7 +18,8 @@ typedef struct tow_module tow_module;
 typedef struct tow_module_class {
     const char *name; /* "Dense" */
     /* Records the layer: in[0..n_in) -> out[0..n_out). Wrong counts are reported with tow_scope_fail. */
-    void (*call)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out);
+    void (*call)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out);
 } tow_module_class;
 
 /* First member of every layer struct. */
@@ -25,11 +27,12 @@ struct tow_module {
     const tow_module_class *cls;
 };
 
-/* ---- inside a layer's call ---------------------------------------------------------------------------------------- */
+/* ---- inside a layer's call --------------------------------------------------------------------------------------- */
 
 /* Calls a child layer under `name`. The macro takes a pointer to any layer struct whose first member is `module`. */
 #define tow_apply(scope, name, layer, x) tow_apply_module(scope, name, &(layer)->module, tow_at((x), TOW_HERE))
-#define tow_apply_n(scope, name, layer, n_in, in, n_out, out) tow_apply_module_n(scope, name, &(layer)->module, n_in, in, n_out, out)
+#define tow_apply_n(scope, name, layer, n_in, in, n_out, out)                                                          \
+    tow_apply_module_n(scope, name, &(layer)->module, n_in, in, n_out, out)
 TOW_API tow_value tow_apply_module(tow_scope *scope, const char *name, const tow_module *module, tow_value x);
 TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in,
                                 const tow_value *in, size_t n_out, tow_value *out);
@@ -40,15 +43,17 @@ TOW_API const char *tow_scope_path(const tow_scope *scope);
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
-TOW_API void tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
+TOW_API void
+tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
 
 /* Fills data (float32, row-major) of a parameter of `type` from a key. An initialiser is a function and one number. */
 typedef struct tow_initializer {
-    tow_status (*fill)(tow_context *context, const struct tow_initializer *self, tow_type type, const uint32_t key[2], float *data);
-    double a, b;     /* meaning by initialiser */
+    tow_status (*fill)(tow_context *context, const struct tow_initializer *self, tow_type type, const uint32_t key[2],
+                       float *data);
+    double a, b; /* meaning by initialiser */
     int mode, distribution;
     bool out_axis_first; /* Embed: axis 0 is the output */
-    int in_axes;     /* 0: the usual fan rule; n > 0: the first n axes are contracted, the rest are features (DenseGeneral) */
+    int in_axes; /* 0: the usual fan rule; n: the first n axes are contracted, the rest features (DenseGeneral) */
 } tow_initializer;
 TOW_API tow_initializer tow_init_zeros(void);
 TOW_API tow_initializer tow_init_ones(void);
@@ -56,8 +61,17 @@ TOW_API tow_initializer tow_init_constant(double value);
 TOW_API tow_initializer tow_init_normal(double stddev);
 TOW_API tow_initializer tow_init_uniform(double scale); /* [0, scale) */
 TOW_API tow_initializer tow_init_truncated_normal(double stddev);
-typedef enum tow_fan_mode { TOW_FAN_IN, TOW_FAN_OUT, TOW_FAN_AVG, TOW_FAN_GEO_AVG } tow_fan_mode;
-typedef enum tow_distribution { TOW_TRUNCATED_NORMAL, TOW_NORMAL, TOW_UNIFORM } tow_distribution;
+typedef enum tow_fan_mode {
+    TOW_FAN_IN,
+    TOW_FAN_OUT,
+    TOW_FAN_AVG,
+    TOW_FAN_GEO_AVG
+} tow_fan_mode;
+typedef enum tow_distribution {
+    TOW_TRUNCATED_NORMAL,
+    TOW_NORMAL,
+    TOW_UNIFORM
+} tow_distribution;
 TOW_API tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution);
 TOW_API tow_initializer tow_init_lecun_normal(void);
 TOW_API tow_initializer tow_init_lecun_uniform(void);
@@ -68,10 +82,11 @@ TOW_API tow_initializer tow_init_glorot_uniform(void);
 /* True for a zeroed struct: layers then take their default. */
 TOW_API bool tow_initializer_is_default(const tow_initializer *init);
 
-/* The parameter `name` (collection "params") of this scope, shape [dims], f32. Asked for twice with the same type in one
- * scope path it is the same parameter (tied weights); another shape is an error with both shapes. */
+/* The parameter `name` (collection "params") of this scope, shape [dims], f32. Asked for twice with the same type in
+ * one scope path it is the same parameter (tied weights); another shape is an error with both shapes. */
 TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init);
-/* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream: error. */
+/* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream:
+ * error. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);
 /* True if the model is traced for evaluation: tow_model_options.deterministic. */
@@ -80,7 +95,7 @@ TOW_API bool tow_scope_deterministic(const tow_scope *scope);
 TOW_API tow_scope *tow_scope_begin(tow_scope *scope, const char *name);
 TOW_API void tow_scope_end(tow_scope *child);
 
-/* ---- parameters ------------------------------------------------------------------------------------------------------ */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 /* A flat list of named arrays in order of first use. Layers of a scan are stacked on axis 0 (outermost scan first) and
  * called "blocks/{}/attn/kernel"; on disk they are "blocks/0/attn/kernel", "blocks/1/...". */
@@ -89,7 +104,8 @@ TOW_API void tow_params_free(tow_params *params);
 TOW_API size_t tow_params_count(const tow_params *params);
 TOW_API const char *tow_params_path(const tow_params *params, size_t index);
 TOW_API tow_array *tow_params_array(const tow_params *params, size_t index); /* not retained */
-TOW_API tow_array *tow_params_find(const tow_params *params, const char *path); /* also "blocks/3/...": NULL unless the whole array */
+TOW_API tow_array *tow_params_find(const tow_params *params,
+                                   const char *path); /* also "blocks/3/...": NULL unless the whole array */
 /* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage.
  * A new reference. Error: TOW_NOT_FOUND, with the paths that there are. */
 TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
@@ -98,12 +114,12 @@ TOW_API int64_t tow_params_elements(const tow_params *params);
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
 /* Table of path, shape, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */
 TOW_API size_t tow_params_table(const tow_params *params, char *text, size_t size);
-/* Adds per-layer entries to (or reads them from) a set of tensors, names prefixed ("params/", "adam/mu/"). Reading checks
- * that every parameter is there with its type; extra names with that prefix are errors. */
+/* Adds per-layer entries to (or reads them from) a set of tensors, names prefixed ("params/", "adam/mu/"). Reading
+ * checks that every parameter is there with its type; extra names with that prefix are errors. */
 TOW_API tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors);
 TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors);
 
-/* ---- running a model --------------------------------------------------------------------------------------------------- */
+/* ---- running a model --------------------------------------------------------------------------------------------- */
 
 #define TOW_MODULE(layer) (&(layer)->module)
 
@@ -119,7 +135,8 @@ TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint6
                             const tow_type *input_types, tow_params **params);
 /* The same for models with several outputs. Streams need no keys here: nothing is computed but the parameters. */
 TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                         const tow_type *input_types, const tow_model_options *options, tow_params **params);
+                                         const tow_type *input_types, const tow_model_options *options,
+                                         tow_params **params);
 /* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
  * extra: inputs that the model does not see (labels). Returns the scalar loss; writes aux[n_aux]. */
 typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
@@ -129,9 +146,10 @@ TOW_API tow_status tow_forward(const tow_module *model, const tow_params *params
                                const tow_type *input_types, const tow_model_options *options, tow_graph **graph);
 /* Graph (params..., inputs..., extra..., stream keys...) -> (loss, aux...). Differentiate it with respect to inputs
  * 0..tow_params_count-1. */
-TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs, const tow_type *input_types,
-                            size_t n_extra, const tow_type *extra_types, tow_loss_function loss, void *user, size_t n_aux,
-                            const tow_model_options *options, tow_graph **graph);
+TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs,
+                            const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
+                            tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,
+                            tow_graph **graph);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* ---- remat ------------------------------------------------------------------------------------------------------------ */
+/* ---- remat ------------------------------------------------------------------------------------------------------- */
 /* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
  *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
  * Error: a policy that refers to a checkpoint name which `inner` does not use; the message lists those that it uses. */
@@ -22,7 +22,7 @@ typedef struct tow_remat {
 } tow_remat;
 #define TOW_REMAT(layer, ...) ((tow_remat){.module = {&tow_remat_class}, .inner = &(layer)->module, __VA_ARGS__})
 
-/* ---- scan ------------------------------------------------------------------------------------------------------------- */
+/* ---- scan -------------------------------------------------------------------------------------------------------- */
 
 /* Where the random keys of iteration i come from. */
 typedef enum tow_scan_keys {
@@ -39,11 +39,11 @@ typedef enum tow_scan_keys {
 typedef struct tow_scan {
     tow_module module;
     const tow_module *inner;
-    int64_t length;     /* 0 with xs: their leading axis */
-    bool empty;         /* length 0 is meant: no iterations */
-    bool reverse;       /* from the last iteration to the first; xs and ys stay in place */
-    bool unrolled;      /* record every iteration by itself, parameters unstacked; same names on disk, values and bits */
-    size_t n_carry;     /* 0: one */
+    int64_t length; /* 0 with xs: their leading axis */
+    bool empty;     /* length 0 is meant: no iterations */
+    bool reverse;   /* from the last iteration to the first; xs and ys stay in place */
+    bool unrolled;  /* record every iteration by itself, parameters unstacked; same names on disk, values and bits */
+    size_t n_carry; /* 0: one */
     size_t n_broadcast;
     tow_scan_keys keys;
 } tow_scan;

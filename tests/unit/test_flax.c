@@ -1,5 +1,5 @@
-/* Equality with Flax: parameters drawn from a seed bit for bit, outputs and gradients to float rounding. The golden files
- * are written by tests/oracle/flax_init.py and flax_forward.py with the real Flax. */
+/* Equality with Flax: parameters drawn from a seed bit for bit, outputs and gradients to float rounding. The golden
+ * files are written by tests/oracle/flax_init.py and flax_forward.py with the real Flax. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,12 +28,12 @@ static int teardown(void **state)
     return 0;
 }
 
-#define OK(call)                                                                 \
-    do {                                                                         \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx)); \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
     } while (0)
 
-/* ---- models ---------------------------------------------------------------------------------------------------------- */
+/* ---- models ------------------------------------------------------------------------------------------------------ */
 
 /* A layer under a name. */
 typedef struct named {
@@ -42,7 +42,8 @@ typedef struct named {
     const tow_module *inner;
 } named;
 
-static void call_named(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_named(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
 {
     const named *m = (const named *)module;
     tow_apply_module_n(s, m->name, m->inner, n_in, in, n_out, out);
@@ -51,7 +52,8 @@ static const tow_module_class named_class = {"named", call_named};
 #define NAMED(child, layer) ((named){{&named_class}, (child), TOW_MODULE(layer)})
 
 /* Parameters before a child. */
-static void call_first(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_first(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
     tow_type type = tow_value_type(in[0]);
@@ -64,7 +66,8 @@ static const tow_module_class first_class = {"first", call_first};
 
 /* Cross attention to fixed keys with a mask, as in flax_forward.py. */
 static float fraction(int64_t i) { return (float)((i * 7919) % 257 - 128) / 64; }
-static void call_masked(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_masked(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
     float kv[48];
@@ -82,9 +85,10 @@ static const tow_module_class masked_class = {"masked", call_masked};
 static const struct {
     const char *name;
     tow_initializer (*make)(void);
-} plain_initializers[] = {{"init_lecun_uniform", tow_init_lecun_uniform},   {"init_he_normal", tow_init_he_normal},
-                          {"init_he_uniform", tow_init_he_uniform},         {"init_glorot_normal", tow_init_glorot_normal},
-                          {"init_glorot_uniform", tow_init_glorot_uniform}, {NULL, NULL}};
+} plain_initializers[] = {
+    {"init_lecun_uniform", tow_init_lecun_uniform},   {"init_he_normal", tow_init_he_normal},
+    {"init_he_uniform", tow_init_he_uniform},         {"init_glorot_normal", tow_init_glorot_normal},
+    {"init_glorot_uniform", tow_init_glorot_uniform}, {NULL, NULL}};
 
 static bool find_initializer(const char *name, tow_initializer *init)
 {
@@ -93,12 +97,18 @@ static bool find_initializer(const char *name, tow_initializer *init)
             *init = plain_initializers[i].make();
             return true;
         }
-    if (strcmp(name, "init_normal") == 0) *init = tow_init_normal(0.02);
-    else if (strcmp(name, "init_uniform") == 0) *init = tow_init_uniform(0.3);
-    else if (strcmp(name, "init_truncated_normal") == 0) *init = tow_init_truncated_normal(0.7);
-    else if (strcmp(name, "init_constant") == 0) *init = tow_init_constant(0.1);
-    else if (strcmp(name, "init_fan_out") == 0) *init = tow_init_variance_scaling(0.5, TOW_FAN_OUT, TOW_NORMAL);
-    else return false;
+    if (strcmp(name, "init_normal") == 0)
+        *init = tow_init_normal(0.02);
+    else if (strcmp(name, "init_uniform") == 0)
+        *init = tow_init_uniform(0.3);
+    else if (strcmp(name, "init_truncated_normal") == 0)
+        *init = tow_init_truncated_normal(0.7);
+    else if (strcmp(name, "init_constant") == 0)
+        *init = tow_init_constant(0.1);
+    else if (strcmp(name, "init_fan_out") == 0)
+        *init = tow_init_variance_scaling(0.5, TOW_FAN_OUT, TOW_NORMAL);
+    else
+        return false;
     return true;
 }
 
@@ -106,11 +116,11 @@ static bool find_initializer(const char *name, tow_initializer *init)
 typedef void (*model_use)(void *user, const tow_module *model, tow_type input);
 static bool with_model(const char *name, model_use use, void *user)
 {
-#define CASE(text, layer, dtype, ...)                                                                            \
-    if (strcmp(name, text) == 0) {                                                                               \
-        int64_t dims[] = {__VA_ARGS__};                                                                          \
-        use(user, TOW_MODULE(&(layer)), tow_make_type(dtype, (int)(sizeof dims / sizeof *dims), dims));          \
-        return true;                                                                                             \
+#define CASE(text, layer, dtype, ...)                                                                                  \
+    if (strcmp(name, text) == 0) {                                                                                     \
+        int64_t dims[] = {__VA_ARGS__};                                                                                \
+        use(user, TOW_MODULE(&(layer)), tow_make_type(dtype, (int)(sizeof dims / sizeof *dims), dims));                \
+        return true;                                                                                                   \
     }
     CASE("dense", TOW_DENSE(.features = 32), TOW_F32, 4, 16)
     CASE("dense_odd", TOW_DENSE(.features = 7, .no_bias = true), TOW_F32, 3, 13)
@@ -128,7 +138,8 @@ static bool with_model(const char *name, model_use use, void *user)
     CASE("rms_norm", TOW_RMS_NORM(), TOW_F32, 2, 10)
     CASE("attention", TOW_MULTI_HEAD_ATTENTION(.heads = 4), TOW_F32, 2, 5, 32)
     CASE("attention_sizes",
-         TOW_MULTI_HEAD_ATTENTION(.heads = 3, .qkv_features = 12, .out_features = 7, .no_bias = true), TOW_F32, 2, 5, 10)
+         TOW_MULTI_HEAD_ATTENTION(.heads = 3, .qkv_features = 12, .out_features = 7, .no_bias = true), TOW_F32, 2, 5,
+         10)
     tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2, .mlp_features = 16, .causal = true);
     CASE("block", block, TOW_F32, 2, 5, 8)
     tow_remat remat = TOW_REMAT(&block);
@@ -145,7 +156,7 @@ static bool with_model(const char *name, model_use use, void *user)
 #undef CASE
 }
 
-/* ---- initial values --------------------------------------------------------------------------------------------------- */
+/* ---- initial values ---------------------------------------------------------------------------------------------- */
 
 static uint64_t fnv1a(const void *data, size_t size)
 {
@@ -185,8 +196,10 @@ static void compare_init(void *user, const tow_module *model, tow_type input)
     const uint32_t *bits = tow_array_data(array);
     char words[128] = "";
     for (size_t i = 0; i < 8 && i < g->count; ++i) sprintf(words + strlen(words), "%s%08x", i ? " " : "", bits[i]);
-    if (strcmp(words, g->words) != 0) fail_msg("%s seed %llu %s: expected %s, found %s", g->name, g->seed, g->path, g->words, words);
-    if (fnv1a(bits, tow_type_bytes(type)) != g->hash) fail_msg("%s seed %llu %s: values differ after the first eight", g->name, g->seed, g->path);
+    if (strcmp(words, g->words) != 0)
+        fail_msg("%s seed %llu %s: expected %s, found %s", g->name, g->seed, g->path, g->words, words);
+    if (fnv1a(bits, tow_type_bytes(type)) != g->hash)
+        fail_msg("%s seed %llu %s: values differ after the first eight", g->name, g->seed, g->path);
     tow_params_free(params);
 }
 
@@ -197,7 +210,8 @@ static void test_initial_values(void **state)
     assert_non_null(file);
     golden g;
     int lines = 0;
-    while (fscanf(file, "%63s %llu %127s %llu %llx %127[0-9a-f ]", g.name, &g.seed, g.path, &g.count, &g.hash, g.words) == 6) {
+    while (fscanf(file, "%63s %llu %127s %llu %llx %127[0-9a-f ]", g.name, &g.seed, g.path, &g.count, &g.hash,
+                  g.words) == 6) {
         if (!with_model(g.name, compare_init, &g)) fail_msg("no model for case %s", g.name);
         ++lines;
     }
@@ -206,15 +220,15 @@ static void test_initial_values(void **state)
     assert_true(lines > 150);
 }
 
-/* ---- outputs and gradients --------------------------------------------------------------------------------------------- */
+/* ---- outputs and gradients --------------------------------------------------------------------------------------- */
 
 static bool with_forward_model(const char *name, model_use use, void *user)
 {
-#define CASE(text, layer, ...)                                                                                   \
-    if (strcmp(name, text) == 0) {                                                                               \
-        int64_t dims[] = {__VA_ARGS__};                                                                          \
-        use(user, TOW_MODULE(&(layer)), tow_make_type(TOW_F32, (int)(sizeof dims / sizeof *dims), dims));        \
-        return true;                                                                                             \
+#define CASE(text, layer, ...)                                                                                         \
+    if (strcmp(name, text) == 0) {                                                                                     \
+        int64_t dims[] = {__VA_ARGS__};                                                                                \
+        use(user, TOW_MODULE(&(layer)), tow_make_type(TOW_F32, (int)(sizeof dims / sizeof *dims), dims));              \
+        return true;                                                                                                   \
     }
     CASE("dense", TOW_DENSE(.features = 6), 3, 5)
     CASE("general", TOW_DENSE_GENERAL(.features = {3, 2}, .n_batch_dims = 1), 2, 4, 5)
@@ -230,7 +244,8 @@ static bool with_forward_model(const char *name, model_use use, void *user)
 }
 
 /* sum(output * fractions), and the output */
-static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss, tow_value *aux, void *user)
+static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
+                         tow_value *aux, void *user)
 {
     (void)extra, (void)user;
     tow_type type = tow_value_type(outputs[0]);
@@ -312,7 +327,8 @@ static void test_outputs_and_gradients(void **state)
             largest = fmax(largest, fabs(expected[i]));
             error = fmax(error, fabs(expected[i] - (double)((float *)tow_array_data(array))[i]));
         }
-        if (!(error <= 2e-5 * fmax(largest, 1))) fail_msg("%s %s: differs by %g, largest element %g", name, what, error, largest);
+        if (!(error <= 2e-5 * fmax(largest, 1)))
+            fail_msg("%s %s: differs by %g, largest element %g", name, what, error, largest);
         ++lines;
     }
     assert_true(feof(file));

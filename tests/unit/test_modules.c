@@ -28,15 +28,15 @@ static int teardown(void **state)
     return 0;
 }
 
-#define OK(call)                                                                 \
-    do {                                                                         \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx)); \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
     } while (0)
 
-#define TYPE(dtype, ...) \
+#define TYPE(dtype, ...)                                                                                               \
     tow_make_type(dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
 
-/* ---- a model: embedding, a stack that is wrapped in one of many ways, norm, tied output --------------------------------- */
+/* ---- a model: embedding, a stack that is wrapped in one of many ways, norm, tied output -------------------------- */
 
 typedef struct gpt {
     tow_module module;
@@ -45,7 +45,8 @@ typedef struct gpt {
     tow_layer_norm norm;
 } gpt;
 
-static void call_gpt(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_gpt(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *out)
 {
     (void)n_in, (void)n_out;
     const gpt *m = (const gpt *)module;
@@ -61,7 +62,8 @@ static gpt make_gpt(const tow_module *blocks)
     return (gpt){{&gpt_class}, TOW_EMBED(.num_embeddings = 11, .features = 8), blocks, TOW_LAYER_NORM()};
 }
 
-static void mean_cross_entropy(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss, tow_value *aux, void *user)
+static void mean_cross_entropy(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
+                               tow_value *aux, void *user)
 {
     (void)t, (void)aux, (void)user;
     *loss = tow_mean(tow_softmax_cross_entropy(outputs[0], extra[0]), 0, NULL);
@@ -97,7 +99,10 @@ typedef struct run {
     float loss;
 } run;
 
-enum { BATCH = 2, TIME = 5 };
+enum {
+    BATCH = 2,
+    TIME = 5
+};
 
 static run run_model(const tow_module *blocks, const char *const *streams, uint32_t stream_seed)
 {
@@ -125,7 +130,8 @@ static run run_model(const tow_module *blocks, const char *const *streams, uint3
     tow_params *as_params;
     OK(tow_params_zeros_like(r.params, &as_params));
     for (size_t i = 0; i < n; ++i)
-        memcpy(tow_array_data(tow_params_array(as_params, i)), tow_array_data(out[1 + i]), tow_type_bytes(tow_array_type(out[1 + i])));
+        memcpy(tow_array_data(tow_params_array(as_params, i)), tow_array_data(out[1 + i]),
+               tow_type_bytes(tow_array_type(out[1 + i])));
     r.values = tensors_of(r.params);
     r.gradients = tensors_of(as_params);
     tow_params_free(as_params);
@@ -146,7 +152,8 @@ static void free_run(run *r)
 static void expect_same_run(const char *what, const run *a, const run *b)
 {
     expect_same_tensors(what, a->values, b->values);
-    if (memcmp(&a->loss, &b->loss, sizeof a->loss) != 0) fail_msg("%s: loss %.9g and %.9g", what, (double)a->loss, (double)b->loss);
+    if (memcmp(&a->loss, &b->loss, sizeof a->loss) != 0)
+        fail_msg("%s: loss %.9g and %.9g", what, (double)a->loss, (double)b->loss);
     expect_same_tensors(what, a->gradients, b->gradients);
 }
 
@@ -182,9 +189,12 @@ static void expect_wrapping_is_invisible(tow_transformer_block block, const char
         const struct {
             const char *name;
             const tow_module *module;
-        } wrappings[] = {{"scan", TOW_MODULE(&scanned)},           {"scan(remat)", TOW_MODULE(&scan_remat)},
-                         {"unrolled remat", TOW_MODULE(&loop_remat)}, {"remat(scan)", TOW_MODULE(&remat_scan)},
-                         {"remat(scan(remat))", TOW_MODULE(&both)}, {"scan(remat(remat))", TOW_MODULE(&scan_twice)}};
+        } wrappings[] = {{"scan", TOW_MODULE(&scanned)},
+                         {"scan(remat)", TOW_MODULE(&scan_remat)},
+                         {"unrolled remat", TOW_MODULE(&loop_remat)},
+                         {"remat(scan)", TOW_MODULE(&remat_scan)},
+                         {"remat(scan(remat))", TOW_MODULE(&both)},
+                         {"scan(remat(remat))", TOW_MODULE(&scan_twice)}};
         for (size_t k = 0; k < sizeof wrappings / sizeof *wrappings; ++k) {
             if (i > 0 && k == 0) continue; /* has no policy */
             char what[96];
@@ -207,7 +217,8 @@ static void test_wrapping_is_invisible_to_dropout(void **state)
 {
     (void)state;
     expect_wrapping_is_invisible(TOW_TRANSFORMER_BLOCK(.heads = 2, .kv_heads = 1, .mlp_features = 12, .causal = true,
-                                                       .dropout_rate = 0.25, .attn_dropout_rate = 0.25, .rms_norm = true),
+                                                       .dropout_rate = 0.25, .attn_dropout_rate = 0.25,
+                                                       .rms_norm = true),
                                  with_dropout);
 }
 
@@ -229,10 +240,11 @@ static void test_random_streams(void **state)
     free_run(&d);
 }
 
-/* ---- dropout of a scan of scans, value by value ------------------------------------------------------------------------------ */
+/* ---- dropout of a scan of scans, value by value ------------------------------------------------------------------ */
 
 /* Appends its mask: carry [8], y [8]. */
-static void call_masks(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_masks(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
 {
     (void)module, (void)n_in, (void)n_out;
     tow_dropout dropout = TOW_DROPOUT(.rate = 0.5);
@@ -266,7 +278,9 @@ static tow_array *evaluate_masks(const tow_module *model)
 static void test_masks_of_nested_scans(void **state)
 {
     (void)state;
-    struct { tow_module module; } masks = {{&masks_class}};
+    struct {
+        tow_module module;
+    } masks = {{&masks_class}};
     float kept[12 * 12][32];
     for (int unrolled = 0; unrolled < 4; ++unrolled) { /* 12 iterations: indices 1, 11 and 11, 1 must not coincide */
         tow_scan inner = TOW_SCAN(&masks, .length = 12, .unrolled = unrolled & 1);
@@ -274,18 +288,21 @@ static void test_masks_of_nested_scans(void **state)
         tow_scan outer = TOW_SCAN(&between, .length = 12, .unrolled = unrolled >> 1);
         tow_array *array = evaluate_masks(TOW_MODULE(&outer));
         assert_true(tow_type_equal(tow_array_type(array), TYPE(TOW_F32, 12, 12, 32)));
-        if (unrolled == 0) memcpy(kept, tow_array_data(array), sizeof kept);
-        else assert_memory_equal(kept, tow_array_data(array), sizeof kept);
+        if (unrolled == 0)
+            memcpy(kept, tow_array_data(array), sizeof kept);
+        else
+            assert_memory_equal(kept, tow_array_data(array), sizeof kept);
         tow_array_release(array);
     }
     for (int i = 0; i < 144; ++i)
         for (int j = 0; j < i; ++j) assert_memory_not_equal(kept[i], kept[j], sizeof kept[i]);
 }
 
-/* ---- xs, ys, broadcast inputs, reverse ------------------------------------------------------------------------------------------- */
+/* ---- xs, ys, broadcast inputs, reverse --------------------------------------------------------------------------- */
 
 /* carry, broadcast b, x -> carry' = tanh(dense(carry)) * b + x, y = carry' * 2 */
-static void call_step(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void call_step(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
 {
     (void)module, (void)n_out;
     assert_int_equal(n_in, 3);
@@ -308,7 +325,8 @@ static void run_steps(const tow_scan *scan, float carry[4], float ys[3][4])
     for (size_t i = 0; i < n; ++i) in[i] = tow_params_array(params, i);
     for (size_t k = 0; k < 3; ++k) {
         OK(tow_array_create(ctx, types[k], &in[n + k]));
-        for (int64_t i = 0; i < tow_type_count(types[k]); ++i) ((float *)tow_array_data(in[n + k]))[i] = (float)(i + 1) / 8;
+        for (int64_t i = 0; i < tow_type_count(types[k]); ++i)
+            ((float *)tow_array_data(in[n + k]))[i] = (float)(i + 1) / 8;
     }
     OK(tow_evaluate(g, in, out));
     memcpy(carry, tow_array_data(out[0]), 4 * sizeof(float));
@@ -323,7 +341,9 @@ static void run_steps(const tow_scan *scan, float carry[4], float ys[3][4])
 static void test_scan_inputs_and_outputs(void **state)
 {
     (void)state;
-    struct { tow_module module; } step = {{&step_class}};
+    struct {
+        tow_module module;
+    } step = {{&step_class}};
     for (int reverse = 0; reverse < 2; ++reverse) {
         tow_scan scanned = TOW_SCAN(&step, .n_broadcast = 1, .reverse = reverse); /* length from xs */
         tow_scan unrolled = TOW_SCAN(&step, .length = 3, .n_broadcast = 1, .reverse = reverse, .unrolled = true);
@@ -336,7 +356,7 @@ static void test_scan_inputs_and_outputs(void **state)
     }
 }
 
-/* ---- parameters: names, tables, files ------------------------------------------------------------------------------------------------ */
+/* ---- parameters: names, tables, files ---------------------------------------------------------------------------- */
 
 static tow_params *init_gpt(const tow_module *blocks)
 {
@@ -367,7 +387,8 @@ static void test_names_and_table(void **state)
     assert_null(tow_params_find(params, "blocks/1/attn/query/kernel"));
     tow_array *row;
     OK(tow_params_get(params, "blocks/1/attn/query/kernel", &row));
-    assert_memory_equal(tow_array_data(row), tow_array_data(tow_params_find(flat, "blocks/1/attn/query/kernel")), 64 * sizeof(float));
+    assert_memory_equal(tow_array_data(row), tow_array_data(tow_params_find(flat, "blocks/1/attn/query/kernel")),
+                        64 * sizeof(float));
     tow_array_release(row);
     assert_int_equal(tow_params_get(params, "blocks/3/attn/query/kernel", &row), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_params_get(params, "blocks/1/attn/quiry/kernel", &row), TOW_NOT_FOUND);
@@ -392,7 +413,8 @@ static void test_files_of_scanned_and_unrolled_are_the_same(void **state)
     const tow_scan *variants[] = {&nested, &half, &other_half, &unrolled};
     for (int from = 0; from < 4; ++from)
         for (int to = 0; to < 4; ++to) {
-            tow_params *source = init_gpt(TOW_MODULE(variants[from])), *target = init_gpt(TOW_MODULE(variants[to])), *zeros;
+            tow_params *source = init_gpt(TOW_MODULE(variants[from])), *target = init_gpt(TOW_MODULE(variants[to])),
+                       *zeros;
             OK(tow_params_zeros_like(target, &zeros));
             tow_tensors *written, *expected = tensors_of(target), *read;
             OK(tow_tensors_create(ctx, &written));
@@ -412,7 +434,8 @@ static void test_files_of_scanned_and_unrolled_are_the_same(void **state)
 static void test_reading_checks_names_and_types(void **state)
 {
     (void)state;
-    tow_dense small = TOW_DENSE(.features = 3), large = TOW_DENSE(.features = 4), bare = TOW_DENSE(.features = 3, .no_bias = true);
+    tow_dense small = TOW_DENSE(.features = 3), large = TOW_DENSE(.features = 4),
+              bare = TOW_DENSE(.features = 3, .no_bias = true);
     tow_type type = TYPE(TOW_F32, 2, 5);
     tow_params *a, *b, *c;
     OK(tow_init(ctx, TOW_MODULE(&small), 0, 1, &type, &a));
