@@ -3,6 +3,8 @@
 #ifndef TOW_OPS_LINES_H
 #define TOW_OPS_LINES_H
 
+#include "tow/graph.h"
+
 #define tow_neg(x) tow_neg(tow_at((x), TOW_HERE))
 #define tow_abs(x) tow_abs(tow_at((x), TOW_HERE))
 #define tow_sign(x) tow_sign(tow_at((x), TOW_HERE))
