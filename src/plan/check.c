@@ -127,7 +127,7 @@ static tow_status check_plan(const tow_program *p, const tow__plan *plan, const 
         if (status != TOW_OK) return status;
     }
     for (uint32_t i = 0; i < p->n_storages; i++)
-        if (is_own(&c, i) && is_due(p->storages[i].kind) && p->storages[i].root == i && !c.valid[i])
+        if (is_own(&c, i) && (is_due(p->storages[i].kind) || p->storages[i].kept) && p->storages[i].root == i && !c.valid[i])
             return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "the plan is wrong: result %u of %s is not there after the last step; please report this",
                              p->storages[i].index, loop ? "a loop body" : "the program");
     return TOW_OK;

@@ -34,7 +34,7 @@ static bool is_whole(const tow_program *p, const tow__view *x)
 }
 
 /* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in row-major
- * order. A loop reads init value k in iteration 0 only, but all other operands until its end. */
+ * order. A loop reads init value k in iteration 0 only, but all other operands until its end; the result is written then. */
 bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
 {
     uint32_t n = 0;
@@ -52,6 +52,7 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
     if (!step->loop) return k == 0 && (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
     if (k >= step->loop->n_carry) return false;
     const tow__carry *c = &step->loop->carry[k];
+    if (c->kept) return n == 1; /* init is copied to its row first */
     return n == 1 && !c->copies && !(c->alternates && step->loop->length % 2);
 }
 
@@ -66,6 +67,7 @@ static uint32_t last_read(const tow_program *p, const tow__plan *plan, uint32_t 
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out)
 {
     uint32_t read = last_read(p, body, in), root = tow__root(p, out), write = p->storages[root].first;
+    if (p->storages[in].kept) return true;
     if (read == TOW__NONE || write == TOW__NONE || read < write) return false;
     if (read > write) return true;
     const tow__step *step = &body->steps[write];

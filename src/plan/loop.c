@@ -3,7 +3,8 @@
  * The body is planned once. Its arena is one block of the surrounding arena. Rows of xs are read and rows of ys are
  * written where they lie. A carry needs one buffer if its new value is written when nobody reads the old one any more
  * (or by a kernel that may overwrite it), else two buffers that take turns such that the last iteration ends in the
- * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. */
+ * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that ys
+ * stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. */
 #include "src/plan/plan.h"
 
 /* The operands of a scan, by role. */
@@ -55,7 +56,7 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
         }
         tow__carry *c = &loop->carry[loop->n_carry];
         c->init = *init;
-        c->spare = TOW__NONE;
+        c->spare = c->rows = TOW__NONE;
         c->in = tow__add_storage(p, b->plan, TOW__S_CARRY_IN, loop->n_carry++, tow_type_bytes(init->type));
         if (c->in == TOW__NONE) return TOW_OUT_OF_MEMORY;
         b->env[input] = tow__view_whole(c->in, init->type);
@@ -74,15 +75,32 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
     return TOW_OK;
 }
 
-/* ys that are inputs of the body (a carry that reverse mode keeps) are copied first: that ends the life of the old carry
- * early, so that the new one can take its buffer. */
+/* The carry whose rows are to be ys j as it enters, or NULL. */
+static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__lowering *b, uint32_t j)
+{
+    uint32_t storage = b->env[s->body->outputs[s->n_carry + j]].storage;
+    for (uint32_t k = 0; k < loop->n_carry; k++)
+        if (loop->carry[k].in == storage && !loop->carry[k].kept) return &loop->carry[k];
+    return NULL;
+}
+
+/* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early. */
 static bool is_handed_out(const scan *s, uint32_t j) { return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT; }
 
 static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
 {
     tow_status status = TOW_OK;
-    for (uint32_t j = 0; j < s->n_ys && status == TOW_OK; j++)
-        if (is_handed_out(s, j)) status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
+    for (uint32_t j = 0; j < s->n_ys && status == TOW_OK; j++) {
+        if (!is_handed_out(s, j)) continue;
+        tow__carry *c = kept_carry(s, loop, b, j);
+        if (c) {
+            c->kept = b->p->storages[c->in].kept = true;
+            c->rows = j;
+            loop->ys[j].row = TOW__NONE;
+        } else {
+            status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
+        }
+    }
     return status;
 }
 
@@ -125,8 +143,8 @@ static tow_status choose_buffers(tow__lowering *outer, tow__loop *loop)
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         tow__carry *c = &loop->carry[j];
         c->alternates = tow__carry_alternates(p, loop->body, c->in, c->out);
-        c->copies = !tow__view_contiguous(&c->init);
-        if (c->alternates && (loop->length > 1 || c->copies)) {
+        c->copies = c->kept || !tow__view_contiguous(&c->init);
+        if (c->alternates && !c->kept && (loop->length > 1 || c->copies)) {
             c->spare = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, p->storages[c->result].bytes);
             if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
         }

@@ -9,7 +9,7 @@
  *
  *   arena    |  a  |  b   |  block of the loop: | t0 | t1 |     |  stacked result  |
  *   loop     xs row  ──> slot moved by one row per iteration          (read in place)
- *            carry   ──> slots `in` and `out`: the same buffer, or two that alternate
+ *            carry   ──> slots `in` and `out`: the same buffer, or two that alternate, or rows of the ys that keep it
  *            ys row  ──> slot moved by one row per iteration          (written in place)
  *            consts  ──> views of storages of the surrounding plan
  *
@@ -53,6 +53,7 @@ typedef struct tow__storage {
     uint32_t index;       /* of the input, output, xs, ys or carry */
     uint32_t root;        /* the storage whose memory it shares, itself if none */
     uint32_t first, last; /* of a root: steps of the first write and the last access */
+    bool kept;            /* TOW__S_CARRY_IN: lies in a row of ys and stays there */
     size_t offset;
     const void *data;
     uint32_t slot;        /* TOW__NONE if the address never changes */
@@ -72,7 +73,8 @@ typedef struct tow__carry {
     uint32_t in, out;      /* storages of the body */
     uint32_t result;       /* outer storage */
     bool alternates;       /* the new value is written while the old one is still read: result and spare in turn */
-    uint32_t spare;        /* outer storage, or TOW__NONE */
+    bool kept;             /* ys `rows` stacks the carry as it enters: each new value is written where the next row is */
+    uint32_t spare, rows;  /* outer storage; index of ys; or TOW__NONE */
     tow__view init;        /* outer view */
     bool copies;           /* init is copied into the first buffer when the loop starts */
     char *init_data, *result_data, *spare_data;
@@ -81,7 +83,7 @@ typedef struct tow__carry {
 
 /* xs or ys: `row` is the body's storage for one row, `array` the outer view of all. */
 typedef struct tow__rows {
-    uint32_t row;
+    uint32_t row; /* TOW__NONE: the rows are written as a carry */
     tow__view array;
     ptrdiff_t stride; /* bytes from row to row */
     char *data;

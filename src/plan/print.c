@@ -50,7 +50,7 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
                     loop->reverse ? " reverse" : "", loop->body->bytes, loop->body->base);
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         const tow__carry *c = &loop->carry[j];
-        tow__string_add(s, ", carry %u %s%s", j, c->alternates ? "alternates" : "in place", c->copies ? " from a copy" : "");
+        tow__string_add(s, ", carry %u %s%s", j, c->kept ? "in rows of ys" : c->alternates ? "alternates" : "in place", c->copies ? " from a copy" : "");
     }
     tow__string_add(s, "\n");
     add_plan(s, p, loop->body, depth + 1);

@@ -9,17 +9,22 @@ static inline void move_slot(const tow_program *p, uint32_t slot, char *address)
     for (uint32_t i = s->begin; i < s->end; i++) *p->patches[i].where = address + p->patches[i].offset;
 }
 
-/* Where iteration i of `length` leaves the new value: the last one in the result, the others in turn if there are two. */
-static char *carry_buffer(const tow__carry *c, int64_t length, int64_t i)
+static int64_t row_of(const tow__loop *loop, int64_t i) { return loop->reverse ? loop->length - 1 - i : i; }
+
+/* Where iteration i leaves the new value: the last one in the result, others where the next iteration keeps its old
+ * value, or in turn if there are two buffers. Iteration -1: where a copied init value goes. */
+static char *carry_buffer(const tow__loop *loop, const tow__carry *c, int64_t i)
 {
-    return c->alternates && (length - 1 - i) % 2 ? c->spare_data : c->result_data;
+    int64_t left = loop->length - 1 - i;
+    if (c->kept && left > 0) return loop->ys[c->rows].data + row_of(loop, i + 1) * loop->ys[c->rows].stride;
+    return c->alternates && left % 2 ? c->spare_data : c->result_data;
 }
 
-/* A strided init value becomes contiguous in the buffer that iteration 0 does not write or may overwrite. */
-static char *first_carry(tow_program *p, tow__carry *c, int64_t length)
+/* An init value that is strided, or that ys keep, is copied into the buffer that iteration 0 reads. */
+static char *first_carry(tow_program *p, const tow__loop *loop, tow__carry *c)
 {
     if (!c->copies) return c->init_data;
-    c->copy_out.data = carry_buffer(c, length, -1);
+    c->copy_out.data = carry_buffer(loop, c, -1);
     tow__kernel_call call = {.n_in = 1, .n_out = 1, .in = &c->copy_in, .out = &c->copy_out, .team = &p->team};
     p->copy->run(&call);
     return c->copy_out.data;
@@ -29,17 +34,17 @@ static void run_loop(tow_program *p, const tow__loop *loop)
 {
     const tow__storage *storages = p->storages;
     for (int64_t i = 0; i < loop->length; i++) {
-        int64_t row = loop->reverse ? loop->length - 1 - i : i;
+        int64_t row = row_of(loop, i);
         for (uint32_t j = 0; j < loop->n_xs; j++)
             move_slot(p, storages[loop->xs[j].row].slot, loop->xs[j].data + row * loop->xs[j].stride);
         for (uint32_t j = 0; j < loop->n_ys; j++)
-            move_slot(p, storages[loop->ys[j].row].slot, loop->ys[j].data + row * loop->ys[j].stride);
+            if (loop->ys[j].row != TOW__NONE) move_slot(p, storages[loop->ys[j].row].slot, loop->ys[j].data + row * loop->ys[j].stride);
         for (uint32_t j = 0; j < loop->n_carry; j++) {
             tow__carry *c = &loop->carry[j];
             if (i >= 2 && !c->alternates) continue; /* one buffer: nothing moves any more */
-            char *in = i == 0 ? first_carry(p, c, loop->length) : carry_buffer(c, loop->length, i - 1);
+            char *in = i == 0 ? first_carry(p, loop, c) : carry_buffer(loop, c, i - 1);
             move_slot(p, storages[c->in].slot, in);
-            move_slot(p, storages[c->out].slot, carry_buffer(c, loop->length, i));
+            move_slot(p, storages[c->out].slot, carry_buffer(loop, c, i));
         }
         run_plan(p, loop->body);
     }

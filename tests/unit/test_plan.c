@@ -511,6 +511,21 @@ static void swap(tow_trace *t, const tow_value *x, tow_value *y, void *user)
     tow_scan_function(t, swap_body, NULL, &options, 2, x, 0, NULL, 0, y, NULL);
 }
 
+/* sin(carry), keeping every carry: it lives in the rows of ys, and only init is copied */
+static void keep_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_sin(x[0]);
+    y[1] = x[0];
+}
+
+static void keep(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)user;
+    tow_scan_options options = {.length = 7, .has_length = true};
+    tow_scan_function(t, keep_body, NULL, &options, 1, x, 0, NULL, 1, y, y + 1);
+}
+
 static void test_hand_worked(void **state)
 {
     (void)state;
@@ -522,6 +537,7 @@ static void test_hand_worked(void **state)
     expect_plan(accumulate, 2, rows, 1, 0, "add", 6);
     expect_plan(recur, 2, rows, 2, SIZE, "copy", 0);
     expect_plan(swap, 2, pair, 2, SIZE, "copy", 14);
+    expect_plan(keep, 1, &vector, 2, 0, NULL, 8);
 }
 
 /* ---- the checker sees damage ------------------------------------------------------------------------------------------------------------- */
