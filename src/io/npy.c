@@ -269,7 +269,7 @@ tow_status tow_npy_read(tow_context *context, const char *path, tow_array **arra
     *array = NULL;
     tow_status status = tow__input_open(context, path, &file);
     if (status != TOW_OK) return status;
-    uint64_t start;
+    uint64_t start = 0;
     size_t length = 0;
     char *text = NULL;
     header h = {0};
