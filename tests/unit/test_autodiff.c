@@ -302,6 +302,60 @@ static void test_notebook(void **state)
     expect_counts(remat(trace_predict(&f4), &dots), true, 0, NULL, "sin 2, cos 3, dot_general 6");
 }
 
+static void halve(tow_trace *t, const tow_value *in, tow_value *out, void *user);
+
+/* in: params[0..2], x, y -> sum of squares of predict(params, x) - y; user: names of the layers' outputs, or NULL */
+static void notebook_loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const char *const *name = user;
+    tow_value x = in[3];
+    for (int i = 0; i < 2; i++) {
+        tow_value operands[] = {in[i], x};
+        layer(t, operands, &x, NULL);
+        if (name) x = tow_checkpoint_name(x, name[i]);
+    }
+    out[0] = tow_reduce_sum(tow_square(tow_sub(tow_dot(in[2], x), in[4])), 0, NULL);
+}
+
+static void test_notebook_loss(void **state)
+{
+    (void)state;
+    static const char *layers[] = {"layer0_output", "layer1_output"}, *names[] = {"params[0]", "params[1]", "params[2]", "x", "y"};
+    tow_type types[] = {f32(2, 4, 4, 0), f32(2, 4, 4, 0), f32(2, 4, 4, 0), f32(1, 4, 0, 0), f32(1, 4, 0, 0)};
+    tow_policy dots = tow_dots_with_no_batch_dims_saveable(), but = tow_save_any_names_but_these("layer1_output");
+    const char *arguments = "f32[4,4] params[0]; f32[4,4] params[1]; f32[4,4] params[2]; f32[4] x; ";
+    char expected[512];
+    /* a square keeps its operand (sub), where JAX keeps twice the operand (mul): the same bytes, and often there anyway */
+#define LOSS(user) trace(notebook_loss, user, 5, types, names, 1)
+    snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] sin; f32[4] cos; f32[4] sin; f32[4] cos; f32[4] sub");
+    expect_residuals(LOSS(NULL), 0, NULL, expected);
+    snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] y; f32[4] dot_general; f32[4] dot_general; f32[4] dot_general");
+    expect_residuals(remat(LOSS(NULL), &dots), 0, NULL, expected);
+    snprintf(expected, sizeof expected, "%s%s", arguments,
+             "f32[4] 'layer0_output'; f32[4] cos; f32[4] 'layer1_output'; f32[4] cos; f32[4] sub");
+    expect_residuals(LOSS(layers), 0, NULL, expected);
+    /* a fresh trace keeps the named value that is not excluded */
+    snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] y; f32[4] 'layer0_output'");
+    expect_residuals(remat(LOSS(layers), &but), 0, NULL, expected);
+#undef LOSS
+}
+
+static void test_notebook_chains(void **state)
+{
+    (void)state;
+    tow_type x = SCALAR;
+    const char *names[] = {"x"};
+    for (int n = 8; n <= 16; n *= 2) {
+        chain c = {n, tow_sin};
+        char expected[512] = "";
+        for (int i = 0; i < n; i++) strcat(expected, i ? "; f32[] cos" : "f32[] cos");
+        expect_residuals(trace(run_chain, &c, 1, &x, names, 1), 0, NULL, expected);
+    }
+    chain eight = {8, tow_sin}, sixteen = {16, tow_sin};
+    expect_residuals(trace(halve, &eight, 1, &x, names, 1), 0, NULL, "f32[] x; f32[] sin; f32[] cos; f32[] cos");
+    expect_residuals(trace(halve, &sixteen, 1, &x, names, 1), 0, NULL, "f32[] x; f32[] sin; f32[] sin; f32[] cos; f32[] cos");
+}
+
 /* ---- dots -------------------------------------------------------------------------------------------------------------------------- */
 
 static void dots3(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -725,7 +779,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sin_sin), cmocka_unit_test(test_own_output), cmocka_unit_test(test_nothing_needed),
         cmocka_unit_test(test_named_sins), cmocka_unit_test(test_name_lists), cmocka_unit_test(test_name_serves_every_reader),
-        cmocka_unit_test(test_notebook), cmocka_unit_test(test_dots), cmocka_unit_test(test_recursive),
+        cmocka_unit_test(test_notebook), cmocka_unit_test(test_notebook_loss),
+        cmocka_unit_test(test_notebook_chains), cmocka_unit_test(test_dots), cmocka_unit_test(test_recursive),
         cmocka_unit_test(test_nested), cmocka_unit_test(test_directly_nested), cmocka_unit_test(test_constants_are_repeated),
         cmocka_unit_test(test_rnn), cmocka_unit_test(test_everything_around_scan), cmocka_unit_test(test_hoisting),
         cmocka_unit_test(test_sqrt_nesting), cmocka_unit_test(test_dots_and_scan), cmocka_unit_test(test_errors), cmocka_unit_test(test_allocation_failures),
