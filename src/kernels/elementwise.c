@@ -48,6 +48,7 @@ UNARY(log1p, tow__log1p_f32(x))
 UNARY(tanh, tow__tanh_f32(x))
 UNARY(logistic, tow__logistic_f32(x))
 UNARY(silu, tow__silu_f32(x))
+UNARY(silu_grad, tow__silu_slope_f32(x))
 UNARY(erf, tow__erf_f32(x))
 UNARY(erf_inv, tow__erf_inv_f32(x))
 BINARY(add, f32, x + y)
@@ -90,6 +91,28 @@ TOW__CLONES static void clamp_tile(int64_t n, void *const *out, const void *cons
 }
 static void run_clamp(const tow__kernel_call *call) { tow__map(call, clamp_tile); }
 
+/* Square and multiply, tile by tile, with the bits of the scalar loop: the exponent is the same for all elements. */
+TOW__CLONES static void integer_pow_tile(int64_t n, void *const *out, const void *const *in, const void *params)
+{
+    int64_t exponent = ((const tow__integer_pow_params *)params)->exponent;
+    const f32 *x = in[0];
+    f32 *y = out[0];
+    for (int64_t start = 0; start < n; start += TOW__TILE) {
+        int64_t length = tow__min(TOW__TILE, n - start);
+        f32 power[TOW__TILE], result[TOW__TILE];
+        for (int64_t i = 0; i < length; i++) power[i] = x[start + i], result[i] = 1;
+        for (uint64_t e = exponent < 0 ? 0 - (uint64_t)exponent : (uint64_t)exponent; e != 0; e >>= 1) {
+            if (e & 1)
+                for (int64_t i = 0; i < length; i++) result[i] *= power[i];
+            for (int64_t i = 0; i < length; i++) power[i] *= power[i];
+        }
+        if (exponent < 0)
+            for (int64_t i = 0; i < length; i++) result[i] = 1.0f / result[i];
+        for (int64_t i = 0; i < length; i++) y[start + i] = result[i];
+    }
+}
+static void run_integer_pow(const tow__kernel_call *call) { tow__map(call, integer_pow_tile); }
+
 /* ---- gelu and its derivative, which is multiplied by a second operand if there is one --------------------------------- */
 
 #define GELU(name)                                                                                              \
@@ -129,8 +152,8 @@ static void run_gelu_grad(const tow__kernel_call *call)
 
 #define NAMES(X)                                                                                                     \
     X(abs) X(add) X(ceil) X(clamp) X(div) X(eq) X(erf) X(erf_inv) X(exp) X(expm1) X(floor) X(ge) X(gelu) X(gelu_grad) \
-    X(gt) X(le) X(log) X(log1p) X(logistic) X(lt) X(max) X(min) X(mul) X(ne) X(neg) X(relu) X(round) X(rsqrt)         \
-    X(select) X(sign) X(silu) X(sqrt) X(square) X(sub) X(tanh)
+    X(gt) X(integer_pow) X(le) X(log) X(log1p) X(logistic) X(lt) X(max) X(min) X(mul) X(ne) X(neg) X(relu) X(round) X(rsqrt)         \
+    X(select) X(sign) X(silu) X(silu_grad) X(sqrt) X(square) X(sub) X(tanh)
 static const tow__kernel kernels[] = {
 #define X(name) {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector"},
     NAMES(X)

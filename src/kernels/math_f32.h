@@ -141,6 +141,12 @@ TOW__INLINE f32 tow__erf_f32(f32 x)
 }
 
 TOW__INLINE f32 tow__silu_f32(f32 x) { return x * tow__logistic_f32(x); }
+/* s (1 + x (1 - s)) with 1 - s = logistic(-x); far out x (1 - s) is 0 times infinity, and 0 */
+TOW__INLINE f32 tow__silu_slope_f32(f32 x)
+{
+    f32 s = tow__logistic_f32(x), rest = tow__logistic_f32(-x);
+    return s + (s * rest == 0.0f ? 0.0f : x * (s * rest));
+}
 
 /* Logistic of 2u, u = sqrt(2/pi)(x + 0.044715 x^3): then 0.5 x (1 + tanh u) = x logistic(2u). */
 TOW__INLINE f32 tow__gelu_tanh_f32(f32 x)

@@ -11,6 +11,7 @@ static const tow__kernel_table *const tables[] = {
     &tow__kernels_dot,
     &tow__kernels_elementwise,
     &tow__kernels_norm,
+    &tow__kernels_reduce,
     &tow__kernels_softmax,
     &tow__reference_elementwise,
     &tow__reference_move,

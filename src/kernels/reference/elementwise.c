@@ -165,7 +165,7 @@ static void run_threefry2x32(const tow__kernel_call *call) { tow__map(call, thre
     X(log1p, FLOATS) X(logistic, FLOATS) X(lt, ALL) X(max, ALL) X(min, ALL) X(mul, NUMBERS) X(ne, ALL)             \
     X(neg, NUMBERS) X(not, LOGICAL) X(or, LOGICAL) X(pow, NUMBERS) X(relu, FLOATS) X(rem, NUMBERS)                 \
     X(round, FLOATS) X(rsqrt, FLOATS) X(shift_left, INTEGERS) X(shift_right, INTEGERS) X(sign, NUMBERS)            \
-    X(silu, FLOATS) X(sin, FLOATS) X(sqrt, FLOATS) X(square, NUMBERS) X(stop_gradient, ALL) X(sub, NUMBERS)        \
+    X(silu, FLOATS) X(silu_grad, FLOATS) X(sin, FLOATS) X(sqrt, FLOATS) X(square, NUMBERS) X(stop_gradient, ALL) X(sub, NUMBERS)        \
     X(tanh, FLOATS) X(xor, LOGICAL)
 
 #define X(name, set)                                                  \

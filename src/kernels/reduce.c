@@ -1,0 +1,204 @@
+/* Sums, products, maxima and minima of floats over any axes as vector code, in the order of reduce.h.
+ *
+ * Along memory, a result is made of contiguous segments. Across memory, a strip of neighbouring results is made together,
+ * so that rows are read as they lie. Both give the same bits, so strides decide which is used. Work is split by results
+ * and, where few results have many elements, also by segments, whose parts lie in scratch memory:
+ *
+ *   parts [segment][result], joined from the first segment to the last */
+#include <string.h>
+
+#include "src/kernels/math.h"
+#include "src/kernels/reduce.h"
+#include "src/kernels/tables.h"
+
+enum {
+    TOW__COLUMNS = 64, /* results of a strip */
+    SPLIT = 1 << 15    /* elements per strip or result from which segments are separate blocks */
+};
+
+typedef struct reducer {
+    void (*row_segment)(int64_t n, const void *x, void *out);
+    void (*column_segment)(int64_t columns, int64_t n, const int64_t *rows, const void *x, void *out);
+    void (*join)(int64_t n, void *total, const void *part);
+    void (*nothing)(int64_t n, void *out);
+} reducer;
+
+#define T f32
+#define NAME(name) sum_##name##_f32
+#define IDENTITY 0
+#define COMBINE(a, b) ((a) + (b))
+#include "src/kernels/reduce.inc"
+#undef T
+#undef NAME
+#define T f64
+#define NAME(name) sum_##name##_f64
+#include "src/kernels/reduce.inc"
+#undef T
+#undef NAME
+#undef IDENTITY
+#undef COMBINE
+
+#define T f32
+#define NAME(name) max_##name##_f32
+#define IDENTITY -INFINITY
+#define COMBINE(a, b) tow__max_f32(a, b)
+#include "src/kernels/reduce.inc"
+#undef T
+#undef NAME
+#undef COMBINE
+#define T f64
+#define NAME(name) max_##name##_f64
+#define COMBINE(a, b) tow__max_f64(a, b)
+#include "src/kernels/reduce.inc"
+#undef T
+#undef NAME
+#undef IDENTITY
+#undef COMBINE
+
+#define T f32
+#define NAME(name) min_##name##_f32
+#define IDENTITY INFINITY
+#define COMBINE(a, b) tow__min_f32(a, b)
+#include "src/kernels/reduce.inc"
+#undef T
+#undef NAME
+#undef COMBINE
+#define T f64
+#define NAME(name) min_##name##_f64
+#define COMBINE(a, b) tow__min_f64(a, b)
+#include "src/kernels/reduce.inc"
+#undef T
+#undef NAME
+#undef IDENTITY
+#undef COMBINE
+
+/* ---- the plan of one reduction ------------------------------------------------------------------------------------------ */
+
+typedef struct reduce_job {
+    const reducer *reducer;
+    tow__split x;
+    size_t size;
+    bool across;                /* strips of neighbouring results */
+    int64_t results, elements;  /* per result */
+    int64_t width, strips;      /* results per strip; strips */
+    int64_t segments, parts;    /* segments per result; blocks they are split into: 1 or all */
+    char *out, *scratch;
+} reduce_job;
+
+static reduce_job prepare(const tow__kernel_call *call)
+{
+    reduce_job job = {.x = tow__split_axes(&call->in[0], &((const tow__axes_params *)call->params)->axes)};
+    const tow__strided *kept = &job.x.kept, *reduced = &job.x.reduced;
+    job.size = kept->size;
+    job.results = kept->count;
+    job.elements = reduced->count;
+    bool along = reduced->rank > 0 && reduced->strides[reduced->rank - 1] == 1;
+    job.across = !along && kept->rank > 0 && kept->strides[kept->rank - 1] == 1;
+    job.width = job.across ? TOW__COLUMNS : 1;
+    /* A strip does not leave the last kept axis. */
+    int64_t last = job.across ? kept->dims[kept->rank - 1] : 1;
+    job.strips = job.results == 0 ? 0 : job.results / last * tow__ceil_div(last, job.width);
+    job.segments = tow__ceil_div(job.elements, TOW__SEGMENT);
+    job.parts = job.elements * job.width >= SPLIT && job.strips < 16 ? job.segments : 1;
+    return job;
+}
+
+/* First result and number of results of a strip. */
+static int64_t strip_at(const reduce_job *job, int64_t strip, int64_t *columns)
+{
+    *columns = 1;
+    if (!job->across) return strip;
+    int64_t last = job->x.kept.dims[job->x.kept.rank - 1], per_row = tow__ceil_div(last, job->width);
+    int64_t first = strip % per_row * job->width;
+    *columns = tow__min(job->width, last - first);
+    return strip / per_row * last + first;
+}
+
+/* Offsets of reduced elements start .. start + n. */
+static void offsets(const tow__strided *reduced, int64_t start, int64_t n, int64_t *rows)
+{
+    if (reduced->rank == 1) {
+        for (int64_t i = 0; i < n; i++) rows[i] = (start + i) * reduced->strides[0];
+    } else {
+        for (int64_t i = 0; i < n; i++) rows[i] = tow__strided_offset(reduced, start + i);
+    }
+}
+
+static void run_segment(const reduce_job *job, int64_t first, int64_t columns, int64_t segment, void *out)
+{
+    uint64_t tile[TOW__SEGMENT];
+    int64_t start = segment * TOW__SEGMENT, n = tow__min(TOW__SEGMENT, job->elements - start);
+    char *x = job->x.kept.data + tow__strided_offset(&job->x.kept, first) * (int64_t)job->size;
+    if (job->across) {
+        offsets(&job->x.reduced, start, n, (int64_t *)tile);
+        job->reducer->column_segment(columns, n, (const int64_t *)tile, x, out);
+    } else {
+        tow__strided reduced = job->x.reduced;
+        reduced.data = x;
+        job->reducer->row_segment(n, tow__strided_tile(&reduced, start, n, tile), out);
+    }
+}
+
+/* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory. */
+static void reduce_block(void *user, int64_t block)
+{
+    const reduce_job *job = user;
+    int64_t columns, first = strip_at(job, block / job->parts, &columns);
+    if (job->parts > 1) {
+        int64_t segment = block % job->parts;
+        run_segment(job, first, columns, segment, job->scratch + (size_t)(segment * job->results + first) * job->size);
+        return;
+    }
+    uint64_t part[TOW__COLUMNS];
+    char *total = job->out + (size_t)first * job->size;
+    if (job->segments == 0) job->reducer->nothing(columns, total);
+    for (int64_t s = 0; s < job->segments; s++) {
+        run_segment(job, first, columns, s, s == 0 ? total : (void *)part);
+        if (s > 0) job->reducer->join(columns, total, part);
+    }
+}
+
+typedef struct grouped_job {
+    const reduce_job *job;
+    int64_t group;
+} grouped_job;
+
+/* Several small strips make one block. */
+static void group_block(void *user, int64_t block)
+{
+    const grouped_job *g = user;
+    int64_t end = tow__min((block + 1) * g->group, g->job->strips * g->job->parts);
+    for (int64_t i = block * g->group; i < end; i++) reduce_block((void *)(uintptr_t)g->job, i);
+}
+
+static void reduce(const tow__kernel_call *call, const reducer *f32_reducer, const reducer *f64_reducer)
+{
+    reduce_job job = prepare(call);
+    job.reducer = call->in[0].dtype == TOW_F32 ? f32_reducer : f64_reducer;
+    job.out = call->out[0].data;
+    job.scratch = call->scratch;
+    int64_t elements = job.parts > 1 ? TOW__SEGMENT * job.width : tow__max(1, job.elements) * job.width;
+    grouped_job grouped = {&job, tow__max(1, TOW__BLOCK / elements)};
+    tow__team_run(call->team, tow__ceil_div(job.strips * job.parts, grouped.group), group_block, &grouped);
+    if (job.parts == 1) return;
+    memcpy(job.out, job.scratch, (size_t)job.results * job.size);
+    for (int64_t s = 1; s < job.segments; s++)
+        job.reducer->join(job.results, job.out, job.scratch + (size_t)(s * job.results) * job.size);
+}
+
+static size_t scratch_reduce(const tow__kernel_call *call)
+{
+    reduce_job job = prepare(call);
+    return job.parts > 1 ? (size_t)(job.segments * job.results) * job.size : 0;
+}
+
+static void run_reduce_sum(const tow__kernel_call *call) { reduce(call, &sum_reducer_f32, &sum_reducer_f64); }
+static void run_reduce_max(const tow__kernel_call *call) { reduce(call, &max_reducer_f32, &max_reducer_f64); }
+static void run_reduce_min(const tow__kernel_call *call) { reduce(call, &min_reducer_f32, &min_reducer_f64); }
+
+static const tow__kernel kernels[] = {
+    {"reduce_max", TOW__FLOATS, 0, run_reduce_max, scratch_reduce, "vector"},
+    {"reduce_min", TOW__FLOATS, 0, run_reduce_min, scratch_reduce, "vector"},
+    {"reduce_sum", TOW__FLOATS, 0, run_reduce_sum, scratch_reduce, "vector"},
+};
+const tow__kernel_table tow__kernels_reduce = {kernels, sizeof kernels / sizeof kernels[0]};
