@@ -332,7 +332,7 @@ static void test_notebook_loss(void **state)
     snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] y; f32[4] dot_general; f32[4] dot_general; f32[4] dot_general");
     expect_residuals(remat(LOSS(NULL), &dots), 0, NULL, expected);
     snprintf(expected, sizeof expected, "%s%s", arguments,
-             "f32[4] 'layer0_output'; f32[4] cos; f32[4] 'layer1_output'; f32[4] cos; f32[4] sub");
+             "f32[4] cos; f32[4] 'layer0_output'; f32[4] cos; f32[4] 'layer1_output'; f32[4] sub");
     expect_residuals(LOSS(layers), 0, NULL, expected);
     /* a fresh trace keeps the named value that is not excluded */
     snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] y; f32[4] 'layer0_output'");
