@@ -1,0 +1,145 @@
+"""Expected values of tests/graphs: the same functions in JAX.
+
+Each function below says what NAME.tow computes, written for itself from the comment of that file. For every line
+`# test: run ...` and `# test: grad --run ...` of the file this script writes what `tow` must print.
+
+    python3 tests/oracle/graphs_values.py        (needs jax; made with jax 0.10.2)
+"""
+import inspect
+import json
+import pathlib
+import re
+import shlex
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "graphs"
+DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
+
+
+def sin(x): return jnp.sum(jnp.sin(x))
+def exp(x): return jnp.sum(jnp.exp(x))
+def log(x): return jnp.sum(jnp.log(x))
+def tanh(x): return jnp.sum(jnp.tanh(x))
+def logistic(x): return jnp.sum(1 / (1 + jnp.exp(-x)))
+def roots(x): return jnp.sum(x * x ** -0.5)
+def integer_pow(x, y, z): return jnp.sum(x * x + y * y * y + 1 / z)
+def mul(x, y): return jnp.sum(x * y)
+def div(x, y): return jnp.sum(x / y)
+def pow(x, y): return jnp.sum(jnp.power(x, y))
+def choice(x, y): return jnp.sum(jnp.maximum(x, y) + jax.nn.relu(x) + jnp.abs(y))
+def select(p, x, y): return jnp.sum(jnp.where(p, x, y) ** 2)
+def dot(x, w): return jnp.sum(jnp.tanh(x @ w))
+def rows(table, rows): return jnp.sum(table[rows] ** 2)
+def reductions(x, y): return jnp.sum(jnp.max(x, axis=1)) + y[0] * y[1] * y[2]
+def softmax(x, w): return jnp.sum(jax.nn.softmax(x, axis=1) * w)
+def cross_entropy(logits, labels): return -jnp.sum(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
+def remat_nothing(x): return jnp.sin(jnp.sin(x))
+def remat_names(x): return jnp.sum(jnp.sin(jnp.sin(x)) * jnp.sin(x))
+def remat_constants(x): return jnp.sum(0.0 * jnp.sin(x))
+def forward_mode(x, w): return jnp.sin(x) * w
+
+
+def moves(x, y):
+    c = jnp.concatenate([x.T[1:], jnp.stack([y, y])], axis=0)
+    return jnp.sum(jnp.cumsum(c[::-1].reshape(8)))
+
+
+def log_softmax(x, w):
+    return jnp.sum(jax.nn.log_softmax(x, axis=1) * w) + jnp.sum(jax.nn.logsumexp(x, axis=1))
+
+
+def layer_norm(x, scale, bias, w):
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean((x - mean) ** 2, axis=-1, keepdims=True)
+    return jnp.sum(((x - mean) / jnp.sqrt(variance + 1e-5) * scale + bias) * w)
+
+
+def rms_norm(x, scale, w):
+    return jnp.sum(x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-5) * scale * w)
+
+
+def attention(q, k, v):
+    logits = 0.5 * jnp.einsum("bthd,bshd->bhts", q, k)
+    logits = jnp.where(jnp.tril(jnp.ones((3, 3), bool)), logits, -jnp.inf)
+    return jnp.sum(jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(logits), v))
+
+
+def activations(x):
+    return jnp.sum(jax.nn.silu(x) + jax.nn.gelu(x, approximate=True) + jax.nn.gelu(x, approximate=False))
+
+
+def remat_dots(x):
+    for _ in range(3):
+        x = jnp.sin(x @ x)
+    return jnp.sum(x)
+
+
+def scan(w, h, xs):
+    total = 0.0
+    for x in xs:
+        h = jnp.tanh(w * h + x)
+        total += jnp.sum(h * h)
+    return total + jnp.sum(h)
+
+
+def scan_remat(w, h):
+    for _ in range(4):
+        h = jnp.tanh(jnp.sin(w * h))
+    return jnp.sum(h)
+
+
+def show(x):
+    """What the command prints of one array."""
+    x = np.asarray(x)
+    name = next(n for n, d in DTYPES.items() if d == x.dtype)
+    data = json.dumps(x.tolist()) if x.dtype != np.float32 else json.dumps(np.float64(x).tolist())
+    return f"{name}[{','.join(map(str, x.shape))}] {data}\n"
+
+
+def inputs_of(text, arguments):
+    types = re.findall(r':(f32|f64|i32|u32|bool)\[([\d,]*)\]', text[text.index("lambda"):text.index("let")])
+    values = [arguments[i + 1] for i, a in enumerate(arguments) if a == "--input"]
+    arrays = []
+    for i, value in enumerate(values):
+        dtype, dims = types[i] if i < len(types) else types[0]  # tangents of forward mode have the type of the first
+        shape = tuple(int(d) for d in dims.split(",")) if dims else ()
+        arrays.append(jnp.broadcast_to(jnp.asarray(np.array(json.loads(value), DTYPES[dtype])), shape))
+    return arrays
+
+
+def evaluate(function, arguments, inputs):
+    if arguments[0] == "run":
+        return [function(*inputs)]
+    names = list(inspect.signature(function).parameters)
+    wrt = [names.index(n) if n in names else int(n)
+           for n in (arguments[arguments.index("--wrt") + 1].split(",") if "--wrt" in arguments else ["0"])]
+    if "--jvp" in arguments:
+        primals, tangents = inputs[:len(names)], inputs[len(names):]
+        every = [tangents[wrt.index(i)] if i in wrt else jnp.zeros_like(x) for i, x in enumerate(primals)]
+        return list(jax.jvp(function, primals, every))
+    value, gradients = jax.value_and_grad(function, argnums=tuple(wrt))(*inputs)
+    return ([value] if "--value" in arguments else []) + list(gradients)
+
+
+def main():
+    for path in sorted(FOLDER.glob("*.tow")):
+        text = path.read_text()
+        seen = {}
+        for line in re.findall(r"^# test: (.*)$", text, re.M):
+            arguments = shlex.split(line)
+            command = arguments[0]
+            seen[command] = seen.get(command, 0) + 1
+            if command != "run" and not (command == "grad" and "--run" in arguments):
+                continue
+            outputs = evaluate(globals()[path.stem], arguments, inputs_of(text, arguments))
+            number = "" if seen[command] == 1 else f".{seen[command]}"
+            target = FOLDER / f"{path.stem}.{command}{number}.expected"
+            target.write_text("# made by tests/oracle/graphs_values.py\n" + "".join(map(show, outputs)))
+
+
+if __name__ == "__main__":
+    main()
