@@ -668,6 +668,60 @@ static void test_reshaped_views(void **state)
     assert_true(views > 1000 && refused > 1000);
 }
 
+/* ---- forward and backward ------------------------------------------------------------------------------------------------- */
+
+static void three_sines(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_sin(tow_sin(tow_sin(x[0])));
+}
+
+static void sum_of_sines(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    tow_value sines;
+    if (user) tow_remat_function(t, three_sines, NULL, user, 1, x, 1, &sines);
+    else three_sines(t, x, &sines, NULL);
+    y[0] = tow_reduce_sum(sines, 0, NULL);
+}
+
+static tow_program *gradient(tow_policy *policy)
+{
+    tow_type vector = f32(1, 1024, 0, 0);
+    tow_graph *g, *with_gradient;
+    tow_program *p;
+    OK(tow_trace_function(ctx, sum_of_sines, policy, 1, &vector, NULL, 1, &g));
+    OK(tow_value_and_grad(g, 0, NULL, false, &with_gradient));
+    OK(tow_compile(ctx, with_gradient, NULL, &p));
+    OK(tow_program_check(p));
+    tow_graph_release(g);
+    tow_graph_release(with_gradient);
+    return p;
+}
+
+static void test_recomputation_comes_late(void **state)
+{
+    (void)state;
+    tow_program *p = gradient(NULL);
+    assert_int_equal(tow_program_get_bytes(p).residuals, 2 * SIZE); /* cos of x, of sin x; that of sin sin x waits in the output */
+    assert_int_equal(tow_program_count(p, "sin"), 3);
+    tow_program_free(p);
+
+    p = gradient(&tow_nothing_saveable());
+    assert_int_equal(tow_program_get_bytes(p).residuals, 0);
+    assert_int_equal(tow_program_count(p, "sin"), 5);
+    for (uint32_t i = 0; i < p->top->n_steps; i++) /* each coefficient directly before the product that reads it */
+        if (strcmp(p->top->steps[i].primitive, "cos") == 0) assert_string_equal(p->top->steps[i + 1].primitive, "mul");
+    assert_int_equal(tow_program_count(p, "cos"), 3);
+
+    char text[4096], start[16];
+    size_t length = tow_program_text(p, text, sizeof text);
+    assert_true(length < sizeof text && strlen(text) == length);
+    assert_int_equal(tow_program_text(p, start, sizeof start), length);
+    assert_true(strlen(start) == sizeof start - 1 && strncmp(start, text, sizeof start - 1) == 0);
+    assert_non_null(strstr(text, "= sin(#0 f32[1024] input 0)"));
+    tow_program_free(p);
+}
+
 /* ---- the checker sees damage ------------------------------------------------------------------------------------------------------------- */
 
 static void test_checker(void **state)
@@ -770,6 +824,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shared_init, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_arrays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reshaped_views, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_recomputation_comes_late, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checker, setup, teardown),
         cmocka_unit_test_setup_teardown(test_placement, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_arrays, setup, teardown),
