@@ -19,7 +19,8 @@ typedef struct tow_program_bytes {
     size_t inputs, outputs; /* arrays that the caller holds */
     size_t arena;           /* everything else: intermediates, residuals, workspace */
     size_t lower_bound;     /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
-    size_t residuals;       /* of the arena: values made in the forward part and read in the backward part */
+    size_t residuals;       /* of the arena: values made in the forward part of a gradient and read in the backward part;
+                               inputs and what waits in an output array are not part of it */
     size_t constants;       /* of array constants in the graph */
 } tow_program_bytes;
 
@@ -31,7 +32,8 @@ TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
-/* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. */
+/* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. Regions are
+ * inlined, composites without a kernel count as their parts, "copy" counts copies, and views count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
 TOW_API tow_status tow_program_check(const tow_program *program);

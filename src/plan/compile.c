@@ -76,6 +76,9 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     p->bytes.lower_bound = p->top->need;
     p->bytes.residuals = residual_bytes(p);
     TRY(tow__link(p, &scratch));
+#ifndef NDEBUG
+    TRY(tow_program_check(p));
+#endif
 done:
     tow__arena_free(&scratch);
     if (status != TOW_OK) {

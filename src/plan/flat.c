@@ -17,7 +17,8 @@ void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity
     return grown;
 }
 
-tow_dtype tow__kernel_dtype(const tow_graph *g, const tow__equation *e)
+/* dtype by which kernels are chosen: of the first float operand, else of operand 0; of the result if there are none. */
+static tow_dtype kernel_dtype(const tow_graph *g, const tow__equation *e)
 {
     for (uint32_t i = 0; i < e->n_in; i++)
         if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
@@ -72,8 +73,8 @@ static bool is_backward_graph(const tow_graph *g)
 /* ---- equations by kind ----------------------------------------------------------------------------------------------- */
 
 /* in: flat values of the operands; out: receives those of the results. `force`: all results count as cotangents. */
-static tow_status add_node(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
-                           uint32_t *results, bool force)
+static tow_status add_node(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
+                           const uint32_t *operands, uint32_t *results, bool force)
 {
     tow__flat *f = in->flat;
     tow__node *nodes = tow__extend(in->scratch, f->nodes, f->n_nodes, &f->nodes_capacity, sizeof *nodes);
@@ -90,6 +91,7 @@ static tow_status add_node(inliner *in, const tow_graph *g, const tow__equation 
         .out = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
         .lazy = e->n_in == 0 || (in->differentiated && !carries),
         .backward = in->backward,
+        .kernel = kernel,
     };
     if (!node.in || !node.out) return TOW_OUT_OF_MEMORY;
     if (e->primitive->kind == TOW__REGION) {
@@ -146,9 +148,11 @@ static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__eq
     if (e->primitive->kind == TOW__NAME || is(e, "stop_gradient")) return inline_alias(operands, results);
     if (is(e, "call")) return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
     if (is(e, "remat")) return inline_remat(in, e->params, e->n_in, operands, results);
-    if (is(e, "const") || is(e, "scan") || tow__view_is_move(e->primitive)) return add_node(in, g, e, operands, results, force);
-    tow_dtype dtype = tow__kernel_dtype(g, e);
-    if (tow__kernel_find(e->primitive->name, dtype)) return add_node(in, g, e, operands, results, force);
+    if (is(e, "const") || is(e, "scan") || tow__view_is_move(e->primitive))
+        return add_node(in, g, e, NULL, operands, results, force);
+    tow_dtype dtype = kernel_dtype(g, e);
+    const tow__kernel *kernel = tow__kernel_find(e->primitive->name, dtype);
+    if (kernel) return add_node(in, g, e, kernel, operands, results, force);
     if (e->primitive->decompose) return inline_decomposition(in, g, e, operands, results);
     return tow__fail(in->p->ctx, TOW_UNSUPPORTED, "%s: there is no kernel for %s; convert the operands to another type",
                      e->primitive->name, tow_dtype_name(dtype));

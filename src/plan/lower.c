@@ -125,13 +125,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     if (!step) return TOW_OUT_OF_MEMORY;
     step->params = e->params;
     step->backward = node->backward;
-    tow_dtype dtype = l->flat->types[e->n_in ? node->in[0] : node->out[0]].dtype;
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (tow_dtype_is_float(l->flat->types[node->in[i]].dtype)) {
-            dtype = l->flat->types[node->in[i]].dtype;
-            break;
-        }
-    step->kernel = tow__kernel_find(e->primitive->name, dtype);
+    step->kernel = node->kernel;
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
     for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
     return add_scratch(l, step);

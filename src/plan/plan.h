@@ -159,7 +159,8 @@ typedef struct tow__node {
     uint32_t *in, *out; /* values of the flat graph */
     bool lazy;          /* runs directly before its first reader */
     bool backward;
-    tow__flat *body;    /* scan */
+    tow__flat *body;    /* scan, else NULL */
+    const tow__kernel *kernel; /* NULL: scan, constant or view */
 } tow__node;
 
 struct tow__flat {
@@ -177,8 +178,6 @@ struct tow__flat {
 
 /* Everything lives in `scratch`. scan: g is its body; or NULL. */
 tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan, tow__flat **flat);
-/* dtype by which kernels are chosen: of the first float operand, else of operand 0; of the result if there are none. */
-tow_dtype tow__kernel_dtype(const tow_graph *g, const tow__equation *e);
 
 /* ---- view.c ----------------------------------------------------------------------------------------------------------- */
 
