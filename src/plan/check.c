@@ -27,7 +27,8 @@ static place place_of(const checker *c, uint32_t storage)
         begin = s->offset;
     } else if (s->kind != TOW__S_CONSTANT) {
         uint64_t kind = s->kind;
-        if (kind == TOW__S_CARRY_OUT && c->loop && !c->loop->carry[s->index].alternates) kind = TOW__S_CARRY_IN; /* one buffer */
+        if (kind == TOW__S_CARRY_OUT && c->loop && !c->loop->carry[s->index].alternates)
+            kind = TOW__S_CARRY_IN; /* one buffer */
         space = (kind + 1) << 32 | s->index;
     }
     return (place){space, begin, begin + bytes};
@@ -38,8 +39,10 @@ static bool overlap(place a, place b) { return a.space == b.space && a.begin < b
 static tow_status wrong(const checker *c, uint32_t step, uint32_t storage, const char *what)
 {
     const tow__storage *s = &c->p->storages[storage];
-    return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR, "the plan is wrong at step %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
-                     step, c->plan->steps[step].primitive, storage, s->bytes, c->p->storages[tow__root(c->p, storage)].offset, what);
+    return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR,
+                     "the plan is wrong at step %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
+                     step, c->plan->steps[step].primitive, storage, s->bytes,
+                     c->p->storages[tow__root(c->p, storage)].offset, what);
 }
 
 static bool is_own(const checker *c, uint32_t storage)
@@ -89,7 +92,8 @@ static tow_status check_writes(checker *c, uint32_t i, uint32_t *written)
         status = check_write(c, i, written[j], j < step->n_out ? j : TOW__NONE);
         if (status != TOW_OK) return status;
         for (uint32_t k = 0; k < j; k++)
-            if (overlap(place_of(c, written[j]), place_of(c, written[k]))) return wrong(c, i, written[j], "overlaps another result of the step");
+            if (overlap(place_of(c, written[j]), place_of(c, written[k])))
+                return wrong(c, i, written[j], "overlaps another result of the step");
     }
     for (uint32_t j = 0; j < n; j++) write_storage(c, written[j]);
     return TOW_OK;
@@ -101,7 +105,8 @@ static tow_status check_step(checker *c, uint32_t i, tow__arena *scratch)
 {
     const tow__step *step = &c->plan->steps[i];
     tow_status status = TOW_OK;
-    uint32_t *written = tow__arena_alloc(scratch, (size_t)step->n_out + 1 + (step->loop ? step->loop->n_carry : 0), sizeof *written);
+    uint32_t *written =
+        tow__arena_alloc(scratch, (size_t)step->n_out + 1 + (step->loop ? step->loop->n_carry : 0), sizeof *written);
     if (!written) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < step->n_in; j++)
         if (is_own(c, step->in[j].storage) && !c->valid[step->in[j].storage])
@@ -113,9 +118,15 @@ done:
 }
 
 /* What has been there before the first step: inputs, rows, carries. */
-static bool is_given(tow__storage_kind kind) { return kind == TOW__S_INPUT || kind == TOW__S_ROW_IN || kind == TOW__S_CARRY_IN; }
+static bool is_given(tow__storage_kind kind)
+{
+    return kind == TOW__S_INPUT || kind == TOW__S_ROW_IN || kind == TOW__S_CARRY_IN;
+}
 /* What must be there after the last step. */
-static bool is_due(tow__storage_kind kind) { return kind == TOW__S_OUTPUT || kind == TOW__S_ROW_OUT || kind == TOW__S_CARRY_OUT; }
+static bool is_due(tow__storage_kind kind)
+{
+    return kind == TOW__S_OUTPUT || kind == TOW__S_ROW_OUT || kind == TOW__S_CARRY_OUT;
+}
 
 static tow_status check_plan(const tow_program *p, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch)
 {
@@ -127,8 +138,10 @@ static tow_status check_plan(const tow_program *p, const tow__plan *plan, const 
         if (status != TOW_OK) return status;
     }
     for (uint32_t i = 0; i < p->n_storages; i++)
-        if (is_own(&c, i) && (is_due(p->storages[i].kind) || p->storages[i].kept) && p->storages[i].root == i && !c.valid[i])
-            return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "the plan is wrong: result %u of %s is not there after the last step; please report this",
+        if (is_own(&c, i) && (is_due(p->storages[i].kind) || p->storages[i].kept) && p->storages[i].root == i &&
+            !c.valid[i])
+            return tow__fail(p->ctx, TOW_INTERNAL_ERROR,
+                             "the plan is wrong: result %u of %s is not there after the last step; please report this",
                              p->storages[i].index, loop ? "a loop body" : "the program");
     return TOW_OK;
 }

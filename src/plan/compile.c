@@ -41,12 +41,14 @@ static size_t residual_bytes(const tow_program *p)
     return bytes;
 }
 
-tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, tow_program **program)
+tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                       tow_program **program)
 {
     *program = NULL;
     int threads = options && options->threads ? options->threads : ctx->threads;
     if (threads < 1)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d", threads);
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
+                         threads);
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;

@@ -2,8 +2,8 @@
  *
  * call and remat are replaced by their bodies, name and stop_gradient by their operands, composites without a kernel by
  * their decompositions. The body of a scan becomes a flat list of its own. Equations are never merged: that would undo
- * recomputation. Nodes run in the order of the graph, except lazy ones (sources, and inside a differentiated remat region
- * whatever does not depend on a cotangent: the recomputation), which run directly before their first reader. */
+ * recomputation. Nodes run in the order of the graph, except lazy ones (sources, and inside a differentiated remat
+ * region whatever does not depend on a cotangent: the recomputation), which run directly before their first reader. */
 #include "src/plan/plan.h"
 
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)
@@ -32,7 +32,7 @@ typedef struct inliner {
     tow__flat *flat;
     bool differentiated; /* inside a differentiated remat region */
     bool backward;
-    bool seeded;         /* values that depend on a cotangent are marked from outside */
+    bool seeded; /* values that depend on a cotangent are marked from outside */
 } inliner;
 
 static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top);
@@ -66,11 +66,12 @@ static bool is(const tow__equation *e, const char *name) { return strcmp(e->prim
 static bool is_backward_graph(const tow_graph *g)
 {
     for (uint32_t i = 0; i < g->n_equations; i++)
-        if (is(&g->equations[i], "remat") && ((const tow__remat_params *)g->equations[i].params)->differentiated) return true;
+        if (is(&g->equations[i], "remat") && ((const tow__remat_params *)g->equations[i].params)->differentiated)
+            return true;
     return false;
 }
 
-/* ---- equations by kind ----------------------------------------------------------------------------------------------- */
+/* ---- equations by kind ------------------------------------------------------------------------------------------- */
 
 /* in: flat values of the operands; out: receives those of the results. `force`: all results count as cotangents. */
 static tow_status add_node(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
@@ -110,8 +111,10 @@ static tow_status inline_alias(const uint32_t *operands, uint32_t *results)
     return TOW_OK;
 }
 
-/* A differentiated region marks its cotangents: what depends on one outside or, where nothing is known, its last operand. */
-static tow_status inline_remat(inliner *in, const tow__remat_params *params, uint32_t n_in, const uint32_t *operands, uint32_t *results)
+/* A differentiated region marks its cotangents: what depends on one outside or, where nothing is known, its last
+ * operand. */
+static tow_status inline_remat(inliner *in, const tow__remat_params *params, uint32_t n_in, const uint32_t *operands,
+                               uint32_t *results)
 {
     inliner region = *in;
     region.differentiated |= params->differentiated;
@@ -124,12 +127,15 @@ static tow_status inline_remat(inliner *in, const tow__remat_params *params, uin
 }
 
 /* The decomposition is a graph of its own, which the program keeps: steps point to its parameters. */
-static tow_status inline_decomposition(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands, uint32_t *results)
+static tow_status inline_decomposition(inliner *in, const tow_graph *g, const tow__equation *e,
+                                       const uint32_t *operands, uint32_t *results)
 {
     tow_program *p = in->p;
     tow_graph *parts = NULL;
-    tow_graph **kept = tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
-    tow_value *x = tow__arena_alloc(in->scratch, e->n_in, sizeof *x), *y = tow__arena_alloc(in->scratch, e->n_out, sizeof *y);
+    tow_graph **kept =
+        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
+    tow_value *x = tow__arena_alloc(in->scratch, e->n_in, sizeof *x),
+              *y = tow__arena_alloc(in->scratch, e->n_out, sizeof *y);
     if (!kept || !x || !y) return TOW_OUT_OF_MEMORY;
     p->decompositions = kept;
     tow_trace *t = tow__trace_begin(p->ctx);
@@ -143,7 +149,8 @@ static tow_status inline_decomposition(inliner *in, const tow_graph *g, const to
     return inline_graph(in, parts, operands, results, false);
 }
 
-static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands, uint32_t *results, bool force)
+static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
+                                  uint32_t *results, bool force)
 {
     if (e->primitive->kind == TOW__NAME || is(e, "stop_gradient")) return inline_alias(operands, results);
     if (is(e, "call")) return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
@@ -166,7 +173,8 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
         if (g->equations[i].n_in > widest) widest = g->equations[i].n_in;
         if (g->equations[i].n_out > widest) widest = g->equations[i].n_out;
     }
-    uint32_t *operands = tow__arena_alloc(in->scratch, widest, sizeof *operands), *results = tow__arena_alloc(in->scratch, widest, sizeof *results);
+    uint32_t *operands = tow__arena_alloc(in->scratch, widest, sizeof *operands),
+             *results = tow__arena_alloc(in->scratch, widest, sizeof *results);
     if (!values || !operands || !results) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = inputs[i];
     for (uint32_t i = 0; i < g->n_equations; i++) {
@@ -182,7 +190,7 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
     return TOW_OK;
 }
 
-/* ---- order ------------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 /* needed[n]: an output depends on node n. */
 static bool *needed_nodes(const tow__flat *f, tow__arena *scratch)
@@ -224,7 +232,8 @@ static void emit(tow__flat *f, uint32_t n, uint32_t *stack, uint32_t *at, bool *
 static tow_status order_nodes(tow__flat *f, tow__arena *scratch)
 {
     bool *needed = needed_nodes(f, scratch), *done = tow__arena_alloc(scratch, f->n_nodes, sizeof *done);
-    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack), *at = tow__arena_alloc(scratch, f->n_nodes, sizeof *at);
+    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack),
+             *at = tow__arena_alloc(scratch, f->n_nodes, sizeof *at);
     f->order = tow__arena_alloc(scratch, f->n_nodes, sizeof *f->order);
     if (!needed || !done || !stack || !at || !f->order) return TOW_OUT_OF_MEMORY;
     for (uint32_t n = 0; n < f->n_nodes; n++)
@@ -234,9 +243,10 @@ static tow_status order_nodes(tow__flat *f, tow__arena *scratch)
     return TOW_OK;
 }
 
-/* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of a
- * backward graph (residuals come first). A wrong guess costs memory, never a result. */
-tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan, tow__flat **flat)
+/* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of
+ * a backward graph (residuals come first). A wrong guess costs memory, never a result. */
+tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
+                        tow__flat **flat)
 {
     tow__flat *f = *flat = tow__arena_alloc(scratch, 1, sizeof *f);
     if (!f) return TOW_OUT_OF_MEMORY;

@@ -33,8 +33,9 @@ static bool is_whole(const tow_program *p, const tow__view *x)
     return tow__view_contiguous(x) && x->offset == 0 && p->storages[x->storage].bytes == tow_type_bytes(x->type);
 }
 
-/* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in row-major
- * order. A loop reads init value k in iteration 0 only, but all other operands until its end; the result is written then. */
+/* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in
+ * row-major order. A loop reads init value k in iteration 0 only, but all other operands until its end; the result is
+ * written then. */
 bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
 {
     uint32_t n = 0;
@@ -45,8 +46,10 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
         if (tow__root(p, x->storage) != s) continue;
         n++;
         fits &= is_whole(p, x) && x->type.dtype == step->out[k].type.dtype;
-        if (step->loop) fits &= i == k;
-        else fits &= tow_type_equal(x->type, step->out[k].type) && ((flags & TOW__IN_PLACE) || i == 0);
+        if (step->loop)
+            fits &= i == k;
+        else
+            fits &= tow_type_equal(x->type, step->out[k].type) && ((flags & TOW__IN_PLACE) || i == 0);
     }
     if (!n || !fits) return false;
     if (!step->loop) return k == 0 && (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
@@ -110,7 +113,8 @@ static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t
     for (uint32_t j = 0; j < step->n_in; j++) {
         uint32_t s = tow__root(p, step->in[j].storage);
         const tow__storage *operand = &p->storages[s];
-        if (operand->kind != TOW__S_ARENA || operand->plan != plan || operand->last != i || operand->first >= i) continue;
+        if (operand->kind != TOW__S_ARENA || operand->plan != plan || operand->last != i || operand->first >= i)
+            continue;
         if (operand->bytes != p->storages[o].bytes) continue;
         if (tow__may_overwrite(p, step, k, s) && may_join(p, plan, o, s)) return s;
     }

@@ -1,10 +1,13 @@
-/* Turns a placed plan into calls with addresses. What never moves is written once; what depends on a slot gets a patch. */
+/* Turns a placed plan into calls with addresses. What never moves is written once; what depends on a slot gets a patch.
+ */
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "src/plan/plan.h"
 
-enum { HUGE_PAGE = 2 << 20 };
+enum {
+    HUGE_PAGE = 2 << 20
+};
 
 typedef struct numbered_patch {
     uint32_t slot;
@@ -25,9 +28,12 @@ static void number_slots(tow_program *p)
     p->n_slots = n_inputs + p->graph->n_outputs;
     for (uint32_t i = 0; i < p->n_storages; i++) {
         tow__storage *s = &p->storages[i];
-        if (s->kind == TOW__S_INPUT) s->slot = s->index;
-        else if (s->kind == TOW__S_OUTPUT) s->slot = n_inputs + s->index;
-        else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT) s->slot = p->n_slots++;
+        if (s->kind == TOW__S_INPUT)
+            s->slot = s->index;
+        else if (s->kind == TOW__S_OUTPUT)
+            s->slot = n_inputs + s->index;
+        else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT)
+            s->slot = p->n_slots++;
     }
 }
 
@@ -102,7 +108,8 @@ static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, co
 static tow_status link_call(linker *k, tow__step *step)
 {
     tow_status status = TOW_OK;
-    step->call = (tow__kernel_call){.n_in = step->n_in, .n_out = step->n_out, .params = step->params, .team = &k->p->team};
+    step->call =
+        (tow__kernel_call){.n_in = step->n_in, .n_out = step->n_out, .params = step->params, .team = &k->p->team};
     TRY(link_buffers(k, step->in, step->n_in, &step->call.in));
     TRY(link_buffers(k, step->out, step->n_out, &step->call.out));
     if (step->scratch != TOW__NONE) {
@@ -145,8 +152,10 @@ static tow_status list_dead(linker *k, tow__plan *plan)
         for (uint32_t i = 0; i < p->n_storages; i++) {
             const tow__storage *s = &p->storages[i];
             if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
-            if (pass == 0) starts[s->last + 1]++, n++;
-            else plan->dead[plan->steps[s->last].dead_end++] = i;
+            if (pass == 0)
+                starts[s->last + 1]++, n++;
+            else
+                plan->dead[plan->steps[s->last].dead_end++] = i;
         }
         if (pass == 1) break;
         plan->dead = tow__arena_alloc(&p->memory, n, sizeof *plan->dead);
@@ -165,8 +174,10 @@ static tow_status link_plan(linker *k, tow__plan *plan)
     TRY(list_dead(k, plan));
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         tow__step *step = &plan->steps[i];
-        if (step->loop) TRY(link_loop(k, step->loop));
-        else TRY(link_call(k, step));
+        if (step->loop)
+            TRY(link_loop(k, step->loop));
+        else
+            TRY(link_call(k, step));
     }
 done:
     return status;

@@ -3,8 +3,8 @@
  * The body is planned once. Its arena is one block of the surrounding arena. Rows of xs are read and rows of ys are
  * written where they lie. A carry needs one buffer if its new value is written when nobody reads the old one any more
  * (or by a kernel that may overwrite it), else two buffers that take turns such that the last iteration ends in the
- * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that ys
- * stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. */
+ * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that
+ * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. */
 #include "src/plan/plan.h"
 
 /* The operands of a scan, by role. */
@@ -84,8 +84,12 @@ static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__l
     return NULL;
 }
 
-/* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early. */
-static bool is_handed_out(const scan *s, uint32_t j) { return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT; }
+/* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early.
+ */
+static bool is_handed_out(const scan *s, uint32_t j)
+{
+    return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT;
+}
 
 static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
 {
@@ -209,7 +213,8 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
     tow__plan *plan = tow__arena_alloc(&p->memory, 1, sizeof *plan);
     if (!loop || !plan) return TOW_OUT_OF_MEMORY;
-    *loop = (tow__loop){.length = params->length, .reverse = params->reverse, .body = plan, .n_xs = s.n_xs, .n_ys = s.n_ys};
+    *loop =
+        (tow__loop){.length = params->length, .reverse = params->reverse, .body = plan, .n_xs = s.n_xs, .n_ys = s.n_ys};
     loop->carry = tow__arena_alloc(&p->memory, s.n_carry, sizeof *loop->carry);
     loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
     loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);

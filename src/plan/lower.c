@@ -1,5 +1,5 @@
-/* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans become
- * loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. */
+/* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans
+ * become loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. */
 #include "src/plan/plan.h"
 
 uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes)
@@ -43,8 +43,12 @@ static tow_status add_scratch(tow__lowering *l, tow__step *step)
     if (!buffers) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < step->n_in; i++) buffers[i] = tow__view_buffer(&step->in[i]);
     for (uint32_t i = 0; i < step->n_out; i++) buffers[step->n_in + i] = tow__view_buffer(&step->out[i]);
-    tow__kernel_call call = {.n_in = step->n_in, .n_out = step->n_out, .in = buffers, .out = buffers + step->n_in,
-                             .params = step->params, .team = &l->p->team};
+    tow__kernel_call call = {.n_in = step->n_in,
+                             .n_out = step->n_out,
+                             .in = buffers,
+                             .out = buffers + step->n_in,
+                             .params = step->params,
+                             .team = &l->p->team};
     size_t bytes = step->kernel->scratch(&call);
     if (!bytes) return TOW_OK;
     step->scratch = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, bytes);
@@ -82,7 +86,7 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
     return add_copy(l, x, *storage, backward);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 static tow_status lower_const(tow__lowering *l, const tow__node *node)
 {

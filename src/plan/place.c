@@ -1,7 +1,8 @@
 /* Offsets in the arena: several greedy placements, of which the smallest is kept.
  *
- * Each walks the intervals in some order and puts every one into the smallest gap that fits between those already placed
- * that are alive at the same time, else behind them. Orders: by size, by duration, by size times duration, by first step. */
+ * Each walks the intervals in some order and puts every one into the smallest gap that fits between those already
+ * placed that are alive at the same time, else behind them. Orders: by size, by duration, by size times duration, by
+ * first step. */
 #include <stdlib.h>
 
 #include "src/plan/plan.h"
@@ -89,7 +90,7 @@ tow_status tow__place(tow_context *ctx, tow__interval *all, uint32_t n, uint32_t
     if (!order || !placed || !best || !events) goto done;
     *bound = lower_bound(all, n, n_steps, events, events + n_steps);
     *total = SIZE_MAX;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders && *total > *bound; k++) {
+    for (size_t k = 0; k<sizeof orders / sizeof *orders && * total> * bound; k++) {
         for (uint32_t i = 0; i < n; i++) order[i] = (ordered){orders[k](&all[i]), i};
         qsort(order, n, sizeof *order, compare);
         size_t bytes = place_in_order(all, n, order, placed);
@@ -121,7 +122,8 @@ tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch)
     for (uint32_t s = 0; s < p->n_storages; s++) {
         const tow__storage *x = &p->storages[s];
         if (!has_place(p, plan, s)) continue;
-        intervals[n] = (tow__interval){.first = x->first, .last = x->last, .bytes = tow__round_up(x->bytes), .need = x->need};
+        intervals[n] =
+            (tow__interval){.first = x->first, .last = x->last, .bytes = tow__round_up(x->bytes), .need = x->need};
         which[n++] = s;
     }
     tow_status status = tow__place(p->ctx, intervals, n, plan->n_steps, &plan->bytes, &plan->need);

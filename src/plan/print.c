@@ -23,9 +23,12 @@ static void add_view(tow__string *s, const tow_program *p, const tow__view *x)
     const tow__storage *storage = &p->storages[root];
     tow__string_add(s, "#%u ", root);
     tow__string_add_type(s, x->type);
-    if (storage->kind == TOW__S_ARENA) tow__string_add(s, " @%zu", storage->plan->base + storage->offset);
-    else if (storage->kind == TOW__S_CONSTANT) tow__string_add(s, " %s", kind_name(storage->kind));
-    else tow__string_add(s, " %s %u", kind_name(storage->kind), storage->index);
+    if (storage->kind == TOW__S_ARENA)
+        tow__string_add(s, " @%zu", storage->plan->base + storage->offset);
+    else if (storage->kind == TOW__S_CONSTANT)
+        tow__string_add(s, " %s", kind_name(storage->kind));
+    else
+        tow__string_add(s, " %s %u", kind_name(storage->kind), storage->index);
     if (x->offset) tow__string_add(s, "+%" PRId64, x->offset);
     if (tow__view_contiguous(x)) return;
     for (int i = 0; i < x->type.rank; i++) tow__string_add(s, "%s%" PRId64, i ? "," : " strides ", x->strides[i]);
@@ -36,7 +39,8 @@ static size_t live_bytes(const tow_program *p, const tow__plan *plan, uint32_t s
     size_t bytes = 0;
     for (uint32_t i = 0; i < p->n_storages; i++) {
         const tow__storage *s = &p->storages[i];
-        if (s->kind == TOW__S_ARENA && s->plan == plan && s->root == i && s->first != TOW__NONE && s->first <= step && step <= s->last)
+        if (s->kind == TOW__S_ARENA && s->plan == plan && s->root == i && s->first != TOW__NONE && s->first <= step &&
+            step <= s->last)
             bytes += tow__round_up(s->bytes);
     }
     return bytes;
@@ -50,7 +54,11 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
                     loop->reverse ? " reverse" : "", loop->body->bytes, loop->body->base);
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         const tow__carry *c = &loop->carry[j];
-        tow__string_add(s, ", carry %u %s%s", j, c->kept ? "in rows of ys" : c->alternates ? "alternates" : "in place", c->copies ? " from a copy" : "");
+        tow__string_add(s, ", carry %u %s%s", j,
+                        c->kept         ? "in rows of ys"
+                        : c->alternates ? "alternates"
+                                        : "in place",
+                        c->copies ? " from a copy" : "");
     }
     tow__string_add(s, "\n");
     add_plan(s, p, loop->body, depth + 1);
@@ -59,7 +67,8 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
 static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan, uint32_t i, int depth)
 {
     const tow__step *step = &plan->steps[i];
-    tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ", step->loop ? "loop" : step->kernel->engine);
+    tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ",
+                    step->loop ? "loop" : step->kernel->engine);
     for (uint32_t j = 0; j < step->n_out; j++) {
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &step->out[j]);
@@ -75,7 +84,8 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
         tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->plan->base + scratch->offset);
     }
     tow__string_add(s, "  live %zu", live_bytes(p, plan, i));
-    for (uint32_t j = step->dead_begin; j < step->dead_end; j++) tow__string_add(s, "%s#%u", j > step->dead_begin ? " " : "  free ", plan->dead[j]);
+    for (uint32_t j = step->dead_begin; j < step->dead_end; j++)
+        tow__string_add(s, "%s#%u", j > step->dead_begin ? " " : "  free ", plan->dead[j]);
     tow__string_add(s, "\n");
     if (step->loop) add_loop(s, p, step->loop, depth);
 }
@@ -90,9 +100,11 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
     tow__string s;
     tow__string_init(&s, p->ctx);
     add_plan(&s, p, p->top, 0);
-    tow__string_add(&s, "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %" PRIu64 " instructions per run\n",
-                    p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound, p->bytes.residuals,
-                    tow_program_count(p, NULL));
+    tow__string_add(&s,
+                    "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %" PRIu64
+                    " instructions per run\n",
+                    p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
+                    p->bytes.residuals, tow_program_count(p, NULL));
     size_t length = tow__string_export(&s, text, size);
     tow__string_free(&s);
     return length;

@@ -50,10 +50,7 @@ static const struct {
     const char *primitive;
     bool (*view)(const void *params, const tow__view *x, tow_type type, tow__view *y);
 } moves[] = {
-    {"broadcast_in_dim", view_broadcast},
-    {"reshape", view_reshape},
-    {"rev", view_rev},
-    {"slice", view_slice},
+    {"broadcast_in_dim", view_broadcast}, {"reshape", view_reshape}, {"rev", view_rev}, {"slice", view_slice},
     {"transpose", view_transpose},
 };
 
@@ -88,7 +85,8 @@ bool tow__view_reshape(const tow__view *x, tow_type type, tow__view *y)
         *y = tow__view_whole(x->storage, type);
         return true;
     }
-    for (int i = 0; i < x->type.rank; i++) { /* axes of size 1 say nothing; neighbours that are evenly strided are one axis */
+    for (int i = 0; i < x->type.rank;
+         i++) { /* axes of size 1 say nothing; neighbours that are evenly strided are one axis */
         if (x->type.dims[i] == 1) continue;
         if (n && strides[n - 1] == x->strides[i] * x->type.dims[i]) {
             dims[n - 1] *= x->type.dims[i];

@@ -38,7 +38,8 @@ static void run_loop(tow_program *p, const tow__loop *loop)
         for (uint32_t j = 0; j < loop->n_xs; j++)
             move_slot(p, storages[loop->xs[j].row].slot, loop->xs[j].data + row * loop->xs[j].stride);
         for (uint32_t j = 0; j < loop->n_ys; j++)
-            if (loop->ys[j].row != TOW__NONE) move_slot(p, storages[loop->ys[j].row].slot, loop->ys[j].data + row * loop->ys[j].stride);
+            if (loop->ys[j].row != TOW__NONE)
+                move_slot(p, storages[loop->ys[j].row].slot, loop->ys[j].data + row * loop->ys[j].stride);
         for (uint32_t j = 0; j < loop->n_carry; j++) {
             tow__carry *c = &loop->carry[j];
             if (i >= 2 && !c->alternates) continue; /* one buffer: nothing moves any more */
@@ -51,7 +52,10 @@ static void run_loop(tow_program *p, const tow__loop *loop)
 }
 
 #ifdef NDEBUG
-static inline void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step) { (void)p, (void)plan, (void)step; }
+static inline void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step)
+{
+    (void)p, (void)plan, (void)step;
+}
 #else
 /* Freed ranges become NaN, so that a wrong lifetime shows in the results. */
 static void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step)
@@ -67,20 +71,25 @@ static void run_plan(tow_program *p, const tow__plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        if (step->loop) run_loop(p, step->loop);
-        else step->kernel->run(&step->call);
+        if (step->loop)
+            run_loop(p, step->loop);
+        else
+            step->kernel->run(&step->call);
         poison_dead(p, plan, step);
     }
 }
 
-static tow_status check_array(const tow_program *p, const char *what, size_t index, const char *name, tow_type expected, const tow_array *array)
+static tow_status check_array(const tow_program *p, const char *what, size_t index, const char *name, tow_type expected,
+                              const tow_array *array)
 {
     if (!array)
-        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT, "%s %zu%s%s: expected an array of type %s, found NULL; pass an array", what,
-                         index, name ? " " : "", name ? name : "", tow__type_name(expected).text);
+        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                         "%s %zu%s%s: expected an array of type %s, found NULL; pass an array", what, index,
+                         name ? " " : "", name ? name : "", tow__type_name(expected).text);
     if (tow_type_equal(tow_array_type(array), expected)) return TOW_OK;
-    return tow__fail(p->ctx, TOW_TYPE_MISMATCH, "%s %zu%s%s: expected %s, found %s; pass an array of the expected type", what, index,
-                     name ? " " : "", name ? name : "", tow__type_name(expected).text, tow__type_name(tow_array_type(array)).text);
+    return tow__fail(p->ctx, TOW_TYPE_MISMATCH, "%s %zu%s%s: expected %s, found %s; pass an array of the expected type",
+                     what, index, name ? " " : "", name ? name : "", tow__type_name(expected).text,
+                     tow__type_name(tow_array_type(array)).text);
 }
 
 tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *const *outputs)

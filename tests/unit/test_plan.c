@@ -1,7 +1,6 @@
 /* Plans: random programs (views of views, scans of every kind, nested) against an interpreter written with plain loops;
- * hand-worked arena sizes; the plan checker on right and on damaged plans; no allocation while running; every allocation
- * failing in turn. The interpreter rounds where the program rounds,
- * so results are equal, not close. */
+ * hand-worked arena sizes; the plan checker on right and on damaged plans; no allocation while running; every
+ * allocation failing in turn. The interpreter rounds where the program rounds, so results are equal, not close. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 #include "tow/ops.h"
 #include "tow/program.h"
 
-/* ---- a context that counts and can refuse ---------------------------------------------------------------------------------- */
+/* ---- a context that counts and can refuse ------------------------------------------------------------------------ */
 
 static struct {
     long calls, live, limit; /* limit < 0: none */
@@ -34,8 +33,10 @@ static void *counting_resize(void *user, void *pointer, size_t old_size, size_t 
     size_t alignment = old_size % 64 == 0 && size % 64 == 0 ? 64 : 16;
     void *fresh = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     if (!fresh) return NULL;
-    if (pointer) memcpy(fresh, pointer, old_size < size ? old_size : size);
-    else memory.live++;
+    if (pointer)
+        memcpy(fresh, pointer, old_size < size ? old_size : size);
+    else
+        memory.live++;
     free(pointer);
     return fresh;
 }
@@ -46,7 +47,10 @@ static int setup(void **state)
 {
     (void)state;
     memory.limit = -1;
-    return tow_context_create(&(tow_context_options){.allocator = {.resize = counting_resize}, .threads = 2}, &ctx) == TOW_OK ? 0 : -1;
+    return tow_context_create(&(tow_context_options){.allocator = {.resize = counting_resize}, .threads = 2}, &ctx) ==
+                   TOW_OK
+               ? 0
+               : -1;
 }
 
 static int teardown(void **state)
@@ -56,19 +60,44 @@ static int teardown(void **state)
     return memory.live == 0 ? 0 : -1;
 }
 
-#define OK(call)                                                                 \
-    do {                                                                         \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx)); \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
     } while (0)
 
-static tow_type f32(int rank, int64_t a, int64_t b, int64_t c) { return tow_make_type(TOW_F32, rank, (int64_t[]){a, b, c}); }
+static tow_type f32(int rank, int64_t a, int64_t b, int64_t c)
+{
+    return tow_make_type(TOW_F32, rank, (int64_t[]){a, b, c});
+}
 
-/* ---- tapes: random programs on matrices [N, N] and stacks of them [length, N, N] --------------------------------------------- */
+/* ---- tapes: random programs on matrices [N, N] and stacks of them [length, N, N] --------------------------------- */
 
 /* more cells than a tile of an elementwise kernel, which would hide a wrong overwrite */
-enum { N = 23, CELLS = N * N, MOST_LENGTH = 5, MOST = 24, MOST_SUB = 4 };
+enum {
+    N = 23,
+    CELLS = N * N,
+    MOST_LENGTH = 5,
+    MOST = 24,
+    MOST_SUB = 4
+};
 
-typedef enum kind { NEG, ADD, SUB, MAX, HALF, TRANSPOSE, REV_ROWS, REV_FIRST, ROW, FLAT, REDUCE, CUT, NAME, SCAN, KINDS } kind;
+typedef enum kind {
+    NEG,
+    ADD,
+    SUB,
+    MAX,
+    HALF,
+    TRANSPOSE,
+    REV_ROWS,
+    REV_FIRST,
+    ROW,
+    FLAT,
+    REDUCE,
+    CUT,
+    NAME,
+    SCAN,
+    KINDS
+} kind;
 
 typedef struct value {
     bool stacked;
@@ -177,7 +206,9 @@ static tape *make_tape(int length, int n_in, const bool *stacked, int n_ops, int
             break;
         }
         for (int i = 0; i < n; i++) {
-            bool result = o.kind == SCAN ? (i < o.n_carry ? t->stacked[o.init[i]] : true) : (o.kind == REDUCE || o.kind == CUT) ? false : s;
+            bool result = o.kind == SCAN                        ? (i < o.n_carry ? t->stacked[o.init[i]] : true)
+                          : (o.kind == REDUCE || o.kind == CUT) ? false
+                                                                : s;
             t->stacked[t->n_values++] = result;
         }
         t->ops[t->n_ops++] = o;
@@ -185,7 +216,7 @@ static tape *make_tape(int length, int n_in, const bool *stacked, int n_ops, int
     return t;
 }
 
-/* ---- the interpreter ------------------------------------------------------------------------------------------------------------ */
+/* ---- the interpreter --------------------------------------------------------------------------------------------- */
 
 static void interpret(const tape *t, const value *in, value *out);
 
@@ -202,19 +233,45 @@ static void interpret_op(const op *o, int length, const value *v, value *y)
             for (int j = 0; j < N; j++) {
                 float x = at(a, m, i, j), z = at(b, m, i, j), *to = cell(y, m, i, j);
                 switch (o->kind) {
-                case NEG: *to = -x; break;
-                case ADD: *to = 0.5f * (x + z); break;
-                case SUB: *to = 0.5f * (x - z); break;
-                case MAX: *to = x > z ? x : z; break;
-                case HALF: *to = 0.5f * x; break;
-                case TRANSPOSE: *to = at(a, m, j, i); break;
-                case REV_ROWS: *to = at(a, m, N - 1 - i, j); break;
-                case REV_FIRST: *to = a->stacked ? at(a, length - 1 - m, i, j) : at(a, m, N - 1 - i, j); break;
-                case ROW: *to = at(a, m, 1, j); break;
-                case FLAT: *to = at(a, m, N - 1 - i, N - 1 - j); break;
-                case REDUCE: *cell(y, 0, i, j) = m == 0 || x > at(y, 0, i, j) ? x : at(y, 0, i, j); break;
-                case CUT: *cell(y, 0, i, j) = at(a, length - 1, i, j); break;
-                default: *to = x; break;
+                case NEG:
+                    *to = -x;
+                    break;
+                case ADD:
+                    *to = 0.5f * (x + z);
+                    break;
+                case SUB:
+                    *to = 0.5f * (x - z);
+                    break;
+                case MAX:
+                    *to = x > z ? x : z;
+                    break;
+                case HALF:
+                    *to = 0.5f * x;
+                    break;
+                case TRANSPOSE:
+                    *to = at(a, m, j, i);
+                    break;
+                case REV_ROWS:
+                    *to = at(a, m, N - 1 - i, j);
+                    break;
+                case REV_FIRST:
+                    *to = a->stacked ? at(a, length - 1 - m, i, j) : at(a, m, N - 1 - i, j);
+                    break;
+                case ROW:
+                    *to = at(a, m, 1, j);
+                    break;
+                case FLAT:
+                    *to = at(a, m, N - 1 - i, N - 1 - j);
+                    break;
+                case REDUCE:
+                    *cell(y, 0, i, j) = m == 0 || x > at(y, 0, i, j) ? x : at(y, 0, i, j);
+                    break;
+                case CUT:
+                    *cell(y, 0, i, j) = at(a, length - 1, i, j);
+                    break;
+                default:
+                    *to = x;
+                    break;
                 }
             }
 }
@@ -234,7 +291,8 @@ static void interpret_scan(const op *o, const tape *t, const value *v, int n_val
         }
         interpret(o->body, in, out);
         for (int c = 0; c < o->n_carry; c++) in[c] = out[c];
-        for (int s = 0; s < o->n_ys; s++) memcpy(&y[o->n_carry + s].cells[row * CELLS], out[o->n_carry + s].cells, CELLS * sizeof(float));
+        for (int s = 0; s < o->n_ys; s++)
+            memcpy(&y[o->n_carry + s].cells[row * CELLS], out[o->n_carry + s].cells, CELLS * sizeof(float));
     }
     for (int c = 0; c < o->n_carry; c++) y[c] = in[c];
     free(in);
@@ -247,14 +305,16 @@ static void interpret(const tape *t, const value *in, value *out)
     assert_non_null(v);
     memcpy(v, in, (size_t)t->n_in * sizeof *in);
     for (int i = 0; i < t->n_ops; i++) {
-        if (t->ops[i].kind == SCAN) interpret_scan(&t->ops[i], t, v, t->first[i], &v[t->first[i]]);
-        else interpret_op(&t->ops[i], t->length, v, &v[t->first[i]]);
+        if (t->ops[i].kind == SCAN)
+            interpret_scan(&t->ops[i], t, v, t->first[i], &v[t->first[i]]);
+        else
+            interpret_op(&t->ops[i], t->length, v, &v[t->first[i]]);
     }
     for (int i = 0; i < t->n_out; i++) out[i] = v[t->out[i]];
     free(v);
 }
 
-/* ---- the same, traced --------------------------------------------------------------------------------------------------------------- */
+/* ---- the same, traced -------------------------------------------------------------------------------------------- */
 
 typedef struct frame {
     const tape *t;
@@ -269,21 +329,35 @@ static tow_value record_op(const op *o, bool stacked, int length, const tow_valu
     tow_value a = v[o->a], b = v[o->b];
     int first = stacked ? 1 : 0;
     switch (o->kind) {
-    case NEG: return tow_neg(a);
-    case ADD: return tow_mul_scalar(tow_add(a, b), 0.5); /* halved: values stay bounded */
-    case SUB: return tow_mul_scalar(tow_sub(a, b), 0.5);
-    case MAX: return tow_max(a, b);
-    case HALF: return tow_mul_scalar(a, 0.5);
-    case TRANSPOSE: return stacked ? tow_transpose(a, 3, (int[]){0, 2, 1}) : tow_transpose(a, 2, (int[]){1, 0});
-    case REV_ROWS: return tow_rev(a, 1, &first);
-    case REV_FIRST: return tow_rev(a, 1, (int[]){0});
-    case ROW: return tow_broadcast_to(tow_slice(a, (int64_t[]){1, 0}, (int64_t[]){2, N}, NULL), 2, (int64_t[]){N, N});
+    case NEG:
+        return tow_neg(a);
+    case ADD:
+        return tow_mul_scalar(tow_add(a, b), 0.5); /* halved: values stay bounded */
+    case SUB:
+        return tow_mul_scalar(tow_sub(a, b), 0.5);
+    case MAX:
+        return tow_max(a, b);
+    case HALF:
+        return tow_mul_scalar(a, 0.5);
+    case TRANSPOSE:
+        return stacked ? tow_transpose(a, 3, (int[]){0, 2, 1}) : tow_transpose(a, 2, (int[]){1, 0});
+    case REV_ROWS:
+        return tow_rev(a, 1, &first);
+    case REV_FIRST:
+        return tow_rev(a, 1, (int[]){0});
+    case ROW:
+        return tow_broadcast_to(tow_slice(a, (int64_t[]){1, 0}, (int64_t[]){2, N}, NULL), 2, (int64_t[]){N, N});
     case FLAT: /* all axes reversed, through one axis: a reshape of a view */
-        return stacked ? tow_reshape(tow_rev(tow_reshape(a, 2, (int64_t[]){length, CELLS}), 1, (int[]){1}), 3, (int64_t[]){length, N, N})
-                       : tow_reshape(tow_rev(tow_reshape(a, 1, (int64_t[]){CELLS}), 1, (int[]){0}), 2, (int64_t[]){N, N});
-    case REDUCE: return tow_reduce_max(a, 1, (int[]){0});
-    case CUT: return tow_reshape(tow_slice_axis(a, 0, length - 1, length), 2, (int64_t[]){N, N});
-    default: return tow_checkpoint_name(a, "named");
+        return stacked
+                   ? tow_reshape(tow_rev(tow_reshape(a, 2, (int64_t[]){length, CELLS}), 1, (int[]){1}), 3,
+                                 (int64_t[]){length, N, N})
+                   : tow_reshape(tow_rev(tow_reshape(a, 1, (int64_t[]){CELLS}), 1, (int[]){0}), 2, (int64_t[]){N, N});
+    case REDUCE:
+        return tow_reduce_max(a, 1, (int[]){0});
+    case CUT:
+        return tow_reshape(tow_slice_axis(a, 0, length - 1, length), 2, (int64_t[]){N, N});
+    default:
+        return tow_checkpoint_name(a, "named");
     }
 }
 
@@ -294,7 +368,8 @@ static void record_scan(tow_trace *trace, const op *o, const tape *t, const tow_
     for (int i = 0; i < o->n_carry; i++) carry[i] = v[o->init[i]];
     for (int i = 0; i < o->n_xs; i++) xs[i] = v[o->xs[i]];
     tow_scan_options options = {.length = t->length, .has_length = true, .reverse = o->reverse};
-    tow_scan_function(trace, record, &body, &options, (size_t)o->n_carry, carry, (size_t)o->n_xs, xs, (size_t)o->n_ys, y, y + o->n_carry);
+    tow_scan_function(trace, record, &body, &options, (size_t)o->n_carry, carry, (size_t)o->n_xs, xs, (size_t)o->n_ys,
+                      y, y + o->n_carry);
 }
 
 static void record(tow_trace *trace, const tow_value *inputs, tow_value *outputs, void *user)
@@ -307,13 +382,15 @@ static void record(tow_trace *trace, const tow_value *inputs, tow_value *outputs
     for (int i = 0; i < f->n_outer; i++) v[n_explicit + i] = f->outer[i];
     for (int i = 0; i < t->n_ops; i++) {
         const op *o = &t->ops[i];
-        if (o->kind == SCAN) record_scan(trace, o, t, v, t->first[i], &v[t->first[i]]);
-        else v[t->first[i]] = record_op(o, t->stacked[o->a], t->length, v);
+        if (o->kind == SCAN)
+            record_scan(trace, o, t, v, t->first[i], &v[t->first[i]]);
+        else
+            v[t->first[i]] = record_op(o, t->stacked[o->a], t->length, v);
     }
     for (int i = 0; i < t->n_out; i++) outputs[i] = v[t->out[i]];
 }
 
-/* ---- running a tape through a program ------------------------------------------------------------------------------------------------ */
+/* ---- running a tape through a program ---------------------------------------------------------------------------- */
 
 static tow_graph *trace_tape(tape *t)
 {
@@ -361,7 +438,7 @@ static void expect_tape(tape *t, uint32_t number)
             }
     }
     assert_int_equal(memory.calls, before); /* running allocates nothing */
-    for (int i = 0; i < t->n_in; i++) { /* and leaves its inputs alone */
+    for (int i = 0; i < t->n_in; i++) {     /* and leaves its inputs alone */
         assert_memory_equal(tow_array_data(x[i]), in[i].cells, tow_type_bytes(tow_array_type(x[i])));
         tow_array_release(x[i]);
     }
@@ -376,7 +453,8 @@ static tape *random_tape(uint32_t number, int depth)
     bool stacked[] = {false, false, true, true};
     tape *t = make_tape(pick(6) == 0 ? pick(2) : pick(MOST_LENGTH + 1), 4, stacked, 3 + pick(8), depth);
     t->n_out = 1 + pick(4);
-    for (int i = 0; i < t->n_out; i++) t->out[i] = pick(4) ? t->n_values - 1 - pick(t->n_values < 5 ? t->n_values : 5) : pick(t->n_values);
+    for (int i = 0; i < t->n_out; i++)
+        t->out[i] = pick(4) ? t->n_values - 1 - pick(t->n_values < 5 ? t->n_values : 5) : pick(t->n_values);
     return t;
 }
 
@@ -390,7 +468,7 @@ static void test_random_programs(void **state)
     }
 }
 
-/* ---- every allocation fails in turn ------------------------------------------------------------------------------------------------------ */
+/* ---- every allocation fails in turn ------------------------------------------------------------------------------ */
 
 static void test_failing_allocations(void **state)
 {
@@ -419,9 +497,11 @@ static void test_failing_allocations(void **state)
     }
 }
 
-/* ---- plans worked out by hand ---------------------------------------------------------------------------------------------------------- */
+/* ---- plans worked out by hand ------------------------------------------------------------------------------------ */
 
-enum { SIZE = 1024 * sizeof(float) }; /* of f32[1024] */
+enum {
+    SIZE = 1024 * sizeof(float)
+}; /* of f32[1024] */
 
 static tow_program *compile(tow_function function, size_t n_in, const tow_type *types, size_t n_out)
 {
@@ -434,7 +514,8 @@ static tow_program *compile(tow_function function, size_t n_in, const tow_type *
     return p;
 }
 
-static void expect_plan(tow_function function, size_t n_in, const tow_type *types, size_t n_out, size_t arena, const char *counted, uint64_t count)
+static void expect_plan(tow_function function, size_t n_in, const tow_type *types, size_t n_out, size_t arena,
+                        const char *counted, uint64_t count)
 {
     tow_program *p = compile(function, n_in, types, n_out);
     assert_int_equal(tow_program_get_bytes(p).arena, arena);
@@ -531,8 +612,8 @@ static void test_hand_worked(void **state)
 {
     (void)state;
     tow_type vector = f32(1, 1024, 0, 0), rows[] = {vector, f32(2, 6, 1024, 0)}, pair[] = {vector, vector};
-    expect_plan(chain, 1, &vector, 1, 0, NULL, 3);               /* all in the output */
-    expect_plan(chain_to_sum, 1, &vector, 1, SIZE, NULL, 3);     /* exp overwrites sin */
+    expect_plan(chain, 1, &vector, 1, 0, NULL, 3);              /* all in the output */
+    expect_plan(chain_to_sum, 1, &vector, 1, SIZE, NULL, 3);    /* exp overwrites sin */
     expect_plan(three_alive, 1, &vector, 1, 4 * SIZE, NULL, 8); /* a, b, c, and the first product */
     expect_plan(same_twice, 1, &vector, 3, 0, "copy", 2);
     expect_plan(accumulate, 2, rows, 1, 0, "add", 6);
@@ -574,7 +655,8 @@ static void test_shared_init(void **state)
     for (int i = 0; i < 1024; i++) {
         float s = 0.5f * (float)(i - 512), most = s > -s ? s : -s;
         assert_true(((float *)tow_array_data(y[0]))[i] == -s);
-        for (int row = 0; row < 3; row++) assert_true(((float *)tow_array_data(y[1]))[row * 1024 + i] == (row == 1 ? s : most));
+        for (int row = 0; row < 3; row++)
+            assert_true(((float *)tow_array_data(y[1]))[row * 1024 + i] == (row == 1 ? s : most));
     }
     tow_array_release(x);
     tow_array_release(y[0]);
@@ -615,7 +697,9 @@ static void test_empty_arrays(void **state)
     tow_graph_release(g);
 }
 
-/* ---- views ------------------------------------------------------------------------------------------------------------------- */
+/* ---- views
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static int64_t address(const tow__view *x, int64_t i)
 {
@@ -642,7 +726,8 @@ static tow_type random_shape(int64_t count)
     return tow_make_type(TOW_F32, rank, dims);
 }
 
-/* Element i of the reshaped view is element i of the view, or there is no such view; of contiguous ones there always is. */
+/* Element i of the reshaped view is element i of the view, or there is no such view; of contiguous ones there always
+ * is. */
 static void test_reshaped_views(void **state)
 {
     (void)state;
@@ -658,7 +743,8 @@ static void test_reshaped_views(void **state)
             x.type.dims[i] = x.type.dims[j], x.strides[i] = x.strides[j];
             x.type.dims[j] = dim, x.strides[j] = stride;
         }
-        if (!contiguous && x.type.rank && pick(2)) x.strides[pick(x.type.rank)] *= pick(4) - 1; /* reversed, repeated, spread */
+        if (!contiguous && x.type.rank && pick(2))
+            x.strides[pick(x.type.rank)] *= pick(4) - 1; /* reversed, repeated, spread */
         bool viewed = tow__view_reshape(&x, random_shape(count), &y);
         views += viewed;
         refused += !viewed;
@@ -668,7 +754,7 @@ static void test_reshaped_views(void **state)
     assert_true(views > 1000 && refused > 1000);
 }
 
-/* ---- forward and backward ------------------------------------------------------------------------------------------------- */
+/* ---- forward and backward ---------------------------------------------------------------------------------------- */
 
 static void three_sines(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
@@ -679,8 +765,10 @@ static void three_sines(tow_trace *t, const tow_value *x, tow_value *y, void *us
 static void sum_of_sines(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
     tow_value sines;
-    if (user) tow_remat_function(t, three_sines, NULL, user, 1, x, 1, &sines);
-    else three_sines(t, x, &sines, NULL);
+    if (user)
+        tow_remat_function(t, three_sines, NULL, user, 1, x, 1, &sines);
+    else
+        three_sines(t, x, &sines, NULL);
     y[0] = tow_reduce_sum(sines, 0, NULL);
 }
 
@@ -702,7 +790,8 @@ static void test_recomputation_comes_late(void **state)
 {
     (void)state;
     tow_program *p = gradient(NULL);
-    assert_int_equal(tow_program_get_bytes(p).residuals, 2 * SIZE); /* cos of x, of sin x; that of sin sin x waits in the output */
+    assert_int_equal(tow_program_get_bytes(p).residuals,
+                     2 * SIZE); /* cos of x, of sin x; that of sin sin x waits in the output */
     assert_int_equal(tow_program_count(p, "sin"), 3);
     tow_program_free(p);
 
@@ -722,7 +811,7 @@ static void test_recomputation_comes_late(void **state)
     tow_program_free(p);
 }
 
-/* ---- the checker sees damage ------------------------------------------------------------------------------------------------------------- */
+/* ---- the checker sees damage ------------------------------------------------------------------------------------- */
 
 static void test_checker(void **state)
 {
@@ -758,7 +847,9 @@ static void test_checker(void **state)
     tow_program_free(p);
 }
 
-/* ---- placement -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- placement
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void test_placement(void **state)
 {
@@ -780,14 +871,17 @@ static void test_placement(void **state)
             assert_true(all[i].offset % 64 == 0 && all[i].offset + all[i].bytes <= total);
             for (uint32_t j = 0; j < i; j++) {
                 bool in_time = all[i].first <= all[j].last && all[j].first <= all[i].last;
-                bool in_memory = all[i].offset < all[j].offset + all[j].bytes && all[j].offset < all[i].offset + all[i].bytes;
+                bool in_memory =
+                    all[i].offset < all[j].offset + all[j].bytes && all[j].offset < all[i].offset + all[i].bytes;
                 assert_false(in_time && in_memory);
             }
         }
     }
 }
 
-/* ---- bad arrays ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- bad arrays
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void test_bad_arrays(void **state)
 {
