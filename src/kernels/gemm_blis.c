@@ -6,6 +6,7 @@
  * up every element of C in the same order whatever the threads and the split of rows and columns. */
 #include "src/kernels/gemm.h"
 
+#ifdef TOW_HAVE_BLIS
 #include <blis.h>
 
 enum { CHOICE_SKX, CHOICE_HASWELL, CHOICE_OWN };
@@ -82,3 +83,4 @@ static const char *describe(void)
 }
 
 const tow__gemm_engine tow__gemm_blis = {"blis", true, applicable, run, describe};
+#endif

@@ -145,7 +145,7 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
     tow__buffer blank[16];
     assert_true(n_in <= 12 && n_out <= 4);
     /* scratch is asked for before there are addresses */
-    memcpy(blank, in, n_in * sizeof *in);
+    if (n_in > 0) memcpy(blank, in, n_in * sizeof *in);
     memcpy(blank + 12, out, n_out * sizeof *out);
     for (int i = 0; i < 16; i++) blank[i].data = NULL;
     tow__kernel_call call = {.n_in = n_in, .n_out = n_out, .in = blank, .out = blank + 12, .params = params, .team = &team};
