@@ -17,7 +17,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         char name[32];
         snprintf(name, sizeof name, "layers_%zu", i);
         bool last = i + 1 == m->n_layers;
-        tow_apply_module_n(scope, name, m->layers[i], i ? 1 : n_in, i ? &x : in, last ? n_out : 1, last ? out : &x);
+        tow_value y = {0}; /* of its own: a layer may clear its results before it reads its inputs */
+        tow_apply_module_n(scope, name, m->layers[i], i ? 1 : n_in, i ? &x : in, last ? n_out : 1, last ? out : &y);
+        x = y;
     }
 }
 
