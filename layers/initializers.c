@@ -173,7 +173,7 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
 {
     int64_t count = tow_type_count(type);
     if (count == 0) return TOW_OK;
-    double in, out;
+    double in = 1, out = 1;
     tow_status status = fans(ctx, self, type, &in, &out);
     if (status) return status;
     const double denominators[] = {
