@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# The command line of gpt: exit statuses, files that it writes, equal losses for every policy, Ctrl-C.  test.sh path/to/gpt
+set -euo pipefail
+
+gpt=$(realpath "$1")
+script=$(realpath "$0")
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+cd "$directory"
+
+fail() { printf 'gpt test: %s\n' "$*" >&2; exit 1; }
+
+for i in $(seq 300); do printf 'line %d of a text: %d\n' "$i" $((i * i % 97)); done >text
+small=(--text text --layers 3 --width 16 --heads 2 --context 16 --batch 2 --no-sample)
+
+expect_status() { # expect_status STATUS MESSAGE arguments...
+    local expected=$1 message=$2 status=0
+    shift 2
+    "$gpt" "$@" >out 2>err </dev/null || status=$?
+    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
+    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
+}
+
+# ---- what does not make sense ------------------------------------------------------------------------------------------
+expect_status 2 "--layers" "${small[@]}" --layers 0
+expect_status 2 "--steps" "${small[@]}" --steps ten
+expect_status 2 "--batch" "${small[@]}" --batch 99999999999999999999
+expect_status 2 "no multiple" "${small[@]}" --heads 3
+expect_status 2 "--learning-rate" "${small[@]}" --learning-rate nan
+expect_status 2 "--seed" "${small[@]}" --seed -1
+expect_status 2 "--checkpoint" "${small[@]}" --resume
+expect_status 2 "--warmup" "${small[@]}" --steps 5 --warmup 5
+expect_status 2 "unexpected argument 'file'" "${small[@]}" file
+expect_status 2 "sometimes" "${small[@]}" --policy sometimes
+expect_status 2 "no_such_name" "${small[@]}" --policy names:no_such_name
+expect_status 2 "unrecognized option" "${small[@]}" --no-such-option
+expect_status 1 "absent: cannot read: No such file" "${small[@]}" --text absent
+expect_status 1 "at least" "${small[@]}" --context 1000
+expect_status 1 "cannot write the log" "${small[@]}" --steps 2 --log absent/log
+expect_status 1 "cannot write the plan" "${small[@]}" --steps 2 --plan /dev/full
+expect_status 1 "cannot create the directory" "${small[@]}" --steps 2 --checkpoint absent/too
+"$gpt" --help >help || fail "--help failed"
+for option in text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
+    residuals; do
+    grep -q -- "--$option" help || fail "--help does not know --$option"
+done
+
+# ---- the same losses, whatever is kept, and less memory the less is kept ---------------------------------------------------
+losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
+peak() { sed -n 's/.*"peak": \([0-9]*\).*/\1/p' "$1"; }
+
+"$gpt" "${small[@]}" --steps 8 --eval-every 4 --log log --plan plan >out
+[ "$(wc -l <log)" -eq 8 ] || fail "expected 8 lines of log, found: $(cat log)"
+grep -c '"val_loss"' log | grep -qx 3 || fail "expected the validation loss at steps 1, 4 and 8: $(cat log)"
+number='-\?[0-9.e+-]\+'
+line="^{\"step\": [0-9]\+, \"loss\": $number, \(\"val_loss\": $number, \)\?\"seconds\": $number, \"tokens_per_second\": $number}\$"
+[ "$(grep -c "$line" log)" -eq 8 ] || fail "malformed log: $(cat log)"
+for kind in parameters gradients optimiser residuals workspace peak; do
+    grep -q "\"$kind\": [0-9]" plan || fail "the plan says nothing about $kind: $(cat plan)"
+done
+for variant in "--no-scan" "--policy everything" "--policy nothing" "--policy nothing --no-scan" "--policy dots --threads 1" \
+    "--policy dots_with_no_batch_dims" "--policy names:attn_out,mlp_pre"; do
+    # shellcheck disable=SC2086
+    "$gpt" "${small[@]}" --steps 8 --eval-every 4 --log other --plan other_plan $variant >out
+    [ "$(losses log)" = "$(losses other)" ] || fail "$variant: other losses: $(losses other) instead of $(losses log)"
+    case $variant in
+        "--policy nothing"*)
+            [ "$(peak other_plan)" -lt "$(peak plan)" ] || fail "$variant: peak $(peak other_plan), without remat $(peak plan)" ;;
+    esac
+done
+"$gpt" "${small[@]}" --steps 8 --eval-every 4 --seed 1 --log other >out
+[ "$(losses log)" != "$(losses other)" ] || fail "another seed gives the same losses"
+
+# ---- reports, sampled text ------------------------------------------------------------------------------------------------
+"$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
+grep -q 'blocks/{}/attn/query/kernel' out || fail "no table of parameters: $(cat out)"
+grep -q "named 'attn_residual'" out || fail "no list of residuals: $(cat out)"
+[ "$(sed '1,/^text from the model/d' out | wc -c)" -ge 41 ] || fail "no 40 characters of text: $(cat out)"
+
+# ---- resuming continues the log; Ctrl-C saves ---------------------------------------------------------------------------------
+"$gpt" "${small[@]}" --steps 20 --save-every 5 --checkpoint all --log all.log >out
+"$gpt" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint some --log some.log --warmup 0 >out 2>err &
+pid=$!
+for _ in $(seq 100); do
+    [ -s some.log ] && break
+    sleep 0.1
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+grep -q '^stopped after step [1-9][0-9]*; saved to some/checkpoint.safetensors' out || fail "Ctrl-C: no message: $(tail -n 1 out)"
+stopped=$(sed -n 's/^stopped after step \([0-9]*\);.*/\1/p' out)
+tail -n 1 some.log | grep -q "^{\"step\": $stopped," || fail "Ctrl-C: the log ends with $(tail -n 1 some.log), not with step $stopped"
+printf '{"step": %d, "loss": 1, "of a killed run' $((stopped + 1)) >>some.log
+"$gpt" "${small[@]}" --steps $((stopped + 3)) --resume --checkpoint some --log some.log --warmup 0 >out
+grep -q "going on after step $stopped" out || fail "resume: $(cat out)"
+[ "$(wc -l <some.log)" -eq $((stopped + 3)) ] || fail "resume: expected $((stopped + 3)) lines of log, found $(wc -l <some.log)"
+[ "$(grep -c "$line" some.log)" -eq $((stopped + 3)) ] || fail "resume: malformed log"
+expect_status 1 "no such parameter" "${small[@]}" --layers 2 --steps 30 --resume --checkpoint all
+expect_status 1 "description" "${small[@]}" --text "$script" --steps 30 --resume --checkpoint all
+printf 'gpt test: passed\n'
