@@ -1,0 +1,97 @@
+#!/bin/sh
+# command_line.sh TOW: files in and out, standard input, JSON, exit status.
+set -u
+tow=$1
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+failed=0
+
+# expect STATUS TEXT COMMAND...: exit status, and TEXT somewhere in what is printed
+expect() {
+    status=$1 text=$2
+    shift 2
+    "$@" >out 2>&1 </dev/null
+    found=$?
+    if [ "$found" -ne "$status" ] || { [ -n "$text" ] && ! grep -qF -- "$text" out; }; then
+        echo "$*: expected exit status $status and '$text', found $found and:"
+        cat out
+        failed=1
+    fi
+}
+
+cat >double.tow <<'END'
+{ lambda ; x:f32[2,2]"x" i:i32[]"i". let
+    y:f32[2,2] = add x x
+  in (y, i) }
+END
+cat >scalar.tow <<'END'
+{ lambda ; x:f64[]"x" y:f64[]"y". let
+    z:f64[] = mul x y
+  in (z) }
+END
+
+# ---- inputs and outputs ------------------------------------------------------------------------------------------------
+expect 0 'f32[2,2] [[2, 4], [6, 8]]' "$tow" run double.tow --input '[[1,2],[3,4]]' --input 5
+expect 0 'i32[] 5' "$tow" run double.tow --input i=5 --input 1
+expect 0 'f32[2,2] [[3, 3], [3, 3]]' "$tow" run double.tow --input 1.5 --input 0
+expect 0 '' "$tow" run double.tow --input '[[1,2],[3,4]]' --input -7 --output y.npy --output i.npy
+expect 0 'f32[2,2] [[4, 8], [12, 16]]' "$tow" run double.tow --input y.npy --input i.npy
+expect 0 'i32[] -7' "$tow" run double.tow --input y.npy --input i=i.npy
+expect 0 '' "$tow" run double.tow --input y.npy --input i.npy --outputs both.safetensors
+cat >numbered.tow <<'END'
+{ lambda ; a:f32[2,2] b:i32[]. let
+  in (b, a) }
+END
+expect 0 'f32[2,2] [[4, 8], [12, 16]]' "$tow" run numbered.tow --inputs both.safetensors
+"$tow" run double.tow --random-inputs 3 >first && "$tow" run double.tow --random-inputs 3 >second
+cmp first second || { echo "the same seed draws other inputs"; failed=1; }
+"$tow" run double.tow --random-inputs 4 >third
+cmp -s first third && { echo "another seed draws the same inputs"; failed=1; }
+
+# ---- standard input, JSON ------------------------------------------------------------------------------------------------
+"$tow" check - <double.tow >out || { echo "check - fails"; failed=1; }
+expect 0 '"equations": 1' "$tow" check double.tow --json
+expect 0 '"type": "f32[2,2]"' "$tow" run double.tow --random-inputs 1 --json
+expect 0 '"what": "y"' "$tow" residuals scalar.tow --json --wrt x
+expect 0 '"primitive": "mul"' "$tow" count scalar.tow --json
+expect 0 '"arena"' "$tow" plan scalar.tow --grad --json
+expect 0 '"backward"' "$tow" grad scalar.tow --split --json
+expect 0 'kept between them' "$tow" grad scalar.tow --split
+expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4
+
+# ---- bad graphs, inputs and files: exit status 1 and one message --------------------------------------------------------------
+expect 1 'x (f32[2,2]) is not given' "$tow" run double.tow
+expect 1 'input x: expected f32[2,2]' "$tow" run double.tow --input '[1,2]' --input 0
+expect 1 'input i' "$tow" run double.tow --input 1 --input 0.5
+expect 1 'input i' "$tow" run double.tow --input 1 --input 5000000000
+expect 1 'is too many' "$tow" run double.tow --input 1 --input 2 --input 3
+expect 1 'given twice' "$tow" run double.tow --input x=1 --input x=2
+expect 1 'expected f32[2,2], found i32[]' "$tow" run double.tow --input i.npy --input 0
+expect 1 'missing.npy' "$tow" run double.tow --input missing.npy --input 0
+expect 1 'not JSON' "$tow" run double.tow --input '[[1,2' --input 0
+expect 1 'missing.tow: cannot open' "$tow" check missing.tow
+expect 1 "no input 'z'" "$tow" grad scalar.tow --wrt z
+expect 1 '--policy nonsense' "$tow" count scalar.tow --policy nonsense
+printf '{ lambda ; x:f32[2]. let\n  y:f32[2] = nosuch x\n in (y) }' >unknown.tow
+expect 1 'unknown.tow:2:' "$tow" check unknown.tow
+expect 1 '"line": 2' "$tow" check unknown.tow --json
+printf '{ lambda ; x:f32[2]. let' >cut.tow
+expect 1 'cut.tow:1:' "$tow" check cut.tow
+printf 'a\0b' >zero.tow
+expect 1 'zero byte' "$tow" check zero.tow
+: >empty.tow
+expect 1 'empty.tow:1:1' "$tow" check empty.tow
+expect 1 '' "$tow" run double.tow --random-inputs 1 --output /nonexistent/y.npy
+[ -e /dev/full ] && { "$tow" print double.tow >/dev/full 2>err && { echo "a full disk is not noticed"; failed=1; }; }
+
+# ---- bad command lines: exit status 2 ---------------------------------------------------------------------------------------------
+expect 2 'expected a command and a file' "$tow"
+expect 2 'expected a command and a file' "$tow" check
+expect 2 "unknown command 'chekc'" "$tow" chekc double.tow
+expect 2 'is too many' "$tow" check double.tow scalar.tow
+expect 2 "--wrt does not go with 'check'" "$tow" check double.tow --wrt 0
+expect 2 'need --run' "$tow" grad scalar.tow --input 1
+expect 2 'non-negative whole number' "$tow" run double.tow --random-inputs -3
+expect 2 'expected 1 to 1024' "$tow" run double.tow --threads 0
+exit "$failed"
