@@ -40,12 +40,29 @@ def cross_entropy(logits, labels): return -jnp.sum(jnp.take_along_axis(jax.nn.lo
 def remat_nothing(x): return jnp.sin(jnp.sin(x))
 def remat_names(x): return jnp.sum(jnp.sin(jnp.sin(x)) * jnp.sin(x))
 def remat_constants(x): return jnp.sum(0.0 * jnp.sin(x))
+def cos(x): return jnp.sum(jnp.cos(x))
+def near_zero(x, y): return jnp.sum(jnp.expm1(x) + jnp.log1p(y))
+def erf(x, y): return jnp.sum(jax.scipy.special.erf(x) + jax.scipy.special.erfinv(y))
+def clamp(low, x, high): return jnp.sum(jax.lax.clamp(low, x, high))
+def rem(x, y): return jnp.sum(jax.lax.rem(x, y))
+def pad(x, value): return jnp.sum(jax.lax.pad(x, value, [(-1, 3, 1)]))
+def scatter_add(rows, updates): return jnp.sum(jnp.zeros((3, 2)).at[rows].add(updates, mode="drop") ** 2)
+def stop_gradient(x): return jnp.sum(x * jax.lax.stop_gradient(x))
+def call(x): return jnp.sum(jnp.sin(jnp.sin(x)))
+def convert(x, y): return jnp.sum(x.astype(jnp.float64) * y.astype(jnp.int32).astype(jnp.float64))
+def layers(w1, w2, w3, x): return jnp.sum(jnp.sin(w3 @ jnp.sin(w2 @ jnp.sin(w1 @ x))))
+def names(x): return x * 4.0 * 4.0 * 4.0 * 4.0
 def forward_mode(x, w): return jnp.sin(x) * w
 
 
 def moves(x, y):
     c = jnp.concatenate([x.T[1:], jnp.stack([y, y])], axis=0)
     return jnp.sum(jnp.cumsum(c[::-1].reshape(8)))
+
+
+def windows(x, u, i, j):
+    y = jax.lax.dynamic_update_slice(x, u, (i,))
+    return jnp.sum(jax.lax.dynamic_slice(y, (j,), (2,))) + jnp.sum(y)
 
 
 def log_softmax(x, w):
