@@ -7,8 +7,9 @@
  * axes do not merge, the outer ones become further products on rows or columns of the same C. Where the contracted axes do not merge,
  * or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which changes no bits.
  *
- * Many products run one by one on the team; a single large one gets the engine's threads. Engines guarantee that neither
- * this choice nor the split changes bits (gemm.h). */
+ * Many products run one by one on the team. A few large ones are cut along the longer of m and n, one slice per thread:
+ * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
+ * barriers, which costs a factor of ten as soon as a core is shared. */
 #include <string.h>
 
 #include "src/kernels/gemm.h"
@@ -18,7 +19,8 @@
 enum {
     NARROW = 8,          /* inner free axes smaller than this are packed rather than looped over */
     LARGE = 1 << 19,     /* m n k from which one product is worth several threads */
-    ROWS_PER_BLOCK = 32  /* of one large product by an engine without threads */
+    FEW = 4,             /* so many products or more are not cut */
+    CUT = 96             /* slices end at multiples of this: of the sides of all usual register tiles */
 };
 
 typedef struct axes {
@@ -41,7 +43,7 @@ typedef struct dot_job {
     char *out;
     int64_t m, n;              /* of the whole C */
     int64_t batches, x_outer, y_outer, jobs;
-    int64_t row_blocks;        /* per job */
+    int64_t slices;            /* per job */
 } dot_job;
 
 static void append(axes *to, int64_t dim, int64_t stride)
@@ -184,16 +186,28 @@ static tow__gemm job_product(const dot_job *job, int64_t index)
     return g;
 }
 
+/* Slice `index` of g: rows or columns first .. limit. */
+static void cut(tow__gemm *g, int64_t index, int64_t slices)
+{
+    int64_t size = (int64_t)tow__element_bytes(g->dtype);
+    int64_t length = g->m >= g->n ? g->m : g->n, units = tow__ceil_div(length, CUT);
+    int64_t first = index * units / slices * CUT, limit = tow__min((index + 1) * units / slices * CUT, length);
+    if (g->m >= g->n) {
+        g->a = (const char *)g->a + first * g->a_row * size;
+        g->c = (char *)g->c + first * g->ldc * size;
+        g->m = limit - first;
+    } else {
+        g->b = (const char *)g->b + first * g->b_column * size;
+        g->c = (char *)g->c + first * size;
+        g->n = limit - first;
+    }
+}
+
 static void run_block(void *user, int64_t block)
 {
     const dot_job *job = user;
-    tow__gemm g = job_product(job, block / job->row_blocks);
-    if (job->row_blocks > 1) {
-        int64_t first = block % job->row_blocks * ROWS_PER_BLOCK, size = (int64_t)tow__element_bytes(job->dtype);
-        g.a = (const char *)g.a + first * g.a_row * size;
-        g.c = (char *)g.c + first * g.ldc * size;
-        g.m = tow__min(ROWS_PER_BLOCK, g.m - first);
-    }
+    tow__gemm g = job_product(job, block / job->slices);
+    if (job->slices > 1) cut(&g, block % job->slices, job->slices);
     tow__gemm_run(&g, NULL);
 }
 
@@ -215,16 +229,8 @@ static void run_dot_general(const tow__kernel_call *call)
     run_packing(call, &job.x, &scratch);
     run_packing(call, &job.y, &scratch);
     bool large = job.product.m * job.product.n * job.product.k >= LARGE;
-    if (large && job.jobs < 4 && tow__gemm_default()->threaded) {
-        job.product.threads = call->team != NULL ? call->team->threads : 1;
-        for (int64_t i = 0; i < job.jobs; i++) {
-            tow__gemm g = job_product(&job, i);
-            tow__gemm_run(&g, NULL);
-        }
-    } else {
-        job.row_blocks = large && job.jobs < 4 ? tow__ceil_div(job.product.m, ROWS_PER_BLOCK) : 1;
-        tow__team_run(call->team, job.jobs * job.row_blocks, run_block, &job);
-    }
+    job.slices = large && job.jobs < FEW && call->team != NULL ? call->team->threads : 1;
+    tow__team_run(call->team, job.jobs * job.slices, run_block, &job);
 }
 
 static size_t scratch_dot_general(const tow__kernel_call *call)

@@ -13,7 +13,7 @@
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
     bool accumulate; /* C += */
-    int threads;     /* that the engine may use; 1 inside a team's body */
+    int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
     const void *a;
     int64_t a_row, a_column;
@@ -25,7 +25,6 @@ typedef struct tow__gemm {
 
 typedef struct tow__gemm_engine {
     const char *name;
-    bool threaded; /* makes use of .threads */
     bool (*applicable)(const tow__gemm *g); /* depends on types, shapes and strides alone */
     void (*run)(const tow__gemm *g);
     const char *(*describe)(void);

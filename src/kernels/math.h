@@ -6,11 +6,49 @@
 
 #include "src/kernels/strided.h"
 
-/* NaN propagates; x where the operands are equal. */
-TOW__INLINE f32 tow__max_f32(f32 x, f32 y) { return x >= y || x != x ? x : y; }
-TOW__INLINE f32 tow__min_f32(f32 x, f32 y) { return x <= y || x != x ? x : y; }
-TOW__INLINE f64 tow__max_f64(f64 x, f64 y) { return x >= y || x != x ? x : y; }
-TOW__INLINE f64 tow__min_f64(f64 x, f64 y) { return x <= y || x != x ? x : y; }
+/* Floats as integers of the same order, -0 below +0; NaNs, whatever their sign and payload, become `nan`. */
+TOW__INLINE i32 tow__order_f32(f32 x, i32 nan)
+{
+    union { f32 f; i32 i; } v = {x};
+    return x != x ? nan : v.i ^ (v.i >> 31 & INT32_MAX);
+}
+TOW__INLINE f32 tow__unorder_f32(i32 key)
+{
+    union { i32 i; f32 f; } v = {key ^ (key >> 31 & INT32_MAX)};
+    return v.f != v.f ? (f32)NAN : v.f;
+}
+TOW__INLINE int64_t tow__order_f64(f64 x, int64_t nan)
+{
+    union { f64 f; int64_t i; } v = {x};
+    return x != x ? nan : v.i ^ (v.i >> 63 & INT64_MAX);
+}
+TOW__INLINE f64 tow__unorder_f64(int64_t key)
+{
+    union { int64_t i; f64 f; } v = {key ^ (key >> 63 & INT64_MAX)};
+    return v.f != v.f ? (f64)NAN : v.f;
+}
+
+/* The maximum and minimum of IEEE 754-2019: NaN propagates, -0 is below +0. So neither order nor grouping matters. */
+#define TOW__EXTREMES(T, U)                                                                                    \
+    TOW__INLINE T tow__equal_zeros_##T(T x, T y, bool max)                                                     \
+    {                                                                                                          \
+        union { T f; U u; } a = {x}, b = {y};                                                                  \
+        a.u = max ? a.u & b.u : a.u | b.u; /* of equal numbers only the signs of zeros can differ */           \
+        return a.f;                                                                                            \
+    }                                                                                                          \
+    TOW__INLINE T tow__max_##T(T x, T y)                                                                       \
+    {                                                                                                          \
+        T equal = tow__equal_zeros_##T(x, y, true), nan = x == y ? equal : (T)NAN;                             \
+        return x > y ? x : x < y ? y : nan;                                                                    \
+    }                                                                                                          \
+    TOW__INLINE T tow__min_##T(T x, T y)                                                                       \
+    {                                                                                                          \
+        T equal = tow__equal_zeros_##T(x, y, false), nan = x == y ? equal : (T)NAN;                            \
+        return x < y ? x : x > y ? y : nan;                                                                    \
+    }
+TOW__EXTREMES(f32, u32)
+TOW__EXTREMES(f64, uint64_t)
+#undef TOW__EXTREMES
 
 /* Division by zero gives -1 (all bits set), the remainder is then x; INT32_MIN / -1 wraps. */
 static inline i32 tow__div_i32(i32 x, i32 y)

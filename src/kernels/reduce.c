@@ -39,38 +39,76 @@ typedef struct reducer {
 #undef COMBINE
 
 #define T f32
+#define KEY i32
 #define NAME(name) max_##name##_f32
-#define IDENTITY -INFINITY
+#define IDENTITY -(T)INFINITY
+#define BETTER >
 #define COMBINE(a, b) tow__max_f32(a, b)
+#define ORDER(x) tow__order_f32(x, INT32_MAX)
+#define UNORDER(key) tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
 #undef T
-#undef NAME
-#undef COMBINE
-#define T f64
-#define NAME(name) max_##name##_f64
-#define COMBINE(a, b) tow__max_f64(a, b)
-#include "src/kernels/reduce.inc"
-#undef T
+#undef KEY
 #undef NAME
 #undef IDENTITY
+#undef BETTER
 #undef COMBINE
+#undef ORDER
+#undef UNORDER
+
+#define T f64
+#define KEY int64_t
+#define NAME(name) max_##name##_f64
+#define IDENTITY -(T)INFINITY
+#define BETTER >
+#define COMBINE(a, b) tow__max_f64(a, b)
+#define ORDER(x) tow__order_f64(x, INT64_MAX)
+#define UNORDER(key) tow__unorder_f64(key)
+#include "src/kernels/reduce.inc"
+#undef T
+#undef KEY
+#undef NAME
+#undef IDENTITY
+#undef BETTER
+#undef COMBINE
+#undef ORDER
+#undef UNORDER
 
 #define T f32
+#define KEY i32
 #define NAME(name) min_##name##_f32
-#define IDENTITY INFINITY
+#define IDENTITY (T)INFINITY
+#define BETTER <
 #define COMBINE(a, b) tow__min_f32(a, b)
+#define ORDER(x) tow__order_f32(x, INT32_MIN)
+#define UNORDER(key) tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
 #undef T
-#undef NAME
-#undef COMBINE
-#define T f64
-#define NAME(name) min_##name##_f64
-#define COMBINE(a, b) tow__min_f64(a, b)
-#include "src/kernels/reduce.inc"
-#undef T
+#undef KEY
 #undef NAME
 #undef IDENTITY
+#undef BETTER
 #undef COMBINE
+#undef ORDER
+#undef UNORDER
+
+#define T f64
+#define KEY int64_t
+#define NAME(name) min_##name##_f64
+#define IDENTITY (T)INFINITY
+#define BETTER <
+#define COMBINE(a, b) tow__min_f64(a, b)
+#define ORDER(x) tow__order_f64(x, INT64_MIN)
+#define UNORDER(key) tow__unorder_f64(key)
+#include "src/kernels/reduce.inc"
+#undef T
+#undef KEY
+#undef NAME
+#undef IDENTITY
+#undef BETTER
+#undef COMBINE
+#undef ORDER
+#undef UNORDER
 
 /* ---- the plan of one reduction ------------------------------------------------------------------------------------------ */
 

@@ -522,6 +522,33 @@ static void copy_and_iota(void **state)
     }
 }
 
+/* Transpositions go patch by patch. */
+static void transpositions(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < 3 * 24; c++) {
+        static const tow_dtype dtypes[] = {TOW_F32, TOW_F64, TOW_BOOL};
+        static const int64_t dims[4] = {33, 5, 40, 9};
+        int order[4] = {0, 1, 2, 3}, left = 4, permutation[4];
+        for (int i = 0, rest = (int)(c / 3), radix = 6; i < 4; i++, radix = radix > 1 ? radix / (4 - i) : 1) {
+            int pick = rest / radix;
+            rest %= radix;
+            permutation[i] = order[pick];
+            left--;
+            for (int j = pick; j < left; j++) order[j] = order[j + 1];
+        }
+        tow__buffer x = random_operand(dtypes[c % 3], 4, dims, ROW_MAJOR), view = x;
+        for (int i = 0; i < 4; i++) {
+            view.dims[i] = x.dims[permutation[i]];
+            view.strides[i] = x.strides[permutation[i]];
+        }
+        tow__buffer y = make(x.dtype, 4, view.dims, ROW_MAJOR);
+        run_kernel(tow__kernel_find("copy", x.dtype), 1, &view, 1, &y, NULL);
+        for (int64_t i = 0; i < count_of(&y); i++) assert_true(get(&y, i) == get(&view, i));
+        release_all();
+    }
+}
+
 static void pads(void **state)
 {
     (void)state;
@@ -663,7 +690,8 @@ int main(void)
         cmocka_unit_test(powers),               cmocka_unit_test(inverse_error_function),
         cmocka_unit_test(integer_edges),        cmocka_unit_test(conversions),      cmocka_unit_test(threefry),
         cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions),  cmocka_unit_test(argmax_and_cumsum),
-        cmocka_unit_test(copy_and_iota),        cmocka_unit_test(pads),             cmocka_unit_test(concatenations),
+        cmocka_unit_test(copy_and_iota),        cmocka_unit_test(transpositions),   cmocka_unit_test(pads),
+                   cmocka_unit_test(concatenations),
         cmocka_unit_test(dynamic_slices),       cmocka_unit_test(gather_and_scatter), cmocka_unit_test(registry),
     };
     return cmocka_run_group_tests_name("base kernels", tests, NULL, NULL);
