@@ -27,7 +27,7 @@ static const struct argp_option table[] = {
     {"seed", SEED, "N", 0, "Of parameters, batches and sampled text (0)", 1},
     {0, 0, 0, 0, "How to train:", 2},
     {"batch", BATCH, "N", 0, "Sequences per step (8)", 2},
-    {"steps", STEPS, "N", 0, "Updates in all, those before --resume included (600)", 2},
+    {"steps", STEPS, "N", 0, "Updates in all, those before --resume included (500)", 2},
     {"learning-rate", LEARNING_RATE, "X", 0, "Peak of the schedule (0.002)", 2},
     {"warmup", WARMUP, "N", 0, "Steps of warm-up (a tenth of all, at most 100)", 2},
     {"threads", THREADS, "N", 0, "(as many as the CPUs that may be used)", 2},
@@ -141,7 +141,7 @@ void read_options(int argc, char **argv, options *o)
     static const struct argp argp = {
         .options = table, .parser = parse,
         .doc = "Trains a character-level GPT: a loop over Transformer blocks, differentiated and compiled by Tow."};
-    *o = (options){.text = GPT_DEFAULT_TEXT, .layers = 6, .width = 128, .heads = 4, .context = 128, .batch = 8, .steps = 600,
+    *o = (options){.text = GPT_DEFAULT_TEXT, .layers = 6, .width = 128, .heads = 4, .context = 128, .batch = 8, .steps = 500,
                    .learning_rate = 2e-3, .warmup = -1, .save_every = 100, .eval_every = 50, .sample = 400};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, o);
