@@ -4,7 +4,8 @@
 
 #include "src/tool/tool.h"
 
-/* ---- JSON values ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON values ----------------------------------------------------------------------------------------------------
+ */
 
 /* True for what --input takes as a value and not as the name of a file: a number, a list, true or false. */
 static bool is_value(const char *text)
@@ -18,11 +19,21 @@ static bool is_value(const char *text)
 static bool set_element(void *data, tow_dtype dtype, int64_t i, double x)
 {
     switch (dtype) {
-    case TOW_F32: ((float *)data)[i] = (float)x; return true;
-    case TOW_F64: ((double *)data)[i] = x; return true;
-    case TOW_I32: ((int32_t *)data)[i] = (int32_t)x; return x >= INT32_MIN && x <= INT32_MAX && x == (double)(int32_t)x;
-    case TOW_U32: ((uint32_t *)data)[i] = (uint32_t)x; return x >= 0 && x <= UINT32_MAX && x == (double)(uint32_t)x;
-    case TOW_BOOL: ((bool *)data)[i] = x != 0; return x == 0 || x == 1;
+    case TOW_F32:
+        ((float *)data)[i] = (float)x;
+        return true;
+    case TOW_F64:
+        ((double *)data)[i] = x;
+        return true;
+    case TOW_I32:
+        ((int32_t *)data)[i] = (int32_t)x;
+        return x >= INT32_MIN && x <= INT32_MAX && x == (double)(int32_t)x;
+    case TOW_U32:
+        ((uint32_t *)data)[i] = (uint32_t)x;
+        return x >= 0 && x <= UINT32_MAX && x == (double)(uint32_t)x;
+    case TOW_BOOL:
+        ((bool *)data)[i] = x != 0;
+        return x == 0 || x == 1;
     }
     return false;
 }
@@ -66,14 +77,16 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
         else
             while (good && next < tow_type_count(type)) good = fill(value, &element, 0, tow_array_data(*array), &next);
         if (!good)
-            status = tool_fail(t, TOW_SHAPE_MISMATCH, "input %s: expected %s as nested lists (or one number for all), found '%s'",
-                               what, name, text);
+            status = tool_fail(t, TOW_SHAPE_MISMATCH,
+                               "input %s: expected %s as nested lists (or one number for all), found '%s'", what, name,
+                               text);
     }
     json_decref(value);
     return status;
 }
 
-/* ---- random inputs ---------------------------------------------------------------------------------------------------- */
+/* ---- random inputs
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* splitmix64: one well-mixed number per call. */
 static uint64_t next_random(uint64_t *state)
@@ -90,12 +103,14 @@ static tow_status array_from_random(tool *t, tow_type type, uint64_t *state, tow
     for (int64_t i = 0; status == TOW_OK && i < tow_type_count(type); i++) {
         const uint64_t bits = next_random(state);
         const double unit = (double)(bits >> 40) / (double)(1 << 24); /* exact in f32 */
-        set_element(tow_array_data(*array), type.dtype, i, tow_dtype_is_float(type.dtype) ? 2 * unit - 1 : (double)(bits >> 63));
+        set_element(tow_array_data(*array), type.dtype, i,
+                    tow_dtype_is_float(type.dtype) ? 2 * unit - 1 : (double)(bits >> 63));
     }
     return status;
 }
 
-/* ---- which array is which input ------------------------------------------------------------------------------------------ */
+/* ---- which array is which input
+ * ------------------------------------------------------------------------------------------ */
 
 /* Text of input i in messages and in safetensors: its name, else its index. */
 static const char *input_label(const tow_graph *graph, size_t i, char number[24])
@@ -166,7 +181,8 @@ tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
         if (inputs[i] == NULL && o->random_inputs) {
             status = array_from_random(t, type, &state, &inputs[i]);
         } else if (inputs[i] == NULL) {
-            status = tool_fail(t, TOW_NOT_FOUND, "input %s (%s) is not given: use --input, --inputs or --random-inputs", label, expected);
+            status = tool_fail(t, TOW_NOT_FOUND, "input %s (%s) is not given: use --input, --inputs or --random-inputs",
+                               label, expected);
         } else if (!tow_type_equal(tow_array_type(inputs[i]), type)) {
             tow_type_text(tow_array_type(inputs[i]), found, sizeof found);
             status = tool_fail(t, TOW_TYPE_MISMATCH, "input %s: expected %s, found %s", label, expected, found);
@@ -175,7 +191,8 @@ tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
     return status;
 }
 
-/* ---- results ---------------------------------------------------------------------------------------------------------------- */
+/* ---- results
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
 {
@@ -183,7 +200,8 @@ tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
     tow_status status = TOW_OK;
     if (o->n_output > n)
         return tool_fail(t, TOW_INVALID_ARGUMENT, "%zu results, but --output is given %zu times", n, o->n_output);
-    for (size_t i = 0; status == TOW_OK && i < o->n_output; i++) status = tow_npy_write(o->output[i], outputs[i], t->context);
+    for (size_t i = 0; status == TOW_OK && i < o->n_output; i++)
+        status = tow_npy_write(o->output[i], outputs[i], t->context);
     if (status != TOW_OK || o->outputs == NULL) return status;
     tow_tensors *tensors = NULL;
     status = tow_tensors_create(t->context, &tensors);

@@ -5,7 +5,8 @@
 
 #include "src/tool/tool.h"
 
-/* ---- loading -------------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------------------------------
+ */
 
 static tow_status read_text(tool *t, char **text)
 {
@@ -61,7 +62,8 @@ static tow_status apply_policy(tool *t)
     tow_policy *policy = NULL;
     tow_graph *result = NULL;
     tow_status status = tow_policy_parse(t->context, t->options.policy, &policy);
-    if (status != TOW_OK) return tool_fail(t, status, "--policy %s: %s", t->options.policy, tow_context_error(t->context));
+    if (status != TOW_OK)
+        return tool_fail(t, status, "--policy %s: %s", t->options.policy, tow_context_error(t->context));
     status = tow_remat_whole(t->graph, policy, &result);
     tow_policy_free(t->context, policy);
     if (status != TOW_OK) return status;
@@ -83,7 +85,8 @@ tow_status tool_load(tool *t)
     return status;
 }
 
-/* ---- check, print, run -------------------------------------------------------------------------------------------------- */
+/* ---- check, print, run
+ * -------------------------------------------------------------------------------------------------- */
 
 tow_status tool_check(tool *t)
 {
@@ -139,7 +142,8 @@ tow_status tool_evaluate(tool *t, const tow_graph *graph)
 
 tow_status tool_run(tool *t) { return tool_evaluate(t, t->graph); }
 
-/* ---- derivatives ------------------------------------------------------------------------------------------------------------ */
+/* ---- derivatives
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* The first result of the graph is the loss; further ones are auxiliary and come out as they are. */
 static tow_status differentiate(tool *t, bool value, tow_graph **result)
@@ -160,8 +164,8 @@ tow_status tool_grad(tool *t)
         tow_graph *forward = NULL, *backward = NULL;
         tow_status status = tow_vjp(t->graph, o->n_wrt, o->wrt, &forward, &backward);
         if (status == TOW_OK)
-            status = tool_show_json(t, json_pack("{s:o, s:o}", "forward", tool_json_graph(forward), "backward",
-                                                 tool_json_graph(backward)));
+            status = tool_show_json(
+                t, json_pack("{s:o, s:o}", "forward", tool_json_graph(forward), "backward", tool_json_graph(backward)));
         tow_graph_release(forward);
         tow_graph_release(backward);
         return status;
@@ -213,7 +217,8 @@ tow_status tool_residuals(tool *t)
     return status;
 }
 
-/* ---- count, plan -------------------------------------------------------------------------------------------------------------- */
+/* ---- count, plan
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* Counts of one primitive in the compiled forward and backward graphs, loops counted by their length. */
 static tow_status show_counts(tool *t, const tow_program *forward, const tow_program *backward)
@@ -225,10 +230,12 @@ static tow_status show_counts(tool *t, const tow_program *forward, const tow_pro
         const char *name = tow_primitive_name(i); /* NULL, after the last, counts all */
         const uint64_t f = tow_program_count(forward, name), b = tow_program_count(backward, name);
         if (t->options.json && (f > 0 || b > 0 || name == NULL))
-            failed |= json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", name == NULL ? "total" : name,
-                                                            "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
+            failed |=
+                json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", name == NULL ? "total" : name,
+                                                      "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
         else if (f > 0 || b > 0 || name == NULL)
-            printf("%-28s %10llu %10llu\n", name == NULL ? "total" : name, (unsigned long long)f, (unsigned long long)b);
+            printf("%-28s %10llu %10llu\n", name == NULL ? "total" : name, (unsigned long long)f,
+                   (unsigned long long)b);
         if (name == NULL) break;
     }
     if (!t->options.json) return TOW_OK;
@@ -258,11 +265,11 @@ static json_t *json_plan(const tow_program *program)
 {
     const tow_program_bytes bytes = tow_program_get_bytes(program);
     char *text = tool_text_of(tool_program_text, program);
-    json_t *result = json_pack(
-        "{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:s}", "bytes", "inputs", (json_int_t)bytes.inputs, "outputs",
-        (json_int_t)bytes.outputs, "arena", (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound,
-        "residuals", (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
-        (json_int_t)tow_program_count(program, NULL), "text", text == NULL ? "" : text);
+    json_t *result = json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:s}", "bytes", "inputs",
+                               (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
+                               (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
+                               (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
+                               (json_int_t)tow_program_count(program, NULL), "text", text == NULL ? "" : text);
     free(text);
     return result;
 }

@@ -21,17 +21,28 @@ char *tool_text_of(tool_text write, const void *object)
     return text;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------------------
+ */
 
 /* Enough digits to read the very same value back; integers and bool as they are. */
 static void show_element(const void *data, tow_dtype dtype, int64_t i)
 {
     switch (dtype) {
-    case TOW_F32: printf("%.9g", (double)((const float *)data)[i]); break;
-    case TOW_F64: printf("%.17g", ((const double *)data)[i]); break;
-    case TOW_I32: printf("%d", (int)((const int32_t *)data)[i]); break;
-    case TOW_U32: printf("%u", (unsigned)((const uint32_t *)data)[i]); break;
-    case TOW_BOOL: printf("%s", ((const bool *)data)[i] ? "true" : "false"); break;
+    case TOW_F32:
+        printf("%.9g", (double)((const float *)data)[i]);
+        break;
+    case TOW_F64:
+        printf("%.17g", ((const double *)data)[i]);
+        break;
+    case TOW_I32:
+        printf("%d", (int)((const int32_t *)data)[i]);
+        break;
+    case TOW_U32:
+        printf("%u", (unsigned)((const uint32_t *)data)[i]);
+        break;
+    case TOW_BOOL:
+        printf("%s", ((const bool *)data)[i] ? "true" : "false");
+        break;
     }
 }
 
@@ -70,11 +81,16 @@ static json_t *json_number(double x)
 static json_t *json_element(const void *data, tow_dtype dtype, int64_t i)
 {
     switch (dtype) {
-    case TOW_F32: return json_number((double)((const float *)data)[i]);
-    case TOW_F64: return json_number(((const double *)data)[i]);
-    case TOW_I32: return json_integer(((const int32_t *)data)[i]);
-    case TOW_U32: return json_integer(((const uint32_t *)data)[i]);
-    case TOW_BOOL: return json_boolean(((const bool *)data)[i]);
+    case TOW_F32:
+        return json_number((double)((const float *)data)[i]);
+    case TOW_F64:
+        return json_number(((const double *)data)[i]);
+    case TOW_I32:
+        return json_integer(((const int32_t *)data)[i]);
+    case TOW_U32:
+        return json_integer(((const uint32_t *)data)[i]);
+    case TOW_BOOL:
+        return json_boolean(((const bool *)data)[i]);
     }
     return NULL;
 }
@@ -102,7 +118,8 @@ json_t *tool_json_array(tow_array *array)
 {
     const tow_type type = tow_array_type(array);
     int64_t next = 0;
-    return json_pack("{s:o, s:o}", "type", tool_json_type(type), "data", json_nested(tow_array_data(array), &type, 0, &next));
+    return json_pack("{s:o, s:o}", "type", tool_json_type(type), "data",
+                     json_nested(tow_array_data(array), &type, 0, &next));
 }
 
 json_t *tool_json_graph(const tow_graph *graph)
@@ -136,7 +153,8 @@ tow_status tool_show_json(tool *t, json_t *value)
     return failed ? tool_fail(t, TOW_IO_ERROR, "cannot write JSON") : TOW_OK;
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------------------
+ */
 
 tow_status tool_fail(tool *t, tow_status status, const char *format, ...)
 {
@@ -158,7 +176,8 @@ void tool_report(const tool *t, tow_status status)
     else
         line = 0;
     if (t->options.json) {
-        json_t *error = json_pack("{s:s, s:s, s:s}", "file", file, "status", tow_status_text(status), "message", message);
+        json_t *error =
+            json_pack("{s:s, s:s, s:s}", "file", file, "status", tow_status_text(status), "message", message);
         if (error != NULL && line > 0) {
             json_object_set_new(error, "line", json_integer(line));
             json_object_set_new(error, "column", json_integer(column));

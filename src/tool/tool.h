@@ -10,18 +10,24 @@
 
 #include "tow/tow.h"
 
-enum { TOOL_MAX_ARRAYS = 256 };
+enum {
+    TOOL_MAX_ARRAYS = 256
+};
 
 /* Exit status: fine; the graph, an input or a file is bad; the command line is bad. */
-enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 };
+enum {
+    TOOL_OK = 0,
+    TOOL_FAILED = 1,
+    TOOL_USAGE = 2
+};
 
 typedef struct tool_options {
     const char *command, *file;
-    const char *input[TOOL_MAX_ARRAYS];  /* --input: FILE.npy, a JSON value, or NAME=either */
+    const char *input[TOOL_MAX_ARRAYS]; /* --input: FILE.npy, a JSON value, or NAME=either */
     size_t n_input;
     const char *output[TOOL_MAX_ARRAYS]; /* --output FILE.npy, in the order of the results */
     size_t n_output;
-    const char *inputs, *outputs;        /* safetensors */
+    const char *inputs, *outputs; /* safetensors */
     bool random_inputs;
     uint64_t seed;
     size_t wrt[TOOL_MAX_ARRAYS];
@@ -35,7 +41,7 @@ typedef struct tool_options {
 typedef struct tool {
     tool_options options;
     tow_context *context;
-    tow_graph *graph; /* read from options.file, under --policy inside one remat region */
+    tow_graph *graph;   /* read from options.file, under --policy inside one remat region */
     char message[1024]; /* the tool's own error; "": the error is the context's */
 } tool;
 

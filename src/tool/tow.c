@@ -7,7 +7,16 @@
 #include "src/tool/tool.h"
 
 /* Commands, as bits: which options go with which. */
-enum { CHECK = 1, PRINT = 2, RUN = 4, GRAD = 8, RESIDUALS = 16, COUNT = 32, PLAN = 64, ANY = 127 };
+enum {
+    CHECK = 1,
+    PRINT = 2,
+    RUN = 4,
+    GRAD = 8,
+    RESIDUALS = 16,
+    COUNT = 32,
+    PLAN = 64,
+    ANY = 127
+};
 
 static const struct command {
     const char *name;
@@ -22,18 +31,39 @@ static const struct command {
     {"count", COUNT, tool_count},
     {"plan", PLAN, tool_plan},
 };
-enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+enum {
+    COMMAND_COUNT = sizeof commands / sizeof *commands
+};
 
-enum { KEY_INPUTS = 256, KEY_OUTPUTS, KEY_RANDOM, KEY_VALUE, KEY_RUN, KEY_GRAD, KEY_JVP, KEY_SPLIT, KEY_DCE, KEY_CSE, KEY_JSON };
+enum {
+    KEY_INPUTS = 256,
+    KEY_OUTPUTS,
+    KEY_RANDOM,
+    KEY_VALUE,
+    KEY_RUN,
+    KEY_GRAD,
+    KEY_JVP,
+    KEY_SPLIT,
+    KEY_DCE,
+    KEY_CSE,
+    KEY_JSON
+};
 
 static const struct argp_option argp_options[] = {
-    {"input", 'i', "[NAME=]FILE|VALUE", 0, "An input of the graph: a .npy file, or a JSON number or list; a single number fills the array. Without NAME: the next input without one", 1},
+    {"input", 'i', "[NAME=]FILE|VALUE", 0,
+     "An input of the graph: a .npy file, or a JSON number or list; a single number fills the array. Without NAME: the "
+     "next input without one",
+     1},
     {"inputs", KEY_INPUTS, "FILE", 0, "Inputs by name (or index) from a safetensors file", 1},
-    {"random-inputs", KEY_RANDOM, "SEED", 0, "Draw the inputs that are not given: floats from [-1, 1), integers from {0, 1}", 1},
+    {"random-inputs", KEY_RANDOM, "SEED", 0,
+     "Draw the inputs that are not given: floats from [-1, 1), integers from {0, 1}", 1},
     {"output", 'o', "FILE", 0, "Write the next result to a .npy file", 1},
     {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, named 0, 1, ...", 1},
-    {"wrt", 'w', "I,J,...", 0, "Inputs to differentiate with respect to, by index or name (grad, plan: the first input; else all float inputs)", 2},
-    {"policy", 'p', "POLICY", 0, "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
+    {"wrt", 'w', "I,J,...", 0,
+     "Inputs to differentiate with respect to, by index or name (grad, plan: the first input; else all float inputs)",
+     2},
+    {"policy", 'p', "POLICY", 0,
+     "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
     {"value", KEY_VALUE, NULL, 0, "grad: value and gradient", 2},
     {"run", KEY_RUN, NULL, 0, "grad: run the gradient instead of printing it", 2},
     {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
@@ -51,14 +81,26 @@ static const struct {
     int key;
     unsigned commands;
 } applies[] = {
-    {'i', RUN | GRAD},      {KEY_INPUTS, RUN | GRAD}, {KEY_RANDOM, RUN | GRAD},
-    {'o', RUN | GRAD},      {KEY_OUTPUTS, RUN | GRAD}, {'w', GRAD | RESIDUALS | COUNT | PLAN},
-    {'p', ANY},             {KEY_VALUE, GRAD},         {KEY_RUN, GRAD},
-    {KEY_JVP, GRAD},        {KEY_SPLIT, GRAD},         {KEY_GRAD, PLAN},
-    {KEY_DCE, ANY},         {KEY_CSE, ANY},            {KEY_JSON, ANY},
+    {'i', RUN | GRAD},
+    {KEY_INPUTS, RUN | GRAD},
+    {KEY_RANDOM, RUN | GRAD},
+    {'o', RUN | GRAD},
+    {KEY_OUTPUTS, RUN | GRAD},
+    {'w', GRAD | RESIDUALS | COUNT | PLAN},
+    {'p', ANY},
+    {KEY_VALUE, GRAD},
+    {KEY_RUN, GRAD},
+    {KEY_JVP, GRAD},
+    {KEY_SPLIT, GRAD},
+    {KEY_GRAD, PLAN},
+    {KEY_DCE, ANY},
+    {KEY_CSE, ANY},
+    {KEY_JSON, ANY},
     {'t', ANY},
 };
-enum { APPLIES_COUNT = sizeof applies / sizeof *applies };
+enum {
+    APPLIES_COUNT = sizeof applies / sizeof *applies
+};
 
 /* --wrt as it was written: names can only be looked up once the graph is there. */
 typedef struct command_line {
@@ -85,7 +127,8 @@ static unsigned long long read_number(const char *text, const char *what, struct
 
 static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
 {
-    if (*n == TOOL_MAX_ARRAYS) argp_error(state, "more than %d times %s: use a safetensors file", TOOL_MAX_ARRAYS, what);
+    if (*n == TOOL_MAX_ARRAYS)
+        argp_error(state, "more than %d times %s: use a safetensors file", TOOL_MAX_ARRAYS, what);
     list[(*n)++] = item;
 }
 
@@ -96,7 +139,8 @@ static void check_line(struct argp_state *state, const tool_options *o)
     for (size_t i = 0; i < APPLIES_COUNT; i++) {
         if ((o->given & 1u << i) == 0 || (applies[i].commands & command->bit) != 0) continue;
         for (const struct argp_option *option = argp_options; option->name != NULL; option++)
-            if (option->key == applies[i].key) argp_error(state, "--%s does not go with '%s'", option->name, command->name);
+            if (option->key == applies[i].key)
+                argp_error(state, "--%s does not go with '%s'", option->name, command->name);
     }
     if (o->jvp && (o->value || o->split)) argp_error(state, "--jvp does not go with --value or --split");
     if (o->split && (o->run || o->value)) argp_error(state, "--split does not go with --run or --value");
@@ -111,24 +155,52 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     for (size_t i = 0; i < APPLIES_COUNT; i++)
         if (applies[i].key == key) o->given |= 1u << i;
     switch (key) {
-    case 'i': add(state, o->input, &o->n_input, "--input", argument); break;
-    case 'o': add(state, o->output, &o->n_output, "--output", argument); break;
-    case KEY_INPUTS: o->inputs = argument; break;
-    case KEY_OUTPUTS: o->outputs = argument; break;
+    case 'i':
+        add(state, o->input, &o->n_input, "--input", argument);
+        break;
+    case 'o':
+        add(state, o->output, &o->n_output, "--output", argument);
+        break;
+    case KEY_INPUTS:
+        o->inputs = argument;
+        break;
+    case KEY_OUTPUTS:
+        o->outputs = argument;
+        break;
     case KEY_RANDOM:
         o->random_inputs = true;
         o->seed = read_number(argument, "--random-inputs", state);
         break;
-    case 'w': line->wrt = argument; break;
-    case 'p': o->policy = argument; break;
-    case KEY_VALUE: o->value = true; break;
-    case KEY_RUN: o->run = true; break;
-    case KEY_GRAD: o->grad = true; break;
-    case KEY_JVP: o->jvp = true; break;
-    case KEY_SPLIT: o->split = true; break;
-    case KEY_DCE: o->dce = true; break;
-    case KEY_CSE: o->cse = true; break;
-    case KEY_JSON: o->json = true; break;
+    case 'w':
+        line->wrt = argument;
+        break;
+    case 'p':
+        o->policy = argument;
+        break;
+    case KEY_VALUE:
+        o->value = true;
+        break;
+    case KEY_RUN:
+        o->run = true;
+        break;
+    case KEY_GRAD:
+        o->grad = true;
+        break;
+    case KEY_JVP:
+        o->jvp = true;
+        break;
+    case KEY_SPLIT:
+        o->split = true;
+        break;
+    case KEY_DCE:
+        o->dce = true;
+        break;
+    case KEY_CSE:
+        o->cse = true;
+        break;
+    case KEY_JSON:
+        o->json = true;
+        break;
     case 't': {
         const unsigned long long threads = read_number(argument, "--threads", state);
         if (threads == 0 || threads > 1024) argp_error(state, "--threads: expected 1 to 1024, found %llu", threads);
@@ -145,8 +217,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             argp_error(state, "one file at a time: '%s' is too many", argument);
         }
         break;
-    case ARGP_KEY_END: check_line(state, o); break;
-    default: return ARGP_ERR_UNKNOWN;
+    case ARGP_KEY_END:
+        check_line(state, o);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }

@@ -1,5 +1,6 @@
-/* Companions of composites: NAME_jvp is linear in the tangents, NAME_vjp is its transpose. Their references differentiate the
- * reference of the composite numerically, and the residuals among their operands are computed by it from the others.
+/* Companions of composites: NAME_jvp is linear in the tangents, NAME_vjp is its transpose. Their references
+ * differentiate the reference of the composite numerically, and the residuals among their operands are computed by it
+ * from the others.
  *
  *   operands   the composite's float operands, its residuals (and labels or mask, in the composite's own places),
  *              then the tangents of the operands that are differentiated (jvp) or the cotangent (vjp) */
@@ -9,48 +10,93 @@
 
 #include "tests/property/property.h"
 
-enum { ROOM = 512 }; /* elements of any array here */
+enum {
+    ROOM = 512
+}; /* elements of any array here */
 
 /* How a companion's operands relate to those of the composite. */
 typedef struct relation {
     property_case forward; /* the composite: shapes, params, reference */
-    int place[4];          /* operand of the companion that is operand i of the composite; -1: the composite's is all zeros */
-    int residual[3];       /* operand of the companion that is output i of the composite; -1: none */
+    int place[4];    /* operand of the companion that is operand i of the composite; -1: the composite's is all zeros */
+    int residual[3]; /* operand of the companion that is output i of the composite; -1: none */
     size_t n_wrt;
-    int wrt[3];            /* operands of the composite that are differentiated */
-    int tangents;          /* place of the first tangent, or of the cotangent */
+    int wrt[3];   /* operands of the composite that are differentiated */
+    int tangents; /* place of the first tangent, or of the cotangent */
 } relation;
 
 #define F .dtype = TOW_F64
 static const tow__norm_params norm = {0.01};
 static const tow__attention_params plain = {.scale = 0.7}, causal = {.causal = true, .scale = 0.7};
 
-static const relation layer_norm = {
-    .forward = {.params = &norm, .n_in = 3, .n_out = 3, .value = property_layer_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}},
-    .place = {0, 1, -1}, .residual = {-1, 2, 3}, .n_wrt = 3, .wrt = {0, 1, 2}, .tangents = 4};
-static const relation layer_norm_x = {
-    .forward = {.params = &norm, .n_in = 3, .n_out = 3, .value = property_layer_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}},
-    .place = {0, 1, -1}, .residual = {-1, 2, 3}, .n_wrt = 1, .wrt = {0}, .tangents = 4};
+static const relation layer_norm = {.forward = {.params = &norm,
+                                                .n_in = 3,
+                                                .n_out = 3,
+                                                .value = property_layer_norm,
+                                                .in = {{F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}},
+                                    .place = {0, 1, -1},
+                                    .residual = {-1, 2, 3},
+                                    .n_wrt = 3,
+                                    .wrt = {0, 1, 2},
+                                    .tangents = 4};
+static const relation layer_norm_x = {.forward = {.params = &norm,
+                                                  .n_in = 3,
+                                                  .n_out = 3,
+                                                  .value = property_layer_norm,
+                                                  .in = {{F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}},
+                                      .place = {0, 1, -1},
+                                      .residual = {-1, 2, 3},
+                                      .n_wrt = 1,
+                                      .wrt = {0},
+                                      .tangents = 4};
 static const relation rms_norm = {
     .forward = {.params = &norm, .n_in = 2, .n_out = 2, .value = property_rms_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}}},
-    .place = {0, 1}, .residual = {-1, 2}, .n_wrt = 2, .wrt = {0, 1}, .tangents = 3};
-static const relation attention = {
-    .forward = {.params = &causal, .n_in = 3, .n_out = 2, .value = property_attention,
-                .in = {{F, S4(2, 3, 4, 2)}, {F, S4(2, 3, 2, 2)}, {F, S4(2, 3, 2, 3)}}},
-    .place = {0, 1, 2}, .residual = {3, 4}, .n_wrt = 3, .wrt = {0, 1, 2}, .tangents = 5};
-static const relation attention_masked = {
-    .forward = {.params = &plain, .n_in = 4, .n_out = 2, .value = property_attention,
-                .in = {{F, S4(2, 3, 2, 2)}, {F, S4(2, 4, 2, 2)}, {F, S4(2, 4, 2, 3)}, {.dtype = TOW_BOOL, S4(1, 2, 3, 4)}}},
-    .place = {0, 1, 2, 5}, .residual = {3, 4}, .n_wrt = 2, .wrt = {0, 2}, .tangents = 6};
-static const relation cross_entropy = {
-    .forward = {.n_in = 2, .n_out = 2, .value = property_cross_entropy, .in = {{F, S2(3, 5)}, {.dtype = TOW_I32, S1(3)}}},
-    .place = {0, 1}, .residual = {-1, 2}, .n_wrt = 1, .wrt = {0}, .tangents = 3};
+    .place = {0, 1},
+    .residual = {-1, 2},
+    .n_wrt = 2,
+    .wrt = {0, 1},
+    .tangents = 3};
+static const relation attention = {.forward = {.params = &causal,
+                                               .n_in = 3,
+                                               .n_out = 2,
+                                               .value = property_attention,
+                                               .in = {{F, S4(2, 3, 4, 2)}, {F, S4(2, 3, 2, 2)}, {F, S4(2, 3, 2, 3)}}},
+                                   .place = {0, 1, 2},
+                                   .residual = {3, 4},
+                                   .n_wrt = 3,
+                                   .wrt = {0, 1, 2},
+                                   .tangents = 5};
+static const relation attention_masked = {.forward = {.params = &plain,
+                                                      .n_in = 4,
+                                                      .n_out = 2,
+                                                      .value = property_attention,
+                                                      .in = {{F, S4(2, 3, 2, 2)},
+                                                             {F, S4(2, 4, 2, 2)},
+                                                             {F, S4(2, 4, 2, 3)},
+                                                             {.dtype = TOW_BOOL, S4(1, 2, 3, 4)}}},
+                                          .place = {0, 1, 2, 5},
+                                          .residual = {3, 4},
+                                          .n_wrt = 2,
+                                          .wrt = {0, 2},
+                                          .tangents = 6};
+static const relation cross_entropy = {.forward = {.n_in = 2,
+                                                   .n_out = 2,
+                                                   .value = property_cross_entropy,
+                                                   .in = {{F, S2(3, 5)}, {.dtype = TOW_I32, S1(3)}}},
+                                       .place = {0, 1},
+                                       .residual = {-1, 2},
+                                       .n_wrt = 1,
+                                       .wrt = {0},
+                                       .tangents = 3};
 
 static const struct {
     const char *label; /* which relation a case has: by its label */
     const relation *relation;
-} relations[] = {{"layer_norm", &layer_norm},     {"layer_norm, x only", &layer_norm_x}, {"rms_norm", &rms_norm},
-                 {"attention, causal, grouped", &attention}, {"attention, masked", &attention_masked}, {"cross-entropy", &cross_entropy}};
+} relations[] = {{"layer_norm", &layer_norm},
+                 {"layer_norm, x only", &layer_norm_x},
+                 {"rms_norm", &rms_norm},
+                 {"attention, causal, grouped", &attention},
+                 {"attention, masked", &attention_masked},
+                 {"cross-entropy", &cross_entropy}};
 
 static const relation *relation_of(const property_case *c)
 {
@@ -77,7 +123,8 @@ static void take_operands(const relation *r, double *const *in, operands *o)
 {
     memset(o, 0, sizeof *o);
     for (size_t i = 0; i < r->forward.n_in; i++)
-        if (r->place[i] >= 0) memcpy(o->x[i], in[r->place[i]], (size_t)property_count(&r->forward.in[i]) * sizeof(double));
+        if (r->place[i] >= 0)
+            memcpy(o->x[i], in[r->place[i]], (size_t)property_count(&r->forward.in[i]) * sizeof(double));
 }
 
 static void fill_residuals(const property_case *c, double *const *in)
@@ -121,7 +168,8 @@ static void jvp(const property_case *c, double *const *in, double *const *out)
     double dx[4][ROOM] = {{0}};
     take_operands(r, in, &o);
     for (size_t j = 0; j < r->n_wrt; j++)
-        memcpy(dx[r->wrt[j]], in[(size_t)r->tangents + j], (size_t)property_count(&r->forward.in[r->wrt[j]]) * sizeof(double));
+        memcpy(dx[r->wrt[j]], in[(size_t)r->tangents + j],
+               (size_t)property_count(&r->forward.in[r->wrt[j]]) * sizeof(double));
     slope(r, &o, dx, out[0], results(r));
 }
 
@@ -144,23 +192,36 @@ static void vjp(const property_case *c, double *const *in, double *const *out)
 
 static const tow__norm_ad_params norm_all = {0.01, 7}, norm_x = {0.01, 1}, rms_all = {0.01, 3};
 static const tow__attention_ad_params attention_all = {.causal = true, .scale = 0.7, .wrt = 7},
-                                     attention_qv = {.masked = true, .scale = 0.7, .wrt = 5};
+                                      attention_qv = {.masked = true, .scale = 0.7, .wrt = 5};
 
 /* Operands that are residuals or differentiated elsewhere. */
 #define FIXED .dtype = TOW_F64, .constant = true
-#define COMPANION(name, text, p, inputs, function, ...)                                                           \
-    {.primitive = name, .label = text, .params = p, .n_in = inputs, .value = function, .prepare = fill_residuals, \
-     .loose = 16, .loose_f64 = 1e4, __VA_ARGS__}
-#define LAYER_NORM {FIXED, S2(2, 5)}, {FIXED, S1(5)}, {FIXED, S1(2)}, {FIXED, S1(2)}
-#define RMS_NORM {FIXED, S2(2, 5)}, {FIXED, S1(5)}, {FIXED, S1(2)}
-#define ATTENTION {FIXED, S4(2, 3, 4, 2)}, {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 3, 2, 3)}, {FIXED, S4(2, 3, 4, 3)}, {FIXED, S3(2, 4, 3)}
-#define MASKED                                                                                                  \
-    {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 4, 2, 2)}, {FIXED, S4(2, 4, 2, 3)}, {FIXED, S4(2, 3, 2, 3)}, {FIXED, S3(2, 2, 3)}, \
-    {.dtype = TOW_BOOL, S4(1, 2, 3, 4)}
-#define LOGITS {FIXED, S2(3, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, {FIXED, S1(3)}
+#define COMPANION(name, text, p, inputs, function, ...)                                                                \
+    {                                                                                                                  \
+        .primitive = name, .label = text, .params = p, .n_in = inputs, .value = function, .prepare = fill_residuals,   \
+        .loose = 16, .loose_f64 = 1e4, __VA_ARGS__                                                                     \
+    }
+#define LAYER_NORM                                                                                                     \
+    {FIXED, S2(2, 5)}, {FIXED, S1(5)}, {FIXED, S1(2)}, { FIXED, S1(2) }
+#define RMS_NORM                                                                                                       \
+    {FIXED, S2(2, 5)}, {FIXED, S1(5)}, { FIXED, S1(2) }
+#define ATTENTION                                                                                                      \
+    {FIXED, S4(2, 3, 4, 2)}, {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 3, 2, 3)}, {FIXED, S4(2, 3, 4, 3)},                \
+    {                                                                                                                  \
+        FIXED, S3(2, 4, 3)                                                                                             \
+    }
+#define MASKED                                                                                                         \
+    {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 4, 2, 2)}, {FIXED, S4(2, 4, 2, 3)}, {FIXED, S4(2, 3, 2, 3)},                \
+        {FIXED, S3(2, 2, 3)},                                                                                          \
+    {                                                                                                                  \
+        .dtype = TOW_BOOL, S4(1, 2, 3, 4)                                                                              \
+    }
+#define LOGITS                                                                                                         \
+    {FIXED, S2(3, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
 
 static const property_case cases[] = {
-    COMPANION("layer_norm_jvp", "layer_norm", &norm_all, 7, jvp, .in = {LAYER_NORM, {F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}),
+    COMPANION("layer_norm_jvp", "layer_norm", &norm_all, 7, jvp,
+              .in = {LAYER_NORM, {F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}),
     COMPANION("layer_norm_jvp", "layer_norm, x only", &norm_x, 5, jvp, .in = {LAYER_NORM, {F, S2(2, 5)}}),
     COMPANION("layer_norm_vjp", "layer_norm", &norm_all, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}, .n_out = 3),
     COMPANION("layer_norm_vjp", "layer_norm, x only", &norm_x, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}),
@@ -168,9 +229,12 @@ static const property_case cases[] = {
     COMPANION("rms_norm_vjp", "rms_norm", &rms_all, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}, .n_out = 2),
     COMPANION("attention_jvp", "attention, causal, grouped", &attention_all, 8, jvp,
               .in = {ATTENTION, {F, S4(2, 3, 4, 2)}, {F, S4(2, 3, 2, 2)}, {F, S4(2, 3, 2, 3)}}),
-    COMPANION("attention_vjp", "attention, causal, grouped", &attention_all, 6, vjp, .in = {ATTENTION, {F, S4(2, 3, 4, 3)}}, .n_out = 3),
-    COMPANION("attention_jvp", "attention, masked", &attention_qv, 8, jvp, .in = {MASKED, {F, S4(2, 3, 2, 2)}, {F, S4(2, 4, 2, 3)}}),
-    COMPANION("attention_vjp", "attention, masked", &attention_qv, 7, vjp, .in = {MASKED, {F, S4(2, 3, 2, 3)}}, .n_out = 2),
+    COMPANION("attention_vjp", "attention, causal, grouped", &attention_all, 6, vjp,
+              .in = {ATTENTION, {F, S4(2, 3, 4, 3)}}, .n_out = 3),
+    COMPANION("attention_jvp", "attention, masked", &attention_qv, 8, jvp,
+              .in = {MASKED, {F, S4(2, 3, 2, 2)}, {F, S4(2, 4, 2, 3)}}),
+    COMPANION("attention_vjp", "attention, masked", &attention_qv, 7, vjp, .in = {MASKED, {F, S4(2, 3, 2, 3)}},
+              .n_out = 2),
     COMPANION("softmax_cross_entropy_jvp", "cross-entropy", NULL, 4, jvp, .in = {LOGITS, {F, S2(3, 5)}}),
     COMPANION("softmax_cross_entropy_vjp", "cross-entropy", NULL, 4, vjp, .in = {LOGITS, {F, S1(3)}}),
 };

@@ -4,7 +4,8 @@
 
 #include "tests/property/property.h"
 
-/* ---- softmax, log_softmax, logsumexp along one axis -------------------------------------------------------------------------- */
+/* ---- softmax, log_softmax, logsumexp along one axis
+ * -------------------------------------------------------------------------- */
 
 static double log_sum_exp(const double *x, const property_axis *a, int64_t i, int64_t k)
 {
@@ -27,8 +28,14 @@ static void along_axis(const property_case *c, const double *x, double *y, bool 
         }
 }
 
-static void softmax(const property_case *c, double *const *in, double *const *out) { along_axis(c, in[0], out[0], false); }
-static void log_softmax(const property_case *c, double *const *in, double *const *out) { along_axis(c, in[0], out[0], true); }
+static void softmax(const property_case *c, double *const *in, double *const *out)
+{
+    along_axis(c, in[0], out[0], false);
+}
+static void log_softmax(const property_case *c, double *const *in, double *const *out)
+{
+    along_axis(c, in[0], out[0], true);
+}
 static void logsumexp(const property_case *c, double *const *in, double *const *out)
 {
     const property_axis a = property_axis_of(&c->in[0], ((const tow__axis_params *)c->params)->axis);
@@ -36,7 +43,8 @@ static void logsumexp(const property_case *c, double *const *in, double *const *
         for (int64_t k = 0; k < a.after; k++) out[0][i * a.after + k] = log_sum_exp(in[0], &a, i, k);
 }
 
-/* ---- norms over the last axis ---------------------------------------------------------------------------------------------------- */
+/* ---- norms over the last axis
+ * ---------------------------------------------------------------------------------------------------- */
 
 void property_layer_norm(const property_case *c, double *const *in, double *const *out)
 {
@@ -66,7 +74,8 @@ void property_rms_norm(const property_case *c, double *const *in, double *const 
     }
 }
 
-/* ---- attention: q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask [B|1, H|1, T|1, S|1]] ----------------------------------------- */
+/* ---- attention: q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask [B|1, H|1, T|1, S|1]]
+ * ----------------------------------------- */
 
 void property_attention(const property_case *c, double *const *in, double *const *out)
 {
@@ -82,24 +91,30 @@ void property_attention(const property_case *c, double *const *in, double *const
                 for (int64_t s = 0; s < S; s++) {
                     bool visible = !p->causal || s <= t + S - T;
                     if (c->n_in == 4)
-                        visible = visible && in[3][(((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * m[2] + (m[2] == 1 ? 0 : t)) * m[3] +
-                                                  (m[3] == 1 ? 0 : s)] != 0;
+                        visible =
+                            visible &&
+                            in[3][(((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * m[2] + (m[2] == 1 ? 0 : t)) *
+                                      m[3] +
+                                  (m[3] == 1 ? 0 : s)] != 0;
                     logits[s] = visible ? 0 : -DBL_MAX; /* a row without any visible key is uniform */
                     for (int64_t d = 0; visible && d < D; d++)
-                        logits[s] += scale * in[0][((b * T + t) * H + h) * D + d] * in[1][((b * S + s) * G + g) * D + d];
+                        logits[s] +=
+                            scale * in[0][((b * T + t) * H + h) * D + d] * in[1][((b * S + s) * G + g) * D + d];
                     most = fmax(most, logits[s]);
                 }
                 for (int64_t s = 0; s < S; s++) sum += exp(logits[s] - most);
                 out[1][(b * H + h) * T + t] = most + log(sum);
                 for (int64_t e = 0; e < E; e++) {
                     double y = 0;
-                    for (int64_t s = 0; s < S; s++) y += exp(logits[s] - most) / sum * in[2][((b * S + s) * G + g) * E + e];
+                    for (int64_t s = 0; s < S; s++)
+                        y += exp(logits[s] - most) / sum * in[2][((b * S + s) * G + g) * E + e];
                     out[0][((b * T + t) * H + h) * E + e] = y;
                 }
             }
 }
 
-/* ---- cross-entropy of integer labels --------------------------------------------------------------------------------------------------- */
+/* ---- cross-entropy of integer labels
+ * --------------------------------------------------------------------------------------------------- */
 
 void property_cross_entropy(const property_case *c, double *const *in, double *const *out)
 {
@@ -113,25 +128,61 @@ void property_cross_entropy(const property_case *c, double *const *in, double *c
 
 static const tow__axis_params last = {2}, middle = {1}, only = {0};
 static const tow__norm_params small = {1e-6}, large = {0.1};
-static const tow__attention_params plain = {.scale = 0.5}, causal = {.causal = true, .scale = 0.5}, causal_scaled = {.causal = true, .scale = 2};
+static const tow__attention_params plain = {.scale = 0.5}, causal = {.causal = true, .scale = 0.5},
+                                   causal_scaled = {.causal = true, .scale = 2};
 
 #define F .dtype = TOW_F64
-#define CUBE {F, S3(2, 3, 4), .low = -3, .high = 3}
-#define AXIS(name, function)                                                                                              \
-    {.primitive = name, .label = "last axis", .params = &last, .n_in = 1, .value = function, .in = {CUBE}, .loose = 4},     \
-    {.primitive = name, .label = "middle axis", .params = &middle, .n_in = 1, .value = function, .in = {CUBE}, .loose = 4}, \
-    {.primitive = name, .label = "far apart", .params = &only, .n_in = 1, .value = function, .no_derivative = true,        \
-     .in = {{F, S1(7), .low = -300, .high = 300}}, .loose = 4}
-#define NORM(name, text, p, inputs, outputs, function, ...) \
-    {.primitive = name, .label = text, .params = &p, .n_in = inputs, .n_out = outputs, .value = function, .loose = 8, __VA_ARGS__}
-#define ATTENTION(text, p, T, S, H, G, ...)                                                                                     \
-    {.primitive = "attention", .label = text, .params = &p, .n_in = 3, .n_out = 2, .value = property_attention, .loose = 8, \
-     .in = {{F, S4(2, T, H, 4)}, {F, S4(2, S, G, 4)}, {F, S4(2, S, G, 3)}}, __VA_ARGS__}
-#define MASKED(text, p, ...)                                                                                                      \
-    {.primitive = "attention", .label = text, .params = &p, .n_in = 4, .n_out = 2, .value = property_attention, .loose = 8,   \
-     .first_only = true, .in = {{F, S4(2, 3, 4, 4)}, {F, S4(2, 5, 2, 4)}, {F, S4(2, 5, 2, 3)}, {.dtype = TOW_BOOL, __VA_ARGS__}}}
-#define ROWS {F, S3(2, 3, 5), .low = -2, .high = 3}
-#define COLUMNS {F, S1(5), .low = 0.5, .high = 2}
+#define CUBE                                                                                                           \
+    {                                                                                                                  \
+        F, S3(2, 3, 4), .low = -3, .high = 3                                                                           \
+    }
+#define AXIS(name, function)                                                                                           \
+    {.primitive = name,                                                                                                \
+     .label = "last axis",                                                                                             \
+     .params = &last,                                                                                                  \
+     .n_in = 1,                                                                                                        \
+     .value = function,                                                                                                \
+     .in = {CUBE},                                                                                                     \
+     .loose = 4},                                                                                                      \
+        {.primitive = name,                                                                                            \
+         .label = "middle axis",                                                                                       \
+         .params = &middle,                                                                                            \
+         .n_in = 1,                                                                                                    \
+         .value = function,                                                                                            \
+         .in = {CUBE},                                                                                                 \
+         .loose = 4},                                                                                                  \
+    {                                                                                                                  \
+        .primitive = name, .label = "far apart", .params = &only, .n_in = 1, .value = function, .no_derivative = true, \
+        .in = {{F, S1(7), .low = -300, .high = 300}}, .loose = 4                                                       \
+    }
+#define NORM(name, text, p, inputs, outputs, function, ...)                                                            \
+    {                                                                                                                  \
+        .primitive = name, .label = text, .params = &p, .n_in = inputs, .n_out = outputs, .value = function,           \
+        .loose = 8, __VA_ARGS__                                                                                        \
+    }
+#define ATTENTION(text, p, T, S, H, G, ...)                                                                            \
+    {                                                                                                                  \
+        .primitive = "attention", .label = text, .params = &p, .n_in = 3, .n_out = 2, .value = property_attention,     \
+        .loose = 8, .in = {{F, S4(2, T, H, 4)}, {F, S4(2, S, G, 4)}, {F, S4(2, S, G, 3)}}, __VA_ARGS__                 \
+    }
+#define MASKED(text, p, ...)                                                                                           \
+    {                                                                                                                  \
+        .primitive = "attention", .label = text, .params = &p, .n_in = 4, .n_out = 2, .value = property_attention,     \
+        .loose = 8, .first_only = true, .in = {                                                                        \
+            {F, S4(2, 3, 4, 4)},                                                                                       \
+            {F, S4(2, 5, 2, 4)},                                                                                       \
+            {F, S4(2, 5, 2, 3)},                                                                                       \
+            {.dtype = TOW_BOOL, __VA_ARGS__}                                                                           \
+        }                                                                                                              \
+    }
+#define ROWS                                                                                                           \
+    {                                                                                                                  \
+        F, S3(2, 3, 5), .low = -2, .high = 3                                                                           \
+    }
+#define COLUMNS                                                                                                        \
+    {                                                                                                                  \
+        F, S1(5), .low = 0.5, .high = 2                                                                                \
+    }
 
 static const property_case cases[] = {
     AXIS("softmax", softmax),
@@ -152,12 +203,29 @@ static const property_case cases[] = {
     MASKED("full mask, some rows empty", plain, S4(2, 4, 3, 5)),
     MASKED("mask per key", plain, S4(2, 1, 1, 5)),
     MASKED("causal and mask per query", causal, S4(1, 4, 3, 1)),
-    {.primitive = "softmax_cross_entropy", .label = "both results", .n_in = 2, .n_out = 2, .value = property_cross_entropy, .loose = 4,
+    {.primitive = "softmax_cross_entropy",
+     .label = "both results",
+     .n_in = 2,
+     .n_out = 2,
+     .value = property_cross_entropy,
+     .loose = 4,
      .in = {{F, S3(2, 3, 7), .low = -3, .high = 3}, {.dtype = TOW_I32, S2(2, 3), .low = 0, .high = 6}}},
-    {.primitive = "softmax_cross_entropy", .label = "loss only", .n_in = 2, .n_out = 2, .value = property_cross_entropy, .loose = 4,
-     .first_only = true, .in = {{F, S2(4, 7), .low = -3, .high = 3}, {.dtype = TOW_I32, S1(4), .low = 0, .high = 6}}},
-    {.primitive = "softmax_cross_entropy", .label = "labels outside", .n_in = 2, .n_out = 2, .value = property_cross_entropy, .loose = 4,
-     .no_derivative = true, .in = {{F, S2(2, 3)}, {.dtype = TOW_I32, S1(2), .low = 3, .high = 4}}},
+    {.primitive = "softmax_cross_entropy",
+     .label = "loss only",
+     .n_in = 2,
+     .n_out = 2,
+     .value = property_cross_entropy,
+     .loose = 4,
+     .first_only = true,
+     .in = {{F, S2(4, 7), .low = -3, .high = 3}, {.dtype = TOW_I32, S1(4), .low = 0, .high = 6}}},
+    {.primitive = "softmax_cross_entropy",
+     .label = "labels outside",
+     .n_in = 2,
+     .n_out = 2,
+     .value = property_cross_entropy,
+     .loose = 4,
+     .no_derivative = true,
+     .in = {{F, S2(2, 3)}, {.dtype = TOW_I32, S1(2), .low = 3, .high = 4}}},
 };
 
 const property_table composite_cases = TABLE(cases);

@@ -41,7 +41,8 @@ static double sub(double x, double y) { return x - y; }
 static double mul(double x, double y) { return x * y; }
 static double divide(double x, double y) { return x / y; }
 
-static const tow__integer_pow_params power0 = {0}, power1 = {1}, power2 = {2}, power3 = {3}, power_1 = {-1}, power_2 = {-2};
+static const tow__integer_pow_params power0 = {0}, power1 = {1}, power2 = {2}, power3 = {3}, power_1 = {-1},
+                                     power_2 = {-2};
 static const tow__gelu_params exact = {false}, approximate = {true};
 static const tow__dtype_params to_f32 = {TOW_F32}, to_f64 = {TOW_F64}, to_i32 = {TOW_I32}, to_bool = {TOW_BOOL};
 
@@ -56,42 +57,81 @@ static void choose(const property_case *c, double *const *in, double *const *out
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i] != 0 ? in[1][i] : in[2][i];
 }
 
-#define UNARY(name, function, lo, hi) \
-    {.primitive = name, .n_in = 1, .unary = function, .in = {{.dtype = TOW_F64, S2(3, 5), .low = lo, .high = hi}}}
-#define STEP(name, function) \
-    {.primitive = name, .n_in = 1, .unary = function, .in = {{.dtype = TOW_F64, S2(3, 5), .low = -4, .high = 4}}}
-#define POWER(text, p, function, lo, hi)                                                       \
-    {.primitive = "integer_pow", .label = text, .params = &p, .n_in = 1, .unary = function, \
-     .in = {{.dtype = TOW_F64, S1(7), .low = lo, .high = hi}}}
-#define WITH(name, text, p, function, lo, hi) \
-    {.primitive = name, .label = text, .params = p, .n_in = 1, .unary = function, .in = {{.dtype = TOW_F64, S1(9), .low = lo, .high = hi}}}
-#define BINARY(name, function) \
-    {.primitive = name, .n_in = 2, .binary = function, .in = {{.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}}}
+#define UNARY(name, function, lo, hi)                                                                                  \
+    {                                                                                                                  \
+        .primitive = name, .n_in = 1, .unary = function, .in = { {.dtype = TOW_F64, S2(3, 5), .low = lo, .high = hi} } \
+    }
+#define STEP(name, function)                                                                                           \
+    {                                                                                                                  \
+        .primitive = name, .n_in = 1, .unary = function, .in = { {.dtype = TOW_F64, S2(3, 5), .low = -4, .high = 4} }  \
+    }
+#define POWER(text, p, function, lo, hi)                                                                               \
+    {                                                                                                                  \
+        .primitive = "integer_pow", .label = text, .params = &p, .n_in = 1, .unary = function, .in = {                 \
+            {.dtype = TOW_F64, S1(7), .low = lo, .high = hi}                                                           \
+        }                                                                                                              \
+    }
+#define WITH(name, text, p, function, lo, hi)                                                                          \
+    {                                                                                                                  \
+        .primitive = name, .label = text, .params = p, .n_in = 1, .unary = function, .in = {                           \
+            {.dtype = TOW_F64, S1(9), .low = lo, .high = hi}                                                           \
+        }                                                                                                              \
+    }
+#define BINARY(name, function)                                                                                         \
+    {                                                                                                                  \
+        .primitive = name, .n_in = 2, .binary = function, .in = {                                                      \
+            {.dtype = TOW_F64, S2(3, 5)},                                                                              \
+            {.dtype = TOW_F64, S2(3, 5)}                                                                               \
+        }                                                                                                              \
+    }
 /* Long enough for every path of a vector loop; far arguments. */
-#define LONG(name, function, lo, hi)                                                                      \
-    {.primitive = name, .label = "long", .n_in = 1, .unary = function, .no_derivative = true, .loose = 2, \
-     .in = {{.dtype = TOW_F64, S1(1003), .low = lo, .high = hi}}}
+#define LONG(name, function, lo, hi)                                                                                   \
+    {                                                                                                                  \
+        .primitive = name, .label = "long", .n_in = 1, .unary = function, .no_derivative = true, .loose = 2, .in = {   \
+            {.dtype = TOW_F64, S1(1003), .low = lo, .high = hi}                                                        \
+        }                                                                                                              \
+    }
 
 static const property_case cases[] = {
     UNARY("neg", negate, -2, 2),
     UNARY("abs", fabs, 0.1, 2),
-    {.primitive = "abs", .label = "negative", .n_in = 1, .unary = fabs, .in = {{.dtype = TOW_F64, S0, .low = -2, .high = -1}}},
+    {.primitive = "abs",
+     .label = "negative",
+     .n_in = 1,
+     .unary = fabs,
+     .in = {{.dtype = TOW_F64, S0, .low = -2, .high = -1}}},
     STEP("sign", sign),
     STEP("floor", floor),
     STEP("ceil", ceil),
     STEP("round", rint),
-    {.primitive = "round", .label = "halves go to even", .n_in = 1, .unary = rint, .no_derivative = true,
+    {.primitive = "round",
+     .label = "halves go to even",
+     .n_in = 1,
+     .unary = rint,
+     .no_derivative = true,
      .in = {{.dtype = TOW_F64, S0, .low = 2.5, .high = 2.5}}},
-    {.primitive = "stop_gradient", .n_in = 1, .unary = same, .no_derivative = true, .in = {{.dtype = TOW_F64, S2(2, 3)}}},
+    {.primitive = "stop_gradient",
+     .n_in = 1,
+     .unary = same,
+     .no_derivative = true,
+     .in = {{.dtype = TOW_F64, S2(2, 3)}}},
     UNARY("exp", exp, -3, 3),
     LONG("exp", exp, -80, 80),
     UNARY("expm1", expm1, -2, 2),
-    {.primitive = "expm1", .label = "near 0", .n_in = 1, .unary = expm1, .no_derivative = true,
+    {.primitive = "expm1",
+     .label = "near 0",
+     .n_in = 1,
+     .unary = expm1,
+     .no_derivative = true,
      .in = {{.dtype = TOW_F64, S1(5), .low = -1e-6, .high = 1e-6}}},
     UNARY("log", log, 0.2, 5),
     LONG("log", log, 1e-30, 1e4),
     UNARY("log1p", log1p, -0.5, 4),
-    {.primitive = "log1p", .label = "near 0", .n_in = 1, .unary = log1p, .no_derivative = true,
+    {.primitive = "log1p",
+     .label = "near 0",
+     .n_in = 1,
+     .unary = log1p,
+     .no_derivative = true,
      .in = {{.dtype = TOW_F64, S1(5), .low = -1e-6, .high = 1e-6}}},
     UNARY("sqrt", sqrt, 0.3, 9),
     UNARY("rsqrt", inverse_root, 0.3, 9),
@@ -106,7 +146,11 @@ static const property_case cases[] = {
     UNARY("erf", erf, -2, 2),
     LONG("erf", erf, -6, 6),
     /* The slope is steep at the ends and the reference is a Newton iteration. */
-    {.primitive = "erf_inv", .n_in = 1, .unary = erf_inverse, .loose = 4, .loose_f64 = 1e4,
+    {.primitive = "erf_inv",
+     .n_in = 1,
+     .unary = erf_inverse,
+     .loose = 4,
+     .loose_f64 = 1e4,
      .in = {{.dtype = TOW_F64, S2(3, 5), .low = -0.9, .high = 0.9}}},
     POWER("0", power0, one, -2, 2),
     POWER("1", power1, same, -2, 2),
@@ -115,7 +159,11 @@ static const property_case cases[] = {
     POWER("-1", power_1, reciprocal, 0.5, 2),
     POWER("-2", power_2, inverse_square, -2, -0.5),
     UNARY("relu", relu, 0.01, 2),
-    {.primitive = "relu", .label = "both sides", .n_in = 1, .unary = relu, .in = {{.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 2}}},
+    {.primitive = "relu",
+     .label = "both sides",
+     .n_in = 1,
+     .unary = relu,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 2}}},
     UNARY("silu", silu, -3, 3),
     UNARY("silu_grad", silu_slope, -3, 3),
     WITH("gelu", "erf", &exact, gelu_erf, -3, 3),
@@ -128,33 +176,89 @@ static const property_case cases[] = {
     BINARY("mul", mul),
     BINARY("max", fmax),
     BINARY("min", fmin),
-    {.primitive = "add", .label = "one element", .n_in = 2, .binary = add, .in = {{.dtype = TOW_F64, S0}, {.dtype = TOW_F64, S0}}},
-    {.primitive = "mul", .label = "no elements", .n_in = 2, .binary = mul, .in = {{.dtype = TOW_F64, S2(0, 3)}, {.dtype = TOW_F64, S2(0, 3)}}},
-    {.primitive = "div", .n_in = 2, .binary = divide,
+    {.primitive = "add",
+     .label = "one element",
+     .n_in = 2,
+     .binary = add,
+     .in = {{.dtype = TOW_F64, S0}, {.dtype = TOW_F64, S0}}},
+    {.primitive = "mul",
+     .label = "no elements",
+     .n_in = 2,
+     .binary = mul,
+     .in = {{.dtype = TOW_F64, S2(0, 3)}, {.dtype = TOW_F64, S2(0, 3)}}},
+    {.primitive = "div",
+     .n_in = 2,
+     .binary = divide,
      .in = {{.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5), .low = 0.5, .high = 2}}},
-    {.primitive = "div", .label = "constant numerator", .n_in = 2, .binary = divide,
+    {.primitive = "div",
+     .label = "constant numerator",
+     .n_in = 2,
+     .binary = divide,
      .in = {{.dtype = TOW_F64, S1(5), .constant = true}, {.dtype = TOW_F64, S1(5), .low = 0.5, .high = 2}}},
-    {.primitive = "rem", .n_in = 2, .binary = fmod,
-     .in = {{.dtype = TOW_F64, S2(3, 3), .low = 2.2, .high = 2.8}, {.dtype = TOW_F64, S2(3, 3), .low = 0.95, .high = 1.05}}},
-    {.primitive = "rem", .label = "negative", .n_in = 2, .binary = fmod,
-     .in = {{.dtype = TOW_F64, S2(3, 3), .low = -2.8, .high = -2.2}, {.dtype = TOW_F64, S2(3, 3), .low = 0.95, .high = 1.05}}},
-    {.primitive = "pow", .n_in = 2, .binary = pow, .loose = 4,
+    {.primitive = "rem",
+     .n_in = 2,
+     .binary = fmod,
+     .in = {{.dtype = TOW_F64, S2(3, 3), .low = 2.2, .high = 2.8},
+            {.dtype = TOW_F64, S2(3, 3), .low = 0.95, .high = 1.05}}},
+    {.primitive = "rem",
+     .label = "negative",
+     .n_in = 2,
+     .binary = fmod,
+     .in = {{.dtype = TOW_F64, S2(3, 3), .low = -2.8, .high = -2.2},
+            {.dtype = TOW_F64, S2(3, 3), .low = 0.95, .high = 1.05}}},
+    {.primitive = "pow",
+     .n_in = 2,
+     .binary = pow,
+     .loose = 4,
      .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.4, .high = 2}, {.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 3}}},
-    {.primitive = "clamp", .n_in = 3, .value = clamp,
-     .in = {{.dtype = TOW_F64, S1(9), .low = -0.5, .high = -0.3}, {.dtype = TOW_F64, S1(9)}, {.dtype = TOW_F64, S1(9), .low = 0.3, .high = 0.5}}},
-    {.primitive = "select", .n_in = 3, .value = choose,
+    {.primitive = "clamp",
+     .n_in = 3,
+     .value = clamp,
+     .in = {{.dtype = TOW_F64, S1(9), .low = -0.5, .high = -0.3},
+            {.dtype = TOW_F64, S1(9)},
+            {.dtype = TOW_F64, S1(9), .low = 0.3, .high = 0.5}}},
+    {.primitive = "select",
+     .n_in = 3,
+     .value = choose,
      .in = {{.dtype = TOW_BOOL, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}}},
-    {.primitive = "select", .label = "one branch differentiated", .n_in = 3, .value = choose,
+    {.primitive = "select",
+     .label = "one branch differentiated",
+     .n_in = 3,
+     .value = choose,
      .in = {{.dtype = TOW_BOOL, S1(6)}, {.dtype = TOW_F64, S1(6)}, {.dtype = TOW_F64, S1(6), .constant = true}}},
 
-    {.primitive = "convert", .label = "to f64", .params = &to_f64, .n_in = 1, .unary = same, .in = {{.dtype = TOW_F64, S1(6)}}},
-    {.primitive = "convert", .label = "to f32", .params = &to_f32, .n_in = 1, .unary = same, .no_derivative = true, .loose_f64 = 1e7,
+    {.primitive = "convert",
+     .label = "to f64",
+     .params = &to_f64,
+     .n_in = 1,
+     .unary = same,
      .in = {{.dtype = TOW_F64, S1(6)}}},
-    {.primitive = "convert", .label = "to i32, towards zero", .params = &to_i32, .n_in = 1, .unary = trunc, .no_derivative = true,
+    {.primitive = "convert",
+     .label = "to f32",
+     .params = &to_f32,
+     .n_in = 1,
+     .unary = same,
+     .no_derivative = true,
+     .loose_f64 = 1e7,
+     .in = {{.dtype = TOW_F64, S1(6)}}},
+    {.primitive = "convert",
+     .label = "to i32, towards zero",
+     .params = &to_i32,
+     .n_in = 1,
+     .unary = trunc,
+     .no_derivative = true,
      .in = {{.dtype = TOW_F64, S1(6), .low = -5, .high = 5}}},
-    {.primitive = "convert", .label = "i32 to float", .params = &to_f32, .n_in = 1, .unary = same,
+    {.primitive = "convert",
+     .label = "i32 to float",
+     .params = &to_f32,
+     .n_in = 1,
+     .unary = same,
      .in = {{.dtype = TOW_I32, S1(6), .low = -100000, .high = 100000}}},
-    {.primitive = "convert", .label = "i32 to bool", .params = &to_bool, .n_in = 1, .unary = nonzero,
+    {.primitive = "convert",
+     .label = "i32 to bool",
+     .params = &to_bool,
+     .n_in = 1,
+     .unary = nonzero,
      .in = {{.dtype = TOW_I32, S1(6)}}},
 };
 

@@ -59,17 +59,38 @@ static const tow__dtype_params to_u32 = {TOW_U32};
 static const tow__iota_params counting = {.dtype = TOW_I32, .shape = INTS(3, 4, 2), .axis = 1};
 static const tow__iota_params counting_f32 = {.dtype = TOW_F32, .shape = INTS(3, 4, 2), .axis = 1};
 
-#define FLOATS {.dtype = TOW_F64, S2(3, 5)}
-#define SMALL {.dtype = TOW_I32, S1(12)}
-#define WORDS {.dtype = TOW_U32, S1(12), .low = 0, .high = 4294967295.0}
-#define COMPARE(name) \
-    {.primitive = #name, .n_in = 2, .binary = name, .in = {FLOATS, FLOATS}}, \
-    {.primitive = #name, .label = "i32, many equal", .n_in = 2, .binary = name, .in = {SMALL, SMALL}}
-#define BITS(text, function) \
-    {.primitive = text, .n_in = 2, .binary = function, .in = {WORDS, WORDS}}, \
-    {.primitive = text, .label = "bool", .n_in = 2, .binary = function, .in = {{.dtype = TOW_BOOL, S1(12)}, {.dtype = TOW_BOOL, S1(12)}}}
-#define SHIFT(text, function) \
-    {.primitive = text, .n_in = 2, .binary = function, .in = {WORDS, {.dtype = TOW_U32, S1(12), .low = 0, .high = 31}}}
+#define FLOATS                                                                                                         \
+    {                                                                                                                  \
+        .dtype = TOW_F64, S2(3, 5)                                                                                     \
+    }
+#define SMALL                                                                                                          \
+    {                                                                                                                  \
+        .dtype = TOW_I32, S1(12)                                                                                       \
+    }
+#define WORDS                                                                                                          \
+    {                                                                                                                  \
+        .dtype = TOW_U32, S1(12), .low = 0, .high = 4294967295.0                                                       \
+    }
+#define COMPARE(name)                                                                                                  \
+    {.primitive = #name, .n_in = 2, .binary = name, .in = {FLOATS, FLOATS}},                                           \
+    {                                                                                                                  \
+        .primitive = #name, .label = "i32, many equal", .n_in = 2, .binary = name, .in = { SMALL, SMALL }              \
+    }
+#define BITS(text, function)                                                                                           \
+    {.primitive = text, .n_in = 2, .binary = function, .in = {WORDS, WORDS}},                                          \
+    {                                                                                                                  \
+        .primitive = text, .label = "bool", .n_in = 2, .binary = function, .in = {                                     \
+            {.dtype = TOW_BOOL, S1(12)},                                                                               \
+            {.dtype = TOW_BOOL, S1(12)}                                                                                \
+        }                                                                                                              \
+    }
+#define SHIFT(text, function)                                                                                          \
+    {                                                                                                                  \
+        .primitive = text, .n_in = 2, .binary = function, .in = {                                                      \
+            WORDS,                                                                                                     \
+            {.dtype = TOW_U32, S1(12), .low = 0, .high = 31}                                                           \
+        }                                                                                                              \
+    }
 
 static const property_case cases[] = {
     COMPARE(eq),
@@ -88,12 +109,22 @@ static const property_case cases[] = {
     {.primitive = "add", .label = "u32 wraps", .n_in = 2, .binary = add_wrapping, .in = {WORDS, WORDS}},
     {.primitive = "mul", .label = "u32 wraps", .n_in = 2, .binary = mul_wrapping, .in = {WORDS, WORDS}},
     {.primitive = "sub", .label = "i32", .n_in = 2, .binary = sub_signed, .in = {SMALL, SMALL}},
-    {.primitive = "div", .label = "i32, towards zero", .n_in = 2, .binary = quotient,
+    {.primitive = "div",
+     .label = "i32, towards zero",
+     .n_in = 2,
+     .binary = quotient,
      .in = {{.dtype = TOW_I32, S1(12), .low = -50, .high = 50}, {.dtype = TOW_I32, S1(12), .low = 1, .high = 7}}},
-    {.primitive = "rem", .label = "i32, sign of x", .n_in = 2, .binary = fmod,
+    {.primitive = "rem",
+     .label = "i32, sign of x",
+     .n_in = 2,
+     .binary = fmod,
      .in = {{.dtype = TOW_I32, S1(12), .low = -50, .high = 50}, {.dtype = TOW_I32, S1(12), .low = 1, .high = 7}}},
     {.primitive = "max", .label = "i32", .n_in = 2, .binary = fmax, .in = {SMALL, SMALL}},
-    {.primitive = "bitcast", .label = "f32 to u32", .params = &to_u32, .n_in = 1, .unary = float_bits,
+    {.primitive = "bitcast",
+     .label = "f32 to u32",
+     .params = &to_u32,
+     .n_in = 1,
+     .unary = float_bits,
      .in = {{.dtype = TOW_F32, S1(8), .low = -5, .high = 5}}},
     {.primitive = "iota", .params = &counting, .value = count_axis1},
     {.primitive = "iota", .label = "f32", .params = &counting_f32, .value = count_axis1},

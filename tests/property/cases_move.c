@@ -22,7 +22,8 @@ static void same_order(const property_case *c, double *const *in, double *const 
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i];
 }
 
-/* ---- broadcast_in_dim ------------------------------------------------------------------------------------------------- */
+/* ---- broadcast_in_dim
+ * ------------------------------------------------------------------------------------------------- */
 
 static void from_broadcast(const property_case *c, const int64_t *at, int64_t *source)
 {
@@ -38,7 +39,8 @@ static const tow__broadcast_params stretched = {.shape = INTS(3, 5), .axes = INT
 static const tow__broadcast_params both = {.shape = INTS(2, 3, 4), .axes = INTS(0, 2)};
 static const tow__broadcast_params scalar = {.shape = INTS(2, 3)};
 
-/* ---- transpose, slice, rev ---------------------------------------------------------------------------------------------- */
+/* ---- transpose, slice, rev
+ * ---------------------------------------------------------------------------------------------- */
 
 static void from_transpose(const property_case *c, const int64_t *at, int64_t *source)
 {
@@ -92,7 +94,8 @@ static const tow__axes_params rev_last = {INTS(1)}, rev_both = {INTS(0, 1)};
 
 static const tow__shape_params flat = {INTS(12)}, cube = {INTS(2, 3, 2)}, to_scalar = {{.n = 0}};
 
-/* ---- pad: x placed into an array of the padding value -------------------------------------------------------------------- */
+/* ---- pad: x placed into an array of the padding value
+ * -------------------------------------------------------------------- */
 
 static void pad(const property_case *c, double *const *in, double *const *out)
 {
@@ -103,15 +106,18 @@ static void pad(const property_case *c, double *const *in, double *const *out)
     for (int64_t i = 0; i < size[0] * size[1]; i++) out[0][i] = in[1][0];
     for (int64_t i = 0; i < dims[0]; i++)
         for (int64_t j = 0; j < dims[1]; j++) {
-            const int64_t row = p->low.v[0] + i * (p->interior.v[0] + 1), column = p->low.v[1] + j * (p->interior.v[1] + 1);
-            if (row >= 0 && row < size[0] && column >= 0 && column < size[1]) out[0][row * size[1] + column] = in[0][i * dims[1] + j];
+            const int64_t row = p->low.v[0] + i * (p->interior.v[0] + 1),
+                          column = p->low.v[1] + j * (p->interior.v[1] + 1);
+            if (row >= 0 && row < size[0] && column >= 0 && column < size[1])
+                out[0][row * size[1] + column] = in[0][i * dims[1] + j];
         }
 }
 static const tow__pad_params around = {.low = INTS(1, 2), .high = INTS(0, 1), .interior = INTS(0, 0)};
 static const tow__pad_params between = {.low = INTS(0, 1), .high = INTS(2, 0), .interior = INTS(2, 1)};
 static const tow__pad_params cut = {.low = INTS(-1, 1), .high = INTS(1, -2), .interior = INTS(0, 1)};
 
-/* ---- concatenate ------------------------------------------------------------------------------------------------------------ */
+/* ---- concatenate
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void concatenate(const property_case *c, double *const *in, double *const *out)
 {
@@ -126,7 +132,8 @@ static void concatenate(const property_case *c, double *const *in, double *const
 }
 static const tow__axis_params axis0 = {0}, axis1 = {1};
 
-/* ---- gather, scatter_add ---------------------------------------------------------------------------------------------------- */
+/* ---- gather, scatter_add
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void gather(const property_case *c, double *const *in, double *const *out)
 {
@@ -149,7 +156,8 @@ static void scatter(const property_case *c, double *const *in, double *const *ou
 }
 static const tow__rows_params four_rows = {4};
 
-/* ---- dynamic slices: starts are clamped so that the window lies inside --------------------------------------------------------- */
+/* ---- dynamic slices: starts are clamped so that the window lies inside
+ * --------------------------------------------------------- */
 
 static int64_t clamped(double start, int64_t size, int64_t window)
 {
@@ -177,8 +185,14 @@ static void dynamic_update(const property_case *c, double *const *in, double *co
 static const tow__sizes_params window = {INTS(2, 3)};
 
 #define F .dtype = TOW_F64
-#define AT(value) {.dtype = TOW_I32, S0, .low = value, .high = value}
-#define MOVE(name, text, p, function, ...) {.primitive = name, .label = text, .params = &p, .n_in = 1, .value = function, .in = {{__VA_ARGS__}}}
+#define AT(value)                                                                                                      \
+    {                                                                                                                  \
+        .dtype = TOW_I32, S0, .low = value, .high = value                                                              \
+    }
+#define MOVE(name, text, p, function, ...)                                                                             \
+    {                                                                                                                  \
+        .primitive = name, .label = text, .params = &p, .n_in = 1, .value = function, .in = { {__VA_ARGS__} }          \
+    }
 
 static const property_case cases[] = {
     MOVE("broadcast_in_dim", "new axes", new_axes, broadcast, F, S1(3)),
@@ -198,26 +212,80 @@ static const property_case cases[] = {
     MOVE("rev", "last axis", rev_last, reversed, F, S2(3, 4)),
     MOVE("rev", "both axes", rev_both, reversed, F, S2(3, 4)),
     {.primitive = "pad", .label = "around", .params = &around, .n_in = 2, .value = pad, .in = {{F, S2(2, 3)}, {F, S0}}},
-    {.primitive = "pad", .label = "between", .params = &between, .n_in = 2, .value = pad, .in = {{F, S2(2, 3)}, {F, S0}}},
+    {.primitive = "pad",
+     .label = "between",
+     .params = &between,
+     .n_in = 2,
+     .value = pad,
+     .in = {{F, S2(2, 3)}, {F, S0}}},
     {.primitive = "pad", .label = "negative", .params = &cut, .n_in = 2, .value = pad, .in = {{F, S2(3, 3)}, {F, S0}}},
-    {.primitive = "concatenate", .label = "axis 0", .params = &axis0, .n_in = 3, .value = concatenate,
+    {.primitive = "concatenate",
+     .label = "axis 0",
+     .params = &axis0,
+     .n_in = 3,
+     .value = concatenate,
      .in = {{F, S2(2, 3)}, {F, S2(1, 3)}, {F, S2(0, 3)}}},
-    {.primitive = "concatenate", .label = "axis 1", .params = &axis1, .n_in = 2, .value = concatenate, .in = {{F, S3(2, 3, 2)}, {F, S3(2, 1, 2)}}},
-    {.primitive = "concatenate", .label = "one operand constant", .params = &axis1, .n_in = 2, .value = concatenate,
+    {.primitive = "concatenate",
+     .label = "axis 1",
+     .params = &axis1,
+     .n_in = 2,
+     .value = concatenate,
+     .in = {{F, S3(2, 3, 2)}, {F, S3(2, 1, 2)}}},
+    {.primitive = "concatenate",
+     .label = "one operand constant",
+     .params = &axis1,
+     .n_in = 2,
+     .value = concatenate,
      .in = {{F, S2(2, 3)}, {F, S2(2, 2), .constant = true}}},
-    {.primitive = "gather", .label = "rows, from the end as well", .n_in = 2, .value = gather,
+    {.primitive = "gather",
+     .label = "rows, from the end as well",
+     .n_in = 2,
+     .value = gather,
      .in = {{F, S2(5, 3)}, {.dtype = TOW_I32, S2(2, 4), .low = -5, .high = 4}}},
     {.primitive = "gather", .label = "one row", .n_in = 2, .value = gather, .in = {{F, S2(5, 3)}, AT(2)}},
-    {.primitive = "gather", .label = "u32 from a vector", .n_in = 2, .value = gather, .in = {{F, S1(6)}, {.dtype = TOW_U32, S1(9), .low = 0, .high = 5}}},
-    {.primitive = "scatter_add", .label = "repeated rows", .params = &four_rows, .n_in = 2, .value = scatter, .loose = 2,
+    {.primitive = "gather",
+     .label = "u32 from a vector",
+     .n_in = 2,
+     .value = gather,
+     .in = {{F, S1(6)}, {.dtype = TOW_U32, S1(9), .low = 0, .high = 5}}},
+    {.primitive = "scatter_add",
+     .label = "repeated rows",
+     .params = &four_rows,
+     .n_in = 2,
+     .value = scatter,
+     .loose = 2,
      .in = {{.dtype = TOW_I32, S1(9), .low = -4, .high = 3}, {F, S2(9, 3)}}},
-    {.primitive = "scatter_add", .label = "rows outside are dropped", .params = &four_rows, .n_in = 2, .value = scatter, .loose = 2,
+    {.primitive = "scatter_add",
+     .label = "rows outside are dropped",
+     .params = &four_rows,
+     .n_in = 2,
+     .value = scatter,
+     .loose = 2,
      .in = {{.dtype = TOW_I32, S1(20), .low = -7, .high = 7}, {F, S1(20)}}},
-    {.primitive = "dynamic_slice", .params = &window, .n_in = 3, .value = dynamic_slice, .in = {{F, S2(4, 5)}, AT(1), AT(2)}},
-    {.primitive = "dynamic_slice", .label = "clamped", .params = &window, .n_in = 3, .value = dynamic_slice, .in = {{F, S2(4, 5)}, AT(9), AT(-3)}},
-    {.primitive = "dynamic_update_slice", .n_in = 4, .value = dynamic_update, .in = {{F, S2(4, 5)}, {F, S2(2, 3)}, AT(1), AT(2)}},
-    {.primitive = "dynamic_update_slice", .label = "clamped", .n_in = 4, .value = dynamic_update, .in = {{F, S2(4, 5)}, {F, S2(2, 3)}, AT(-1), AT(7)}},
-    {.primitive = "dynamic_update_slice", .label = "only the update differentiated", .n_in = 4, .value = dynamic_update,
+    {.primitive = "dynamic_slice",
+     .params = &window,
+     .n_in = 3,
+     .value = dynamic_slice,
+     .in = {{F, S2(4, 5)}, AT(1), AT(2)}},
+    {.primitive = "dynamic_slice",
+     .label = "clamped",
+     .params = &window,
+     .n_in = 3,
+     .value = dynamic_slice,
+     .in = {{F, S2(4, 5)}, AT(9), AT(-3)}},
+    {.primitive = "dynamic_update_slice",
+     .n_in = 4,
+     .value = dynamic_update,
+     .in = {{F, S2(4, 5)}, {F, S2(2, 3)}, AT(1), AT(2)}},
+    {.primitive = "dynamic_update_slice",
+     .label = "clamped",
+     .n_in = 4,
+     .value = dynamic_update,
+     .in = {{F, S2(4, 5)}, {F, S2(2, 3)}, AT(-1), AT(7)}},
+    {.primitive = "dynamic_update_slice",
+     .label = "only the update differentiated",
+     .n_in = 4,
+     .value = dynamic_update,
      .in = {{F, S2(4, 5), .constant = true}, {F, S2(2, 3)}, AT(1), AT(2)}},
 };
 

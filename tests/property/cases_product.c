@@ -31,9 +31,11 @@ static void dot(const property_case *c, double *const *in, double *const *out)
                 at = at * x->dims[p->lhs_batch.v[k]] + coordinate(x, i, p->lhs_batch.v[k]);
             }
             for (int d = 0; d < x->rank; d++)
-                if (!contains(&p->lhs_contract, d) && !contains(&p->lhs_batch, d)) at = at * x->dims[d] + coordinate(x, i, d);
+                if (!contains(&p->lhs_contract, d) && !contains(&p->lhs_batch, d))
+                    at = at * x->dims[d] + coordinate(x, i, d);
             for (int d = 0; d < y->rank; d++)
-                if (!contains(&p->rhs_contract, d) && !contains(&p->rhs_batch, d)) at = at * y->dims[d] + coordinate(y, j, d);
+                if (!contains(&p->rhs_contract, d) && !contains(&p->rhs_batch, d))
+                    at = at * y->dims[d] + coordinate(y, j, d);
             if (agree) out[0][at] += in[0][i] * in[1][j];
         }
 }
@@ -45,13 +47,21 @@ static const tow__dot_params vector = {.lhs_contract = INTS(0), .rhs_contract = 
 static const tow__dot_params outer = {.lhs_contract = {.n = 0}};
 static const tow__dot_params batched = {
     .lhs_batch = INTS(0), .rhs_batch = INTS(0), .lhs_contract = INTS(2), .rhs_contract = INTS(1)};
-static const tow__dot_params heads = { /* q [B, T, H, D], k [B, S, H, D] -> [B, H, T, S] */
-    .lhs_batch = INTS(0, 2), .rhs_batch = INTS(0, 2), .lhs_contract = INTS(3), .rhs_contract = INTS(3)};
+static const tow__dot_params heads = {/* q [B, T, H, D], k [B, S, H, D] -> [B, H, T, S] */
+                                      .lhs_batch = INTS(0, 2),
+                                      .rhs_batch = INTS(0, 2),
+                                      .lhs_contract = INTS(3),
+                                      .rhs_contract = INTS(3)};
 static const tow__dot_params two = {.lhs_contract = INTS(0, 2), .rhs_contract = INTS(1, 0)};
 static const tow__dot_params swapped_batch = {
     .lhs_batch = INTS(1, 0), .rhs_batch = INTS(0, 2), .lhs_contract = INTS(2), .rhs_contract = INTS(1)};
 
-#define DOT(text, p, ...) {.primitive = "dot_general", .label = text, .params = &p, .n_in = 2, .value = dot, .loose = 2, .in = {__VA_ARGS__}}
+#define DOT(text, p, ...)                                                                                              \
+    {                                                                                                                  \
+        .primitive = "dot_general", .label = text, .params = &p, .n_in = 2, .value = dot, .loose = 2, .in = {          \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
 #define F .dtype = TOW_F64
 
 static const property_case cases[] = {
@@ -69,7 +79,13 @@ static const property_case cases[] = {
     DOT("two contracted axes", two, {F, S3(3, 2, 4)}, {F, S3(4, 3, 2)}),
     DOT("batch axes in another order", swapped_batch, {F, S3(2, 3, 4)}, {F, S3(3, 4, 2)}),
     DOT("nothing to sum", matrix, {F, S2(3, 0)}, {F, S2(0, 2)}),
-    {.primitive = "dot_general", .label = "beyond one panel", .params = &matrix, .n_in = 2, .value = dot, .loose = 8, .no_derivative = true,
+    {.primitive = "dot_general",
+     .label = "beyond one panel",
+     .params = &matrix,
+     .n_in = 2,
+     .value = dot,
+     .loose = 8,
+     .no_derivative = true,
      .in = {{F, S2(37, 129)}, {F, S2(129, 19)}}},
 };
 

@@ -1,5 +1,5 @@
-/* Threefry 2x32 with 20 rounds, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011, and what is drawn
- * from it. Exact. */
+/* Threefry 2x32 with 20 rounds, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011, and what is
+ * drawn from it. Exact. */
 #include "tests/property/property.h"
 
 static uint32_t rotated(uint32_t x, int by) { return x << by | x >> (32 - by); }
@@ -73,20 +73,41 @@ static void dropout(const property_case *c, double *const *in, double *const *ou
 }
 
 /* "both 0" would mean the default range: a range that holds one integer. */
-#define WORD(value) {.dtype = TOW_U32, S0, .low = value, .high = value + 0.5}
-#define WORDS {.dtype = TOW_U32, S1(6), .low = 0, .high = 4294967295.0}
-#define KEY {.dtype = TOW_U32, S1(2), .low = 0, .high = 4294967295.0}
-#define X {.dtype = TOW_F64, S2(3, 8), .low = 0.5, .high = 2}
+#define WORD(value)                                                                                                    \
+    {                                                                                                                  \
+        .dtype = TOW_U32, S0, .low = value, .high = value + 0.5                                                        \
+    }
+#define WORDS                                                                                                          \
+    {                                                                                                                  \
+        .dtype = TOW_U32, S1(6), .low = 0, .high = 4294967295.0                                                        \
+    }
+#define KEY                                                                                                            \
+    {                                                                                                                  \
+        .dtype = TOW_U32, S1(2), .low = 0, .high = 4294967295.0                                                        \
+    }
+#define X                                                                                                              \
+    {                                                                                                                  \
+        .dtype = TOW_F64, S2(3, 8), .low = 0.5, .high = 2                                                              \
+    }
 
 static const tow__shape_params shape = {INTS(3, 5)}, none = {INTS(0)}, one = {{.n = 0}};
-static const tow__dropout_params half = {.rate = 0.5}, tenth = {.rate = 0.1}, shared = {.rate = 0.5, .broadcast = INTS(0)};
+static const tow__dropout_params half = {.rate = 0.5}, tenth = {.rate = 0.1},
+                                 shared = {.rate = 0.5, .broadcast = INTS(0)};
 static const tow__dropout_params never = {.rate = 0}, always = {.rate = 1};
 
 static const property_case cases[] = {
     {.primitive = "threefry2x32", .n_in = 4, .n_out = 2, .value = hash, .in = {WORDS, WORDS, WORDS, WORDS}},
-    {.primitive = "threefry2x32", .label = "known answer, zeros", .n_in = 4, .n_out = 2, .value = known_zeros,
+    {.primitive = "threefry2x32",
+     .label = "known answer, zeros",
+     .n_in = 4,
+     .n_out = 2,
+     .value = known_zeros,
      .in = {WORD(0), WORD(0), WORD(0), WORD(0)}},
-    {.primitive = "threefry2x32", .label = "known answer, ones", .n_in = 4, .n_out = 2, .value = known_ones,
+    {.primitive = "threefry2x32",
+     .label = "known answer, ones",
+     .n_in = 4,
+     .n_out = 2,
+     .value = known_ones,
      .in = {WORD(4294967295.0), WORD(4294967295.0), WORD(4294967295.0), WORD(4294967295.0)}},
     {.primitive = "random_bits", .params = &shape, .n_in = 1, .value = bits, .in = {KEY}},
     {.primitive = "random_bits", .label = "scalar", .params = &one, .n_in = 1, .value = bits, .in = {KEY}},

@@ -34,9 +34,18 @@ static double or_bits(double a, double b) { return (uint32_t)a | (uint32_t)b; }
 
 static void sum(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 0, plus); }
 static void product(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 1, times); }
-static void most(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], -INFINITY, fmax); }
-static void least(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], INFINITY, fmin); }
-static void all_bools(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 1, and_bits); }
+static void most(const property_case *c, double *const *in, double *const *out)
+{
+    fold(c, in[0], out[0], -INFINITY, fmax);
+}
+static void least(const property_case *c, double *const *in, double *const *out)
+{
+    fold(c, in[0], out[0], INFINITY, fmin);
+}
+static void all_bools(const property_case *c, double *const *in, double *const *out)
+{
+    fold(c, in[0], out[0], 1, and_bits);
+}
 static void any(const property_case *c, double *const *in, double *const *out) { fold(c, in[0], out[0], 0, or_bits); }
 static void all_words(const property_case *c, double *const *in, double *const *out)
 {
@@ -69,22 +78,38 @@ static void running_sum(const property_case *c, double *const *in, double *const
         }
 }
 
-static const tow__axes_params last = {INTS(2)}, middle = {INTS(1)}, first = {INTS(0)}, outer = {INTS(0, 2)}, every = {INTS(0, 1, 2)};
+static const tow__axes_params last = {INTS(2)}, middle = {INTS(1)}, first = {INTS(0)}, outer = {INTS(0, 2)},
+                              every = {INTS(0, 1, 2)};
 static const tow__axes_params only = {INTS(0)}, rows = {INTS(1)};
 static const tow__axis_params axis0 = {0}, axis1 = {1};
-static const tow__cumsum_params forwards = {.axis = 1}, backwards = {.axis = 1, .reverse = true}, first_axis = {.axis = 0};
+static const tow__cumsum_params forwards = {.axis = 1}, backwards = {.axis = 1, .reverse = true},
+                                first_axis = {.axis = 0};
 
-#define CUBE {.dtype = TOW_F64, S3(2, 3, 4)}
-#define FOLD(name, function)                                                                                                \
-    {.primitive = name, .label = "last axis", .params = &last, .n_in = 1, .value = function, .in = {CUBE}},                  \
-    {.primitive = name, .label = "middle axis", .params = &middle, .n_in = 1, .value = function, .in = {CUBE}},              \
-    {.primitive = name, .label = "first axis", .params = &first, .n_in = 1, .value = function, .in = {CUBE}},                \
-    {.primitive = name, .label = "outer axes", .params = &outer, .n_in = 1, .value = function, .in = {CUBE}},                \
-    {.primitive = name, .label = "all axes", .params = &every, .n_in = 1, .value = function, .in = {CUBE}, .loose = 4}
-#define LOGIC(name, bools, words)                                                                                          \
-    {.primitive = name, .label = "bool", .params = &rows, .n_in = 1, .value = bools, .in = {{.dtype = TOW_BOOL, S2(8, 3)}}},  \
-    {.primitive = name, .label = "u32", .params = &only, .n_in = 1, .value = words,                                        \
-     .in = {{.dtype = TOW_U32, S2(2, 5), .low = 0, .high = 4294967295.0}}}
+#define CUBE                                                                                                           \
+    {                                                                                                                  \
+        .dtype = TOW_F64, S3(2, 3, 4)                                                                                  \
+    }
+#define FOLD(name, function)                                                                                           \
+    {.primitive = name, .label = "last axis", .params = &last, .n_in = 1, .value = function, .in = {CUBE}},            \
+        {.primitive = name, .label = "middle axis", .params = &middle, .n_in = 1, .value = function, .in = {CUBE}},    \
+        {.primitive = name, .label = "first axis", .params = &first, .n_in = 1, .value = function, .in = {CUBE}},      \
+        {.primitive = name, .label = "outer axes", .params = &outer, .n_in = 1, .value = function, .in = {CUBE}},      \
+    {                                                                                                                  \
+        .primitive = name, .label = "all axes", .params = &every, .n_in = 1, .value = function, .in = {CUBE},          \
+        .loose = 4                                                                                                     \
+    }
+#define LOGIC(name, bools, words)                                                                                      \
+    {.primitive = name,                                                                                                \
+     .label = "bool",                                                                                                  \
+     .params = &rows,                                                                                                  \
+     .n_in = 1,                                                                                                        \
+     .value = bools,                                                                                                   \
+     .in = {{.dtype = TOW_BOOL, S2(8, 3)}}},                                                                           \
+    {                                                                                                                  \
+        .primitive = name, .label = "u32", .params = &only, .n_in = 1, .value = words, .in = {                         \
+            {.dtype = TOW_U32, S2(2, 5), .low = 0, .high = 4294967295.0}                                               \
+        }                                                                                                              \
+    }
 
 static const property_case cases[] = {
     FOLD("reduce_sum", sum),
@@ -93,15 +118,52 @@ static const property_case cases[] = {
     FOLD("reduce_prod", product),
     LOGIC("reduce_and", all_bools, all_words),
     LOGIC("reduce_or", any, any),
-    {.primitive = "reduce_sum", .label = "long", .params = &only, .n_in = 1, .value = sum, .loose = 40, .no_derivative = true,
+    {.primitive = "reduce_sum",
+     .label = "long",
+     .params = &only,
+     .n_in = 1,
+     .value = sum,
+     .loose = 40,
+     .no_derivative = true,
      .in = {{.dtype = TOW_F64, S1(5003)}}},
-    {.primitive = "reduce_sum", .label = "nothing", .params = &only, .n_in = 1, .value = sum, .in = {{.dtype = TOW_F64, S2(0, 3)}}},
-    {.primitive = "reduce_sum", .label = "i32", .params = &rows, .n_in = 1, .value = sum, .in = {{.dtype = TOW_I32, S2(3, 9), .low = -9, .high = 9}}},
-    {.primitive = "argmax", .params = &axis1, .n_in = 1, .value = first_maximum, .in = {{.dtype = TOW_F64, S3(2, 5, 3)}}},
-    {.primitive = "argmax", .label = "first of equals", .params = &axis0, .n_in = 1, .value = first_maximum, .in = {{.dtype = TOW_I32, S2(9, 4)}}},
+    {.primitive = "reduce_sum",
+     .label = "nothing",
+     .params = &only,
+     .n_in = 1,
+     .value = sum,
+     .in = {{.dtype = TOW_F64, S2(0, 3)}}},
+    {.primitive = "reduce_sum",
+     .label = "i32",
+     .params = &rows,
+     .n_in = 1,
+     .value = sum,
+     .in = {{.dtype = TOW_I32, S2(3, 9), .low = -9, .high = 9}}},
+    {.primitive = "argmax",
+     .params = &axis1,
+     .n_in = 1,
+     .value = first_maximum,
+     .in = {{.dtype = TOW_F64, S3(2, 5, 3)}}},
+    {.primitive = "argmax",
+     .label = "first of equals",
+     .params = &axis0,
+     .n_in = 1,
+     .value = first_maximum,
+     .in = {{.dtype = TOW_I32, S2(9, 4)}}},
     {.primitive = "cumsum", .params = &forwards, .n_in = 1, .value = running_sum, .in = {CUBE}, .loose = 2},
-    {.primitive = "cumsum", .label = "reverse", .params = &backwards, .n_in = 1, .value = running_sum, .in = {CUBE}, .loose = 2},
-    {.primitive = "cumsum", .label = "axis 0", .params = &first_axis, .n_in = 1, .value = running_sum, .in = {{.dtype = TOW_F64, S1(13)}}, .loose = 4},
+    {.primitive = "cumsum",
+     .label = "reverse",
+     .params = &backwards,
+     .n_in = 1,
+     .value = running_sum,
+     .in = {CUBE},
+     .loose = 2},
+    {.primitive = "cumsum",
+     .label = "axis 0",
+     .params = &first_axis,
+     .n_in = 1,
+     .value = running_sum,
+     .in = {{.dtype = TOW_F64, S1(13)}},
+     .loose = 4},
 };
 
 const property_table reduction_cases = TABLE(cases);

@@ -3,13 +3,15 @@
 
 #include "tests/property/property.h"
 
-/* ---- name -------------------------------------------------------------------------------------------------------------- */
+/* ---- name
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static const tow__name_params tag = {"hidden"};
 
 static double same(double x) { return x; }
 
-/* ---- call, remat: sin(x y) + x, with y from outside of the body ------------------------------------------------------------- */
+/* ---- call, remat: sin(x y) + x, with y from outside of the body
+ * ------------------------------------------------------------- */
 
 static void body(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
@@ -40,9 +42,12 @@ static void wave(const property_case *c, double *const *in, double *const *out)
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = sin(in[0][i] * in[1][i]) + in[0][i];
 }
 
-/* ---- scan: h <- tanh(w h + x), y = h h ------------------------------------------------------------------------------------------ */
+/* ---- scan: h <- tanh(w h + x), y = h h
+ * ------------------------------------------------------------------------------------------ */
 
-enum { WIDTH = 3 };
+enum {
+    WIDTH = 3
+};
 
 static void step(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
@@ -98,12 +103,26 @@ static void fourth_power(const property_case *c, double *const *in, double *cons
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = pow(in[0][i], 4) * in[1][i];
 }
 
-#define V(n) {.dtype = TOW_F64, S1(n)}
-#define REMAT(policy) \
-    {.primitive = "remat", .label = policy, .n_in = 2, .build = record_remat, .value = wave, .loose = 2, .in = {V(5), V(5)}}
-#define SCAN(text, length)                                                                                     \
-    {.primitive = "scan", .label = text, .n_in = 3, .n_out = 2, .build = record_scan, .value = recurrence, .loose = 4, \
-     .in = {V(WIDTH), V(WIDTH), {.dtype = TOW_F64, S2(length, WIDTH)}}}
+#define V(n)                                                                                                           \
+    {                                                                                                                  \
+        .dtype = TOW_F64, S1(n)                                                                                        \
+    }
+#define REMAT(policy)                                                                                                  \
+    {                                                                                                                  \
+        .primitive = "remat", .label = policy, .n_in = 2, .build = record_remat, .value = wave, .loose = 2, .in = {    \
+            V(5),                                                                                                      \
+            V(5)                                                                                                       \
+        }                                                                                                              \
+    }
+#define SCAN(text, length)                                                                                             \
+    {                                                                                                                  \
+        .primitive = "scan", .label = text, .n_in = 3, .n_out = 2, .build = record_scan, .value = recurrence,          \
+        .loose = 4, .in = {                                                                                            \
+            V(WIDTH),                                                                                                  \
+            V(WIDTH),                                                                                                  \
+            {.dtype = TOW_F64, S2(length, WIDTH)}                                                                      \
+        }                                                                                                              \
+    }
 
 static const property_case cases[] = {
     {.primitive = "name", .params = &tag, .n_in = 1, .unary = same, .in = {V(5)}},
@@ -117,9 +136,22 @@ static const property_case cases[] = {
     SCAN("one step", 1),
     SCAN("no step", 0),
     SCAN("reverse, one step", 1),
-    {.primitive = "scan", .label = "inputs constant but the weight", .n_in = 3, .n_out = 2, .build = record_scan, .value = recurrence, .loose = 4,
-     .in = {V(WIDTH), {.dtype = TOW_F64, S1(WIDTH), .constant = true}, {.dtype = TOW_F64, S2(3, WIDTH), .constant = true}}},
-    {.primitive = "scan", .label = "without xs and ys, under remat", .n_in = 2, .build = record_power, .value = fourth_power, .loose = 4,
+    {.primitive = "scan",
+     .label = "inputs constant but the weight",
+     .n_in = 3,
+     .n_out = 2,
+     .build = record_scan,
+     .value = recurrence,
+     .loose = 4,
+     .in = {V(WIDTH),
+            {.dtype = TOW_F64, S1(WIDTH), .constant = true},
+            {.dtype = TOW_F64, S2(3, WIDTH), .constant = true}}},
+    {.primitive = "scan",
+     .label = "without xs and ys, under remat",
+     .n_in = 2,
+     .build = record_power,
+     .value = fourth_power,
+     .loose = 4,
      .in = {V(3), V(3)}},
 };
 

@@ -10,7 +10,8 @@
 /* Prints one failure and counts it. */
 #define FAIL(count, ...) (printf("  "), printf(__VA_ARGS__), printf("\n"), (count)++)
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------ */
+/* ---- comparing ------------------------------------------------------------------------------------------------------
+ */
 
 static double magnitude(const double *x, int64_t n)
 {
@@ -32,7 +33,8 @@ static bool close_to(const double *found, const double *expected, int64_t n, dou
     return true;
 }
 
-/* ---- graphs stay well-formed and printable ---------------------------------------------------------------------------- */
+/* ---- graphs stay well-formed and printable
+ * ---------------------------------------------------------------------------- */
 
 static int check_text(const tow_graph *graph, const char *what)
 {
@@ -59,7 +61,8 @@ static int check_text(const tow_graph *graph, const char *what)
 }
 
 /* Cleaning passes and a parsed copy give the very same bits. */
-static int check_cleaning(const tow_graph *graph, const property_values *inputs, const property_values *expected, const char *what)
+static int check_cleaning(const tow_graph *graph, const property_values *inputs, const property_values *expected,
+                          const char *what)
 {
     static const struct {
         const char *name;
@@ -84,7 +87,8 @@ static int check_cleaning(const tow_graph *graph, const property_values *inputs,
     return failures;
 }
 
-/* ---- value -------------------------------------------------------------------------------------------------------------- */
+/* ---- value
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void reference(const property_case *c, const property_values *inputs, property_values *expected)
 {
@@ -93,8 +97,8 @@ static void reference(const property_case *c, const property_values *inputs, pro
         return;
     }
     for (int64_t i = 0; i < expected->counts[0]; i++)
-        expected->arrays[0][i] = c->unary != NULL ? c->unary(inputs->arrays[0][i])
-                                                  : c->binary(inputs->arrays[0][i], inputs->arrays[1][i]);
+        expected->arrays[0][i] =
+            c->unary != NULL ? c->unary(inputs->arrays[0][i]) : c->binary(inputs->arrays[0][i], inputs->arrays[1][i]);
 }
 
 static int check_value(tow_context *context, const property_case *c, tow_dtype floats, const property_values *inputs)
@@ -135,7 +139,8 @@ static int check_value(tow_context *context, const property_case *c, tow_dtype f
     return failures;
 }
 
-/* ---- derivatives ------------------------------------------------------------------------------------------------------------ */
+/* ---- derivatives
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* Inputs that are differentiated, by index. */
 static size_t differentiable(const property_case *c, size_t wrt[MAX_IN])
@@ -155,7 +160,8 @@ static double *copy_array(const double *array, int64_t n)
 }
 
 /* values + h * direction on the inputs wrt. */
-static property_values moved(const property_values *values, const property_values *direction, const size_t *wrt, double h)
+static property_values moved(const property_values *values, const property_values *direction, const size_t *wrt,
+                             double h)
 {
     property_values result = {.n = values->n};
     for (size_t i = 0; i < values->n; i++) {
@@ -192,8 +198,8 @@ static property_values random_like(const property_values *values, const size_t *
 }
 
 /* (f(x + h v) - f(x - h v)) / 2h for all results. */
-static bool central_difference(const tow_graph *graph, const property_values *x, const property_values *v, const size_t *wrt,
-                               double h, property_values *result)
+static bool central_difference(const tow_graph *graph, const property_values *x, const property_values *v,
+                               const size_t *wrt, double h, property_values *result)
 {
     property_values up = moved(x, v, wrt, h), down = moved(x, v, wrt, -h), low = {0};
     const bool good = property_evaluate(graph, &up, result) && property_evaluate(graph, &down, &low);
@@ -206,10 +212,11 @@ static bool central_difference(const tow_graph *graph, const property_values *x,
     return good;
 }
 
-/* Forward mode of graph against central differences, all in f64. The tolerance calibrates itself: with steps h and h/2 the
- * differences d and e are off by about (d - e) 4/3 and (d - e)/3; Richardson's (4e - d)/3 is far better than that. Where d
- * and e disagree much, the case sits on a kink, and that is a failure of the case. */
-static int check_forward(const tow_graph *graph, const property_values *x, const size_t *wrt, size_t n_wrt, const char *what)
+/* Forward mode of graph against central differences, all in f64. The tolerance calibrates itself: with steps h and h/2
+ * the differences d and e are off by about (d - e) 4/3 and (d - e)/3; Richardson's (4e - d)/3 is far better than that.
+ * Where d and e disagree much, the case sits on a kink, and that is a failure of the case. */
+static int check_forward(const tow_graph *graph, const property_values *x, const size_t *wrt, size_t n_wrt,
+                         const char *what)
 {
     const double h = 1e-3;
     property_values v = random_like(x, wrt, n_wrt, 77), joint = joined(x, &v), found = {0}, d = {0}, e = {0};
@@ -255,7 +262,8 @@ static int check_forward(const tow_graph *graph, const property_values *x, const
 /* <ct, J v> = <J^T ct, v>: reverse mode against forward mode. */
 static int check_reverse(const tow_graph *graph, const property_values *x, const size_t *wrt, size_t n_wrt)
 {
-    property_values v = random_like(x, wrt, n_wrt, 177), joint = joined(x, &v), y = {0}, forward = {0}, back = {0}, ct = {0};
+    property_values v = random_like(x, wrt, n_wrt, 177), joint = joined(x, &v), y = {0}, forward = {0}, back = {0},
+                    ct = {0};
     tow_graph *jvp = NULL, *f = NULL, *b = NULL;
     size_t floats[MAX_OUT], n_float = 0;
     const size_t n_out = tow_graph_outputs(graph);
@@ -306,9 +314,11 @@ static int check_reverse(const tow_graph *graph, const property_values *x, const
 }
 
 /* Gradients of the weighted sum of results: in f32 against f64, and forward mode over them against differences. */
-static int check_second(tow_context *context, const property_case *c, const property_values *x, const size_t *wrt, size_t n_wrt)
+static int check_second(tow_context *context, const property_case *c, const property_values *x, const size_t *wrt,
+                        size_t n_wrt)
 {
-    tow_graph *scalar = property_scalar_graph(context, c, TOW_F64), *scalar32 = property_scalar_graph(context, c, TOW_F32);
+    tow_graph *scalar = property_scalar_graph(context, c, TOW_F64),
+              *scalar32 = property_scalar_graph(context, c, TOW_F32);
     tow_graph *grad = NULL, *grad32 = NULL;
     property_values all = joined(x, &(property_values){0}), g = {0}, g32 = {0};
     uint64_t seed = 377;

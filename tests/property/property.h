@@ -2,11 +2,11 @@
  *
  *   cases_*.c           tables of cases: shapes, parameters, ranges, and the value in double precision, written out
  *   run.c               arrays and evaluation            checks.c   the properties
- *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the build
- *                       of this test asks for: a primitive without cases does not build
+ *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the
+ * build of this test asks for: a primitive without cases does not build
  *
- * To add a case, add a row to the table of its family. Element type TOW_F64 in a case stands for "float": the case runs in
- * f64 and in f32. Inputs are drawn deterministically and are exact in f32.
+ * To add a case, add a row to the table of its family. Element type TOW_F64 in a case stands for "float": the case runs
+ * in f64 and in f32. Inputs are drawn deterministically and are exact in f32.
  */
 #ifndef TOW_TESTS_PROPERTY_H
 #define TOW_TESTS_PROPERTY_H
@@ -14,14 +14,17 @@
 #include "src/ops/primitive.h"
 #include "tow/tow.h"
 
-enum { MAX_IN = 10, MAX_OUT = 6 };
+enum {
+    MAX_IN = 10,
+    MAX_OUT = 6
+};
 
 typedef struct property_input {
     tow_dtype dtype;
     int rank;
     int64_t dims[4];
     double low, high; /* both 0: floats from [-1, 1), integers from {0, 1, 2}, bool either; integers include high */
-    bool constant;    /* float, but not differentiated: its derivative is zero by definition or depends on other inputs */
+    bool constant; /* float, but not differentiated: its derivative is zero by definition or depends on other inputs */
 } property_input;
 
 typedef struct property_case {
@@ -39,10 +42,10 @@ typedef struct property_case {
     void (*prepare)(const struct property_case *c, double *const *in);
     /* NULL: binds `primitive` with params. Else records the case itself (regions); user is the case. */
     void (*build)(tow_trace *trace, const tow_value *in, tow_value *out, const struct property_case *c);
-    bool first_only;              /* further outputs have no reader, as in use: composites then differentiate as fused pairs */
-    bool no_derivative;           /* no second derivatives either: piecewise constant results, or drawn bits */
-    double loose;                 /* factor on the tolerances of values; 0: 1 */
-    double loose_f64;             /* factor for f64 alone; 0: 1 */
+    bool first_only;    /* further outputs have no reader, as in use: composites then differentiate as fused pairs */
+    bool no_derivative; /* no second derivatives either: piecewise constant results, or drawn bits */
+    double loose;       /* factor on the tolerances of values; 0: 1 */
+    double loose_f64;   /* factor for f64 alone; 0: 1 */
 } property_case;
 
 typedef struct property_table {
@@ -50,18 +53,24 @@ typedef struct property_table {
     size_t count;
 } property_table;
 
-#define TABLE(array) {array, sizeof array / sizeof *(array)}
+#define TABLE(array)                                                                                                   \
+    {                                                                                                                  \
+        array, sizeof array / sizeof *(array)                                                                          \
+    }
 
 extern const property_table elementwise_cases, integer_cases, product_cases, reduction_cases, move_cases, random_cases,
     region_cases, composite_cases, companion_cases;
 
 /* Shapes of inputs. */
-#define S0 .rank = 0
-#define S1(a) .rank = 1, .dims = {a}
-#define S2(a, b) .rank = 2, .dims = {a, b}
-#define S3(a, b, c) .rank = 3, .dims = {a, b, c}
+#define S0             .rank = 0
+#define S1(a)          .rank = 1, .dims = {a}
+#define S2(a, b)       .rank = 2, .dims = {a, b}
+#define S3(a, b, c)    .rank = 3, .dims = {a, b, c}
 #define S4(a, b, c, d) .rank = 4, .dims = {a, b, c, d}
-#define INTS(...) {.n = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .v = {__VA_ARGS__}}
+#define INTS(...)                                                                                                      \
+    {                                                                                                                  \
+        .n = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .v = { __VA_ARGS__ }                                  \
+    }
 
 /* Elements of an input. */
 int64_t property_count(const property_input *in);
@@ -72,12 +81,16 @@ typedef struct property_axis {
 property_axis property_axis_of(const property_input *in, int64_t axis);
 
 /* References of composites, which those of their companions differentiate (cases_composite.c). */
-void property_layer_norm(const property_case *c, double *const *in, double *const *out);    /* x, scale, bias -> y, mean, rstd */
-void property_rms_norm(const property_case *c, double *const *in, double *const *out);      /* x, scale -> y, rstd */
-void property_attention(const property_case *c, double *const *in, double *const *out);     /* q, k, v [, mask] -> out, lse */
-void property_cross_entropy(const property_case *c, double *const *in, double *const *out); /* logits, labels -> loss, lse */
+void property_layer_norm(const property_case *c, double *const *in,
+                         double *const *out); /* x, scale, bias -> y, mean, rstd */
+void property_rms_norm(const property_case *c, double *const *in, double *const *out); /* x, scale -> y, rstd */
+void property_attention(const property_case *c, double *const *in,
+                        double *const *out); /* q, k, v [, mask] -> out, lse */
+void property_cross_entropy(const property_case *c, double *const *in,
+                            double *const *out); /* logits, labels -> loss, lse */
 
-/* ---- run.c --------------------------------------------------------------------------------------------------------- */
+/* ---- run.c ---------------------------------------------------------------------------------------------------------
+ */
 
 /* n inputs or outputs as double arrays; arrays[i] has counts[i] elements. */
 typedef struct property_values {
@@ -93,13 +106,14 @@ double property_unit(uint64_t *state); /* [-1, 1), exact in f32 */
 
 /* The case as a graph, TOW_F64 inputs replaced by `floats`. NULL with the error printed on failure. */
 tow_graph *property_graph(tow_context *context, const property_case *c, tow_dtype floats);
-/* The same, followed by a scalar: the sum over all differentiable outputs of (output * weight), the weights being further
- * inputs. */
+/* The same, followed by a scalar: the sum over all differentiable outputs of (output * weight), the weights being
+ * further inputs. */
 tow_graph *property_scalar_graph(tow_context *context, const property_case *c, tow_dtype floats);
 /* Runs graph on inputs (converted to its types) and converts the results to double; false with the error printed. */
 bool property_evaluate(const tow_graph *graph, const property_values *inputs, property_values *outputs);
 
-/* ---- checks.c -------------------------------------------------------------------------------------------------------- */
+/* ---- checks.c
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Runs all checks on a case and prints what fails. Returns the number of failures. */
 int property_check(tow_context *context, const property_case *c);

@@ -5,7 +5,8 @@
 
 #include "tests/property/property.h"
 
-/* ---- shapes --------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ---------------------------------------------------------------------------------------------------------
+ */
 
 int64_t property_count(const property_input *in)
 {
@@ -24,7 +25,8 @@ property_axis property_axis_of(const property_input *in, int64_t axis)
     return result;
 }
 
-/* ---- inputs --------------------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------------------------------
+ */
 
 /* splitmix64 */
 uint64_t property_random(uint64_t *state)
@@ -77,7 +79,8 @@ void property_draw(const property_case *c, property_values *values)
     if (c->prepare != NULL) c->prepare(c, values->arrays);
 }
 
-/* ---- graphs ----------------------------------------------------------------------------------------------------------- */
+/* ---- graphs
+ * ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct building {
     const property_case *c;
@@ -137,18 +140,29 @@ tow_graph *property_scalar_graph(tow_context *context, const property_case *c, t
     return result;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------------- */
+/* ---- running
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void to_array(const double *from, tow_array *array)
 {
     const tow_type type = tow_array_type(array);
     void *to = tow_array_data(array);
     for (int64_t i = 0; i < tow_type_count(type); i++) switch (type.dtype) {
-        case TOW_F32: ((float *)to)[i] = (float)from[i]; break;
-        case TOW_F64: ((double *)to)[i] = from[i]; break;
-        case TOW_I32: ((int32_t *)to)[i] = (int32_t)from[i]; break;
-        case TOW_U32: ((uint32_t *)to)[i] = (uint32_t)from[i]; break;
-        case TOW_BOOL: ((bool *)to)[i] = from[i] != 0; break;
+        case TOW_F32:
+            ((float *)to)[i] = (float)from[i];
+            break;
+        case TOW_F64:
+            ((double *)to)[i] = from[i];
+            break;
+        case TOW_I32:
+            ((int32_t *)to)[i] = (int32_t)from[i];
+            break;
+        case TOW_U32:
+            ((uint32_t *)to)[i] = (uint32_t)from[i];
+            break;
+        case TOW_BOOL:
+            ((bool *)to)[i] = from[i] != 0;
+            break;
         }
 }
 
@@ -157,11 +171,21 @@ static void from_array(const tow_array *array, double *to)
     const tow_type type = tow_array_type(array);
     const void *from = tow_array_data(array);
     for (int64_t i = 0; i < tow_type_count(type); i++) switch (type.dtype) {
-        case TOW_F32: to[i] = (double)((const float *)from)[i]; break;
-        case TOW_F64: to[i] = ((const double *)from)[i]; break;
-        case TOW_I32: to[i] = ((const int32_t *)from)[i]; break;
-        case TOW_U32: to[i] = ((const uint32_t *)from)[i]; break;
-        case TOW_BOOL: to[i] = ((const uint8_t *)from)[i]; break;
+        case TOW_F32:
+            to[i] = (double)((const float *)from)[i];
+            break;
+        case TOW_F64:
+            to[i] = ((const double *)from)[i];
+            break;
+        case TOW_I32:
+            to[i] = ((const int32_t *)from)[i];
+            break;
+        case TOW_U32:
+            to[i] = ((const uint32_t *)from)[i];
+            break;
+        case TOW_BOOL:
+            to[i] = ((const uint8_t *)from)[i];
+            break;
         }
 }
 

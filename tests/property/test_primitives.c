@@ -1,5 +1,6 @@
-/* Walks the table of primitives: every one has cases, and every case passes all checks. With --coverage it only says which
- * primitives have no case, and which cases have no primitive. With names as arguments it runs only the cases of those. */
+/* Walks the table of primitives: every one has cases, and every case passes all checks. With --coverage it only says
+ * which primitives have no case, and which cases have no primitive. With names as arguments it runs only the cases of
+ * those. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,9 @@ static const property_table *const tables[] = {
     &elementwise_cases, &integer_cases, &product_cases,   &reduction_cases, &move_cases,
     &random_cases,      &region_cases,  &composite_cases, &companion_cases,
 };
-enum { TABLES = sizeof tables / sizeof *tables };
+enum {
+    TABLES = sizeof tables / sizeof *tables
+};
 
 /* Cases of `primitive`; context NULL: counts them, else checks them and adds to *failures. */
 static size_t cases_of(const char *primitive, tow_context *context, int *failures)
@@ -34,7 +37,8 @@ static int coverage(void)
     int gaps = 0;
     for (size_t i = 0; i < tow__primitive_count; i++) {
         if (cases_of(tow__primitives[i]->name, NULL, NULL) > 0) continue;
-        printf("primitive '%s' has no case: add one to a table in tests/property/cases_*.c\n", tow__primitives[i]->name);
+        printf("primitive '%s' has no case: add one to a table in tests/property/cases_*.c\n",
+               tow__primitives[i]->name);
         gaps++;
     }
     for (size_t t = 0; t < TABLES; t++)
