@@ -1,5 +1,5 @@
-/* A team of threads for one context or program. Blocks are numbered by shapes, never by the number of threads, and handed
- * out statically: thread t of n runs blocks t*blocks/n .. (t+1)*blocks/n. */
+/* A team of threads for one context or program. Blocks are numbered by shapes, never by the number of threads, and
+ * handed out statically: thread t of n runs blocks t*blocks/n .. (t+1)*blocks/n. */
 #ifndef TOW_SRC_TEAM_H
 #define TOW_SRC_TEAM_H
 

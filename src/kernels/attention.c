@@ -1,5 +1,5 @@
-/* Attention by strips of 64 queries: the logits of a strip against all keys that it can see are made, exponentiated with
- * their exact maximum and multiplied with the values. Of T x S numbers only a strip exists; the output and the
+/* Attention by strips of 64 queries: the logits of a strip against all keys that it can see are made, exponentiated
+ * with their exact maximum and multiplied with the values. Of T x S numbers only a strip exists; the output and the
  * log-sum-exp of each row are kept. The backward pass makes the same strips again.
  *
  *   q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], out [B, T, H, E], lse [B, H, T]; head h reads group h / (H/G)
@@ -7,15 +7,17 @@
  *   a strip of scratch memory, one per thread:
  *   | q: 64 x D, scaled | p: 64 x S | backward: ct: 64 x E | out: 64 x E | dp: 64 x S |
  *
- * Forward strips are independent. Backward, the strips of one (batch, group) add to the same dk and dv, so one thread runs
- * them in order. A row that sees no key at all spreads over all keys; its strip takes all keys for that. */
+ * Forward strips are independent. Backward, the strips of one (batch, group) add to the same dk and dv, so one thread
+ * runs them in order. A row that sees no key at all spreads over all keys; its strip takes all keys for that. */
 #include <float.h>
 
 #include "src/kernels/gemm.h"
 #include "src/kernels/rows.h"
 #include "src/kernels/tables.h"
 
-enum { STRIP = 64 };
+enum {
+    STRIP = 64
+};
 
 /* An operand [B, T or S, H or G, width]. */
 typedef struct heads_view {
@@ -57,7 +59,7 @@ static heads_view view_heads(const tow__buffer *x)
     return (heads_view){x->data, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
 }
 
-/* ---- what a row can see ----------------------------------------------------------------------------------------------------- */
+/* ---- what a row can see ----------------------------------------------------------------------------------------- */
 
 /* Keys that causality leaves query i of the strip: j <= i + S - T. At most s->keys. */
 static int64_t causal_limit(const attention *a, int64_t query)
@@ -96,12 +98,25 @@ static strip strip_of(const attention *a, int64_t b, int64_t h, int64_t index)
     return s;
 }
 
-/* ---- matrices ---------------------------------------------------------------------------------------------------------------- */
+/* ---- matrices --------------------------------------------------------------------------------------------------- */
 
-static void product(const attention *a, int64_t m, int64_t n, int64_t k, matrix x, matrix y, void *c, int64_t ldc, bool add)
+static void product(const attention *a, int64_t m, int64_t n, int64_t k, matrix x, matrix y, void *c, int64_t ldc,
+                    bool add)
 {
-    tow__gemm g = {.dtype = a->dtype, .accumulate = add, .threads = 1, .m = m, .n = n, .k = k, .a = x.data, .a_row = x.row,
-                   .a_column = x.column, .b = y.data, .b_row = y.row, .b_column = y.column, .c = c, .ldc = ldc};
+    tow__gemm g = {.dtype = a->dtype,
+                   .accumulate = add,
+                   .threads = 1,
+                   .m = m,
+                   .n = n,
+                   .k = k,
+                   .a = x.data,
+                   .a_row = x.row,
+                   .a_column = x.column,
+                   .b = y.data,
+                   .b_row = y.row,
+                   .b_column = y.column,
+                   .c = c,
+                   .ldc = ldc};
     tow__gemm_run(&g, NULL);
 }
 
@@ -113,7 +128,7 @@ static const char *head_of(const heads_view *x, const strip *s, int64_t head, in
     return x->data + (s->b * x->batch + head * x->head + row * x->row) * (int64_t)tow__element_bytes(dtype);
 }
 
-/* ---- scratch memory --------------------------------------------------------------------------------------------------------------- */
+/* ---- scratch memory --------------------------------------------------------------------------------------------- */
 
 static size_t block_bytes(int64_t width, size_t size) { return ((size_t)(STRIP * width) * size + 63) / 64 * 64; }
 
@@ -135,10 +150,16 @@ static size_t strip_bytes(const tow__kernel_call *call, bool backward)
     return block_bytes(call->in[0].dims[3], size) + logits + (backward ? 2 * values + logits : 0);
 }
 
-static size_t scratch_forward(const tow__kernel_call *call) { return (size_t)tow__threads(call) * strip_bytes(call, false); }
-static size_t scratch_backward(const tow__kernel_call *call) { return (size_t)tow__threads(call) * strip_bytes(call, true); }
+static size_t scratch_forward(const tow__kernel_call *call)
+{
+    return (size_t)tow__threads(call) * strip_bytes(call, false);
+}
+static size_t scratch_backward(const tow__kernel_call *call)
+{
+    return (size_t)tow__threads(call) * strip_bytes(call, true);
+}
 
-/* ---- both float types ---------------------------------------------------------------------------------------------------------------- */
+/* ---- both float types ------------------------------------------------------------------------------------------- */
 
 /* The strip's rows of x, contiguous [rows, width]. */
 static void read_rows_as(const attention *a, const heads_view *x, const strip *s, void *to)
@@ -149,7 +170,7 @@ static void read_rows_as(const attention *a, const heads_view *x, const strip *s
 }
 #define read_rows(x, s, to) read_rows_as(a, x, s, to)
 /* Keys or values of the strip's group: [keys, width], and its transpose. */
-#define keys_of(x, s) ((matrix){head_of(x, s, (s)->g, 0, a->dtype), (x)->row, (x)->column})
+#define keys_of(x, s)         ((matrix){head_of(x, s, (s)->g, 0, a->dtype), (x)->row, (x)->column})
 #define keys_transposed(x, s) ((matrix){head_of(x, s, (s)->g, 0, a->dtype), (x)->column, (x)->row})
 
 static int64_t lse_offset(const attention *a, const strip *s, int64_t i)
@@ -157,31 +178,39 @@ static int64_t lse_offset(const attention *a, const strip *s, int64_t i)
     return s->b * a->lse.strides[0] + s->h * a->lse.strides[1] + (s->first + i) * a->lse.strides[2];
 }
 
-#define REAL f32
+#define REAL       f32
 #define NAME(name) name##_f32
-#define LOWEST (-FLT_MAX)
+#define LOWEST     (-FLT_MAX)
 #include "src/kernels/attention.inc"
 #undef REAL
 #undef NAME
 #undef LOWEST
 
-#define REAL f64
+#define REAL       f64
 #define NAME(name) name##_f64
-#define LOWEST (-DBL_MAX)
+#define LOWEST     (-DBL_MAX)
 #include "src/kernels/attention.inc"
 #undef REAL
 #undef NAME
 #undef LOWEST
 
-/* ---- forward and backward -------------------------------------------------------------------------------------------------------------- */
+/* ---- forward and backward --------------------------------------------------------------------------------------- */
 
 /* Fills what both directions share from (q, k, v, ...). */
 static attention begin(const tow__kernel_call *call)
 {
     const tow__buffer *q = &call->in[0], *k = &call->in[1];
-    attention a = {.dtype = q->dtype, .size = tow__element_bytes(q->dtype), .q = view_heads(q), .k = view_heads(k),
-                   .v = view_heads(&call->in[2]), .batches = q->dims[0], .t = q->dims[1], .heads = q->dims[2],
-                   .s = k->dims[1], .groups = k->dims[2], .scratch = call->scratch};
+    attention a = {.dtype = q->dtype,
+                   .size = tow__element_bytes(q->dtype),
+                   .q = view_heads(q),
+                   .k = view_heads(k),
+                   .v = view_heads(&call->in[2]),
+                   .batches = q->dims[0],
+                   .t = q->dims[1],
+                   .heads = q->dims[2],
+                   .s = k->dims[1],
+                   .groups = k->dims[2],
+                   .scratch = call->scratch};
     a.strips = tow__ceil_div(a.t, STRIP);
     return a;
 }
@@ -191,8 +220,10 @@ static void forward_block(void *user, int64_t block)
     const attention *a = user;
     strip s = strip_of(a, block / a->strips / a->heads, block / a->strips % a->heads, block % a->strips);
     place(a, &s);
-    if (a->dtype == TOW_F32) forward_strip_f32(a, &s);
-    else forward_strip_f64(a, &s);
+    if (a->dtype == TOW_F32)
+        forward_strip_f32(a, &s);
+    else
+        forward_strip_f64(a, &s);
 }
 
 static void run_attention(const tow__kernel_call *call)
@@ -227,8 +258,10 @@ static void backward_block(void *user, int64_t block)
         for (int64_t i = 0; i < a->strips; i++) {
             strip s = strip_of(a, b, h, i);
             place(a, &s);
-            if (a->dtype == TOW_F32) backward_strip_f32(a, &s);
-            else backward_strip_f64(a, &s);
+            if (a->dtype == TOW_F32)
+                backward_strip_f32(a, &s);
+            else
+                backward_strip_f64(a, &s);
         }
     }
 }

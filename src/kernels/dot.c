@@ -4,8 +4,9 @@
  *   result: [batch, free of x, free of y] = C[batch][m, n], row-major
  *
  * Axes that lie suitably in memory merge into one m, n or k, so transposes and most views are strides. Where the free
- * axes do not merge, the outer ones become further products on rows or columns of the same C. Where the contracted axes do not merge,
- * or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which changes no bits.
+ * axes do not merge, the outer ones become further products on rows or columns of the same C. Where the contracted axes
+ * do not merge, or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which
+ * changes no bits.
  *
  * Many products run one by one on the team. A few large ones are cut along the longer of m and n, one slice per thread:
  * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
@@ -17,10 +18,10 @@
 #include "src/ops/params.h"
 
 enum {
-    NARROW = 8,          /* inner free axes smaller than this are packed rather than looped over */
-    LARGE = 1 << 19,     /* m n k from which one product is worth several threads */
-    FEW = 4,             /* so many products or more are not cut */
-    CUT = 96             /* slices end at multiples of this: of the sides of all usual register tiles */
+    NARROW = 8,      /* inner free axes smaller than this are packed rather than looped over */
+    LARGE = 1 << 19, /* m n k from which one product is worth several threads */
+    FEW = 4,         /* so many products or more are not cut */
+    CUT = 96         /* slices end at multiples of this: of the sides of all usual register tiles */
 };
 
 typedef struct axes {
@@ -41,9 +42,9 @@ typedef struct dot_job {
     tow__gemm product; /* of one job, pointers and threads aside */
     tow_dtype dtype;
     char *out;
-    int64_t m, n;              /* of the whole C */
+    int64_t m, n; /* of the whole C */
     int64_t batches, x_outer, y_outer, jobs;
-    int64_t slices;            /* per job */
+    int64_t slices; /* per job */
 } dot_job;
 
 static void append(axes *to, int64_t dim, int64_t stride)
@@ -132,7 +133,8 @@ static void pack(operand *o, const tow__buffer *b, bool contract_last)
         if (o->batch.strides[i] != 0) o->batch.strides[i] = batch.strides[i];
 }
 
-static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract, bool contract_last)
+static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract,
+                               bool contract_last)
 {
     operand o = {.batch = select_axes(b, batch), .contract = select_axes(b, contract), .data = b->data};
     o.free = free_axes(b, batch, contract);
@@ -150,10 +152,16 @@ static dot_job prepare(const tow__kernel_call *call)
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
     job.m = count(&job.x.free);
     job.n = count(&job.y.free);
-    job.product = (tow__gemm){
-        .dtype = job.dtype, .threads = 1, .m = inner_dim(&job.x.free), .n = inner_dim(&job.y.free),
-        .k = inner_dim(&job.x.contract), .a_row = inner_stride(&job.x.free), .a_column = inner_stride(&job.x.contract),
-        .b_row = inner_stride(&job.y.contract), .b_column = inner_stride(&job.y.free), .ldc = job.n};
+    job.product = (tow__gemm){.dtype = job.dtype,
+                              .threads = 1,
+                              .m = inner_dim(&job.x.free),
+                              .n = inner_dim(&job.y.free),
+                              .k = inner_dim(&job.x.contract),
+                              .a_row = inner_stride(&job.x.free),
+                              .a_column = inner_stride(&job.x.contract),
+                              .b_row = inner_stride(&job.y.contract),
+                              .b_column = inner_stride(&job.y.free),
+                              .ldc = job.n};
     job.batches = count(&job.x.batch);
     bool empty = job.m == 0 || job.n == 0;
     job.x_outer = empty ? 0 : job.m / job.product.m;

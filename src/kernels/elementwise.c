@@ -3,32 +3,32 @@
 #include "src/kernels/tables.h"
 #include "src/ops/params.h"
 
-#define UNARY(name, expression)                                                                           \
-    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params) \
-    {                                                                                                     \
-        (void)params;                                                                                     \
-        const f32 *px = in[0];                                                                            \
-        f32 *y = out[0];                                                                                  \
-        TOW__VECTORIZE                                                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                                 \
-            const f32 x = px[i];                                                                          \
-            y[i] = (expression);                                                                          \
-        }                                                                                                 \
-    }                                                                                                     \
+#define UNARY(name, expression)                                                                                        \
+    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)        \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *px = in[0];                                                                                         \
+        f32 *y = out[0];                                                                                               \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const f32 x = px[i];                                                                                       \
+            y[i] = (expression);                                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
     static void run_##name(const tow__kernel_call *call) { tow__map(call, name##_tile); }
 
-#define BINARY(name, RESULT, expression)                                                                  \
-    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params) \
-    {                                                                                                     \
-        (void)params;                                                                                     \
-        const f32 *px = in[0], *py = in[1];                                                               \
-        RESULT *z = out[0];                                                                               \
-        TOW__VECTORIZE                                                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                                 \
-            const f32 x = px[i], y = py[i];                                                               \
-            z[i] = (RESULT)(expression);                                                                  \
-        }                                                                                                 \
-    }                                                                                                     \
+#define BINARY(name, RESULT, expression)                                                                               \
+    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)        \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *px = in[0], *py = in[1];                                                                            \
+        RESULT *z = out[0];                                                                                            \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const f32 x = px[i], y = py[i];                                                                            \
+            z[i] = (RESULT)(expression);                                                                               \
+        }                                                                                                              \
+    }                                                                                                                  \
     static void run_##name(const tow__kernel_call *call) { tow__map(call, name##_tile); }
 
 UNARY(neg, -x)
@@ -113,27 +113,27 @@ TOW__CLONES static void integer_pow_tile(int64_t n, void *const *out, const void
 }
 static void run_integer_pow(const tow__kernel_call *call) { tow__map(call, integer_pow_tile); }
 
-/* ---- gelu and its derivative, which is multiplied by a second operand if there is one --------------------------------- */
+/* ---- gelu and its derivative, which is multiplied by a second operand if there is one --------------------------- */
 
-#define GELU(name)                                                                                              \
-    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params) \
-    {                                                                                                           \
-        (void)params;                                                                                           \
-        const f32 *x = in[0];                                                                                   \
-        f32 *y = out[0];                                                                                        \
-        TOW__VECTORIZE                                                                                          \
-        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]);                                         \
+#define GELU(name)                                                                                                     \
+    TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)        \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *x = in[0];                                                                                          \
+        f32 *y = out[0];                                                                                               \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]);                                                \
     }
-#define GELU_SLOPE(name)                                                                                        \
-    GELU(name)                                                                                                  \
-    TOW__CLONES static void name##_product_tile(int64_t n, void *const *out, const void *const *in,             \
-                                                const void *params)                                             \
-    {                                                                                                           \
-        (void)params;                                                                                           \
-        const f32 *x = in[0], *ct = in[1];                                                                      \
-        f32 *y = out[0];                                                                                        \
-        TOW__VECTORIZE                                                                                          \
-        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]) * ct[i];                                 \
+#define GELU_SLOPE(name)                                                                                               \
+    GELU(name)                                                                                                         \
+    TOW__CLONES static void name##_product_tile(int64_t n, void *const *out, const void *const *in,                    \
+                                                const void *params)                                                    \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *x = in[0], *ct = in[1];                                                                             \
+        f32 *y = out[0];                                                                                               \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]) * ct[i];                                        \
     }
 GELU(gelu_tanh)
 GELU(gelu_erf)
@@ -142,18 +142,57 @@ GELU_SLOPE(gelu_erf_slope)
 
 static bool approximate(const tow__kernel_call *call) { return ((const tow__gelu_params *)call->params)->approximate; }
 
-static void run_gelu(const tow__kernel_call *call) { tow__map(call, approximate(call) ? gelu_tanh_tile : gelu_erf_tile); }
+static void run_gelu(const tow__kernel_call *call)
+{
+    tow__map(call, approximate(call) ? gelu_tanh_tile : gelu_erf_tile);
+}
 
 static void run_gelu_grad(const tow__kernel_call *call)
 {
-    if (call->n_in > 1) tow__map(call, approximate(call) ? gelu_tanh_slope_product_tile : gelu_erf_slope_product_tile);
-    else tow__map(call, approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile);
+    if (call->n_in > 1)
+        tow__map(call, approximate(call) ? gelu_tanh_slope_product_tile : gelu_erf_slope_product_tile);
+    else
+        tow__map(call, approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile);
 }
 
-#define NAMES(X)                                                                                                     \
-    X(abs) X(add) X(ceil) X(clamp) X(div) X(eq) X(erf) X(erf_inv) X(exp) X(expm1) X(floor) X(ge) X(gelu) X(gelu_grad) \
-    X(gt) X(integer_pow) X(le) X(log) X(log1p) X(logistic) X(lt) X(max) X(min) X(mul) X(ne) X(neg) X(relu) X(round) X(rsqrt)         \
-    X(select) X(sign) X(silu) X(silu_grad) X(sqrt) X(square) X(sub) X(tanh)
+#define NAMES(X)                                                                                                       \
+    X(abs)                                                                                                             \
+    X(add)                                                                                                             \
+    X(ceil)                                                                                                            \
+    X(clamp)                                                                                                           \
+    X(div)                                                                                                             \
+    X(eq)                                                                                                              \
+    X(erf)                                                                                                             \
+    X(erf_inv)                                                                                                         \
+    X(exp)                                                                                                             \
+    X(expm1)                                                                                                           \
+    X(floor)                                                                                                           \
+    X(ge)                                                                                                              \
+    X(gelu)                                                                                                            \
+    X(gelu_grad)                                                                                                       \
+    X(gt)                                                                                                              \
+    X(integer_pow)                                                                                                     \
+    X(le)                                                                                                              \
+    X(log)                                                                                                             \
+    X(log1p)                                                                                                           \
+    X(logistic)                                                                                                        \
+    X(lt)                                                                                                              \
+    X(max)                                                                                                             \
+    X(min)                                                                                                             \
+    X(mul)                                                                                                             \
+    X(ne)                                                                                                              \
+    X(neg)                                                                                                             \
+    X(relu)                                                                                                            \
+    X(round)                                                                                                           \
+    X(rsqrt)                                                                                                           \
+    X(select)                                                                                                          \
+    X(sign)                                                                                                            \
+    X(silu)                                                                                                            \
+    X(silu_grad)                                                                                                       \
+    X(sqrt)                                                                                                            \
+    X(square)                                                                                                          \
+    X(sub)                                                                                                             \
+    X(tanh)
 static const tow__kernel kernels[] = {
 #define X(name) {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector"},
     NAMES(X)

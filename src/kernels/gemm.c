@@ -9,7 +9,9 @@ static const tow__gemm_engine *const engines[] = {
 #endif
     &tow__gemm_reference,
 };
-enum { ENGINES = sizeof engines / sizeof engines[0] };
+enum {
+    ENGINES = sizeof engines / sizeof engines[0]
+};
 
 const tow__gemm_engine *tow__gemm_default(void) { return engines[0]; }
 

@@ -2,9 +2,9 @@
  *
  *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C += with accumulate
  *
- * Strides are in elements and positive: transposes are strides. An engine gives each element of C bits that depend on its
- * row of A, its column of B and k alone: not on threads, nor on which rows and columns share the call. So callers may cut
- * m and n as they like. */
+ * Strides are in elements and positive: transposes are strides. An engine gives each element of C bits that depend on
+ * its row of A, its column of B and k alone: not on threads, nor on which rows and columns share the call. So callers
+ * may cut m and n as they like. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 

@@ -1,15 +1,19 @@
-/* Matrix products by BLIS, always with an explicit context: BLIS knows processors by name and falls to generic kernels, five
- * times slower, on those that are newer than itself. The context is looked up by what the processor can do. The lookup
- * is a hidden symbol, so this needs the static library.
+/* Matrix products by BLIS, always with an explicit context: BLIS knows processors by name and falls to generic kernels,
+ * five times slower, on those that are newer than itself. The context is looked up by what the processor can do. The
+ * lookup is a hidden symbol, so this needs the static library.
  *
- * The path for small matrices ("sup") is off: it sums in an order that depends on the number of threads. What is left adds
- * up every element of C in the same order whatever the threads and the split of rows and columns. */
+ * The path for small matrices ("sup") is off: it sums in an order that depends on the number of threads. What is left
+ * adds up every element of C in the same order whatever the threads and the split of rows and columns. */
 #include "src/kernels/gemm.h"
 
 #ifdef TOW_HAVE_BLIS
 #include <blis.h>
 
-enum { CHOICE_SKX, CHOICE_HASWELL, CHOICE_OWN };
+enum {
+    CHOICE_SKX,
+    CHOICE_HASWELL,
+    CHOICE_OWN
+};
 
 static int choice(void)
 {
@@ -40,9 +44,12 @@ static bool applicable(const tow__gemm *g)
     return tow__gemm_plain(g->m, g->k, g->a_row, g->a_column) && tow__gemm_plain(g->k, g->n, g->b_row, g->b_column);
 }
 
-typedef struct layout { inc_t row, column; } layout;
+typedef struct layout {
+    inc_t row, column;
+} layout;
 
-/* Strides along axes of size 1 may be anything in a tow__gemm; BLIS checks them, so they become those of a plain matrix. */
+/* Strides along axes of size 1 may be anything in a tow__gemm; BLIS checks them, so they become those of a plain
+ * matrix. */
 static layout strides(int64_t rows, int64_t columns, int64_t row, int64_t column)
 {
     if (rows == 1 && columns == 1) return (layout){1, 1};
@@ -63,12 +70,12 @@ static void run(const tow__gemm *g)
     /* BLIS takes its operands without const and does not write to them. */
     if (g->dtype == TOW_F32) {
         f32 one = 1, beta = g->accumulate ? 1 : 0;
-        bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (f32 *)(uintptr_t)g->a, a.row, a.column,
-                     (f32 *)(uintptr_t)g->b, b.row, b.column, &beta, g->c, c.row, c.column, cntx, &runtime);
+        bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (f32 *)(uintptr_t)g->a, a.row,
+                     a.column, (f32 *)(uintptr_t)g->b, b.row, b.column, &beta, g->c, c.row, c.column, cntx, &runtime);
     } else {
         f64 one = 1, beta = g->accumulate ? 1 : 0;
-        bli_dgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (f64 *)(uintptr_t)g->a, a.row, a.column,
-                     (f64 *)(uintptr_t)g->b, b.row, b.column, &beta, g->c, c.row, c.column, cntx, &runtime);
+        bli_dgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (f64 *)(uintptr_t)g->a, a.row,
+                     a.column, (f64 *)(uintptr_t)g->b, b.row, b.column, &beta, g->c, c.row, c.column, cntx, &runtime);
     }
 }
 

@@ -9,42 +9,57 @@
 /* Floats as integers of the same order, -0 below +0; NaNs, whatever their sign and payload, become `nan`. */
 TOW__INLINE i32 tow__order_f32(f32 x, i32 nan)
 {
-    union { f32 f; i32 i; } v = {x};
+    union {
+        f32 f;
+        i32 i;
+    } v = {x};
     return x != x ? nan : v.i ^ (v.i >> 31 & INT32_MAX);
 }
 TOW__INLINE f32 tow__unorder_f32(i32 key)
 {
-    union { i32 i; f32 f; } v = {key ^ (key >> 31 & INT32_MAX)};
+    union {
+        i32 i;
+        f32 f;
+    } v = {key ^ (key >> 31 & INT32_MAX)};
     return v.f != v.f ? (f32)NAN : v.f;
 }
 TOW__INLINE int64_t tow__order_f64(f64 x, int64_t nan)
 {
-    union { f64 f; int64_t i; } v = {x};
+    union {
+        f64 f;
+        int64_t i;
+    } v = {x};
     return x != x ? nan : v.i ^ (v.i >> 63 & INT64_MAX);
 }
 TOW__INLINE f64 tow__unorder_f64(int64_t key)
 {
-    union { int64_t i; f64 f; } v = {key ^ (key >> 63 & INT64_MAX)};
+    union {
+        int64_t i;
+        f64 f;
+    } v = {key ^ (key >> 63 & INT64_MAX)};
     return v.f != v.f ? (f64)NAN : v.f;
 }
 
 /* The maximum and minimum of IEEE 754-2019: NaN propagates, -0 is below +0. So neither order nor grouping matters. */
-#define TOW__EXTREMES(T, U)                                                                                    \
-    TOW__INLINE T tow__equal_zeros_##T(T x, T y, bool max)                                                     \
-    {                                                                                                          \
-        union { T f; U u; } a = {x}, b = {y};                                                                  \
-        a.u = max ? a.u & b.u : a.u | b.u; /* of equal numbers only the signs of zeros can differ */           \
-        return a.f;                                                                                            \
-    }                                                                                                          \
-    TOW__INLINE T tow__max_##T(T x, T y)                                                                       \
-    {                                                                                                          \
-        T equal = tow__equal_zeros_##T(x, y, true), nan = x == y ? equal : (T)NAN;                             \
-        return x > y ? x : x < y ? y : nan;                                                                    \
-    }                                                                                                          \
-    TOW__INLINE T tow__min_##T(T x, T y)                                                                       \
-    {                                                                                                          \
-        T equal = tow__equal_zeros_##T(x, y, false), nan = x == y ? equal : (T)NAN;                            \
-        return x < y ? x : x > y ? y : nan;                                                                    \
+#define TOW__EXTREMES(T, U)                                                                                            \
+    TOW__INLINE T tow__equal_zeros_##T(T x, T y, bool max)                                                             \
+    {                                                                                                                  \
+        union {                                                                                                        \
+            T f;                                                                                                       \
+            U u;                                                                                                       \
+        } a = {x}, b = {y};                                                                                            \
+        a.u = max ? a.u & b.u : a.u | b.u; /* of equal numbers only the signs of zeros can differ */                   \
+        return a.f;                                                                                                    \
+    }                                                                                                                  \
+    TOW__INLINE T tow__max_##T(T x, T y)                                                                               \
+    {                                                                                                                  \
+        T equal = tow__equal_zeros_##T(x, y, true), nan = x == y ? equal : (T)NAN;                                     \
+        return x > y ? x : x < y ? y : nan;                                                                            \
+    }                                                                                                                  \
+    TOW__INLINE T tow__min_##T(T x, T y)                                                                               \
+    {                                                                                                                  \
+        T equal = tow__equal_zeros_##T(x, y, false), nan = x == y ? equal : (T)NAN;                                    \
+        return x < y ? x : x > y ? y : nan;                                                                            \
     }
 TOW__EXTREMES(f32, u32)
 TOW__EXTREMES(f64, uint64_t)
@@ -95,12 +110,13 @@ static inline u32 tow__to_u32(f64 x)
     return x >= 4294967295.0 ? UINT32_MAX : (u32)x;
 }
 
-/* Threefry 2x32 with 20 rounds (Salmon et al., 2011): the block cipher behind all random bits. x: counters in, bits out. */
+/* Threefry 2x32 with 20 rounds (Salmon et al., 2011): the block cipher behind all random bits. x: counters in, bits
+ * out. */
 TOW__INLINE void tow__threefry2x32(u32 k0, u32 k1, u32 *x0, u32 *x1)
 {
     const u32 key[3] = {k0, k1, k0 ^ k1 ^ 0x1BD11BDAu};
     u32 a = *x0 + k0, b = *x1 + k1;
-#define ROUND(r) (a += b, b = (b << (r) | b >> (32 - (r))) ^ a)
+#define ROUND(r)  (a += b, b = (b << (r) | b >> (32 - (r))) ^ a)
 #define INJECT(i) (a += key[(i) % 3], b += key[((i) + 1) % 3] + (i))
     ROUND(13), ROUND(15), ROUND(26), ROUND(6), INJECT(1);
     ROUND(17), ROUND(29), ROUND(16), ROUND(24), INJECT(2);
@@ -113,8 +129,8 @@ TOW__INLINE void tow__threefry2x32(u32 k0, u32 k1, u32 *x0, u32 *x1)
     *x1 = b;
 }
 
-/* erf_inv for f32: Giles, "Approximating the erfinv function" (2010), single precision, with the logarithm and the fused
- * multiply-adds of XLA's CPU code, so that normal draws equal JAX's bit for bit. */
+/* erf_inv for f32: Giles, "Approximating the erfinv function" (2010), single precision, with the logarithm and the
+ * fused multiply-adds of XLA's CPU code, so that normal draws equal JAX's bit for bit. */
 TOW__INLINE f32 tow__giles_log1p(f32 t)
 {
     /* near zero: a rational of Cephes; else log(1 + t) of Cephes; both computed, one chosen */
@@ -125,7 +141,10 @@ TOW__INLINE f32 tow__giles_log1p(f32 t)
     q = fmaf(q, t, 309.09872f), q = fmaf(q, t, 216.42789f), q = fmaf(q, t, 60.11866f);
     f32 near = t + fmaf(-0.5f, t2, (t * t2) * (p / q));
 
-    union { f32 f; u32 u; } v = {1.0f + t}, m;
+    union {
+        f32 f;
+        u32 u;
+    } v = {1.0f + t}, m;
     f32 e = (f32)((i32)(v.u >> 23) - 126);
     m.u = (v.u & 0x7fffffu) | 0x3f000000u; /* v = m 2^e, 0.5 <= m < 1 */
     bool low = m.f < 0.70710677f;

@@ -10,12 +10,18 @@
 
 TOW__INLINE f32 tow__from_bits(u32 bits)
 {
-    union { u32 u; f32 f; } v = {bits};
+    union {
+        u32 u;
+        f32 f;
+    } v = {bits};
     return v.f;
 }
 TOW__INLINE u32 tow__to_bits(f32 x)
 {
-    union { f32 f; u32 u; } v = {x};
+    union {
+        f32 f;
+        u32 u;
+    } v = {x};
     return v.u;
 }
 
@@ -149,10 +155,7 @@ TOW__INLINE f32 tow__silu_slope_f32(f32 x)
 }
 
 /* Logistic of 2u, u = sqrt(2/pi)(x + 0.044715 x^3): then 0.5 x (1 + tanh u) = x logistic(2u). */
-TOW__INLINE f32 tow__gelu_tanh_f32(f32 x)
-{
-    return x * tow__logistic_f32(1.59576912f * (x + 0.044715f * x * x * x));
-}
+TOW__INLINE f32 tow__gelu_tanh_f32(f32 x) { return x * tow__logistic_f32(1.59576912f * (x + 0.044715f * x * x * x)); }
 TOW__INLINE f32 tow__gelu_tanh_slope_f32(f32 x)
 {
     f32 u2 = 1.59576912f * (x + 0.044715f * x * x * x), du2 = 1.59576912f * (1.0f + 0.134145f * x * x);

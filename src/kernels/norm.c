@@ -2,12 +2,15 @@
  *
  * scratch:  | scale | bias |  x and ct row of every thread  |  parts: dscale, dbias of every block |
  *
- * Gradients of scale and bias are sums over rows: every block of rows, fixed by the shape, adds up its own part, and the
- * parts are added in order. */
+ * Gradients of scale and bias are sums over rows: every block of rows, fixed by the shape, adds up its own part, and
+ * the parts are added in order. */
 #include "src/kernels/rows.h"
 #include "src/kernels/tables.h"
 
-enum { PART_ROWS = 32, PARTS = 64 }; /* a part covers at least so many rows; about so many parts at most */
+enum {
+    PART_ROWS = 32,
+    PARTS = 64
+}; /* a part covers at least so many rows; about so many parts at most */
 
 typedef struct norm_job {
     bool centred, sums;
@@ -20,13 +23,13 @@ typedef struct norm_job {
     size_t row_bytes;
 } norm_job;
 
-#define REAL f32
+#define REAL       f32
 #define NAME(name) name##_f32
 #include "src/kernels/norm.inc"
 #undef REAL
 #undef NAME
 
-#define REAL f64
+#define REAL       f64
 #define NAME(name) name##_f64
 #include "src/kernels/norm.inc"
 #undef REAL
@@ -79,8 +82,10 @@ static void add_parts(const tow__kernel_call *call, const norm_job *job, int64_t
 {
     int64_t step = 2 * (int64_t)(job->row_bytes / job->x.rest.size);
     const char *from = job->parts + (size_t)which * job->row_bytes;
-    if (call->in[0].dtype == TOW_F32) add_parts_f32(job->n, parts, step, from, out);
-    else add_parts_f64(job->n, parts, step, from, out);
+    if (call->in[0].dtype == TOW_F32)
+        add_parts_f32(job->n, parts, step, from, out);
+    else
+        add_parts_f64(job->n, parts, step, from, out);
 }
 
 /* (x, scale [, mean], rstd, ct) -> those of dx, dscale, dbias that wrt names */

@@ -1,8 +1,8 @@
 /* Sums, products, maxima and minima of floats over any axes as vector code, in the order of reduce.h.
  *
- * Along memory, a result is made of contiguous segments. Across memory, a strip of neighbouring results is made together,
- * so that rows are read as they lie. Both give the same bits, so strides decide which is used. Work is split by results
- * and, where few results have many elements, also by segments, whose parts lie in scratch memory:
+ * Along memory, a result is made of contiguous segments. Across memory, a strip of neighbouring results is made
+ * together, so that rows are read as they lie. Both give the same bits, so strides decide which is used. Work is split
+ * by results and, where few results have many elements, also by segments, whose parts lie in scratch memory:
  *
  *   parts [segment][result], joined from the first segment to the last */
 #include <string.h>
@@ -23,14 +23,14 @@ typedef struct reducer {
     void (*nothing)(int64_t n, void *out);
 } reducer;
 
-#define T f32
-#define NAME(name) sum_##name##_f32
-#define IDENTITY 0
+#define T             f32
+#define NAME(name)    sum_##name##_f32
+#define IDENTITY      0
 #define COMBINE(a, b) ((a) + (b))
 #include "src/kernels/reduce.inc"
 #undef T
 #undef NAME
-#define T f64
+#define T          f64
 #define NAME(name) sum_##name##_f64
 #include "src/kernels/reduce.inc"
 #undef T
@@ -38,14 +38,14 @@ typedef struct reducer {
 #undef IDENTITY
 #undef COMBINE
 
-#define T f32
-#define KEY i32
-#define NAME(name) max_##name##_f32
-#define IDENTITY -(T)INFINITY
-#define BETTER >
+#define T             f32
+#define KEY           i32
+#define NAME(name)    max_##name##_f32
+#define IDENTITY      -(T)INFINITY
+#define BETTER        >
 #define COMBINE(a, b) tow__max_f32(a, b)
-#define ORDER(x) tow__order_f32(x, INT32_MAX)
-#define UNORDER(key) tow__unorder_f32(key)
+#define ORDER(x)      tow__order_f32(x, INT32_MAX)
+#define UNORDER(key)  tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
 #undef T
 #undef KEY
@@ -56,14 +56,14 @@ typedef struct reducer {
 #undef ORDER
 #undef UNORDER
 
-#define T f64
-#define KEY int64_t
-#define NAME(name) max_##name##_f64
-#define IDENTITY -(T)INFINITY
-#define BETTER >
+#define T             f64
+#define KEY           int64_t
+#define NAME(name)    max_##name##_f64
+#define IDENTITY      -(T)INFINITY
+#define BETTER        >
 #define COMBINE(a, b) tow__max_f64(a, b)
-#define ORDER(x) tow__order_f64(x, INT64_MAX)
-#define UNORDER(key) tow__unorder_f64(key)
+#define ORDER(x)      tow__order_f64(x, INT64_MAX)
+#define UNORDER(key)  tow__unorder_f64(key)
 #include "src/kernels/reduce.inc"
 #undef T
 #undef KEY
@@ -74,14 +74,14 @@ typedef struct reducer {
 #undef ORDER
 #undef UNORDER
 
-#define T f32
-#define KEY i32
-#define NAME(name) min_##name##_f32
-#define IDENTITY (T)INFINITY
-#define BETTER <
+#define T             f32
+#define KEY           i32
+#define NAME(name)    min_##name##_f32
+#define IDENTITY      (T) INFINITY
+#define BETTER        <
 #define COMBINE(a, b) tow__min_f32(a, b)
-#define ORDER(x) tow__order_f32(x, INT32_MIN)
-#define UNORDER(key) tow__unorder_f32(key)
+#define ORDER(x)      tow__order_f32(x, INT32_MIN)
+#define UNORDER(key)  tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
 #undef T
 #undef KEY
@@ -92,14 +92,14 @@ typedef struct reducer {
 #undef ORDER
 #undef UNORDER
 
-#define T f64
-#define KEY int64_t
-#define NAME(name) min_##name##_f64
-#define IDENTITY (T)INFINITY
-#define BETTER <
+#define T             f64
+#define KEY           int64_t
+#define NAME(name)    min_##name##_f64
+#define IDENTITY      (T) INFINITY
+#define BETTER        <
 #define COMBINE(a, b) tow__min_f64(a, b)
-#define ORDER(x) tow__order_f64(x, INT64_MIN)
-#define UNORDER(key) tow__unorder_f64(key)
+#define ORDER(x)      tow__order_f64(x, INT64_MIN)
+#define UNORDER(key)  tow__unorder_f64(key)
 #include "src/kernels/reduce.inc"
 #undef T
 #undef KEY
@@ -110,16 +110,16 @@ typedef struct reducer {
 #undef ORDER
 #undef UNORDER
 
-/* ---- the plan of one reduction ------------------------------------------------------------------------------------------ */
+/* ---- the plan of one reduction ---------------------------------------------------------------------------------- */
 
 typedef struct reduce_job {
     const reducer *reducer;
     tow__split x;
     size_t size;
-    bool across;                /* strips of neighbouring results */
-    int64_t results, elements;  /* per result */
-    int64_t width, strips;      /* results per strip; strips */
-    int64_t segments, parts;    /* segments per result; blocks they are split into: 1 or all */
+    bool across;               /* strips of neighbouring results */
+    int64_t results, elements; /* per result */
+    int64_t width, strips;     /* results per strip; strips */
+    int64_t segments, parts;   /* segments per result; blocks they are split into: 1 or all */
     char *out, *scratch;
 } reduce_job;
 

@@ -1,16 +1,19 @@
 /* The order in which every reduction works, whatever the strides, the threads or the instruction set:
  *
  *   the reduced elements of one result, in row-major order       x[0] x[1] ... x[n-1]
- *   are cut into segments of 1024;                               a segment has 16 lanes, lane l takes x[i] with i % 16 == l;
- *   lanes are combined as a tree                                 (l, l+8), (l, l+4), (l, l+2), (l, l+1);
- *   results of segments are combined from the first to the last. */
+ *   are cut into segments of 1024;                               a segment has 16 lanes, lane l takes x[i] with i % 16
+ * == l; lanes are combined as a tree                                 (l, l+8), (l, l+4), (l, l+2), (l, l+1); results of
+ * segments are combined from the first to the last. */
 #ifndef TOW_SRC_KERNELS_REDUCE_H
 #define TOW_SRC_KERNELS_REDUCE_H
 
 #include "src/kernels/strided.h"
 #include "src/ops/params.h"
 
-enum { TOW__LANES = 16, TOW__SEGMENT = 1024 };
+enum {
+    TOW__LANES = 16,
+    TOW__SEGMENT = 1024
+};
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */
 typedef struct tow__split {

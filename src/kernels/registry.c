@@ -1,5 +1,5 @@
-/* Which kernel runs a primitive: the first in these tables that accepts the type. Vector kernels come first, their plain
- * C twins last. */
+/* Which kernel runs a primitive: the first in these tables that accepts the type. Vector kernels come first, their
+ * plain C twins last. */
 #include "src/kernels/kernel.h"
 
 #include <string.h>
@@ -7,18 +7,13 @@
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
-    &tow__kernels_attention,
-    &tow__kernels_dot,
-    &tow__kernels_elementwise,
-    &tow__kernels_norm,
-    &tow__kernels_reduce,
-    &tow__kernels_softmax,
-    &tow__reference_elementwise,
-    &tow__reference_move,
-    &tow__reference_reduce,
-    &tow__reference_dot,
+    &tow__kernels_attention, &tow__kernels_dot,     &tow__kernels_elementwise,   &tow__kernels_norm,
+    &tow__kernels_reduce,    &tow__kernels_softmax, &tow__reference_elementwise, &tow__reference_move,
+    &tow__reference_reduce,  &tow__reference_dot,
 };
-enum { TABLES = sizeof tables / sizeof tables[0] };
+enum {
+    TABLES = sizeof tables / sizeof tables[0]
+};
 
 static const tow__kernel *find_from(int first, const char *primitive, tow_dtype dtype)
 {

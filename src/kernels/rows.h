@@ -23,7 +23,8 @@ static inline tow__rows tow__rows_of(const tow__buffer *x, int64_t axis)
         dims[rank] = x->dims[i];
         strides[rank++] = x->strides[i];
     }
-    return (tow__rows){tow__strided_of(x->data, x->dtype, rank, dims, strides), x->dtype, x->dims[axis], x->strides[axis]};
+    return (tow__rows){tow__strided_of(x->data, x->dtype, rank, dims, strides), x->dtype, x->dims[axis],
+                       x->strides[axis]};
 }
 
 static inline bool tow__rows_contiguous(const tow__rows *rows) { return rows->stride == 1 || rows->length <= 1; }
@@ -53,16 +54,16 @@ TOW__INLINE f64 tow__sqrt_f64(f64 x) { return sqrt(x); }
 TOW__INLINE f32 tow__abs_f32(f32 x) { return fabsf(x); }
 TOW__INLINE f32 tow__sqrt_f32(f32 x) { return sqrtf(x); }
 
-#define REAL f32
-#define BITS i32
+#define REAL       f32
+#define BITS       i32
 #define NAME(name) name##_f32
 #include "src/kernels/lanes.inc"
 #undef REAL
 #undef BITS
 #undef NAME
 
-#define REAL f64
-#define BITS int64_t
+#define REAL       f64
+#define BITS       int64_t
 #define NAME(name) name##_f64
 #include "src/kernels/lanes.inc"
 #undef REAL

@@ -3,13 +3,13 @@
 #include "src/kernels/rows.h"
 #include "src/kernels/tables.h"
 
-#define REAL f32
+#define REAL       f32
 #define NAME(name) name##_f32
 #include "src/kernels/softmax.inc"
 #undef REAL
 #undef NAME
 
-#define REAL f64
+#define REAL       f64
 #define NAME(name) name##_f64
 #include "src/kernels/softmax.inc"
 #undef REAL
@@ -17,15 +17,15 @@
 
 static int64_t rows_per_block(int64_t length) { return tow__max(1, TOW__BLOCK / tow__max(1, length)); }
 
-/* ---- along any axis ------------------------------------------------------------------------------------------------------ */
+/* ---- along any axis --------------------------------------------------------------------------------------------- */
 
 typedef struct axis_job {
     tow__rows x;
     void (*row)(int64_t n, const void *x, void *y);
     char *out, *scratch;
-    int64_t inner;  /* elements between neighbours of a row of the output */
+    int64_t inner; /* elements between neighbours of a row of the output */
     size_t row_bytes;
-    bool scalar;    /* a row gives one element */
+    bool scalar; /* a row gives one element */
 } axis_job;
 
 static void scatter(const axis_job *job, void *row, int64_t r)
@@ -65,7 +65,8 @@ static void run_axis(const tow__kernel_call *call, void (*f32_row)(int64_t, cons
 {
     const tow__buffer *x = &call->in[0];
     int64_t axis = axis_of(call);
-    axis_job job = {.x = tow__rows_of(x, axis), .out = call->out[0].data, .scratch = call->scratch, .inner = 1, .scalar = scalar};
+    axis_job job = {
+        .x = tow__rows_of(x, axis), .out = call->out[0].data, .scratch = call->scratch, .inner = 1, .scalar = scalar};
     job.row = x->dtype == TOW_F32 ? f32_row : f64_row;
     for (int i = (int)axis + 1; i < x->rank; i++) job.inner *= x->dims[i];
     job.row_bytes = tow__row_bytes(job.x.length, x->dtype);
@@ -73,10 +74,13 @@ static void run_axis(const tow__kernel_call *call, void (*f32_row)(int64_t, cons
 }
 
 static void run_softmax(const tow__kernel_call *call) { run_axis(call, softmax_row_f32, softmax_row_f64, false); }
-static void run_log_softmax(const tow__kernel_call *call) { run_axis(call, log_softmax_row_f32, log_softmax_row_f64, false); }
+static void run_log_softmax(const tow__kernel_call *call)
+{
+    run_axis(call, log_softmax_row_f32, log_softmax_row_f64, false);
+}
 static void run_logsumexp(const tow__kernel_call *call) { run_axis(call, logsumexp_row_f32, logsumexp_row_f64, true); }
 
-/* ---- cross-entropy ------------------------------------------------------------------------------------------------------- */
+/* ---- cross-entropy ---------------------------------------------------------------------------------------------- */
 
 typedef struct entropy_job {
     const tow__kernel_call *call;
@@ -85,7 +89,10 @@ typedef struct entropy_job {
     size_t row_bytes;
 } entropy_job;
 
-static const void *element(const tow__strided *s, int64_t i) { return s->data + tow__strided_offset(s, i) * (int64_t)s->size; }
+static const void *element(const tow__strided *s, int64_t i)
+{
+    return s->data + tow__strided_offset(s, i) * (int64_t)s->size;
+}
 
 static void entropy_block(void *user, int64_t block)
 {
@@ -101,13 +108,17 @@ static void entropy_block(void *user, int64_t block)
         i32 label = *(const i32 *)element(&job->labels, r);
         if (call->n_out == 2) { /* forward: loss, lse */
             char *loss = out + (size_t)r * size, *lse = (char *)call->out[1].data + (size_t)r * size;
-            if (single) cross_entropy_row_f32(n, x, label, loss, lse);
-            else cross_entropy_row_f64(n, x, label, loss, lse);
+            if (single)
+                cross_entropy_row_f32(n, x, label, loss, lse);
+            else
+                cross_entropy_row_f64(n, x, label, loss, lse);
         } else {
             const void *lse = element(&job->lse, r), *ct = element(&job->ct, r);
             char *dx = out + (size_t)(r * n) * size;
-            if (single) cross_entropy_vjp_row_f32(n, x, label, lse, ct, dx);
-            else cross_entropy_vjp_row_f64(n, x, label, lse, ct, dx);
+            if (single)
+                cross_entropy_vjp_row_f32(n, x, label, lse, ct, dx);
+            else
+                cross_entropy_vjp_row_f64(n, x, label, lse, ct, dx);
         }
     }
 }
@@ -115,13 +126,15 @@ static void entropy_block(void *user, int64_t block)
 static void run_cross_entropy(const tow__kernel_call *call)
 {
     const tow__buffer *logits = &call->in[0];
-    entropy_job job = {.call = call, .logits = tow__rows_of(logits, logits->rank - 1), .labels = tow__strided_buffer(&call->in[1])};
+    entropy_job job = {
+        .call = call, .logits = tow__rows_of(logits, logits->rank - 1), .labels = tow__strided_buffer(&call->in[1])};
     if (call->n_in == 4) {
         job.lse = tow__strided_buffer(&call->in[2]);
         job.ct = tow__strided_buffer(&call->in[3]);
     }
     job.row_bytes = tow__row_bytes(job.logits.length, logits->dtype);
-    tow__team_run(call->team, tow__ceil_div(job.logits.rest.count, rows_per_block(job.logits.length)), entropy_block, &job);
+    tow__team_run(call->team, tow__ceil_div(job.logits.rest.count, rows_per_block(job.logits.length)), entropy_block,
+                  &job);
 }
 
 static size_t scratch_cross_entropy(const tow__kernel_call *call)

@@ -53,15 +53,15 @@ int64_t tow__strided_offset(const tow__strided *v, int64_t index)
 }
 
 /* n elements from `in`, `stride` elements apart, to contiguous memory. */
-#define COPY_RUN(T)                                                                 \
-    static void copy_run_##T(int64_t n, T *out, const T *in, int64_t stride)        \
-    {                                                                               \
-        if (stride == 0) {                                                          \
-            T value = in[0];                                                        \
-            for (int64_t i = 0; i < n; i++) out[i] = value;                         \
-        } else {                                                                    \
-            for (int64_t i = 0; i < n; i++) out[i] = in[i * stride];                \
-        }                                                                           \
+#define COPY_RUN(T)                                                                                                    \
+    static void copy_run_##T(int64_t n, T *out, const T *in, int64_t stride)                                           \
+    {                                                                                                                  \
+        if (stride == 0) {                                                                                             \
+            T value = in[0];                                                                                           \
+            for (int64_t i = 0; i < n; i++) out[i] = value;                                                            \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++) out[i] = in[i * stride];                                                   \
+        }                                                                                                              \
     }
 COPY_RUN(uint8_t)
 COPY_RUN(uint32_t)
@@ -69,10 +69,14 @@ COPY_RUN(uint64_t)
 
 static void copy_run(size_t size, int64_t n, void *out, const void *in, int64_t stride)
 {
-    if (stride == 1) memcpy(out, in, (size_t)n * size);
-    else if (size == 4) copy_run_uint32_t(n, out, in, stride);
-    else if (size == 8) copy_run_uint64_t(n, out, in, stride);
-    else copy_run_uint8_t(n, out, in, stride);
+    if (stride == 1)
+        memcpy(out, in, (size_t)n * size);
+    else if (size == 4)
+        copy_run_uint32_t(n, out, in, stride);
+    else if (size == 8)
+        copy_run_uint64_t(n, out, in, stride);
+    else
+        copy_run_uint8_t(n, out, in, stride);
 }
 
 void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *out)
@@ -100,7 +104,10 @@ void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *ou
     }
 }
 
-enum { MAX_OPERANDS = 4, MAX_OUTPUTS = 2 };
+enum {
+    MAX_OPERANDS = 4,
+    MAX_OUTPUTS = 2
+};
 
 typedef struct map_job {
     const tow__kernel_call *call;
@@ -139,12 +146,12 @@ void tow__map(const tow__kernel_call *call, tow__tile tile)
     tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), map_block, &job);
 }
 
-/* ---- writing into a region of an output ----------------------------------------------------------------------------- */
+/* ---- writing into a region of an output ------------------------------------------------------------------------- */
 
-#define SCATTER_RUN(T)                                                                  \
-    static void scatter_run_##T(int64_t n, T *out, int64_t stride, const T *in)         \
-    {                                                                                   \
-        for (int64_t i = 0; i < n; i++) out[i * stride] = in[i];                        \
+#define SCATTER_RUN(T)                                                                                                 \
+    static void scatter_run_##T(int64_t n, T *out, int64_t stride, const T *in)                                        \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) out[i * stride] = in[i];                                                       \
     }
 SCATTER_RUN(uint8_t)
 SCATTER_RUN(uint32_t)
@@ -152,9 +159,12 @@ SCATTER_RUN(uint64_t)
 
 static void scatter_run(size_t size, int64_t n, void *out, int64_t stride, const void *in)
 {
-    if (size == 4) scatter_run_uint32_t(n, out, stride, in);
-    else if (size == 8) scatter_run_uint64_t(n, out, stride, in);
-    else scatter_run_uint8_t(n, out, stride, in);
+    if (size == 4)
+        scatter_run_uint32_t(n, out, stride, in);
+    else if (size == 8)
+        scatter_run_uint64_t(n, out, stride, in);
+    else
+        scatter_run_uint8_t(n, out, stride, in);
 }
 
 typedef struct store_job {
@@ -181,23 +191,25 @@ static void store_block(void *user, int64_t block)
     }
 }
 
-/* ---- transposition ------------------------------------------------------------------------------------------------------- */
+/* ---- transposition ---------------------------------------------------------------------------------------------- */
 
-enum { PATCH = 32 }; /* rows and columns that are transposed at a time: both sides stay in the nearest cache */
+enum {
+    PATCH = 32
+}; /* rows and columns that are transposed at a time: both sides stay in the nearest cache */
 
 /* Reading a transposed view in order touches a cache line per element; patches use each line while it is there. */
 typedef struct transpose_job {
     const tow__strided *to, *from;
-    int along, last;             /* axes of `from`: contiguous in `from`, contiguous in `to` */
-    int64_t row;                 /* elements of `to` per step of `along` */
+    int along, last; /* axes of `from`: contiguous in `from`, contiguous in `to` */
+    int64_t row;     /* elements of `to` per step of `along` */
     int64_t others, a_patches, b_patches;
 } transpose_job;
 
-#define PATCHES(T)                                                                                           \
-    static void transpose_##T(int64_t a_count, int64_t b_count, T *out, int64_t row, const T *in, int64_t column) \
-    {                                                                                                        \
-        for (int64_t a = 0; a < a_count; a++)                                                                \
-            for (int64_t b = 0; b < b_count; b++) out[a * row + b] = in[b * column + a];                     \
+#define PATCHES(T)                                                                                                     \
+    static void transpose_##T(int64_t a_count, int64_t b_count, T *out, int64_t row, const T *in, int64_t column)      \
+    {                                                                                                                  \
+        for (int64_t a = 0; a < a_count; a++)                                                                          \
+            for (int64_t b = 0; b < b_count; b++) out[a * row + b] = in[b * column + a];                               \
     }
 PATCHES(uint8_t)
 PATCHES(uint32_t)
@@ -220,9 +232,12 @@ static void transpose_block(void *user, int64_t block)
     }
     int64_t a_count = tow__min(PATCH, from->dims[job->along] - a), b_count = tow__min(PATCH, from->dims[job->last] - b);
     void *to_at = job->to->data + out * size, *from_at = from->data + in * size;
-    if (size == 4) transpose_uint32_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
-    else if (size == 8) transpose_uint64_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
-    else transpose_uint8_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
+    if (size == 4)
+        transpose_uint32_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
+    else if (size == 8)
+        transpose_uint64_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
+    else
+        transpose_uint8_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
 }
 
 /* True if it was a transposition worth patches, and is done. */

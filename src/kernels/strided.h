@@ -1,8 +1,8 @@
 /* What all kernels share: views of strided operands, runs of elements in row-major order, and how loops are compiled.
  *
- * A view is an operand with axes of size 1 dropped and compatible neighbours merged, so most operands become `flat` (one
- * contiguous run) or `constant` (one element repeated). Element i of a view is the element at row-major index i of the
- * operand's shape; so operands of one shape can be merged differently and still be walked together. */
+ * A view is an operand with axes of size 1 dropped and compatible neighbours merged, so most operands become `flat`
+ * (one contiguous run) or `constant` (one element repeated). Element i of a view is the element at row-major index i of
+ * the operand's shape; so operands of one shape can be merged differently and still be walked together. */
 #ifndef TOW_SRC_KERNELS_STRIDED_H
 #define TOW_SRC_KERNELS_STRIDED_H
 
@@ -30,7 +30,7 @@ enum {
 #endif
 /* Before a loop whose iterations touch different elements, also when the output is the memory of an operand. */
 #ifdef __clang__
-#define TOW__VECTORIZE _Pragma("clang loop vectorize(assume_safety)")
+#define TOW__VECTORIZE /* clang checks for overlaps when it runs, and warns where a demand to vectorise is not met */
 #else
 #define TOW__VECTORIZE _Pragma("GCC ivdep")
 #endif
@@ -48,7 +48,7 @@ typedef struct tow__strided {
 static inline size_t tow__element_bytes(tow_dtype dtype)
 {
 #define X(symbol, name, bytes) bytes,
-    static const uint8_t table[] = {TOW_DTYPE_LIST(X)};
+    static const uint8_t table[] = { TOW_DTYPE_LIST(X) };
 #undef X
     return table[dtype];
 }
@@ -84,7 +84,8 @@ static inline const void *tow__strided_tile(const tow__strided *v, int64_t start
 /* to[i] = from[i] for all elements, in blocks on the team. Views of equal counts; `to` repeats no element. */
 void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from);
 
-/* An elementwise function on n contiguous elements of every operand and output. An output may be the memory of an operand. */
+/* An elementwise function on n contiguous elements of every operand and output. An output may be the memory of an
+ * operand. */
 typedef void (*tow__tile)(int64_t n, void *const *out, const void *const *in, const void *params);
 /* Applies it to whole operands, in blocks on the team. Operands have the shape of the outputs or are scalars. */
 void tow__map(const tow__kernel_call *call, tow__tile tile);

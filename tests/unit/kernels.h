@@ -1,5 +1,5 @@
-/* What the tests of kernels share: operands in many layouts, running a kernel with 1 and with 2 threads, and element access
- * in double precision. */
+/* What the tests of kernels share: operands in many layouts, running a kernel with 1 and with 2 threads, and element
+ * access in double precision. */
 #ifndef TOW_TESTS_UNIT_KERNELS_H
 #define TOW_TESTS_UNIT_KERNELS_H
 
@@ -15,10 +15,18 @@
 #include <string.h>
 
 #include "src/kernels/kernel.h"
+#include "src/kernels/tables.h"
 #include "src/ops/params.h"
 
 /* How an operand lies in memory. */
-typedef enum layout { ROW_MAJOR, COLUMN_MAJOR, SPACED, REVERSED, REPEATED, LAYOUTS } layout;
+typedef enum layout {
+    ROW_MAJOR,
+    COLUMN_MAJOR,
+    SPACED,
+    REVERSED,
+    REPEATED,
+    LAYOUTS
+} layout;
 
 static void *allocated[256];
 static size_t allocations;
@@ -73,11 +81,16 @@ static inline double get(const tow__buffer *b, int64_t index)
 {
     int64_t at = offset_of_element(b, index);
     switch (b->dtype) {
-    case TOW_F32: return (double)((const float *)b->data)[at];
-    case TOW_F64: return ((const double *)b->data)[at];
-    case TOW_I32: return (double)((const int32_t *)b->data)[at];
-    case TOW_U32: return (double)((const uint32_t *)b->data)[at];
-    default: return (double)((const uint8_t *)b->data)[at];
+    case TOW_F32:
+        return (double)((const float *)b->data)[at];
+    case TOW_F64:
+        return ((const double *)b->data)[at];
+    case TOW_I32:
+        return (double)((const int32_t *)b->data)[at];
+    case TOW_U32:
+        return (double)((const uint32_t *)b->data)[at];
+    default:
+        return (double)((const uint8_t *)b->data)[at];
     }
 }
 
@@ -85,11 +98,20 @@ static inline void set(const tow__buffer *b, int64_t index, double value)
 {
     int64_t at = offset_of_element(b, index);
     switch (b->dtype) {
-    case TOW_F32: ((float *)b->data)[at] = (float)value; break;
-    case TOW_F64: ((double *)b->data)[at] = value; break;
-    case TOW_I32: ((int32_t *)b->data)[at] = (int32_t)value; break;
-    case TOW_U32: ((uint32_t *)b->data)[at] = (uint32_t)value; break;
-    default: ((uint8_t *)b->data)[at] = value != 0;
+    case TOW_F32:
+        ((float *)b->data)[at] = (float)value;
+        break;
+    case TOW_F64:
+        ((double *)b->data)[at] = value;
+        break;
+    case TOW_I32:
+        ((int32_t *)b->data)[at] = (int32_t)value;
+        break;
+    case TOW_U32:
+        ((uint32_t *)b->data)[at] = (uint32_t)value;
+        break;
+    default:
+        ((uint8_t *)b->data)[at] = value != 0;
     }
 }
 
@@ -116,7 +138,8 @@ static inline tow__buffer make(tow_dtype dtype, int rank, const int64_t *dims, l
     return b;
 }
 
-#define SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 
 /* Floats in [-scale, scale), integers in [-9, 9] or [0, 9], bools. */
 static inline void fill(const tow__buffer *b, double scale)
@@ -138,8 +161,8 @@ static inline tow__buffer random_operand(tow_dtype dtype, int rank, const int64_
     return b;
 }
 
-static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out, tow__buffer *out,
-                            const void *params, int threads)
+static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
+                            tow__buffer *out, const void *params, int threads)
 {
     tow__team team = {threads};
     tow__buffer blank[16];
@@ -148,7 +171,8 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
     if (n_in > 0) memcpy(blank, in, n_in * sizeof *in);
     memcpy(blank + 12, out, n_out * sizeof *out);
     for (int i = 0; i < 16; i++) blank[i].data = NULL;
-    tow__kernel_call call = {.n_in = n_in, .n_out = n_out, .in = blank, .out = blank + 12, .params = params, .team = &team};
+    tow__kernel_call call = {
+        .n_in = n_in, .n_out = n_out, .in = blank, .out = blank + 12, .params = params, .team = &team};
     size_t bytes = kernel->scratch != NULL ? kernel->scratch(&call) : 0;
     call.scratch = bytes > 0 ? take(bytes + 64) : NULL;
     call.in = in;
@@ -159,8 +183,8 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
 }
 
 /* Runs with 1 and with 2 threads into outputs filled with garbage; the bits must be equal. */
-static inline void run_kernel(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out, tow__buffer *out,
-                              const void *params)
+static inline void run_kernel(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
+                              tow__buffer *out, const void *params)
 {
     tow__buffer second[4];
     assert_non_null(kernel);
@@ -171,7 +195,10 @@ static inline void run_kernel(const tow__kernel *kernel, size_t n_in, const tow_
         assert_memory_equal(out[i].data, second[i].data, (size_t)count_of(&out[i]) * bytes_of(out[i].dtype));
 }
 
-static inline double epsilon_of(tow_dtype dtype) { return dtype == TOW_F64 ? 2.220446049250313e-16 : 1.1920928955078125e-07; }
+static inline double epsilon_of(tow_dtype dtype)
+{
+    return dtype == TOW_F64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
+}
 
 /* |got - want| <= tolerance, or both NaN, or equal infinities. */
 static inline void assert_close(double got, double want, double tolerance, const char *what, int64_t index)
@@ -179,6 +206,24 @@ static inline void assert_close(double got, double want, double tolerance, const
     if ((isnan(got) && isnan(want)) || got == want) return;
     if (fabs(got - want) <= tolerance) return;
     fail_msg("%s, element %lld: got %.9g, expected %.9g, tolerance %.3g", what, (long long)index, got, want, tolerance);
+}
+
+static const tow_dtype all_dtypes[] = {TOW_F32, TOW_F64, TOW_I32, TOW_U32, TOW_BOOL};
+
+static inline bool accepts(const char *name, tow_dtype dtype) { return tow__kernel_find(name, dtype) != NULL; }
+
+/* Rounds to the type; integers wrap. */
+static inline double as_type(double x, tow_dtype dtype)
+{
+    if (dtype == TOW_F32) return (double)(float)x;
+    if (dtype == TOW_I32) return (double)(int32_t)(uint32_t)(int64_t)x;
+    if (dtype == TOW_U32) return (double)(uint32_t)(int64_t)x;
+    return x;
+}
+
+static inline void assert_equal_bits(const tow__buffer *a, const tow__buffer *b, const char *what)
+{
+    if (memcmp(a->data, b->data, (size_t)count_of(a) * bytes_of(a->dtype)) != 0) fail_msg("%s: bits differ", what);
 }
 
 #endif

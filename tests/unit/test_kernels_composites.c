@@ -6,13 +6,14 @@
 
 static const tow_dtype floats[] = {TOW_F32, TOW_F64};
 
-/* ---- along an axis ----------------------------------------------------------------------------------------------------- */
+/* ---- along an axis ---------------------------------------------------------------------------------------------- */
 
 static void softmax_family(void **state)
 {
     (void)state;
     static const char *const names[] = {"softmax", "log_softmax", "logsumexp"};
-    static const int64_t shapes[][3] = {{3, 5, 7}, {2, 1, 33}, {1, 17, 1}, {2, 40, 3}, {4, 3, 2500}, {2, 0, 3}, {0, 4, 4}, {70, 33, 64}};
+    static const int64_t shapes[][3] = {{3, 5, 7},    {2, 1, 33}, {1, 17, 1}, {2, 40, 3},
+                                        {4, 3, 2500}, {2, 0, 3},  {0, 4, 4},  {70, 33, 64}};
     for (size_t c = 0; c < 3 * sizeof shapes / sizeof shapes[0] * 3 * 2; c++) {
         const char *name = names[c % 3];
         const int64_t *dims = shapes[c / 3 % (sizeof shapes / sizeof shapes[0])];
@@ -36,7 +37,8 @@ static void softmax_family(void **state)
                 if (scalar) assert_close(get(&y, r), lse, tolerance, name, r);
                 for (int64_t i = 0; i < n && !scalar; i++) {
                     double shifted = get(&x, base + i * inner) - lse;
-                    assert_close(get(&y, base + i * inner), c % 3 == 0 ? exp(shifted) : shifted, tolerance, name, base + i * inner);
+                    assert_close(get(&y, base + i * inner), c % 3 == 0 ? exp(shifted) : shifted, tolerance, name,
+                                 base + i * inner);
                 }
             }
             release_all();
@@ -47,7 +49,8 @@ static void softmax_family(void **state)
 static void infinities_in_softmax(void **state)
 {
     (void)state;
-    tow__buffer x = make(TOW_F32, SHAPE(4, 3), ROW_MAJOR), y = make(TOW_F32, SHAPE(4), ROW_MAJOR), p = make(TOW_F32, SHAPE(4, 3), ROW_MAJOR);
+    tow__buffer x = make(TOW_F32, SHAPE(4, 3), ROW_MAJOR), y = make(TOW_F32, SHAPE(4), ROW_MAJOR),
+                p = make(TOW_F32, SHAPE(4, 3), ROW_MAJOR);
     const double rows[12] = {-INFINITY, 0, 0, -INFINITY, -INFINITY, -INFINITY, INFINITY, 0, 0, NAN, 0, 0};
     for (int i = 0; i < 12; i++) set(&x, i, rows[i]);
     tow__axis_params axis = {1};
@@ -69,10 +72,13 @@ static void cross_entropy(void **state)
         const int64_t *dims = shapes[c / 2 / LAYOUTS], rows = dims[0], n = dims[1];
         tow_dtype dtype = floats[c % 2];
         layout how = (layout)(c / 2 % LAYOUTS);
-        tow__buffer in[4] = {random_operand(dtype, 2, dims, how), random_operand(TOW_I32, 1, dims, how == REPEATED ? ROW_MAJOR : how),
+        tow__buffer in[4] = {random_operand(dtype, 2, dims, how),
+                             random_operand(TOW_I32, 1, dims, how == REPEATED ? ROW_MAJOR : how),
                              make(dtype, 1, dims, ROW_MAJOR), random_operand(dtype, 1, dims, how)};
-        for (int64_t r = 0; r < rows; r++) set(&in[1], r, r == 1 ? (double)n : r == 2 ? -1 : (double)(random_bits() % n));
-        tow__buffer out[2] = {make(dtype, 1, dims, ROW_MAJOR), make(dtype, 1, dims, ROW_MAJOR)}, dx = make(dtype, 2, dims, ROW_MAJOR);
+        for (int64_t r = 0; r < rows; r++)
+            set(&in[1], r, r == 1 ? (double)n : r == 2 ? -1 : (double)(random_bits() % n));
+        tow__buffer out[2] = {make(dtype, 1, dims, ROW_MAJOR), make(dtype, 1, dims, ROW_MAJOR)},
+                    dx = make(dtype, 2, dims, ROW_MAJOR);
         run_kernel(tow__kernel_find("softmax_cross_entropy", dtype), 2, in, 2, out, NULL);
         in[2] = out[1];
         run_kernel(tow__kernel_find("softmax_cross_entropy_vjp", dtype), 4, in, 1, &dx, NULL);
@@ -83,7 +89,8 @@ static void cross_entropy(void **state)
             double lse = top + log(sum), tolerance = epsilon_of(dtype) * 16 * (1 + fabs(lse));
             bool inside = label >= 0 && label < (double)n;
             assert_close(get(&out[1], r), lse, tolerance, "lse", r);
-            assert_close(get(&out[0], r), inside ? lse - get(&in[0], r * n + (int64_t)label) : NAN, tolerance, "loss", r);
+            assert_close(get(&out[0], r), inside ? lse - get(&in[0], r * n + (int64_t)label) : NAN, tolerance, "loss",
+                         r);
             for (int64_t i = 0; i < n; i++) {
                 double want = (exp(get(&in[0], r * n + i) - lse) - ((double)i == label)) * get(&in[3], r);
                 assert_close(get(&dx, r * n + i), want, tolerance * 4, "dlogits", r * n + i);
@@ -93,7 +100,7 @@ static void cross_entropy(void **state)
     }
 }
 
-/* ---- norms ----------------------------------------------------------------------------------------------------------------- */
+/* ---- norms ------------------------------------------------------------------------------------------------------ */
 
 static void check_norm(bool centred, tow_dtype dtype, const int64_t *dims, layout how, int wrt)
 {
@@ -105,7 +112,8 @@ static void check_norm(bool centred, tow_dtype dtype, const int64_t *dims, layou
     tow__buffer in[3] = {x, scale, shift}, out[3];
     out[0] = make(dtype, 3, dims, ROW_MAJOR);
     for (size_t i = 0; i <= bias; i++) out[1 + i] = make(dtype, 2, dims, ROW_MAJOR);
-    run_kernel(tow__kernel_find(centred ? "layer_norm" : "rms_norm", dtype), 2 + bias, in, 2 + bias, out, &(tow__norm_params){epsilon});
+    run_kernel(tow__kernel_find(centred ? "layer_norm" : "rms_norm", dtype), 2 + bias, in, 2 + bias, out,
+               &(tow__norm_params){epsilon});
     tow__buffer residuals[5] = {x, scale, out[1], out[2], ct}, grads[3];
     if (!centred) residuals[3] = ct;
     size_t n_out = 0;
@@ -127,7 +135,8 @@ static void check_norm(bool centred, tow_dtype dtype, const int64_t *dims, layou
         for (int64_t i = 0; i < n; i++) {
             double xn = (get(&x, r * n + i) - mean) * rstd, g = get(&ct, r * n + i) * get(&scale, i);
             double want = xn * get(&scale, i) + (centred ? get(&shift, i) : 0);
-            assert_close(get(&out[0], r * n + i), want, eps * 32 * (1 + rstd * rstd) * (1 + fabs(want)), "norm", r * n + i);
+            assert_close(get(&out[0], r * n + i), want, eps * 32 * (1 + rstd * rstd) * (1 + fabs(want)), "norm",
+                         r * n + i);
             if (centred) g_mean += g / (double)n;
             gn_mean += g * xn / (double)n;
             dscale[i] += get(&ct, r * n + i) * xn;
@@ -141,7 +150,8 @@ static void check_norm(bool centred, tow_dtype dtype, const int64_t *dims, layou
     }
     double tolerance = eps * 16 * (double)(rows + 1);
     size_t next = wrt & 1 ? 1 : 0;
-    for (int64_t i = 0; i < n && (wrt & 2); i++) assert_close(get(&grads[next], i), dscale[i], tolerance * 2, "dscale", i);
+    for (int64_t i = 0; i < n && (wrt & 2); i++)
+        assert_close(get(&grads[next], i), dscale[i], tolerance * 2, "dscale", i);
     if (wrt & 2) next++;
     for (int64_t i = 0; i < n && (wrt & 4); i++) assert_close(get(&grads[next], i), dbias[i], tolerance, "dbias", i);
     release_all();
@@ -150,7 +160,8 @@ static void check_norm(bool centred, tow_dtype dtype, const int64_t *dims, layou
 static void norms(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{2, 3, 5}, {3, 50, 33}, {1, 7, 1500}, {1, 1, 1}, {0, 3, 4}, {8, 40, 64}, {2, 2100, 3}};
+    static const int64_t shapes[][3] = {{2, 3, 5}, {3, 50, 33}, {1, 7, 1500}, {1, 1, 1},
+                                        {0, 3, 4}, {8, 40, 64}, {2, 2100, 3}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int how = 0; how < LAYOUTS; how++)
             for (int wrt = 1; wrt < 8; wrt++) {
@@ -160,7 +171,7 @@ static void norms(void **state)
             }
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------------------- */
+/* ---- attention -------------------------------------------------------------------------------------------------- */
 
 typedef struct attention_case {
     int64_t b, t, s, h, g, d, e;
@@ -169,11 +180,11 @@ typedef struct attention_case {
 } attention_case;
 
 static const attention_case cases[] = {
-    {1, 1, 1, 1, 1, 1, 1, false, 0},   {2, 5, 7, 4, 2, 3, 6, false, 0},  {1, 7, 7, 2, 2, 4, 4, true, 0},
-    {2, 3, 9, 2, 1, 5, 2, true, 0},    {1, 9, 3, 2, 2, 4, 4, true, 0},   {1, 70, 70, 2, 1, 8, 8, true, 0},
-    {1, 130, 67, 1, 1, 8, 4, false, 0}, {2, 6, 8, 4, 4, 4, 4, false, 1}, {2, 6, 6, 2, 1, 4, 4, true, 2},
-    {2, 6, 8, 2, 2, 4, 4, false, 3},   {1, 66, 66, 2, 2, 4, 4, true, 4}, {2, 65, 130, 2, 1, 16, 16, true, 1},
-    {0, 3, 3, 1, 1, 2, 2, false, 0},   {2, 0, 3, 1, 1, 2, 2, false, 0},
+    {1, 1, 1, 1, 1, 1, 1, false, 0},    {2, 5, 7, 4, 2, 3, 6, false, 0},  {1, 7, 7, 2, 2, 4, 4, true, 0},
+    {2, 3, 9, 2, 1, 5, 2, true, 0},     {1, 9, 3, 2, 2, 4, 4, true, 0},   {1, 70, 70, 2, 1, 8, 8, true, 0},
+    {1, 130, 67, 1, 1, 8, 4, false, 0}, {2, 6, 8, 4, 4, 4, 4, false, 1},  {2, 6, 6, 2, 1, 4, 4, true, 2},
+    {2, 6, 8, 2, 2, 4, 4, false, 3},    {1, 66, 66, 2, 2, 4, 4, true, 4}, {2, 65, 130, 2, 1, 16, 16, true, 1},
+    {0, 3, 3, 1, 1, 2, 2, false, 0},    {2, 0, 3, 1, 1, 2, 2, false, 0},
 };
 
 static tow__buffer make_mask(const attention_case *c)
@@ -204,7 +215,8 @@ static bool sees(const attention_case *c, const tow__buffer *mask, int64_t b, in
 {
     if (c->causal && j > i + c->s - c->t) return false;
     if (c->mask == 0) return true;
-    return get(mask, at4(mask, mask->dims[0] > 1 ? b : 0, mask->dims[1] > 1 ? h : 0, mask->dims[2] > 1 ? i : 0, j)) != 0;
+    return get(mask, at4(mask, mask->dims[0] > 1 ? b : 0, mask->dims[1] > 1 ? h : 0, mask->dims[2] > 1 ? i : 0, j)) !=
+           0;
 }
 
 static double *zeros(int64_t n)
@@ -215,11 +227,12 @@ static double *zeros(int64_t n)
 }
 
 /* in: q, k, v; ct [B, T, H, E] */
-static expected expect(const attention_case *c, const tow__buffer *in, const tow__buffer *mask, const tow__buffer *ct, double scale)
+static expected expect(const attention_case *c, const tow__buffer *in, const tow__buffer *mask, const tow__buffer *ct,
+                       double scale)
 {
     const tow__buffer *q = &in[0], *k = &in[1], *v = &in[2];
-    expected x = {zeros(c->s), zeros(count_of(ct)), zeros(count_of(q)), zeros(count_of(k)), zeros(count_of(v)),
-                  zeros(c->b * c->h * c->t)};
+    expected x = {zeros(c->s),        zeros(count_of(ct)), zeros(count_of(q)),
+                  zeros(count_of(k)), zeros(count_of(v)),  zeros(c->b * c->h * c->t)};
     double *dp = zeros(c->s);
     for (int64_t row = 0; row < c->b * c->h * c->t; row++) {
         int64_t b = row / c->t / c->h, h = row / c->t % c->h, i = row % c->t, g = h / (c->h / c->g);
@@ -265,18 +278,22 @@ static void compare(const tow__buffer *got, const double *want, double tolerance
 static void check_attention(const attention_case *c, tow_dtype dtype, layout how, int wrt)
 {
     double scale = 0.4, eps = epsilon_of(dtype), tolerance = eps * 64 * (double)(1 + c->t + c->s);
-    tow__buffer in[4] = {random_operand(dtype, SHAPE(c->b, c->t, c->h, c->d), how), random_operand(dtype, SHAPE(c->b, c->s, c->g, c->d), how),
+    tow__buffer in[4] = {random_operand(dtype, SHAPE(c->b, c->t, c->h, c->d), how),
+                         random_operand(dtype, SHAPE(c->b, c->s, c->g, c->d), how),
                          random_operand(dtype, SHAPE(c->b, c->s, c->g, c->e), how)};
     tow__buffer ct = random_operand(dtype, SHAPE(c->b, c->t, c->h, c->e), how), out[2];
     out[0] = make(dtype, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR);
     out[1] = make(dtype, SHAPE(c->b, c->h, c->t), ROW_MAJOR);
     if (c->mask) in[3] = make_mask(c);
-    run_kernel(tow__kernel_find("attention", dtype), c->mask ? 4 : 3, in, 2, out, &(tow__attention_params){c->causal, scale});
+    run_kernel(tow__kernel_find("attention", dtype), c->mask ? 4 : 3, in, 2, out,
+               &(tow__attention_params){c->causal, scale});
     expected x = expect(c, in, &in[3], &ct, scale);
     compare(&out[0], x.out, tolerance, "out");
     for (int64_t i = 0; i < count_of(&out[1]); i++) {
-        if (isnan(x.lse[i])) assert_true(get(&out[1], i) <= (dtype == TOW_F32 ? -(double)FLT_MAX : -DBL_MAX));
-        else assert_close(get(&out[1], i), x.lse[i], tolerance, "lse", i);
+        if (isnan(x.lse[i]))
+            assert_true(get(&out[1], i) <= (dtype == TOW_F32 ? -(double)FLT_MAX : -DBL_MAX));
+        else
+            assert_close(get(&out[1], i), x.lse[i], tolerance, "lse", i);
     }
     tow__buffer back[7] = {in[0], in[1], in[2], out[0], out[1], ct, ct}, grads[3];
     if (c->mask) back[5] = in[3];
@@ -304,8 +321,9 @@ static void attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_family), cmocka_unit_test(infinities_in_softmax), cmocka_unit_test(cross_entropy),
-        cmocka_unit_test(norms),          cmocka_unit_test(attention),
+        cmocka_unit_test(softmax_family), cmocka_unit_test(infinities_in_softmax),
+        cmocka_unit_test(cross_entropy),  cmocka_unit_test(norms),
+        cmocka_unit_test(attention),
     };
     return cmocka_run_group_tests_name("fused kernels", tests, NULL, NULL);
 }

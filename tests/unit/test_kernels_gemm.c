@@ -1,20 +1,24 @@
-/* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for splits
- * of rows and columns. */
+/* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
+ * splits of rows and columns. */
 #include "tests/unit/kernels.h"
 
 #include "src/kernels/gemm.h"
 #include "src/kernels/tables.h"
 
-enum { ENGINES = 2 };
+enum {
+    ENGINES = 2
+};
 /* The plain C engine and the one that programs use. */
 static const tow__gemm_engine *engine_at(int index) { return index == 0 ? &tow__gemm_reference : tow__gemm_default(); }
 
 static const int64_t sizes[][3] = {
     /* m n k */
-    {1, 1, 1},    {1, 5, 7},     {7, 1, 5},    {5, 7, 1},    {1, 64, 64},  {64, 1, 64},   {33, 65, 129}, {64, 64, 64},
+    {1, 1, 1},    {1, 5, 7},     {7, 1, 5},    {5, 7, 1},    {1, 64, 64},   {64, 1, 64},   {33, 65, 129}, {64, 64, 64},
     {17, 31, 13}, {100, 3, 200}, {3, 100, 77}, {128, 96, 1}, {63, 130, 67}, {257, 40, 91}, {2, 2, 515},
 };
-enum { SIZES = sizeof sizes / sizeof sizes[0] };
+enum {
+    SIZES = sizeof sizes / sizeof sizes[0]
+};
 
 typedef struct problem {
     tow__gemm g;
@@ -29,13 +33,24 @@ static problem make_problem(tow_dtype dtype, const int64_t *size, unsigned trans
     p.a = random_operand(dtype, SHAPE(m, k), transposed & 4 ? SPACED : transposed & 1 ? COLUMN_MAJOR : ROW_MAJOR);
     p.b = random_operand(dtype, SHAPE(k, n), transposed & 8 ? SPACED : transposed & 2 ? COLUMN_MAJOR : ROW_MAJOR);
     p.c = random_operand(dtype, SHAPE(m, n + 3), ROW_MAJOR);
-    p.g = (tow__gemm){.dtype = dtype, .threads = 1, .m = m, .n = n, .k = k, .a = p.a.data, .a_row = p.a.strides[0],
-                      .a_column = p.a.strides[1], .b = p.b.data, .b_row = p.b.strides[0], .b_column = p.b.strides[1],
-                      .c = p.c.data, .ldc = n + 3};
+    p.g = (tow__gemm){.dtype = dtype,
+                      .threads = 1,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .a = p.a.data,
+                      .a_row = p.a.strides[0],
+                      .a_column = p.a.strides[1],
+                      .b = p.b.data,
+                      .b_row = p.b.strides[0],
+                      .b_column = p.b.strides[1],
+                      .c = p.c.data,
+                      .ldc = n + 3};
     return p;
 }
 
-static void check_product(const tow__gemm_engine *engine, tow_dtype dtype, const int64_t *size, unsigned transposed, bool accumulate)
+static void check_product(const tow__gemm_engine *engine, tow_dtype dtype, const int64_t *size, unsigned transposed,
+                          bool accumulate)
 {
     problem p = make_problem(dtype, size, transposed);
     int64_t m = size[0], n = size[1], k = size[2];
@@ -109,7 +124,8 @@ static void splits_keep_bits(void **state)
 static void large_products_do_not_depend_on_threads(void **state)
 {
     (void)state;
-    static const int64_t large[][3] = {{96, 384, 384}, {777, 111, 333}, {64, 512, 700}, {512, 65, 300}, {300, 300, 1000}};
+    static const int64_t large[][3] = {
+        {96, 384, 384}, {777, 111, 333}, {64, 512, 700}, {512, 65, 300}, {300, 300, 1000}};
     for (size_t s = 0; s < sizeof large / sizeof large[0]; s++) {
         for (unsigned transposed = 0; transposed < 4; transposed++) {
             problem p = make_problem(TOW_F32, large[s], transposed);
@@ -126,7 +142,7 @@ static void large_products_do_not_depend_on_threads(void **state)
     }
 }
 
-/* ---- dot_general ------------------------------------------------------------------------------------------------------- */
+/* ---- dot_general ------------------------------------------------------------------------------------------------ */
 
 typedef struct dot_case {
     int x_rank, y_rank;
@@ -139,20 +155,20 @@ static const dot_case dots[] = {
     {1, 1, {9}, {9}, {{1, {0}}, {1, {0}}, {0}, {0}}},
     {2, 1, {5, 9}, {9}, {{1, {1}}, {1, {0}}, {0}, {0}}},
     {1, 2, {3}, {4, 3}, {{1, {0}}, {1, {1}}, {0}, {0}}},
-    {1, 1, {3}, {4}, {{0}, {0}, {0}, {0}}},                                        /* outer product */
+    {1, 1, {3}, {4}, {{0}, {0}, {0}, {0}}}, /* outer product */
     {3, 2, {4, 5, 6}, {6, 7}, {{1, {2}}, {1, {0}}, {0}, {0}}},
-    {3, 3, {4, 5, 6}, {4, 5, 7}, {{2, {0, 1}}, {2, {0, 1}}, {0}, {0}}},            /* weight gradient */
-    {3, 3, {4, 5, 6}, {5, 4, 7}, {{2, {1, 0}}, {2, {0, 1}}, {0}, {0}}},            /* contracted axes that do not merge */
+    {3, 3, {4, 5, 6}, {4, 5, 7}, {{2, {0, 1}}, {2, {0, 1}}, {0}, {0}}}, /* weight gradient */
+    {3, 3, {4, 5, 6}, {5, 4, 7}, {{2, {1, 0}}, {2, {0, 1}}, {0}, {0}}}, /* contracted axes that do not merge */
     {3, 3, {3, 5, 6}, {3, 6, 4}, {{1, {2}}, {1, {1}}, {1, {0}}, {1, {0}}}},
     {4, 4, {2, 5, 3, 6}, {2, 7, 3, 6}, {{1, {3}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}}}, /* attention logits */
     {4, 4, {2, 3, 5, 7}, {2, 7, 3, 6}, {{1, {3}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}}}, /* attention values */
-    {4, 2, {2, 3, 4, 5}, {4, 6}, {{1, {2}}, {1, {0}}, {0}, {0}}},                  /* free axes that do not merge */
+    {4, 2, {2, 3, 4, 5}, {4, 6}, {{1, {2}}, {1, {0}}, {0}, {0}}}, /* free axes that do not merge */
     {2, 4, {4, 6}, {2, 3, 4, 17}, {{1, {0}}, {1, {2}}, {0}, {0}}},
     {4, 1, {12, 9, 4, 33}, {4}, {{1, {2}}, {1, {0}}, {0}, {0}}},
-    {2, 2, {5, 0}, {0, 6}, {{1, {1}}, {1, {0}}, {0}, {0}}},                        /* an empty sum is 0 */
+    {2, 2, {5, 0}, {0, 6}, {{1, {1}}, {1, {0}}, {0}, {0}}}, /* an empty sum is 0 */
     {2, 2, {0, 4}, {4, 6}, {{1, {1}}, {1, {0}}, {0}, {0}}},
     {3, 3, {0, 5, 6}, {0, 6, 4}, {{1, {2}}, {1, {1}}, {1, {0}}, {1, {0}}}},
-    {3, 2, {40, 32, 33}, {33, 70}, {{1, {2}}, {1, {0}}, {0}, {0}}},                /* large enough for several threads */
+    {3, 2, {40, 32, 33}, {33, 70}, {{1, {2}}, {1, {0}}, {0}, {0}}}, /* large enough for several threads */
     {2, 2, {40, 300}, {300, 500}, {{1, {1}}, {1, {0}}, {0}, {0}}},
     {4, 4, {2, 40, 2, 64}, {2, 70, 2, 64}, {{1, {3}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}}},
 };
@@ -194,8 +210,8 @@ static int64_t operand_index(int rank, const int64_t *dims, const tow__ints *bat
     return index;
 }
 
-static double dot_element(const dot_case *c, const tow__buffer *x, const tow__buffer *y, const tow__buffer *out, int64_t element,
-                          double *size_of_sum)
+static double dot_element(const dot_case *c, const tow__buffer *x, const tow__buffer *y, const tow__buffer *out,
+                          int64_t element, double *size_of_sum)
 {
     int64_t at[TOW_MAX_RANK], depth = 1;
     for (int i = out->rank - 1; i >= 0; i--) {
@@ -211,9 +227,10 @@ static double dot_element(const dot_case *c, const tow__buffer *x, const tow__bu
             contract_at[i] = rest % c->x[c->p.lhs_contract.v[i]];
             rest /= c->x[c->p.lhs_contract.v[i]];
         }
-        double term = get(x, operand_index(c->x_rank, c->x, &c->p.lhs_batch, &c->p.lhs_contract, at, contract_at, at + n_batch)) *
-                      get(y, operand_index(c->y_rank, c->y, &c->p.rhs_batch, &c->p.rhs_contract, at, contract_at,
-                                           at + n_batch + x_free));
+        double term =
+            get(x, operand_index(c->x_rank, c->x, &c->p.lhs_batch, &c->p.lhs_contract, at, contract_at, at + n_batch)) *
+            get(y, operand_index(c->y_rank, c->y, &c->p.rhs_batch, &c->p.rhs_contract, at, contract_at,
+                                 at + n_batch + x_free));
         sum += term;
         *size_of_sum += fabs(term);
     }
@@ -222,7 +239,8 @@ static double dot_element(const dot_case *c, const tow__buffer *x, const tow__bu
 
 static void check_dot(const dot_case *c, tow_dtype dtype, layout x_layout, layout y_layout, const tow__kernel *kernel)
 {
-    tow__buffer in[2] = {random_operand(dtype, c->x_rank, c->x, x_layout), random_operand(dtype, c->y_rank, c->y, y_layout)};
+    tow__buffer in[2] = {random_operand(dtype, c->x_rank, c->x, x_layout),
+                         random_operand(dtype, c->y_rank, c->y, y_layout)};
     tow__buffer out = dot_output(c, dtype);
     run_kernel(kernel, 2, in, 1, &out, &c->p);
     int64_t count = count_of(&out), step = 1 + count / 5000;

@@ -1,7 +1,7 @@
 /* dot_general one element at a time, straight from its definition: the twin that the mapping onto matrix products is
  * compared with. */
-#include "src/kernels/tables.h"
 #include "src/kernels/strided.h"
+#include "src/kernels/tables.h"
 #include "src/ops/params.h"
 
 /* Free axes of an operand: neither batch nor contracted, in order. */
@@ -27,7 +27,9 @@ static tow__strided axes_view(const tow__buffer *x, const tow__ints *axes)
     return tow__strided_of(x->data, x->dtype, axes->n, dims, strides);
 }
 
-typedef struct operand { tow__strided batch, free, contract; } operand;
+typedef struct operand {
+    tow__strided batch, free, contract;
+} operand;
 typedef struct dot_job {
     const tow__kernel_call *call;
     operand x, y;
@@ -39,21 +41,21 @@ static operand classify(const tow__buffer *x, const tow__ints *batch, const tow_
     return (operand){axes_view(x, batch), axes_view(x, &rest), axes_view(x, contract)};
 }
 
-#define ROW(T)                                                                                                     \
-    static void row_##T(void *user, int64_t row)                                                                   \
-    {                                                                                                              \
-        const dot_job *job = user;                                                                                 \
-        int64_t batch = row / job->x.free.count, i = row % job->x.free.count, n = job->y.free.count;               \
-        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.batch, batch) +                   \
-                     tow__strided_offset(&job->x.free, i);                                                            \
-        const T *y = (const T *)job->call->in[1].data + tow__strided_offset(&job->y.batch, batch);                    \
-        for (int64_t j = 0; j < n; j++) {                                                                          \
-            const T *column = y + tow__strided_offset(&job->y.free, j);                                               \
-            T sum = 0;                                                                                             \
-            for (int64_t k = 0; k < job->x.contract.count; k++)                                                    \
-                sum += x[tow__strided_offset(&job->x.contract, k)] * column[tow__strided_offset(&job->y.contract, k)];   \
-            ((T *)job->call->out[0].data)[row * n + j] = sum;                                                      \
-        }                                                                                                          \
+#define ROW(T)                                                                                                         \
+    static void row_##T(void *user, int64_t row)                                                                       \
+    {                                                                                                                  \
+        const dot_job *job = user;                                                                                     \
+        int64_t batch = row / job->x.free.count, i = row % job->x.free.count, n = job->y.free.count;                   \
+        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.batch, batch) +                    \
+                     tow__strided_offset(&job->x.free, i);                                                             \
+        const T *y = (const T *)job->call->in[1].data + tow__strided_offset(&job->y.batch, batch);                     \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            const T *column = y + tow__strided_offset(&job->y.free, j);                                                \
+            T sum = 0;                                                                                                 \
+            for (int64_t k = 0; k < job->x.contract.count; k++)                                                        \
+                sum += x[tow__strided_offset(&job->x.contract, k)] * column[tow__strided_offset(&job->y.contract, k)]; \
+            ((T *)job->call->out[0].data)[row * n + j] = sum;                                                          \
+        }                                                                                                              \
     }
 ROW(f32)
 ROW(f64)

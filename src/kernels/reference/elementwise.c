@@ -5,35 +5,35 @@
 #include "src/kernels/tables.h"
 #include "src/ops/params.h"
 
-#define REAL f32
-#define M(name) name##f
+#define REAL       f32
+#define M(name)    name##f
 #define NAME(name) name##_f32
 #include "src/kernels/reference/float.inc"
 #undef REAL
 #undef M
 #undef NAME
 
-#define REAL f64
-#define M(name) name
+#define REAL       f64
+#define M(name)    name
 #define NAME(name) name##_f64
 #include "src/kernels/reference/float.inc"
 #undef REAL
 #undef M
 #undef NAME
 
-#define INT i32
+#define INT        i32
 #define NAME(name) name##_i32
 #include "src/kernels/reference/integer.inc"
 #undef INT
 #undef NAME
 
-#define INT u32
+#define INT        u32
 #define NAME(name) name##_u32
 #include "src/kernels/reference/integer.inc"
 #undef INT
 #undef NAME
 
-/* ---- bool: bytes that are 0 or 1 ------------------------------------------------------------------------------------ */
+/* ---- bool: bytes that are 0 or 1 -------------------------------------------------------------------------------- */
 
 static void not_bool(int64_t n, void *const *out, const void *const *in, const void *params)
 {
@@ -49,16 +49,16 @@ static void stop_gradient_bool(int64_t n, void *const *out, const void *const *i
     memmove(out[0], in[0], (size_t)n);
 }
 
-#define BINARY(name, expression)                                                                   \
-    static void name##_bool(int64_t n, void *const *out, const void *const *in, const void *params) \
-    {                                                                                              \
-        (void)params;                                                                              \
-        const b8 *px = in[0], *py = in[1];                                                         \
-        b8 *z = out[0];                                                                            \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            const b8 x = px[i], y = py[i];                                                         \
-            z[i] = (b8)(expression);                                                               \
-        }                                                                                          \
+#define BINARY(name, expression)                                                                                       \
+    static void name##_bool(int64_t n, void *const *out, const void *const *in, const void *params)                    \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const b8 *px = in[0], *py = in[1];                                                                             \
+        b8 *z = out[0];                                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const b8 x = px[i], y = py[i];                                                                             \
+            z[i] = (b8)(expression);                                                                                   \
+        }                                                                                                              \
     }
 BINARY(max, x | y)
 BINARY(min, x &y)
@@ -73,17 +73,17 @@ BINARY(gt, x > y)
 BINARY(ge, x >= y)
 #undef BINARY
 
-/* ---- select, convert, bitcast, threefry2x32 --------------------------------------------------------------------------- */
+/* ---- select, convert, bitcast, threefry2x32 --------------------------------------------------------------------- */
 
-#define SELECT(T)                                                                                    \
-    static void select_##T(int64_t n, void *const *out, const void *const *in, const void *params)   \
-    {                                                                                                \
-        (void)params;                                                                                \
-        const b8 *p = in[0];                                                                         \
-        const T *x = in[1], *y = in[2];                                                              \
-        T *z = out[0];                                                                               \
-        TOW__VECTORIZE                                                                               \
-        for (int64_t i = 0; i < n; i++) z[i] = p[i] ? x[i] : y[i];                                   \
+#define SELECT(T)                                                                                                      \
+    static void select_##T(int64_t n, void *const *out, const void *const *in, const void *params)                     \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const b8 *p = in[0];                                                                                           \
+        const T *x = in[1], *y = in[2];                                                                                \
+        T *z = out[0];                                                                                                 \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) z[i] = p[i] ? x[i] : y[i];                                                     \
     }
 SELECT(f32)
 SELECT(f64)
@@ -98,20 +98,23 @@ static void run_select(const tow__kernel_call *call)
     tow__map(call, tiles[call->out[0].dtype]);
 }
 
-#define CONVERT(FROM, TO, expression)                                                                         \
-    static void convert_##FROM##_##TO(int64_t n, void *const *out, const void *const *in, const void *params) \
-    {                                                                                                         \
-        (void)params;                                                                                         \
-        const FROM *px = in[0];                                                                               \
-        TO *y = out[0];                                                                                       \
-        for (int64_t i = 0; i < n; i++) {                                                                     \
-            const FROM x = px[i];                                                                             \
-            y[i] = (TO)(expression);                                                                          \
-        }                                                                                                     \
+#define CONVERT(FROM, TO, expression)                                                                                  \
+    static void convert_##FROM##_##TO(int64_t n, void *const *out, const void *const *in, const void *params)          \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const FROM *px = in[0];                                                                                        \
+        TO *y = out[0];                                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const FROM x = px[i];                                                                                      \
+            y[i] = (TO)(expression);                                                                                   \
+        }                                                                                                              \
     }
-#define CONVERT_FLOAT(F) \
-    CONVERT(F, f32, x) CONVERT(F, f64, x) CONVERT(F, i32, tow__to_i32((f64)x)) CONVERT(F, u32, tow__to_u32((f64)x)) CONVERT(F, b8, x != 0)
-#define CONVERT_INTEGER(F) CONVERT(F, f32, x) CONVERT(F, f64, x) CONVERT(F, i32, x) CONVERT(F, u32, x) CONVERT(F, b8, x != 0)
+#define CONVERT_FLOAT(F)                                                                                               \
+    CONVERT(F, f32, x)                                                                                                 \
+    CONVERT(F, f64, x) CONVERT(F, i32, tow__to_i32((f64)x)) CONVERT(F, u32, tow__to_u32((f64)x))                       \
+        CONVERT(F, b8, x != 0)
+#define CONVERT_INTEGER(F)                                                                                             \
+    CONVERT(F, f32, x) CONVERT(F, f64, x) CONVERT(F, i32, x) CONVERT(F, u32, x) CONVERT(F, b8, x != 0)
 CONVERT_FLOAT(f32)
 CONVERT_FLOAT(f64)
 CONVERT_INTEGER(i32)
@@ -120,7 +123,10 @@ CONVERT_INTEGER(b8)
 
 static void run_convert(const tow__kernel_call *call)
 {
-#define ROW(F) {convert_##F##_f32, convert_##F##_f64, convert_##F##_i32, convert_##F##_u32, convert_##F##_b8}
+#define ROW(F)                                                                                                         \
+    {                                                                                                                  \
+        convert_##F##_f32, convert_##F##_f64, convert_##F##_i32, convert_##F##_u32, convert_##F##_b8                   \
+    }
     static const tow__tile tiles[TOW_DTYPE_COUNT][TOW_DTYPE_COUNT] = {ROW(f32), ROW(f64), ROW(i32), ROW(u32), ROW(b8)};
 #undef ROW
     tow__map(call, tiles[call->in[0].dtype][call->out[0].dtype]);
@@ -150,29 +156,68 @@ static void threefry2x32_tile(int64_t n, void *const *out, const void *const *in
 
 static void run_threefry2x32(const tow__kernel_call *call) { tow__map(call, threefry2x32_tile); }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------------- */
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
 
 /* X(name, operand that has the type, tiles by dtype: f32 f64 i32 u32 bool) */
-#define FLOATS(name) name##_f32, name##_f64, NULL, NULL, NULL
-#define NUMBERS(name) name##_f32, name##_f64, name##_i32, name##_u32, NULL
-#define ALL(name) name##_f32, name##_f64, name##_i32, name##_u32, name##_bool
+#define FLOATS(name)   name##_f32, name##_f64, NULL, NULL, NULL
+#define NUMBERS(name)  name##_f32, name##_f64, name##_i32, name##_u32, NULL
+#define ALL(name)      name##_f32, name##_f64, name##_i32, name##_u32, name##_bool
 #define INTEGERS(name) NULL, NULL, name##_i32, name##_u32, NULL
-#define LOGICAL(name) NULL, NULL, name##_i32, name##_u32, name##_bool
-#define OPERATIONS(X)                                                                                              \
-    X(abs, NUMBERS) X(add, NUMBERS) X(and, LOGICAL) X(ceil, FLOATS) X(clamp, NUMBERS) X(cos, FLOATS) X(div, NUMBERS) \
-    X(eq, ALL) X(erf, FLOATS) X(erf_inv, FLOATS) X(exp, FLOATS) X(expm1, FLOATS) X(floor, FLOATS) X(ge, ALL)       \
-    X(gelu, FLOATS) X(gelu_grad, FLOATS) X(gt, ALL) X(integer_pow, NUMBERS) X(le, ALL) X(log, FLOATS)              \
-    X(log1p, FLOATS) X(logistic, FLOATS) X(lt, ALL) X(max, ALL) X(min, ALL) X(mul, NUMBERS) X(ne, ALL)             \
-    X(neg, NUMBERS) X(not, LOGICAL) X(or, LOGICAL) X(pow, NUMBERS) X(relu, FLOATS) X(rem, NUMBERS)                 \
-    X(round, FLOATS) X(rsqrt, FLOATS) X(shift_left, INTEGERS) X(shift_right, INTEGERS) X(sign, NUMBERS)            \
-    X(silu, FLOATS) X(silu_grad, FLOATS) X(sin, FLOATS) X(sqrt, FLOATS) X(square, NUMBERS) X(stop_gradient, ALL) X(sub, NUMBERS)        \
-    X(tanh, FLOATS) X(xor, LOGICAL)
+#define LOGICAL(name)  NULL, NULL, name##_i32, name##_u32, name##_bool
+#define OPERATIONS(X)                                                                                                  \
+    X(abs, NUMBERS)                                                                                                    \
+    X(add, NUMBERS)                                                                                                    \
+    X(and, LOGICAL)                                                                                                    \
+    X(ceil, FLOATS)                                                                                                    \
+    X(clamp, NUMBERS)                                                                                                  \
+    X(cos, FLOATS)                                                                                                     \
+    X(div, NUMBERS)                                                                                                    \
+    X(eq, ALL)                                                                                                         \
+    X(erf, FLOATS)                                                                                                     \
+    X(erf_inv, FLOATS)                                                                                                 \
+    X(exp, FLOATS)                                                                                                     \
+    X(expm1, FLOATS)                                                                                                   \
+    X(floor, FLOATS)                                                                                                   \
+    X(ge, ALL)                                                                                                         \
+    X(gelu, FLOATS)                                                                                                    \
+    X(gelu_grad, FLOATS)                                                                                               \
+    X(gt, ALL)                                                                                                         \
+    X(integer_pow, NUMBERS)                                                                                            \
+    X(le, ALL)                                                                                                         \
+    X(log, FLOATS)                                                                                                     \
+    X(log1p, FLOATS)                                                                                                   \
+    X(logistic, FLOATS)                                                                                                \
+    X(lt, ALL)                                                                                                         \
+    X(max, ALL)                                                                                                        \
+    X(min, ALL)                                                                                                        \
+    X(mul, NUMBERS)                                                                                                    \
+    X(ne, ALL)                                                                                                         \
+    X(neg, NUMBERS)                                                                                                    \
+    X(not, LOGICAL)                                                                                                    \
+    X(or, LOGICAL)                                                                                                     \
+    X(pow, NUMBERS)                                                                                                    \
+    X(relu, FLOATS)                                                                                                    \
+    X(rem, NUMBERS)                                                                                                    \
+    X(round, FLOATS)                                                                                                   \
+    X(rsqrt, FLOATS)                                                                                                   \
+    X(shift_left, INTEGERS)                                                                                            \
+    X(shift_right, INTEGERS)                                                                                           \
+    X(sign, NUMBERS)                                                                                                   \
+    X(silu, FLOATS)                                                                                                    \
+    X(silu_grad, FLOATS)                                                                                               \
+    X(sin, FLOATS)                                                                                                     \
+    X(sqrt, FLOATS)                                                                                                    \
+    X(square, NUMBERS)                                                                                                 \
+    X(stop_gradient, ALL)                                                                                              \
+    X(sub, NUMBERS)                                                                                                    \
+    X(tanh, FLOATS)                                                                                                    \
+    X(xor, LOGICAL)
 
-#define X(name, set)                                                  \
-    static void run_##name(const tow__kernel_call *call)              \
-    {                                                                 \
-        static const tow__tile tiles[TOW_DTYPE_COUNT] = {set(name)};  \
-        tow__map(call, tiles[call->in[0].dtype]);                     \
+#define X(name, set)                                                                                                   \
+    static void run_##name(const tow__kernel_call *call)                                                               \
+    {                                                                                                                  \
+        static const tow__tile tiles[TOW_DTYPE_COUNT] = {set(name)};                                                   \
+        tow__map(call, tiles[call->in[0].dtype]);                                                                      \
     }
 OPERATIONS(X)
 #undef X
@@ -189,7 +234,7 @@ static const tow__kernel kernels[] = {
 #define X(name, set) {#name, SET_##set, TOW__IN_PLACE, run_##name, NULL, "reference"},
     OPERATIONS(X)
 #undef X
-    {"bitcast", SET_ALL, TOW__IN_PLACE, run_bitcast, NULL, "reference"},
+        {"bitcast", SET_ALL, TOW__IN_PLACE, run_bitcast, NULL, "reference"},
     {"convert", SET_ALL, 0, run_convert, NULL, "reference"},
     {"select", SET_ALL, TOW__IN_PLACE, run_select, NULL, "reference"},
     {"threefry2x32", 1 << TOW_U32, 0, run_threefry2x32, NULL, "reference"},

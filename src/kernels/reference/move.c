@@ -12,7 +12,7 @@ static char *element(const tow__buffer *b, int64_t offset)
     return (char *)b->data + offset * (int64_t)tow__element_bytes(b->dtype);
 }
 
-/* ---- copy, iota, random_bits ----------------------------------------------------------------------------------------- */
+/* ---- copy, iota, random_bits ------------------------------------------------------------------------------------ */
 
 static void run_copy(const tow__kernel_call *call)
 {
@@ -33,11 +33,21 @@ static void iota_block(void *user, int64_t block)
         int64_t value = i / job->inner % job->length;
         void *to = element(job->out, i);
         switch (job->out->dtype) {
-        case TOW_F32: *(f32 *)to = (f32)value; break;
-        case TOW_F64: *(f64 *)to = (f64)value; break;
-        case TOW_I32: *(i32 *)to = (i32)value; break;
-        case TOW_U32: *(u32 *)to = (u32)value; break;
-        case TOW_BOOL: *(b8 *)to = value != 0; break;
+        case TOW_F32:
+            *(f32 *)to = (f32)value;
+            break;
+        case TOW_F64:
+            *(f64 *)to = (f64)value;
+            break;
+        case TOW_I32:
+            *(i32 *)to = (i32)value;
+            break;
+        case TOW_U32:
+            *(u32 *)to = (u32)value;
+            break;
+        case TOW_BOOL:
+            *(b8 *)to = value != 0;
+            break;
         }
     }
 }
@@ -76,7 +86,7 @@ static void run_random_bits(const tow__kernel_call *call)
     tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), bits_block, &job);
 }
 
-/* ---- pad, concatenate, dynamic_slice, dynamic_update_slice ------------------------------------------------------------- */
+/* ---- pad, concatenate, dynamic_slice, dynamic_update_slice ------------------------------------------------------ */
 
 /* Operand element i of an axis goes to low + i (1 + interior) where that lies inside the output. */
 static void run_pad(const tow__kernel_call *call)
@@ -109,19 +119,21 @@ static void run_concatenate(const tow__kernel_call *call)
     int64_t axis = ((const tow__axis_params *)call->params)->axis, at = 0;
     for (size_t i = 0; i < call->n_in; i++) {
         const tow__buffer *x = &call->in[i];
-        tow__strided region = tow__strided_of(element(out, at * out->strides[axis]), out->dtype, out->rank, x->dims, out->strides);
+        tow__strided region =
+            tow__strided_of(element(out, at * out->strides[axis]), out->dtype, out->rank, x->dims, out->strides);
         tow__strided source = tow__strided_buffer(x);
         tow__strided_store(call->team, &region, &source);
         at += x->dims[axis];
     }
 }
 
-/* Offset of the window of `sizes` in `whole`, its start clamped so that it lies inside. start: i32 or u32 scalars, one per axis. */
+/* Offset of the window of `sizes` in `whole`, its start clamped so that it lies inside. start: i32 or u32 scalars, one
+ * per axis. */
 static int64_t window_offset(const tow__buffer *whole, const int64_t *sizes, const tow__buffer *start)
 {
     int64_t offset = 0;
     for (int i = 0; i < whole->rank; i++) {
-        int64_t s = start[i].dtype == TOW_U32 ? (int64_t)*(const u32 *)start[i].data : *(const i32 *)start[i].data;
+        int64_t s = start[i].dtype == TOW_U32 ? (int64_t) * (const u32 *)start[i].data : *(const i32 *)start[i].data;
         offset += tow__max(0, tow__min(s, whole->dims[i] - sizes[i])) * whole->strides[i];
     }
     return offset;
@@ -131,7 +143,8 @@ static void run_dynamic_slice(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0], *out = &call->out[0];
     int64_t offset = window_offset(x, out->dims, call->in + 1);
-    tow__strided to = tow__strided_buffer(out), from = tow__strided_of(element(x, offset), x->dtype, x->rank, out->dims, x->strides);
+    tow__strided to = tow__strided_buffer(out),
+                 from = tow__strided_of(element(x, offset), x->dtype, x->rank, out->dims, x->strides);
     tow__strided_store(call->team, &to, &from);
 }
 
@@ -145,13 +158,13 @@ static void run_dynamic_update_slice(const tow__kernel_call *call)
     tow__strided_store(call->team, &to, &from);
 }
 
-/* ---- gather, scatter_add ----------------------------------------------------------------------------------------------- */
+/* ---- gather, scatter_add ---------------------------------------------------------------------------------------- */
 
 /* The row that index i names among `rows`: negative ones count from the end; -1 if there is none. */
 static int64_t row_index(const tow__strided *indices, tow_dtype dtype, int64_t i, int64_t rows)
 {
     const char *at = indices->data + tow__strided_offset(indices, i) * (int64_t)indices->size;
-    int64_t index = dtype == TOW_U32 ? (int64_t)*(const u32 *)(const void *)at : *(const i32 *)(const void *)at;
+    int64_t index = dtype == TOW_U32 ? (int64_t) * (const u32 *)(const void *)at : *(const i32 *)(const void *)at;
     if (index < 0) index += rows;
     return index >= 0 && index < rows ? index : -1;
 }
@@ -172,7 +185,8 @@ static void fill_missing(const tow__buffer *out, char *row, int64_t count)
     case TOW_F64:
         for (int64_t i = 0; i < count; i++) ((f64 *)(void *)row)[i] = (f64)NAN;
         break;
-    default: memset(row, 0, (size_t)count * tow__element_bytes(out->dtype));
+    default:
+        memset(row, 0, (size_t)count * tow__element_bytes(out->dtype));
     }
 }
 
@@ -205,7 +219,9 @@ static void run_gather(const tow__kernel_call *call)
     tow__team_run(call->team, tow__ceil_div(job.indices.count, job.rows_per_block), gather_block, &job);
 }
 
-enum { SCATTER_COLUMNS = 64 }; /* columns of a row that one block adds, for all indices in order */
+enum {
+    SCATTER_COLUMNS = 64
+}; /* columns of a row that one block adds, for all indices in order */
 
 typedef struct scatter_job {
     const tow__buffer *out;
@@ -245,7 +261,8 @@ static void scatter_block(void *user, int64_t block)
 
 static void run_scatter_add(const tow__kernel_call *call)
 {
-    scatter_job job = {.out = &call->out[0], .index_dtype = call->in[0].dtype, .rows = call->out[0].dims[0], .columns = 1};
+    scatter_job job = {
+        .out = &call->out[0], .index_dtype = call->in[0].dtype, .rows = call->out[0].dims[0], .columns = 1};
     job.indices = tow__strided_buffer(&call->in[0]);
     job.updates = tow__strided_buffer(&call->in[1]);
     for (int i = 1; i < job.out->rank; i++) job.columns *= job.out->dims[i];

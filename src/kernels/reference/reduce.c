@@ -28,34 +28,34 @@ static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *,
 }
 
 /* One result: identity, then every segment. */
-#define REDUCE(name, T, identity, COMBINE)                                                                        \
-    static void name##_##T(const reduce_job *job, int64_t k)                                                      \
-    {                                                                                                             \
-        const tow__strided *r = &job->x.reduced;                                                                     \
-        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.kept, k);                        \
-        T total = (identity);                                                                                     \
-        for (int64_t start = 0; start < r->count; start += TOW__SEGMENT) {                                        \
-            T lane[TOW__LANES];                                                                                   \
-            int64_t n = tow__min(TOW__SEGMENT, r->count - start);                                                 \
-            for (int l = 0; l < TOW__LANES; l++) lane[l] = (identity);                                            \
-            for (int64_t i = 0; i < n; i++) {                                                                     \
-                int l = (int)(i % TOW__LANES);                                                                    \
-                lane[l] = COMBINE(lane[l], x[tow__strided_offset(r, start + i)]);                                    \
-            }                                                                                                     \
-            for (int half = TOW__LANES / 2; half > 0; half /= 2)                                                  \
-                for (int l = 0; l < half; l++) lane[l] = COMBINE(lane[l], lane[l + half]);                        \
-            total = start == 0 ? lane[0] : COMBINE(total, lane[0]);                                               \
-        }                                                                                                         \
-        ((T *)job->call->out[0].data)[k] = total;                                                                 \
+#define REDUCE(name, T, identity, COMBINE)                                                                             \
+    static void name##_##T(const reduce_job *job, int64_t k)                                                           \
+    {                                                                                                                  \
+        const tow__strided *r = &job->x.reduced;                                                                       \
+        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.kept, k);                          \
+        T total = (identity);                                                                                          \
+        for (int64_t start = 0; start < r->count; start += TOW__SEGMENT) {                                             \
+            T lane[TOW__LANES];                                                                                        \
+            int64_t n = tow__min(TOW__SEGMENT, r->count - start);                                                      \
+            for (int l = 0; l < TOW__LANES; l++) lane[l] = (identity);                                                 \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                int l = (int)(i % TOW__LANES);                                                                         \
+                lane[l] = COMBINE(lane[l], x[tow__strided_offset(r, start + i)]);                                      \
+            }                                                                                                          \
+            for (int half = TOW__LANES / 2; half > 0; half /= 2)                                                       \
+                for (int l = 0; l < half; l++) lane[l] = COMBINE(lane[l], lane[l + half]);                             \
+            total = start == 0 ? lane[0] : COMBINE(total, lane[0]);                                                    \
+        }                                                                                                              \
+        ((T *)job->call->out[0].data)[k] = total;                                                                      \
     }
-#define ADD(a, b) ((a) + (b))
-#define MUL(a, b) ((a) * (b))
-#define OR(a, b) ((a) | (b))
-#define AND(a, b) ((a) & (b))
-#define OR_BYTES(a, b) ((b8)((a) | (b)))
+#define ADD(a, b)       ((a) + (b))
+#define MUL(a, b)       ((a) * (b))
+#define OR(a, b)        ((a) | (b))
+#define AND(a, b)       ((a) & (b))
+#define OR_BYTES(a, b)  ((b8)((a) | (b)))
 #define AND_BYTES(a, b) ((b8)((a) & (b)))
-#define GREATER(a, b) ((a) > (b) ? (a) : (b))
-#define LESS(a, b) ((a) < (b) ? (a) : (b))
+#define GREATER(a, b)   ((a) > (b) ? (a) : (b))
+#define LESS(a, b)      ((a) < (b) ? (a) : (b))
 REDUCE(sum, f32, 0, ADD)
 REDUCE(sum, f64, 0, ADD)
 REDUCE(sum, u32, 0, ADD)
@@ -78,11 +78,11 @@ REDUCE(and, u32, UINT32_MAX, AND)
 REDUCE(and, b8, 1, AND_BYTES)
 
 /* Signed sums, products and bit operations are the unsigned ones. */
-#define RUN(name, F32, F64, I32, U32, BOOL)                                                             \
-    static void run_reduce_##name(const tow__kernel_call *call)                                         \
-    {                                                                                                   \
-        static void (*const one[])(const reduce_job *, int64_t) = {F32, F64, I32, U32, BOOL};           \
-        reduce(call, one[call->in[0].dtype]);                                                           \
+#define RUN(name, F32, F64, I32, U32, BOOL)                                                                            \
+    static void run_reduce_##name(const tow__kernel_call *call)                                                        \
+    {                                                                                                                  \
+        static void (*const one[])(const reduce_job *, int64_t) = {F32, F64, I32, U32, BOOL};                          \
+        reduce(call, one[call->in[0].dtype]);                                                                          \
     }
 RUN(sum, sum_f32, sum_f64, sum_u32, sum_u32, NULL)
 RUN(prod, prod_f32, prod_f64, prod_u32, prod_u32, NULL)
@@ -91,19 +91,19 @@ RUN(min, min_f32, min_f64, min_i32, min_u32, min_b8)
 RUN(or, NULL, NULL, or_u32, or_u32, or_b8)
 RUN(and, NULL, NULL, and_u32, and_u32, and_b8)
 
-/* ---- argmax: the first of equal maxima; NaN counts as the largest ------------------------------------------------------ */
+/* ---- argmax: the first of equal maxima; NaN counts as the largest ----------------------------------------------- */
 
-#define ARGMAX(T)                                                                            \
-    static void argmax_##T(const reduce_job *job, int64_t k)                                 \
-    {                                                                                        \
-        const tow__strided *r = &job->x.reduced;                                                \
-        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.kept, k);   \
-        int64_t stride = r->rank > 0 ? r->strides[0] : 0, best = 0;                          \
-        for (int64_t i = 1; i < r->count; i++) {                                             \
-            T a = x[i * stride], b = x[best * stride];                                       \
-            if (a > b || (a != a && b == b)) best = i;                                       \
-        }                                                                                    \
-        ((i32 *)job->call->out[0].data)[k] = (i32)best;                                      \
+#define ARGMAX(T)                                                                                                      \
+    static void argmax_##T(const reduce_job *job, int64_t k)                                                           \
+    {                                                                                                                  \
+        const tow__strided *r = &job->x.reduced;                                                                       \
+        const T *x = (const T *)job->call->in[0].data + tow__strided_offset(&job->x.kept, k);                          \
+        int64_t stride = r->rank > 0 ? r->strides[0] : 0, best = 0;                                                    \
+        for (int64_t i = 1; i < r->count; i++) {                                                                       \
+            T a = x[i * stride], b = x[best * stride];                                                                 \
+            if (a > b || (a != a && b == b)) best = i;                                                                 \
+        }                                                                                                              \
+        ((i32 *)job->call->out[0].data)[k] = (i32)best;                                                                \
     }
 ARGMAX(f32)
 ARGMAX(f64)
@@ -113,7 +113,8 @@ ARGMAX(b8)
 
 static void run_argmax(const tow__kernel_call *call)
 {
-    static void (*const one[])(const reduce_job *, int64_t) = {argmax_f32, argmax_f64, argmax_i32, argmax_u32, argmax_b8};
+    static void (*const one[])(const reduce_job *, int64_t) = {argmax_f32, argmax_f64, argmax_i32, argmax_u32,
+                                                               argmax_b8};
     const tow__axis_params *p = call->params;
     tow__axes_params axes = {{1, {p->axis}}};
     tow__kernel_call as_reduction = *call;
@@ -121,7 +122,7 @@ static void run_argmax(const tow__kernel_call *call)
     reduce(&as_reduction, one[call->in[0].dtype]);
 }
 
-/* ---- cumsum: y[t] = y[t-1] + x[t] along the axis, or from the end --------------------------------------------------------- */
+/* ---- cumsum: y[t] = y[t-1] + x[t] along the axis, or from the end ----------------------------------------------- */
 
 typedef struct cumsum_job {
     const tow__kernel_call *call;
@@ -130,16 +131,16 @@ typedef struct cumsum_job {
     bool reverse;
 } cumsum_job;
 
-#define CUMSUM(T)                                                                                               \
-    static void cumsum_##T(void *user, int64_t outer)                                                           \
-    {                                                                                                           \
-        const cumsum_job *job = user;                                                                           \
-        int64_t base = outer * job->length * job->inner, step = job->reverse ? -job->inner : job->inner;        \
-        T *y = (T *)job->call->out[0].data;                                                                     \
-        tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                      \
-        int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                              \
-        for (int64_t t = 1; t < job->length; t++, row += step)                                                  \
-            for (int64_t i = 0; i < job->inner; i++) y[row + step + i] += y[row + i];                           \
+#define CUMSUM(T)                                                                                                      \
+    static void cumsum_##T(void *user, int64_t outer)                                                                  \
+    {                                                                                                                  \
+        const cumsum_job *job = user;                                                                                  \
+        int64_t base = outer * job->length * job->inner, step = job->reverse ? -job->inner : job->inner;               \
+        T *y = (T *)job->call->out[0].data;                                                                            \
+        tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                          \
+        int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                                     \
+        for (int64_t t = 1; t < job->length; t++, row += step)                                                         \
+            for (int64_t i = 0; i < job->inner; i++) y[row + step + i] += y[row + i];                                  \
     }
 CUMSUM(f32)
 CUMSUM(f64)
