@@ -51,24 +51,25 @@ typedef struct contents {
     uint64_t step, seed, data_position;
 } contents;
 
-static tow_status get_number(const tow_train_state *state, const char *path, const tow_tensors *tensors, const char *key, uint64_t *value)
+static tow_status get_number(const tow_train_state *state, const char *path, const tow_tensors *tensors,
+                             const char *key, uint64_t *value)
 {
     const char *text = tow_tensors_metadata(tensors, key);
     char *end = NULL;
     errno = 0;
     if (text != NULL && text[0] >= '0' && text[0] <= '9') *value = strtoull(text, &end, 10);
     if (end != NULL && *end == '\0' && errno == 0) return TOW_OK;
-    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a number as metadata '%s', found %s%.60s%s", path, key, text ? "'" : "",
-                     text ? text : "none", text ? "'" : "");
+    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a number as metadata '%s', found %s%.60s%s", path, key,
+                     text ? "'" : "", text ? text : "none", text ? "'" : "");
 }
 
-static tow_status expect_text(const tow_train_state *state, const char *path, const tow_tensors *tensors, const char *key,
-                              const char *expected, const char *advice)
+static tow_status expect_text(const tow_train_state *state, const char *path, const tow_tensors *tensors,
+                              const char *key, const char *expected, const char *advice)
 {
     const char *text = tow_tensors_metadata(tensors, key);
     if (text != NULL && strcmp(text, expected) == 0) return TOW_OK;
-    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a checkpoint with %s '%.200s', found %s%.200s%s; %s", path, key, expected,
-                     text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
+    return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a checkpoint with %s '%.200s', found %s%.200s%s; %s",
+                     path, key, expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
 }
 
 static bool has_prefix(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
@@ -82,15 +83,15 @@ static tow_status check_names(const tow_train_state *state, const char *path, co
             known = known || has_prefix(name, tow__optimizer_slot_prefix(&state->updater.optimizer, s));
         if (!known)
             return tow__fail(state->ctx, TOW_BAD_FORMAT,
-                             "%s: tensor '%.200s' is neither a parameter (%s...) nor a slot of the optimizer %s", path, name,
-                             params_prefix, tow__optimizer_name(&state->updater.optimizer));
+                             "%s: tensor '%.200s' is neither a parameter (%s...) nor a slot of the optimizer %s", path,
+                             name, params_prefix, tow__optimizer_name(&state->updater.optimizer));
     }
     return TOW_OK;
 }
 
 /* Puts the path of the file before a message about parameters, which know only their own paths. */
-static tow_status read_params(const tow_train_state *state, const char *path, const char *prefix, const tow_tensors *tensors,
-                              tow_params **params)
+static tow_status read_params(const tow_train_state *state, const char *path, const char *prefix,
+                              const tow_tensors *tensors, tow_params **params)
 {
     tow_status status = tow_params_zeros_like(state->params, params);
     if (status != TOW_OK) return status;
@@ -108,7 +109,8 @@ static tow_status read_contents(const tow_train_state *state, const char *path, 
     TRY(tow_safetensors_read(state->ctx, path, &file->tensors));
     const tow_tensors *tensors = file->tensors;
     TRY(expect_text(state, path, tensors, "format", format, "is this a checkpoint of a training run?"));
-    TRY(expect_text(state, path, tensors, "optimizer", tow__optimizer_name(optimizer), "train with the same optimizer"));
+    TRY(expect_text(state, path, tensors, "optimizer", tow__optimizer_name(optimizer),
+                    "train with the same optimizer"));
     TRY(expect_text(state, path, tensors, "description", state->description, "resume with the same data and options"));
     TRY(get_number(state, path, tensors, "step", &file->step));
     TRY(get_number(state, path, tensors, "seed", &file->seed));

@@ -6,7 +6,10 @@
 
 #include <math.h>
 
-enum { BLOCK = 1 << 14, LANES = 16 };
+enum {
+    BLOCK = 1 << 14,
+    LANES = 16
+};
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -21,12 +24,14 @@ static tow_status check_schedule(tow_context *ctx, const tow_schedule *s)
     if (s->kind != TOW_SCHEDULE_CONSTANT && s->kind != TOW_SCHEDULE_WARMUP_COSINE)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: %d is no kind of schedule", (int)s->kind);
     if (!isfinite(s->peak_value) || !isfinite(s->init_value) || !isfinite(s->end_value) || !(s->exponent >= 0))
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected finite learning rates, found %g, %g, %g, exponent %g",
-                         s->init_value, s->peak_value, s->end_value, s->exponent);
-    if (s->kind == TOW_SCHEDULE_WARMUP_COSINE && (s->warmup_steps < 0 || s->decay_steps <= s->warmup_steps))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: expected 0 <= warmup_steps < decay_steps (which include the warm-up), found %lld and %lld",
-                         (long long)s->warmup_steps, (long long)s->decay_steps);
+                         "optimizer: expected finite learning rates, found %g, %g, %g, exponent %g", s->init_value,
+                         s->peak_value, s->end_value, s->exponent);
+    if (s->kind == TOW_SCHEDULE_WARMUP_COSINE && (s->warmup_steps < 0 || s->decay_steps <= s->warmup_steps))
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "optimizer: expected 0 <= warmup_steps < decay_steps (which include the warm-up), found %lld and %lld",
+            (long long)s->warmup_steps, (long long)s->decay_steps);
     return TOW_OK;
 }
 
@@ -38,7 +43,8 @@ tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options
     if (resolved->b2 == 0.0) resolved->b2 = 0.999;
     if (resolved->eps == 0.0) resolved->eps = 1e-8;
     if (options->kind != TOW_ADAMW && options->kind != TOW_SGD)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected TOW_ADAMW or TOW_SGD, found %d", (int)options->kind);
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected TOW_ADAMW or TOW_SGD, found %d",
+                         (int)options->kind);
     TRY(check_schedule(ctx, &resolved->learning_rate));
     TRY(check_range(ctx, "b1", resolved->b1, 0.0, 1.0 - 1e-9));
     TRY(check_range(ctx, "b2", resolved->b2, 0.0, 1.0 - 1e-9));
@@ -128,7 +134,7 @@ typedef struct coefficients {
     const tow__updater *u;
     float scale; /* of the gradients: clipping */
     float rate, decay;
-    float b1, b2, c1, c2;   /* c = 1 - b */
+    float b1, b2, c1, c2;    /* c = 1 - b */
     float bias1, bias2, eps; /* bias = 1 - b^t */
 } coefficients;
 
@@ -175,11 +181,15 @@ static void sgd_block(void *user, int64_t block)
 double tow__update(tow__updater *u, int64_t step)
 {
     const tow_optimizer *o = &u->optimizer;
-    coefficients c = {.u = u, .scale = 1.0f, .rate = (float)tow_schedule_at(&o->learning_rate, step), .decay = (float)o->weight_decay};
+    coefficients c = {.u = u,
+                      .scale = 1.0f,
+                      .rate = (float)tow_schedule_at(&o->learning_rate, step),
+                      .decay = (float)o->weight_decay};
     double norm = 0;
     if (o->clip_norm > 0) {
         norm = global_norm(u);
-        if (!(norm < o->clip_norm)) c.scale = (float)(o->clip_norm / norm); /* a NaN norm reaches all parameters, and is seen */
+        if (!(norm < o->clip_norm))
+            c.scale = (float)(o->clip_norm / norm); /* a NaN norm reaches all parameters, and is seen */
     }
     if (o->kind == TOW_ADAMW) {
         double t = (double)step + 1.0;

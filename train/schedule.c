@@ -3,13 +3,20 @@
 
 #include "tow/train.h"
 
-tow_schedule tow_schedule_constant(double value) { return (tow_schedule){.kind = TOW_SCHEDULE_CONSTANT, .peak_value = value}; }
+tow_schedule tow_schedule_constant(double value)
+{
+    return (tow_schedule){.kind = TOW_SCHEDULE_CONSTANT, .peak_value = value};
+}
 
 tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, int64_t warmup_steps, int64_t decay_steps,
                                         double end_value)
 {
-    return (tow_schedule){.kind = TOW_SCHEDULE_WARMUP_COSINE, .init_value = init_value, .peak_value = peak_value,
-                          .end_value = end_value, .warmup_steps = warmup_steps, .decay_steps = decay_steps};
+    return (tow_schedule){.kind = TOW_SCHEDULE_WARMUP_COSINE,
+                          .init_value = init_value,
+                          .peak_value = peak_value,
+                          .end_value = end_value,
+                          .warmup_steps = warmup_steps,
+                          .decay_steps = decay_steps};
 }
 
 /* s < warmup:  init + (peak - init) s / warmup

@@ -49,7 +49,8 @@ static tow_status make_updater(tow_train_state *state)
         tow_type type = tow_array_type(array);
         const char *path = tow_params_path(state->params, i);
         if (type.dtype != TOW_F32)
-            return tow__fail(ctx, TOW_TYPE_MISMATCH, "params/%s: expected f32, found %s", path, tow__type_name(type).text);
+            return tow__fail(ctx, TOW_TYPE_MISMATCH, "params/%s: expected f32, found %s", path,
+                             tow__type_name(type).text);
         u->parameters[i] = (tow__parameter){
             .p = tow_array_data(array),
             .m = state->n_slots > 0 ? tow_array_data(tow_params_array(state->slots[0], i)) : NULL,
@@ -77,7 +78,8 @@ static tow_status make_arrays(tow_train_state *state)
         TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + i]));
     }
     for (size_t i = 0; i < state->n_streams; i++)
-        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &state->inputs[state->n_params + state->n_inputs + i]));
+        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}),
+                             &state->inputs[state->n_params + state->n_inputs + i]));
 done:
     return status;
 }
@@ -98,13 +100,13 @@ done:
     return status;
 }
 
-static tow_status trace_loss(tow_train_state *state, const tow_module *model, const tow_train_options *options, bool evaluation,
-                             tow_graph **graph)
+static tow_status trace_loss(tow_train_state *state, const tow_module *model, const tow_train_options *options,
+                             bool evaluation, tow_graph **graph)
 {
     tow_model_options model_options = options->model != NULL ? *options->model : (tow_model_options){0};
     if (evaluation) model_options.deterministic = true;
-    return tow_loss(model, state->params, options->n_inputs, options->input_types, options->n_extra, options->extra_types,
-                    options->loss, options->loss_user, 0, &model_options, graph);
+    return tow_loss(model, state->params, options->n_inputs, options->input_types, options->n_extra,
+                    options->extra_types, options->loss, options->loss_user, 0, &model_options, graph);
 }
 
 static tow_status compile_evaluation(tow_train_state *state, const tow_module *model, const tow_train_options *options)
@@ -121,9 +123,12 @@ done:
 static tow_status check_options(tow_context *ctx, const tow_module *model, const tow_train_options *options)
 {
     if (model == NULL || options == NULL || options->loss == NULL)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_train_create: expected a model and options with a loss function, found NULL");
-    if ((options->n_inputs > 0 && options->input_types == NULL) || (options->n_extra > 0 && options->extra_types == NULL))
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected a model and options with a loss function, found NULL");
+    if ((options->n_inputs > 0 && options->input_types == NULL) ||
+        (options->n_extra > 0 && options->extra_types == NULL))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
                          options->n_inputs, options->n_extra);
     return TOW_OK;
 }
@@ -219,8 +224,9 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
 tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
     if (state->evaluation == NULL)
-        return tow__fail(state->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_train_evaluate: the state was made without an evaluation program; set .evaluation = true");
+        return tow__fail(
+            state->ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_evaluate: the state was made without an evaluation program; set .evaluation = true");
     return run(state, state->evaluation, inputs, loss);
 }
 
@@ -248,6 +254,7 @@ tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
         tow_program_bytes evaluation = tow_program_get_bytes(state->evaluation);
         bytes.evaluation = evaluation.arena + evaluation.constants;
     }
-    bytes.total = bytes.parameters + bytes.gradients + bytes.optimizer + bytes.residuals + bytes.workspace + bytes.evaluation;
+    bytes.total =
+        bytes.parameters + bytes.gradients + bytes.optimizer + bytes.residuals + bytes.workspace + bytes.evaluation;
     return bytes;
 }

@@ -4,7 +4,9 @@
 
 #include "train/optimizer.h"
 
-enum { TOW__MAX_SLOTS = 2 };
+enum {
+    TOW__MAX_SLOTS = 2
+};
 
 struct tow_train_state {
     tow_context *ctx;

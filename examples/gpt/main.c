@@ -17,8 +17,15 @@
 #include "sample.h"
 #include "text.h"
 
-enum { SUCCESS = 0, FAILURE = 1, BAD_OPTION = 2, INTERRUPTED = 130 };
-enum { VALIDATION_BATCHES = 4 };
+enum {
+    SUCCESS = 0,
+    FAILURE = 1,
+    BAD_OPTION = 2,
+    INTERRUPTED = 130
+};
+enum {
+    VALIDATION_BATCHES = 4
+};
 
 static volatile sig_atomic_t interrupted;
 
@@ -76,19 +83,32 @@ static int make_checkpoint_path(run *r)
 static int make_state(run *r)
 {
     const options *o = &r->options;
-    gpt_make(&r->model, &(gpt_shape){.vocabulary = r->text.vocabulary, .layers = o->layers, .width = o->width, .heads = o->heads,
-                                     .context = o->context, .policy = r->policy, .unrolled = o->unrolled});
+    gpt_make(&r->model, &(gpt_shape){.vocabulary = r->text.vocabulary,
+                                     .layers = o->layers,
+                                     .width = o->width,
+                                     .heads = o->heads,
+                                     .context = o->context,
+                                     .policy = r->policy,
+                                     .unrolled = o->unrolled});
     char description[64];
     snprintf(description, sizeof description, "characters %d, hash %016llx", r->text.vocabulary,
              (unsigned long long)text_vocabulary_hash(&r->text));
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
     int64_t steps = o->steps > 0 ? o->steps : 1;
-    tow_train_options train = {
-        .optimizer = {.kind = TOW_ADAMW,
-                      .learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->warmup, steps, o->learning_rate / 10),
-                      .b2 = 0.99, .weight_decay = 0.1, .clip_norm = 1},
-        .seed = o->seed, .n_inputs = 1, .input_types = &type, .n_extra = 1, .extra_types = &type, .loss = gpt_loss,
-        .evaluation = o->eval_every > 0, .description = description};
+    tow_train_options train = {.optimizer = {.kind = TOW_ADAMW,
+                                             .learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->warmup,
+                                                                                         steps, o->learning_rate / 10),
+                                             .b2 = 0.99,
+                                             .weight_decay = 0.1,
+                                             .clip_norm = 1},
+                               .seed = o->seed,
+                               .n_inputs = 1,
+                               .input_types = &type,
+                               .n_extra = 1,
+                               .extra_types = &type,
+                               .loss = gpt_loss,
+                               .evaluation = o->eval_every > 0,
+                               .description = description};
     tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[1]);
@@ -182,9 +202,11 @@ static int train(run *r)
     if (status != SUCCESS || !interrupted) return status;
     if (r->checkpoint != NULL && tow_train_save(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
     if (r->checkpoint != NULL)
-        printf("stopped after step %lld; saved to %s; add --resume to go on\n", (long long)tow_train_step_number(r->state), r->checkpoint);
+        printf("stopped after step %lld; saved to %s; add --resume to go on\n",
+               (long long)tow_train_step_number(r->state), r->checkpoint);
     else
-        printf("stopped after step %lld; nothing saved, as there was no --checkpoint\n", (long long)tow_train_step_number(r->state));
+        printf("stopped after step %lld; nothing saved, as there was no --checkpoint\n",
+               (long long)tow_train_step_number(r->state));
     return INTERRUPTED;
 }
 
@@ -208,7 +230,8 @@ static int finish(run *r)
     const options *o = &r->options;
     if (o->sample == 0) return SUCCESS;
     printf("\ntext from the model:\n\n");
-    tow_status status = sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);
+    tow_status status =
+        sample_text(r->context, &r->model, tow_train_params(r->state), &r->text, o->context, o->seed, o->sample);
     return status == TOW_OK ? SUCCESS : complain(r, FAILURE);
 }
 

@@ -2,7 +2,8 @@
 #include "model.h"
 
 /* tokens: i32 [batch, context] -> logits [batch, context, vocabulary] */
-static void gpt_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void gpt_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *out)
 {
     const gpt *m = (const gpt *)module;
     if (n_in != 1 || n_out != 1 || tow_value_type(in[0]).rank != 2) {
@@ -35,7 +36,8 @@ void gpt_make(gpt *m, const gpt_shape *shape)
     m->norm = TOW_LAYER_NORM();
 }
 
-void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux, void *user)
+void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux,
+              void *user)
 {
     (void)trace, (void)aux, (void)user;
     *loss = tow_mean(tow_softmax_cross_entropy(logits[0], labels[0]), 0, NULL);

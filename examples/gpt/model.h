@@ -9,8 +9,8 @@ typedef struct gpt {
     tow_module module;
     tow_embed tokens, positions;
     tow_transformer_block block;
-    tow_remat cheap;  /* block, with a policy for what it keeps */
-    tow_scan blocks;  /* layers times block, or cheap */
+    tow_remat cheap; /* block, with a policy for what it keeps */
+    tow_scan blocks; /* layers times block, or cheap */
     tow_layer_norm norm;
 } gpt;
 
@@ -24,6 +24,7 @@ typedef struct gpt_shape {
 void gpt_make(gpt *model, const gpt_shape *shape);
 
 /* For tow_train_options.loss: mean cross entropy of logits [batch, context, vocabulary] and labels [batch, context]. */
-void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux, void *user);
+void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux,
+              void *user);
 
 #endif

@@ -13,13 +13,35 @@
 #endif
 
 enum {
-    TEXT = 256, LAYERS, WIDTH, HEADS, CONTEXT, BATCH, STEPS, POLICY, SCAN, NO_SCAN, SEED, THREADS, LEARNING_RATE, WARMUP,
-    CHECKPOINT, RESUME, SAVE_EVERY, EVAL_EVERY, LOG, PLAN, RESIDUALS, SAMPLE, NO_SAMPLE
+    TEXT = 256,
+    LAYERS,
+    WIDTH,
+    HEADS,
+    CONTEXT,
+    BATCH,
+    STEPS,
+    POLICY,
+    SCAN,
+    NO_SCAN,
+    SEED,
+    THREADS,
+    LEARNING_RATE,
+    WARMUP,
+    CHECKPOINT,
+    RESUME,
+    SAVE_EVERY,
+    EVAL_EVERY,
+    LOG,
+    PLAN,
+    RESIDUALS,
+    SAMPLE,
+    NO_SAMPLE
 };
 
 static const struct argp_option table[] = {
     {0, 0, 0, 0, "What to train:", 1},
-    {"text", TEXT, "FILE", 0, "Train on this file; each byte value that occurs is a token (default: Tow's own sources and documents)", 1},
+    {"text", TEXT, "FILE", 0,
+     "Train on this file; each byte value that occurs is a token (default: Tow's own sources and documents)", 1},
     {"layers", LAYERS, "N", 0, "Transformer blocks (6)", 1},
     {"width", WIDTH, "N", 0, "Features per position, a multiple of the heads (128)", 1},
     {"heads", HEADS, "N", 0, "Attention heads (4)", 1},
@@ -33,7 +55,9 @@ static const struct argp_option table[] = {
     {"threads", THREADS, "N", 0, "(as many as the CPUs that may be used)", 2},
     {0, 0, 0, 0, "What to keep in memory between forward and backward:", 3},
     {"policy", POLICY, "POLICY", 0,
-     "Wrap each block in remat with this policy: everything, nothing, dots, dots_with_no_batch_dims, names:a,b, ... (none: no remat)", 3},
+     "Wrap each block in remat with this policy: everything, nothing, dots, dots_with_no_batch_dims, names:a,b, ... "
+     "(none: no remat)",
+     3},
     {"scan", SCAN, 0, 0, "One loop over stacked blocks (default)", 3},
     {"no-scan", NO_SCAN, 0, 0, "Blocks one by one; the same losses to the last bit", 3},
     {0, 0, 0, 0, "Checkpoints:", 4},
@@ -58,15 +82,25 @@ typedef struct number {
     int64_t low, high;
 } number;
 
-#define NUMBER(key, name, field, low, high) {key, name, offsetof(options, field), low, high}
+#define NUMBER(key, name, field, low, high)                                                                            \
+    {                                                                                                                  \
+        key, name, offsetof(options, field), low, high                                                                 \
+    }
 static const number numbers[] = {
-    NUMBER(LAYERS, "--layers", layers, 1, 100000),          NUMBER(WIDTH, "--width", width, 1, 1 << 20),
-    NUMBER(HEADS, "--heads", heads, 1, 1 << 16),            NUMBER(CONTEXT, "--context", context, 1, 1 << 20),
-    NUMBER(BATCH, "--batch", batch, 1, 1 << 20),            NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
-    NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),       NUMBER(SAVE_EVERY, "--save-every", save_every, 0, INT32_MAX),
-    NUMBER(EVAL_EVERY, "--eval-every", eval_every, 0, INT32_MAX), NUMBER(SAMPLE, "--sample", sample, 0, 1 << 24),
+    NUMBER(LAYERS, "--layers", layers, 1, 100000),
+    NUMBER(WIDTH, "--width", width, 1, 1 << 20),
+    NUMBER(HEADS, "--heads", heads, 1, 1 << 16),
+    NUMBER(CONTEXT, "--context", context, 1, 1 << 20),
+    NUMBER(BATCH, "--batch", batch, 1, 1 << 20),
+    NUMBER(STEPS, "--steps", steps, 0, INT32_MAX),
+    NUMBER(WARMUP, "--warmup", warmup, 0, INT32_MAX),
+    NUMBER(SAVE_EVERY, "--save-every", save_every, 0, INT32_MAX),
+    NUMBER(EVAL_EVERY, "--eval-every", eval_every, 0, INT32_MAX),
+    NUMBER(SAMPLE, "--sample", sample, 0, 1 << 24),
 };
-enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+enum {
+    N_NUMBERS = sizeof numbers / sizeof numbers[0]
+};
 
 static int64_t whole_number(struct argp_state *state, const char *name, const char *text, int64_t low, int64_t high)
 {
@@ -74,7 +108,8 @@ static int64_t whole_number(struct argp_state *state, const char *name, const ch
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || value < low || value > high)
-        argp_error(state, "%s: expected a whole number from %lld to %lld, found '%s'", name, (long long)low, (long long)high, text);
+        argp_error(state, "%s: expected a whole number from %lld to %lld, found '%s'", name, (long long)low,
+                   (long long)high, text);
     return value;
 }
 
@@ -116,22 +151,53 @@ static error_t parse(int key, char *value, struct argp_state *state)
         return 0;
     }
     switch (key) {
-    case TEXT: o->text = value; break;
-    case POLICY: o->policy = strcmp(value, "none") == 0 ? NULL : value; break;
-    case SCAN: o->unrolled = false; break;
-    case NO_SCAN: o->unrolled = true; break;
-    case SEED: o->seed = seed_number(state, value); break;
-    case THREADS: o->threads = (int)whole_number(state, "--threads", value, 1, 1024); break;
-    case LEARNING_RATE: o->learning_rate = positive_number(state, "--learning-rate", value); break;
-    case CHECKPOINT: o->checkpoint = value; break;
-    case RESUME: o->resume = true; break;
-    case LOG: o->log = value; break;
-    case PLAN: o->plan = value; break;
-    case RESIDUALS: o->residuals = true; break;
-    case NO_SAMPLE: o->sample = 0; break;
-    case ARGP_KEY_ARG: argp_error(state, "unexpected argument '%s'", value); break;
-    case ARGP_KEY_END: check_together(state, o); break;
-    default: return ARGP_ERR_UNKNOWN;
+    case TEXT:
+        o->text = value;
+        break;
+    case POLICY:
+        o->policy = strcmp(value, "none") == 0 ? NULL : value;
+        break;
+    case SCAN:
+        o->unrolled = false;
+        break;
+    case NO_SCAN:
+        o->unrolled = true;
+        break;
+    case SEED:
+        o->seed = seed_number(state, value);
+        break;
+    case THREADS:
+        o->threads = (int)whole_number(state, "--threads", value, 1, 1024);
+        break;
+    case LEARNING_RATE:
+        o->learning_rate = positive_number(state, "--learning-rate", value);
+        break;
+    case CHECKPOINT:
+        o->checkpoint = value;
+        break;
+    case RESUME:
+        o->resume = true;
+        break;
+    case LOG:
+        o->log = value;
+        break;
+    case PLAN:
+        o->plan = value;
+        break;
+    case RESIDUALS:
+        o->residuals = true;
+        break;
+    case NO_SAMPLE:
+        o->sample = 0;
+        break;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", value);
+        break;
+    case ARGP_KEY_END:
+        check_together(state, o);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }
@@ -139,10 +205,21 @@ static error_t parse(int key, char *value, struct argp_state *state)
 void read_options(int argc, char **argv, options *o)
 {
     static const struct argp argp = {
-        .options = table, .parser = parse,
+        .options = table,
+        .parser = parse,
         .doc = "Trains a character-level GPT: a loop over Transformer blocks, differentiated and compiled by Tow."};
-    *o = (options){.text = GPT_DEFAULT_TEXT, .layers = 6, .width = 128, .heads = 4, .context = 128, .batch = 8, .steps = 500,
-                   .learning_rate = 2e-3, .warmup = -1, .save_every = 100, .eval_every = 50, .sample = 400};
+    *o = (options){.text = GPT_DEFAULT_TEXT,
+                   .layers = 6,
+                   .width = 128,
+                   .heads = 4,
+                   .context = 128,
+                   .batch = 8,
+                   .steps = 500,
+                   .learning_rate = 2e-3,
+                   .warmup = -1,
+                   .save_every = 100,
+                   .eval_every = 50,
+                   .sample = 400};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, o);
     if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;

@@ -6,20 +6,20 @@
 #include <stdint.h>
 
 typedef struct options {
-    const char *text;       /* file to train on */
+    const char *text; /* file to train on */
     int64_t layers, width, heads, context;
     int64_t batch, steps;
-    const char *policy;     /* textual form of a tow_policy; NULL: no remat */
-    bool unrolled;          /* --no-scan */
+    const char *policy; /* textual form of a tow_policy; NULL: no remat */
+    bool unrolled;      /* --no-scan */
     uint64_t seed;
-    int threads;            /* 0: as many as the affinity mask allows */
+    int threads; /* 0: as many as the affinity mask allows */
     double learning_rate;
     int64_t warmup;         /* steps; -1: a tenth of all, at most 100 */
     const char *checkpoint; /* directory, or NULL */
     bool resume;
     int64_t save_every, eval_every; /* 0: never */
-    int64_t sample;         /* characters of text to write at the end */
-    const char *log, *plan; /* files, or NULL */
+    int64_t sample;                 /* characters of text to write at the end */
+    const char *log, *plan;         /* files, or NULL */
     bool residuals;
 } options;
 

@@ -8,7 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BAR = 24, LINE_EVERY = 20 };
+enum {
+    BAR = 24,
+    LINE_EVERY = 20
+};
 
 double seconds_now(void)
 {
@@ -38,7 +41,8 @@ static bool open_log(progress *p)
     while (p->first > 0) {
         ssize_t length = getline(&line, &capacity, p->log);
         long long step;
-        if (length < 0 || line[length - 1] != '\n' || sscanf(line, "{\"step\": %lld", &step) != 1 || step > p->first) break;
+        if (length < 0 || line[length - 1] != '\n' || sscanf(line, "{\"step\": %lld", &step) != 1 || step > p->first)
+            break;
         keep += length;
     }
     free(line);
@@ -89,18 +93,23 @@ static void show(const progress *p, int64_t step, double loss, double now)
         memset(bar, '.', BAR);
         memset(bar, '#', (size_t)filled);
         bar[BAR] = '\0';
-        printf("\r\033[K[%s] %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left", bar, (long long)step, (long long)p->steps, loss, val,
-               mean_rate, left);
+        printf("\r\033[K[%s] %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left", bar, (long long)step, (long long)p->steps,
+               loss, val, mean_rate, left);
     } else {
-        printf("step %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left\n", (long long)step, (long long)p->steps, loss, val, mean_rate, left);
+        printf("step %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left\n", (long long)step, (long long)p->steps, loss, val,
+               mean_rate, left);
     }
     fflush(stdout);
 }
 
 bool progress_start(progress *p, int64_t first, int64_t steps, int64_t tokens_per_step, const char *log_path)
 {
-    *p = (progress){.terminal = isatty(STDOUT_FILENO) == 1, .first = first, .steps = steps, .tokens_per_step = tokens_per_step,
-                    .val_loss = NAN, .log_path = log_path};
+    *p = (progress){.terminal = isatty(STDOUT_FILENO) == 1,
+                    .first = first,
+                    .steps = steps,
+                    .tokens_per_step = tokens_per_step,
+                    .val_loss = NAN,
+                    .log_path = log_path};
     p->start = p->last = seconds_now();
     return log_path == NULL || open_log(p);
 }

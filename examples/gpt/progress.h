@@ -8,12 +8,12 @@
 
 typedef struct progress {
     bool terminal;
-    int64_t first, steps;   /* steps done before this run; steps in all */
+    int64_t first, steps; /* steps done before this run; steps in all */
     int64_t tokens_per_step;
-    double start;           /* seconds */
+    double start;            /* seconds */
     double last, last_shown; /* seconds: end of the last step, last drawing */
-    double val_loss;        /* the last one measured; NAN: none yet */
-    FILE *log;              /* or NULL */
+    double val_loss;         /* the last one measured; NAN: none yet */
+    FILE *log;               /* or NULL */
     const char *log_path;
 } progress;
 

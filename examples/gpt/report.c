@@ -32,7 +32,9 @@ static const kind kinds[] = {
     {"evaluation", "evaluation program", offsetof(tow_train_bytes, evaluation)},
     {"peak", "peak", offsetof(tow_train_bytes, total)},
 };
-enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+enum {
+    N_KINDS = sizeof kinds / sizeof kinds[0]
+};
 
 static size_t bytes_of(const tow_train_bytes *bytes, size_t index)
 {
@@ -44,7 +46,8 @@ void report_plan(const tow_train_state *state)
     tow_train_bytes bytes = tow_train_get_bytes(state);
     puts("planned memory");
     for (size_t i = 0; i < N_KINDS; i++)
-        printf("  %-20s %14zu bytes  %9.2f MiB\n", kinds[i].what, bytes_of(&bytes, i), (double)bytes_of(&bytes, i) / (1 << 20));
+        printf("  %-20s %14zu bytes  %9.2f MiB\n", kinds[i].what, bytes_of(&bytes, i),
+               (double)bytes_of(&bytes, i) / (1 << 20));
 }
 
 bool write_plan(const tow_train_state *state, const char *path)

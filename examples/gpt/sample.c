@@ -11,9 +11,9 @@ static const double temperature = 0.8;
 /* The program and its arrays. */
 typedef struct sampler {
     tow_program *program;
-    tow_array **inputs;  /* params..., tokens */
-    tow_array *tokens;   /* i32 [1, window] */
-    tow_array *logits;   /* [1, window, vocabulary] */
+    tow_array **inputs; /* params..., tokens */
+    tow_array *tokens;  /* i32 [1, window] */
+    tow_array *logits;  /* [1, window, vocabulary] */
 } sampler;
 
 static void sampler_free(sampler *s)
@@ -24,12 +24,14 @@ static void sampler_free(sampler *s)
     free(s->inputs);
 }
 
-static tow_status sampler_make(sampler *s, tow_context *context, const gpt *model, const tow_params *params, int64_t window)
+static tow_status sampler_make(sampler *s, tow_context *context, const gpt *model, const tow_params *params,
+                               int64_t window)
 {
     tow_graph *graph = NULL;
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){1, window});
     size_t n = tow_params_count(params);
-    tow_status status = tow_forward(TOW_MODULE(model), params, 1, &type, &(tow_model_options){.deterministic = true}, &graph);
+    tow_status status =
+        tow_forward(TOW_MODULE(model), params, 1, &type, &(tow_model_options){.deterministic = true}, &graph);
     if (status == TOW_OK) status = tow_compile(context, graph, NULL, &s->program);
     if (status == TOW_OK) status = tow_array_create(context, type, &s->tokens);
     if (status == TOW_OK) status = tow_array_create(context, tow_graph_output_type(graph, 0), &s->logits);

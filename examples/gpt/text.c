@@ -42,8 +42,11 @@ bool text_read(text *t, const char *path, size_t context)
     }
     t->train = t->size - t->size / 10;
     if (t->size / 10 < context + 1) {
-        fprintf(stderr, "gpt: %s: expected at least %zu bytes (the last tenth must hold a sequence of %zu and its label), found %zu; "
-                "choose a longer text or a smaller --context\n", path, 10 * (context + 1), context, t->size);
+        fprintf(stderr,
+                "gpt: %s: expected at least %zu bytes (the last tenth must hold a sequence of %zu and its label), "
+                "found %zu; "
+                "choose a longer text or a smaller --context\n",
+                path, 10 * (context + 1), context, t->size);
         text_free(t);
         return false;
     }
@@ -72,10 +75,13 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-uint64_t random_bits(uint64_t seed, uint64_t index) { return mix(mix(seed + 0x9e3779b97f4a7c15u) + (index + 1) * 0x9e3779b97f4a7c15u); }
+uint64_t random_bits(uint64_t seed, uint64_t index)
+{
+    return mix(mix(seed + 0x9e3779b97f4a7c15u) + (index + 1) * 0x9e3779b97f4a7c15u);
+}
 
-void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context, int32_t *inputs,
-                int32_t *labels)
+void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context,
+                int32_t *inputs, int32_t *labels)
 {
     const unsigned char *tokens = part == TRAIN ? t->tokens : t->tokens + t->train;
     size_t starts = (part == TRAIN ? t->train : t->size - t->train) - context;

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 typedef struct text {
-    unsigned char *tokens; /* [size] token of each byte */
-    size_t size, train;    /* tokens [0, train) are for training, the rest for validation */
-    int vocabulary;        /* number of tokens */
+    unsigned char *tokens;    /* [size] token of each byte */
+    size_t size, train;       /* tokens [0, train) are for training, the rest for validation */
+    int vocabulary;           /* number of tokens */
     unsigned char bytes[256]; /* byte of each token */
     int16_t token_of[256];    /* token of each byte, -1 if it does not occur */
 } text;
@@ -22,11 +22,14 @@ void text_free(text *t);
 /* A hash of which bytes are tokens: equal texts have equal hashes. */
 uint64_t text_vocabulary_hash(const text *t);
 
-typedef enum split { TRAIN, VALIDATION } split;
+typedef enum split {
+    TRAIN,
+    VALIDATION
+} split;
 
 /* Sequences number `position` and following: inputs and labels, both [batch, context], labels one token ahead. */
-void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context, int32_t *inputs,
-                int32_t *labels);
+void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context,
+                int32_t *inputs, int32_t *labels);
 
 /* Number `index` of the stream of random numbers `seed`: 64 bits, a hash of both. */
 uint64_t random_bits(uint64_t seed, uint64_t index);

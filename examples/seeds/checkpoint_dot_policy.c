@@ -7,7 +7,12 @@
 
 #include "seed.h"
 
-enum { W1, W2, X, N_ARGUMENTS };
+enum {
+    W1,
+    W2,
+    X,
+    N_ARGUMENTS
+};
 static const char *const names[N_ARGUMENTS] = {"w1", "w2", "x"};
 
 static const struct argp_option table[] = {
@@ -47,7 +52,8 @@ static void checkpointed(tow_trace *t, const tow_value *in, tow_value *out, void
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {.options = table, .parser = parse, .doc = "A checkpointed pipeline of two products."};
+    static const struct argp argp = {
+        .options = table, .parser = parse, .doc = "A checkpointed pipeline of two products."};
     const char *paths[N_ARGUMENTS] = {NULL};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, paths);

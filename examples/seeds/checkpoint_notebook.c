@@ -4,7 +4,10 @@
 
 #include "seed.h"
 
-enum { LAYERS = 3, MAX_CHAIN = 16 };
+enum {
+    LAYERS = 3,
+    MAX_CHAIN = 16
+};
 
 /* ---- three layers: f, f2, f3, f4 -------------------------------------------------------------------------------------------- */
 
@@ -118,7 +121,11 @@ static void recursive(tow_trace *t, const tow_value *in, tow_value *out, void *u
 static const char *const layer_names[] = {"layer0_output", "layer1_output"};
 static const int eight = 8, sixteen = 16;
 
-typedef enum arguments { FOUR, LOSS, SCALAR } arguments;
+typedef enum arguments {
+    FOUR,
+    LOSS,
+    SCALAR
+} arguments;
 
 typedef struct list {
     const char *title;
@@ -143,8 +150,14 @@ static const list lists[] = {
     {"recursive checkpoints of 16", recursive, &sixteen, SCALAR, false},
 };
 
-#define MATRIX(m, n) {.dtype = TOW_F32, .rank = 2, .dims = {m, n}}
-#define VECTOR(n) {.dtype = TOW_F32, .rank = 1, .dims = {n}}
+#define MATRIX(m, n)                                                                                                   \
+    {                                                                                                                  \
+        .dtype = TOW_F32, .rank = 2, .dims = { m, n }                                                                  \
+    }
+#define VECTOR(n)                                                                                                      \
+    {                                                                                                                  \
+        .dtype = TOW_F32, .rank = 1, .dims = { n }                                                                     \
+    }
 typedef struct signature {
     size_t count;
     tow_type types[5];
@@ -152,7 +165,9 @@ typedef struct signature {
 } signature;
 static const signature signatures[] = {
     [FOUR] = {4, {MATRIX(5, 4), MATRIX(6, 5), MATRIX(7, 6), VECTOR(4)}, {"W1", "W2", "W3", "x"}},
-    [LOSS] = {5, {MATRIX(4, 4), MATRIX(4, 4), MATRIX(4, 4), VECTOR(4), VECTOR(4)}, {"params[0]", "params[1]", "params[2]", "x", "y"}},
+    [LOSS] = {5,
+              {MATRIX(4, 4), MATRIX(4, 4), MATRIX(4, 4), VECTOR(4), VECTOR(4)},
+              {"params[0]", "params[1]", "params[2]", "x", "y"}},
     [SCALAR] = {1, {{.dtype = TOW_F32}}, {"x"}},
 };
 

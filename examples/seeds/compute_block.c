@@ -26,20 +26,39 @@ static error_t parse(int key, char *value, struct argp_state *state)
 {
     options *o = state->input;
     switch (key) {
-    case 'b': o->batch = number_option(state->name, "--batch", value, 1, 1 << 24); break;
-    case 'i': o->input_dim = number_option(state->name, "--input-dim", value, 1, 1 << 24); break;
-    case 'h': o->hidden_dim = number_option(state->name, "--hidden-dim", value, 1, 1 << 24); break;
-    case 'o': o->output_dim = number_option(state->name, "--output-dim", value, 1, 1 << 24); break;
-    case 's': o->seed = (uint64_t)number_option(state->name, "--seed", value, INT64_MIN, INT64_MAX); break;
-    case ARGP_KEY_ARG: argp_error(state, "unexpected argument '%s'", value); break;
-    default: return ARGP_ERR_UNKNOWN;
+    case 'b':
+        o->batch = number_option(state->name, "--batch", value, 1, 1 << 24);
+        break;
+    case 'i':
+        o->input_dim = number_option(state->name, "--input-dim", value, 1, 1 << 24);
+        break;
+    case 'h':
+        o->hidden_dim = number_option(state->name, "--hidden-dim", value, 1, 1 << 24);
+        break;
+    case 'o':
+        o->output_dim = number_option(state->name, "--output-dim", value, 1, 1 << 24);
+        break;
+    case 's':
+        o->seed = (uint64_t)number_option(state->name, "--seed", value, INT64_MIN, INT64_MAX);
+        break;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", value);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }
 
 /* ---- data -------------------------------------------------------------------------------------------------------------------- */
 
-enum { X, W1, W2, TARGETS, N_ARRAYS };
+enum {
+    X,
+    W1,
+    W2,
+    TARGETS,
+    N_ARRAYS
+};
 static const char *const names[N_ARRAYS] = {"x", "W1", "W2", "targets"};
 
 /* x, W1, W2, targets: normal, from keys 1 to 4 of split(PRNGKey(seed), 5); the weights times 0.02. user: options */
@@ -47,7 +66,9 @@ static void draw_data(tow_trace *t, const tow_value *in, tow_value *out, void *u
 {
     (void)in;
     const options *o = user;
-    const int64_t shapes[N_ARRAYS][2] = {{o->batch, o->input_dim}, {o->input_dim, o->hidden_dim}, {o->hidden_dim, o->output_dim},
+    const int64_t shapes[N_ARRAYS][2] = {{o->batch, o->input_dim},
+                                         {o->input_dim, o->hidden_dim},
+                                         {o->hidden_dim, o->output_dim},
                                          {o->batch, o->output_dim}};
     tow_value keys = tow_random_split(tow_random_key(t, o->seed), N_ARRAYS + 1); /* [5, 2] */
     for (int i = 0; i < N_ARRAYS; i++) {
@@ -81,11 +102,16 @@ static void loss_function(tow_trace *t, const tow_value *in, tow_value *out, voi
 
 /* ---- running ----------------------------------------------------------------------------------------------------------------------- */
 
-enum { LOSS, DW1, DW2, N_RESULTS };
+enum {
+    LOSS,
+    DW1,
+    DW2,
+    N_RESULTS
+};
 
 /* Traces, differentiates, compiles and runs one version, and prints its loss, times and planned memory. */
-static void run_version(tow_context *context, const char *name, bool checkpointed, const tow_type *types, tow_array **arrays,
-                        tow_array **results)
+static void run_version(tow_context *context, const char *name, bool checkpointed, const tow_type *types,
+                        tow_array **arrays, tow_array **results)
 {
     tow_graph *grad = NULL;
     tow_program *program = NULL;
@@ -93,7 +119,8 @@ static void run_version(tow_context *context, const char *name, bool checkpointe
     tow_graph *graph = trace(context, loss_function, &checkpointed, N_ARRAYS, types, names, 1);
     must(context, tow_value_and_grad(graph, 2, (size_t[]){W1, W2}, false, &grad));
     must(context, tow_compile(context, grad, NULL, &program));
-    for (size_t i = 0; i < N_RESULTS; i++) must(context, tow_array_create(context, tow_graph_output_type(grad, i), &results[i]));
+    for (size_t i = 0; i < N_RESULTS; i++)
+        must(context, tow_array_create(context, tow_graph_output_type(grad, i), &results[i]));
     double compiled = seconds_now();
     must(context, tow_program_run(program, arrays, results));
     double first = seconds_now();
@@ -101,10 +128,10 @@ static void run_version(tow_context *context, const char *name, bool checkpointe
     double second = seconds_now();
     tow_program_bytes bytes = tow_program_get_bytes(program);
     printf("%s Loss: %.9g\n", name, scalar_of(results[LOSS]));
-    printf("%s Time: %.4f seconds (compilation %.4f, first run %.4f), second run %.4f\n", name, first - start, compiled - start,
-           first - compiled, second - first);
-    printf("%s Memory: %zu bytes kept from forward to backward, %zu bytes of intermediate values in all\n\n", name, bytes.residuals,
-           bytes.arena);
+    printf("%s Time: %.4f seconds (compilation %.4f, first run %.4f), second run %.4f\n", name, first - start,
+           compiled - start, first - compiled, second - first);
+    printf("%s Memory: %zu bytes kept from forward to backward, %zu bytes of intermediate values in all\n\n", name,
+           bytes.residuals, bytes.arena);
     tow_program_free(program);
     tow_graph_release(grad);
     tow_graph_release(graph);
@@ -114,13 +141,15 @@ static double max_difference(const tow_array *a, const tow_array *b)
 {
     const float *x = tow_array_data(a), *y = tow_array_data(b);
     double greatest = 0;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(a)); i++) greatest = fmax(greatest, fabs((double)x[i] - (double)y[i]));
+    for (int64_t i = 0; i < tow_type_count(tow_array_type(a)); i++)
+        greatest = fmax(greatest, fabs((double)x[i] - (double)y[i]));
     return greatest;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {.options = table, .parser = parse, .doc = "Gradients of a block, plain and checkpointed."};
+    static const struct argp argp = {
+        .options = table, .parser = parse, .doc = "Gradients of a block, plain and checkpointed."};
     options o = {.batch = 64, .input_dim = 512, .hidden_dim = 8192, .output_dim = 512, .seed = 42};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &o);

@@ -27,15 +27,26 @@ static error_t parse(int key, char *value, struct argp_state *state)
 {
     options *o = state->input;
     switch (key) {
-    case 's': o->seed = (uint64_t)number_option(state->name, "--seed", value, INT64_MIN, INT64_MAX); break;
-    case 'f': o->features = number_option(state->name, "--features", value, 1, 1 << 20); break;
-    case 'i': o->input = value; break;
-    case 'o': o->output = value; break;
-    case ARGP_KEY_ARG: argp_error(state, "unexpected argument '%s'", value); break;
+    case 's':
+        o->seed = (uint64_t)number_option(state->name, "--seed", value, INT64_MIN, INT64_MAX);
+        break;
+    case 'f':
+        o->features = number_option(state->name, "--features", value, 1, 1 << 20);
+        break;
+    case 'i':
+        o->input = value;
+        break;
+    case 'o':
+        o->output = value;
+        break;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", value);
+        break;
     case ARGP_KEY_END:
         if (o->features == 0 || o->input == NULL) argp_error(state, "--features and --input are needed");
         break;
-    default: return ARGP_ERR_UNKNOWN;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }
@@ -59,7 +70,8 @@ static void print_vector(const tow_array *y)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {.options = table, .parser = parse, .doc = "A remat-wrapped MLP applied to a vector."};
+    static const struct argp argp = {
+        .options = table, .parser = parse, .doc = "A remat-wrapped MLP applied to a vector."};
     options o = {0};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &o);

@@ -9,7 +9,10 @@
 
 #include "seed.h"
 
-enum { N_LAYERS = 3, WIDTH = 4 };
+enum {
+    N_LAYERS = 3,
+    WIDTH = 4
+};
 
 /* ---- a policy for products ----------------------------------------------------------------------------------------------- */
 

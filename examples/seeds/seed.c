@@ -61,6 +61,7 @@ int64_t number_option(const char *program, const char *name, const char *text, i
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end != text && *end == '\0' && errno == 0 && value >= low && value <= high) return value;
-    fprintf(stderr, "%s: %s: expected a whole number from %lld to %lld, found '%s'\n", program, name, (long long)low, (long long)high, text);
+    fprintf(stderr, "%s: %s: expected a whole number from %lld to %lld, found '%s'\n", program, name, (long long)low,
+            (long long)high, text);
     exit(2);
 }

@@ -22,33 +22,33 @@ typedef enum tow_verdict {
 
 /* What a policy is asked about: one equation of the differentiated body that does not depend on a tangent. */
 typedef struct tow_policy_query {
-    const char *primitive;      /* "dot_general", "sin", "name", ... */
-    const char *name;           /* for "name": the checkpoint name; else NULL */
-    bool is_dot;                /* dot_general, or a composite that counts as one (attention) */
-    bool has_batch_dims;        /* is_dot with batch dimensions */
-    const char *scope;          /* where in the model, or NULL */
+    const char *primitive; /* "dot_general", "sin", "name", ... */
+    const char *name;      /* for "name": the checkpoint name; else NULL */
+    bool is_dot;           /* dot_general, or a composite that counts as one (attention) */
+    bool has_batch_dims;   /* is_dot with batch dimensions */
+    const char *scope;     /* where in the model, or NULL */
     size_t n_inputs, n_outputs;
     const tow_type *input_types, *output_types;
 } tow_policy_query;
 
 typedef enum tow_policy_kind {
-    TOW_POLICY_NOTHING,              /* the default: zero-initialised policies save nothing */
+    TOW_POLICY_NOTHING, /* the default: zero-initialised policies save nothing */
     TOW_POLICY_EVERYTHING,
     TOW_POLICY_DOTS,
     TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS,
-    TOW_POLICY_ONLY_NAMES,           /* values with one of these names, nothing else */
-    TOW_POLICY_ANY_NAMES_BUT,        /* named values except these, nothing else */
-    TOW_POLICY_ANYTHING_EXCEPT_NAMES,/* everything, but never values with one of these names */
-    TOW_POLICY_EITHER,               /* the more saving answer of a and b */
-    TOW_POLICY_BOTH,                 /* the less saving answer of a and b */
-    TOW_POLICY_NOT,                  /* the opposite of a */
-    TOW_POLICY_EXCEPT_NAMES,         /* a, but never values with one of these names */
-    TOW_POLICY_CUSTOM                /* decide(query, user) */
+    TOW_POLICY_ONLY_NAMES,            /* values with one of these names, nothing else */
+    TOW_POLICY_ANY_NAMES_BUT,         /* named values except these, nothing else */
+    TOW_POLICY_ANYTHING_EXCEPT_NAMES, /* everything, but never values with one of these names */
+    TOW_POLICY_EITHER,                /* the more saving answer of a and b */
+    TOW_POLICY_BOTH,                  /* the less saving answer of a and b */
+    TOW_POLICY_NOT,                   /* the opposite of a */
+    TOW_POLICY_EXCEPT_NAMES,          /* a, but never values with one of these names */
+    TOW_POLICY_CUSTOM                 /* decide(query, user) */
 } tow_policy_kind;
 
 typedef struct tow_policy {
     tow_policy_kind kind;
-    const char *const *names;        /* NULL-terminated */
+    const char *const *names; /* NULL-terminated */
     const struct tow_policy *a, *b;
     tow_verdict (*decide)(const tow_policy_query *query, void *user);
     void *user;
@@ -56,20 +56,24 @@ typedef struct tow_policy {
 
 /* The names of jax.checkpoint_policies. At least one name is given: tow_save_only_these_names("a", "b").
  * The macros make compound literals: they live as long as the enclosing block (as long as the program at file scope). */
-#define TOW_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
-#define tow_nothing_saveable() ((tow_policy){.kind = TOW_POLICY_NOTHING})
-#define tow_everything_saveable() ((tow_policy){.kind = TOW_POLICY_EVERYTHING})
-#define tow_dots_saveable() ((tow_policy){.kind = TOW_POLICY_DOTS})
+#define TOW_NAMES(...)                         ((const char *const[]){__VA_ARGS__, NULL})
+#define tow_nothing_saveable()                 ((tow_policy){.kind = TOW_POLICY_NOTHING})
+#define tow_everything_saveable()              ((tow_policy){.kind = TOW_POLICY_EVERYTHING})
+#define tow_dots_saveable()                    ((tow_policy){.kind = TOW_POLICY_DOTS})
 #define tow_dots_with_no_batch_dims_saveable() ((tow_policy){.kind = TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS})
-#define tow_save_only_these_names(...) ((tow_policy){.kind = TOW_POLICY_ONLY_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
-#define tow_save_any_names_but_these(...) ((tow_policy){.kind = TOW_POLICY_ANY_NAMES_BUT, .names = TOW_NAMES(__VA_ARGS__)})
-#define tow_save_anything_except_these_names(...) \
+#define tow_save_only_these_names(...)         ((tow_policy){.kind = TOW_POLICY_ONLY_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_save_any_names_but_these(...)                                                                              \
+    ((tow_policy){.kind = TOW_POLICY_ANY_NAMES_BUT, .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_save_anything_except_these_names(...)                                                                      \
     ((tow_policy){.kind = TOW_POLICY_ANYTHING_EXCEPT_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
-#define tow_save_either(p, q) ((tow_policy){.kind = TOW_POLICY_EITHER, .a = (p), .b = (q)}) /* save_from_both_policies */
+#define tow_save_either(p, q)                                                                                          \
+    ((tow_policy){.kind = TOW_POLICY_EITHER, .a = (p), .b = (q)}) /* save_from_both_policies */
 #define tow_save_both(p, q) ((tow_policy){.kind = TOW_POLICY_BOTH, .a = (p), .b = (q)})
-#define tow_save_not(p) ((tow_policy){.kind = TOW_POLICY_NOT, .a = (p)})
-#define tow_save_except_names(p, ...) ((tow_policy){.kind = TOW_POLICY_EXCEPT_NAMES, .a = (p), .names = TOW_NAMES(__VA_ARGS__)})
-#define tow_policy_custom(function, data) ((tow_policy){.kind = TOW_POLICY_CUSTOM, .decide = (function), .user = (data)})
+#define tow_save_not(p)     ((tow_policy){.kind = TOW_POLICY_NOT, .a = (p)})
+#define tow_save_except_names(p, ...)                                                                                  \
+    ((tow_policy){.kind = TOW_POLICY_EXCEPT_NAMES, .a = (p), .names = TOW_NAMES(__VA_ARGS__)})
+#define tow_policy_custom(function, data)                                                                              \
+    ((tow_policy){.kind = TOW_POLICY_CUSTOM, .decide = (function), .user = (data)})
 
 /* The answer of a policy (NULL: nothing_saveable). */
 TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *query);
@@ -84,7 +88,7 @@ TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 /* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------- */
 
 /* x, tagged with a name that policies refer to. The tag belongs to the value: every reader of x is served by the saved copy. */
-TOW_API tow_value (tow_checkpoint_name)(tow_value x, const char *name);
+TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
 
 /* Calls `function` so that reverse mode keeps what `policy` permits and recomputes the rest from the inputs (and from
  * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable. */
@@ -96,8 +100,8 @@ TOW_API void tow_call(tow_trace *trace, tow_function function, void *user, const
 /* Records all equations of `graph` here, its inputs replaced by `inputs`. */
 TOW_API void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs);
 /* A call of `graph` inside a remat region. */
-TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy, const tow_value *inputs,
-                             tow_value *outputs);
+TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy,
+                             const tow_value *inputs, tow_value *outputs);
 
 /* A loop: function gets carry[0..n_carry) and the element of each xs, and writes n_carry new carries and n_ys outputs.
  *   carry: init values; their types must not change.        xs: arrays [length, ...]; the body sees [...].
@@ -157,14 +161,15 @@ typedef struct tow_residual {
 
 typedef struct tow_residuals {
     size_t count;
-    tow_residual *items; /* arguments in order, then the rest in forward order */
-    size_t bytes;        /* total */
+    tow_residual *items;   /* arguments in order, then the rest in forward order */
+    size_t bytes;          /* total */
     size_t argument_bytes; /* of these, arguments: alive anyway */
     void *memory;
 } tow_residuals;
 
 /* Values that cross from forward to backward when `graph` is differentiated with respect to wrt (n_wrt 0: all float inputs). */
-TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_residuals *residuals);
+TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt,
+                                       tow_residuals *residuals);
 /* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like snprintf. */
 TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
 TOW_API void tow_residuals_free(tow_context *context, tow_residuals *residuals);

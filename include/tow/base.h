@@ -19,17 +19,17 @@ extern "C" {
 /* ---- status --------------------------------------------------------------------------------------------------- */
 
 /* X(symbol, text): every way in which a call can fail. */
-#define TOW_STATUS_LIST(X)                                       \
-    X(TOW_OK, "ok")                                              \
-    X(TOW_INVALID_ARGUMENT, "invalid argument")                  \
-    X(TOW_SHAPE_MISMATCH, "shape mismatch")                      \
-    X(TOW_TYPE_MISMATCH, "type mismatch")                        \
-    X(TOW_NOT_FOUND, "not found")                                \
-    X(TOW_OUT_OF_MEMORY, "out of memory")                        \
-    X(TOW_IO_ERROR, "input/output error")                        \
-    X(TOW_BAD_FORMAT, "malformed input")                         \
-    X(TOW_UNSUPPORTED, "not supported")                          \
-    X(TOW_INTERRUPTED, "interrupted")                            \
+#define TOW_STATUS_LIST(X)                                                                                             \
+    X(TOW_OK, "ok")                                                                                                    \
+    X(TOW_INVALID_ARGUMENT, "invalid argument")                                                                        \
+    X(TOW_SHAPE_MISMATCH, "shape mismatch")                                                                            \
+    X(TOW_TYPE_MISMATCH, "type mismatch")                                                                              \
+    X(TOW_NOT_FOUND, "not found")                                                                                      \
+    X(TOW_OUT_OF_MEMORY, "out of memory")                                                                              \
+    X(TOW_IO_ERROR, "input/output error")                                                                              \
+    X(TOW_BAD_FORMAT, "malformed input")                                                                               \
+    X(TOW_UNSUPPORTED, "not supported")                                                                                \
+    X(TOW_INTERRUPTED, "interrupted")                                                                                  \
     X(TOW_INTERNAL_ERROR, "internal error")
 
 typedef enum tow_status {
@@ -77,11 +77,11 @@ TOW_API size_t tow_context_describe(const tow_context *context, char *text, size
 /* ---- types ---------------------------------------------------------------------------------------------------- */
 
 /* X(symbol, name in textual form, bytes per element) */
-#define TOW_DTYPE_LIST(X)   \
-    X(TOW_F32, "f32", 4)    \
-    X(TOW_F64, "f64", 8)    \
-    X(TOW_I32, "i32", 4)    \
-    X(TOW_U32, "u32", 4)    \
+#define TOW_DTYPE_LIST(X)                                                                                              \
+    X(TOW_F32, "f32", 4)                                                                                               \
+    X(TOW_F64, "f64", 8)                                                                                               \
+    X(TOW_I32, "i32", 4)                                                                                               \
+    X(TOW_U32, "u32", 4)                                                                                               \
     X(TOW_BOOL, "bool", 1)
 
 typedef enum tow_dtype {
@@ -90,7 +90,10 @@ typedef enum tow_dtype {
 #undef X
 } tow_dtype;
 
-enum { TOW_DTYPE_COUNT = TOW_BOOL + 1, TOW_MAX_RANK = 8 };
+enum {
+    TOW_DTYPE_COUNT = TOW_BOOL + 1,
+    TOW_MAX_RANK = 8
+};
 
 TOW_API const char *tow_dtype_name(tow_dtype dtype);
 TOW_API size_t tow_dtype_size(tow_dtype dtype);

@@ -22,8 +22,8 @@ typedef struct tow_value {
 } tow_value;
 
 #define TOW__STRING2(x) #x
-#define TOW__STRING(x) TOW__STRING2(x)
-#define TOW_HERE (__FILE__ ":" TOW__STRING(__LINE__))
+#define TOW__STRING(x)  TOW__STRING2(x)
+#define TOW_HERE        (__FILE__ ":" TOW__STRING(__LINE__))
 
 /* `value` with its source position; what the operation macros pass on. */
 static inline tow_value tow_at(tow_value value, const char *here)
@@ -52,7 +52,8 @@ TOW_API tow_status tow_trace_function(tow_context *context, tow_function functio
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
-TOW_API void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...);
+TOW_API void
+tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...);
 TOW_API tow_context *tow_trace_context(tow_trace *trace);
 /* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/'. Every push needs its pop. */
 TOW_API void tow_trace_push_scope(tow_trace *trace, const char *name);

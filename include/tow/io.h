@@ -23,7 +23,7 @@ TOW_API void tow_tensors_free(tow_tensors *tensors);
 TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array);
 TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
 TOW_API const char *tow_tensors_name(const tow_tensors *tensors, size_t index);
-TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index); /* not retained */
+TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index);       /* not retained */
 TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name); /* NULL if absent */
 /* The __metadata__ of the file: strings by key. */
 TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value);

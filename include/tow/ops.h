@@ -13,34 +13,72 @@ extern "C" {
 #endif
 
 /* ---- constants: no operand, so they take the trace ---------------------------------------------------------------- */
-TOW_API tow_value tow_constant(tow_trace *trace, tow_array *value);               /* retained, not copied */
+TOW_API tow_value tow_constant(tow_trace *trace, tow_array *value);                     /* retained, not copied */
 TOW_API tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data); /* copied */
-TOW_API tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value);    /* [] */
-TOW_API tow_value tow_full(tow_trace *trace, tow_type type, double value);        /* a scalar, broadcast */
-TOW_API tow_value tow_iota(tow_trace *trace, tow_type type, int axis);            /* 0, 1, 2, ... along axis */
+TOW_API tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value);          /* [] */
+TOW_API tow_value tow_full(tow_trace *trace, tow_type type, double value);              /* a scalar, broadcast */
+TOW_API tow_value tow_iota(tow_trace *trace, tow_type type, int axis);                  /* 0, 1, 2, ... along axis */
 TOW_API tow_value tow_full_like(tow_value x, double value);
 TOW_API tow_value tow_zeros_like(tow_value x);
 /* i32 of x's shape, counting along axis (negative: from the end). */
 TOW_API tow_value tow_iota_like(tow_value x, int axis);
 
 /* ---- elementwise, one operand: float unless said otherwise ---------------------------------------------------------- */
-#define TOW_UNARY_LIST(X)                                                                                           \
-    X(neg) X(abs) X(sign) X(floor) X(ceil) X(round) /* half to even */ X(exp) X(expm1) X(log) X(log1p) X(sqrt)      \
-    X(rsqrt) X(sin) X(cos) X(tanh) X(logistic) X(erf) X(erf_inv) X(not) /* bool, integers: bitwise */               \
-    X(stop_gradient) X(relu) X(silu) X(square)
+#define TOW_UNARY_LIST(X)                                                                                              \
+    X(neg)                                                                                                             \
+    X(abs)                                                                                                             \
+    X(sign)                                                                                                            \
+    X(floor)                                                                                                           \
+    X(ceil)                                                                                                            \
+    X(round) /* half to even */                                                                                        \
+    X(exp)                                                                                                             \
+    X(expm1)                                                                                                           \
+    X(log)                                                                                                             \
+    X(log1p)                                                                                                           \
+    X(sqrt)                                                                                                            \
+    X(rsqrt)                                                                                                           \
+    X(sin)                                                                                                             \
+    X(cos)                                                                                                             \
+    X(tanh)                                                                                                            \
+    X(logistic)                                                                                                        \
+    X(erf)                                                                                                             \
+    X(erf_inv)                                                                                                         \
+    X(not ) /* bool, integers: bitwise */                                                                              \
+    X(stop_gradient)                                                                                                   \
+    X(relu)                                                                                                            \
+    X(silu)                                                                                                            \
+    X(square)
 #define X(name) TOW_API tow_value tow_##name(tow_value x);
 TOW_UNARY_LIST(X)
 #undef X
 TOW_API tow_value tow_integer_pow(tow_value x, int64_t exponent);
-TOW_API tow_value tow_convert(tow_value x, tow_dtype dtype); /* float to integer truncates, anything to bool is x != 0 */
+TOW_API tow_value tow_convert(tow_value x,
+                              tow_dtype dtype); /* float to integer truncates, anything to bool is x != 0 */
 TOW_API tow_value tow_bitcast(tow_value x, tow_dtype dtype); /* between 4-byte types */
 /* approximate: 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))); else 0.5x(1+erf(x/sqrt 2)). */
 TOW_API tow_value tow_gelu(tow_value x, bool approximate);
 
 /* ---- elementwise, two operands: equal dtypes, NumPy broadcasting ---------------------------------------------------- */
-#define TOW_BINARY_LIST(X)                                                                                            \
-    X(add) X(sub) X(mul) X(div) X(rem) /* sign of x, as C */ X(pow) X(max) X(min) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) \
-    X(and) X(or) X(xor) X(shift_left) X(shift_right) /* logical */
+#define TOW_BINARY_LIST(X)                                                                                             \
+    X(add)                                                                                                             \
+    X(sub)                                                                                                             \
+    X(mul)                                                                                                             \
+    X(div)                                                                                                             \
+    X(rem) /* sign of x, as C */                                                                                       \
+    X(pow)                                                                                                             \
+    X(max)                                                                                                             \
+    X(min)                                                                                                             \
+    X(eq)                                                                                                              \
+    X(ne)                                                                                                              \
+    X(lt)                                                                                                              \
+    X(le)                                                                                                              \
+    X(gt)                                                                                                              \
+    X(ge)                                                                                                              \
+    X(and)                                                                                                             \
+    X(or)                                                                                                              \
+    X(xor)                                                                                                             \
+    X(shift_left)                                                                                                      \
+    X(shift_right) /* logical */
 #define X(name) TOW_API tow_value tow_##name(tow_value x, tow_value y);
 TOW_BINARY_LIST(X)
 #undef X
@@ -64,7 +102,13 @@ TOW_API tow_value tow_dot(tow_value x, tow_value y);
 /* numpy.matmul: leading axes are batch dimensions and broadcast. */
 TOW_API tow_value tow_matmul(tow_value x, tow_value y);
 
-#define TOW_REDUCTION_LIST(X) X(sum) X(max) X(min) X(prod) X(and) X(or)
+#define TOW_REDUCTION_LIST(X)                                                                                          \
+    X(sum)                                                                                                             \
+    X(max)                                                                                                             \
+    X(min)                                                                                                             \
+    X(prod)                                                                                                            \
+    X(and)                                                                                                             \
+    X(or)
 /* n_axes 0: all axes. The reduced axes vanish. Sums of equal shape are taken in one fixed order. */
 #define X(name) TOW_API tow_value tow_reduce_##name(tow_value x, int n_axes, const int *axes);
 TOW_REDUCTION_LIST(X)
@@ -81,11 +125,14 @@ TOW_API tow_value tow_reshape(tow_value x, int rank, const int64_t *shape);     
 TOW_API tow_value tow_transpose(tow_value x, int rank, const int *permutation);  /* rank 0: reverse all axes */
 TOW_API tow_value tow_expand_dims(tow_value x, int axis);
 TOW_API tow_value tow_squeeze(tow_value x, int axis);
-TOW_API tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit, const int64_t *stride); /* stride NULL: 1 */
+TOW_API tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit,
+                            const int64_t *stride); /* stride NULL: 1 */
 TOW_API tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit);
-TOW_API tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes); /* i32 scalars, clamped */
+TOW_API tow_value tow_dynamic_slice(tow_value x, const tow_value *start,
+                                    const int64_t *sizes); /* i32 scalars, clamped */
 TOW_API tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start);
-TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_t *high, const int64_t *interior); /* interior NULL: 0 */
+TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_t *high,
+                          const int64_t *interior); /* interior NULL: 0 */
 TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
 /* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Negative indices count from the end; outside: NaN. */
@@ -94,13 +141,13 @@ TOW_API tow_value tow_gather(tow_value table, tow_value indices);
 TOW_API tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows);
 
 /* ---- random numbers: pure functions of a key u32[2], equal to JAX's threefry 2x32 bit for bit --------------------------- */
-TOW_API tow_value tow_random_key(tow_trace *trace, uint64_t seed);     /* jax.random.PRNGKey */
-TOW_API tow_value tow_random_fold_in(tow_value key, tow_value data);   /* data: u32[] */
-TOW_API tow_value tow_random_split(tow_value key, int64_t n);          /* u32[n,2] */
+TOW_API tow_value tow_random_key(tow_trace *trace, uint64_t seed);                /* jax.random.PRNGKey */
+TOW_API tow_value tow_random_fold_in(tow_value key, tow_value data);              /* data: u32[] */
+TOW_API tow_value tow_random_split(tow_value key, int64_t n);                     /* u32[n,2] */
 TOW_API tow_value tow_random_bits(tow_value key, int rank, const int64_t *shape); /* u32 */
 TOW_API tow_value tow_random_uniform(tow_value key, int rank, const int64_t *shape, double low, double high); /* f32 */
-TOW_API tow_value tow_random_normal(tow_value key, int rank, const int64_t *shape); /* f32 */
-TOW_API tow_value tow_random_bernoulli(tow_value key, double p, int rank, const int64_t *shape); /* bool */
+TOW_API tow_value tow_random_normal(tow_value key, int rank, const int64_t *shape);                           /* f32 */
+TOW_API tow_value tow_random_bernoulli(tow_value key, double p, int rank, const int64_t *shape);              /* bool */
 
 /* ---- composites ------------------------------------------------------------------------------------------------------------ */
 TOW_API tow_value tow_softmax(tow_value x, int axis);
@@ -111,15 +158,16 @@ TOW_API tow_value tow_normalize_layer(tow_value x, tow_value scale, tow_value bi
 TOW_API tow_value tow_normalize_rms(tow_value x, tow_value scale, double epsilon);
 typedef struct tow_attention_options {
     bool causal;
-    double scale;     /* 0: 1/sqrt(D) */
-    tow_value mask;   /* bool, rank 4, broadcastable to [B, H, T, S]; null value: none */
+    double scale;   /* 0: 1/sqrt(D) */
+    tow_value mask; /* bool, rank 4, broadcastable to [B, H, T, S]; null value: none */
 } tow_attention_options;
 /* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only. */
 TOW_API tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options);
 /* logits: [..., V], labels: i32 [...] -> [...]. Labels outside [0, V) give NaN. */
 TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);
 /* x / (1-rate) where kept, else 0. rate in [0, 1]; axes in broadcast_axes share one draw. */
-TOW_API tow_value tow_dropout_with_key(tow_value x, tow_value key, double rate, int n_broadcast_axes, const int *broadcast_axes);
+TOW_API tow_value tow_dropout_with_key(tow_value x, tow_value key, double rate, int n_broadcast_axes,
+                                       const int *broadcast_axes);
 
 /* ---- the macros that add the source line ------------------------------------------------------------------------------------ */
 #ifndef TOW_NO_SOURCE_LINES

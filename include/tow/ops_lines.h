@@ -5,6 +5,8 @@
 
 #include "tow/graph.h"
 
+/* clang-format off */
+
 #define tow_neg(x) tow_neg(tow_at((x), TOW_HERE))
 #define tow_abs(x) tow_abs(tow_at((x), TOW_HERE))
 #define tow_sign(x) tow_sign(tow_at((x), TOW_HERE))
@@ -99,5 +101,7 @@
 #define tow_softmax_cross_entropy(x, ...) tow_softmax_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_dropout_with_key(x, ...) tow_dropout_with_key(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_checkpoint_name(x, ...) tow_checkpoint_name(tow_at((x), TOW_HERE), __VA_ARGS__)
+
+/* clang-format on */
 
 #endif

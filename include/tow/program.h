@@ -18,10 +18,10 @@ typedef struct tow_compile_options {
 typedef struct tow_program_bytes {
     size_t inputs, outputs; /* arrays that the caller holds */
     size_t arena;           /* everything else: intermediates, residuals, workspace */
-    size_t lower_bound;     /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
-    size_t residuals;       /* of the arena: values made in the forward part of a gradient and read in the backward part;
+    size_t lower_bound; /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
+    size_t residuals;   /* of the arena: values made in the forward part of a gradient and read in the backward part;
                                inputs and what waits in an output array are not part of it */
-    size_t constants;       /* of array constants in the graph */
+    size_t constants;   /* of array constants in the graph */
 } tow_program_bytes;
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.

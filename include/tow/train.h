@@ -45,7 +45,10 @@ TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 
 /* ---- optimisers ------------------------------------------------------------------------------------------------------ */
 
-typedef enum tow_optimizer_kind { TOW_ADAMW, TOW_SGD } tow_optimizer_kind;
+typedef enum tow_optimizer_kind {
+    TOW_ADAMW,
+    TOW_SGD
+} tow_optimizer_kind;
 
 /* g: gradient after clipping, p: parameter, a: learning rate, t: 1 for the first update. Zero means the default.
  *   AdamW  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  m' = m/(1-b1^t);  v' = v/(1-b2^t);
@@ -63,7 +66,7 @@ typedef struct tow_optimizer {
     bool nesterov;       /* SGD */
     double weight_decay; /* 0: none */
     bool decay_all;
-    double clip_norm;    /* 0: no clipping */
+    double clip_norm; /* 0: no clipping */
 } tow_optimizer;
 
 /* ---- train state ----------------------------------------------------------------------------------------------------- */
@@ -72,17 +75,17 @@ typedef struct tow_train_state tow_train_state;
 
 typedef struct tow_train_options {
     tow_optimizer optimizer;
-    uint64_t seed;                  /* of the initial parameters and of the random streams */
-    size_t n_inputs;                /* what the model takes */
+    uint64_t seed;   /* of the initial parameters and of the random streams */
+    size_t n_inputs; /* what the model takes */
     const tow_type *input_types;
-    size_t n_extra;                 /* what only the loss sees (labels) */
+    size_t n_extra; /* what only the loss sees (labels) */
     const tow_type *extra_types;
     tow_loss_function loss;
     void *loss_user;
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state */
-    bool evaluation;                /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
-    const char *description;        /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
+    bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
+    const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
 } tow_train_options;
 

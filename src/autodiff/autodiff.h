@@ -23,7 +23,8 @@ void tow__jvp_of_decomposition(tow__jvp *r);
 
 /* jvp of a whole graph: inputs (x..., dx of those with in_nonzero), outputs (y..., dy of those with out_nonzero).
  * out_nonzero comes in as what must be there (zeros are instantiated) and goes out as what is. */
-tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero, tow_graph **result);
+tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero,
+                          tow_graph **result);
 
 /* ---- partial.c ------------------------------------------------------------------------------------------------------- */
 
@@ -56,8 +57,8 @@ tow_status tow__depends(const tow_graph *g, const bool *in, bool *out);
 /* Records the transpose of g, which is linear in its inputs with linear[i]. in[i]: value of a nonlinear input.
  * ct[j]: cotangent of output j, null = zero. dx[i] for linear inputs: in: what has been accumulated so far (null: nothing),
  * out: that plus what g adds, term by term in reverse order of the equations, as if g's equations stood in the caller. */
-void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in, const tow_value *ct,
-                           tow_value *dx);
+void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in,
+                           const tow_value *ct, tow_value *dx);
 
 /* ---- scan.c: the rules of scan ------------------------------------------------------------------------------------------ */
 void tow__scan_jvp(tow__jvp *r);

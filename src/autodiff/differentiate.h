@@ -15,7 +15,8 @@ typedef struct tow__parts {
 } tow__parts;
 
 /* Errors name `caller`. n_wrt 0: all float inputs. */
-tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, tow__parts *parts);
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
+                              tow__parts *parts);
 void tow__parts_free(tow__parts *parts);
 
 #endif

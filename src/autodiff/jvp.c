@@ -143,8 +143,14 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
     }
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
         const tow__equation *e = &g->equations[i];
-        tow__jvp r = {.t = t, .e = e, .x = buffer, .dx = buffer + widest, .y = buffer + 2 * widest,
-                      .dy = buffer + 3 * widest, .reverse = reverse, .used = out_used};
+        tow__jvp r = {.t = t,
+                      .e = e,
+                      .x = buffer,
+                      .dx = buffer + widest,
+                      .y = buffer + 2 * widest,
+                      .dy = buffer + 3 * widest,
+                      .reverse = reverse,
+                      .used = out_used};
         memset(buffer, 0, 4 * widest * sizeof *buffer);
         for (uint32_t j = 0; j < e->n_in; j++) {
             buffer[j] = primal[e->in[j]];
@@ -165,7 +171,8 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
     }
 }
 
-tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero, tow_graph **result)
+tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero,
+                          tow_graph **result)
 {
     *result = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);

@@ -37,8 +37,10 @@ static tow_status equation_depends(const tow_graph *g, const tow__equation *e, b
         if (e->primitive != &tow__scan_p) break;
         const tow__scan_params *p = e->params;
         for (int64_t i = 0; i < p->carry; i++)
-            if (out[i] && !in[p->consts + i]) in[p->consts + i] = changed = true;
-            else if (in[p->consts + i]) out[i] = true;
+            if (out[i] && !in[p->consts + i])
+                in[p->consts + i] = changed = true;
+            else if (in[p->consts + i])
+                out[i] = true;
     }
     for (size_t i = 0; i < n_out; i++) dep[e->out[i]] = out[i];
     tow__free(g->ctx, in, n_in + n_out, sizeof *in);
@@ -51,7 +53,8 @@ tow_status tow__depends(const tow_graph *g, const bool *in, bool *out)
     if (!dep) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_inputs; i++) dep[g->inputs[i]] = in[i];
-    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) status = equation_depends(g, &g->equations[i], dep);
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++)
+        status = equation_depends(g, &g->equations[i], dep);
     for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = dep[g->outputs[i]];
     tow__free(g->ctx, dep, g->n_vars, sizeof *dep);
     return status;
@@ -134,7 +137,8 @@ bool tow__split_saves(tow__split *s, const tow__equation *e)
 /* Values that are cheaper to repeat than to keep, policy or not: scalar constants, counters, and their broadcasts. */
 static bool is_trivial(const tow__split *s, const tow__equation *e)
 {
-    if (e->primitive->kind == TOW__SOURCE) return s->policy || s->g->vars[e->out[0]].type.rank == 0 || strcmp(e->primitive->name, "iota") == 0;
+    if (e->primitive->kind == TOW__SOURCE)
+        return s->policy || s->g->vars[e->out[0]].type.rank == 0 || strcmp(e->primitive->name, "iota") == 0;
     if (e->primitive->kind != TOW__MOVE || e->n_in != 1) return false;
     uint32_t producer = s->g->vars[e->in[0]].equation;
     return producer != TOW__INPUT && s->vars[e->in[0]].available && is_trivial(s, &s->g->equations[producer]);
@@ -180,7 +184,8 @@ static void split_remat(tow__split *s, const tow__equation *e)
     static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
     tow__remat_params params = *(const tow__remat_params *)e->params;
     const tow_policy *policy = s->policy ? s->policy : params.policy ? params.policy : &nothing;
-    bool *unknown = tow__trace_alloc(s->u, e->n_in, sizeof *unknown), *available = tow__trace_alloc(s->u, e->n_in, sizeof *available);
+    bool *unknown = tow__trace_alloc(s->u, e->n_in, sizeof *unknown),
+         *available = tow__trace_alloc(s->u, e->n_in, sizeof *available);
     if (!unknown || !available) return;
     for (uint32_t i = 0; i < e->n_in; i++) {
         unknown[i] = s->vars[e->in[i]].unknown;
@@ -192,7 +197,8 @@ static void split_remat(tow__split *s, const tow__equation *e)
         return;
     }
     size_t n_in = 0, n_known_out = p.known->n_outputs;
-    tow_value *in = tow__trace_alloc(s->k, e->n_in, sizeof *in), *out = tow__trace_alloc(s->k, n_known_out, sizeof *out);
+    tow_value *in = tow__trace_alloc(s->k, e->n_in, sizeof *in),
+              *out = tow__trace_alloc(s->k, n_known_out, sizeof *out);
     tow_value *u_in = tow__trace_alloc(s->u, p.unknown->n_inputs, sizeof *u_in);
     tow_value *u_out = tow__trace_alloc(s->u, p.unknown->n_outputs, sizeof *u_out);
     if (!in || !out || !u_in || !u_out) goto done;
@@ -267,7 +273,8 @@ static tow_status without_calls(const tow_graph *g, tow_graph **result)
         tow__trace_abandon(t);
         return TOW_OUT_OF_MEMORY;
     }
-    for (i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (i = 0; i < g->n_inputs; i++)
+        values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = values[e->in[j]];
@@ -288,7 +295,8 @@ static tow_status without_calls(const tow_graph *g, tow_graph **result)
 }
 
 /* Closes the unknown trace, drops what it does not need, and closes the known trace with the residuals that remain. */
-static tow_status finish(tow__split *s, bool stage_known, const bool *force_staged, uint32_t n_created, const uint32_t *created, tow__partial *p)
+static tow_status finish(tow__split *s, bool stage_known, const bool *force_staged, uint32_t n_created,
+                         const uint32_t *created, tow__partial *p)
 {
     const tow_graph *g = s->g;
     tow_graph *whole = NULL;
@@ -376,7 +384,8 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
             created[n_created++] = i;
         }
     }
-    for (uint32_t i = 0; i < g->n_equations && !tow__failed(s.k) && !tow__failed(s.u); i++) split_equation(&s, &g->equations[i]);
+    for (uint32_t i = 0; i < g->n_equations && !tow__failed(s.k) && !tow__failed(s.u); i++)
+        split_equation(&s, &g->equations[i]);
     status = finish(&s, stage_known, force_staged, n_created, created, p);
     tow__free(ctx, s.residuals, s.capacity, sizeof *s.residuals);
 done:

@@ -17,21 +17,31 @@ tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *
     if (!policy) return TOW_PREFER_RECOMPUTE;
     bool named = q->name != NULL, listed = named && has_name(policy, q->name);
     switch (policy->kind) {
-    case TOW_POLICY_NOTHING: return TOW_PREFER_RECOMPUTE;
-    case TOW_POLICY_EVERYTHING: return TOW_PREFER_SAVE;
-    case TOW_POLICY_DOTS: return prefer(q->is_dot);
-    case TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS: return prefer(q->is_dot && !q->has_batch_dims);
-    case TOW_POLICY_ONLY_NAMES: return listed ? TOW_MUST_SAVE : TOW_PREFER_RECOMPUTE;
-    case TOW_POLICY_ANY_NAMES_BUT: return named && !listed ? TOW_MUST_SAVE : TOW_PREFER_RECOMPUTE;
-    case TOW_POLICY_ANYTHING_EXCEPT_NAMES: return listed ? TOW_MUST_RECOMPUTE : TOW_PREFER_SAVE;
-    case TOW_POLICY_EXCEPT_NAMES: return listed ? TOW_MUST_RECOMPUTE : tow_policy_decide(policy->a, q);
-    case TOW_POLICY_NOT: return (tow_verdict)(TOW_MUST_SAVE - tow_policy_decide(policy->a, q));
+    case TOW_POLICY_NOTHING:
+        return TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_EVERYTHING:
+        return TOW_PREFER_SAVE;
+    case TOW_POLICY_DOTS:
+        return prefer(q->is_dot);
+    case TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS:
+        return prefer(q->is_dot && !q->has_batch_dims);
+    case TOW_POLICY_ONLY_NAMES:
+        return listed ? TOW_MUST_SAVE : TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_ANY_NAMES_BUT:
+        return named && !listed ? TOW_MUST_SAVE : TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_ANYTHING_EXCEPT_NAMES:
+        return listed ? TOW_MUST_RECOMPUTE : TOW_PREFER_SAVE;
+    case TOW_POLICY_EXCEPT_NAMES:
+        return listed ? TOW_MUST_RECOMPUTE : tow_policy_decide(policy->a, q);
+    case TOW_POLICY_NOT:
+        return (tow_verdict)(TOW_MUST_SAVE - tow_policy_decide(policy->a, q));
     case TOW_POLICY_EITHER:
     case TOW_POLICY_BOTH: {
         tow_verdict a = tow_policy_decide(policy->a, q), b = tow_policy_decide(policy->b, q);
         return (policy->kind == TOW_POLICY_EITHER) == (a > b) ? a : b;
     }
-    case TOW_POLICY_CUSTOM: return policy->decide ? policy->decide(q, policy->user) : TOW_PREFER_RECOMPUTE;
+    case TOW_POLICY_CUSTOM:
+        return policy->decide ? policy->decide(q, policy->user) : TOW_PREFER_RECOMPUTE;
     }
     return TOW_PREFER_RECOMPUTE;
 }
@@ -46,7 +56,8 @@ tow_verdict tow__verdict_meet(tow_verdict a, tow_verdict b)
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e)
 {
     tow_type in[8], out[8]; /* enough for rules; equations with more operands show the first ones */
-    tow_policy_query q = {.primitive = e->primitive->name, .scope = e->source.scope, .input_types = in, .output_types = out};
+    tow_policy_query q = {
+        .primitive = e->primitive->name, .scope = e->source.scope, .input_types = in, .output_types = out};
     q.n_inputs = e->n_in < 8 ? e->n_in : 8;
     q.n_outputs = e->n_out < 8 ? e->n_out : 8;
     for (size_t i = 0; i < q.n_inputs; i++) in[i] = g->vars[e->in[i]].type;

@@ -6,7 +6,9 @@
 
 #include "src/autodiff/policy.h"
 
-enum { DEEPEST = 32 };
+enum {
+    DEEPEST = 32
+};
 
 /* Words of the textual form. The first word of each kind is the one that is printed. */
 static const struct word {
@@ -36,7 +38,9 @@ static const struct word {
     {"except", TOW_POLICY_EXCEPT_NAMES},
     {"custom", TOW_POLICY_CUSTOM},
 };
-enum { WORDS = sizeof words / sizeof *words };
+enum {
+    WORDS = sizeof words / sizeof *words
+};
 
 /* ---- printing -------------------------------------------------------------------------------------------------------- */
 
@@ -73,7 +77,9 @@ static void put_policy(sink *s, const tow_policy *p)
     switch (kind) {
     case TOW_POLICY_ONLY_NAMES:
     case TOW_POLICY_ANY_NAMES_BUT:
-    case TOW_POLICY_ANYTHING_EXCEPT_NAMES: put_names(s, ':', p->names); break;
+    case TOW_POLICY_ANYTHING_EXCEPT_NAMES:
+        put_names(s, ':', p->names);
+        break;
     case TOW_POLICY_EITHER:
     case TOW_POLICY_BOTH:
     case TOW_POLICY_NOT:
@@ -87,7 +93,8 @@ static void put_policy(sink *s, const tow_policy *p)
         }
         put(s, ")");
         break;
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -121,8 +128,8 @@ static tow_status expected(reader *r, const char *what)
     size_t n = strnlen(r->text + r->at, 16);
     memcpy(found, r->text + r->at, n);
     found[n] = 0;
-    return tow__fail(r->ctx, TOW_BAD_FORMAT, "policy \"%.100s\", column %zu: expected %s, found %s%s%s", r->text, r->at + 1,
-                     what, n ? "\"" : "", n ? found : "the end", n ? "\"" : "");
+    return tow__fail(r->ctx, TOW_BAD_FORMAT, "policy \"%.100s\", column %zu: expected %s, found %s%s%s", r->text,
+                     r->at + 1, what, n ? "\"" : "", n ? found : "the end", n ? "\"" : "");
 }
 
 static size_t word_length(const char *text)
@@ -192,9 +199,9 @@ done:
 
 static tow_status read_policy(reader *r, tow_policy *p)
 {
-    static const char *const what =
-        "a policy: nothing, everything, dots, dots_with_no_batch_dims, names:a,b, any_names_but:a,b, anything_except:a,b, "
-        "either(P;Q), both(P;Q), not(P) or except(P;a,b)";
+    static const char *const what = "a policy: nothing, everything, dots, dots_with_no_batch_dims, names:a,b, "
+                                    "any_names_but:a,b, anything_except:a,b, "
+                                    "either(P;Q), both(P;Q), not(P) or except(P;a,b)";
     if (++r->depth > DEEPEST) return expected(r, "fewer nested policies (the limit is 32)");
     size_t n = word_length(r->text + r->at), i = 0;
     while (i < WORDS && (strncmp(words[i].text, r->text + r->at, n) != 0 || words[i].text[n])) i++;
@@ -212,8 +219,11 @@ static tow_status read_policy(reader *r, tow_policy *p)
     case TOW_POLICY_EITHER:
     case TOW_POLICY_BOTH:
     case TOW_POLICY_NOT:
-    case TOW_POLICY_EXCEPT_NAMES: status = read_operands(r, p); break;
-    default: break;
+    case TOW_POLICY_EXCEPT_NAMES:
+        status = read_operands(r, p);
+        break;
+    default:
+        break;
     }
     r->depth--;
     return status;

@@ -2,7 +2,7 @@
 #include "src/autodiff/autodiff.h"
 #include "tow/ops.h"
 
-tow_value (tow_checkpoint_name)(tow_value x, const char *name)
+tow_value(tow_checkpoint_name)(tow_value x, const char *name)
 {
     if (tow_is_null(x)) return x;
     if (!name || !*name) {
@@ -33,7 +33,8 @@ static bool any_null(size_t n, const tow_value *values)
 }
 
 /* Traces function on placeholders of the given types. False on a sticky error. */
-static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out, body *b)
+static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types,
+                       size_t n_out, body *b)
 {
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out);
     if (!in || !out) return false;
@@ -42,7 +43,8 @@ static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n
     if (!tow__failed(t)) function(t, in, out, user);
     for (size_t i = 0; i < n_out && !tow__failed(t); i++)
         if (tow_is_null(out[i]))
-            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i, n_out);
+            tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
+                           n_out);
     b->graph = tow__pop(t, n_out, out, &b->n_captures, &b->captures);
     return b->graph != NULL;
 }
@@ -106,7 +108,8 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
     tow_type *types = types_of(trace, n_inputs, inputs);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
-    bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, inputs, n_outputs, outputs);
+    bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, inputs, n_outputs,
+                outputs);
     tow_graph_release(b.graph);
 }
 
@@ -119,7 +122,8 @@ void tow_call(tow_trace *trace, tow_function function, void *user, const char *n
     tow_type *types = types_of(trace, n_inputs, inputs);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__call_params params = {.name = name ? name : "function"};
-    bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, inputs, n_outputs, outputs);
+    bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, inputs, n_outputs,
+                outputs);
     tow_graph_release(b.graph);
 }
 
@@ -132,7 +136,8 @@ static void call_graph(tow_trace *t, const tow_value *in, tow_value *out, void *
     tow__inline(t, ((const graph_call *)user)->graph, in, out);
 }
 
-void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy, const tow_value *inputs, tow_value *outputs)
+void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy, const tow_value *inputs,
+                     tow_value *outputs)
 {
     graph_call call = {.graph = graph};
     tow_remat_function(trace, call_graph, &call, policy, graph->n_inputs, inputs, graph->n_outputs, outputs);
@@ -154,20 +159,23 @@ static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t
     for (size_t i = 0; i < n_xs; i++) {
         tow_type type = tow_value_type(xs[i]);
         if (type.rank == 0) {
-            tow_trace_fail(t, TOW_SHAPE_MISMATCH, "scan: xs[%zu] is the scalar %s, expected an array with a leading axis to loop over",
-                           i, tow__type_name(type).text);
+            tow_trace_fail(t, TOW_SHAPE_MISMATCH,
+                           "scan: xs[%zu] is the scalar %s, expected an array with a leading axis to loop over", i,
+                           tow__type_name(type).text);
             return -1;
         }
         if (length >= 0 && type.dims[0] != length) {
             tow_trace_fail(t, TOW_SHAPE_MISMATCH,
-                           "scan: xs[%zu] is %s, so its leading axis has %lld elements, but %s %lld; make them equal", i,
-                           tow__type_name(type).text, (long long)type.dims[0],
-                           i == 0 || (options && options->has_length) ? "the length is" : "xs[0] has", (long long)length);
+                           "scan: xs[%zu] is %s, so its leading axis has %lld elements, but %s %lld; make them equal",
+                           i, tow__type_name(type).text, (long long)type.dims[0],
+                           i == 0 || (options && options->has_length) ? "the length is" : "xs[0] has",
+                           (long long)length);
             return -1;
         }
         length = type.dims[0];
     }
-    if (length < 0) tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: there are no xs to loop over, so options must give a length");
+    if (length < 0)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: there are no xs to loop over, so options must give a length");
     return length;
 }
 
@@ -176,10 +184,11 @@ static bool carries_agree(tow_trace *t, const tow_graph *g, size_t n_carry, cons
     for (size_t i = 0; i < n_carry; i++) {
         tow_type in = tow_value_type(carry[i]), out = g->vars[g->outputs[i]].type;
         if (tow_type_equal(in, out)) continue;
-        tow_trace_fail(t, TOW_TYPE_MISMATCH,
-                       "scan: carry %zu enters the body as %s and leaves it as %s; a carry keeps its type in every iteration "
-                       "(convert or reshape it at the end of the body, or start from another initial value)",
-                       i, tow__type_name(in).text, tow__type_name(out).text);
+        tow_trace_fail(
+            t, TOW_TYPE_MISMATCH,
+            "scan: carry %zu enters the body as %s and leaves it as %s; a carry keeps its type in every iteration "
+            "(convert or reshape it at the end of the body, or start from another initial value)",
+            i, tow__type_name(in).text, tow__type_name(out).text);
         return false;
     }
     return true;
@@ -203,8 +212,11 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     }
     body b = {0};
     if (!trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
-    tow__scan_params params = {.body = b.graph, .length = length, .reverse = options && options->reverse,
-                               .consts = (int64_t)b.n_captures, .carry = (int64_t)n_carry};
+    tow__scan_params params = {.body = b.graph,
+                               .length = length,
+                               .reverse = options && options->reverse,
+                               .consts = (int64_t)b.n_captures,
+                               .carry = (int64_t)n_carry};
     tow_value *operands = join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
     if (operands && results && carries_agree(trace, b.graph, n_carry, carry)) {

@@ -56,7 +56,8 @@ static bool copy_texts(tow__arena *arena, tow_residual *item)
 /* Constants first, then arguments in order, then the rest in the order of the forward graph. */
 static int by_order(const void *pa, const void *pb)
 {
-    static const int rank[] = {[TOW_RESIDUAL_CONSTANT] = 0, [TOW_RESIDUAL_ARGUMENT] = 1, [TOW_RESIDUAL_NAMED] = 2, [TOW_RESIDUAL_OUTPUT] = 2};
+    static const int rank[] = {
+        [TOW_RESIDUAL_CONSTANT] = 0, [TOW_RESIDUAL_ARGUMENT] = 1, [TOW_RESIDUAL_NAMED] = 2, [TOW_RESIDUAL_OUTPUT] = 2};
     const entry *a = pa, *b = pb;
     if (rank[a->item.kind] != rank[b->item.kind]) return rank[a->item.kind] - rank[b->item.kind];
     return (a->var > b->var) - (a->var < b->var);
@@ -73,8 +74,10 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         if (!parts->split.input_used[i]) continue;
         seen[k->inputs[i]] = true;
-        entries[n++] = (entry){.var = i, .item = {.type = g->vars[g->inputs[i]].type, .kind = TOW_RESIDUAL_ARGUMENT,
-                                                  .what = argument_name(arena, g, i)}};
+        entries[n++] = (entry){.var = i,
+                               .item = {.type = g->vars[g->inputs[i]].type,
+                                        .kind = TOW_RESIDUAL_ARGUMENT,
+                                        .what = argument_name(arena, g, i)}};
     }
     for (size_t i = 0; i < n_res; i++) {
         uint32_t var = k->outputs[k->n_outputs - n_res + i];
@@ -160,16 +163,25 @@ size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t siz
         const tow_residual *r = &residuals->items[i];
         put(&s, "%s ", tow__type_name(r->type).text);
         switch (r->kind) {
-        case TOW_RESIDUAL_ARGUMENT: put(&s, "from the argument %s", r->what); break;
-        case TOW_RESIDUAL_CONSTANT: put(&s, "from a constant"); break;
-        case TOW_RESIDUAL_NAMED: put(&s, "named '%s'", r->what); break;
-        case TOW_RESIDUAL_OUTPUT: put(&s, "output of %s", r->what); break;
+        case TOW_RESIDUAL_ARGUMENT:
+            put(&s, "from the argument %s", r->what);
+            break;
+        case TOW_RESIDUAL_CONSTANT:
+            put(&s, "from a constant");
+            break;
+        case TOW_RESIDUAL_NAMED:
+            put(&s, "named '%s'", r->what);
+            break;
+        case TOW_RESIDUAL_OUTPUT:
+            put(&s, "output of %s", r->what);
+            break;
         }
         if (r->here) put(&s, " from %s", r->here);
         if (r->scope) put(&s, " (%s)", r->scope);
         put(&s, "  %zu bytes\n", r->bytes);
     }
-    put(&s, "%zu residuals, %zu bytes, of which %zu in arguments\n", residuals->count, residuals->bytes, residuals->argument_bytes);
+    put(&s, "%zu residuals, %zu bytes, of which %zu in arguments\n", residuals->count, residuals->bytes,
+        residuals->argument_bytes);
     return s.length;
 }
 

@@ -32,8 +32,8 @@ static tow_status tangent_fixpoint(const tow_graph *body, const tow__scan_params
 }
 
 /* The body of the jvp in scan's order: each group of operands and results as primals, then tangents. */
-static tow_status jvp_body(const tow_graph *body, const tow__scan_params *p, bool reverse, const bool *in, const bool *out,
-                           tow_graph **result)
+static tow_status jvp_body(const tow_graph *body, const tow__scan_params *p, bool reverse, const bool *in,
+                           const bool *out, tow_graph **result)
 {
     tow_trace *t = tow__trace_begin(body->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
@@ -74,7 +74,8 @@ void tow__scan_jvp(tow__jvp *r)
     if (!in || !out || !operands || !results) return;
     for (uint32_t i = 0; i < n_in; i++) in[i] = !tow_is_null(r->dx[i]);
     tow_graph *body = NULL;
-    if (tangent_fixpoint(p->body, p, r->reverse, in, out) != TOW_OK || jvp_body(p->body, p, r->reverse, in, out, &body) != TOW_OK) {
+    if (tangent_fixpoint(p->body, p, r->reverse, in, out) != TOW_OK ||
+        jvp_body(p->body, p, r->reverse, in, out, &body) != TOW_OK) {
         tow__adopt_error(r->t);
         return;
     }
@@ -117,7 +118,8 @@ static bool is_carry(const roles *ro, uint32_t i) { return !is_const(ro, i) && i
 static tow_status transposed_body(const roles *ro, const tow_value *ct_out, tow_graph **result)
 {
     const tow_graph *body = ro->p->body;
-    uint32_t n_in = ro->e->n_in, n_out = ro->e->n_out, carries = (uint32_t)ro->p->carry, consts = (uint32_t)ro->p->consts;
+    uint32_t n_in = ro->e->n_in, n_out = ro->e->n_out, carries = (uint32_t)ro->p->carry,
+             consts = (uint32_t)ro->p->consts;
     tow_trace *t = tow__trace_begin(body->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *in = tow__trace_alloc(t, 3 * (size_t)n_in, sizeof *in), *dx = in + n_in, *out = in + 2 * (size_t)n_in;

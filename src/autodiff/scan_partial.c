@@ -15,11 +15,11 @@ typedef struct loop {
     tow__split *s;
     const tow__equation *e;
     const tow__scan_params *p;
-    tow_graph *body;        /* after hoisting: (consts, hoisted, carry, xs) -> (carry, ys) */
+    tow_graph *body; /* after hoisting: (consts, hoisted, carry, xs) -> (carry, ys) */
     uint32_t n_in, n_out, consts, hoisted, carry;
-    tow_value *hoisted_known; /* values in the known trace */
+    tow_value *hoisted_known;          /* values in the known trace */
     bool *unknown, *available, *force; /* [n_in], [n_in], [n_out] */
-    bool *carry_unknown;    /* [carry] */
+    bool *carry_unknown;               /* [carry] */
     tow__partial part;
 } loop;
 
@@ -64,8 +64,10 @@ static bool hoist(loop *l)
         tow__adopt_error(k);
         return false;
     }
-    tow_value *outside = tow__trace_alloc(k, g->n_vars, sizeof *outside), *inside = tow__trace_alloc(k, g->n_vars, sizeof *inside);
-    bool *leaves = tow__trace_alloc(k, g->n_vars, sizeof *leaves), *varies = tow__trace_alloc(k, g->n_vars, sizeof *varies);
+    tow_value *outside = tow__trace_alloc(k, g->n_vars, sizeof *outside),
+              *inside = tow__trace_alloc(k, g->n_vars, sizeof *inside);
+    bool *leaves = tow__trace_alloc(k, g->n_vars, sizeof *leaves),
+         *varies = tow__trace_alloc(k, g->n_vars, sizeof *varies);
     l->hoisted_known = tow__trace_alloc(k, g->n_vars, sizeof *l->hoisted_known);
     tow__split inner = {.g = g, .policy = s->policy, .vars = tow__trace_alloc(k, g->n_vars, sizeof *inner.vars)};
     size_t widest = g->n_inputs + g->n_outputs + 1;
@@ -80,12 +82,15 @@ static bool hoist(loop *l)
     }
     tow__split_find_roots(&inner);
     for (uint32_t i = 0; i < l->consts; i++)
-        if (!s->vars[l->e->in[i]].unknown) outside[g->inputs[i]] = s->vars[l->e->in[i]].known, varies[g->inputs[i]] = true;
-    for (uint32_t i = 0; i < l->consts; i++) inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+        if (!s->vars[l->e->in[i]].unknown)
+            outside[g->inputs[i]] = s->vars[l->e->in[i]].known, varies[g->inputs[i]] = true;
+    for (uint32_t i = 0; i < l->consts; i++)
+        inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
 
     for (uint32_t i = 0; i < g->n_equations; i++) { /* outside the loop, as far as possible */
         const tow__equation *e = &g->equations[i];
-        bool constant = e->primitive->kind != TOW__REGION, depends = false; /* on an operand of the loop, not only on literals */
+        bool constant = e->primitive->kind != TOW__REGION,
+             depends = false; /* on an operand of the loop, not only on literals */
         for (uint32_t j = 0; j < e->n_in; j++) {
             constant &= !tow_is_null(outside[e->in[j]]);
             depends |= varies[e->in[j]];
@@ -105,7 +110,8 @@ static bool hoist(loop *l)
             inside[v] = tow__input(t, g->vars[v].type, NULL);
         }
     }
-    for (uint32_t i = l->consts; i < g->n_inputs; i++) inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (uint32_t i = l->consts; i < g->n_inputs; i++)
+        inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         if (e->n_out > 0 && leaves[e->out[0]]) continue;
@@ -134,13 +140,15 @@ static bool split_body(loop *l)
     if (!l->unknown || !l->available || !l->force) return false;
     for (uint32_t i = 0; i < l->n_in; i++) {
         bool carry = i >= first_carry(l) && i < first_x(l);
-        l->unknown[i] = carry ? l->carry_unknown[i - first_carry(l)] : !is_hoisted(l, i) && s->vars[l->e->in[operand(l, i)]].unknown;
+        l->unknown[i] = carry ? l->carry_unknown[i - first_carry(l)]
+                              : !is_hoisted(l, i) && s->vars[l->e->in[operand(l, i)]].unknown;
         l->available[i] = !carry || s->policy != NULL;
     }
     for (uint32_t i = 0; i < l->carry; i++) l->force[i] = l->carry_unknown[i];
     for (bool again = true; again;) {
         again = false;
-        if (tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &l->part) != TOW_OK) {
+        if (tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &l->part) !=
+            TOW_OK) {
             tow__adopt_error(s->k);
             return false;
         }
@@ -156,7 +164,10 @@ static bool split_body(loop *l)
 }
 
 /* A carry that the unknown scan has. */
-static bool carried(const loop *l, uint32_t i) { return l->unknown[first_carry(l) + i] || l->available[first_carry(l) + i]; }
+static bool carried(const loop *l, uint32_t i)
+{
+    return l->unknown[first_carry(l) + i] || l->available[first_carry(l) + i];
+}
 
 /* ---- 4: the two loops -------------------------------------------------------------------------------------------------------------- */
 
@@ -176,11 +187,13 @@ static bool bind_known(loop *l, tow_value *stacks)
     uint32_t n_res = l->part.n_residuals, n_known = g->n_outputs - n_res;
     bool *kept = tow__trace_alloc(s->k, g->n_outputs, sizeof *kept);
     uint32_t *place = tow__trace_alloc(s->k, n_res, sizeof *place);
-    tow_value *in = tow__trace_alloc(s->k, l->n_in, sizeof *in), *out = tow__trace_alloc(s->k, g->n_outputs, sizeof *out);
+    tow_value *in = tow__trace_alloc(s->k, l->n_in, sizeof *in),
+              *out = tow__trace_alloc(s->k, g->n_outputs, sizeof *out);
     if (!kept || !place || !in || !out) return false;
 
     uint32_t n = 0, n_carry = 0, n_kept = 0;
-    for (uint32_t i = 0; i < l->n_out; i++) { /* known outputs, but not those of carries that the unknown scan owns alone */
+    for (uint32_t i = 0; i < l->n_out;
+         i++) { /* known outputs, but not those of carries that the unknown scan owns alone */
         if (l->part.out_unknown[i]) continue;
         bool owned = i < l->carry && l->carry_unknown[i];
         kept[n++] = !owned;
@@ -246,7 +259,8 @@ static bool bind_unknown(loop *l, const tow_value *stacks)
 {
     tow__split *s = l->s;
     uint32_t n_res = l->part.n_residuals, n_out = l->part.unknown->n_outputs, n = 0;
-    tow_value *in = tow__trace_alloc(s->u, (size_t)l->n_in + n_res, sizeof *in), *out = tow__trace_alloc(s->u, n_out, sizeof *out);
+    tow_value *in = tow__trace_alloc(s->u, (size_t)l->n_in + n_res, sizeof *in),
+              *out = tow__trace_alloc(s->u, n_out, sizeof *out);
     tow_graph *body = NULL;
     if (!in || !out) return false;
     if (n_out == 0) return true;

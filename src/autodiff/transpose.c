@@ -20,7 +20,8 @@ static bool *linear_values(tow_trace *t, const tow_graph *g, const bool *linear_
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         bool any = has_linear_operand(e, linear);
-        for (uint32_t j = 0; j < e->n_out; j++) linear[e->out[j]] = any && tow_dtype_is_float(g->vars[e->out[j]].type.dtype);
+        for (uint32_t j = 0; j < e->n_out; j++)
+            linear[e->out[j]] = any && tow_dtype_is_float(g->vars[e->out[j]].type.dtype);
     }
     return linear;
 }
@@ -46,7 +47,8 @@ static void transpose_body(tow_trace *t, const region *re, const tow_value *in, 
         return;
     }
     uint32_t n_u = p.unknown->n_inputs, n_k = p.known->n_outputs;
-    tow_value *known_in = tow__trace_alloc(t, re->n_in, sizeof *known_in), *known_out = tow__trace_alloc(t, n_k, sizeof *known_out);
+    tow_value *known_in = tow__trace_alloc(t, re->n_in, sizeof *known_in),
+              *known_out = tow__trace_alloc(t, n_k, sizeof *known_out);
     tow_value *u_in = tow__trace_alloc(t, n_u, sizeof *u_in), *u_dx = tow__trace_alloc(t, n_u, sizeof *u_dx);
     tow_value *u_ct = tow__trace_alloc(t, re->n_out, sizeof *u_ct);
     bool *u_linear = tow__trace_alloc(t, n_u, sizeof *u_linear);
@@ -82,11 +84,14 @@ static void remat_transpose(tow__transpose *r)
 {
     const tow__equation *e = r->e;
     tow__remat_params params = *(const tow__remat_params *)e->params;
-    region re = {.body = params.body, .n_in = e->n_in, .n_out = e->n_out, .linear = r->linear, .ct = r->ct, .dx = r->dx};
+    region re = {
+        .body = params.body, .n_in = e->n_in, .n_out = e->n_out, .linear = r->linear, .ct = r->ct, .dx = r->dx};
     size_t most = 2 * (size_t)e->n_in + e->n_out;
-    tow_value *operands = tow__trace_alloc(r->t, most, sizeof *operands), *results = tow__trace_alloc(r->t, e->n_in, sizeof *results);
+    tow_value *operands = tow__trace_alloc(r->t, most, sizeof *operands),
+              *results = tow__trace_alloc(r->t, e->n_in, sizeof *results);
     tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *dx = tow__trace_alloc(r->t, e->n_in, sizeof *dx);
-    tow_value *ct = tow__trace_alloc(r->t, e->n_out, sizeof *ct), *start = tow__trace_alloc(r->t, e->n_in, sizeof *start);
+    tow_value *ct = tow__trace_alloc(r->t, e->n_out, sizeof *ct),
+              *start = tow__trace_alloc(r->t, e->n_in, sizeof *start);
     bool *changed = tow__trace_alloc(r->t, e->n_in, sizeof *changed);
     if (!operands || !results || !in || !dx || !ct || !start || !changed) return;
 
@@ -98,7 +103,8 @@ static void remat_transpose(tow__transpose *r)
     for (uint32_t i = 0; i < e->n_out; i++)
         if (!tow_is_null(r->ct[i])) ct[i] = tow__input(r->t, tow_value_type(r->ct[i]), NULL), operands[n++] = r->ct[i];
     for (uint32_t i = 0; i < e->n_in; i++)
-        if (r->linear[i] && !tow_is_null(r->dx[i])) dx[i] = start[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->dx[i];
+        if (r->linear[i] && !tow_is_null(r->dx[i]))
+            dx[i] = start[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->dx[i];
     transpose_body(r->t, &re, in, ct, dx);
     for (uint32_t i = 0; i < e->n_in; i++) {
         changed[i] = r->linear[i] && !tow_is_null(dx[i]) && (tow_is_null(start[i]) || dx[i].id != start[i].id);
@@ -109,7 +115,8 @@ static void remat_transpose(tow__transpose *r)
     params.differentiated = true;
     tow__set_source(r->t, &e->source);
     if (n_captures)
-        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "the transpose of a remat region captured %zu outer values", n_captures);
+        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "the transpose of a remat region captured %zu outer values",
+                       n_captures);
     else if (n_changed)
         tow__bind(r->t, &tow__remat_p, &params, n, operands, n_changed, results);
     tow_graph_release(params.body);
@@ -132,7 +139,8 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
     const tow_primitive *p = e->primitive;
     bool continues_all = p == &tow__remat_p, continues_consts = p == &tow__scan_p;
     int64_t consts = continues_consts ? ((const tow__scan_params *)e->params)->consts : 0;
-    for (uint32_t i = 0; i < e->n_in; i++) { /* an operand that stands twice has one running sum: only its first place continues it */
+    for (uint32_t i = 0; i < e->n_in;
+         i++) { /* an operand that stands twice has one running sum: only its first place continues it */
         bool first = true;
         for (uint32_t j = 0; j < i; j++) first &= e->in[j] != e->in[i];
         bool continues = r->linear[i] && first && (continues_all || (continues_consts && i < consts));
@@ -158,7 +166,8 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
 void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_inputs, const tow_value *in,
                            const tow_value *ct, tow_value *dx)
 {
-    tow_value *values = tow__trace_alloc(t, g->n_vars, sizeof *values), *sums = tow__trace_alloc(t, g->n_vars, sizeof *sums);
+    tow_value *values = tow__trace_alloc(t, g->n_vars, sizeof *values),
+              *sums = tow__trace_alloc(t, g->n_vars, sizeof *sums);
     bool *linear = linear_values(t, g, linear_inputs);
     size_t widest = 1;
     for (uint32_t i = 0; i < g->n_equations; i++) {
@@ -197,7 +206,13 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
             any |= !tow_is_null(buffer[j]);
         }
         if (!any) continue;
-        tow__transpose r = {.t = t, .e = e, .ct = buffer, .x = buffer + widest, .dx = buffer + 2 * widest, .linear = is_linear, .in_types = types};
+        tow__transpose r = {.t = t,
+                            .e = e,
+                            .ct = buffer,
+                            .x = buffer + widest,
+                            .dx = buffer + 2 * widest,
+                            .linear = is_linear,
+                            .in_types = types};
         for (uint32_t j = 0; j < e->n_in; j++) {
             is_linear[j] = linear[e->in[j]];
             types[j] = g->vars[e->in[j]].type;

@@ -7,24 +7,29 @@ static tow_status choose_inputs(const tow_graph *g, const char *caller, size_t n
 {
     for (size_t i = 0; i < n_wrt; i++) {
         if (wrt[i] >= g->n_inputs)
-            return tow__fail(g->ctx, TOW_INVALID_ARGUMENT, "%s: asked to differentiate input %zu of a graph with %u inputs (0 to %u)",
-                             caller, wrt[i], g->n_inputs, g->n_inputs ? g->n_inputs - 1 : 0);
+            return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                             "%s: asked to differentiate input %zu of a graph with %u inputs (0 to %u)", caller, wrt[i],
+                             g->n_inputs, g->n_inputs ? g->n_inputs - 1 : 0);
         if (i > 0 && wrt[i] <= wrt[i - 1])
-            return tow__fail(g->ctx, TOW_INVALID_ARGUMENT, "%s: the inputs to differentiate must increase, found %zu after %zu", caller,
-                             wrt[i], wrt[i - 1]);
+            return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                             "%s: the inputs to differentiate must increase, found %zu after %zu", caller, wrt[i],
+                             wrt[i - 1]);
         tow_type type = g->vars[g->inputs[wrt[i]]].type;
         if (!tow_dtype_is_float(type.dtype)) {
             const char *name = g->input_names[wrt[i]];
-            return tow__fail(g->ctx, TOW_TYPE_MISMATCH, "%s: input %zu%s%s is %s; only f32 and f64 inputs have derivatives, leave it out",
-                             caller, wrt[i], name ? " " : "", name ? name : "", tow__type_name(type).text);
+            return tow__fail(g->ctx, TOW_TYPE_MISMATCH,
+                             "%s: input %zu%s%s is %s; only f32 and f64 inputs have derivatives, leave it out", caller,
+                             wrt[i], name ? " " : "", name ? name : "", tow__type_name(type).text);
         }
         chosen[wrt[i]] = true;
     }
-    for (size_t i = 0; i < g->n_inputs && n_wrt == 0; i++) chosen[i] = tow_dtype_is_float(g->vars[g->inputs[i]].type.dtype);
+    for (size_t i = 0; i < g->n_inputs && n_wrt == 0; i++)
+        chosen[i] = tow_dtype_is_float(g->vars[g->inputs[i]].type.dtype);
     return TOW_OK;
 }
 
-tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, tow__parts *parts)
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
+                              tow__parts *parts)
 {
     *parts = (tow__parts){.g = g};
     tow_status status = TOW_OK;
@@ -64,8 +69,8 @@ static void add_inputs(tow_trace *t, const tow_graph *g, tow_value *x)
 
 /* Operands of the unknown graph are used primals, used tangents, residuals: fills `in` and marks the tangents in `linear`.
  * primals: [n_used] in order; dx: per graph input, or NULL. */
-static void unknown_operands(const tow__parts *parts, const tow_value *primals, const tow_value *dx, const tow_value *residuals,
-                             tow_value *in, bool *linear)
+static void unknown_operands(const tow__parts *parts, const tow_value *primals, const tow_value *dx,
+                             const tow_value *residuals, tow_value *in, bool *linear)
 {
     const tow_graph *g = parts->g;
     size_t n = 0, tangent = g->n_inputs;
@@ -116,10 +121,12 @@ tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_
     tow__arena arena;
     tow_graph *jvp = NULL;
     tow__arena_init(&arena, graph->ctx);
-    bool *in = tow__arena_alloc(&arena, graph->n_inputs, sizeof *in), *out = tow__arena_alloc(&arena, graph->n_outputs, sizeof *out);
+    bool *in = tow__arena_alloc(&arena, graph->n_inputs, sizeof *in),
+         *out = tow__arena_alloc(&arena, graph->n_outputs, sizeof *out);
     TRY(in && out ? TOW_OK : TOW_OUT_OF_MEMORY);
     TRY(choose_inputs(graph, "jvp", n_wrt, wrt, in));
-    for (uint32_t i = 0; i < graph->n_outputs; i++) out[i] = tow_dtype_is_float(graph->vars[graph->outputs[i]].type.dtype);
+    for (uint32_t i = 0; i < graph->n_outputs; i++)
+        out[i] = tow_dtype_is_float(graph->vars[graph->outputs[i]].type.dtype);
     TRY(tow__jvp_graph(graph, false, in, out, &jvp));
     TRY(tow_graph_dce(jvp, result));
 done:
@@ -160,7 +167,8 @@ static tow_value *residual_inputs(tow_trace *t, const tow__parts *parts)
     if (!in) return NULL;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (parts->split.input_used[i]) in[n++] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    for (size_t i = 0; i < n_res; i++) in[n++] = tow__input(t, k->vars[k->outputs[k->n_outputs - n_res + i]].type, NULL);
+    for (size_t i = 0; i < n_res; i++)
+        in[n++] = tow__input(t, k->vars[k->outputs[k->n_outputs - n_res + i]].type, NULL);
     return in;
 }
 
@@ -232,12 +240,14 @@ done:
     return status;
 }
 
-tow_status tow_linearize(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward, tow_graph **linear)
+tow_status tow_linearize(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward,
+                         tow_graph **linear)
 {
     return pair(graph, "linearize", n_wrt, wrt, forward, linear, linear_graph);
 }
 
-tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward, tow_graph **backward_result)
+tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward,
+                   tow_graph **backward_result)
 {
     return pair(graph, "vjp", n_wrt, wrt, forward, backward_result, backward_graph);
 }
@@ -246,20 +256,23 @@ tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_
 
 static tow_status check_loss(const tow_graph *g, const char *caller, bool has_aux)
 {
-    if (g->n_outputs == 0) return tow__fail(g->ctx, TOW_INVALID_ARGUMENT, "%s: the graph has no output to differentiate", caller);
+    if (g->n_outputs == 0)
+        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT, "%s: the graph has no output to differentiate", caller);
     if (!has_aux && g->n_outputs > 1)
-        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
-                         "%s: the graph has %u outputs; output 0 is the loss, the others are handed through with has_aux", caller,
-                         g->n_outputs);
+        return tow__fail(
+            g->ctx, TOW_INVALID_ARGUMENT,
+            "%s: the graph has %u outputs; output 0 is the loss, the others are handed through with has_aux", caller,
+            g->n_outputs);
     tow_type type = g->vars[g->outputs[0]].type;
     if (type.rank != 0 || !tow_dtype_is_float(type.dtype))
-        return tow__fail(g->ctx, TOW_SHAPE_MISMATCH, "%s: output 0 is %s, expected a float scalar (reduce it, or use vjp)", caller,
+        return tow__fail(g->ctx, TOW_SHAPE_MISMATCH,
+                         "%s: output 0 is %s, expected a float scalar (reduce it, or use vjp)", caller,
                          tow__type_name(type).text);
     return TOW_OK;
 }
 
-static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool value, bool has_aux,
-                           tow_graph **result)
+static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool value,
+                           bool has_aux, tow_graph **result)
 {
     static const size_t first = 0;
     *result = NULL;
@@ -320,7 +333,8 @@ tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow
     *result = NULL;
     tow_trace *t = tow__trace_begin(graph->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *x = tow__trace_alloc(t, graph->n_inputs, sizeof *x), *y = tow__trace_alloc(t, graph->n_outputs, sizeof *y);
+    tow_value *x = tow__trace_alloc(t, graph->n_inputs, sizeof *x),
+              *y = tow__trace_alloc(t, graph->n_outputs, sizeof *y);
     if (!x || !y) {
         tow__trace_abandon(t);
         return TOW_OUT_OF_MEMORY;

@@ -10,12 +10,13 @@
 struct tow_context {
     tow_allocator allocator;
     int threads;
-    tow_status status;  /* of the last failure; the first one of a trace sticks there */
+    tow_status status; /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };
 
 /* Sets status and text and returns status, so that `return tow__fail(...)` reads well. */
-__attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format,
+                                                           ...);
 tow_status tow__fail_v(tow_context *ctx, tow_status status, const char *format, va_list args);
 
 /* malloc/realloc/free through the context. NULL (with TOW_OUT_OF_MEMORY set in ctx) on failure or overflow.
@@ -27,9 +28,9 @@ void *tow__alloc_aligned(tow_context *ctx, size_t bytes); /* 64-byte-aligned, ze
 void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
 
 /* Jump to the cleanup label `done` with `status` set. Needs `tow_status status = TOW_OK;` in scope. */
-#define TRY(call)                                   \
-    do {                                            \
-        if ((status = (call)) != TOW_OK) goto done; \
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        if ((status = (call)) != TOW_OK) goto done;                                                                    \
     } while (0)
 
 /* ---- arena: memory that is freed as a whole ---------------------------------------------------------------------- */
@@ -63,7 +64,9 @@ void tow__string_add_type(tow__string *s, tow_type type); /* f32[3,4] */
 size_t tow__string_export(const tow__string *s, char *text, size_t size);
 
 /* A type's text in a static-lifetime-free way: tow__type_name(type).text inside one full expression. */
-typedef struct tow__type_text { char text[160]; } tow__type_text;
+typedef struct tow__type_text {
+    char text[160];
+} tow__type_text;
 tow__type_text tow__type_name(tow_type type);
 
 /* True if type is well-formed (rank, dtype, non-negative dims, size fits). */

@@ -14,7 +14,9 @@
 #include "src/base/base.h"
 #include "tow/graph.h"
 
-enum { TOW__INPUT = UINT32_MAX };
+enum {
+    TOW__INPUT = UINT32_MAX
+};
 
 typedef struct tow_primitive tow_primitive;
 
@@ -86,7 +88,8 @@ tow_value tow__import(tow_trace *t, tow_value v);
  * (for variadic primitives the caller knows it). */
 void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in,
                size_t n_out, tow_value *out);
-tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in);
+tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in,
+                     const tow_value *in);
 
 /* Source that following equations get instead of the operands' `here` (passes set it per equation); NULL ends it. */
 void tow__set_source(tow_trace *t, const tow__source *source);

@@ -45,8 +45,9 @@ tow_status tow__input_read(const tow__input_file *file, uint64_t offset, void *d
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot read: %s", file->path, strerror(errno));
         if (n == 0)
-            return tow__fail(file->ctx, TOW_IO_ERROR, "%s: expected %zu more bytes at offset %llu, found the end of the file",
-                             file->path, count, (unsigned long long)offset);
+            return tow__fail(file->ctx, TOW_IO_ERROR,
+                             "%s: expected %zu more bytes at offset %llu, found the end of the file", file->path, count,
+                             (unsigned long long)offset);
         bytes += n;
         offset += (uint64_t)n;
         count -= (size_t)n;
@@ -84,15 +85,17 @@ static tow_status open_temporary(tow__output_file *file)
                              file->temporary, strerror(errno));
         if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
             close(fd);
-            return tow__fail(file->ctx, TOW_IO_ERROR, "%s: another process is writing this file (it holds %s); try again later",
-                             file->path, file->temporary);
+            return tow__fail(file->ctx, TOW_IO_ERROR,
+                             "%s: another process is writing this file (it holds %s); try again later", file->path,
+                             file->temporary);
         }
         struct stat opened, named;
         if (fstat(fd, &opened) == 0 && lstat(file->temporary, &named) == 0 && opened.st_ino == named.st_ino &&
             opened.st_dev == named.st_dev) {
             file->fd = fd;
             if (ftruncate(fd, 0) == 0) return TOW_OK;
-            return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot empty the temporary file: %s", file->path, strerror(errno));
+            return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot empty the temporary file: %s", file->path,
+                             strerror(errno));
         }
         close(fd);
     }
@@ -102,7 +105,8 @@ tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file
 {
     *file = (tow__output_file){.ctx = ctx, .path = path, .fd = -1};
     if (path == NULL || path[0] == '\0')
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected the path of a file to write, found %s", path ? "\"\"" : "NULL");
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected the path of a file to write, found %s",
+                         path ? "\"\"" : "NULL");
     struct stat info;
     bool exists = stat(path, &info) == 0;
     if (exists && S_ISDIR(info.st_mode))
@@ -141,7 +145,8 @@ static tow_status sync_directory(const tow__output_file *file)
     const char *slash = strrchr(file->target, '/');
     size_t length = slash == NULL ? 0 : slash == file->target ? 1 : (size_t)(slash - file->target);
     char *directory = length == 0 ? join(".", "") : join(file->target, "");
-    if (directory == NULL) return tow__fail(file->ctx, TOW_OUT_OF_MEMORY, "%s: out of memory after writing", file->path);
+    if (directory == NULL)
+        return tow__fail(file->ctx, TOW_OUT_OF_MEMORY, "%s: out of memory after writing", file->path);
     if (length > 0) directory[length] = '\0';
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(directory);
@@ -164,7 +169,8 @@ tow_status tow__output_commit(tow__output_file *file)
     if (fsync(file->fd) != 0)
         return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot write: %s", file->path, strerror(errno));
     if (rename(file->temporary, file->target) != 0)
-        return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot rename %s to it: %s", file->path, file->temporary, strerror(errno));
+        return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot rename %s to it: %s", file->path, file->temporary,
+                         strerror(errno));
     free(file->temporary);
     file->temporary = NULL;
     return sync_directory(file);

@@ -28,10 +28,10 @@ void tow__input_close(tow__input_file *file);
 
 typedef struct tow__output_file {
     tow_context *ctx;
-    const char *path;     /* the caller's, for messages */
-    char *target;         /* path with symbolic links resolved */
-    char *temporary;      /* target.tmp, or NULL for devices and pipes, which are written directly */
-    int fd;               /* -1: not open */
+    const char *path; /* the caller's, for messages */
+    char *target;     /* path with symbolic links resolved */
+    char *temporary;  /* target.tmp, or NULL for devices and pipes, which are written directly */
+    int fd;           /* -1: not open */
 } tow__output_file;
 
 /* Starts a new version of `path` in the temporary file "<path>.tmp" beside it. A left-over one of a killed process is

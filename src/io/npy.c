@@ -8,7 +8,11 @@
 #include "src/base/base.h"
 #include "src/io/io.h"
 
-enum { PREFIX = 8, MAX_HEADER = 1 << 20, ALIGNMENT = 64 };
+enum {
+    PREFIX = 8,
+    MAX_HEADER = 1 << 20,
+    ALIGNMENT = 64
+};
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 /* X: what files may hold. 8-byte integers become i32 if they fit. */
@@ -18,9 +22,12 @@ typedef struct descr {
     size_t size;
 } descr;
 static const descr descrs[] = {
-    {"f4", TOW_F32, 4}, {"f8", TOW_F64, 8}, {"i4", TOW_I32, 4}, {"u4", TOW_U32, 4}, {"b1", TOW_BOOL, 1}, {"i8", TOW_I32, 8},
+    {"f4", TOW_F32, 4}, {"f8", TOW_F64, 8},  {"i4", TOW_I32, 4},
+    {"u4", TOW_U32, 4}, {"b1", TOW_BOOL, 1}, {"i8", TOW_I32, 8},
 };
-enum { N_DESCRS = sizeof descrs / sizeof descrs[0] };
+enum {
+    N_DESCRS = sizeof descrs / sizeof descrs[0]
+};
 
 /* ---- the header's grammar ------------------------------------------------------------------------------------------- */
 
@@ -38,8 +45,8 @@ typedef struct parser {
 
 static tow_status malformed(const parser *p, const char *expected)
 {
-    return tow__fail(p->ctx, TOW_BAD_FORMAT, "%s: expected %s at byte %td of the .npy header, found '%.20s'", p->path, expected,
-                     p->at - p->start, p->at);
+    return tow__fail(p->ctx, TOW_BAD_FORMAT, "%s: expected %s at byte %td of the .npy header, found '%.20s'", p->path,
+                     expected, p->at - p->start, p->at);
 }
 
 static void skip_spaces(parser *p)
@@ -75,7 +82,8 @@ static tow_status parse_descr(parser *p, header *h)
     char text[32];
     skip_spaces(p);
     if (*p->at == '[')
-        return tow__fail(p->ctx, TOW_UNSUPPORTED, "%s: structured .npy arrays are not supported; save one field at a time", p->path);
+        return tow__fail(p->ctx, TOW_UNSUPPORTED,
+                         "%s: structured .npy arrays are not supported; save one field at a time", p->path);
     tow_status status = parse_string(p, text, sizeof text);
     if (status != TOW_OK) return status;
     bool order = text[0] == '<' || text[0] == '|' || text[0] == '=';
@@ -83,7 +91,8 @@ static tow_status parse_descr(parser *p, header *h)
         if (strcmp(text + (order ? 1 : 0), descrs[i].name) == 0) h->descr = &descrs[i];
     if (h->descr == NULL)
         return tow__fail(p->ctx, TOW_UNSUPPORTED,
-                         "%s: expected dtype <f4, <f8, <i4, <u4, |b1 or <i8, found '%s'; convert it with astype first", p->path, text);
+                         "%s: expected dtype <f4, <f8, <i4, <u4, |b1 or <i8, found '%s'; convert it with astype first",
+                         p->path, text);
     h->type.dtype = h->descr->dtype;
     return TOW_OK;
 }
@@ -104,7 +113,8 @@ static tow_status parse_shape(parser *p, header *h)
             if (__builtin_mul_overflow(dim, 10, &dim) || __builtin_add_overflow(dim, *p->at - '0', &dim))
                 return malformed(p, "a dimension below 2^63");
         if (h->type.rank == TOW_MAX_RANK)
-            return tow__fail(p->ctx, TOW_UNSUPPORTED, "%s: expected at most %d axes, found more", p->path, TOW_MAX_RANK);
+            return tow__fail(p->ctx, TOW_UNSUPPORTED, "%s: expected at most %d axes, found more", p->path,
+                             TOW_MAX_RANK);
         h->type.dims[h->type.rank++] = dim;
         if (accept(p, ",")) continue;
         if (!accept(p, ")")) return malformed(p, "',' or ')'");
@@ -123,7 +133,9 @@ static const key keys[] = {
     {"fortran_order", parse_fortran, offsetof(header, has_fortran)},
     {"shape", parse_shape, offsetof(header, has_shape)},
 };
-enum { N_KEYS = sizeof keys / sizeof keys[0] };
+enum {
+    N_KEYS = sizeof keys / sizeof keys[0]
+};
 
 static tow_status parse_item(parser *p, header *h)
 {
@@ -137,7 +149,8 @@ static tow_status parse_item(parser *p, header *h)
         *seen = true;
         return keys[i].parse(p, h);
     }
-    return tow__fail(p->ctx, TOW_BAD_FORMAT, "%s: expected descr, fortran_order and shape in the .npy header, found '%s'", p->path, name);
+    return tow__fail(p->ctx, TOW_BAD_FORMAT,
+                     "%s: expected descr, fortran_order and shape in the .npy header, found '%s'", p->path, name);
 }
 
 static tow_status parse_header(parser *p, header *h)
@@ -153,8 +166,11 @@ static tow_status parse_header(parser *p, header *h)
     skip_spaces(p);
     if (*p->at != '\0') return malformed(p, "the end of the header");
     if (!h->has_descr || !h->has_fortran || !h->has_shape)
-        return tow__fail(p->ctx, TOW_BAD_FORMAT, "%s: expected descr, fortran_order and shape in the .npy header, found no %s", p->path,
-                         !h->has_descr ? "descr" : !h->has_fortran ? "fortran_order" : "shape");
+        return tow__fail(p->ctx, TOW_BAD_FORMAT,
+                         "%s: expected descr, fortran_order and shape in the .npy header, found no %s", p->path,
+                         !h->has_descr     ? "descr"
+                         : !h->has_fortran ? "fortran_order"
+                                           : "shape");
 done:
     return status;
 }
@@ -169,19 +185,22 @@ static tow_status find_header(const tow__input_file *file, uint64_t *start, size
     size_t have = file->size < sizeof prefix ? (size_t)file->size : sizeof prefix;
     TRY(tow__input_read(file, 0, prefix, have));
     if (have < PREFIX + 2 || memcmp(prefix, magic, sizeof magic) != 0)
-        return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected a .npy file, found none of its first bytes \\x93NUMPY", file->path);
+        return tow__fail(file->ctx, TOW_BAD_FORMAT,
+                         "%s: expected a .npy file, found none of its first bytes \\x93NUMPY", file->path);
     unsigned major = prefix[6];
     if (major < 1 || major > 3)
-        return tow__fail(file->ctx, TOW_UNSUPPORTED, "%s: expected .npy version 1, 2 or 3, found %u.%u", file->path, major, prefix[7]);
+        return tow__fail(file->ctx, TOW_UNSUPPORTED, "%s: expected .npy version 1, 2 or 3, found %u.%u", file->path,
+                         major, prefix[7]);
     *start = major == 1 ? PREFIX + 2 : PREFIX + 4;
     *length = (size_t)(prefix[8] | prefix[9] << 8);
     if (major > 1) *length |= (size_t)prefix[10] << 16 | (size_t)prefix[11] << 24;
     if (*start > file->size || *length > file->size - *start)
         return tow__fail(file->ctx, TOW_BAD_FORMAT,
-                         "%s: the header claims %zu bytes, but the file has %" PRIu64 "; it is truncated or damaged", file->path,
-                         *length, file->size);
+                         "%s: the header claims %zu bytes, but the file has %" PRIu64 "; it is truncated or damaged",
+                         file->path, *length, file->size);
     if (*length > MAX_HEADER)
-        return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected a header of at most %d bytes, found %zu", file->path, MAX_HEADER, *length);
+        return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected a header of at most %d bytes, found %zu", file->path,
+                         MAX_HEADER, *length);
 done:
     return status;
 }
@@ -198,8 +217,8 @@ static tow_status check_size(const tow__input_file *file, const header *h, uint6
     expected = (uint64_t)tow_type_bytes(wide);
     uint64_t found = file->size - data_start;
     if (found == expected) return TOW_OK;
-    return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected %" PRIu64 " bytes of data for %s, found %" PRIu64 "; %s", file->path,
-                     expected, tow__type_name(h->type).text, found,
+    return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected %" PRIu64 " bytes of data for %s, found %" PRIu64 "; %s",
+                     file->path, expected, tow__type_name(h->type).text, found,
                      found < expected ? "the file is truncated" : "a file holds one array and nothing behind it");
 }
 
@@ -209,7 +228,8 @@ static tow_status narrow(const tow__input_file *file, const int64_t *in, int32_t
     for (size_t i = 0; i < count; i++) {
         if (in[i] < INT32_MIN || in[i] > INT32_MAX)
             return tow__fail(file->ctx, TOW_UNSUPPORTED,
-                             "%s: expected integers that fit 32 bits, found %" PRId64 " at element %zu", file->path, in[i], i);
+                             "%s: expected integers that fit 32 bits, found %" PRId64 " at element %zu", file->path,
+                             in[i], i);
         out[i] = (int32_t)in[i];
     }
     return TOW_OK;
@@ -304,9 +324,14 @@ static size_t make_prefix(tow_type type, char *text, size_t size)
     memset(text, ' ', size);
     memcpy(text, magic, sizeof magic);
     size_t at = PREFIX + 2;
-    at += (size_t)snprintf(text + at, size - at, "{'descr': '%s', 'fortran_order': False, 'shape': (", names[type.dtype]);
+    at +=
+        (size_t)snprintf(text + at, size - at, "{'descr': '%s', 'fortran_order': False, 'shape': (", names[type.dtype]);
     for (int32_t i = 0; i < type.rank; i++)
-        at += (size_t)snprintf(text + at, size - at, i == 0 ? "%" PRId64 "," : i == 1 ? " %" PRId64 : ", %" PRId64, type.dims[i]);
+        at += (size_t)snprintf(text + at, size - at,
+                               i == 0   ? "%" PRId64 ","
+                               : i == 1 ? " %" PRId64
+                                        : ", %" PRId64,
+                               type.dims[i]);
     at += (size_t)snprintf(text + at, size - at, "), }");
     text[at] = ' ';
     size_t total = (at + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

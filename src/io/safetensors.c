@@ -10,7 +10,9 @@
 #include "src/base/base.h"
 #include "src/io/io.h"
 
-enum { MAX_METADATA = 4096 };
+enum {
+    MAX_METADATA = 4096
+};
 static const uint64_t max_header = 100000000; /* as the reference reader */
 
 /* `tow` is TOW_DTYPE_COUNT for types of the format that Tow does not have. */
@@ -20,12 +22,26 @@ typedef struct dtype_name {
 } dtype_name;
 
 static const dtype_name dtype_names[] = {
-    {"F32", TOW_F32},          {"F64", TOW_F64},          {"I32", TOW_I32},          {"U32", TOW_U32},
-    {"BOOL", TOW_BOOL},        {"F16", TOW_DTYPE_COUNT},  {"BF16", TOW_DTYPE_COUNT}, {"I64", TOW_DTYPE_COUNT},
-    {"U64", TOW_DTYPE_COUNT},  {"I16", TOW_DTYPE_COUNT},  {"U16", TOW_DTYPE_COUNT},  {"I8", TOW_DTYPE_COUNT},
-    {"U8", TOW_DTYPE_COUNT},   {"F8_E4M3", TOW_DTYPE_COUNT}, {"F8_E5M2", TOW_DTYPE_COUNT}, {"F8_E8M0", TOW_DTYPE_COUNT},
+    {"F32", TOW_F32},
+    {"F64", TOW_F64},
+    {"I32", TOW_I32},
+    {"U32", TOW_U32},
+    {"BOOL", TOW_BOOL},
+    {"F16", TOW_DTYPE_COUNT},
+    {"BF16", TOW_DTYPE_COUNT},
+    {"I64", TOW_DTYPE_COUNT},
+    {"U64", TOW_DTYPE_COUNT},
+    {"I16", TOW_DTYPE_COUNT},
+    {"U16", TOW_DTYPE_COUNT},
+    {"I8", TOW_DTYPE_COUNT},
+    {"U8", TOW_DTYPE_COUNT},
+    {"F8_E4M3", TOW_DTYPE_COUNT},
+    {"F8_E5M2", TOW_DTYPE_COUNT},
+    {"F8_E8M0", TOW_DTYPE_COUNT},
 };
-enum { N_DTYPE_NAMES = sizeof dtype_names / sizeof dtype_names[0] };
+enum {
+    N_DTYPE_NAMES = sizeof dtype_names / sizeof dtype_names[0]
+};
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -53,15 +69,18 @@ static tow_status read_header(reader *r)
     uint64_t length = 0;
     char *text = NULL;
     if (r->file.size < sizeof length)
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a safetensors file, found only %" PRIu64 " bytes", path, r->file.size);
+        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a safetensors file, found only %" PRIu64 " bytes", path,
+                         r->file.size);
     TRY(tow__input_read(&r->file, 0, &length, sizeof length));
     if (length > max_header)
         return tow__fail(ctx, TOW_BAD_FORMAT,
                          "%s: expected a header of at most %" PRIu64 " bytes, found a length of %" PRIu64
-                         "; is this a safetensors file?", path, max_header, length);
+                         "; is this a safetensors file?",
+                         path, max_header, length);
     if (length > r->file.size - sizeof length)
         return tow__fail(ctx, TOW_BAD_FORMAT,
-                         "%s: the header claims %" PRIu64 " bytes, but only %" PRIu64 " follow; the file is truncated or damaged",
+                         "%s: the header claims %" PRIu64 " bytes, but only %" PRIu64
+                         " follow; the file is truncated or damaged",
                          path, length, r->file.size - sizeof length);
     r->data_start = sizeof length + length;
     r->data_size = r->file.size - r->data_start;
@@ -71,8 +90,8 @@ static tow_status read_header(reader *r)
     json_error_t error;
     r->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (r->header == NULL)
-        status = tow__fail(ctx, TOW_BAD_FORMAT, "%s: the header is not valid JSON: %s (byte %d of the header)", path, error.text,
-                           error.position);
+        status = tow__fail(ctx, TOW_BAD_FORMAT, "%s: the header is not valid JSON: %s (byte %d of the header)", path,
+                           error.text, error.position);
     else if (!json_is_object(r->header))
         status = tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a JSON object as header, found an array", path);
 done:
@@ -86,15 +105,16 @@ static tow_status read_metadata(const reader *r, const json_t *metadata)
     if (!json_is_object(metadata))
         return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected __metadata__ to be an object of strings", r->file.path);
     if (json_object_size(metadata) > MAX_METADATA)
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected at most %d entries of __metadata__, found %zu", r->file.path,
-                         MAX_METADATA, json_object_size(metadata));
+        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected at most %d entries of __metadata__, found %zu",
+                         r->file.path, MAX_METADATA, json_object_size(metadata));
     const char *key;
     json_t *value;
     tow_status status = TOW_OK;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
         if (!json_is_string(value))
-            return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a string as value of the metadata '%.100s'", r->file.path, key);
+            return tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected a string as value of the metadata '%.100s'",
+                             r->file.path, key);
         TRY(tow_tensors_set_metadata(r->tensors, key, json_string_value(value)));
     }
 done:
@@ -113,29 +133,32 @@ static tow_status read_dtype(const reader *r, const char *name, const json_t *va
         *dtype = (tow_dtype)dtype_names[i].tow;
         return TOW_OK;
     }
-    return tow__fail(r->file.ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected a dtype such as \"F32\", found %.40s%s%.40s",
-                     r->file.path, name, text ? "\"" : "", text ? text : "no string", text ? "\"" : "");
+    return tow__fail(r->file.ctx, TOW_BAD_FORMAT,
+                     "%s: tensor '%.200s': expected a dtype such as \"F32\", found %.40s%s%.40s", r->file.path, name,
+                     text ? "\"" : "", text ? text : "no string", text ? "\"" : "");
 }
 
 static tow_status read_shape(const reader *r, const char *name, const json_t *value, tow_type *type)
 {
     tow_context *ctx = r->file.ctx;
     if (!json_is_array(value))
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected a shape, a list of numbers", r->file.path, name);
+        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected a shape, a list of numbers", r->file.path,
+                         name);
     if (json_array_size(value) > TOW_MAX_RANK)
-        return tow__fail(ctx, TOW_UNSUPPORTED, "%s: tensor '%.200s': expected at most %d axes, found %zu", r->file.path, name,
-                         TOW_MAX_RANK, json_array_size(value));
+        return tow__fail(ctx, TOW_UNSUPPORTED, "%s: tensor '%.200s': expected at most %d axes, found %zu", r->file.path,
+                         name, TOW_MAX_RANK, json_array_size(value));
     type->rank = (int32_t)json_array_size(value);
     for (int32_t i = 0; i < type->rank; i++) {
         const json_t *dim = json_array_get(value, (size_t)i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected axis %d of the shape to be a number >= 0",
-                             r->file.path, name, i);
+            return tow__fail(ctx, TOW_BAD_FORMAT,
+                             "%s: tensor '%.200s': expected axis %d of the shape to be a number >= 0", r->file.path,
+                             name, i);
         type->dims[i] = json_integer_value(dim);
     }
     if (!tow__type_valid(*type))
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': the shape %s has more bytes than can be addressed", r->file.path,
-                         name, tow__type_name(*type).text);
+        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': the shape %s has more bytes than can be addressed",
+                         r->file.path, name, tow__type_name(*type).text);
     return TOW_OK;
 }
 
@@ -144,24 +167,28 @@ static tow_status read_entry(reader *r, const char *name, const json_t *value)
     tow_context *ctx = r->file.ctx;
     tow_status status = TOW_OK;
     if (!json_is_object(value) || json_object_size(value) != 3)
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected an object of dtype, shape and data_offsets",
-                         r->file.path, name);
+        return tow__fail(ctx, TOW_BAD_FORMAT,
+                         "%s: tensor '%.200s': expected an object of dtype, shape and data_offsets", r->file.path,
+                         name);
     entry e = {.name = name};
     TRY(read_dtype(r, name, json_object_get(value, "dtype"), &e.type.dtype));
     TRY(read_shape(r, name, json_object_get(value, "shape"), &e.type));
     const json_t *offsets = json_object_get(value, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) || json_integer_value(begin) < 0)
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected data_offsets [begin, end]", r->file.path, name);
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
+        json_integer_value(begin) < 0)
+        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected data_offsets [begin, end]", r->file.path,
+                         name);
     json_int_t first = json_integer_value(begin), last = json_integer_value(end);
     if (last < first || (uint64_t)last > r->data_size)
         return tow__fail(ctx, TOW_BAD_FORMAT,
                          "%s: tensor '%.200s': the data_offsets [%lld, %lld] do not lie within the %" PRIu64
-                         " bytes of data; the file is truncated or damaged", r->file.path, name, (long long)first,
-                         (long long)last, r->data_size);
+                         " bytes of data; the file is truncated or damaged",
+                         r->file.path, name, (long long)first, (long long)last, r->data_size);
     if ((uint64_t)(last - first) != tow_type_bytes(e.type))
-        return tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected %zu bytes for %s, found data_offsets of %lld bytes",
-                         r->file.path, name, tow_type_bytes(e.type), tow__type_name(e.type).text, (long long)(last - first));
+        return tow__fail(
+            ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected %zu bytes for %s, found data_offsets of %lld bytes",
+            r->file.path, name, tow_type_bytes(e.type), tow__type_name(e.type).text, (long long)(last - first));
     e.begin = (uint64_t)first;
     e.end = (uint64_t)last;
     r->entries[r->n_entries++] = e;
@@ -185,17 +212,20 @@ static tow_status check_coverage(const reader *r)
         const entry *e = &r->entries[i];
         if (e->begin < at)
             return tow__fail(r->file.ctx, TOW_BAD_FORMAT,
-                             "%s: tensor '%.200s' starts at byte %" PRIu64 ", but '%.200s' reaches to %" PRIu64 "; tensors overlap",
+                             "%s: tensor '%.200s' starts at byte %" PRIu64 ", but '%.200s' reaches to %" PRIu64
+                             "; tensors overlap",
                              r->file.path, e->name, e->begin, r->entries[i - 1].name, at);
         if (e->begin > at)
             return tow__fail(r->file.ctx, TOW_BAD_FORMAT,
-                             "%s: expected tensor '%.200s' to start at byte %" PRIu64 ", found %" PRIu64 "; there is a gap",
+                             "%s: expected tensor '%.200s' to start at byte %" PRIu64 ", found %" PRIu64
+                             "; there is a gap",
                              r->file.path, e->name, at, e->begin);
         at = e->end;
     }
     if (at != r->data_size)
         return tow__fail(r->file.ctx, TOW_BAD_FORMAT,
-                         "%s: expected %" PRIu64 " bytes of data, found %" PRIu64 "; bytes at the end belong to no tensor",
+                         "%s: expected %" PRIu64 " bytes of data, found %" PRIu64
+                         "; bytes at the end belong to no tensor",
                          r->file.path, at, r->data_size);
     return TOW_OK;
 }
@@ -209,7 +239,8 @@ static tow_status read_data(const reader *r, const entry *e)
     if (status != TOW_OK) return status;
     TRY(tow__input_read(&r->file, r->data_start + e->begin, tow_array_data(array), (size_t)(e->end - e->begin)));
     if (e->type.dtype == TOW_BOOL && !tow__valid_bools(tow_array_data(array), (size_t)(e->end - e->begin)))
-        TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected bytes 0 and 1, found others", r->file.path, e->name));
+        TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected bytes 0 and 1, found others", r->file.path,
+                      e->name));
     TRY(tow__tensors_add(r->tensors, e->name, array, &duplicate)); /* the JSON reader rejects duplicates */
 done:
     tow_array_release(array);
@@ -261,7 +292,9 @@ tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tens
 
 /* Large elements first, so that every tensor is aligned for its type; within a size in the order of insertion. */
 static const size_t element_sizes[] = {8, 4, 1};
-enum { N_ELEMENT_SIZES = sizeof element_sizes / sizeof element_sizes[0] };
+enum {
+    N_ELEMENT_SIZES = sizeof element_sizes / sizeof element_sizes[0]
+};
 
 static bool has_size(const tow_tensors *tensors, size_t index, size_t size)
 {
@@ -352,8 +385,8 @@ tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors)
     text = json_dumps(header, JSON_COMPACT);
     if (text == NULL) TRY(tow__fail(ctx, TOW_OUT_OF_MEMORY, "out of memory while writing a safetensors header"));
     if (strlen(text) > max_header - 8)
-        TRY(tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: the names need a header of %zu bytes; readers accept %" PRIu64, path,
-                      strlen(text), max_header));
+        TRY(tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: the names need a header of %zu bytes; readers accept %" PRIu64,
+                      path, strlen(text), max_header));
     TRY(tow__output_open(ctx, path, &file));
     TRY(write_all(&file, tensors, text));
 done:

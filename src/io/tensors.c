@@ -49,7 +49,8 @@ static uint64_t hash(const char *text)
 static size_t find_slot(const tow_tensors *t, const char *name)
 {
     size_t slot = (size_t)hash(name) & (t->n_slots - 1);
-    while (t->slots[slot] != 0 && strcmp(t->items[t->slots[slot] - 1].name, name) != 0) slot = (slot + 1) & (t->n_slots - 1);
+    while (t->slots[slot] != 0 && strcmp(t->items[t->slots[slot] - 1].name, name) != 0)
+        slot = (slot + 1) & (t->n_slots - 1);
     return slot;
 }
 
@@ -123,13 +124,16 @@ tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *ar
 {
     tow_context *ctx = tensors->ctx;
     if (name == NULL || array == NULL)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected a name and an array to add to a set of tensors, found NULL");
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "expected a name and an array to add to a set of tensors, found NULL");
     if (strcmp(name, "__metadata__") == 0)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "__metadata__ cannot name a tensor: safetensors keeps its metadata there");
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "__metadata__ cannot name a tensor: safetensors keeps its metadata there");
     bool duplicate;
     tow_status status = tow__tensors_add(tensors, name, array, &duplicate);
     if (status == TOW_OK && duplicate)
-        status = tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: a tensor of this name is there already; names must differ", name);
+        status =
+            tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: a tensor of this name is there already; names must differ", name);
     return status;
 }
 

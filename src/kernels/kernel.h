@@ -27,17 +27,18 @@ typedef struct tow__kernel_call {
 } tow__kernel_call;
 
 enum {
-    TOW__IN_PLACE = 1,         /* output 0 may overwrite any operand of the same shape and dtype */
-    TOW__IN_PLACE_FIRST = 2    /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
+    TOW__IN_PLACE = 1,      /* output 0 may overwrite any operand of the same shape and dtype */
+    TOW__IN_PLACE_FIRST = 2 /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
 };
 
 typedef struct tow__kernel {
-    const char *primitive;  /* name in the textual form */
-    unsigned dtypes;        /* bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result) */
+    const char *primitive; /* name in the textual form */
+    unsigned
+        dtypes; /* bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result) */
     unsigned flags;
     void (*run)(const tow__kernel_call *call);
     size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */
-    const char *engine;     /* "reference", "blis", ... for plans */
+    const char *engine;                              /* "reference", "blis", ... for plans */
 } tow__kernel;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */

@@ -2,9 +2,9 @@
  * coefficient is all that is kept. */
 #include "src/ops/rules.h"
 
-#define ACTIVATION(op, ...)                                                                                    \
-    const tow_primitive tow__##op##_p = {.name = #op, .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE,     \
-                                         .type = tow__type_same_float, __VA_ARGS__};
+#define ACTIVATION(op, ...)                                                                                            \
+    const tow_primitive tow__##op##_p = {                                                                              \
+        .name = #op, .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = tow__type_same_float, __VA_ARGS__};
 
 /* ---- relu(x) = max(x, 0): select(x > 0, dx, 0); keeps the bool mask ------------------------------------------------------------ */
 
@@ -102,7 +102,4 @@ ACTIVATION(gelu_grad, .decompose = gelu_grad_decompose, GELU_PARAMS)
 
 tow_value tow_relu(tow_value x) { return tow__op1(&tow__relu_p, x); }
 tow_value tow_silu(tow_value x) { return tow__op1(&tow__silu_p, x); }
-tow_value tow_gelu(tow_value x, bool use_tanh)
-{
-    return tow__op(&tow__gelu_p, &(tow__gelu_params){use_tanh}, 1, &x);
-}
+tow_value tow_gelu(tow_value x, bool use_tanh) { return tow__op(&tow__gelu_p, &(tow__gelu_params){use_tanh}, 1, &x); }

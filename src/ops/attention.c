@@ -12,7 +12,11 @@
 
 #include "src/ops/rules.h"
 
-enum { WRT_Q = 1, WRT_K = 2, WRT_V = 4 };
+enum {
+    WRT_Q = 1,
+    WRT_K = 2,
+    WRT_V = 4
+};
 
 /* What the decompositions share. */
 typedef struct attention {
@@ -62,7 +66,11 @@ static tow_value per_score(const attention *a, tow_value x)
 /* rows [B, G, R T, d] . keys [B, S, G, d] -> [B, H, T, S] */
 static tow_value times_keys(const attention *a, tow_value rows, tow_value keys)
 {
-    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {3}, .rhs_contract = {3}, .n_batch = 2, .lhs_batch = {0, 1},
+    tow_dot_dims dims = {.n_contract = 1,
+                         .lhs_contract = {3},
+                         .rhs_contract = {3},
+                         .n_batch = 2,
+                         .lhs_batch = {0, 1},
                          .rhs_batch = {0, 2}};
     return scores_by_head(a, tow_dot_general(rows, keys, dims));
 }
@@ -70,7 +78,11 @@ static tow_value times_keys(const attention *a, tow_value rows, tow_value keys)
 /* scores [B, H, T, S] . values [B, S, G, d] -> [B, G, R T, d] */
 static tow_value times_values(const attention *a, tow_value scores, tow_value values)
 {
-    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {3}, .rhs_contract = {1}, .n_batch = 2, .lhs_batch = {0, 1},
+    tow_dot_dims dims = {.n_contract = 1,
+                         .lhs_contract = {3},
+                         .rhs_contract = {1},
+                         .n_batch = 2,
+                         .lhs_batch = {0, 1},
                          .rhs_batch = {0, 2}};
     return tow_dot_general(scores_by_group(a, scores), values, dims);
 }
@@ -78,7 +90,11 @@ static tow_value times_values(const attention *a, tow_value scores, tow_value va
 /* transposed scores [B, H, T, S] . rows [B, G, R T, d] -> [B, S, G, d] */
 static tow_value to_keys(const attention *a, tow_value scores, tow_value rows)
 {
-    tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {2}, .rhs_contract = {2}, .n_batch = 2, .lhs_batch = {0, 1},
+    tow_dot_dims dims = {.n_contract = 1,
+                         .lhs_contract = {2},
+                         .rhs_contract = {2},
+                         .n_batch = 2,
+                         .lhs_batch = {0, 1},
                          .rhs_batch = {0, 1}};
     return tow_transpose(tow_dot_general(scores_by_group(a, scores), rows, dims), 4, (int[]){0, 2, 1, 3});
 }
@@ -104,8 +120,18 @@ static tow_value visibility(const attention *a, bool causal, tow_value mask)
 static attention begin(tow_trace *t, const tow_value *x, bool causal, double scale, tow_value mask)
 {
     tow_type q = tow_value_type(x[0]), v = tow_value_type(x[2]);
-    attention a = {.t = t, .dtype = q.dtype, .b = q.dims[0], .t_len = q.dims[1], .heads = q.dims[2], .d = q.dims[3],
-                   .s_len = v.dims[1], .groups = v.dims[2], .e = v.dims[3], .k = x[1], .v = x[2], .scale = scale};
+    attention a = {.t = t,
+                   .dtype = q.dtype,
+                   .b = q.dims[0],
+                   .t_len = q.dims[1],
+                   .heads = q.dims[2],
+                   .d = q.dims[3],
+                   .s_len = v.dims[1],
+                   .groups = v.dims[2],
+                   .e = v.dims[3],
+                   .k = x[1],
+                   .v = x[2],
+                   .scale = scale};
     a.q = to_groups(&a, tow_mul_scalar(x[0], scale), a.d);
     a.visible = visibility(&a, causal, mask);
     return a;
@@ -143,17 +169,21 @@ static tow_status operands_type(const tow__typing *ty, const tow_type *mask)
     for (size_t i = 0; status == TOW_OK && i < 3; i++) {
         status = tow__require_rank(ty, i, 4);
         if (status == TOW_OK && ty->in[i].dtype != q.dtype)
-            return tow__type_fail(ty, TOW_TYPE_MISMATCH, "queries, keys and values must have one element type, found %s and %s",
+            return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                                  "queries, keys and values must have one element type, found %s and %s",
                                   tow__type_name(q).text, tow__type_name(ty->in[i]).text);
     }
     if (status != TOW_OK) return status;
     if (k.dims[0] != q.dims[0] || v.dims[0] != q.dims[0] || v.dims[1] != k.dims[1] || v.dims[2] != k.dims[2] ||
         k.dims[3] != q.dims[3])
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "expected q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], found %s, %s, %s",
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "expected q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], found %s, %s, %s",
                               tow__type_name(q).text, tow__type_name(k).text, tow__type_name(v).text);
     if (k.dims[1] == 0 || k.dims[2] == 0 || q.dims[2] % k.dims[2] != 0)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "there must be keys, and their %lld groups must divide the %lld heads of the "
-                              "queries; found q %s, k %s", (long long)k.dims[2], (long long)q.dims[2], tow__type_name(q).text,
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "there must be keys, and their %lld groups must divide the %lld heads of the "
+                              "queries; found q %s, k %s",
+                              (long long)k.dims[2], (long long)q.dims[2], tow__type_name(q).text,
                               tow__type_name(k).text);
     if (!mask) return TOW_OK;
     int64_t full[4] = {q.dims[0], q.dims[2], q.dims[1], k.dims[1]};
@@ -226,14 +256,15 @@ static size_t residual_count(const tow__attention_ad_params *p) { return p->mask
 static tow_status residuals_type(const tow__typing *ty, const tow__attention_ad_params *p, size_t rest)
 {
     if (p->wrt <= 0 || p->wrt > 7)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name some of q, k, v by bits 0 to 2, found %lld", (long long)p->wrt);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name some of q, k, v by bits 0 to 2, found %lld",
+                              (long long)p->wrt);
     tow_status status = tow__require_count(ty, residual_count(p) + rest, ty->n_out);
     if (status == TOW_OK) status = operands_type(ty, p->masked ? &ty->in[5] : NULL);
     if (status != TOW_OK) return status;
     if (!tow_type_equal(ty->in[3], out_type(ty)) || !tow_type_equal(ty->in[4], lse_type(ty)))
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "output and log-sum-exp must be %s and %s, found %s and %s",
-                              tow__type_name(out_type(ty)).text, tow__type_name(lse_type(ty)).text, tow__type_name(ty->in[3]).text,
-                              tow__type_name(ty->in[4]).text);
+                              tow__type_name(out_type(ty)).text, tow__type_name(lse_type(ty)).text,
+                              tow__type_name(ty->in[3]).text, tow__type_name(ty->in[4]).text);
     return TOW_OK;
 }
 
@@ -260,8 +291,8 @@ static tow_status attention_vjp_type(const tow__typing *ty)
     if (status == TOW_OK) status = tow__require_count(ty, ct + 1, count_wrt(p->wrt));
     if (status != TOW_OK) return status;
     if (!tow_type_equal(ty->in[ct], out_type(ty)))
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s", tow__type_name(out_type(ty)).text,
-                              tow__type_name(ty->in[ct]).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s",
+                              tow__type_name(out_type(ty)).text, tow__type_name(ty->in[ct]).text);
     for (int i = 0; i < 3; i++)
         if (p->wrt >> i & 1) ty->out[next++] = ty->in[i];
     return TOW_OK;
@@ -296,9 +327,11 @@ static void attention_vjp_decompose(tow_trace *t, const tow__equation *e, const 
 {
     const tow__attention_ad_params *params = e->params;
     attention a = begin_companion(t, e, x);
-    tow_value ct = x[residual_count(params)], rows = to_groups(&a, ct, a.e), p = probabilities(&a, x[4]), dl = tow__null();
+    tow_value ct = x[residual_count(params)], rows = to_groups(&a, ct, a.e), p = probabilities(&a, x[4]),
+              dl = tow__null();
     if (params->wrt & (WRT_Q | WRT_K)) {
-        tow_value sum = tow_transpose(tow_reduce_sum(tow_mul(ct, x[3]), 1, (int[]){3}), 3, (int[]){0, 2, 1}); /* [B, H, T] */
+        tow_value sum =
+            tow_transpose(tow_reduce_sum(tow_mul(ct, x[3]), 1, (int[]){3}), 3, (int[]){0, 2, 1}); /* [B, H, T] */
         dl = where_visible(&a, tow_mul(p, tow_sub(times_keys(&a, rows, a.v), per_score(&a, sum))));
     }
     if (params->wrt & WRT_Q) *y++ = tow_mul_scalar(from_groups(&a, times_values(&a, dl, a.k), a.d), a.scale);
@@ -335,17 +368,35 @@ static void attention_jvp_transpose(tow__transpose *r)
                 TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
 
 const tow_primitive tow__attention_p = {
-    .name = "attention", .inputs = -1, .outputs = 2, .kind = TOW__COMPOSITE, .batched_dot = true, .type = attention_type,
-    .jvp = attention_jvp, .decompose = attention_decompose, .output_names = (const char *const[]){"out", "lse", NULL},
+    .name = "attention",
+    .inputs = -1,
+    .outputs = 2,
+    .kind = TOW__COMPOSITE,
+    .batched_dot = true,
+    .type = attention_type,
+    .jvp = attention_jvp,
+    .decompose = attention_decompose,
+    .output_names = (const char *const[]){"out", "lse", NULL},
     TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
                 TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT)),
 };
-const tow_primitive tow__attention_jvp_p = {
-    .name = "attention_jvp", .inputs = -1, .outputs = 1, .kind = TOW__COMPOSITE, .batched_dot = true,
-    .type = attention_jvp_type, .transpose = attention_jvp_transpose, .decompose = attention_jvp_decompose, AD_PARAMS};
-const tow_primitive tow__attention_vjp_p = {
-    .name = "attention_vjp", .inputs = -1, .outputs = -1, .kind = TOW__COMPOSITE, .batched_dot = true,
-    .type = attention_vjp_type, .decompose = attention_vjp_decompose, AD_PARAMS};
+const tow_primitive tow__attention_jvp_p = {.name = "attention_jvp",
+                                            .inputs = -1,
+                                            .outputs = 1,
+                                            .kind = TOW__COMPOSITE,
+                                            .batched_dot = true,
+                                            .type = attention_jvp_type,
+                                            .transpose = attention_jvp_transpose,
+                                            .decompose = attention_jvp_decompose,
+                                            AD_PARAMS};
+const tow_primitive tow__attention_vjp_p = {.name = "attention_vjp",
+                                            .inputs = -1,
+                                            .outputs = -1,
+                                            .kind = TOW__COMPOSITE,
+                                            .batched_dot = true,
+                                            .type = attention_vjp_type,
+                                            .decompose = attention_vjp_decompose,
+                                            AD_PARAMS};
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
 {

@@ -137,7 +137,7 @@ const tow_primitive tow__min_p = {.name = "min", BINARY, .type = tow__type_same_
 
 /* ---- public functions ------------------------------------------------------------------------------------------------------------ */
 
-#define PUBLIC(op) \
+#define PUBLIC(op)                                                                                                     \
     tow_value tow_##op(tow_value x, tow_value y) { return tow__broadcast_op2(&tow__##op##_p, x, y); }
 PUBLIC(add)
 PUBLIC(sub)

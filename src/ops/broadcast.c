@@ -16,11 +16,15 @@ static tow_status broadcast_type(const tow__typing *ty)
     for (int i = 0; i < p->axes.n; i++) {
         int64_t axis = p->axes.v[i];
         if (axis < 0 || axis >= y.rank || (i > 0 && axis <= p->axes.v[i - 1]))
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axes must increase within [0, %d), found %lld at place %d; transpose "
-                                  "the operand first if its axes change order", y.rank, (long long)axis, i);
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                                  "axes must increase within [0, %d), found %lld at place %d; transpose "
+                                  "the operand first if its axes change order",
+                                  y.rank, (long long)axis, i);
         if (x.dims[i] != y.dims[axis] && x.dims[i] != 1)
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %d of %s does not broadcast to axis %lld of %s: it must have size "
-                                  "%lld or 1", i, tow__type_name(x).text, (long long)axis, tow__type_name(y).text,
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                  "axis %d of %s does not broadcast to axis %lld of %s: it must have size "
+                                  "%lld or 1",
+                                  i, tow__type_name(x).text, (long long)axis, tow__type_name(y).text,
                                   (long long)y.dims[axis]);
     }
     ty->out[0] = y;
@@ -44,7 +48,11 @@ static void broadcast_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__broadcast_in_dim_p = {
-    .name = "broadcast_in_dim", .inputs = 1, .outputs = 1, .kind = TOW__MOVE, .type = broadcast_type,
+    .name = "broadcast_in_dim",
+    .inputs = 1,
+    .outputs = 1,
+    .kind = TOW__MOVE,
+    .type = broadcast_type,
     .transpose = broadcast_transpose,
     TOW__PARAMS(tow__broadcast_params, TOW__PARAM(tow__broadcast_params, shape, TOW__P_INTS),
                 TOW__PARAM(tow__broadcast_params, axes, TOW__P_INTS)),
@@ -75,8 +83,10 @@ tow_value tow_broadcast_to(tow_value x, int rank, const int64_t *shape)
     if (tow_is_null(x) || !rank_fits(x, "broadcast_to", rank)) return tow__null();
     tow_type type = tow_value_type(x);
     if (type.rank > rank)
-        return tow__op_fail(x, "broadcast_to", TOW_SHAPE_MISMATCH, "%s has more axes than the shape of rank %d that it should "
-                            "broadcast to; reduce or reshape it", tow__type_name(type).text, rank);
+        return tow__op_fail(x, "broadcast_to", TOW_SHAPE_MISMATCH,
+                            "%s has more axes than the shape of rank %d that it should "
+                            "broadcast to; reduce or reshape it",
+                            tow__type_name(type).text, rank);
     int axes[TOW_MAX_RANK];
     for (int i = 0; i < type.rank; i++) axes[i] = rank - type.rank + i;
     return tow_broadcast_in_dim(x, rank, shape, axes);
@@ -84,12 +94,15 @@ tow_value tow_broadcast_to(tow_value x, int rank, const int64_t *shape)
 
 bool tow__broadcast_all(size_t n, tow_value *x)
 {
-    enum { MOST = 3 };
+    enum {
+        MOST = 3
+    };
     tow_type types[MOST] = {{0}}, result;
     if (n > MOST || tow__any_null(n, x)) return false;
     for (size_t i = 0; i < n; i++) types[i] = tow_value_type(x[i]);
     if (!tow__broadcast_type(n, types, &result)) return true;
-    for (size_t i = 0; i < n; i++) x[i] = tow_at(tow_broadcast_to(tow_at(x[i], x[0].here), result.rank, result.dims), x[0].here);
+    for (size_t i = 0; i < n; i++)
+        x[i] = tow_at(tow_broadcast_to(tow_at(x[i], x[0].here), result.rank, result.dims), x[0].here);
     return !tow__any_null(n, x);
 }
 

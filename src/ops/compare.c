@@ -2,8 +2,8 @@
 #include "src/ops/broadcast.h"
 #include "src/ops/rules.h"
 
-#define COMPARE(op) \
-    const tow_primitive tow__##op##_p = { \
+#define COMPARE(op)                                                                                                    \
+    const tow_primitive tow__##op##_p = {                                                                              \
         .name = #op, .inputs = 2, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = tow__type_compare};
 COMPARE(eq)
 COMPARE(ne)
@@ -12,8 +12,8 @@ COMPARE(le)
 COMPARE(gt)
 COMPARE(ge)
 
-#define LOGIC(op, count, rule) \
-    const tow_primitive tow__##op##_p = { \
+#define LOGIC(op, count, rule)                                                                                         \
+    const tow_primitive tow__##op##_p = {                                                                              \
         .name = #op, .inputs = count, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = rule};
 LOGIC(not, 1, tow__type_same_bits)
 LOGIC(and, 2, tow__type_same_bits)
@@ -22,7 +22,7 @@ LOGIC(xor, 2, tow__type_same_bits)
 LOGIC(shift_left, 2, tow__type_same_integer)
 LOGIC(shift_right, 2, tow__type_same_integer)
 
-#define PUBLIC(op) \
+#define PUBLIC(op)                                                                                                     \
     tow_value tow_##op(tow_value x, tow_value y) { return tow__broadcast_op2(&tow__##op##_p, x, y); }
 PUBLIC(eq)
 PUBLIC(ne)

@@ -14,9 +14,15 @@ static tow_value per_row(tow_value s, tow_value logits)
 }
 
 /* bool [..., V]: the place of the label */
-static tow_value is_label(tow_value logits, tow_value labels) { return tow_eq(tow_iota_like(logits, -1), per_row(labels, logits)); }
+static tow_value is_label(tow_value logits, tow_value labels)
+{
+    return tow_eq(tow_iota_like(logits, -1), per_row(labels, logits));
+}
 
-static tow_value probabilities(tow_value logits, tow_value lse) { return tow_exp(tow_sub(logits, per_row(lse, logits))); }
+static tow_value probabilities(tow_value logits, tow_value lse)
+{
+    return tow_exp(tow_sub(logits, per_row(lse, logits)));
+}
 
 static tow_value pick(tow_value x, tow_value labels)
 {
@@ -31,7 +37,8 @@ static tow_status operands_type(const tow__typing *ty, tow_type *row)
     if (status == TOW_OK) status = tow__require_dtype(ty, 1, 1 << TOW_I32);
     if (status != TOW_OK) return status;
     if (logits.rank == 0 || logits.dims[logits.rank - 1] == 0)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "logits need a last axis of classes, found %s", tow__type_name(logits).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "logits need a last axis of classes, found %s",
+                              tow__type_name(logits).text);
     tow__ints last = last_axis(logits);
     *row = tow__without_axes(logits, &last);
     tow_type want = *row;
@@ -56,7 +63,8 @@ static void cross_entropy_decompose(tow_trace *t, const tow__equation *e, const 
     tow_value logits = x[0], labels = x[1];
     int64_t classes = tow_value_type(logits).dims[tow_value_type(logits).rank - 1];
     tow_value lse = tow_logsumexp(logits, -1);
-    tow_value valid = tow_and(tow_ge(labels, tow_zeros_like(labels)), tow_lt(labels, tow_full_like(labels, (double)classes)));
+    tow_value valid =
+        tow_and(tow_ge(labels, tow_zeros_like(labels)), tow_lt(labels, tow_full_like(labels, (double)classes)));
     tow_value fault = tow_select(valid, tow_zeros_like(lse), tow_full_like(lse, (double)NAN));
     y[0] = tow_add(tow_sub(lse, pick(logits, labels)), fault);
     y[1] = lse;
@@ -82,8 +90,8 @@ static tow_status companion_type(const tow__typing *ty, bool jvp)
     for (size_t i = 2; i < 4; i++) {
         tow_type want = jvp && i == 3 ? ty->in[0] : row;
         if (!tow_type_equal(ty->in[i], want))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i, tow__type_name(want).text,
-                                  tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i,
+                                  tow__type_name(want).text, tow__type_name(ty->in[i]).text);
     }
     ty->out[0] = jvp ? row : ty->in[0];
     return TOW_OK;
@@ -114,16 +122,27 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
     y[0] = tow_mul(tow_sub(probabilities(x[0], x[2]), onehot), per_row(x[3], x[0]));
 }
 
-const tow_primitive tow__softmax_cross_entropy_p = {
-    .name = "softmax_cross_entropy", .inputs = 2, .outputs = 2, .kind = TOW__COMPOSITE, .type = cross_entropy_type,
-    .jvp = cross_entropy_jvp, .decompose = cross_entropy_decompose,
-    .output_names = (const char *const[]){"loss", "lse", NULL}};
-const tow_primitive tow__softmax_cross_entropy_jvp_p = {
-    .name = "softmax_cross_entropy_jvp", .inputs = 4, .outputs = 1, .kind = TOW__COMPOSITE, .type = jvp_type,
-    .transpose = jvp_transpose, .decompose = jvp_decompose};
-const tow_primitive tow__softmax_cross_entropy_vjp_p = {
-    .name = "softmax_cross_entropy_vjp", .inputs = 4, .outputs = 1, .kind = TOW__COMPOSITE, .type = vjp_type,
-    .decompose = vjp_decompose};
+const tow_primitive tow__softmax_cross_entropy_p = {.name = "softmax_cross_entropy",
+                                                    .inputs = 2,
+                                                    .outputs = 2,
+                                                    .kind = TOW__COMPOSITE,
+                                                    .type = cross_entropy_type,
+                                                    .jvp = cross_entropy_jvp,
+                                                    .decompose = cross_entropy_decompose,
+                                                    .output_names = (const char *const[]){"loss", "lse", NULL}};
+const tow_primitive tow__softmax_cross_entropy_jvp_p = {.name = "softmax_cross_entropy_jvp",
+                                                        .inputs = 4,
+                                                        .outputs = 1,
+                                                        .kind = TOW__COMPOSITE,
+                                                        .type = jvp_type,
+                                                        .transpose = jvp_transpose,
+                                                        .decompose = jvp_decompose};
+const tow_primitive tow__softmax_cross_entropy_vjp_p = {.name = "softmax_cross_entropy_vjp",
+                                                        .inputs = 4,
+                                                        .outputs = 1,
+                                                        .kind = TOW__COMPOSITE,
+                                                        .type = vjp_type,
+                                                        .decompose = vjp_decompose};
 
 tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels)
 {

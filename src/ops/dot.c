@@ -10,11 +10,13 @@ static tow_status mark_axes(const tow__typing *ty, size_t side, const tow__ints 
     for (int i = 0; i < axes->n; i++) {
         int64_t axis = axes->v[i];
         if (axis < 0 || axis >= ty->in[side].rank)
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside operand %zu, which is %s", (long long)axis, side,
-                                  tow__type_name(ty->in[side]).text);
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside operand %zu, which is %s",
+                                  (long long)axis, side, tow__type_name(ty->in[side]).text);
         if (used[axis])
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld of operand %zu is named twice; an axis is a batch axis, "
-                                  "contracted, or free", (long long)axis, side);
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                                  "axis %lld of operand %zu is named twice; an axis is a batch axis, "
+                                  "contracted, or free",
+                                  (long long)axis, side);
         used[axis] = true;
     }
     return TOW_OK;
@@ -23,14 +25,17 @@ static tow_status mark_axes(const tow__typing *ty, size_t side, const tow__ints 
 static tow_status pair_axes(const tow__typing *ty, const char *what, const tow__ints *left, const tow__ints *right)
 {
     if (left->n != right->n)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%d %s axes of the left operand but %d of the right; they go in pairs",
-                              left->n, what, right->n);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "%d %s axes of the left operand but %d of the right; they go in pairs", left->n, what,
+                              right->n);
     for (int i = 0; i < left->n; i++) {
         int64_t a = ty->in[0].dims[left->v[i]], b = ty->in[1].dims[right->v[i]];
         if (a != b)
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "%s axis %lld of %s and axis %lld of %s must have one size, found %lld "
-                                  "and %lld", what, (long long)left->v[i], tow__type_name(ty->in[0]).text,
-                                  (long long)right->v[i], tow__type_name(ty->in[1]).text, (long long)a, (long long)b);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                  "%s axis %lld of %s and axis %lld of %s must have one size, found %lld "
+                                  "and %lld",
+                                  what, (long long)left->v[i], tow__type_name(ty->in[0]).text, (long long)right->v[i],
+                                  tow__type_name(ty->in[1]).text, (long long)a, (long long)b);
     }
     return TOW_OK;
 }
@@ -43,8 +48,10 @@ static tow_status dot_type(const tow__typing *ty)
     tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
     if (status != TOW_OK) return status;
     if (ty->in[0].dtype != ty->in[1].dtype)
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operands must have one element type, found %s and %s; convert one with "
-                              "tow_convert", tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                              "operands must have one element type, found %s and %s; convert one with "
+                              "tow_convert",
+                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
     for (size_t side = 0; side < 2; side++)
         for (int i = 0; i < 2; i++)
             if ((status = mark_axes(ty, side, axes[side][i], used[side])) != TOW_OK) return status;
@@ -58,8 +65,10 @@ static tow_status dot_type(const tow__typing *ty)
         for (int d = 0; d < ty->in[side].rank; d++)
             if (!used[side][d]) dims[rank++] = ty->in[side].dims[d];
     if (rank > TOW_MAX_RANK)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible; reshape axes "
-                              "together", rank, TOW_MAX_RANK);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the result would have rank %d, at most %d is possible; reshape axes "
+                              "together",
+                              rank, TOW_MAX_RANK);
     ty->out[0] = tow_make_type(ty->in[0].dtype, rank, dims);
     return tow__require_valid(ty, ty->out[0]);
 }
@@ -122,11 +131,13 @@ static void dot_transpose(tow__transpose *r)
 
     tow_value w = r->x[1 - side], dx;
     if (left)
-        dx = bind_dot(r->ct[0], w, &(tow__dot_params){.lhs_contract = ct_w, .rhs_contract = w_free, .lhs_batch = ct_batch,
-                                                     .rhs_batch = *w_batch});
+        dx = bind_dot(r->ct[0], w,
+                      &(tow__dot_params){
+                          .lhs_contract = ct_w, .rhs_contract = w_free, .lhs_batch = ct_batch, .rhs_batch = *w_batch});
     else
-        dx = bind_dot(w, r->ct[0], &(tow__dot_params){.lhs_contract = w_free, .rhs_contract = ct_w, .lhs_batch = *w_batch,
-                                                     .rhs_batch = ct_batch});
+        dx = bind_dot(w, r->ct[0],
+                      &(tow__dot_params){
+                          .lhs_contract = w_free, .rhs_contract = ct_w, .lhs_batch = *w_batch, .rhs_batch = ct_batch});
 
     int permutation[TOW_MAX_RANK] = {0}, place = 0;
     const tow__ints *parts[3] = {batch, left ? &x_free : &order, left ? &order : &x_free};
@@ -136,10 +147,16 @@ static void dot_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__dot_general_p = {
-    .name = "dot_general", .inputs = 2, .outputs = 1, .kind = TOW__DOT, .type = dot_type, .jvp = dot_jvp,
+    .name = "dot_general",
+    .inputs = 2,
+    .outputs = 1,
+    .kind = TOW__DOT,
+    .type = dot_type,
+    .jvp = dot_jvp,
     .transpose = dot_transpose,
     TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
-                TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS), TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
+                TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
+                TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
                 TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS)),
 };
 
@@ -158,8 +175,9 @@ tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims)
     tow__dot_params p = {.lhs_contract = {0}};
     if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
     if (dims.n_contract < 0 || dims.n_contract > TOW_MAX_RANK || dims.n_batch < 0 || dims.n_batch > TOW_MAX_RANK)
-        return tow__op_fail(x, "dot_general", TOW_INVALID_ARGUMENT, "%d contracted and %d batch axes; each count must be 0 to %d",
-                            dims.n_contract, dims.n_batch, TOW_MAX_RANK);
+        return tow__op_fail(x, "dot_general", TOW_INVALID_ARGUMENT,
+                            "%d contracted and %d batch axes; each count must be 0 to %d", dims.n_contract,
+                            dims.n_batch, TOW_MAX_RANK);
     tow_value y_here = tow_at(y, x.here);
     if (!take_axes(x, dims.n_contract, dims.lhs_contract, &p.lhs_contract) ||
         !take_axes(y_here, dims.n_contract, dims.rhs_contract, &p.rhs_contract) ||
@@ -174,10 +192,12 @@ tow_value tow_dot(tow_value x, tow_value y)
     if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
     tow_type tx = tow_value_type(x), ty = tow_value_type(y);
     if (tx.rank == 0 || ty.rank == 0)
-        return tow__op_fail(x, "dot", TOW_SHAPE_MISMATCH, "operands need at least one axis, found %s and %s; use tow_mul",
-                            tow__type_name(tx).text, tow__type_name(ty).text);
+        return tow__op_fail(x, "dot", TOW_SHAPE_MISMATCH,
+                            "operands need at least one axis, found %s and %s; use tow_mul", tow__type_name(tx).text,
+                            tow__type_name(ty).text);
     int contracted = ty.rank == 1 ? 0 : ty.rank - 2;
-    return tow_dot_general(x, y, (tow_dot_dims){.n_contract = 1, .lhs_contract = {tx.rank - 1}, .rhs_contract = {contracted}});
+    return tow_dot_general(
+        x, y, (tow_dot_dims){.n_contract = 1, .lhs_contract = {tx.rank - 1}, .rhs_contract = {contracted}});
 }
 
 /* x repeated to the batch shape of `batch` (leading axes), its last two axes unchanged. */
@@ -201,7 +221,8 @@ tow_value tow_matmul(tow_value x, tow_value y)
         parts[i].dims[parts[i].rank] = parts[i].dims[parts[i].rank + 1] = 0;
     }
     if (!tow__broadcast_type(2, parts, &batch))
-        return tow__op_fail(x, "matmul", TOW_SHAPE_MISMATCH, "the leading axes of %s and %s do not broadcast; they must be equal or 1",
+        return tow__op_fail(x, "matmul", TOW_SHAPE_MISMATCH,
+                            "the leading axes of %s and %s do not broadcast; they must be equal or 1",
                             tow__type_name(tx).text, tow__type_name(ty).text);
     tow_dot_dims dims = {.n_contract = 1, .lhs_contract = {-1}, .rhs_contract = {-2}, .n_batch = batch.rank};
     for (int i = 0; i < batch.rank; i++) dims.lhs_batch[i] = dims.rhs_batch[i] = i;

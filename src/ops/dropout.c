@@ -9,9 +9,11 @@ static tow_status dropout_type(const tow__typing *ty)
     if (status == TOW_OK) status = tow__require_axes(ty, &p->broadcast);
     if (status != TOW_OK) return status;
     if (!tow_type_equal(ty->in[1], tow_make_type(TOW_U32, 1, (int64_t[]){2})))
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operand 1 must be a random key u32[2], found %s", tow__type_name(ty->in[1]).text);
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operand 1 must be a random key u32[2], found %s",
+                              tow__type_name(ty->in[1]).text);
     if (!(p->rate >= 0 && p->rate <= 1))
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "the rate is the probability of dropping: it must be 0 to 1, found %g", p->rate);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "the rate is the probability of dropping: it must be 0 to 1, found %g", p->rate);
     ty->out[0] = ty->in[0];
     return TOW_OK;
 }
@@ -33,7 +35,12 @@ static void dropout_decompose(tow_trace *t, const tow__equation *e, const tow_va
 }
 
 const tow_primitive tow__dropout_p = {
-    .name = "dropout", .inputs = 2, .outputs = 1, .kind = TOW__COMPOSITE, .type = dropout_type, .decompose = dropout_decompose,
+    .name = "dropout",
+    .inputs = 2,
+    .outputs = 1,
+    .kind = TOW__COMPOSITE,
+    .type = dropout_type,
+    .decompose = dropout_decompose,
     TOW__PARAMS(tow__dropout_params, TOW__PARAM(tow__dropout_params, rate, TOW__P_FLOAT),
                 TOW__PARAM(tow__dropout_params, broadcast, TOW__P_INTS)),
 };
@@ -42,7 +49,8 @@ tow_value tow_dropout_with_key(tow_value x, tow_value key, double rate, int n_br
 {
     tow__dropout_params p = {.rate = rate};
     if (tow__any_null(2, (tow_value[]){x, key})) return tow__null();
-    if (n_broadcast_axes != 0 && !tow__normal_axes(x, "dropout", n_broadcast_axes, broadcast_axes, &p.broadcast)) return tow__null();
+    if (n_broadcast_axes != 0 && !tow__normal_axes(x, "dropout", n_broadcast_axes, broadcast_axes, &p.broadcast))
+        return tow__null();
     if (rate == 0) return x;
     return tow__op(&tow__dropout_p, &p, 2, (tow_value[]){x, key});
 }

@@ -21,9 +21,11 @@ static tow_status gather_type(const tow__typing *ty)
     if (status == TOW_OK) status = tow__require_dtype(ty, 0, TOW__NUMBERS);
     if (status != TOW_OK) return status;
     if (table.rank == 0)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the table needs a leading axis of rows, found %s", tow__type_name(table).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the table needs a leading axis of rows, found %s",
+                              tow__type_name(table).text);
     if (indices.rank + table.rank - 1 > TOW_MAX_RANK)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible; reshape the indices",
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the result would have rank %d, at most %d is possible; reshape the indices",
                               indices.rank + table.rank - 1, TOW_MAX_RANK);
     tow_type y = {.dtype = table.dtype, .rank = indices.rank + table.rank - 1};
     for (int d = 0; d < indices.rank; d++) y.dims[d] = indices.dims[d];
@@ -32,10 +34,7 @@ static tow_status gather_type(const tow__typing *ty)
     return tow__require_valid(ty, y);
 }
 
-static void gather_transpose(tow__transpose *r)
-{
-    r->dx[0] = bind_scatter(r->x[1], r->ct[0], r->in_types[0].dims[0]);
-}
+static void gather_transpose(tow__transpose *r) { r->dx[0] = bind_scatter(r->x[1], r->ct[0], r->in_types[0].dims[0]); }
 
 const tow_primitive tow__gather_p = {
     .name = "gather", .inputs = 2, .outputs = 1, .kind = TOW__MOVE, .type = gather_type, .transpose = gather_transpose};
@@ -51,15 +50,18 @@ static tow_status scatter_type(const tow__typing *ty)
     tow_status status = tow__require_dtype(ty, 0, TOW__INTEGERS);
     if (status == TOW_OK) status = tow__require_dtype(ty, 1, TOW__NUMBERS);
     if (status != TOW_OK) return status;
-    if (rows < 0) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "rows must not be negative, found %lld", (long long)rows);
+    if (rows < 0)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "rows must not be negative, found %lld", (long long)rows);
     bool fits = updates.rank >= indices.rank;
     for (int d = 0; fits && d < indices.rank; d++) fits = updates.dims[d] == indices.dims[d];
     if (!fits)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the updates must have the axes of the indices first: found indices %s and "
-                              "updates %s", tow__type_name(indices).text, tow__type_name(updates).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the updates must have the axes of the indices first: found indices %s and "
+                              "updates %s",
+                              tow__type_name(indices).text, tow__type_name(updates).text);
     if (updates.rank - indices.rank + 1 > TOW_MAX_RANK)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible", TOW_MAX_RANK + 1,
-                              TOW_MAX_RANK);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible",
+                              TOW_MAX_RANK + 1, TOW_MAX_RANK);
     tow_type y = {.dtype = updates.dtype, .rank = updates.rank - indices.rank + 1, .dims = {rows}};
     for (int d = indices.rank; d < updates.rank; d++) y.dims[d - indices.rank + 1] = updates.dims[d];
     ty->out[0] = y;
@@ -75,17 +77,26 @@ static void scatter_transpose(tow__transpose *r)
     int axes[TOW_MAX_RANK];
     for (int d = 0; d < tow_value_type(indices).rank; d++) axes[d] = d;
     tow_value inside = tow_lt(indices, tow_full_like(indices, (double)rows));
-    if (tow__dtype(indices) == TOW_I32) inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -(double)rows)));
+    if (tow__dtype(indices) == TOW_I32)
+        inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -(double)rows)));
     inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
     r->dx[1] = tow_select(inside, bind_gather(r->ct[0], indices), tow__zeros(r->t, type));
 }
 
 const tow_primitive tow__scatter_add_p = {
-    .name = "scatter_add", .inputs = 2, .outputs = 1, .kind = TOW__MOVE, .type = scatter_type, .transpose = scatter_transpose,
+    .name = "scatter_add",
+    .inputs = 2,
+    .outputs = 1,
+    .kind = TOW__MOVE,
+    .type = scatter_type,
+    .transpose = scatter_transpose,
     TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)),
 };
 
-tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows) { return bind_scatter(indices, updates, rows); }
+tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows)
+{
+    return bind_scatter(indices, updates, rows);
+}
 
 /* ---- dynamic_slice(x, one i32 start per axis): starts are clamped so that the slice lies inside ------------------------------------------ */
 
@@ -116,8 +127,8 @@ static tow_status dynamic_slice_type(const tow__typing *ty)
     tow_status status = starts_type(ty, 1);
     if (status != TOW_OK) return status;
     if (p->sizes.n != ty->in[0].rank)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "sizes need one entry for each of the %d axes, found %d", ty->in[0].rank,
-                              p->sizes.n);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "sizes need one entry for each of the %d axes, found %d",
+                              ty->in[0].rank, p->sizes.n);
     ty->out[0] = tow_make_type(ty->in[0].dtype, p->sizes.n, p->sizes.v);
     return sizes_fit(ty, p->sizes.v);
 }
@@ -128,7 +139,11 @@ static void dynamic_slice_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__dynamic_slice_p = {
-    .name = "dynamic_slice", .inputs = -1, .outputs = 1, .kind = TOW__MOVE, .type = dynamic_slice_type,
+    .name = "dynamic_slice",
+    .inputs = -1,
+    .outputs = 1,
+    .kind = TOW__MOVE,
+    .type = dynamic_slice_type,
     .transpose = dynamic_slice_transpose,
     TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)),
 };
@@ -150,7 +165,8 @@ static tow_status dynamic_update_slice_type(const tow__typing *ty)
     tow_status status = starts_type(ty, 2);
     if (status != TOW_OK) return status;
     if (ty->in[1].dtype != ty->in[0].dtype || ty->in[1].rank != ty->in[0].rank)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the update must have the element type and rank of the operand, found %s and %s",
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the update must have the element type and rank of the operand, found %s and %s",
                               tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
     ty->out[0] = ty->in[0];
     return sizes_fit(ty, ty->in[1].dims);
@@ -164,14 +180,17 @@ static void dynamic_update_slice_jvp(tow__jvp *r)
 
 static void dynamic_update_slice_transpose(tow__transpose *r)
 {
-    if (r->linear[0])
-        r->dx[0] = tow_dynamic_update_slice(r->ct[0], tow__zeros(r->t, r->in_types[1]), r->x + 2);
+    if (r->linear[0]) r->dx[0] = tow_dynamic_update_slice(r->ct[0], tow__zeros(r->t, r->in_types[1]), r->x + 2);
     if (r->linear[1]) r->dx[1] = tow_dynamic_slice(r->ct[0], r->x + 2, r->in_types[1].dims);
 }
 
-const tow_primitive tow__dynamic_update_slice_p = {
-    .name = "dynamic_update_slice", .inputs = -1, .outputs = 1, .kind = TOW__MOVE, .type = dynamic_update_slice_type,
-    .jvp = dynamic_update_slice_jvp, .transpose = dynamic_update_slice_transpose};
+const tow_primitive tow__dynamic_update_slice_p = {.name = "dynamic_update_slice",
+                                                   .inputs = -1,
+                                                   .outputs = 1,
+                                                   .kind = TOW__MOVE,
+                                                   .type = dynamic_update_slice_type,
+                                                   .jvp = dynamic_update_slice_jvp,
+                                                   .transpose = dynamic_update_slice_transpose};
 
 tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start)
 {

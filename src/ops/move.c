@@ -12,7 +12,8 @@ static tow_status reshape_type(const tow__typing *ty)
     tow_status status = tow__require_valid(ty, ty->out[0]);
     if (status != TOW_OK) return status;
     if (tow_type_count(ty->in[0]) != tow_type_count(ty->out[0]))
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "%s has %lld elements, the new shape %s has %lld; they must be equal",
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "%s has %lld elements, the new shape %s has %lld; they must be equal",
                               tow__type_name(ty->in[0]).text, (long long)tow_type_count(ty->in[0]),
                               tow__type_name(ty->out[0]).text, (long long)tow_type_count(ty->out[0]));
     return TOW_OK;
@@ -24,7 +25,9 @@ static void reshape_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__reshape_p = {
-    MOVE("reshape", 1), .type = reshape_type, .transpose = reshape_transpose,
+    MOVE("reshape", 1),
+    .type = reshape_type,
+    .transpose = reshape_transpose,
     TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)),
 };
 
@@ -35,7 +38,8 @@ static bool infer_dimension(tow_value x, int rank, int64_t *shape)
     int64_t rest = 1, count = tow_type_count(tow_value_type(x));
     for (int i = 0; i < rank; i++) {
         if (shape[i] == -1 && unknown >= 0) {
-            tow__op_fail(x, "reshape", TOW_INVALID_ARGUMENT, "axes %d and %d are both -1; only one size can be inferred", unknown, i);
+            tow__op_fail(x, "reshape", TOW_INVALID_ARGUMENT,
+                         "axes %d and %d are both -1; only one size can be inferred", unknown, i);
             return false;
         }
         if (shape[i] == -1)
@@ -45,8 +49,10 @@ static bool infer_dimension(tow_value x, int rank, int64_t *shape)
     }
     if (unknown < 0) return true;
     if (rest <= 0 || count % rest != 0) {
-        tow__op_fail(x, "reshape", TOW_SHAPE_MISMATCH, "axis %d of the new shape cannot be inferred: the others do not divide the "
-                     "%lld elements of %s", unknown, (long long)count, tow__type_name(tow_value_type(x)).text);
+        tow__op_fail(x, "reshape", TOW_SHAPE_MISMATCH,
+                     "axis %d of the new shape cannot be inferred: the others do not divide the "
+                     "%lld elements of %s",
+                     unknown, (long long)count, tow__type_name(tow_value_type(x)).text);
         return false;
     }
     shape[unknown] = count / rest;
@@ -71,7 +77,8 @@ tow_value tow_expand_dims(tow_value x, int axis)
     int64_t at = 0;
     if (tow_is_null(x) || !tow__normal_axis(x, "expand_dims", axis, type.rank + 1, &at)) return tow__null();
     if (type.rank == TOW_MAX_RANK)
-        return tow__op_fail(x, "expand_dims", TOW_SHAPE_MISMATCH, "%s has the largest rank already", tow__type_name(type).text);
+        return tow__op_fail(x, "expand_dims", TOW_SHAPE_MISMATCH, "%s has the largest rank already",
+                            tow__type_name(type).text);
     for (int d = type.rank++; d > at; d--) type.dims[d] = type.dims[d - 1];
     type.dims[at] = 1;
     return tow_reshape(x, type.rank, type.dims);
@@ -106,8 +113,8 @@ static tow_status transpose_type(const tow__typing *ty)
         ty->out[0].dims[i] = x.dims[axis];
     }
     return valid ? TOW_OK
-                 : tow__type_fail(ty, TOW_INVALID_ARGUMENT, "the permutation must name each of the %d axes of %s once", x.rank,
-                                  tow__type_name(x).text);
+                 : tow__type_fail(ty, TOW_INVALID_ARGUMENT, "the permutation must name each of the %d axes of %s once",
+                                  x.rank, tow__type_name(x).text);
 }
 
 static void transpose_transpose(tow__transpose *r)
@@ -119,7 +126,9 @@ static void transpose_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__transpose_p = {
-    MOVE("transpose", 1), .type = transpose_type, .transpose = transpose_transpose,
+    MOVE("transpose", 1),
+    .type = transpose_type,
+    .transpose = transpose_transpose,
     TOW__PARAMS(tow__transpose_params, TOW__PARAM(tow__transpose_params, permutation, TOW__P_INTS)),
 };
 
@@ -128,8 +137,8 @@ tow_value tow_transpose(tow_value x, int rank, const int *permutation)
     if (tow_is_null(x)) return x;
     int have = tow_value_type(x).rank;
     if (rank != 0 && rank != have)
-        return tow__op_fail(x, "transpose", TOW_INVALID_ARGUMENT, "the permutation has %d entries for an operand of rank %d", rank,
-                            have);
+        return tow__op_fail(x, "transpose", TOW_INVALID_ARGUMENT,
+                            "the permutation has %d entries for an operand of rank %d", rank, have);
     tow__transpose_params p = {.permutation = {.n = have}};
     bool identity = true;
     for (int i = 0; i < have; i++) {
@@ -149,15 +158,17 @@ static tow_status slice_type(const tow__typing *ty)
     const tow__slice_params *p = ty->params;
     tow_type x = ty->in[0];
     if (p->start.n != x.rank || p->limit.n != x.rank || p->stride.n != x.rank)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "start, limit and stride need one entry for each of the %d axes of %s",
-                              x.rank, tow__type_name(x).text);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "start, limit and stride need one entry for each of the %d axes of %s", x.rank,
+                              tow__type_name(x).text);
     ty->out[0] = x;
     for (int d = 0; d < x.rank; d++) {
         int64_t start = p->start.v[d], limit = p->limit.v[d], stride = p->stride.v[d];
         if (start < 0 || limit < start || limit > x.dims[d] || stride < 1)
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %d: 0 <= start <= limit <= %lld and stride >= 1 must hold, found "
-                                  "start %lld, limit %lld, stride %lld", d, (long long)x.dims[d], (long long)start,
-                                  (long long)limit, (long long)stride);
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                                  "axis %d: 0 <= start <= limit <= %lld and stride >= 1 must hold, found "
+                                  "start %lld, limit %lld, stride %lld",
+                                  d, (long long)x.dims[d], (long long)start, (long long)limit, (long long)stride);
         ty->out[0].dims[d] = limit == start ? 0 : 1 + (limit - start - 1) / stride;
     }
     return TOW_OK;
@@ -177,7 +188,9 @@ static void slice_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__slice_p = {
-    MOVE("slice", 1), .type = slice_type, .transpose = slice_transpose,
+    MOVE("slice", 1),
+    .type = slice_type,
+    .transpose = slice_transpose,
     TOW__PARAMS(tow__slice_params, TOW__PARAM(tow__slice_params, start, TOW__P_INTS),
                 TOW__PARAM(tow__slice_params, limit, TOW__P_INTS), TOW__PARAM(tow__slice_params, stride, TOW__P_INTS)),
 };
@@ -217,16 +230,18 @@ static tow_status pad_type(const tow__typing *ty)
         return tow__type_fail(ty, TOW_TYPE_MISMATCH, "the padding value must be %s[] as the operand, found %s",
                               tow_dtype_name(x.dtype), tow__type_name(ty->in[1]).text);
     if (p->low.n != x.rank || p->high.n != x.rank || p->interior.n != x.rank)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "low, high and interior need one entry for each of the %d axes of %s", x.rank,
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "low, high and interior need one entry for each of the %d axes of %s", x.rank,
                               tow__type_name(x).text);
     ty->out[0] = x;
     for (int d = 0; d < x.rank; d++) {
         int64_t inside = x.dims[d] == 0 ? 0 : x.dims[d] + (x.dims[d] - 1) * p->interior.v[d];
         ty->out[0].dims[d] = p->low.v[d] + inside + p->high.v[d];
         if (p->interior.v[d] < 0 || ty->out[0].dims[d] < 0)
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %d: interior must not be negative, and low and high must not cut "
-                                  "more than there is; found low %lld, high %lld, interior %lld for size %lld", d,
-                                  (long long)p->low.v[d], (long long)p->high.v[d], (long long)p->interior.v[d],
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                                  "axis %d: interior must not be negative, and low and high must not cut "
+                                  "more than there is; found low %lld, high %lld, interior %lld for size %lld",
+                                  d, (long long)p->low.v[d], (long long)p->high.v[d], (long long)p->interior.v[d],
                                   (long long)x.dims[d]);
     }
     return tow__require_valid(ty, ty->out[0]);
@@ -257,9 +272,11 @@ static void pad_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__pad_p = {
-    MOVE("pad", 2), .type = pad_type, .transpose = pad_transpose,
-    TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS), TOW__PARAM(tow__pad_params, high, TOW__P_INTS),
-                TOW__PARAM(tow__pad_params, interior, TOW__P_INTS)),
+    MOVE("pad", 2),
+    .type = pad_type,
+    .transpose = pad_transpose,
+    TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS),
+                TOW__PARAM(tow__pad_params, high, TOW__P_INTS), TOW__PARAM(tow__pad_params, interior, TOW__P_INTS)),
 };
 
 tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_t *high, const int64_t *interior)
@@ -267,7 +284,8 @@ tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_
     static const int64_t none[TOW_MAX_RANK] = {0};
     if (tow__any_null(2, (tow_value[]){x, value})) return tow__null();
     int rank = tow_value_type(x).rank;
-    tow__pad_params p = {tow__ints_of(rank, low), tow__ints_of(rank, high), tow__ints_of(rank, interior ? interior : none)};
+    tow__pad_params p = {tow__ints_of(rank, low), tow__ints_of(rank, high),
+                         tow__ints_of(rank, interior ? interior : none)};
     bool nothing = true;
     for (int d = 0; d < rank; d++) nothing = nothing && p.low.v[d] == 0 && p.high.v[d] == 0 && p.interior.v[d] == 0;
     return nothing ? x : tow__op(&tow__pad_p, &p, 2, (tow_value[]){x, value});
@@ -287,8 +305,8 @@ static tow_status concatenate_type(const tow__typing *ty)
         int64_t size = p->axis < x.rank ? x.dims[p->axis] : 0;
         x.dims[p->axis] = ty->in[0].dims[p->axis];
         if (!tow_type_equal(x, ty->in[0]))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operands may differ in axis %lld only, found %s and %s", (long long)p->axis,
-                                  tow__type_name(ty->in[0]).text, tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operands may differ in axis %lld only, found %s and %s",
+                                  (long long)p->axis, tow__type_name(ty->in[0]).text, tow__type_name(ty->in[i]).text);
         y.dims[p->axis] += size;
     }
     ty->out[0] = y;
@@ -307,7 +325,9 @@ static void concatenate_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__concatenate_p = {
-    MOVE("concatenate", -1), .type = concatenate_type, .transpose = concatenate_transpose,
+    MOVE("concatenate", -1),
+    .type = concatenate_type,
+    .transpose = concatenate_transpose,
     TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),
 };
 
@@ -330,7 +350,9 @@ static tow_status rev_type(const tow__typing *ty)
 static void rev_transpose(tow__transpose *r) { r->dx[0] = tow__op(&tow__rev_p, r->e->params, 1, r->ct); }
 
 const tow_primitive tow__rev_p = {
-    MOVE("rev", 1), .type = rev_type, .transpose = rev_transpose,
+    MOVE("rev", 1),
+    .type = rev_type,
+    .transpose = rev_transpose,
     TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)),
 };
 

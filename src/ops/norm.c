@@ -7,7 +7,11 @@
  * x: [..., D]; scale, bias: [D]; mean, rstd: [...] */
 #include "src/ops/rules.h"
 
-enum { WRT_X = 1, WRT_SCALE = 2, WRT_BIAS = 4 };
+enum {
+    WRT_X = 1,
+    WRT_SCALE = 2,
+    WRT_BIAS = 4
+};
 
 /* The operands of one norm, whichever it is: mean and bias are null for rms_norm. */
 typedef struct norm {
@@ -64,12 +68,14 @@ static tow_status norm_type(const tow__typing *ty)
     tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
     if (status != TOW_OK) return status;
     if (x.rank == 0 || x.dims[x.rank - 1] == 0)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the operand needs a last axis to normalise over, found %s", tow__type_name(x).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the operand needs a last axis to normalise over, found %s",
+                              tow__type_name(x).text);
     tow_type features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
     for (size_t i = 1; i < ty->n_in; i++)
         if (!tow_type_equal(ty->in[i], features))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "%s must be %s, the last axis of %s, found %s", i == 1 ? "scale" : "bias",
-                                  tow__type_name(features).text, tow__type_name(x).text, tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "%s must be %s, the last axis of %s, found %s",
+                                  i == 1 ? "scale" : "bias", tow__type_name(features).text, tow__type_name(x).text,
+                                  tow__type_name(ty->in[i]).text);
     ty->out[0] = x;
     for (size_t i = 1; i < ty->n_out; i++) ty->out[i] = tow_make_type(x.dtype, x.rank - 1, x.dims);
     return TOW_OK;
@@ -143,13 +149,15 @@ static tow_status residuals_type(const tow__typing *ty, size_t residuals)
 {
     tow_type x = ty->in[0];
     if (ty->n_in <= residuals) return tow__require_count(ty, residuals + 1, ty->n_out);
-    if (x.rank == 0) return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand 0 needs a last axis, found %s", tow__type_name(x).text);
-    tow_type row = tow_make_type(x.dtype, x.rank - 1, x.dims), features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
+    if (x.rank == 0)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand 0 needs a last axis, found %s", tow__type_name(x).text);
+    tow_type row = tow_make_type(x.dtype, x.rank - 1, x.dims),
+             features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
     for (size_t i = 1; i < residuals; i++) {
         tow_type want = i == 1 ? features : row;
         if (!tow_type_equal(ty->in[i], want))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i, tow__type_name(want).text,
-                                  tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i,
+                                  tow__type_name(want).text, tow__type_name(ty->in[i]).text);
     }
     return tow__require_dtype(ty, 0, TOW__FLOATS);
 }
@@ -171,7 +179,9 @@ static tow_type wrt_type(const tow__typing *ty, int bit) { return bit == 0 ? ty-
 static tow_status norm_jvp_type(const tow__typing *ty, size_t residuals)
 {
     int n = count_wrt(wrt_of(ty->params), residuals);
-    if (n < 0) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name operands, found %lld", (long long)wrt_of(ty->params));
+    if (n < 0)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name operands, found %lld",
+                              (long long)wrt_of(ty->params));
     tow_status status = tow__require_count(ty, residuals + (size_t)n, 1);
     if (status == TOW_OK) status = residuals_type(ty, residuals);
     size_t next = residuals;
@@ -190,13 +200,15 @@ static tow_status norm_jvp_type(const tow__typing *ty, size_t residuals)
 static tow_status norm_vjp_type(const tow__typing *ty, size_t residuals)
 {
     int n = count_wrt(wrt_of(ty->params), residuals), next = 0;
-    if (n < 0) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name operands, found %lld", (long long)wrt_of(ty->params));
+    if (n < 0)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name operands, found %lld",
+                              (long long)wrt_of(ty->params));
     tow_status status = tow__require_count(ty, residuals + 1, (size_t)n);
     if (status == TOW_OK) status = residuals_type(ty, residuals);
     if (status != TOW_OK) return status;
     if (!tow_type_equal(ty->in[residuals], ty->in[0]))
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s", tow__type_name(ty->in[0]).text,
-                              tow__type_name(ty->in[residuals]).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s",
+                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[residuals]).text);
     for (int bit = 0; bit < 3; bit++)
         if (wrt_of(ty->params) >> bit & 1) ty->out[next++] = wrt_type(ty, bit);
     return TOW_OK;
@@ -254,23 +266,45 @@ static void norm_jvp_transpose(tow__transpose *r)
 }
 
 #define NORM_PARAMS TOW__PARAMS(tow__norm_params, TOW__PARAM(tow__norm_params, epsilon, TOW__P_FLOAT))
-#define AD_PARAMS                                                                       \
-    TOW__PARAMS(tow__norm_ad_params, TOW__PARAM(tow__norm_ad_params, epsilon, TOW__P_FLOAT), \
+#define AD_PARAMS                                                                                                      \
+    TOW__PARAMS(tow__norm_ad_params, TOW__PARAM(tow__norm_ad_params, epsilon, TOW__P_FLOAT),                           \
                 TOW__PARAM(tow__norm_ad_params, wrt, TOW__P_INT))
 
-const tow_primitive tow__layer_norm_p = {
-    .name = "layer_norm", .inputs = 3, .outputs = 3, .kind = TOW__COMPOSITE, .type = norm_type, .jvp = norm_jvp,
-    .decompose = layer_norm_decompose, .output_names = (const char *const[]){"y", "mean", "rstd", NULL}, NORM_PARAMS};
-const tow_primitive tow__rms_norm_p = {
-    .name = "rms_norm", .inputs = 2, .outputs = 2, .kind = TOW__COMPOSITE, .type = norm_type, .jvp = norm_jvp,
-    .decompose = rms_norm_decompose, .output_names = (const char *const[]){"y", "rstd", NULL}, NORM_PARAMS};
+const tow_primitive tow__layer_norm_p = {.name = "layer_norm",
+                                         .inputs = 3,
+                                         .outputs = 3,
+                                         .kind = TOW__COMPOSITE,
+                                         .type = norm_type,
+                                         .jvp = norm_jvp,
+                                         .decompose = layer_norm_decompose,
+                                         .output_names = (const char *const[]){"y", "mean", "rstd", NULL},
+                                         NORM_PARAMS};
+const tow_primitive tow__rms_norm_p = {.name = "rms_norm",
+                                       .inputs = 2,
+                                       .outputs = 2,
+                                       .kind = TOW__COMPOSITE,
+                                       .type = norm_type,
+                                       .jvp = norm_jvp,
+                                       .decompose = rms_norm_decompose,
+                                       .output_names = (const char *const[]){"y", "rstd", NULL},
+                                       NORM_PARAMS};
 
-#define COMPANIONS(op)                                                                                                     \
-    const tow_primitive tow__##op##_jvp_p = {.name = #op "_jvp", .inputs = -1, .outputs = 1, .kind = TOW__COMPOSITE,       \
-                                             .type = op##_jvp_type, .transpose = norm_jvp_transpose,                       \
-                                             .decompose = norm_jvp_decompose, AD_PARAMS};                                  \
-    const tow_primitive tow__##op##_vjp_p = {.name = #op "_vjp", .inputs = -1, .outputs = -1, .kind = TOW__COMPOSITE,      \
-                                             .type = op##_vjp_type, .decompose = norm_vjp_decompose, AD_PARAMS};
+#define COMPANIONS(op)                                                                                                 \
+    const tow_primitive tow__##op##_jvp_p = {.name = #op "_jvp",                                                       \
+                                             .inputs = -1,                                                             \
+                                             .outputs = 1,                                                             \
+                                             .kind = TOW__COMPOSITE,                                                   \
+                                             .type = op##_jvp_type,                                                    \
+                                             .transpose = norm_jvp_transpose,                                          \
+                                             .decompose = norm_jvp_decompose,                                          \
+                                             AD_PARAMS};                                                               \
+    const tow_primitive tow__##op##_vjp_p = {.name = #op "_vjp",                                                       \
+                                             .inputs = -1,                                                             \
+                                             .outputs = -1,                                                            \
+                                             .kind = TOW__COMPOSITE,                                                   \
+                                             .type = op##_vjp_type,                                                    \
+                                             .decompose = norm_vjp_decompose,                                          \
+                                             AD_PARAMS};
 COMPANIONS(layer_norm)
 COMPANIONS(rms_norm)
 

@@ -12,65 +12,118 @@ typedef struct tow__ints {
 } tow__ints;
 
 /* sources */
-typedef struct tow__const_params { tow_array *value; } tow__const_params;                 /* const */
-typedef struct tow__iota_params { tow_dtype dtype; tow__ints shape; int64_t axis; } tow__iota_params; /* iota */
+typedef struct tow__const_params {
+    tow_array *value;
+} tow__const_params; /* const */
+typedef struct tow__iota_params {
+    tow_dtype dtype;
+    tow__ints shape;
+    int64_t axis;
+} tow__iota_params; /* iota */
 
 /* elementwise */
-typedef struct tow__integer_pow_params { int64_t exponent; } tow__integer_pow_params;     /* integer_pow */
-typedef struct tow__dtype_params { tow_dtype dtype; } tow__dtype_params;                  /* convert, bitcast */
+typedef struct tow__integer_pow_params {
+    int64_t exponent;
+} tow__integer_pow_params; /* integer_pow */
+typedef struct tow__dtype_params {
+    tow_dtype dtype;
+} tow__dtype_params; /* convert, bitcast */
 
 /* products, reductions */
-typedef struct tow__dot_params {                                                          /* dot_general */
+typedef struct tow__dot_params {                                /* dot_general */
     tow__ints lhs_contract, rhs_contract, lhs_batch, rhs_batch; /* result: batch, free lhs, free rhs, in order */
 } tow__dot_params;
-typedef struct tow__axes_params { tow__ints axes; } tow__axes_params; /* reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or; rev */
-typedef struct tow__axis_params { int64_t axis; } tow__axis_params;   /* argmax (gives i32, first on ties), concatenate, softmax, log_softmax, logsumexp */
-typedef struct tow__cumsum_params { int64_t axis; bool reverse; } tow__cumsum_params;     /* cumsum */
+typedef struct tow__axes_params {
+    tow__ints axes;
+} tow__axes_params; /* reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or; rev */
+typedef struct tow__axis_params {
+    int64_t axis;
+} tow__axis_params; /* argmax (gives i32, first on ties), concatenate, softmax, log_softmax, logsumexp */
+typedef struct tow__cumsum_params {
+    int64_t axis;
+    bool reverse;
+} tow__cumsum_params; /* cumsum */
 
 /* moves */
-typedef struct tow__broadcast_params { tow__ints shape, axes; } tow__broadcast_params;    /* broadcast_in_dim: operand axis i is result axis axes[i] */
-typedef struct tow__shape_params { tow__ints shape; } tow__shape_params;                  /* reshape; random_bits */
-typedef struct tow__transpose_params { tow__ints permutation; } tow__transpose_params;    /* transpose: result axis i is operand axis permutation[i] */
-typedef struct tow__slice_params { tow__ints start, limit, stride; } tow__slice_params;   /* slice */
-typedef struct tow__sizes_params { tow__ints sizes; } tow__sizes_params;                  /* dynamic_slice (x, i32 index per axis; clamped as in XLA); dynamic_update_slice has none */
-typedef struct tow__pad_params { tow__ints low, high, interior; } tow__pad_params;        /* pad (x, scalar); low and high may be negative */
-typedef struct tow__rows_params { int64_t rows; } tow__rows_params;                       /* scatter_add */
+typedef struct tow__broadcast_params {
+    tow__ints shape, axes;
+} tow__broadcast_params; /* broadcast_in_dim: operand axis i is result axis axes[i] */
+typedef struct tow__shape_params {
+    tow__ints shape;
+} tow__shape_params; /* reshape; random_bits */
+typedef struct tow__transpose_params {
+    tow__ints permutation;
+} tow__transpose_params; /* transpose: result axis i is operand axis permutation[i] */
+typedef struct tow__slice_params {
+    tow__ints start, limit, stride;
+} tow__slice_params; /* slice */
+typedef struct tow__sizes_params {
+    tow__ints sizes;
+} tow__sizes_params; /* dynamic_slice (x, i32 index per axis; clamped as in XLA); dynamic_update_slice has none */
+typedef struct tow__pad_params {
+    tow__ints low, high, interior;
+} tow__pad_params; /* pad (x, scalar); low and high may be negative */
+typedef struct tow__rows_params {
+    int64_t rows;
+} tow__rows_params; /* scatter_add */
 /* gather(table [V, ...], indices int [I...]) -> [I..., ...]: row indices[i] of table; negative indices count from the end;
  *   an index outside gives NaN rows (0 for integers).
  * scatter_add(indices int [I...], updates [I..., ...]) -> [rows, ...]: zeros plus every update at its row, added in
  *   row-major order of indices; negative indices count from the end; outside: dropped. */
 
 /* names and regions */
-typedef struct tow__name_params { const char *name; } tow__name_params;                   /* name */
-typedef struct tow__call_params { tow_graph *body; const char *name; } tow__call_params;  /* call */
-typedef struct tow__remat_params {                                                        /* remat */
+typedef struct tow__name_params {
+    const char *name;
+} tow__name_params; /* name */
+typedef struct tow__call_params {
+    tow_graph *body;
+    const char *name;
+} tow__call_params;                /* call */
+typedef struct tow__remat_params { /* remat */
     tow_graph *body;
     const tow_policy *policy;
     bool differentiated; /* made by partial evaluation: recomputes and is linear in some operands */
 } tow__remat_params;
-typedef struct tow__scan_params {                                                         /* scan: operands consts, carry, xs; results carry, ys */
-    tow_graph *body; /* (consts, carry, x) -> (carry, y) */
+typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results carry, ys */
+    tow_graph *body;              /* (consts, carry, x) -> (carry, y) */
     int64_t length;
     bool reverse;
     int64_t consts, carry; /* how many */
 } tow__scan_params;
 
 /* composites. Those with a fused pair have companions NAME_jvp (linear in the tangents) and NAME_vjp (its transpose). */
-typedef struct tow__gelu_params { bool approximate; } tow__gelu_params;                   /* gelu, gelu_grad */
+typedef struct tow__gelu_params {
+    bool approximate;
+} tow__gelu_params; /* gelu, gelu_grad */
 /* layer_norm(x [..., D], scale [D], bias [D]) -> y, mean [...], rstd [...];  rms_norm(x, scale) -> y, rstd */
-typedef struct tow__norm_params { double epsilon; } tow__norm_params;
+typedef struct tow__norm_params {
+    double epsilon;
+} tow__norm_params;
 /* layer_norm_jvp(x, scale, mean, rstd, dx?, dscale?, dbias?) -> dy; layer_norm_vjp(x, scale, mean, rstd, ct) -> those of dx dscale dbias present.
  * rms_norm_jvp(x, scale, rstd, dx?, dscale?) -> dy; rms_norm_vjp(x, scale, rstd, ct) -> ... `wrt`: bit 0 x, bit 1 scale, bit 2 bias. */
-typedef struct tow__norm_ad_params { double epsilon; int64_t wrt; } tow__norm_ad_params;
+typedef struct tow__norm_ad_params {
+    double epsilon;
+    int64_t wrt;
+} tow__norm_ad_params;
 /* attention(q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask bool, broadcastable rank 4 [B|1, H|1, T|1, S|1]])
  *   -> out [B, T, H, E], lse [B, H, T].  G divides H (grouped heads). logits = (q*scale).k; masked logits are the lowest
  *   finite number by select, so that a fully masked row is uniform; causal: key j is visible to query i if j <= i + S - T. */
-typedef struct tow__attention_params { bool causal; double scale; } tow__attention_params;
+typedef struct tow__attention_params {
+    bool causal;
+    double scale;
+} tow__attention_params;
 /* attention_jvp(q, k, v, out, lse [, mask], dq?, dk?, dv?) -> dout;  attention_vjp(q, k, v, out, lse [, mask], ct) -> those present. wrt: bit 0 q, 1 k, 2 v. */
-typedef struct tow__attention_ad_params { bool causal, masked; double scale; int64_t wrt; } tow__attention_ad_params;
+typedef struct tow__attention_ad_params {
+    bool causal, masked;
+    double scale;
+    int64_t wrt;
+} tow__attention_ad_params;
 /* softmax_cross_entropy(logits [..., V], labels i32 [...]) -> loss [...], lse [...];  labels outside [0, V) give NaN.
  * softmax_cross_entropy_jvp(logits, labels, lse, dlogits) -> dloss;  softmax_cross_entropy_vjp(logits, labels, lse, ct) -> dlogits */
 /* dropout(x, key u32[2]) -> y: keeps with probability 1 - rate, bernoulli(key) on `broadcast`-reduced shape; x / keep where kept */
-typedef struct tow__dropout_params { double rate; tow__ints broadcast; /* axes that share one draw */ } tow__dropout_params;
+typedef struct tow__dropout_params {
+    double rate;
+    tow__ints broadcast; /* axes that share one draw */
+} tow__dropout_params;
 
 #endif

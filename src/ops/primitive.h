@@ -18,13 +18,13 @@
 typedef enum tow__kind {
     TOW__ELEMENTWISE, /* all operands and outputs have one shape */
     TOW__REDUCTION,
-    TOW__DOT,         /* dot_general */
-    TOW__MOVE,        /* rearranges or selects elements: reshape, slice, gather, ... */
-    TOW__SOURCE,      /* no operands: const, iota */
+    TOW__DOT,    /* dot_general */
+    TOW__MOVE,   /* rearranges or selects elements: reshape, slice, gather, ... */
+    TOW__SOURCE, /* no operands: const, iota */
     TOW__RANDOM,
     TOW__NAME,
-    TOW__REGION,      /* has a nested graph: call, remat, scan */
-    TOW__COMPOSITE    /* decomposes; counts as batched dots for policies if .batched_dot */
+    TOW__REGION,   /* has a nested graph: call, remat, scan */
+    TOW__COMPOSITE /* decomposes; counts as batched dots for policies if .batched_dot */
 } tow__kind;
 
 typedef enum tow__param_kind {
@@ -67,8 +67,8 @@ typedef struct tow__jvp {
     const tow__equation *e;
     const tow_value *x, *dx;
     tow_value *y, *dy;
-    bool reverse;             /* the result will be transposed: composites may use their fused pair */
-    const bool *used;         /* used[i]: output i has a reader (or is a graph output) */
+    bool reverse;     /* the result will be transposed: composites may use their fused pair */
+    const bool *used; /* used[i]: output i has a reader (or is a graph output) */
 } tow__jvp;
 
 /* What a transpose rule gets. linear[i]: operand i carries a tangent; x[i] is valid only where !linear[i].
@@ -87,7 +87,7 @@ struct tow_primitive {
     const char *name;
     int inputs, outputs; /* -1: variable */
     tow__kind kind;
-    bool batched_dot;    /* composite that policies treat as a dot with batch dimensions (attention) */
+    bool batched_dot; /* composite that policies treat as a dot with batch dimensions (attention) */
     size_t params_size;
     const tow__param *params; /* ends with {0} */
     tow__type_rule type;

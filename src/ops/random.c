@@ -21,8 +21,10 @@ static tow_status require_key(const tow__typing *ty, size_t i)
 {
     tow_type key = tow_make_type(TOW_U32, 1, (int64_t[]){2});
     if (tow_type_equal(ty->in[i], key)) return TOW_OK;
-    return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operand %zu must be a random key u32[2], found %s; make one with "
-                          "tow_random_key, or take a row of tow_random_split", i, tow__type_name(ty->in[i]).text);
+    return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                          "operand %zu must be a random key u32[2], found %s; make one with "
+                          "tow_random_key, or take a row of tow_random_split",
+                          i, tow__type_name(ty->in[i]).text);
 }
 
 /* random_bits(key) -> u32[shape] */
@@ -33,7 +35,8 @@ static tow_status random_bits_type(const tow__typing *ty)
     ty->out[0] = tow_make_type(TOW_U32, p->shape.n, p->shape.v);
     if (status == TOW_OK) status = tow__require_valid(ty, ty->out[0]);
     if (status == TOW_OK && tow_type_count(ty->out[0]) > (int64_t)1 << 32)
-        return tow__type_fail(ty, TOW_UNSUPPORTED, "%s has more than 2^32 elements, which one key cannot draw; split the key",
+        return tow__type_fail(ty, TOW_UNSUPPORTED,
+                              "%s has more than 2^32 elements, which one key cannot draw; split the key",
                               tow__type_name(ty->out[0]).text);
     return status;
 }
@@ -61,7 +64,11 @@ static void random_bits_decompose(tow_trace *t, const tow__equation *e, const to
 }
 
 const tow_primitive tow__random_bits_p = {
-    .name = "random_bits", .inputs = 1, .outputs = 1, .kind = TOW__RANDOM, .type = random_bits_type,
+    .name = "random_bits",
+    .inputs = 1,
+    .outputs = 1,
+    .kind = TOW__RANDOM,
+    .type = random_bits_type,
     .decompose = random_bits_decompose,
     TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)),
 };
@@ -79,8 +86,10 @@ static tow_value checked_key(tow_value key, const char *op)
 {
     tow_type type = tow_value_type(key);
     if (tow_is_null(key) || (type.dtype == TOW_U32 && type.rank == 1 && type.dims[0] == 2)) return key;
-    return tow__op_fail(key, op, TOW_TYPE_MISMATCH, "expected a random key u32[2], found %s; make one with tow_random_key, or take "
-                        "a row of tow_random_split", tow__type_name(type).text);
+    return tow__op_fail(key, op, TOW_TYPE_MISMATCH,
+                        "expected a random key u32[2], found %s; make one with tow_random_key, or take "
+                        "a row of tow_random_split",
+                        tow__type_name(type).text);
 }
 
 /* counter [...] -> [..., 2]: the two words side by side */
@@ -98,8 +107,8 @@ tow_value tow_random_fold_in(tow_value key, tow_value data)
     if (tow_is_null(key) || tow_is_null(data)) return tow__null();
     tow_type type = tow_value_type(data);
     if (type.dtype != TOW_U32 || type.rank != 0)
-        return tow__op_fail(key, "random_fold_in", TOW_TYPE_MISMATCH, "the data folded in must be u32[], found %s; convert it",
-                            tow__type_name(type).text);
+        return tow__op_fail(key, "random_fold_in", TOW_TYPE_MISMATCH,
+                            "the data folded in must be u32[], found %s; convert it", tow__type_name(type).text);
     return hashed_keys(key, data);
 }
 
@@ -108,7 +117,8 @@ tow_value tow_random_split(tow_value key, int64_t n)
     key = checked_key(key, "random_split");
     if (tow_is_null(key)) return key;
     if (n < 0 || n > UINT32_MAX)
-        return tow__op_fail(key, "random_split", TOW_INVALID_ARGUMENT, "%lld keys asked for; give 0 to 2^32 - 1", (long long)n);
+        return tow__op_fail(key, "random_split", TOW_INVALID_ARGUMENT, "%lld keys asked for; give 0 to 2^32 - 1",
+                            (long long)n);
     return hashed_keys(key, tow_iota(key.trace, tow_make_type(TOW_U32, 1, &n), 0));
 }
 

@@ -58,8 +58,7 @@ static tow_value other_factors(tow_value x)
     tow_type type = tow_value_type(x);
     int64_t n = type.dims[0], half = (n + 1) / 2;
     if (tow_is_null(x) || n <= 1) return tow_full_like(x, 1);
-    if (n % 2 != 0)
-        x = tow_pad(x, tow_scalar(x.trace, type.dtype, 1), (int64_t[]){0, 0}, (int64_t[]){1, 0}, NULL);
+    if (n % 2 != 0) x = tow_pad(x, tow_scalar(x.trace, type.dtype, 1), (int64_t[]){0, 0}, (int64_t[]){1, 0}, NULL);
     tow_value a = tow_slice_axis(x, 0, 0, half), b = tow_slice_axis(x, 0, half, 2 * half);
     tow_value o = other_factors(tow_mul(a, b));
     tow_value c = tow_concatenate(2, (tow_value[]){tow_mul(o, b), tow_mul(o, a)}, 0);
@@ -98,10 +97,15 @@ static void reduce_prod_jvp(tow__jvp *r)
     r->dy[0] = tow_reshape(dy, type.rank, type.dims);
 }
 
-#define REDUCTION(op, rule, ...)                                                                          \
-    const tow_primitive tow__reduce_##op##_p = {                                                          \
-        .name = "reduce_" #op, .inputs = 1, .outputs = 1, .kind = TOW__REDUCTION, .type = rule,           \
-        TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__};
+#define REDUCTION(op, rule, ...)                                                                                       \
+    const tow_primitive tow__reduce_##op##_p = {                                                                       \
+        .name = "reduce_" #op,                                                                                         \
+        .inputs = 1,                                                                                                   \
+        .outputs = 1,                                                                                                  \
+        .kind = TOW__REDUCTION,                                                                                        \
+        .type = rule,                                                                                                  \
+        TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)),                                \
+        __VA_ARGS__};
 REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
 REDUCTION(max, reduce_extremum_type, .jvp = reduce_extremum_jvp)
 REDUCTION(min, reduce_extremum_type, .jvp = reduce_extremum_jvp)
@@ -109,13 +113,12 @@ REDUCTION(prod, reduce_number_type, .jvp = reduce_prod_jvp)
 REDUCTION(and, reduce_bits_type, .jvp = NULL)
 REDUCTION(or, reduce_bits_type, .jvp = NULL)
 
-#define X(op)                                                                             \
-    tow_value tow_reduce_##op(tow_value x, int n_axes, const int *axes)                   \
-    {                                                                                     \
-        tow__axes_params p;                                                               \
-        if (tow_is_null(x) || !tow__normal_axes(x, "reduce_" #op, n_axes, axes, &p.axes)) \
-            return tow__null();                                                           \
-        return p.axes.n == 0 ? x : tow__op(&tow__reduce_##op##_p, &p, 1, &x);              \
+#define X(op)                                                                                                          \
+    tow_value tow_reduce_##op(tow_value x, int n_axes, const int *axes)                                                \
+    {                                                                                                                  \
+        tow__axes_params p;                                                                                            \
+        if (tow_is_null(x) || !tow__normal_axes(x, "reduce_" #op, n_axes, axes, &p.axes)) return tow__null();          \
+        return p.axes.n == 0 ? x : tow__op(&tow__reduce_##op##_p, &p, 1, &x);                                          \
     }
 TOW_REDUCTION_LIST(X)
 #undef X
@@ -138,15 +141,19 @@ static tow_status argmax_type(const tow__typing *ty)
     if (status == TOW_OK) status = tow__require_axis(ty, p->axis);
     if (status != TOW_OK) return status;
     if (ty->in[0].dims[p->axis] == 0 || ty->in[0].dims[p->axis] > INT32_MAX)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %lld of %s must have 1 to 2^31 - 1 elements", (long long)p->axis,
-                              tow__type_name(ty->in[0]).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "axis %lld of %s must have 1 to 2^31 - 1 elements",
+                              (long long)p->axis, tow__type_name(ty->in[0]).text);
     ty->out[0] = tow__without_axes(ty->in[0], &(tow__ints){.n = 1, .v = {p->axis}});
     ty->out[0].dtype = TOW_I32;
     return TOW_OK;
 }
 
 const tow_primitive tow__argmax_p = {
-    .name = "argmax", .inputs = 1, .outputs = 1, .kind = TOW__REDUCTION, .type = argmax_type,
+    .name = "argmax",
+    .inputs = 1,
+    .outputs = 1,
+    .kind = TOW__REDUCTION,
+    .type = argmax_type,
     TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),
 };
 
@@ -173,7 +180,12 @@ static void cumsum_transpose(tow__transpose *r)
 }
 
 const tow_primitive tow__cumsum_p = {
-    .name = "cumsum", .inputs = 1, .outputs = 1, .kind = TOW__REDUCTION, .type = cumsum_type, .transpose = cumsum_transpose,
+    .name = "cumsum",
+    .inputs = 1,
+    .outputs = 1,
+    .kind = TOW__REDUCTION,
+    .type = cumsum_type,
+    .transpose = cumsum_transpose,
     TOW__PARAMS(tow__cumsum_params, TOW__PARAM(tow__cumsum_params, axis, TOW__P_INT),
                 TOW__PARAM(tow__cumsum_params, reverse, TOW__P_BOOL)),
 };

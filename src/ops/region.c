@@ -7,7 +7,8 @@ static tow_status name_type(const tow__typing *ty)
 {
     const tow__name_params *p = ty->params;
     if (!p->name || !*p->name)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "a checkpoint name must not be empty; give the value a name that "
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "a checkpoint name must not be empty; give the value a name that "
                               "policies can refer to");
     ty->out[0] = ty->in[0];
     return TOW_OK;
@@ -22,16 +23,22 @@ static tow_status body_type(const tow__typing *ty, const tow_graph *body)
     for (size_t i = 0; i < ty->n_in; i++) {
         tow_type want = tow_graph_input_type(body, i);
         if (!tow_type_equal(ty->in[i], want))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s as input %zu of the body, found %s", i,
-                                  tow__type_name(want).text, i, tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s as input %zu of the body, found %s",
+                                  i, tow__type_name(want).text, i, tow__type_name(ty->in[i]).text);
     }
     for (size_t i = 0; i < ty->n_out; i++) ty->out[i] = tow_graph_output_type(body, i);
     return TOW_OK;
 }
 
-static tow_status call_type(const tow__typing *ty) { return body_type(ty, ((const tow__call_params *)ty->params)->body); }
+static tow_status call_type(const tow__typing *ty)
+{
+    return body_type(ty, ((const tow__call_params *)ty->params)->body);
+}
 
-static tow_status remat_type(const tow__typing *ty) { return body_type(ty, ((const tow__remat_params *)ty->params)->body); }
+static tow_status remat_type(const tow__typing *ty)
+{
+    return body_type(ty, ((const tow__remat_params *)ty->params)->body);
+}
 
 /* Counts of scan agree: operands consts, carry, xs; results carry, ys. */
 static tow_status scan_counts(const tow__typing *ty, const tow__scan_params *p)
@@ -39,12 +46,15 @@ static tow_status scan_counts(const tow__typing *ty, const tow__scan_params *p)
     if (!p->body) return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "it has no body");
     tow_status status = tow__require_count(ty, p->body->n_inputs, p->body->n_outputs);
     if (status != TOW_OK) return status;
-    if (p->consts < 0 || p->carry < 0 || (uint64_t)p->consts > ty->n_in || (uint64_t)p->carry > ty->n_in - (uint64_t)p->consts ||
-        (uint64_t)p->carry > ty->n_out)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%lld consts and %lld carries do not fit a body with %zu inputs and "
-                              "%zu outputs", (long long)p->consts, (long long)p->carry, ty->n_in, ty->n_out);
+    if (p->consts < 0 || p->carry < 0 || (uint64_t)p->consts > ty->n_in ||
+        (uint64_t)p->carry > ty->n_in - (uint64_t)p->consts || (uint64_t)p->carry > ty->n_out)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "%lld consts and %lld carries do not fit a body with %zu inputs and "
+                              "%zu outputs",
+                              (long long)p->consts, (long long)p->carry, ty->n_in, ty->n_out);
     if (p->length < 0)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "length must not be negative, found %lld", (long long)p->length);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "length must not be negative, found %lld",
+                              (long long)p->length);
     return TOW_OK;
 }
 
@@ -59,11 +69,14 @@ static tow_status scan_type(const tow__typing *ty)
         tow_type have = ty->in[i], want = tow_graph_input_type(p->body, i);
         if (i >= xs) {
             if (have.rank == 0)
-                return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu is scanned over and needs a leading axis, found %s",
-                                      i, tow__type_name(have).text);
+                return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                      "operand %zu is scanned over and needs a leading axis, found %s", i,
+                                      tow__type_name(have).text);
             if (have.dims[0] != p->length)
-                return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu is scanned over: its leading axis must be the length "
-                                      "%lld, found %s", i, (long long)p->length, tow__type_name(have).text);
+                return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                      "operand %zu is scanned over: its leading axis must be the length "
+                                      "%lld, found %s",
+                                      i, (long long)p->length, tow__type_name(have).text);
             have = tow_make_type(have.dtype, have.rank - 1, have.dims + 1);
         }
         if (!tow_type_equal(have, want))
@@ -76,14 +89,17 @@ static tow_status scan_type(const tow__typing *ty)
         if (i < carry) {
             tow_type want = ty->in[(size_t)p->consts + i];
             if (!tow_type_equal(ty->out[i], want))
-                return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "carry %zu starts as %s but the body returns %s; a carry must "
-                                      "keep its type: convert or reshape one of the two", i, tow__type_name(want).text,
-                                      tow__type_name(ty->out[i]).text);
+                return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                      "carry %zu starts as %s but the body returns %s; a carry must "
+                                      "keep its type: convert or reshape one of the two",
+                                      i, tow__type_name(want).text, tow__type_name(ty->out[i]).text);
             continue;
         }
         if (ty->out[i].rank == TOW_MAX_RANK)
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "output %zu of the body is %s: stacking it would need rank %d; reshape "
-                                  "it to a smaller rank", i, tow__type_name(ty->out[i]).text, TOW_MAX_RANK + 1);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                  "output %zu of the body is %s: stacking it would need rank %d; reshape "
+                                  "it to a smaller rank",
+                                  i, tow__type_name(ty->out[i]).text, TOW_MAX_RANK + 1);
         for (int d = ty->out[i].rank++; d > 0; d--) ty->out[i].dims[d] = ty->out[i].dims[d - 1];
         ty->out[i].dims[0] = p->length;
         if ((status = tow__require_valid(ty, ty->out[i])) != TOW_OK) return status;
@@ -92,25 +108,41 @@ static tow_status scan_type(const tow__typing *ty)
 }
 
 const tow_primitive tow__name_p = {
-    .name = "name", .inputs = 1, .outputs = 1, .kind = TOW__NAME, .type = name_type,
+    .name = "name",
+    .inputs = 1,
+    .outputs = 1,
+    .kind = TOW__NAME,
+    .type = name_type,
     TOW__PARAMS(tow__name_params, TOW__PARAM(tow__name_params, name, TOW__P_STRING)),
 };
 
 const tow_primitive tow__call_p = {
-    .name = "call", .inputs = -1, .outputs = -1, .kind = TOW__REGION, .type = call_type,
+    .name = "call",
+    .inputs = -1,
+    .outputs = -1,
+    .kind = TOW__REGION,
+    .type = call_type,
     TOW__PARAMS(tow__call_params, TOW__PARAM(tow__call_params, name, TOW__P_STRING),
                 TOW__PARAM(tow__call_params, body, TOW__P_GRAPH)),
 };
 
 const tow_primitive tow__remat_p = {
-    .name = "remat", .inputs = -1, .outputs = -1, .kind = TOW__REGION, .type = remat_type,
+    .name = "remat",
+    .inputs = -1,
+    .outputs = -1,
+    .kind = TOW__REGION,
+    .type = remat_type,
     TOW__PARAMS(tow__remat_params, TOW__PARAM(tow__remat_params, policy, TOW__P_POLICY),
                 TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
                 TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)),
 };
 
 const tow_primitive tow__scan_p = {
-    .name = "scan", .inputs = -1, .outputs = -1, .kind = TOW__REGION, .type = scan_type,
+    .name = "scan",
+    .inputs = -1,
+    .outputs = -1,
+    .kind = TOW__REGION,
+    .type = scan_type,
     TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
                 TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL), TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
                 TOW__PARAM(tow__scan_params, carry, TOW__P_INT), TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)),

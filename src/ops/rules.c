@@ -45,7 +45,10 @@ tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const to
 
 tow_value tow__op1(const tow_primitive *p, tow_value x) { return tow__op(p, NULL, 1, &x); }
 
-tow_value tow__op2(const tow_primitive *p, tow_value x, tow_value y) { return tow__op(p, NULL, 2, (tow_value[]){x, y}); }
+tow_value tow__op2(const tow_primitive *p, tow_value x, tow_value y)
+{
+    return tow__op(p, NULL, 2, (tow_value[]){x, y});
+}
 
 bool tow__broadcast_type(size_t n, const tow_type *types, tow_type *result)
 {
@@ -139,20 +142,24 @@ tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set)
         if (set & 1u << d)
             used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "",
                                      tow_dtype_name((tow_dtype)d));
-    return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operand %zu must be of type %s, found %s; convert it with tow_convert", i,
-                          allowed, tow__type_name(ty->in[i]).text);
+    return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                          "operand %zu must be of type %s, found %s; convert it with tow_convert", i, allowed,
+                          tow__type_name(ty->in[i]).text);
 }
 
 tow_status tow__require_same(const tow__typing *ty, size_t first)
 {
     for (size_t i = first + 1; i < ty->n_in; i++) {
         if (ty->in[i].dtype != ty->in[first].dtype)
-            return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operands must have one element type, found %s and %s; convert one "
-                                  "with tow_convert", tow__type_name(ty->in[first]).text, tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                                  "operands must have one element type, found %s and %s; convert one "
+                                  "with tow_convert",
+                                  tow__type_name(ty->in[first]).text, tow__type_name(ty->in[i]).text);
         if (!tow_type_equal(ty->in[i], ty->in[first]))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operands must have one shape, found %s and %s; reshape one, or "
-                                  "give it axes of size 1 where it should repeat", tow__type_name(ty->in[first]).text,
-                                  tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                                  "operands must have one shape, found %s and %s; reshape one, or "
+                                  "give it axes of size 1 where it should repeat",
+                                  tow__type_name(ty->in[first]).text, tow__type_name(ty->in[i]).text);
     }
     return TOW_OK;
 }
@@ -176,8 +183,9 @@ tow_status tow__require_count(const tow__typing *ty, size_t n_in, size_t n_out)
 tow_status tow__require_axis(const tow__typing *ty, int64_t axis)
 {
     if (axis >= 0 && axis < ty->in[0].rank) return TOW_OK;
-    return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside [0, %d) for an operand %s; give one of its axes",
-                          (long long)axis, ty->in[0].rank, tow__type_name(ty->in[0]).text);
+    return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                          "axis %lld is outside [0, %d) for an operand %s; give one of its axes", (long long)axis,
+                          ty->in[0].rank, tow__type_name(ty->in[0]).text);
 }
 
 tow_status tow__require_axes(const tow__typing *ty, const tow__ints *axes)
@@ -195,8 +203,10 @@ tow_status tow__require_axes(const tow__typing *ty, const tow__ints *axes)
 tow_status tow__require_valid(const tow__typing *ty, tow_type type)
 {
     if (tow__type_valid(type)) return TOW_OK;
-    return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "the result would be %s, which is no array type: rank at most %d, no "
-                          "negative dimension, size in bytes must fit", tow__type_name(type).text, TOW_MAX_RANK);
+    return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                          "the result would be %s, which is no array type: rank at most %d, no "
+                          "negative dimension, size in bytes must fit",
+                          tow__type_name(type).text, TOW_MAX_RANK);
 }
 
 static tow_status type_same(const tow__typing *ty, unsigned set)
@@ -242,7 +252,10 @@ tow_type tow__without_axes(tow_type type, const tow__ints *axes)
 
 /* ---- differentiation ------------------------------------------------------------------------------------------------------ */
 
-void tow__jvp_primal(tow__jvp *r) { tow__bind(r->t, r->e->primitive, r->e->params, r->e->n_in, r->x, r->e->n_out, r->y); }
+void tow__jvp_primal(tow__jvp *r)
+{
+    tow__bind(r->t, r->e->primitive, r->e->params, r->e->n_in, r->x, r->e->n_out, r->y);
+}
 
 void tow__jvp_decomposed(tow__jvp *r) { tow__jvp_of_decomposition(r); }
 

@@ -24,7 +24,7 @@ tow_value tow__or_zeros(tow_value dx, tow_value x);
 
 /* Sticks an error of operation `op` to the trace, with the source line that x carries. Returns the null value. */
 __attribute__((format(printf, 4, 5))) tow_value tow__op_fail(tow_value x, const char *op, tow_status status,
-                                                           const char *format, ...);
+                                                             const char *format, ...);
 /* Binds one primitive on operands of which none is null, else gives the null value. */
 tow_value tow__op1(const tow_primitive *p, tow_value x);
 tow_value tow__op2(const tow_primitive *p, tow_value x, tow_value y);
@@ -67,7 +67,7 @@ tow_status tow__require_axes(const tow__typing *ty, const tow__ints *axes);
 /* The result must be a well-formed type (size fits). */
 tow_status tow__require_valid(const tow__typing *ty, tow_type type);
 __attribute__((format(printf, 3, 4))) tow_status tow__type_fail(const tow__typing *ty, tow_status status,
-                                                              const char *format, ...);
+                                                                const char *format, ...);
 
 /* One or more operands of one type -> the same type. */
 tow_status tow__type_same_float(const tow__typing *ty);
@@ -94,8 +94,14 @@ bool tow__uses_residual_outputs(const tow__jvp *r);
 
 /* ---- parameter tables ------------------------------------------------------------------------------------------------------- */
 
-#define TOW__PARAM(struct_type, field, field_kind) {.name = #field, .kind = field_kind, .offset = offsetof(struct_type, field)}
-#define TOW__PARAMS(struct_type, ...) \
-    .params_size = sizeof(struct_type), .params = (const tow__param[]) { __VA_ARGS__, {0} }
+#define TOW__PARAM(struct_type, field, field_kind)                                                                     \
+    {                                                                                                                  \
+        .name = #field, .kind = field_kind, .offset = offsetof(struct_type, field)                                     \
+    }
+#define TOW__PARAMS(struct_type, ...)                                                                                  \
+    .params_size = sizeof(struct_type), .params = (const tow__param[])                                                 \
+    {                                                                                                                  \
+        __VA_ARGS__, { 0 }                                                                                             \
+    }
 
 #endif

@@ -12,9 +12,10 @@ static tow_status select_type(const tow__typing *ty)
     tow_type predicate = ty->in[0];
     predicate.dtype = ty->in[1].dtype;
     if (!tow_type_equal(predicate, ty->in[1]))
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "predicate and branches must have one shape, found %s and %s; reshape one, "
-                              "or give it axes of size 1 where it should repeat", tow__type_name(ty->in[0]).text,
-                              tow__type_name(ty->in[1]).text);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "predicate and branches must have one shape, found %s and %s; reshape one, "
+                              "or give it axes of size 1 where it should repeat",
+                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
     ty->out[0] = ty->in[1];
     return TOW_OK;
 }
@@ -32,9 +33,13 @@ static void select_transpose(tow__transpose *r)
     if (r->linear[2]) r->dx[2] = tow_select(r->x[0], zeros, ct);
 }
 
-const tow_primitive tow__select_p = {
-    .name = "select", .inputs = 3, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = select_type, .jvp = select_jvp,
-    .transpose = select_transpose};
+const tow_primitive tow__select_p = {.name = "select",
+                                     .inputs = 3,
+                                     .outputs = 1,
+                                     .kind = TOW__ELEMENTWISE,
+                                     .type = select_type,
+                                     .jvp = select_jvp,
+                                     .transpose = select_transpose};
 
 tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false)
 {
@@ -56,8 +61,12 @@ static void clamp_jvp(tow__jvp *r)
             r->dy[0] = tow__add_or(r->dy[0], tow_select(masks[i], r->dx[i], tow_zeros_like(r->dx[i])));
 }
 
-const tow_primitive tow__clamp_p = {
-    .name = "clamp", .inputs = 3, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = tow__type_same_number, .jvp = clamp_jvp};
+const tow_primitive tow__clamp_p = {.name = "clamp",
+                                    .inputs = 3,
+                                    .outputs = 1,
+                                    .kind = TOW__ELEMENTWISE,
+                                    .type = tow__type_same_number,
+                                    .jvp = clamp_jvp};
 
 tow_value tow_clamp(tow_value low, tow_value x, tow_value high)
 {
@@ -92,16 +101,23 @@ static tow_status bitcast_type(const tow__typing *ty)
 {
     tow_dtype dtype = ((const tow__dtype_params *)ty->params)->dtype;
     if (tow_dtype_size(ty->in[0].dtype) != 4 || tow_dtype_size(dtype) != 4)
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "it goes between types of 4 bytes (f32, i32, u32), found %s to %s; use "
-                              "tow_convert to convert values", tow__type_name(ty->in[0]).text, tow_dtype_name(dtype));
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                              "it goes between types of 4 bytes (f32, i32, u32), found %s to %s; use "
+                              "tow_convert to convert values",
+                              tow__type_name(ty->in[0]).text, tow_dtype_name(dtype));
     return convert_type(ty);
 }
 
 #define DTYPE_PARAM TOW__PARAMS(tow__dtype_params, TOW__PARAM(tow__dtype_params, dtype, TOW__P_DTYPE))
 
-const tow_primitive tow__convert_p = {
-    .name = "convert", .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = convert_type, .jvp = convert_jvp,
-    .transpose = convert_transpose, DTYPE_PARAM};
+const tow_primitive tow__convert_p = {.name = "convert",
+                                      .inputs = 1,
+                                      .outputs = 1,
+                                      .kind = TOW__ELEMENTWISE,
+                                      .type = convert_type,
+                                      .jvp = convert_jvp,
+                                      .transpose = convert_transpose,
+                                      DTYPE_PARAM};
 const tow_primitive tow__bitcast_p = {
     .name = "bitcast", .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = bitcast_type, DTYPE_PARAM};
 

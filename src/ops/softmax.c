@@ -77,21 +77,27 @@ static tow_status logsumexp_type(const tow__typing *ty)
 {
     tow_status status = tow__type_axis_float(ty);
     if (status == TOW_OK)
-        ty->out[0] = tow__without_axes(ty->in[0], &(tow__ints){.n = 1, .v = {((const tow__axis_params *)ty->params)->axis}});
+        ty->out[0] =
+            tow__without_axes(ty->in[0], &(tow__ints){.n = 1, .v = {((const tow__axis_params *)ty->params)->axis}});
     return status;
 }
 
-#define OVER_AXIS(op, rule)                                                                                              \
-    const tow_primitive tow__##op##_p = {                                                                                \
-        .name = #op, .inputs = 1, .outputs = 1, .kind = TOW__COMPOSITE, .type = rule, .jvp = op##_jvp,                   \
-        .decompose = op##_decompose,                                                                                     \
-        TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),                                   \
-    };                                                                                                                   \
-    tow_value tow_##op(tow_value x, int axis)                                                                            \
-    {                                                                                                                    \
-        tow__axis_params p;                                                                                              \
-        if (tow_is_null(x) || !tow__normal_axis(x, #op, axis, tow_value_type(x).rank, &p.axis)) return tow__null();      \
-        return tow__op(&tow__##op##_p, &p, 1, &x);                                                                       \
+#define OVER_AXIS(op, rule)                                                                                            \
+    const tow_primitive tow__##op##_p = {                                                                              \
+        .name = #op,                                                                                                   \
+        .inputs = 1,                                                                                                   \
+        .outputs = 1,                                                                                                  \
+        .kind = TOW__COMPOSITE,                                                                                        \
+        .type = rule,                                                                                                  \
+        .jvp = op##_jvp,                                                                                               \
+        .decompose = op##_decompose,                                                                                   \
+        TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),                                 \
+    };                                                                                                                 \
+    tow_value tow_##op(tow_value x, int axis)                                                                          \
+    {                                                                                                                  \
+        tow__axis_params p;                                                                                            \
+        if (tow_is_null(x) || !tow__normal_axis(x, #op, axis, tow_value_type(x).rank, &p.axis)) return tow__null();    \
+        return tow__op(&tow__##op##_p, &p, 1, &x);                                                                     \
     }
 OVER_AXIS(softmax, tow__type_axis_float)
 OVER_AXIS(log_softmax, tow__type_axis_float)

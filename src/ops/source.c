@@ -16,19 +16,28 @@ static tow_status iota_type(const tow__typing *ty)
     ty->out[0] = tow_make_type(p->dtype, p->shape.n, p->shape.v);
     tow_status status = tow__require_valid(ty, ty->out[0]);
     if (status != TOW_OK) return status;
-    if (p->dtype == TOW_BOOL) return tow__type_fail(ty, TOW_TYPE_MISMATCH, "it counts in f32, f64, i32 or u32, found bool");
+    if (p->dtype == TOW_BOOL)
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "it counts in f32, f64, i32 or u32, found bool");
     if (p->axis < 0 || p->axis >= p->shape.n)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside [0, %d)", (long long)p->axis, p->shape.n);
     return TOW_OK;
 }
 
 const tow_primitive tow__const_p = {
-    .name = "const", .inputs = 0, .outputs = 1, .kind = TOW__SOURCE, .type = const_type,
+    .name = "const",
+    .inputs = 0,
+    .outputs = 1,
+    .kind = TOW__SOURCE,
+    .type = const_type,
     TOW__PARAMS(tow__const_params, TOW__PARAM(tow__const_params, value, TOW__P_ARRAY)),
 };
 
 const tow_primitive tow__iota_p = {
-    .name = "iota", .inputs = 0, .outputs = 1, .kind = TOW__SOURCE, .type = iota_type,
+    .name = "iota",
+    .inputs = 0,
+    .outputs = 1,
+    .kind = TOW__SOURCE,
+    .type = iota_type,
     TOW__PARAMS(tow__iota_params, TOW__PARAM(tow__iota_params, dtype, TOW__P_DTYPE),
                 TOW__PARAM(tow__iota_params, shape, TOW__P_INTS), TOW__PARAM(tow__iota_params, axis, TOW__P_INT)),
 };
@@ -56,13 +65,29 @@ tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data)
 
 tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value)
 {
-    union { float f32; double f64; int32_t i32; uint32_t u32; uint8_t boolean; } data = {0};
+    union {
+        float f32;
+        double f64;
+        int32_t i32;
+        uint32_t u32;
+        uint8_t boolean;
+    } data = {0};
     switch (dtype) {
-    case TOW_F32: data.f32 = (float)value; break;
-    case TOW_F64: data.f64 = value; break;
-    case TOW_I32: data.i32 = (int32_t)value; break;
-    case TOW_U32: data.u32 = (uint32_t)(int64_t)value; break;
-    case TOW_BOOL: data.boolean = value != 0; break;
+    case TOW_F32:
+        data.f32 = (float)value;
+        break;
+    case TOW_F64:
+        data.f64 = value;
+        break;
+    case TOW_I32:
+        data.i32 = (int32_t)value;
+        break;
+    case TOW_U32:
+        data.u32 = (uint32_t)(int64_t)value;
+        break;
+    case TOW_BOOL:
+        data.boolean = value != 0;
+        break;
     }
     return tow_constant_data(trace, tow_make_type(dtype, 0, NULL), &data);
 }

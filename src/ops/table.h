@@ -4,6 +4,7 @@
 
 #include "src/ops/primitive.h"
 
+/* clang-format off */
 #define TOW__PRIMITIVE_LIST(X)                                                                                         \
     X(abs) X(add) X(and) X(argmax) X(attention) X(attention_jvp) X(attention_vjp) X(bitcast) X(broadcast_in_dim)       \
     X(call) X(ceil) X(clamp) X(concatenate) X(const) X(convert) X(cos) X(cumsum) X(div) X(dot_general) X(dropout)      \
@@ -15,6 +16,7 @@
     X(scatter_add) X(select) X(shift_left) X(shift_right) X(sign) X(silu) X(silu_grad) X(sin) X(slice) X(softmax)      \
     X(softmax_cross_entropy) X(softmax_cross_entropy_jvp) X(softmax_cross_entropy_vjp) X(sqrt) X(stop_gradient) X(sub) \
     X(tanh) X(threefry2x32) X(transpose) X(xor)
+/* clang-format on */
 
 #define X(name) extern const tow_primitive tow__##name##_p;
 TOW__PRIMITIVE_LIST(X)

@@ -147,7 +147,7 @@ const tow_primitive tow__round_p = {.name = "round", UNARY, .type = tow__type_sa
 /* The identity whose derivatives of every order are zero. */
 const tow_primitive tow__stop_gradient_p = {.name = "stop_gradient", UNARY, .type = tow__type_same_any};
 
-#define FLOAT_UNARY(op) \
+#define FLOAT_UNARY(op)                                                                                                \
     const tow_primitive tow__##op##_p = {.name = #op, UNARY, .type = tow__type_same_float, .jvp = op##_jvp};
 FLOAT_UNARY(exp)
 FLOAT_UNARY(expm1)
@@ -163,13 +163,16 @@ FLOAT_UNARY(erf)
 FLOAT_UNARY(erf_inv)
 
 const tow_primitive tow__integer_pow_p = {
-    .name = "integer_pow", UNARY, .type = tow__type_same_float, .jvp = integer_pow_jvp,
+    .name = "integer_pow",
+    UNARY,
+    .type = tow__type_same_float,
+    .jvp = integer_pow_jvp,
     TOW__PARAMS(tow__integer_pow_params, TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)),
 };
 
 /* ---- public functions ----------------------------------------------------------------------------------------------------- */
 
-#define PUBLIC(op) \
+#define PUBLIC(op)                                                                                                     \
     tow_value tow_##op(tow_value x) { return tow__op1(&tow__##op##_p, x); }
 PUBLIC(neg)
 PUBLIC(abs)

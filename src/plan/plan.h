@@ -23,17 +23,20 @@
 #include "src/ops/primitive.h"
 #include "tow/program.h"
 
-enum { TOW__NONE = UINT32_MAX, TOW__ALIGNMENT = 64 };
+enum {
+    TOW__NONE = UINT32_MAX,
+    TOW__ALIGNMENT = 64
+};
 
 /* X(symbol, short text in printed plans) */
-#define TOW__STORAGE_LIST(X)                                                          \
-    X(TOW__S_ARENA, "arena")        /* `offset` in the block of its plan */           \
-    X(TOW__S_INPUT, "input")        /* the caller's array `index` */                  \
-    X(TOW__S_OUTPUT, "output")      /* the caller's array `index` */                  \
-    X(TOW__S_CONSTANT, "constant")  /* `data` */                                      \
-    X(TOW__S_ROW_IN, "row")         /* in a loop: row of xs `index` */                \
-    X(TOW__S_ROW_OUT, "row out")    /* row of ys `index` */                           \
-    X(TOW__S_CARRY_IN, "carry")     /* carry `index` as it enters the iteration */    \
+#define TOW__STORAGE_LIST(X)                                                                                           \
+    X(TOW__S_ARENA, "arena")       /* `offset` in the block of its plan */                                             \
+    X(TOW__S_INPUT, "input")       /* the caller's array `index` */                                                    \
+    X(TOW__S_OUTPUT, "output")     /* the caller's array `index` */                                                    \
+    X(TOW__S_CONSTANT, "constant") /* `data` */                                                                        \
+    X(TOW__S_ROW_IN, "row")        /* in a loop: row of xs `index` */                                                  \
+    X(TOW__S_ROW_OUT, "row out")   /* row of ys `index` */                                                             \
+    X(TOW__S_CARRY_IN, "carry")    /* carry `index` as it enters the iteration */                                      \
     X(TOW__S_CARRY_OUT, "carry out")
 
 typedef enum tow__storage_kind {
@@ -47,7 +50,7 @@ typedef struct tow__flat tow__flat;
 
 typedef struct tow__storage {
     tow__storage_kind kind;
-    tow__plan *plan;      /* in whose schedule first and last count */
+    tow__plan *plan; /* in whose schedule first and last count */
     size_t bytes;
     size_t need;          /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
     uint32_t index;       /* of the input, output, xs, ys or carry */
@@ -56,7 +59,7 @@ typedef struct tow__storage {
     bool kept;            /* TOW__S_CARRY_IN: lies in a row of ys and stays there */
     size_t offset;
     const void *data;
-    uint32_t slot;        /* TOW__NONE if the address never changes */
+    uint32_t slot; /* TOW__NONE if the address never changes */
 } tow__storage;
 
 /* Elements of a storage: `offset` and `strides` count elements of type.dtype. */
@@ -70,13 +73,13 @@ typedef struct tow__view {
 /* One carry of a loop that changes. Iteration 0 reads the init value where it lies (or a copy, if it is strided);
  * the last iteration writes `result`. */
 typedef struct tow__carry {
-    uint32_t in, out;      /* storages of the body */
-    uint32_t result;       /* outer storage */
-    bool alternates;       /* the new value is written while the old one is still read: result and spare in turn */
-    bool kept;             /* ys `rows` stacks the carry as it enters: each new value is written where the next row is */
-    uint32_t spare, rows;  /* outer storage; index of ys; or TOW__NONE */
-    tow__view init;        /* outer view */
-    bool copies;           /* init is copied into the first buffer when the loop starts */
+    uint32_t in, out;     /* storages of the body */
+    uint32_t result;      /* outer storage */
+    bool alternates;      /* the new value is written while the old one is still read: result and spare in turn */
+    bool kept;            /* ys `rows` stacks the carry as it enters: each new value is written where the next row is */
+    uint32_t spare, rows; /* outer storage; index of ys; or TOW__NONE */
+    tow__view init;       /* outer view */
+    bool copies;          /* init is copied into the first buffer when the loop starts */
     char *init_data, *result_data, *spare_data;
     tow__buffer copy_in, copy_out;
 } tow__carry;
@@ -106,21 +109,21 @@ typedef struct tow__step {
     tow__loop *loop;
     uint32_t n_in, n_out;
     tow__view *in, *out;
-    uint32_t scratch;          /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
-    bool backward;             /* comes from the backward part of a gradient */
+    uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
+    bool backward;    /* comes from the backward part of a gradient */
     uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
     tow__kernel_call call;
 } tow__step;
 
 struct tow__plan {
     tow__plan *outer;
-    uint32_t block;   /* the storage of `outer` that holds this plan's arena */
+    uint32_t block; /* the storage of `outer` that holds this plan's arena */
     tow__step *steps;
     uint32_t n_steps, steps_capacity;
     uint32_t *dead;
-    size_t bytes;     /* of its arena */
-    size_t need;      /* lower bound: most bytes that are alive at once */
-    size_t base;      /* offset of its arena in the program's */
+    size_t bytes; /* of its arena */
+    size_t need;  /* lower bound: most bytes that are alive at once */
+    size_t base;  /* offset of its arena in the program's */
 };
 
 /* Whenever `slot` moves to an address, *where becomes that address + offset. */
@@ -142,7 +145,7 @@ struct tow_program {
     tow__storage *storages;
     uint32_t n_storages, storages_capacity;
     tow__plan *top;
-    tow__slot *slots;           /* inputs, outputs, then those of loops */
+    tow__slot *slots; /* inputs, outputs, then those of loops */
     uint32_t n_slots;
     tow__patch *patches;
     const tow__kernel *copy;
@@ -159,25 +162,26 @@ typedef struct tow__node {
     uint32_t *in, *out; /* values of the flat graph */
     bool lazy;          /* runs directly before its first reader */
     bool backward;
-    tow__flat *body;    /* scan, else NULL */
+    tow__flat *body;           /* scan, else NULL */
     const tow__kernel *kernel; /* NULL: scan, constant or view */
 } tow__node;
 
 struct tow__flat {
     tow__node *nodes;
     uint32_t n_nodes, nodes_capacity;
-    tow_type *types;      /* [n_values] */
-    uint32_t *makers;     /* [n_values] node, or TOW__INPUT */
-    bool *carries;        /* [n_values] depends on a cotangent (as far as known) */
+    tow_type *types;  /* [n_values] */
+    uint32_t *makers; /* [n_values] node, or TOW__INPUT */
+    bool *carries;    /* [n_values] depends on a cotangent (as far as known) */
     uint32_t n_values, types_capacity, makers_capacity, carries_capacity;
     uint32_t *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
-    uint32_t *order;      /* nodes to run, in order; those that no output needs are left out */
+    uint32_t *order; /* nodes to run, in order; those that no output needs are left out */
     uint32_t n_order;
 };
 
 /* Everything lives in `scratch`. scan: g is its body; or NULL. */
-tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan, tow__flat **flat);
+tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
+                        tow__flat **flat);
 
 /* ---- view.c ----------------------------------------------------------------------------------------------------------- */
 
@@ -238,7 +242,8 @@ typedef struct tow__interval {
 
 /* Gives every interval an offset such that no two that meet in time meet in memory. *total: bytes needed;
  * *bound: most bytes of `need` at one step. */
-tow_status tow__place(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_steps, size_t *total, size_t *bound);
+tow_status tow__place(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_steps, size_t *total,
+                      size_t *bound);
 /* Offsets for the storages of a plan. */
 tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch);
 

@@ -4,8 +4,7 @@
 
 #include "src/tool/tool.h"
 
-/* ---- JSON values ----------------------------------------------------------------------------------------------------
- */
+/* ---- JSON values ------------------------------------------------------------------------------------------------ */
 
 /* True for what --input takes as a value and not as the name of a file: a number, a list, true or false. */
 static bool is_value(const char *text)

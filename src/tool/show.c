@@ -21,8 +21,7 @@ char *tool_text_of(tool_text write, const void *object)
     return text;
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------
- */
+/* ---- values ----------------------------------------------------------------------------------------------------- */
 
 /* Enough digits to read the very same value back; integers and bool as they are. */
 static void show_element(const void *data, tow_dtype dtype, int64_t i)
@@ -153,8 +152,7 @@ tow_status tool_show_json(tool *t, json_t *value)
     return failed ? tool_fail(t, TOW_IO_ERROR, "cannot write JSON") : TOW_OK;
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------------------
- */
+/* ---- errors ----------------------------------------------------------------------------------------------------- */
 
 tow_status tool_fail(tool *t, tow_status status, const char *format, ...)
 {

@@ -10,8 +10,7 @@
 /* Prints one failure and counts it. */
 #define FAIL(count, ...) (printf("  "), printf(__VA_ARGS__), printf("\n"), (count)++)
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------
- */
+/* ---- comparing -------------------------------------------------------------------------------------------------- */
 
 static double magnitude(const double *x, int64_t n)
 {

@@ -89,8 +89,7 @@ void property_attention(const property_case *c, double *const *in,
 void property_cross_entropy(const property_case *c, double *const *in,
                             double *const *out); /* logits, labels -> loss, lse */
 
-/* ---- run.c ---------------------------------------------------------------------------------------------------------
- */
+/* ---- run.c ------------------------------------------------------------------------------------------------------ */
 
 /* n inputs or outputs as double arrays; arrays[i] has counts[i] elements. */
 typedef struct property_values {

@@ -27,9 +27,9 @@ static int teardown(void **state)
     return 0;
 }
 
-#define OK(call)                                                                     \
-    do {                                                                             \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));     \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
     } while (0)
 
 static tow_type f32(int rank, int64_t a, int64_t b, int64_t c)
@@ -39,7 +39,8 @@ static tow_type f32(int rank, int64_t a, int64_t b, int64_t c)
 }
 #define SCALAR f32(0, 0, 0, 0)
 
-static tow_graph *trace(tow_function function, void *user, size_t n_in, const tow_type *types, const char *const *names, size_t n_out)
+static tow_graph *trace(tow_function function, void *user, size_t n_in, const tow_type *types, const char *const *names,
+                        size_t n_out)
 {
     tow_graph *g;
     OK(tow_trace_function(ctx, function, user, n_in, types, names, n_out, &g));
@@ -239,15 +240,16 @@ static void test_name_serves_every_reader(void **state)
     tow_type types[] = {f32(2, 4, 4, 0), f32(1, 4, 0, 0)};
     const char *names[] = {"W", "x"};
     tow_policy only = tow_save_only_these_names("h");
-    expect_residuals(remat(trace(tanh_named, NULL, 2, types, names, 1), &only), 0, NULL, "f32[4,4] W; f32[4] x; f32[4] 'h'");
+    expect_residuals(remat(trace(tanh_named, NULL, 2, types, names, 1), &only), 0, NULL,
+                     "f32[4,4] W; f32[4] x; f32[4] 'h'");
     expect_counts(remat(trace(tanh_named, NULL, 2, types, names, 1), &only), true, 0, NULL, "tanh 0, dot_general 4");
 }
 
 /* ---- the examples of the checkpointing notebook --------------------------------------------------------------------------------------- */
 
 typedef struct predict {
-    bool blocks;            /* each layer in a remat of its own */
-    const char *name[3];    /* of layer outputs */
+    bool blocks;         /* each layer in a remat of its own */
+    const char *name[3]; /* of layer outputs */
 } predict;
 
 static void layer(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -320,16 +322,19 @@ static void notebook_loss(tow_trace *t, const tow_value *in, tow_value *out, voi
 static void test_notebook_loss(void **state)
 {
     (void)state;
-    static const char *layers[] = {"layer0_output", "layer1_output"}, *names[] = {"params[0]", "params[1]", "params[2]", "x", "y"};
+    static const char *layers[] = {"layer0_output", "layer1_output"},
+                      *names[] = {"params[0]", "params[1]", "params[2]", "x", "y"};
     tow_type types[] = {f32(2, 4, 4, 0), f32(2, 4, 4, 0), f32(2, 4, 4, 0), f32(1, 4, 0, 0), f32(1, 4, 0, 0)};
     tow_policy dots = tow_dots_with_no_batch_dims_saveable(), but = tow_save_any_names_but_these("layer1_output");
     const char *arguments = "f32[4,4] params[0]; f32[4,4] params[1]; f32[4,4] params[2]; f32[4] x; ";
     char expected[512];
     /* a square keeps its operand (sub), where JAX keeps twice the operand (mul): the same bytes, and often there anyway */
 #define LOSS(user) trace(notebook_loss, user, 5, types, names, 1)
-    snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] sin; f32[4] cos; f32[4] sin; f32[4] cos; f32[4] sub");
+    snprintf(expected, sizeof expected, "%s%s", arguments,
+             "f32[4] sin; f32[4] cos; f32[4] sin; f32[4] cos; f32[4] sub");
     expect_residuals(LOSS(NULL), 0, NULL, expected);
-    snprintf(expected, sizeof expected, "%s%s", arguments, "f32[4] y; f32[4] dot_general; f32[4] dot_general; f32[4] dot_general");
+    snprintf(expected, sizeof expected, "%s%s", arguments,
+             "f32[4] y; f32[4] dot_general; f32[4] dot_general; f32[4] dot_general");
     expect_residuals(remat(LOSS(NULL), &dots), 0, NULL, expected);
     snprintf(expected, sizeof expected, "%s%s", arguments,
              "f32[4] cos; f32[4] 'layer0_output'; f32[4] cos; f32[4] 'layer1_output'; f32[4] sub");
@@ -353,7 +358,8 @@ static void test_notebook_chains(void **state)
     }
     chain eight = {8, tow_sin}, sixteen = {16, tow_sin};
     expect_residuals(trace(halve, &eight, 1, &x, names, 1), 0, NULL, "f32[] x; f32[] sin; f32[] cos; f32[] cos");
-    expect_residuals(trace(halve, &sixteen, 1, &x, names, 1), 0, NULL, "f32[] x; f32[] sin; f32[] sin; f32[] cos; f32[] cos");
+    expect_residuals(trace(halve, &sixteen, 1, &x, names, 1), 0, NULL,
+                     "f32[] x; f32[] sin; f32[] sin; f32[] cos; f32[] cos");
 }
 
 /* ---- dots -------------------------------------------------------------------------------------------------------------------------- */
@@ -402,7 +408,10 @@ static void test_recursive(void **state)
     const struct {
         int n;
         const char *backward_exp, *backward_sin;
-    } cases[] = {{4, "exp 2", "sin 1, cos 2"}, {8, "exp 8", "sin 5, cos 6"}, {16, "exp 24", "sin 17, cos 14"}, {32, "exp 64", "sin 49, cos 30"}};
+    } cases[] = {{4, "exp 2", "sin 1, cos 2"},
+                 {8, "exp 8", "sin 5, cos 6"},
+                 {16, "exp 24", "sin 17, cos 14"},
+                 {32, "exp 64", "sin 49, cos 30"}};
     size_t before = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         chain e = {cases[i].n, tow_exp}, s = {cases[i].n, tow_sin};
@@ -461,7 +470,8 @@ static void test_directly_nested(void **state)
     (void)state;
     tow_type x = SCALAR;
     chain two = {2, tow_exp};
-    expect_counts(remat(remat(remat(trace(run_chain, &two, 1, &x, NULL, 1), NULL), NULL), NULL), true, 0, NULL, "exp 2");
+    expect_counts(remat(remat(remat(trace(run_chain, &two, 1, &x, NULL, 1), NULL), NULL), NULL), true, 0, NULL,
+                  "exp 2");
 }
 
 /* ---- constants ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -541,7 +551,8 @@ static void test_rnn(void **state)
     expect_residuals(trace_rnn(&body_dots), 0, NULL,
                      "f32[4,4] Wh; f32[3,4] Wx; f32[7,3] xs; f32[7,4] scan; f32[7,4] scan; f32[7,4] scan");
     expect_counts(trace_rnn(&body_dots), true, 0, NULL, "tanh 1, dot_general 4");
-    expect_residuals(trace_rnn(&body_pre), 0, NULL, "f32[4,4] Wh; f32[3,4] Wx; f32[7,3] xs; f32[7,4] scan; f32[7,4] 'pre'");
+    expect_residuals(trace_rnn(&body_pre), 0, NULL,
+                     "f32[4,4] Wh; f32[3,4] Wx; f32[7,3] xs; f32[7,4] scan; f32[7,4] 'pre'");
     expect_counts(trace_rnn(&body_pre), true, 0, NULL, "tanh 1, dot_general 4");
     expect_residuals(trace_rnn(&outside), 0, NULL, "f32[4,4] Wh; f32[3,4] Wx; f32[4] h0; f32[7,3] xs");
     expect_counts(trace_rnn(&outside), true, 0, NULL, "tanh 1, dot_general 6");
@@ -676,7 +687,8 @@ static void test_dots_and_scan(void **state)
     tow_policy dots = tow_dots_saveable();
     three inside = {.body = &dots}, outside = {0};
     expect_counts(trace(three_loop, &inside, 2, types, NULL, 1), true, 1, &w, "sin 2, cos 3, dot_general 6");
-    expect_counts(remat(trace(three_loop, &outside, 2, types, NULL, 1), &dots), true, 1, &w, "sin 3, cos 3, dot_general 6");
+    expect_counts(remat(trace(three_loop, &outside, 2, types, NULL, 1), &dots), true, 1, &w,
+                  "sin 3, cos 3, dot_general 6");
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------------------------------------ */
@@ -696,13 +708,22 @@ static void test_errors(void **state)
     assert_int_equal(tow_jvp(g, 1, &zero, &result), TOW_TYPE_MISMATCH);
     tow_graph_release(g);
     tow_policy *policy;
-    const char *bad[] = {"", "dot", "names", "names:a,", "either(dots)", "either(dots;nothing", "not()", "dots extra", "except(dots;a"};
+    const char *bad[] = {"",      "dot",        "names",        "names:a,", "either(dots)", "either(dots;nothing",
+                         "not()", "dots extra", "except(dots;a"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(tow_policy_parse(ctx, bad[i], &policy), TOW_BAD_FORMAT);
         assert_non_null(strstr(tow_context_error(ctx), "column"));
     }
-    const char *good[] = {"nothing", "everything", "dots", "dots_with_no_batch_dims", "names:a,b", "any_names_but:a",
-                          "anything_except:x_1", "either(dots;names:a)", "both(dots;not(names:a))", "except(everything;a,b)"};
+    const char *good[] = {"nothing",
+                          "everything",
+                          "dots",
+                          "dots_with_no_batch_dims",
+                          "names:a,b",
+                          "any_names_but:a",
+                          "anything_except:x_1",
+                          "either(dots;names:a)",
+                          "both(dots;not(names:a))",
+                          "except(everything;a,b)"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char text[64];
         OK(tow_policy_parse(ctx, good[i], &policy));
@@ -715,8 +736,8 @@ static void test_errors(void **state)
 /* ---- every allocation failing in turn -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct ration {
-    long left;   /* allocations that still succeed; < 0: all */
-    long alive;  /* bytes */
+    long left;  /* allocations that still succeed; < 0: all */
+    long alive; /* bytes */
 } ration;
 
 static void *rationed(void *user, void *pointer, size_t old_size, size_t size)
@@ -777,13 +798,27 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sin_sin), cmocka_unit_test(test_own_output), cmocka_unit_test(test_nothing_needed),
-        cmocka_unit_test(test_named_sins), cmocka_unit_test(test_name_lists), cmocka_unit_test(test_name_serves_every_reader),
-        cmocka_unit_test(test_notebook), cmocka_unit_test(test_notebook_loss),
-        cmocka_unit_test(test_notebook_chains), cmocka_unit_test(test_dots), cmocka_unit_test(test_recursive),
-        cmocka_unit_test(test_nested), cmocka_unit_test(test_directly_nested), cmocka_unit_test(test_constants_are_repeated),
-        cmocka_unit_test(test_rnn), cmocka_unit_test(test_everything_around_scan), cmocka_unit_test(test_hoisting),
-        cmocka_unit_test(test_sqrt_nesting), cmocka_unit_test(test_dots_and_scan), cmocka_unit_test(test_errors), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_sin_sin),
+        cmocka_unit_test(test_own_output),
+        cmocka_unit_test(test_nothing_needed),
+        cmocka_unit_test(test_named_sins),
+        cmocka_unit_test(test_name_lists),
+        cmocka_unit_test(test_name_serves_every_reader),
+        cmocka_unit_test(test_notebook),
+        cmocka_unit_test(test_notebook_loss),
+        cmocka_unit_test(test_notebook_chains),
+        cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_recursive),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_directly_nested),
+        cmocka_unit_test(test_constants_are_repeated),
+        cmocka_unit_test(test_rnn),
+        cmocka_unit_test(test_everything_around_scan),
+        cmocka_unit_test(test_hoisting),
+        cmocka_unit_test(test_sqrt_nesting),
+        cmocka_unit_test(test_dots_and_scan),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

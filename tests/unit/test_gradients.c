@@ -28,14 +28,19 @@ static int teardown(void **state)
     return 0;
 }
 
-#define OK(call)                                                                     \
-    do {                                                                             \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));     \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
     } while (0)
 
 /* ---- the model: a recurrent net over T steps, with a shared weight used twice per step --------------------------------------------- */
 
-enum { T = 5, H = 4, X = 3, INPUTS = 4 };
+enum {
+    T = 5,
+    H = 4,
+    X = 3,
+    INPUTS = 4
+};
 
 typedef struct options {
     bool unrolled, remat_step, remat_loop, reverse;
@@ -77,7 +82,9 @@ static void loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
         tow_value terms[T];
         for (int i = 0; i < T; i++) {
             int k = o->reverse ? T - 1 - i : i;
-            tow_value x[2] = {h, tow_reshape(tow_slice_axis(in[3], 0, k, k + 1), 1, (int64_t[]){X})}, y[2];
+            tow_value x[2] = {h, tow_reshape(
+                                     tow_slice_axis(in[3], 0, k, k + 1), 1, (int64_t[]) { X })},
+                      y[2];
             body(t, x, y, &s);
             h = y[0];
             terms[k] = tow_expand_dims(y[1], 0);
@@ -170,14 +177,16 @@ static void check_gradient(const tow_graph *g, const tow_graph *gradient, uint32
         for (int side = 0; side < 2; side++) {
             for (size_t i = 0; i < n; i++)
                 for (int64_t j = 0; j < tow_type_count(tow_graph_input_type(g, i)); j++)
-                    ((double *)tow_array_data(moved[i]))[j] = ((double *)tow_array_data(in[i]))[j] + (side ? h : -h) * direction[i][j];
+                    ((double *)tow_array_data(moved[i]))[j] =
+                        ((double *)tow_array_data(in[i]))[j] + (side ? h : -h) * direction[i][j];
             v[side] = value_at(g, moved);
         }
         difference[pass] = (v[1] - v[0]) / (2 * h);
     }
     double tolerance = 4 * fabs(difference[0] - difference[1]) + 1e-9 * (1 + fabs(along));
     if (fabs(along - difference[1]) > tolerance)
-        fail_msg("gradient along the direction is %.12g, central differences say %.12g (tolerance %.2g)", along, difference[1], tolerance);
+        fail_msg("gradient along the direction is %.12g, central differences say %.12g (tolerance %.2g)", along,
+                 difference[1], tolerance);
     assert_true(fabs(along) > 1e-3); /* the comparison compares something */
     for (size_t i = 0; i < n; i++) free(direction[i]);
     release(n, in);
@@ -207,7 +216,9 @@ static const options variants[] = {
     {.remat_loop = true, .remat_step = true},
     {.remat_loop = true, .remat_step = true, .loop_policy = &names, .step_policy = &dots},
 };
-enum { VARIANTS = sizeof variants / sizeof *variants };
+enum {
+    VARIANTS = sizeof variants / sizeof *variants
+};
 static const size_t all_inputs[] = {0, 1, 2, 3};
 
 static void test_first_order(void **state)
@@ -337,8 +348,10 @@ static void test_bits(void **state)
             o.unrolled = i / 2 % 2;
             run_bits(&o, 1 + i % 2, found);
             for (int k = 0; k < 1 + INPUTS; k++)
-                if (memcmp(tow_array_data(expected[k]), tow_array_data(found[k]), tow_type_bytes(tow_array_type(found[k]))) != 0)
-                    fail_msg("variant %d (reverse %d, unrolled %d): output %d differs in its bits", i / 4, reverse, o.unrolled, k);
+                if (memcmp(tow_array_data(expected[k]), tow_array_data(found[k]),
+                           tow_type_bytes(tow_array_type(found[k]))) != 0)
+                    fail_msg("variant %d (reverse %d, unrolled %d): output %d differs in its bits", i / 4, reverse,
+                             o.unrolled, k);
             release(1 + INPUTS, found);
         }
         release(1 + INPUTS, expected);
@@ -398,7 +411,8 @@ static void test_scan_equals_unrolled(void **state)
         make_inputs(g, 23, in);
         OK(tow_evaluate(gradient, in, out));
         for (int k = 0; k < 4 && i > 0; k++)
-            assert_memory_equal(tow_array_data(expected[k]), tow_array_data(out[k]), tow_type_bytes(tow_array_type(out[k])));
+            assert_memory_equal(tow_array_data(expected[k]), tow_array_data(out[k]),
+                                tow_type_bytes(tow_array_type(out[k])));
         if (i == 0)
             memcpy(expected, out, sizeof out);
         else
@@ -452,8 +466,9 @@ static void test_short_loops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_order), cmocka_unit_test(test_second_order), cmocka_unit_test(test_forward_mode),
-        cmocka_unit_test(test_bits),        cmocka_unit_test(test_scan_equals_unrolled), cmocka_unit_test(test_short_loops),
+        cmocka_unit_test(test_first_order),          cmocka_unit_test(test_second_order),
+        cmocka_unit_test(test_forward_mode),         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_scan_equals_unrolled), cmocka_unit_test(test_short_loops),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -185,7 +185,8 @@ static void npy_bad_headers(void **state)
 {
     fixture *f = *state;
     static const bad_npy cases[] = {
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8, TOW_BAD_FORMAT, "expected 12 bytes of data for f32[3], found 8"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8, TOW_BAD_FORMAT,
+         "expected 12 bytes of data for f32[3], found 8"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 16, TOW_BAD_FORMAT, "expected 12 bytes"},
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }", 12, TOW_UNSUPPORTED, ">f4"},
         {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,), }", 6, TOW_UNSUPPORTED, "<f2"},
@@ -196,9 +197,12 @@ static void npy_bad_headers(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)", 12, TOW_BAD_FORMAT, "'}'"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'extra': 1}", 12, TOW_BAD_FORMAT, "extra"},
         {"{'descr': '<f4', 'descr': '<f4', 'shape': (3,), }", 12, TOW_BAD_FORMAT, "descr"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }", 4, TOW_UNSUPPORTED, "at most 8 axes"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,4294967296,4294967296), }", 4, TOW_BAD_FORMAT, "addressed"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", 4, TOW_BAD_FORMAT, "below 2^63"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }", 4, TOW_UNSUPPORTED,
+         "at most 8 axes"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,4294967296,4294967296), }", 4, TOW_BAD_FORMAT,
+         "addressed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", 4, TOW_BAD_FORMAT,
+         "below 2^63"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), } x", 12, TOW_BAD_FORMAT, "end of the header"},
         {"", 0, TOW_BAD_FORMAT, "'{'"},
     };
@@ -257,7 +261,8 @@ static void safetensors_round_trip(void **state)
     assert_int_equal(tow_tensors_count(back), tow_tensors_count(tensors));
     for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
         tow_array *array = tow_tensors_at(tensors, i);
-        assert_array(tow_tensors_find(back, tow_tensors_name(tensors, i)), tow_array_type(array), tow_array_data(array));
+        assert_array(tow_tensors_find(back, tow_tensors_name(tensors, i)), tow_array_type(array),
+                     tow_array_data(array));
     }
     assert_string_equal(tow_tensors_metadata(back, "step"), "12");
     assert_string_equal(tow_tensors_metadata(back, "note"), "line\nbreak");
@@ -308,19 +313,25 @@ static void safetensors_hostile_headers(void **state)
 {
     fixture *f = *state;
     static const bad_safetensors cases[] = {
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, TOW_BAD_FORMAT, "do not lie within the 4 bytes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, TOW_BAD_FORMAT,
+         "do not lie within the 4 bytes"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 12, TOW_BAD_FORMAT, "belong to no tensor"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, "expected 8 bytes for f32[2]"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
-         TOW_BAD_FORMAT, "overlap"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", 12,
-         TOW_BAD_FORMAT, "gap"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT,
+         "expected 8 bytes for f32[2]"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],"
+         "\"data_offsets\":[0,8]}}",
+         8, TOW_BAD_FORMAT, "overlap"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],"
+         "\"data_offsets\":[8,12]}}",
+         12, TOW_BAD_FORMAT, "gap"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, TOW_BAD_FORMAT, "gap"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,4]}}", 8, TOW_BAD_FORMAT, "data_offsets [8, 4]"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 8, TOW_BAD_FORMAT, "data_offsets"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 8, TOW_BAD_FORMAT, "data_offsets"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, TOW_BAD_FORMAT, "addressed"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, TOW_UNSUPPORTED, "at most 8 axes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+         TOW_BAD_FORMAT, "addressed"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, TOW_UNSUPPORTED,
+         "at most 8 axes"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, ">= 0"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, ">= 0"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":3,\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, "list of numbers"},
@@ -328,9 +339,11 @@ static void safetensors_hostile_headers(void **state)
         {"{\"a\":{\"dtype\":\"X9\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, "X9"},
         {"{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, "dtype"},
         {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, TOW_BAD_FORMAT, "tensor 'a'"},
-        {"{\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":0}}", 1, TOW_BAD_FORMAT, "tensor 'a'"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]}}", 8,
-         TOW_BAD_FORMAT, "duplicate"},
+        {"{\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":0}}", 1, TOW_BAD_FORMAT,
+         "tensor 'a'"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_"
+         "offsets\":[4,8]}}",
+         8, TOW_BAD_FORMAT, "duplicate"},
         {"{\"__metadata__\":{\"a\":1}}", 0, TOW_BAD_FORMAT, "metadata 'a'"},
         {"{\"__metadata__\":\"a\"}", 0, TOW_BAD_FORMAT, "__metadata__"},
         {"[1,2]", 0, TOW_BAD_FORMAT, "object"},
@@ -601,7 +614,8 @@ static void every_allocation_fails_in_turn(void **state)
     tow_tensors_free(tensors);
     budget b = {.allowed = 1000000};
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx),
+                     TOW_OK);
     long idle = b.in_use, n = 0;
     tow_status status = TOW_OUT_OF_MEMORY;
     for (; status != TOW_OK; n++) {

@@ -17,8 +17,14 @@
 #include "tow/ops.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-#define T(kind, ...) {.dtype = TOW_##kind, .rank = COUNT(((int64_t[]){__VA_ARGS__})), .dims = {__VA_ARGS__}}
-#define T0(kind) {.dtype = TOW_##kind}
+#define T(kind, ...)                                                                                                   \
+    {                                                                                                                  \
+        .dtype = TOW_##kind, .rank = COUNT(((int64_t[]){__VA_ARGS__})), .dims = { __VA_ARGS__ }                        \
+    }
+#define T0(kind)                                                                                                       \
+    {                                                                                                                  \
+        .dtype = TOW_##kind                                                                                            \
+    }
 
 static tow_context *new_context(void)
 {
@@ -58,7 +64,10 @@ typedef struct bad_case {
     const char *says; /* part of the message */
 } bad_case;
 
-#define INTS(...) {.n = COUNT(((int64_t[]){__VA_ARGS__})), .v = {__VA_ARGS__}}
+#define INTS(...)                                                                                                      \
+    {                                                                                                                  \
+        .n = COUNT(((int64_t[]){__VA_ARGS__})), .v = { __VA_ARGS__ }                                                   \
+    }
 
 static const bad_case bad_cases[] = {
     {"add", {T(F32, 2, 3), T(F32, 4)}, 2, 1, NULL, TOW_SHAPE_MISMATCH, "f32[2,3] and f32[4]"},
@@ -69,23 +78,61 @@ static const bad_case bad_cases[] = {
     {"select", {T(F32, 2), T(F32, 2), T(F32, 2)}, 3, 1, NULL, TOW_TYPE_MISMATCH, "bool"},
     {"select", {T(BOOL, 3), T(F32, 2), T(F32, 2)}, 3, 1, NULL, TOW_SHAPE_MISMATCH, "bool[3] and f32[2]"},
     {"bitcast", {T(F64, 2)}, 1, 1, &(tow__dtype_params){TOW_U32}, TOW_TYPE_MISMATCH, "4 bytes"},
-    {"reduce_sum", {T(F32, 2, 3)}, 1, 1, &(tow__axes_params){INTS(2)}, TOW_INVALID_ARGUMENT, "axis 2 is outside [0, 2)"},
+    {"reduce_sum",
+     {T(F32, 2, 3)},
+     1,
+     1,
+     &(tow__axes_params){INTS(2)},
+     TOW_INVALID_ARGUMENT,
+     "axis 2 is outside [0, 2)"},
     {"reduce_sum", {T(F32, 2, 3)}, 1, 1, &(tow__axes_params){INTS(1, 0)}, TOW_INVALID_ARGUMENT, "increase"},
     {"reduce_max", {T(F32, 2, 0)}, 1, 1, &(tow__axes_params){INTS(1)}, TOW_SHAPE_MISMATCH, "empty"},
     {"argmax", {T(F32, 0)}, 1, 1, &(tow__axis_params){0}, TOW_SHAPE_MISMATCH, "1 to 2^31 - 1"},
-    {"dot_general", {T(F32, 2, 3), T(F32, 4, 5)}, 2, 1, &(tow__dot_params){.lhs_contract = INTS(1), .rhs_contract = INTS(0)},
-     TOW_SHAPE_MISMATCH, "found 3 and 4"},
-    {"dot_general", {T(F32, 2, 3), T(F32, 3, 5)}, 2, 1,
+    {"dot_general",
+     {T(F32, 2, 3), T(F32, 4, 5)},
+     2,
+     1,
+     &(tow__dot_params){.lhs_contract = INTS(1), .rhs_contract = INTS(0)},
+     TOW_SHAPE_MISMATCH,
+     "found 3 and 4"},
+    {"dot_general",
+     {T(F32, 2, 3), T(F32, 3, 5)},
+     2,
+     1,
      &(tow__dot_params){.lhs_contract = INTS(1), .rhs_contract = INTS(0), .lhs_batch = INTS(1), .rhs_batch = INTS(1)},
-     TOW_INVALID_ARGUMENT, "named twice"},
-    {"dot_general", {T(F32, 2, 3), T(F32, 3, 5)}, 2, 1, &(tow__dot_params){.lhs_contract = INTS(1)}, TOW_INVALID_ARGUMENT, "pairs"},
-    {"dot_general", {T(I32, 2), T(I32, 2)}, 2, 1, &(tow__dot_params){.lhs_contract = INTS(0), .rhs_contract = INTS(0)},
-     TOW_TYPE_MISMATCH, "f32, f64"},
+     TOW_INVALID_ARGUMENT,
+     "named twice"},
+    {"dot_general",
+     {T(F32, 2, 3), T(F32, 3, 5)},
+     2,
+     1,
+     &(tow__dot_params){.lhs_contract = INTS(1)},
+     TOW_INVALID_ARGUMENT,
+     "pairs"},
+    {"dot_general",
+     {T(I32, 2), T(I32, 2)},
+     2,
+     1,
+     &(tow__dot_params){.lhs_contract = INTS(0), .rhs_contract = INTS(0)},
+     TOW_TYPE_MISMATCH,
+     "f32, f64"},
     {"reshape", {T(F32, 2, 3)}, 1, 1, &(tow__shape_params){INTS(4)}, TOW_SHAPE_MISMATCH, "6 elements"},
     {"reshape", {T(F32, 2, 3)}, 1, 1, &(tow__shape_params){INTS(-6)}, TOW_INVALID_ARGUMENT, "no array type"},
     {"transpose", {T(F32, 2, 3)}, 1, 1, &(tow__transpose_params){INTS(0, 0)}, TOW_INVALID_ARGUMENT, "once"},
-    {"broadcast_in_dim", {T(F32, 2)}, 1, 1, &(tow__broadcast_params){INTS(3, 4), INTS(1)}, TOW_SHAPE_MISMATCH, "size 4 or 1"},
-    {"broadcast_in_dim", {T(F32, 3, 4)}, 1, 1, &(tow__broadcast_params){INTS(4, 3), INTS(1, 0)}, TOW_INVALID_ARGUMENT, "increase"},
+    {"broadcast_in_dim",
+     {T(F32, 2)},
+     1,
+     1,
+     &(tow__broadcast_params){INTS(3, 4), INTS(1)},
+     TOW_SHAPE_MISMATCH,
+     "size 4 or 1"},
+    {"broadcast_in_dim",
+     {T(F32, 3, 4)},
+     1,
+     1,
+     &(tow__broadcast_params){INTS(4, 3), INTS(1, 0)},
+     TOW_INVALID_ARGUMENT,
+     "increase"},
     {"slice", {T(F32, 5)}, 1, 1, &(tow__slice_params){INTS(2), INTS(6), INTS(1)}, TOW_INVALID_ARGUMENT, "limit 6"},
     {"slice", {T(F32, 5)}, 1, 1, &(tow__slice_params){INTS(2), INTS(4), INTS(0)}, TOW_INVALID_ARGUMENT, "stride 0"},
     {"pad", {T(F32, 2), T0(F32)}, 2, 1, &(tow__pad_params){INTS(-3), INTS(0), INTS(0)}, TOW_INVALID_ARGUMENT, "low -3"},
@@ -105,13 +152,34 @@ static const bad_case bad_cases[] = {
     {"iota", {{0}}, 0, 1, &(tow__iota_params){TOW_I32, INTS(3), 1}, TOW_INVALID_ARGUMENT, "axis 1"},
     {"dropout", {T(F32, 2), T(U32, 2)}, 2, 1, &(tow__dropout_params){1.5, {0}}, TOW_INVALID_ARGUMENT, "1.5"},
     {"softmax", {T(F32, 2)}, 1, 1, &(tow__axis_params){1}, TOW_INVALID_ARGUMENT, "axis 1"},
-    {"layer_norm", {T(F32, 2, 3), T(F32, 2), T(F32, 3)}, 3, 3, &(tow__norm_params){1e-6}, TOW_SHAPE_MISMATCH, "scale must be f32[3]"},
-    {"layer_norm_vjp", {T(F32, 2, 3), T(F32, 3), T(F32, 2), T(F32, 2)}, 4, 1, &(tow__norm_ad_params){1e-6, 1},
-     TOW_INVALID_ARGUMENT, "expected 5 operands"},
-    {"attention", {T(F32, 1, 4, 6, 2), T(F32, 1, 5, 4, 2), T(F32, 1, 5, 4, 3)}, 3, 2, &(tow__attention_params){false, 1},
-     TOW_SHAPE_MISMATCH, "4 groups must divide the 6 heads"},
-    {"attention", {T(F32, 1, 4, 6, 2), T(F32, 1, 5, 2, 2), T(F32, 1, 5, 2, 3), T(BOOL, 1, 1, 5, 5)}, 4, 2,
-     &(tow__attention_params){false, 1}, TOW_SHAPE_MISMATCH, "bool[1,6,4,5]"},
+    {"layer_norm",
+     {T(F32, 2, 3), T(F32, 2), T(F32, 3)},
+     3,
+     3,
+     &(tow__norm_params){1e-6},
+     TOW_SHAPE_MISMATCH,
+     "scale must be f32[3]"},
+    {"layer_norm_vjp",
+     {T(F32, 2, 3), T(F32, 3), T(F32, 2), T(F32, 2)},
+     4,
+     1,
+     &(tow__norm_ad_params){1e-6, 1},
+     TOW_INVALID_ARGUMENT,
+     "expected 5 operands"},
+    {"attention",
+     {T(F32, 1, 4, 6, 2), T(F32, 1, 5, 4, 2), T(F32, 1, 5, 4, 3)},
+     3,
+     2,
+     &(tow__attention_params){false, 1},
+     TOW_SHAPE_MISMATCH,
+     "4 groups must divide the 6 heads"},
+    {"attention",
+     {T(F32, 1, 4, 6, 2), T(F32, 1, 5, 2, 2), T(F32, 1, 5, 2, 3), T(BOOL, 1, 1, 5, 5)},
+     4,
+     2,
+     &(tow__attention_params){false, 1},
+     TOW_SHAPE_MISMATCH,
+     "bool[1,6,4,5]"},
     {"softmax_cross_entropy", {T(F32, 2, 3), T(I32, 3)}, 2, 2, NULL, TOW_SHAPE_MISMATCH, "i32[2]"},
 };
 
@@ -124,12 +192,18 @@ static void test_messages(void **state)
         const tow_primitive *p = tow__primitive_find(c->primitive, strlen(c->primitive));
         assert_non_null(p);
         tow_type out[3];
-        tow__typing ty = {.ctx = ctx, .name = p->name, .params = c->params, .n_in = c->n_in, .in = c->in, .n_out = c->n_out, .out = out};
+        tow__typing ty = {.ctx = ctx,
+                          .name = p->name,
+                          .params = c->params,
+                          .n_in = c->n_in,
+                          .in = c->in,
+                          .n_out = c->n_out,
+                          .out = out};
         tow_context_clear_error(ctx);
         tow_status status = p->type(&ty);
         if (status != c->status || !strstr(tow_context_error(ctx), c->says))
-            fail_msg("%s, case %zu: status %s, message \"%s\", expected \"%s\"", c->primitive, i, tow_status_text(status),
-                     tow_context_error(ctx), c->says);
+            fail_msg("%s, case %zu: status %s, message \"%s\", expected \"%s\"", c->primitive, i,
+                     tow_status_text(status), tow_context_error(ctx), c->says);
     }
     tow_context_destroy(ctx);
 }
@@ -168,19 +242,51 @@ static const good_case good_cases[] = {
     {"random_bits", {T(U32, 2)}, 1, 1, &(tow__shape_params){{0}}, "u32[]"},
     {"layer_norm", {T(F32, 2, 3, 4), T(F32, 4), T(F32, 4)}, 3, 3, &(tow__norm_params){1e-6}, "f32[2,3,4]"},
     {"layer_norm", {T(F64, 4), T(F64, 4), T(F64, 4)}, 3, 3, &(tow__norm_params){1e-6}, "f64[4]"},
-    {"layer_norm_jvp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4), T(F32, 4), T(F32, 4)}, 7, 1,
-     &(tow__norm_ad_params){1e-6, 7}, "f32[2,4]"},
-    {"layer_norm_jvp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 4)}, 5, 1, &(tow__norm_ad_params){1e-6, 4}, "f32[2,4]"},
-    {"layer_norm_vjp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4)}, 5, 3, &(tow__norm_ad_params){1e-6, 7},
+    {"layer_norm_jvp",
+     {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4), T(F32, 4), T(F32, 4)},
+     7,
+     1,
+     &(tow__norm_ad_params){1e-6, 7},
      "f32[2,4]"},
-    {"layer_norm_vjp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4)}, 5, 1, &(tow__norm_ad_params){1e-6, 4},
+    {"layer_norm_jvp",
+     {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 4)},
+     5,
+     1,
+     &(tow__norm_ad_params){1e-6, 4},
+     "f32[2,4]"},
+    {"layer_norm_vjp",
+     {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4)},
+     5,
+     3,
+     &(tow__norm_ad_params){1e-6, 7},
+     "f32[2,4]"},
+    {"layer_norm_vjp",
+     {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2), T(F32, 2, 4)},
+     5,
+     1,
+     &(tow__norm_ad_params){1e-6, 4},
      "f32[4]"},
     {"rms_norm", {T(F32, 2, 3, 4), T(F32, 4)}, 2, 2, &(tow__norm_params){1e-6}, "f32[2,3,4]"},
-    {"rms_norm_jvp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2, 4), T(F32, 4)}, 5, 1, &(tow__norm_ad_params){1e-6, 3}, "f32[2,4]"},
-    {"rms_norm_vjp", {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2, 4)}, 4, 2, &(tow__norm_ad_params){1e-6, 3}, "f32[2,4]"},
+    {"rms_norm_jvp",
+     {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2, 4), T(F32, 4)},
+     5,
+     1,
+     &(tow__norm_ad_params){1e-6, 3},
+     "f32[2,4]"},
+    {"rms_norm_vjp",
+     {T(F32, 2, 4), T(F32, 4), T(F32, 2), T(F32, 2, 4)},
+     4,
+     2,
+     &(tow__norm_ad_params){1e-6, 3},
+     "f32[2,4]"},
     {"attention", {Q, K, V}, 3, 2, &(tow__attention_params){true, 0.5}, "f32[2,4,6,7]"},
     {"attention", {Q, K, V, M}, 4, 2, &(tow__attention_params){true, 0.5}, "f32[2,4,6,7]"},
-    {"attention_jvp", {Q, K, V, O, L, M, Q, K, V}, 9, 1, &(tow__attention_ad_params){true, true, 0.5, 7}, "f32[2,4,6,7]"},
+    {"attention_jvp",
+     {Q, K, V, O, L, M, Q, K, V},
+     9,
+     1,
+     &(tow__attention_ad_params){true, true, 0.5, 7},
+     "f32[2,4,6,7]"},
     {"attention_jvp", {Q, K, V, O, L, V}, 6, 1, &(tow__attention_ad_params){false, false, 0.5, 4}, "f32[2,4,6,7]"},
     {"attention_vjp", {Q, K, V, O, L, M, O}, 7, 3, &(tow__attention_ad_params){true, true, 0.5, 7}, "f32[2,4,6,3]"},
     {"attention_vjp", {Q, K, V, O, L, O}, 6, 1, &(tow__attention_ad_params){false, false, 0.5, 2}, "f32[2,5,2,3]"},
@@ -188,9 +294,18 @@ static const good_case good_cases[] = {
     {"softmax_cross_entropy_jvp", {T(F32, 2, 5), T(I32, 2), T(F32, 2), T(F32, 2, 5)}, 4, 1, NULL, "f32[2]"},
     {"softmax_cross_entropy_vjp", {T(F32, 2, 5), T(I32, 2), T(F32, 2), T(F32, 2)}, 4, 1, NULL, "f32[2,5]"},
     /* base primitives whose derivatives move axes */
-    {"dot_general", {T(F32, 2, 3, 4, 5), T(F32, 5, 6, 3, 4)}, 2, 1,
-     &(tow__dot_params){INTS(3, 2), INTS(0, 3), INTS(1), INTS(2)}, "f32[3,2,6]"},
-    {"dot_general", {T(F32, 4, 2, 3), T(F32, 2, 7, 4, 3)}, 2, 1, &(tow__dot_params){{0}, {0}, INTS(2, 0), INTS(3, 2)}, "f32[3,4,2,2,7]"},
+    {"dot_general",
+     {T(F32, 2, 3, 4, 5), T(F32, 5, 6, 3, 4)},
+     2,
+     1,
+     &(tow__dot_params){INTS(3, 2), INTS(0, 3), INTS(1), INTS(2)},
+     "f32[3,2,6]"},
+    {"dot_general",
+     {T(F32, 4, 2, 3), T(F32, 2, 7, 4, 3)},
+     2,
+     1,
+     &(tow__dot_params){{0}, {0}, INTS(2, 0), INTS(3, 2)},
+     "f32[3,4,2,2,7]"},
     {"dot_general", {T(F32, 3), T(F32, 3)}, 2, 1, &(tow__dot_params){INTS(0), INTS(0), {0}, {0}}, "f32[]"},
     {"broadcast_in_dim", {T(F32, 1, 3)}, 1, 1, &(tow__broadcast_params){INTS(2, 4, 3), INTS(1, 2)}, "f32[2,4,3]"},
     {"transpose", {T(F32, 2, 3, 4)}, 1, 1, &(tow__transpose_params){INTS(2, 0, 1)}, "f32[4,2,3]"},
@@ -233,7 +348,8 @@ static tow_graph *case_graph(tow_context *ctx, const good_case *c, bool decompos
 
 static void assert_same_type(const char *what, tow_type have, tow_type want)
 {
-    if (!tow_type_equal(have, want)) fail_msg("%s: %s instead of %s", what, tow__type_name(have).text, tow__type_name(want).text);
+    if (!tow_type_equal(have, want))
+        fail_msg("%s: %s instead of %s", what, tow__type_name(have).text, tow__type_name(want).text);
 }
 
 static void test_decompositions(void **state)
@@ -256,7 +372,8 @@ static void test_decompositions(void **state)
 static void check_vjp(tow_context *ctx, const char *what, const tow_graph *g, int depth)
 {
     tow_graph *forward = NULL, *backward = NULL;
-    if (tow_vjp(g, 0, NULL, &forward, &backward) != TOW_OK) fail_msg("%s, derivative %d: %s", what, 3 - depth, tow_context_error(ctx));
+    if (tow_vjp(g, 0, NULL, &forward, &backward) != TOW_OK)
+        fail_msg("%s, derivative %d: %s", what, 3 - depth, tow_context_error(ctx));
     if (tow_graph_check(forward) != TOW_OK || tow_graph_check(backward) != TOW_OK)
         fail_msg("%s, derivative %d: %s", what, 3 - depth, tow_context_error(ctx));
     size_t next = 0;
@@ -305,14 +422,36 @@ static tow_value largest(tow_value x) { return tow_reduce_max(x, 0, NULL); }
 static tow_value product(tow_value x) { return tow_reduce_prod(x, 0, NULL); }
 
 static const kept_case kept_cases[] = {
-    {tow_neg, "neg", 0},          {tow_abs, "abs", 10},         {tow_exp, "exp", 40},          {tow_expm1, "expm1", 40},
-    {tow_log, "log", 40},         {tow_log1p, "log1p", 40},     {tow_sqrt, "sqrt", 40},        {tow_rsqrt, "rsqrt", 40},
-    {tow_sin, "sin", 40},         {tow_cos, "cos", 40},         {tow_tanh, "tanh", 40},        {tow_logistic, "logistic", 40},
-    {tow_erf, "erf", 40},         {tow_erf_inv, "erf_inv", 40}, {tow_relu, "relu", 10},        {tow_silu, "silu", 40},
-    {gelu, "gelu", 40},           {tow_square, "square", 40},   {cube, "integer_pow", 40},     {softmax, "softmax", 40},
-    {log_softmax, "log_softmax", 40}, {logsumexp, "logsumexp", 40}, {max_zero, "max", 20},     {reciprocal, "div", 40},
-    {clamp, "clamp", 10},         {where_positive, "select", 10}, {largest, "reduce_max", 14}, {product, "reduce_prod", 40},
-    {tow_stop_gradient, "stop_gradient", 0}, {tow_floor, "floor", 0},
+    {tow_neg, "neg", 0},
+    {tow_abs, "abs", 10},
+    {tow_exp, "exp", 40},
+    {tow_expm1, "expm1", 40},
+    {tow_log, "log", 40},
+    {tow_log1p, "log1p", 40},
+    {tow_sqrt, "sqrt", 40},
+    {tow_rsqrt, "rsqrt", 40},
+    {tow_sin, "sin", 40},
+    {tow_cos, "cos", 40},
+    {tow_tanh, "tanh", 40},
+    {tow_logistic, "logistic", 40},
+    {tow_erf, "erf", 40},
+    {tow_erf_inv, "erf_inv", 40},
+    {tow_relu, "relu", 10},
+    {tow_silu, "silu", 40},
+    {gelu, "gelu", 40},
+    {tow_square, "square", 40},
+    {cube, "integer_pow", 40},
+    {softmax, "softmax", 40},
+    {log_softmax, "log_softmax", 40},
+    {logsumexp, "logsumexp", 40},
+    {max_zero, "max", 20},
+    {reciprocal, "div", 40},
+    {clamp, "clamp", 10},
+    {where_positive, "select", 10},
+    {largest, "reduce_max", 14},
+    {product, "reduce_prod", 40},
+    {tow_stop_gradient, "stop_gradient", 0},
+    {tow_floor, "floor", 0},
 };
 
 static void apply_unary(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -369,7 +508,8 @@ static void test_public(void **state)
 {
     (void)state;
     tow_context *ctx = new_context();
-    tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 3}), cube3 = tow_make_type(TOW_F32, 3, (int64_t[]){2, 3, 5});
+    tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 3}),
+             cube3 = tow_make_type(TOW_F32, 3, (int64_t[]){2, 3, 5});
     tow_graph *g = NULL;
     assert_int_equal(tow_trace_function(ctx, bad_axis, NULL, 1, &type, NULL, 1, &g), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "model.c:7: reduce_sum: axis 2 is outside [-2, 2)"));

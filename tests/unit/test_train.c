@@ -16,9 +16,13 @@
 
 /* ---- a small model ---------------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 4, STEPS = 6 };
+enum {
+    ROWS = 4,
+    STEPS = 6
+};
 
-static void mean_squared_error(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux, void *user)
+static void mean_squared_error(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss,
+                               tow_value *aux, void *user)
 {
     (void)trace, (void)aux, (void)user;
     *loss = tow_mean(tow_square(tow_sub(out[0], extra[0])), 0, NULL);
@@ -174,18 +178,25 @@ static void check_optimizer(fixture *f, const char *name, const char *rest)
         {"adamw", {.learning_rate = rate}},
         {"adamw_decay", {.learning_rate = rate, .b1 = 0.8, .b2 = 0.95, .eps = 1e-6, .weight_decay = 0.5}},
         {"adamw_decay_all", {.learning_rate = rate, .weight_decay = 0.5, .decay_all = true}},
-        {"adamw_clip", {.learning_rate = tow_schedule_warmup_cosine(0, 0.1, 2, 8, 0.01), .weight_decay = 0.1, .clip_norm = 0.5}},
+        {"adamw_clip",
+         {.learning_rate = tow_schedule_warmup_cosine(0, 0.1, 2, 8, 0.01), .weight_decay = 0.1, .clip_norm = 0.5}},
         {"sgd", {.kind = TOW_SGD, .learning_rate = fast}},
         {"sgd_momentum", {.kind = TOW_SGD, .learning_rate = fast, .momentum = 0.9}},
         {"sgd_nesterov",
-         {.kind = TOW_SGD, .learning_rate = fast, .momentum = 0.9, .nesterov = true, .weight_decay = 0.2, .clip_norm = 0.25}},
+         {.kind = TOW_SGD,
+          .learning_rate = fast,
+          .momentum = 0.9,
+          .nesterov = true,
+          .weight_decay = 0.2,
+          .clip_norm = 0.25}},
     };
     size_t c = 0;
     while (c < sizeof cases / sizeof cases[0] && strcmp(cases[c].name, name) != 0) c++;
     assert_true(c < sizeof cases / sizeof cases[0]);
 
     tow_dense model = TOW_DENSE(.features = 2);
-    training t = start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = cases[c].optimizer, .seed = 1});
+    training t =
+        start(f->ctx, TOW_MODULE(&model), 3, 2, (tow_train_options){.optimizer = cases[c].optimizer, .seed = 1});
     double expected, loss;
     int at;
     for (int i = 0; i < STEPS; i++, rest += at) {
@@ -210,14 +221,17 @@ static void check_optimizer(fixture *f, const char *name, const char *rest)
 static void optimizers_are_those_of_optax(void **state) { golden("optimizer", check_optimizer, *state); }
 
 /* The norm by hand: one parameter of gradient 3 and one of 4. loss = 3 a + 4 b. */
-static void linear_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+static void linear_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
 {
     (void)module, (void)n_in, (void)in, (void)n_out;
-    tow_value a = tow_param(scope, "a", 0, NULL, tow_init_zeros()), b = tow_param(scope, "b", 0, NULL, tow_init_zeros());
+    tow_value a = tow_param(scope, "a", 0, NULL, tow_init_zeros()),
+              b = tow_param(scope, "b", 0, NULL, tow_init_zeros());
     out[0] = tow_add(tow_mul_scalar(a, 3), tow_mul_scalar(b, 4));
 }
 
-static void output_itself(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss, tow_value *aux, void *user)
+static void output_itself(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss,
+                          tow_value *aux, void *user)
 {
     (void)trace, (void)extra, (void)aux, (void)user;
     *loss = out[0];
@@ -231,13 +245,16 @@ static void clipping_scales_to_the_norm(void **state)
     static const double limits[] = {10, 5, 1}, expected[] = {1, 1, 0.2}; /* a norm of exactly c gives g/n*c = g */
     for (size_t i = 0; i < 3; i++) {
         tow_train_options options = {
-            .optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(1), .clip_norm = limits[i]}, .loss = output_itself};
+            .optimizer = {.kind = TOW_SGD, .learning_rate = tow_schedule_constant(1), .clip_norm = limits[i]},
+            .loss = output_itself};
         tow_train_state *s;
         assert_int_equal(tow_train_create(f->ctx, &model, &options, &s), TOW_OK);
         assert_int_equal(tow_train_step(s, NULL, NULL), TOW_OK);
         assert_close("norm", tow_train_gradient_norm(s), 5, 0);
-        assert_close("a", (double)*(float *)tow_array_data(tow_params_find(tow_train_params(s), "a")), -3 * expected[i], 1e-7);
-        assert_close("b", (double)*(float *)tow_array_data(tow_params_find(tow_train_params(s), "b")), -4 * expected[i], 1e-7);
+        assert_close("a", (double)*(float *)tow_array_data(tow_params_find(tow_train_params(s), "a")), -3 * expected[i],
+                     1e-7);
+        assert_close("b", (double)*(float *)tow_array_data(tow_params_find(tow_train_params(s), "b")), -4 * expected[i],
+                     1e-7);
         tow_train_free(s);
     }
 }
@@ -296,7 +313,8 @@ static void resumed_is_bit_equal(void **state)
         {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}},
     };
     for (size_t i = 0; i < 3; i++) {
-        tow_train_options options = {.optimizer = optimizers[i], .seed = 7, .model = &with_dropout, .description = "noisy"};
+        tow_train_options options = {
+            .optimizer = optimizers[i], .seed = 7, .model = &with_dropout, .description = "noisy"};
         training whole = start(f->ctx, model, 3, 2, options);
         step(&whole, 3);
         tow_train_set_data_position(whole.state, UINT64_MAX);
@@ -323,7 +341,8 @@ static void masks_change_with_the_step(void **state)
     fixture *f = *state;
     noisy n;
     training t = start(f->ctx, make_noisy(&n), 3, 2,
-                       (tow_train_options){.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0}}, .model = &with_dropout});
+                       (tow_train_options){.optimizer = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0}},
+                                           .model = &with_dropout});
     double first, second;
     assert_int_equal(tow_train_step(t.state, t.batch, &first), TOW_OK);
     assert_int_equal(tow_train_step(t.state, t.batch, &second), TOW_OK);
@@ -337,7 +356,8 @@ static void scanned_and_unrolled_read_each_other(void **state)
     tow_dense layer = TOW_DENSE(.features = 3);
     tow_scan stacked = TOW_SCAN(&layer, .length = 4), unrolled = TOW_SCAN(&layer, .length = 4, .unrolled = true);
     tow_train_options options = {.optimizer = usual};
-    training a = start(f->ctx, TOW_MODULE(&stacked), 3, 3, options), b = start(f->ctx, TOW_MODULE(&unrolled), 3, 3, options);
+    training a = start(f->ctx, TOW_MODULE(&stacked), 3, 3, options),
+             b = start(f->ctx, TOW_MODULE(&unrolled), 3, 3, options);
     step(&a, 3);
     save(f, &a, f->a);
     assert_int_equal(tow_train_load(b.state, f->a), TOW_OK);
@@ -372,8 +392,10 @@ static void evaluation_is_without_dropout_and_changes_nothing(void **state)
     assert_true(first == second);
     /* by hand, from the parameters: mean((x K0 + b0) K1 + b1 - target)^2 */
     tow_params *p = tow_train_params(t.state);
-    const float *k0 = tow_array_data(tow_params_find(p, "layers_0/kernel")), *b0 = tow_array_data(tow_params_find(p, "layers_0/bias"));
-    const float *k1 = tow_array_data(tow_params_find(p, "layers_2/kernel")), *b1 = tow_array_data(tow_params_find(p, "layers_2/bias"));
+    const float *k0 = tow_array_data(tow_params_find(p, "layers_0/kernel")),
+                *b0 = tow_array_data(tow_params_find(p, "layers_0/bias"));
+    const float *k1 = tow_array_data(tow_params_find(p, "layers_2/kernel")),
+                *b1 = tow_array_data(tow_params_find(p, "layers_2/bias"));
     const float *x = tow_array_data(t.batch[0]), *target = tow_array_data(t.batch[1]);
     third = 0;
     for (int r = 0; r < ROWS; r++)
@@ -405,8 +427,8 @@ static void bytes_by_kind(void **state)
     assert_int_equal(bytes.gradients, 32);
     assert_int_equal(bytes.optimizer, 64);
     assert_true(bytes.evaluation > 0);
-    assert_int_equal(bytes.total,
-                     bytes.parameters + bytes.gradients + bytes.optimizer + bytes.residuals + bytes.workspace + bytes.evaluation);
+    assert_int_equal(bytes.total, bytes.parameters + bytes.gradients + bytes.optimizer + bytes.residuals +
+                                      bytes.workspace + bytes.evaluation);
     tow_program_bytes program = tow_program_get_bytes(tow_train_program(t.state));
     assert_int_equal(bytes.residuals, program.residuals);
     assert_true(bytes.residuals + bytes.workspace >= program.arena);
@@ -423,8 +445,8 @@ static tow_tensors *read_back(const fixture *f, const char *path)
 }
 
 /* Copies `from` without the tensor `without`, with metadata key=value, and with the array `extra_name` of 7 floats. */
-static void edit(const fixture *f, const char *from, const char *to, const char *without, const char *key, const char *value,
-                 const char *extra_name)
+static void edit(const fixture *f, const char *from, const char *to, const char *without, const char *key,
+                 const char *value, const char *extra_name)
 {
     static const char *const keys[] = {"format", "optimizer", "description", "step", "seed", "data_position"};
     tow_tensors *old = read_back(f, from), *new;
@@ -547,15 +569,20 @@ static void options_out_of_range(void **state)
     tow_dense model = TOW_DENSE(.features = 2);
     tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){4, 2});
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        tow_train_options options = {.optimizer = cases[i].optimizer, .n_inputs = 1, .input_types = &type, .n_extra = 1,
-                                     .extra_types = &type, .loss = mean_squared_error};
+        tow_train_options options = {.optimizer = cases[i].optimizer,
+                                     .n_inputs = 1,
+                                     .input_types = &type,
+                                     .n_extra = 1,
+                                     .extra_types = &type,
+                                     .loss = mean_squared_error};
         tow_train_state *s;
         assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &options, &s), TOW_INVALID_ARGUMENT);
         assert_null(s);
         assert_message(f, cases[i].message);
     }
     tow_train_state *s;
-    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &(tow_train_options){.n_inputs = 1}, &s), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &(tow_train_options){.n_inputs = 1}, &s),
+                     TOW_INVALID_ARGUMENT);
     assert_null(s);
 }
 
@@ -592,7 +619,8 @@ static void a_step_allocates_nothing(void **state)
     tow_context *ctx;
     assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}}, &ctx), TOW_OK);
     noisy n;
-    training t = start(ctx, make_noisy(&n), 3, 2, (tow_train_options){.optimizer = usual, .model = &with_dropout, .evaluation = true});
+    training t = start(ctx, make_noisy(&n), 3, 2,
+                       (tow_train_options){.optimizer = usual, .model = &with_dropout, .evaluation = true});
     double loss;
     b.allowed = 0;
     step(&t, 5);
@@ -609,12 +637,18 @@ static void allocations_fail_in_turn(void **state)
     fixture *f = *state;
     budget b = {.allowed = 1000000};
     tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx), TOW_OK);
+    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx),
+                     TOW_OK);
     noisy n;
     const tow_module *model = make_noisy(&n);
     tow_type types[2] = {tow_make_type(TOW_F32, 2, (int64_t[]){4, 3}), tow_make_type(TOW_F32, 2, (int64_t[]){4, 2})};
-    const tow_train_options options = {.optimizer = usual, .n_inputs = 1, .input_types = &types[0], .n_extra = 1,
-                                       .extra_types = &types[1], .loss = mean_squared_error, .model = &with_dropout};
+    const tow_train_options options = {.optimizer = usual,
+                                       .n_inputs = 1,
+                                       .input_types = &types[0],
+                                       .n_extra = 1,
+                                       .extra_types = &types[1],
+                                       .loss = mean_squared_error,
+                                       .model = &with_dropout};
     long idle = b.in_use;
     tow_status status = TOW_OUT_OF_MEMORY;
     for (long allowed = 0; status != TOW_OK; allowed += 1 + allowed / 64) {

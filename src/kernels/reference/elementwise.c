@@ -111,8 +111,7 @@ static void run_select(const tow__kernel_call *call)
     }
 #define CONVERT_FLOAT(F)                                                                                               \
     CONVERT(F, f32, x)                                                                                                 \
-    CONVERT(F, f64, x) CONVERT(F, i32, tow__to_i32((f64)x)) CONVERT(F, u32, tow__to_u32((f64)x))                       \
-        CONVERT(F, b8, x != 0)
+    CONVERT(F, f64, x) CONVERT(F, i32, tow__to_i32((f64)x)) CONVERT(F, u32, tow__to_u32((f64)x)) CONVERT(F, b8, x != 0)
 #define CONVERT_INTEGER(F)                                                                                             \
     CONVERT(F, f32, x) CONVERT(F, f64, x) CONVERT(F, i32, x) CONVERT(F, u32, x) CONVERT(F, b8, x != 0)
 CONVERT_FLOAT(f32)
