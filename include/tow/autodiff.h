@@ -91,7 +91,8 @@ TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
 
 /* Calls `function` so that reverse mode keeps what `policy` permits and recomputes the rest from the inputs (and from
- * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable. */
+ * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable.
+ * Error: a policy that refers to a checkpoint name which no value in the region has; the message lists those there are. */
 TOW_API void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy,
                                 size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* Calls `function` as a named nested graph without changing how it is differentiated. */
@@ -99,7 +100,7 @@ TOW_API void tow_call(tow_trace *trace, tow_function function, void *user, const
                       const tow_value *inputs, size_t n_outputs, tow_value *outputs);
 /* Records all equations of `graph` here, its inputs replaced by `inputs`. */
 TOW_API void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs);
-/* A call of `graph` inside a remat region. */
+/* A call of `graph` inside a remat region. Errors: as tow_remat_function. */
 TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy *policy,
                              const tow_value *inputs, tow_value *outputs);
 
@@ -138,7 +139,7 @@ TOW_API tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *w
 TOW_API tow_status tow_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux, tow_graph **result);
 TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
                                       tow_graph **result);
-/* The graph with everything inside one remat region. */
+/* The graph with everything inside one remat region. Errors: as tow_remat_function. */
 TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);
 
 /* ---- what reverse mode keeps -------------------------------------------------------------------------------------- */

@@ -99,6 +99,54 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
     tow_graph_release(reduced);
 }
 
+/* ---- remat, call ------------------------------------------------------------------------------------------------------- */
+
+/* Looks for a checkpoint name in a graph and the bodies in it. */
+typedef struct name_search {
+    const char *name; /* NULL: list all */
+    bool found;
+    tow__string list;
+} name_search;
+
+static void search_names(const tow_graph *g, name_search *s)
+{
+    for (uint32_t i = 0; i < g->n_equations && !s->found; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (e->primitive->kind == TOW__NAME) {
+            const char *name = ((const tow__name_params *)e->params)->name;
+            if (s->name)
+                s->found = strcmp(name, s->name) == 0;
+            else
+                tow__string_add(&s->list, "%s%s", s->list.length ? ", " : "", name);
+        }
+        for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
+            if (p->kind == TOW__P_GRAPH) search_names(*(tow_graph *const *)((const char *)e->params + p->offset), s);
+    }
+}
+
+/* Reports the first name of `policy` that `body` does not use: a misspelt name would change what is kept without a word.
+ * Only regions that a caller writes are checked; in what passes make of them a name may rightly be gone. */
+static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph *body)
+{
+    if (!policy) return true;
+    if (!names_exist(t, policy->a, body) || !names_exist(t, policy->b, body)) return false;
+    for (const char *const *name = policy->names; name && *name; name++) {
+        name_search s = {.name = *name};
+        search_names(body, &s);
+        if (s.found) continue;
+        s.name = NULL;
+        tow__string_init(&s.list, body->ctx);
+        search_names(body, &s);
+        tow_trace_fail(t, TOW_NOT_FOUND,
+                       "remat: the policy refers to the checkpoint name \"%s\", which no value in the region has; "
+                       "expected one of: %s",
+                       *name, s.list.length ? s.list.text : "(no value in it is named)");
+        tow__string_free(&s.list);
+        return false;
+    }
+    return true;
+}
+
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
@@ -108,8 +156,9 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
     tow_type *types = types_of(trace, n_inputs, inputs);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
-    bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, inputs, n_outputs,
-                outputs);
+    if (names_exist(trace, policy, b.graph))
+        bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, inputs, n_outputs,
+                    outputs);
     tow_graph_release(b.graph);
 }
 

@@ -216,7 +216,7 @@ static void test_name_lists(void **state)
     expect_list_count(tow_save_any_names_but_these("y", "z", "w"), 0);
     expect_list_count(tow_save_any_names_but_these("z", "w"), 1);
     expect_list_count(tow_save_any_names_but_these("w"), 2);
-    expect_list_count(tow_save_any_names_but_these("none"), 3);
+    expect_list_count((tow_policy){.kind = TOW_POLICY_ANY_NAMES_BUT}, 3);
     expect_list_count(tow_save_anything_except_these_names("y"), 3); /* z, w, u */
     expect_list_count(tow_save_anything_except_these_names("y", "z", "w"), 1);
     tow_policy p = tow_save_only_these_names("y"), q = tow_save_only_these_names("z");
@@ -225,6 +225,25 @@ static void test_name_lists(void **state)
     expect_list_count(tow_save_not(&p), 3);
     tow_policy everything = tow_everything_saveable();
     expect_list_count(tow_save_except_names(&everything, "y", "w"), 2);
+}
+
+/* A misspelt name would change what is kept without a word: it is an error, at any depth of the policy. */
+static void test_unknown_names(void **state)
+{
+    (void)state;
+    tow_type x = SCALAR;
+    tow_policy wrong = tow_save_only_these_names("y", "Z"), inverse = tow_save_not(&wrong);
+    tow_policy dots = tow_dots_saveable();
+    const tow_policy policies[] = {wrong, inverse, tow_save_either(&dots, &inverse), tow_save_except_names(&dots, "Z"),
+                                   tow_save_any_names_but_these("Z"), tow_save_anything_except_these_names("Z")};
+    tow_graph *g = trace(lists, NULL, 1, &x, NULL, 1), *result;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        assert_int_equal(tow_remat_whole(g, &policies[i], &result), TOW_NOT_FOUND);
+        assert_null(result);
+        assert_non_null(strstr(tow_context_error(ctx), "\"Z\""));
+        assert_non_null(strstr(tow_context_error(ctx), "expected one of: y, z, w"));
+    }
+    tow_graph_release(g);
 }
 
 /* h = name(tanh(W x)); out = W h: the name serves tanh's own rule as well, so nothing is repeated. */
@@ -803,6 +822,7 @@ int main(void)
         cmocka_unit_test(test_nothing_needed),
         cmocka_unit_test(test_named_sins),
         cmocka_unit_test(test_name_lists),
+        cmocka_unit_test(test_unknown_names),
         cmocka_unit_test(test_name_serves_every_reader),
         cmocka_unit_test(test_notebook),
         cmocka_unit_test(test_notebook_loss),
