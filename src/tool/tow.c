@@ -60,7 +60,8 @@ static const struct argp_option argp_options[] = {
     {"output", 'o', "FILE", 0, "Write the next result to a .npy file", 1},
     {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, named 0, 1, ...", 1},
     {"wrt", 'w', "I,J,...", 0,
-     "Inputs to differentiate with respect to, by index or name (grad, plan: the first input; else all float inputs)",
+     "Inputs to differentiate with respect to, by index or name; results come in the order of the inputs (grad, plan: "
+     "the first input; else all float inputs)",
      2},
     {"policy", 'p', "POLICY", 0,
      "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
@@ -246,6 +247,8 @@ static tow_status read_wrt(tool *t, const char *text)
         if (index == n)
             status = tool_fail(t, TOW_INVALID_ARGUMENT, "--wrt: no input '%.*s': expected a name or an index below %zu",
                                (int)length, text, n);
+        else if (chosen[index])
+            status = tool_fail(t, TOW_INVALID_ARGUMENT, "--wrt: input '%.*s' is given twice", (int)length, text);
         else
             chosen[index] = true;
         if (text[length] == '\0') break;

@@ -72,6 +72,7 @@ expect 1 'missing.npy' "$tow" run double.tow --input missing.npy --input 0
 expect 1 'not JSON' "$tow" run double.tow --input '[[1,2' --input 0
 expect 1 'missing.tow: cannot open' "$tow" check missing.tow
 expect 1 "no input 'z'" "$tow" grad scalar.tow --wrt z
+expect 1 "input 'x' is given twice" "$tow" grad scalar.tow --wrt 0,x
 expect 1 '--policy nonsense' "$tow" count scalar.tow --policy nonsense
 expect 1 'checkpoint name "nobody"' "$tow" grad scalar.tow --policy names:nobody
 printf '{ lambda ; x:f32[2]. let\n  y:f32[2] = nosuch x\n in (y) }' >unknown.tow

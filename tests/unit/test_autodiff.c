@@ -234,8 +234,12 @@ static void test_unknown_names(void **state)
     tow_type x = SCALAR;
     tow_policy wrong = tow_save_only_these_names("y", "Z"), inverse = tow_save_not(&wrong);
     tow_policy dots = tow_dots_saveable();
-    const tow_policy policies[] = {wrong, inverse, tow_save_either(&dots, &inverse), tow_save_except_names(&dots, "Z"),
-                                   tow_save_any_names_but_these("Z"), tow_save_anything_except_these_names("Z")};
+    const tow_policy policies[] = {wrong,
+                                   inverse,
+                                   tow_save_either(&dots, &inverse),
+                                   tow_save_except_names(&dots, "Z"),
+                                   tow_save_any_names_but_these("Z"),
+                                   tow_save_anything_except_these_names("Z")};
     tow_graph *g = trace(lists, NULL, 1, &x, NULL, 1), *result;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         assert_int_equal(tow_remat_whole(g, &policies[i], &result), TOW_NOT_FOUND);
