@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model.h"
 #include "options.h"
@@ -68,8 +69,15 @@ static int make_checkpoint_path(run *r)
     static const char name[] = "/checkpoint.safetensors";
     const char *directory = r->options.checkpoint;
     if (directory == NULL) return SUCCESS;
+    struct stat info;
     if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
         fprintf(stderr, "gpt: %s: cannot create the directory: %s\n", directory, strerror(errno));
+        return FAILURE;
+    }
+    /* found out now, and not by the first save, after a hundred steps */
+    bool other = stat(directory, &info) == 0 && !S_ISDIR(info.st_mode);
+    if (other || access(directory, W_OK | X_OK) != 0) {
+        fprintf(stderr, "gpt: %s: cannot write checkpoints there: %s\n", directory, strerror(other ? ENOTDIR : errno));
         return FAILURE;
     }
     r->checkpoint = malloc(strlen(directory) + sizeof name);
@@ -90,9 +98,9 @@ static int make_state(run *r)
                                      .context = o->context,
                                      .policy = r->policy,
                                      .unrolled = o->unrolled});
-    char description[64];
-    snprintf(description, sizeof description, "characters %d, hash %016llx", r->text.vocabulary,
-             (unsigned long long)text_vocabulary_hash(&r->text));
+    char description[96]; /* batches are drawn from the seed, so another one would not go on with the same run */
+    snprintf(description, sizeof description, "characters %d, hash %016llx, seed %llu", r->text.vocabulary,
+             (unsigned long long)text_vocabulary_hash(&r->text), (unsigned long long)o->seed);
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){o->batch, o->context});
     int64_t steps = o->steps > 0 ? o->steps : 1;
     tow_train_options train = {.optimizer = {.kind = TOW_ADAMW,
@@ -254,6 +262,10 @@ int main(int argc, char **argv)
     if (status == SUCCESS) status = report(&r);
     if (status == SUCCESS) status = train(&r);
     if (status == SUCCESS) status = finish(&r);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
+        fprintf(stderr, "gpt: cannot write the output: %s\n", strerror(errno));
+        status = FAILURE;
+    }
     run_free(&r);
     return status;
 }

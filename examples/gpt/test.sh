@@ -39,6 +39,12 @@ expect_status 1 "at least" "${small[@]}" --context 1000
 expect_status 1 "cannot write the log" "${small[@]}" --steps 2 --log absent/log
 expect_status 1 "cannot write the plan" "${small[@]}" --steps 2 --plan /dev/full
 expect_status 1 "cannot create the directory" "${small[@]}" --steps 2 --checkpoint absent/too
+expect_status 1 "text: cannot write checkpoints there: Not a directory" "${small[@]}" --steps 2 --checkpoint text
+expect_status 1 "/dev/zero: cannot read: File too large" "${small[@]}" --text /dev/zero
+status=0
+"$gpt" "${small[@]}" --steps 1 >/dev/full 2>err || status=$?
+[ $status -eq 1 ] || fail "a full disk under the output: expected status 1, found $status"
+grep -q 'cannot write the output' err || fail "a full disk under the output: $(cat err)"
 "$gpt" --help >help || fail "--help failed"
 for option in text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
     residuals; do
@@ -99,4 +105,5 @@ grep -q "going on after step $stopped" out || fail "resume: $(cat out)"
 [ "$(grep -c "$line" some.log)" -eq $((stopped + 3)) ] || fail "resume: malformed log"
 expect_status 1 "no such parameter" "${small[@]}" --layers 2 --steps 30 --resume --checkpoint all
 expect_status 1 "description" "${small[@]}" --text "$script" --steps 30 --resume --checkpoint all
+expect_status 1 "seed 1" "${small[@]}" --seed 1 --steps 30 --resume --checkpoint all
 printf 'gpt test: passed\n'

@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    LIMIT = 1 << 30 /* of bytes: a device that never ends must not fill the memory */
+};
+
 /* Reads a whole file; NULL with errno set. */
 static unsigned char *read_file(const char *path, size_t *size)
 {
@@ -17,6 +21,12 @@ static unsigned char *read_file(const char *path, size_t *size)
     while (data != NULL && (n = fread(data + *size, 1, capacity - *size, file)) > 0) {
         *size += n;
         if (*size < capacity) continue;
+        if (capacity >= LIMIT) {
+            free(data);
+            data = NULL;
+            errno = EFBIG;
+            break;
+        }
         capacity *= 2;
         unsigned char *larger = realloc(data, capacity);
         if (larger == NULL) free(data);
