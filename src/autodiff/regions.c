@@ -124,19 +124,19 @@ static void search_names(const tow_graph *g, name_search *s)
     }
 }
 
-/* Reports the first name of `policy` that `body` does not use: a misspelt name would change what is kept without a word.
+/* Reports the first name of `policy` that `region` does not use: a misspelt name would change what is kept without a word.
  * Only regions that a caller writes are checked; in what passes make of them a name may rightly be gone. */
-static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph *body)
+static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph *region)
 {
     if (!policy) return true;
-    if (!names_exist(t, policy->a, body) || !names_exist(t, policy->b, body)) return false;
+    if (!names_exist(t, policy->a, region) || !names_exist(t, policy->b, region)) return false;
     for (const char *const *name = policy->names; name && *name; name++) {
         name_search s = {.name = *name};
-        search_names(body, &s);
+        search_names(region, &s);
         if (s.found) continue;
         s.name = NULL;
-        tow__string_init(&s.list, body->ctx);
-        search_names(body, &s);
+        tow__string_init(&s.list, region->ctx);
+        search_names(region, &s);
         tow_trace_fail(t, TOW_NOT_FOUND,
                        "remat: the policy refers to the checkpoint name \"%s\", which no value in the region has; "
                        "expected one of: %s",
