@@ -16,9 +16,9 @@ enum {
 static const char *const names[N_ARGUMENTS] = {"w1", "w2", "x"};
 
 static const struct argp_option table[] = {
-    {"w1", W1 + 256, "FILE", 0, "w1, a .npy of f32 [d, d]", 0},
-    {"w2", W2 + 256, "FILE", 0, "w2, a .npy of f32 [d, d]", 0},
-    {"x", X + 256, "FILE", 0, "x, a .npy of f32 [n, d]", 0},
+    {"w1", W1 + 256, "FILE", 0, "w1, a .npy of numbers [d, d]", 0},
+    {"w2", W2 + 256, "FILE", 0, "w2, a .npy of numbers [d, d]", 0},
+    {"x", X + 256, "FILE", 0, "x, a .npy of numbers [n, d]", 0},
     {0},
 };
 
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     tow_array *arrays[N_ARGUMENTS] = {NULL}, *result = NULL;
     tow_type types[N_ARGUMENTS];
     for (int i = 0; i < N_ARGUMENTS; i++) {
-        must(context, tow_npy_read(context, paths[i], &arrays[i]));
+        arrays[i] = read_f32(context, paths[i]);
         types[i] = tow_array_type(arrays[i]);
     }
     tow_graph *graph = trace(context, checkpointed, NULL, N_ARGUMENTS, types, names, 1);

@@ -18,7 +18,7 @@ typedef struct options {
 static const struct argp_option table[] = {
     {"seed", 's', "N", 0, "Of the parameters (0)", 0},
     {"features", 'f', "N", 0, "Width of all three layers", 0},
-    {"input", 'i', "FILE", 0, "x, a .npy of f32 [D]", 0},
+    {"input", 'i', "FILE", 0, "x, a .npy of numbers [D]", 0},
     {"output", 'o', "FILE", 0, "Where to write y, f32 [features]; without it y is printed", 0},
     {0},
 };
@@ -77,13 +77,12 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &o);
 
     tow_context *context = open_context();
-    tow_array *x = NULL, *y = NULL;
-    must(context, tow_npy_read(context, o.input, &x));
+    tow_array *x = read_f32(context, o.input), *y = NULL;
     tow_type type = tow_array_type(x);
-    if (type.rank != 1 || type.dtype != TOW_F32) {
+    if (type.rank != 1) {
         char found[160];
         tow_type_text(type, found, sizeof found);
-        fprintf(stderr, "error: %s: expected a vector of f32, found %s\n", o.input, found);
+        fprintf(stderr, "error: %s: expected a vector, found %s; give one input of the network\n", o.input, found);
         return 1;
     }
 

@@ -42,6 +42,30 @@ void print_residuals(const char *title, const tow_graph *graph)
     tow_residuals_free(context, &residuals);
 }
 
+tow_array *read_f32(tow_context *context, const char *path)
+{
+    tow_array *array = NULL, *result = NULL;
+    must(context, tow_npy_read(context, path, &array));
+    tow_type type = tow_array_type(array);
+    if (type.dtype == TOW_F32) return array;
+    if (type.dtype == TOW_BOOL) {
+        fprintf(stderr, "error: %s: expected an array of numbers, found booleans; convert it with astype first\n",
+                path);
+        exit(1);
+    }
+    const void *from = tow_array_data(array);
+    tow_dtype dtype = type.dtype;
+    type.dtype = TOW_F32;
+    must(context, tow_array_create(context, type, &result));
+    float *to = tow_array_data(result);
+    for (int64_t i = 0; i < tow_type_count(type); i++)
+        to[i] = dtype == TOW_F64   ? (float)((const double *)from)[i]
+                : dtype == TOW_I32 ? (float)((const int32_t *)from)[i]
+                                   : (float)((const uint32_t *)from)[i];
+    tow_array_release(array);
+    return result;
+}
+
 double scalar_of(const tow_array *array)
 {
     const void *data = tow_array_data(array);

@@ -15,6 +15,8 @@ tow_graph *trace(tow_context *context, tow_function function, void *user, size_t
 /* Prints what reverse mode keeps when all float arguments are differentiated. */
 void print_residuals(const char *title, const tow_graph *graph);
 
+/* A .npy file as f32. Other numbers are converted, as JAX does by default: NumPy's own default is f64. */
+tow_array *read_f32(tow_context *context, const char *path);
 /* The value of a float scalar. */
 double scalar_of(const tow_array *array);
 /* Seconds of a clock that only goes forward. */
