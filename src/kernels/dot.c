@@ -253,6 +253,10 @@ static size_t scratch_dot_general(const tow__kernel_call *call)
 #define ENGINE "reference"
 #endif
 static const tow__kernel kernels[] = {
-    {"dot_general", TOW__FLOATS, 0, run_dot_general, scratch_dot_general, ENGINE},
+    {.primitive = "dot_general",
+     .dtypes = TOW__FLOATS,
+     .run = run_dot_general,
+     .scratch = scratch_dot_general,
+     .engine = ENGINE},
 };
 const tow__kernel_table tow__kernels_dot = {kernels, 1};

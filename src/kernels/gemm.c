@@ -1,4 +1,5 @@
-/* The engine table of matrix products. An engine is added by a file of its own and one line here. */
+/* The engine table of matrix products and the rule that picks from it. An engine is added by a file of its own and one
+ * line here. */
 #include "src/kernels/gemm.h"
 
 #include <string.h>
@@ -17,6 +18,13 @@ const tow__gemm_engine *tow__gemm_default(void) { return engines[0]; }
 
 const char *tow__gemm_describe(void) { return engines[0]->describe(); }
 
+const tow__gemm_engine *tow__gemm_find(const char *name)
+{
+    for (int i = 0; i < ENGINES; i++)
+        if (strcmp(engines[i]->name, name) == 0) return engines[i];
+    return NULL;
+}
+
 bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
 {
     if (rows <= 1 && columns <= 1) return true;
@@ -26,20 +34,43 @@ bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t 
            (row_stride > 0 && column_stride >= rows * row_stride);
 }
 
+const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
+{
+    const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
+    if (forced != NULL && forced->applicable(g)) return forced;
+    int i = 0;
+    while (!engines[i]->applicable(g)) i++; /* the last one always is */
+    return engines[i];
+}
+
+size_t tow__gemm_scratch(const tow__gemm *g)
+{
+    (void)g;
+    return 0;
+}
+
 static void clear(const tow__gemm *g)
 {
     size_t bytes = tow__element_bytes(g->dtype);
     for (int64_t i = 0; i < g->m; i++) memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
 }
 
+static void finish_all(const tow__gemm *g)
+{
+    int64_t width = tow__min(g->n, TOW__GEMM_FINISH_COLUMNS);
+    int64_t height = TOW__GEMM_FINISH_BYTES / (width * (int64_t)tow__element_bytes(g->dtype));
+    for (int64_t row = 0; row < g->m; row += height)
+        for (int64_t column = 0; column < g->n; column += width)
+            g->finish(g->user, row, tow__min(height, g->m - row), column, tow__min(width, g->n - column));
+}
+
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0) return;
-    if (g->k == 0) {
-        if (!g->accumulate) clear(g);
-        return;
-    }
-    for (int i = 0; engine == NULL; i++)
-        if (engines[i]->applicable(g)) engine = engines[i];
-    engine->run(g);
+    if (engine == NULL) engine = tow__gemm_choose(g);
+    if (g->k > 0)
+        engine->run(g);
+    else if (!g->accumulate)
+        clear(g);
+    if (g->finish != NULL && (g->k == 0 || !engine->finishes)) finish_all(g);
 }

@@ -1,14 +1,40 @@
-/* Matrix products, whatever library computes them.
+/* Matrix products, whatever computes them.
  *
- *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C += with accumulate
+ *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C + A B with accumulate
  *
- * Strides are in elements and positive: transposes are strides. An engine gives each element of C bits that depend on
- * its row of A, its column of B and k alone: not on threads, nor on which rows and columns share the call. So callers
- * may cut m and n as they like. */
+ * Strides are in elements; those of A and B are positive, so transposes are strides.
+ *
+ * Bits. An engine gives each element of C bits that depend on its row of A, its column of B and k alone: not on threads,
+ * nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they like, if all parts
+ * run on one engine. With accumulate, the element of A B is rounded as it would be alone, then added to C: the same as
+ * a product followed by an addition.
+ *
+ * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
+ * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
+ *
+ * The rule. Which engine runs a product depends on its type, n, k and strides, never on m, nor on C: row regions,
+ * batches and products that leave a scan cut or join rows. Callers that cut columns choose an engine for the whole
+ * product first (tow__gemm_choose) and pass it with each part. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
 #include "src/kernels/strided.h"
+
+/* Instruction sets of the own kernel; AUTO is the best that the processor has. */
+typedef enum tow__gemm_set {
+    TOW__GEMM_AUTO,
+    TOW__GEMM_PLAIN,
+    TOW__GEMM_AVX2,
+    TOW__GEMM_AVX512
+} tow__gemm_set;
+
+struct tow__gemm_engine;
+
+/* What a context says about products. Zero: the rule. */
+typedef struct tow__gemm_choice {
+    const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
+    tow__gemm_set set;                     /* for tests */
+} tow__gemm_choice;
 
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
@@ -21,13 +47,26 @@ typedef struct tow__gemm {
     int64_t b_row, b_column;
     void *c;
     int64_t ldc;
+    const tow__gemm_choice *choice; /* NULL: the rule */
+    void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
+    /* Called on rectangles of C that are finished and still in cache: rows [row, row + rows), columns [column, column +
+     * columns) of this C. They cover C, each element once, in no particular order; at most TOW__GEMM_FINISH_COLUMNS
+     * columns and TOW__GEMM_FINISH_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
+    void (*finish)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
+    void *user;
 } tow__gemm;
+
+enum {
+    TOW__GEMM_FINISH_COLUMNS = 128,
+    TOW__GEMM_FINISH_BYTES = 256 << 10
+};
 
 typedef struct tow__gemm_engine {
     const char *name;
-    bool (*applicable)(const tow__gemm *g); /* depends on types, shapes and strides alone */
-    void (*run)(const tow__gemm *g);
+    bool (*applicable)(const tow__gemm *g); /* depends on types, n, k and strides alone */
+    void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls no finish unless `finishes` */
     const char *(*describe)(void);
+    bool finishes; /* calls finish itself, else tow__gemm_run does after the product */
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_reference;
@@ -35,8 +74,14 @@ extern const tow__gemm_engine tow__gemm_reference;
 extern const tow__gemm_engine tow__gemm_blis;
 #endif
 
-/* Runs g on `engine`, or with NULL on the first engine that is applicable. m, n or k may be 0. */
+/* Runs g on `engine`, or with NULL on the one that tow__gemm_choose finds. m, n or k may be 0. */
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
+/* The engine for g and for every cut of it in rows or columns. Reads neither pointers nor m. */
+const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
+/* Bytes of `scratch` with which g runs fastest. */
+size_t tow__gemm_scratch(const tow__gemm *g);
+/* The engine of this name, or NULL. */
+const tow__gemm_engine *tow__gemm_find(const char *name);
 /* The engine that most products use. */
 const tow__gemm_engine *tow__gemm_default(void);
 /* True if strides address rows * columns different elements in a plain row- or column-like layout. */
