@@ -89,6 +89,11 @@ static tow_status compile_step(tow_train_state *state)
     tow_context *ctx = state->ctx;
     tow_graph *graph = NULL;
     tow_status status = TOW_OK;
+    /* an empty list of arguments would mean the first one, which is an input here */
+    if (state->n_params == 0)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
     size_t *wrt = tow__alloc(ctx, state->n_params + 1, sizeof *wrt);
     if (wrt == NULL) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < state->n_params; i++) wrt[i] = i;

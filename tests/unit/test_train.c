@@ -584,6 +584,12 @@ static void options_out_of_range(void **state)
     assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &(tow_train_options){.n_inputs = 1}, &s),
                      TOW_INVALID_ARGUMENT);
     assert_null(s);
+    tow_activation_layer fixed = TOW_ACTIVATION(tow_tanh);
+    tow_train_options plain = {
+        .n_inputs = 1, .input_types = &type, .n_extra = 1, .extra_types = &type, .loss = mean_squared_error};
+    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&fixed), &plain, &s), TOW_INVALID_ARGUMENT);
+    assert_null(s);
+    assert_message(f, "no parameters");
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------- */
