@@ -41,7 +41,8 @@ static tow_status make_updater(tow_train_state *state)
     tow_context *ctx = state->ctx;
     tow__updater *u = &state->updater;
     u->n_parameters = state->n_params;
-    u->team.threads = tow_context_threads(ctx);
+    tow_status status = tow__team_create(ctx, tow_context_threads(ctx), &u->team);
+    if (status != TOW_OK) return status;
     u->parameters = tow__alloc(ctx, state->n_params, sizeof *u->parameters);
     if (u->parameters == NULL) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < state->n_params; i++) {

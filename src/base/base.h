@@ -10,6 +10,7 @@
 struct tow_context {
     tow_allocator allocator;
     int threads;
+    struct tow__crew *crew; /* worker threads (team.h), NULL until a program has use for them */
     tow_status status; /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };

@@ -52,6 +52,7 @@ void tow_context_destroy(tow_context *context)
 {
     if (!context) return;
     tow_allocator allocator = context->allocator;
+    tow__crew_free(context, context->crew);
     allocator.resize(allocator.user, context, CONTEXT_BYTES, 0);
 }
 

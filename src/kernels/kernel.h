@@ -24,6 +24,7 @@ typedef struct tow__kernel_call {
     const void *params; /* the primitive's parameter struct (src/ops/params.h), or NULL */
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
+    const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
 enum {
@@ -39,6 +40,10 @@ typedef struct tow__kernel {
     void (*run)(const tow__kernel_call *call);
     size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */
     const char *engine;                              /* "reference", "blis", ... for plans */
+    /* Optional: what a run would work out again and again from shapes, strides, dtypes and params, done once when a
+     * program is linked. Addresses move between runs, so the state holds none: they come from the buffers. */
+    size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
+    void (*prepare)(const tow__kernel_call *call, void *state);
 } tow__kernel;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */

@@ -52,7 +52,6 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
-    p->team.threads = threads;
     union {
         const tow_graph *constant;
         tow_graph *counted;
@@ -71,6 +70,7 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
         status = tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
         goto done;
     }
+    TRY(tow__team_create(ctx, threads, &p->team));
     TRY(lower_graph(p, &scratch));
     TRY(tow__reuse(p, p->top));
     TRY(tow__place_plan(p, p->top, &scratch));

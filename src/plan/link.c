@@ -105,6 +105,17 @@ static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, co
     return TOW_OK;
 }
 
+static tow_status prepare_call(linker *k, tow__step *step)
+{
+    const tow__kernel *kernel = step->kernel;
+    if (!kernel->prepare) return TOW_OK;
+    void *state = tow__arena_alloc(&k->p->memory, 1, kernel->state_bytes);
+    if (!state) return TOW_OUT_OF_MEMORY;
+    kernel->prepare(&step->call, state);
+    step->call.state = state;
+    return TOW_OK;
+}
+
 static tow_status link_call(linker *k, tow__step *step)
 {
     tow_status status = TOW_OK;
@@ -116,6 +127,7 @@ static tow_status link_call(linker *k, tow__step *step)
         tow__view whole = {.storage = step->scratch};
         TRY(link_address(k, &step->call.scratch, &whole));
     }
+    TRY(prepare_call(k, step));
 done:
     return status;
 }

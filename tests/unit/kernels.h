@@ -164,7 +164,12 @@ static inline tow__buffer random_operand(tow_dtype dtype, int rank, const int64_
 static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
                             tow__buffer *out, const void *params, int threads)
 {
-    tow__team team = {threads};
+    tow_context *ctx = NULL;
+    tow__team team = {1, NULL};
+    if (threads > 1) {
+        assert_int_equal(tow_context_create(NULL, &ctx), TOW_OK);
+        assert_int_equal(tow__team_create(ctx, threads, &team), TOW_OK);
+    }
     tow__buffer blank[16];
     assert_true(n_in <= 12 && n_out <= 4);
     /* scratch is asked for before there are addresses */
@@ -178,6 +183,7 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
     call.in = in;
     call.out = out;
     kernel->run(&call);
+    tow_context_destroy(ctx);
     /* nothing was written behind the scratch memory */
     for (size_t i = 0; i < 64 && bytes > 0; i++) assert_int_equal(((unsigned char *)call.scratch)[bytes + i], 0xA5);
 }

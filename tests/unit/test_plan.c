@@ -476,8 +476,10 @@ static void test_failing_allocations(void **state)
     for (uint32_t i = 3; i < 100; i += 16) {
         tape *t = random_tape(i, 3);
         tow_graph *g = trace_tape(t);
-        long live = memory.live;
         tow_program *p = NULL;
+        OK(tow_compile(ctx, g, NULL, &p)); /* from now on the context has its workers */
+        tow_program_free(p);
+        long live = memory.live;
         tow_status status = TOW_OUT_OF_MEMORY;
         for (long limit = 0; status != TOW_OK; limit++) {
             memory.calls = 0;
