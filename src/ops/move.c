@@ -182,7 +182,7 @@ static void slice_transpose(tow__transpose *r)
     for (int d = 0; d < x.rank; d++) {
         int64_t end = y.dims[d] == 0 ? p->start.v[d] : p->start.v[d] + (y.dims[d] - 1) * p->stride.v[d] + 1;
         high[d] = x.dims[d] - end;
-        interior[d] = p->stride.v[d] - 1;
+        interior[d] = y.dims[d] > 1 ? p->stride.v[d] - 1 : 0;
     }
     r->dx[0] = tow_pad(r->ct[0], tow_scalar(r->t, x.dtype, 0), p->start.v, high, interior);
 }
@@ -220,6 +220,17 @@ tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit)
 
 /* ---- pad(x, value []): low and high elements at the ends (negative: cut), interior between neighbours ---------------------------------- */
 
+/* Size of an axis of `size` after padding; -1 where it is negative or a number is beyond any axis. */
+static int64_t padded(int64_t size, int64_t low, int64_t high, int64_t interior)
+{
+    const int64_t limit = INT64_C(1) << 60;
+    int64_t between = 0;
+    if (low < -limit || low > limit || high < -limit || high > limit || interior < 0 || interior > limit) return -1;
+    if (size > 0 && __builtin_mul_overflow(size - 1, interior, &between)) return -1;
+    if (between > limit) return -1;
+    return low + size + between + high;
+}
+
 static tow_status pad_type(const tow__typing *ty)
 {
     const tow__pad_params *p = ty->params;
@@ -235,14 +246,13 @@ static tow_status pad_type(const tow__typing *ty)
                               tow__type_name(x).text);
     ty->out[0] = x;
     for (int d = 0; d < x.rank; d++) {
-        int64_t inside = x.dims[d] == 0 ? 0 : x.dims[d] + (x.dims[d] - 1) * p->interior.v[d];
-        ty->out[0].dims[d] = p->low.v[d] + inside + p->high.v[d];
-        if (p->interior.v[d] < 0 || ty->out[0].dims[d] < 0)
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
-                                  "axis %d: interior must not be negative, and low and high must not cut "
-                                  "more than there is; found low %lld, high %lld, interior %lld for size %lld",
-                                  d, (long long)p->low.v[d], (long long)p->high.v[d], (long long)p->interior.v[d],
-                                  (long long)x.dims[d]);
+        ty->out[0].dims[d] = padded(x.dims[d], p->low.v[d], p->high.v[d], p->interior.v[d]);
+        if (ty->out[0].dims[d] < 0)
+            return tow__type_fail(
+                ty, TOW_INVALID_ARGUMENT,
+                "axis %d: interior must not be negative, low and high must not cut more than there "
+                "is, and none may exceed 2^60; found low %lld, high %lld, interior %lld for size %lld",
+                d, (long long)p->low.v[d], (long long)p->high.v[d], (long long)p->interior.v[d], (long long)x.dims[d]);
     }
     return tow__require_valid(ty, ty->out[0]);
 }
@@ -308,6 +318,7 @@ static tow_status concatenate_type(const tow__typing *ty)
             return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operands may differ in axis %lld only, found %s and %s",
                                   (long long)p->axis, tow__type_name(ty->in[0]).text, tow__type_name(ty->in[i]).text);
         y.dims[p->axis] += size;
+        if (!tow__type_valid(y)) break; /* before a sum of many sizes overflows */
     }
     ty->out[0] = y;
     return tow__require_valid(ty, y);

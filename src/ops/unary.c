@@ -117,7 +117,8 @@ static void erf_inv_jvp(tow__jvp *r)
     r->dy[0] = tow_mul(tow_mul_scalar(dx, 0.88622692545275801365), c);
 }
 
-/* x^n: n dx x^(n-1). n = 0: zero; 1: dx; 2: keeps x; -1: -dx y y, keeps y; else keeps x^(n-1). */
+/* x^n: n dx x^(n-1). n = 0: zero; 1: dx; 2: keeps x; -1: -dx y y, keeps y; else keeps x^(n-1). The lowest n has no n-1:
+ * there n+1 gives the same numbers. */
 static void integer_pow_jvp(tow__jvp *r)
 {
     int64_t n = ((const tow__integer_pow_params *)r->e->params)->exponent;
@@ -129,7 +130,7 @@ static void integer_pow_jvp(tow__jvp *r)
     else if (n == -1)
         r->dy[0] = tow_neg(tow_mul(tow_mul(dx, y), y));
     else
-        r->dy[0] = tow_mul(tow_mul_scalar(dx, (double)n), n == 2 ? x : tow_integer_pow(x, n - 1));
+        r->dy[0] = tow_mul(tow_mul_scalar(dx, (double)n), n == 2 ? x : tow_integer_pow(x, n == INT64_MIN ? n + 1 : n - 1));
 }
 
 /* ---- descriptors --------------------------------------------------------------------------------------------------------- */

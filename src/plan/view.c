@@ -17,12 +17,12 @@ static bool view_transpose(const void *params, const tow__view *x, tow_type type
     return true;
 }
 
-/* Offsets stay inside the storage when the result is empty. */
+/* Offsets stay inside the storage when the result is empty; a stride between no two elements may be any number. */
 static bool view_slice(const void *params, const tow__view *x, tow_type type, tow__view *y)
 {
     const tow__slice_params *p = params;
     for (int i = 0; i < type.rank; i++) {
-        int64_t stride = i < p->stride.n ? p->stride.v[i] : 1;
+        int64_t stride = i < p->stride.n && type.dims[i] > 1 ? p->stride.v[i] : 1;
         if (tow_type_count(type)) y->offset += p->start.v[i] * x->strides[i];
         y->strides[i] = x->strides[i] * stride;
     }

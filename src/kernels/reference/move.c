@@ -98,7 +98,7 @@ static void run_pad(const tow__kernel_call *call)
 
     int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK], from = 0, to = 0;
     for (int i = 0; i < x->rank; i++) {
-        int64_t step = p->interior.v[i] + 1, low = p->low.v[i];
+        int64_t step = x->dims[i] > 1 ? p->interior.v[i] + 1 : 1, low = p->low.v[i];
         int64_t first = low < 0 ? tow__ceil_div(-low, step) : 0;
         int64_t limit = out->dims[i] - low > 0 ? tow__ceil_div(out->dims[i] - low, step) : 0;
         dims[i] = tow__max(0, tow__min(x->dims[i], limit) - first);
