@@ -27,6 +27,12 @@ static place place_of(const checker *c, uint32_t storage)
         begin = s->offset;
     } else if (s->kind != TOW__S_CONSTANT) {
         uint64_t kind = s->kind;
+        if (kind == TOW__S_ROW_OUT && c->loop && c->loop->parallel) { /* blocks that take the place of others */
+            uint32_t root = tow__root(c->p, c->loop->ys[s->index].array.storage);
+            for (uint32_t i = 0; i < c->loop->n_xs; i++)
+                if (tow__root(c->p, c->loop->xs[i].array.storage) == root)
+                    return (place){(uint64_t)(TOW__S_ROW_IN + 1) << 32 | i, 0, bytes};
+        }
         if (kind == TOW__S_CARRY_OUT && c->loop && !c->loop->carry[s->index].alternates)
             kind = TOW__S_CARRY_IN; /* one buffer */
         space = (kind + 1) << 32 | s->index;

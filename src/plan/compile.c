@@ -65,6 +65,8 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
     if (!p->top) goto done;
     p->top->block = TOW__NONE;
+    p->top->team = &p->team;
+    p->solo.threads = 1;
     p->copy = tow__kernel_find("copy", TOW_F32);
     if (!p->copy) {
         status = tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
@@ -72,6 +74,7 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     }
     TRY(tow__team_create(ctx, threads, &p->team));
     TRY(lower_graph(p, &scratch));
+    TRY(tow__form_regions(p, p->top, &scratch));
     TRY(tow__reuse(p, p->top));
     TRY(tow__place_plan(p, p->top, &scratch));
     p->bytes.arena = p->top->bytes;
@@ -109,8 +112,10 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
     uint64_t count = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        count += !name || strcmp(step->primitive, name) == 0;
-        if (step->loop) count += (uint64_t)step->loop->length * count_steps(step->loop->body, name);
+        const tow__loop *loop = step->loop;
+        bool region = loop && loop->parallel; /* its blocks together make each step once */
+        count += !region && (!name || strcmp(step->primitive, name) == 0);
+        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
     }
     return count;
 }

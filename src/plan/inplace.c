@@ -36,8 +36,11 @@ static bool is_whole(const tow_program *p, const tow__view *x)
 /* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in
  * row-major order. A loop reads init value k in iteration 0 only, but all other operands until its end; the result is
  * written then. */
+static bool region_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s);
+
 bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
 {
+    if (step->loop && step->loop->parallel) return region_may_overwrite(p, step, k, s);
     uint32_t n = 0;
     bool fits = true;
     unsigned flags = step->kernel ? step->kernel->flags : 0;
@@ -57,6 +60,28 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
     const tow__carry *c = &step->loop->carry[k];
     if (c->kept) return n == 1; /* init is copied to its row first */
     return n == 1 && !c->copies && !(c->alternates && step->loop->length % 2);
+}
+
+/* Blocks of result k take the place of blocks of s if the body reads s only so, and not after it has begun to write the
+ * result. */
+static bool region_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
+{
+    const tow__loop *loop = step->loop;
+    uint32_t out = loop->ys[k].row, in = TOW__NONE;
+    for (uint32_t i = 0; i < step->n_in; i++) {
+        if (tow__root(p, step->in[i].storage) != s) continue;
+        if (i >= loop->n_xs || in != TOW__NONE || !is_whole(p, &step->in[i])) return false;
+        in = loop->xs[i].row;
+    }
+    if (in == TOW__NONE || step->in[0].type.rank == 0) return false;
+    uint32_t root = tow__root(p, out), write = p->storages[root].first, read = p->storages[in].last;
+    if (p->storages[in].bytes != p->storages[out].bytes) return false;
+    if (read == TOW__NONE || read < write) return true;
+    if (read > write) return false;
+    const tow__step *last = &loop->body->steps[write];
+    for (uint32_t j = 0; j < last->n_out; j++)
+        if (tow__root(p, last->out[j].storage) == root) return tow__may_overwrite(p, last, j, in);
+    return false;
 }
 
 static uint32_t last_read(const tow_program *p, const tow__plan *plan, uint32_t storage)
@@ -126,7 +151,7 @@ tow_status tow__reuse(tow_program *p, tow__plan *plan)
     find_lifetimes(p, plan);
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        uint32_t n = step->loop ? step->loop->n_carry : 1;
+        uint32_t n = !step->loop ? 1 : step->loop->parallel ? step->n_out : step->loop->n_carry;
         for (uint32_t k = 0; k < n && k < step->n_out; k++) {
             uint32_t donor = find_donor(p, plan, i, k);
             if (donor != TOW__NONE) join(p, step->out[k].storage, donor);

@@ -19,6 +19,7 @@ typedef struct linker {
     tow__arena *scratch;
     numbered_patch *patches;
     uint32_t n, capacity;
+    uint32_t copy; /* of the body that is being linked */
 } linker;
 
 /* Inputs and outputs have the first slots, each moving storage of a loop one of its own. */
@@ -32,8 +33,10 @@ static void number_slots(tow_program *p)
             s->slot = s->index;
         else if (s->kind == TOW__S_OUTPUT)
             s->slot = n_inputs + s->index;
-        else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT)
-            s->slot = p->n_slots++;
+        else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT) {
+            s->slot = p->n_slots;
+            p->n_slots += s->plan->copies ? s->plan->copies : 1;
+        }
     }
 }
 
@@ -55,7 +58,8 @@ static tow_status link_address(linker *k, void **where, const tow__view *x)
     const tow__storage *s = &p->storages[tow__root(p, x->storage)];
     ptrdiff_t offset = (ptrdiff_t)(x->offset * (int64_t)tow_dtype_size(x->type.dtype));
     if (s->kind == TOW__S_ARENA) {
-        *where = p->arena + s->plan->base + s->offset + offset;
+        size_t shift = s->plan->copies ? k->copy * s->plan->bytes : 0;
+        *where = p->arena + s->plan->base + shift + s->offset + offset;
         return TOW_OK;
     }
     if (s->kind == TOW__S_CONSTANT) { /* kernels do not write operands */
@@ -69,7 +73,7 @@ static tow_status link_address(linker *k, void **where, const tow__view *x)
     numbered_patch *all = tow__extend(k->scratch, k->patches, k->n, &k->capacity, sizeof *all);
     if (!all) return TOW_OUT_OF_MEMORY;
     k->patches = all;
-    all[k->n++] = (numbered_patch){s->slot, {where, offset}};
+    all[k->n++] = (numbered_patch){s->slot + (s->plan->copies ? k->copy : 0), {where, offset}};
     return TOW_OK;
 }
 
@@ -116,11 +120,11 @@ static tow_status prepare_call(linker *k, tow__step *step)
     return TOW_OK;
 }
 
-static tow_status link_call(linker *k, tow__step *step)
+static tow_status link_call(linker *k, const tow__plan *plan, tow__step *step)
 {
     tow_status status = TOW_OK;
     step->call =
-        (tow__kernel_call){.n_in = step->n_in, .n_out = step->n_out, .params = step->params, .team = &k->p->team};
+        (tow__kernel_call){.n_in = step->n_in, .n_out = step->n_out, .params = step->params, .team = plan->team};
     TRY(link_buffers(k, step->in, step->n_in, &step->call.in));
     TRY(link_buffers(k, step->out, step->n_out, &step->call.out));
     if (step->scratch != TOW__NONE) {
@@ -133,6 +137,7 @@ done:
 }
 
 static tow_status link_plan(linker *k, tow__plan *plan);
+static tow_status link_copies(linker *k, tow__plan *plan);
 
 static tow_status link_loop(linker *k, tow__loop *loop)
 {
@@ -149,7 +154,7 @@ static tow_status link_loop(linker *k, tow__loop *loop)
     }
     for (uint32_t j = 0; j < loop->n_xs; j++) TRY(link_data(k, &loop->xs[j].data, &loop->xs[j].array));
     for (uint32_t j = 0; j < loop->n_ys; j++) TRY(link_data(k, &loop->ys[j].data, &loop->ys[j].array));
-    TRY(link_plan(k, loop->body));
+    TRY(loop->parallel ? link_copies(k, loop->body) : link_plan(k, loop->body));
 done:
     return status;
 }
@@ -189,9 +194,27 @@ static tow_status link_plan(linker *k, tow__plan *plan)
         if (step->loop)
             TRY(link_loop(k, step->loop));
         else
-            TRY(link_call(k, step));
+            TRY(link_call(k, plan, step));
     }
 done:
+    return status;
+}
+
+/* One list of steps for each thread, with its own calls. */
+static tow_status link_copies(linker *k, tow__plan *plan)
+{
+    tow_status status = TOW_OK;
+    TRY(list_dead(k, plan));
+    plan->linked = tow__arena_alloc(&k->p->memory, plan->copies, sizeof *plan->linked);
+    if (!plan->linked) return TOW_OUT_OF_MEMORY;
+    for (k->copy = 0; k->copy < plan->copies; k->copy++) {
+        tow__step *steps = tow__arena_copy(&k->p->memory, plan->steps, plan->n_steps, sizeof *steps);
+        if (!steps) return TOW_OUT_OF_MEMORY;
+        plan->linked[k->copy] = steps;
+        for (uint32_t i = 0; i < plan->n_steps; i++) TRY(link_call(k, plan, &steps[i]));
+    }
+done:
+    k->copy = 0;
     return status;
 }
 

@@ -219,6 +219,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
     loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
     plan->outer = l->plan;
+    plan->team = &p->team;
     plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
     tow__lowering b = {.p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};
     b.env = tow__arena_alloc(l->scratch, s.body->n_values, sizeof *b.env);
@@ -229,6 +230,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(hand_out_inputs(&s, loop, &b));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
+    TRY(tow__form_regions(p, plan, l->scratch));
     TRY(tow__reuse(p, plan));
     TRY(choose_buffers(l, loop));
     TRY(tow__place_plan(p, plan, l->scratch));

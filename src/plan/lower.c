@@ -35,8 +35,16 @@ tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in,
     return step;
 }
 
-/* Asks the kernel for its scratch once the step's views are known. */
-static tow_status add_scratch(tow__lowering *l, tow__step *step)
+tow_status tow__keep_step(tow_program *p, tow__plan *plan, const tow__step *step)
+{
+    tow__step *steps = tow__extend(&p->memory, plan->steps, plan->n_steps, &plan->steps_capacity, sizeof *steps);
+    if (!steps) return TOW_OUT_OF_MEMORY;
+    plan->steps = steps;
+    steps[plan->n_steps++] = *step;
+    return TOW_OK;
+}
+
+tow_status tow__add_scratch(tow__lowering *l, tow__step *step)
 {
     if (!step->kernel->scratch) return TOW_OK;
     tow__buffer *buffers = tow__arena_alloc(l->scratch, (size_t)step->n_in + step->n_out, sizeof *buffers);
@@ -48,7 +56,7 @@ static tow_status add_scratch(tow__lowering *l, tow__step *step)
                              .in = buffers,
                              .out = buffers + step->n_in,
                              .params = step->params,
-                             .team = &l->p->team};
+                             .team = l->plan->team};
     size_t bytes = step->kernel->scratch(&call);
     if (!bytes) return TOW_OK;
     step->scratch = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, bytes);
@@ -66,7 +74,7 @@ static tow_status add_copy(tow__lowering *l, const tow__view *x, uint32_t storag
     step->in[0] = from;
     step->out[0] = tow__view_whole(storage, from.type);
     step->backward = backward;
-    return add_scratch(l, step);
+    return tow__add_scratch(l, step);
 }
 
 tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind, uint32_t index, uint32_t *storage)
@@ -132,7 +140,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     step->kernel = node->kernel;
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
     for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
-    return add_scratch(l, step);
+    return tow__add_scratch(l, step);
 }
 
 tow_status tow__lower(tow__lowering *l)

@@ -13,6 +13,9 @@
  *            ys row  ──> slot moved by one row per iteration          (written in place)
  *            consts  ──> views of storages of the surrounding plan
  *
+ * A row region is a loop, too: its iterations are blocks of rows, which threads run side by side, each in a copy of the
+ * body's arena.
+ *
  * Addresses that change (the caller's arrays, rows, carries) are slots; each slot knows the pointers that depend on it
  * (patches), so that moving a slot is a few stores and running needs no lookups. */
 #ifndef TOW_SRC_PLAN_H
@@ -92,9 +95,11 @@ typedef struct tow__rows {
     char *data;
 } tow__rows;
 
+/* parallel: a row region (regions.c). Its iterations are independent, there are no carries, and every thread has a copy
+ * of the body with an arena of its own. */
 typedef struct tow__loop {
     int64_t length;
-    bool reverse;
+    bool reverse, parallel;
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
@@ -121,9 +126,12 @@ struct tow__plan {
     tow__step *steps;
     uint32_t n_steps, steps_capacity;
     uint32_t *dead;
-    size_t bytes; /* of its arena */
-    size_t need;  /* lower bound: most bytes that are alive at once */
-    size_t base;  /* offset of its arena in the program's */
+    tow__team *team;    /* that its kernels run on */
+    uint32_t copies;    /* of the body of a region, else 0; copy c lies c * bytes behind the first */
+    tow__step **linked; /* [copies] the steps with the calls of each copy */
+    size_t bytes;       /* of its arena */
+    size_t need;        /* lower bound: most bytes that are alive at once */
+    size_t base;        /* offset of its arena in the program's */
 };
 
 /* Whenever `slot` moves to an address, *where becomes that address + offset. */
@@ -149,7 +157,7 @@ struct tow_program {
     uint32_t n_slots;
     tow__patch *patches;
     const tow__kernel *copy;
-    tow__team team;
+    tow__team team, solo; /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
@@ -211,8 +219,12 @@ typedef struct tow__lowering {
 
 tow_status tow__lower(tow__lowering *l);
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
+/* Asks the step's kernel for its scratch, once kernel, params and views are known. */
+tow_status tow__add_scratch(tow__lowering *l, tow__step *step);
 /* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
 tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in, uint32_t n_out);
+/* Appends a step as it is. */
+tow_status tow__keep_step(tow_program *p, tow__plan *plan, const tow__step *step);
 /* A new storage for a whole value; TOW__NONE: out of memory. */
 uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes);
 /* Output `value` of the plan must end in a storage of this kind and index, which is returned in *storage: its producer
@@ -221,6 +233,18 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
+
+/* ---- rows.c, regions.c ------------------------------------------------------------------------------------------ */
+
+/* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
+ * the same rows only, else the whole. */
+bool tow__step_splits(const tow__step *step, bool *split);
+/* Floating-point operations, roughly. */
+double tow__step_work(const tow__step *step);
+/* Steps for a norm's derivative that also sums over rows: first the part that works row by row. */
+tow_status tow__part_sums(tow_program *p, tow__plan *plan);
+/* Joins steps that work row by row into regions. After lowering, before in-place reuse. */
+tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
 /* ---- inplace.c, place.c --------------------------------------------------------------------------------------------------- */
 

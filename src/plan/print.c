@@ -50,8 +50,12 @@ static void add_plan(tow__string *s, const tow_program *p, const tow__plan *plan
 
 static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop, int depth)
 {
-    tow__string_add(s, "%*s       length %" PRId64 "%s, body block %zu bytes @%zu", 4 * depth, "", loop->length,
-                    loop->reverse ? " reverse" : "", loop->body->bytes, loop->body->base);
+    if (loop->parallel)
+        tow__string_add(s, "%*s       %" PRId64 " blocks, %zu bytes @%zu for each of %u threads", 4 * depth, "",
+                        loop->length, loop->body->bytes, loop->body->base, loop->body->copies);
+    else
+        tow__string_add(s, "%*s       length %" PRId64 "%s, body block %zu bytes @%zu", 4 * depth, "", loop->length,
+                        loop->reverse ? " reverse" : "", loop->body->bytes, loop->body->base);
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         const tow__carry *c = &loop->carry[j];
         tow__string_add(s, ", carry %u %s%s", j,
@@ -68,7 +72,9 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
 {
     const tow__step *step = &plan->steps[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ",
-                    step->loop ? "loop" : step->kernel->engine);
+                    !step->loop            ? step->kernel->engine
+                    : step->loop->parallel ? "region"
+                                           : "loop");
     for (uint32_t j = 0; j < step->n_out; j++) {
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &step->out[j]);

@@ -30,8 +30,53 @@ static char *first_carry(tow_program *p, const tow__loop *loop, tow__carry *c)
     return c->copy_out.data;
 }
 
+#ifdef NDEBUG
+static inline void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step, size_t copy)
+{
+    (void)p, (void)plan, (void)step, (void)copy;
+}
+#else
+/* Freed ranges become NaN, so that a wrong lifetime shows in the results. */
+static void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step, size_t copy)
+{
+    for (uint32_t i = step->dead_begin; i < step->dead_end; i++) {
+        const tow__storage *s = &p->storages[plan->dead[i]];
+        if (s->bytes) memset(p->arena + plan->base + copy * plan->bytes + s->offset, 0xFF, s->bytes);
+    }
+}
+#endif
+
+/* Blocks of a row region: `thread` has its own copy of the body, with slots and arena of its own. */
+typedef struct region_run {
+    tow_program *p;
+    const tow__loop *loop;
+} region_run;
+
+static void run_block(void *user, int64_t block, int thread)
+{
+    const region_run *r = user;
+    const tow__loop *loop = r->loop;
+    const tow__plan *body = loop->body;
+    const tow__storage *storages = r->p->storages;
+    for (uint32_t j = 0; j < loop->n_xs; j++)
+        move_slot(r->p, storages[loop->xs[j].row].slot + (uint32_t)thread,
+                  loop->xs[j].data + block * loop->xs[j].stride);
+    for (uint32_t j = 0; j < loop->n_ys; j++)
+        move_slot(r->p, storages[loop->ys[j].row].slot + (uint32_t)thread,
+                  loop->ys[j].data + block * loop->ys[j].stride);
+    const tow__step *steps = body->linked[thread];
+    for (uint32_t i = 0; i < body->n_steps; i++) {
+        steps[i].kernel->run(&steps[i].call);
+        poison_dead(r->p, body, &steps[i], (size_t)thread);
+    }
+}
+
 static void run_loop(tow_program *p, const tow__loop *loop)
 {
+    if (loop->parallel) {
+        tow__team_run_indexed(&p->team, loop->length, run_block, &(region_run){p, loop});
+        return;
+    }
     const tow__storage *storages = p->storages;
     for (int64_t i = 0; i < loop->length; i++) {
         int64_t row = row_of(loop, i);
@@ -51,22 +96,6 @@ static void run_loop(tow_program *p, const tow__loop *loop)
     }
 }
 
-#ifdef NDEBUG
-static inline void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step)
-{
-    (void)p, (void)plan, (void)step;
-}
-#else
-/* Freed ranges become NaN, so that a wrong lifetime shows in the results. */
-static void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step)
-{
-    for (uint32_t i = step->dead_begin; i < step->dead_end; i++) {
-        const tow__storage *s = &p->storages[plan->dead[i]];
-        if (s->bytes) memset(p->arena + plan->base + s->offset, 0xFF, s->bytes);
-    }
-}
-#endif
-
 static void run_plan(tow_program *p, const tow__plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_steps; i++) {
@@ -75,7 +104,7 @@ static void run_plan(tow_program *p, const tow__plan *plan)
             run_loop(p, step->loop);
         else
             step->kernel->run(&step->call);
-        poison_dead(p, plan, step);
+        poison_dead(p, plan, step, 0);
     }
 }
 
