@@ -1,0 +1,257 @@
+/* Attention in single precision: what does not depend on the instruction set, and the choice of one.
+ *
+ * Memory of a strip, one per thread (64 = queries, C = keys of a cut, D' and E' = D and E rounded up to 16):
+ *
+ *   both      | qt: D' x 64, scaled | q: 64 x D' | p: C x 64 | out: 64 x E' | k: S x D' | v: S x E' |
+ *   backward  | ctt: E' x 64 | ct: 64 x E' | dp: C x 64 | dq: 64 x D' | dk: S x D' | dv: S x E' |
+ *
+ * k, v, dk and dv are there only where the operands or results cannot be used in place. */
+#include "src/kernels/attention.h"
+#include "src/kernels/attention_lanes.h"
+
+enum {
+    QUERIES = TOW__STRIP,
+    CUT = 2048 /* keys of a strip that are worked on together */
+};
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef struct matrix {
+    const f32 *data;
+    int64_t ld;
+} matrix;
+
+/* A cut of a strip: keys first .. first + keys. Limits, and what else counts keys, are relative to `first`. */
+typedef struct view {
+    int64_t first, keys, rows, vectors; /* rows: queries; vectors of 16 of them */
+    int64_t limit[QUERIES];
+    int64_t low[QUERIES / LANES], high[QUERIES / LANES]; /* of a vector's limits */
+} view;
+
+typedef struct workspace {
+    f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *dp, *dq, *dk, *dv;
+    int64_t dk_ld, dv_ld;
+} workspace;
+
+static int64_t padded(int64_t width) { return tow__ceil_div(width, LANES) * LANES; }
+
+/* Equal cuts of at most CUT keys. */
+static int64_t cut_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, CUT))); }
+
+static view view_of(const tow__strip *s, int64_t first, int64_t keys)
+{
+    view w = {.first = first, .keys = keys, .rows = s->rows, .vectors = tow__ceil_div(s->rows, LANES)};
+    for (int64_t i = 0; i < QUERIES; i++) w.limit[i] = tow__max(0, tow__min(keys, s->limit[i] - first));
+    for (int64_t v = 0; v < w.vectors; v++) {
+        w.low[v] = keys;
+        w.high[v] = 0;
+        for (int64_t i = v * LANES; i < (v + 1) * LANES; i++) {
+            w.low[v] = tow__min(w.low[v], w.limit[i]);
+            w.high[v] = tow__max(w.high[v], w.limit[i]);
+        }
+    }
+    return w;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+static bool usable(const tow__heads *x) { return x->column == 1 && x->width % LANES == 0; }
+
+/* The next `count` floats of the memory, in whole cache lines. */
+static f32 *part(char *memory, size_t *used, int64_t count)
+{
+    f32 *at = memory == NULL ? NULL : (f32 *)(void *)(memory + *used);
+    *used += ((size_t)count * sizeof(f32) + 63) / 64 * 64;
+    return at;
+}
+
+static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
+{
+    size_t n = 0;
+    int64_t d = padded(a->q.width), e = padded(a->v.width), cut = cut_keys(a->s);
+    *w = (workspace){.qt = part(memory, &n, d * QUERIES),
+                     .q = part(memory, &n, d * QUERIES),
+                     .p = part(memory, &n, cut * QUERIES),
+                     .out = part(memory, &n, e * QUERIES)};
+    if (!usable(&a->k)) w->k = part(memory, &n, a->s * d);
+    if (!usable(&a->v)) w->v = part(memory, &n, a->s * e);
+    if (!a->backward) return n;
+    w->ctt = part(memory, &n, e * QUERIES);
+    w->ct = part(memory, &n, e * QUERIES);
+    w->dp = part(memory, &n, cut * QUERIES);
+    w->dq = part(memory, &n, d * QUERIES);
+    if (a->q.width % LANES != 0) w->dk = part(memory, &n, a->s * d);
+    if (a->v.width % LANES != 0) w->dv = part(memory, &n, a->s * e);
+    return n;
+}
+
+static size_t workspace_bytes(const tow__attention_job *a)
+{
+    workspace w;
+    return divide_memory(a, NULL, &w);
+}
+
+static workspace workspace_of(const tow__attention_job *a, void *memory)
+{
+    workspace w;
+    divide_memory(a, memory, &w);
+    return w;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+/* to [rows, padded(width)], zeros behind the width */
+static void copy_rows(const tow__heads *x, const f32 *from, int64_t rows, f32 *to)
+{
+    int64_t ld = padded(x->width);
+    for (int64_t i = 0; i < rows; i++, from += x->row, to += ld) {
+        if (x->column == 1)
+            memcpy(to, from, (size_t)x->width * sizeof *to);
+        else
+            for (int64_t d = 0; d < x->width; d++) to[d] = from[d * x->column];
+        for (int64_t d = x->width; d < ld; d++) to[d] = 0;
+    }
+}
+
+/* The queries of a strip, or what has their shape; zeros up to a multiple of 16 rows. */
+static void read_rows(const tow__attention_job *a, const tow__heads *x, const tow__strip *s, f32 *to)
+{
+    int64_t ld = padded(x->width), rest = padded(s->rows) - s->rows;
+    copy_rows(x, (const f32 *)(const void *)tow__head_row(a, x, s->b, s->h, s->first), s->rows, to);
+    if (rest > 0) memset(to + s->rows * ld, 0, (size_t)(rest * ld) * sizeof *to);
+}
+
+/* Keys or values of a group, in place where that is possible. */
+static matrix rows_of_group(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t g, int64_t rows,
+                            f32 *copy)
+{
+    const f32 *data = (const f32 *)(const void *)tow__head_row(a, x, b, g, 0);
+    if (copy == NULL) return (matrix){data, x->row};
+    copy_rows(x, data, rows, copy);
+    return (matrix){copy, padded(x->width)};
+}
+
+static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
+{
+    const f32 *data = a->lse.data;
+    for (int64_t i = 0; i < QUERIES; i++)
+        lse[i] = i < s->rows
+                     ? data[s->b * a->lse.strides[0] + s->h * a->lse.strides[1] + (s->first + i) * a->lse.strides[2]]
+                     : 0;
+}
+
+/* Zeros in the result [B, S, G, width], or in the workspace if its rows cannot be used in place. */
+static void begin_sums(const tow__attention_job *a, int64_t b, int64_t g, int64_t width, void *result, f32 **sums,
+                       int64_t *ld)
+{
+    if (result == NULL) return;
+    *ld = padded(width);
+    if (*sums == NULL) {
+        *sums = (f32 *)result + (b * a->s * a->groups + g) * width;
+        *ld = a->groups * width;
+    }
+    for (int64_t j = 0; j < a->s; j++) memset(*sums + j * *ld, 0, (size_t)padded(width) * sizeof **sums);
+}
+
+static void end_sums(const tow__attention_job *a, int64_t b, int64_t g, int64_t width, void *result, const f32 *sums)
+{
+    if (result == NULL || width % LANES == 0) return;
+    for (int64_t j = 0; j < a->s; j++)
+        memcpy((f32 *)result + ((b * a->s + j) * a->groups + g) * width, sums + j * padded(width),
+               (size_t)width * sizeof *sums);
+}
+
+/* ---- masks ------------------------------------------------------------------------------------------------------ */
+
+static void hide_masked(const tow__attention_job *a, const tow__strip *s, const view *w, f32 *p)
+{
+    for (int64_t i = 0; a->mask != NULL && i < s->rows; i++) {
+        tow__mask_row mask = tow__strip_mask(a, s, i);
+        mask.data += w->first * mask.stride;
+        for (int64_t j = 0; j < w->limit[i]; j++)
+            if (!mask.data[j * mask.stride]) p[j * QUERIES + i] = -FLT_MAX;
+    }
+}
+
+/* What blind queries have in p. Their sums are not rescaled. */
+static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value, f32 *factor)
+{
+    for (int64_t i = 0; i < s->rows; i++) {
+        if (!s->blind[i]) continue;
+        for (int64_t j = 0; j < w->keys; j++) p[j * QUERIES + i] = value;
+        if (factor != NULL) factor[i] = 1;
+    }
+}
+
+/* ---- instruction sets ------------------------------------------------------------------------------------------- */
+
+#define UP_TO_4(X)                                                                                                     \
+    X(1)                                                                                                               \
+    X(2)                                                                                                               \
+    X(3)                                                                                                               \
+    X(4)
+#define UP_TO_6(X)                                                                                                     \
+    UP_TO_4(X) X(5)                                                                                                    \
+    X(6)
+#define UP_TO_14(X)                                                                                                    \
+    UP_TO_6(X) X(7)                                                                                                    \
+    X(8)                                                                                                               \
+    X(9)                                                                                                               \
+    X(10)                                                                                                              \
+    X(11)                                                                                                              \
+    X(12)                                                                                                              \
+    X(13)                                                                                                              \
+    X(14)
+
+#define SET(name) name##_plain
+#define INLINE    TOW__INLINE
+#define TARGET
+#define ROWS         4
+#define VECTORS      1
+#define EACH_ROWS(X) UP_TO_4(X)
+#include "src/kernels/attention_f32.inc"
+#undef SET
+#undef INLINE
+#undef TARGET
+#undef ROWS
+#undef VECTORS
+#undef EACH_ROWS
+
+#ifdef __x86_64__
+#define SET(name)    name##_avx2
+#define INLINE       INLINE_AVX2
+#define TARGET       TARGET_AVX2
+#define ROWS         6
+#define VECTORS      1
+#define EACH_ROWS(X) UP_TO_6(X)
+#include "src/kernels/attention_f32.inc"
+#undef SET
+#undef INLINE
+#undef TARGET
+#undef ROWS
+#undef VECTORS
+#undef EACH_ROWS
+
+#define SET(name)    name##_avx512
+#define INLINE       INLINE_AVX512
+#define TARGET       TARGET_AVX512
+#define ROWS         14
+#define VECTORS      2
+#define EACH_ROWS(X) UP_TO_14(X)
+#include "src/kernels/attention_f32.inc"
+#endif
+
+const tow__attention_code *tow__attention_f32(int choice)
+{
+#ifdef __x86_64__
+    bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+    bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    if (avx512 && choice-- == 0) return &code_avx512;
+    if (avx2 && choice-- == 0) return &code_avx2;
+#endif
+    return choice == 0 ? &code_plain : NULL;
+}
