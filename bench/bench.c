@@ -1,0 +1,269 @@
+/* Command line, timing and report of the benchmark programs. */
+#include "bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "limits.h"
+
+enum {
+    LEAST_STEPS = 5,
+    MOST_STEPS = 100000
+};
+
+double bench_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void bench_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("bench: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    exit(1);
+}
+
+void bench_check(const bench *b, tow_status status)
+{
+    if (status == TOW_OK) return;
+    const char *text = tow_context_error(b->context);
+    bench_fail("%s: %s", b->workload, *text ? text : tow_status_text(status));
+}
+
+/* ---- command line --------------------------------------------------------------------------------------------------- */
+
+static _Noreturn void usage(const char *workload, const char *problem, const char *argument,
+                            const bench_option *options, const bench_option *common)
+{
+    fprintf(stderr, "%s: %s '%s'; options:", workload, problem, argument);
+    for (const bench_option *lists[] = {options, common, NULL}, **list = lists; *list != NULL; list++)
+        for (const bench_option *o = *list; o->name != NULL; o++)
+            fprintf(stderr, " --%s%s", o->name, o->flag ? "" : o->number ? " N" : " WORD");
+    fputc('\n', stderr);
+    exit(2);
+}
+
+static const bench_option *find_option(const char *argument, const bench_option *options)
+{
+    if (strncmp(argument, "--", 2) != 0) return NULL;
+    for (; options->name != NULL; options++)
+        if (strcmp(argument + 2, options->name) == 0) return options;
+    return NULL;
+}
+
+static void read_options(const char *workload, int argc, char **argv, const bench_option *options,
+                         const bench_option *common)
+{
+    for (int i = 1; i < argc; i++) {
+        const bench_option *o = find_option(argv[i], options);
+        if (o == NULL) o = find_option(argv[i], common);
+        if (o == NULL) usage(workload, "unknown option", argv[i], options, common);
+        if (o->flag != NULL) {
+            *o->flag = true;
+            continue;
+        }
+        if (++i == argc) usage(workload, "no value for", argv[i - 1], options, common);
+        if (o->text != NULL) {
+            *o->text = argv[i];
+            continue;
+        }
+        char *end;
+        errno = 0;
+        *o->number = strtoll(argv[i], &end, 10);
+        if (end == argv[i] || *end != '\0' || errno != 0 || *o->number < 0)
+            usage(workload, "expected a whole number, found", argv[i], options, common);
+    }
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------------- */
+
+/* A line of /proc/self/status in bytes: "VmHWM" is the peak of resident memory of this program image, "VmRSS" what is
+ * resident now. 0 where there is no such file. */
+static size_t resident(const char *key)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    size_t kib = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), ": %zu", &kib);
+    if (file != NULL) fclose(file);
+    return kib * 1024;
+}
+
+/* ---- start, time, report -------------------------------------------------------------------------------------------- */
+
+void bench_set(bench *b, const char *key, json_t *value)
+{
+    if (json_object_set_new(b->json, key, value) != 0) bench_fail("out of memory");
+}
+
+void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options)
+{
+    *b = (bench){.workload = workload, .seconds = 3};
+    const bench_option common[] = {
+        {"threads", .number = &b->threads}, {"steps", .number = &b->steps}, {"seconds", .number = &b->seconds}, {0}};
+    read_options(workload, argc, argv, options, common);
+    b->json = json_object();
+    if (b->json == NULL || b->threads > 1024) bench_fail("%s: expected at most 1024 threads", workload);
+    if (tow_context_create(&(tow_context_options){.threads = (int)b->threads}, &b->context) != TOW_OK)
+        bench_fail("%s: cannot make a context", workload);
+    b->threads = tow_context_threads(b->context);
+    bench_set(b, "workload", json_string(workload));
+    bench_set(b, "library", json_string("tow"));
+    for (const bench_option *o = options; o->name != NULL; o++)
+        bench_set(b, o->name,
+                  o->number ? json_integer(*o->number)
+                  : o->flag ? json_boolean(*o->flag)
+                            : json_string(*o->text ? *o->text : ""));
+    bench_set(b, "threads", json_integer(b->threads));
+    b->peak = bench_peak_gflops((int)b->threads, bench_best_isa());
+    b->rss_before = resident("VmRSS");
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t calls)
+{
+    int64_t most = b->steps > 0 ? b->steps : MOST_STEPS, n = 0;
+    double *seconds = malloc((size_t)most * sizeof *seconds), start = bench_now();
+    if (seconds == NULL) bench_fail("%s: out of memory", b->workload);
+    for (int i = 0; i < 2; i++) bench_check(b, step(user));
+    for (double end = bench_now() + (double)b->seconds; n < most; n++) {
+        start = bench_now();
+        if (b->steps == 0 && n >= LEAST_STEPS && start > end) break;
+        bench_check(b, step(user));
+        seconds[n] = (bench_now() - start) / (double)calls;
+    }
+    qsort(seconds, (size_t)n, sizeof *seconds, compare);
+    b->fastest = seconds[0];
+    b->median = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+    b->repeated = n;
+    free(seconds);
+}
+
+int bench_finish(bench *b, double flops)
+{
+    char describe[1024];
+    tow_context_describe(b->context, describe, sizeof describe);
+    bench_set(b, "rss_peak", json_integer((json_int_t)resident("VmHWM")));
+    bench_set(b, "rss_before", json_integer((json_int_t)b->rss_before));
+    double again = bench_peak_gflops((int)b->threads, bench_best_isa());
+    if (again > b->peak) b->peak = again;
+    if (b->repeated > 0) {
+        bench_set(b, "steps", json_integer(b->repeated));
+        bench_set(b, "median_seconds", json_real(b->median));
+        bench_set(b, "min_seconds", json_real(b->fastest));
+    }
+    if (b->repeated > 0 && flops > 0) {
+        bench_set(b, "gflop", json_real(flops * 1e-9));
+        bench_set(b, "gflops", json_real(flops * 1e-9 / b->fastest));
+        if (b->peak > 0) bench_set(b, "share_of_peak", json_real(flops * 1e-9 / b->fastest / b->peak));
+    }
+    bench_set(b, "peak_gflops", json_real(b->peak));
+    bench_set(b, "peak_isa", json_string(bench_isa_name(bench_best_isa())));
+    bench_set(b, "describe", json_string(describe));
+    int status =
+        json_dumpf(b->json, stdout, JSON_REAL_PRECISION(6)) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
+    json_decref(b->json);
+    tow_context_destroy(b->context);
+    return status ? 0 : 1;
+}
+
+void bench_set_program_bytes(bench *b, const tow_program *program)
+{
+    tow_program_bytes bytes = tow_program_get_bytes(program);
+    bench_set(b, "planned",
+              json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "inputs", (json_int_t)bytes.inputs, "outputs",
+                        (json_int_t)bytes.outputs, "arena", (json_int_t)bytes.arena, "lower_bound",
+                        (json_int_t)bytes.lower_bound, "residuals", (json_int_t)bytes.residuals, "constants",
+                        (json_int_t)bytes.constants, "temporary", (json_int_t)(bytes.arena + bytes.constants)));
+}
+
+/* ---- data ----------------------------------------------------------------------------------------------------------- */
+
+void bench_fill(tow_array *array, uint64_t seed, double scale)
+{
+    tow_type type = tow_array_type(array);
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        uint32_t bits = (uint32_t)(state >> 40); /* 24 good bits */
+        if (type.dtype == TOW_I32)
+            ((int32_t *)tow_array_data(array))[i] = (int32_t)(bits % (uint32_t)scale);
+        else
+            ((float *)tow_array_data(array))[i] = (float)(scale * (2.0 * bits / (1 << 24) - 1.0));
+    }
+}
+
+/* ---- value and gradient of a function ------------------------------------------------------------------------------- */
+
+typedef struct run {
+    tow_program *program;
+    tow_array **inputs, **outputs;
+    int64_t calls;
+} run;
+
+static tow_status run_once(void *user)
+{
+    const run *r = user;
+    for (int64_t i = 0; i < r->calls; i++) {
+        tow_status status = tow_program_run(r->program, r->inputs, r->outputs);
+        if (status != TOW_OK) return status;
+    }
+    return TOW_OK;
+}
+
+static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph **gradient)
+{
+    tow_graph *loss = NULL;
+    tow_program *program = NULL;
+    bench_check(b, tow_trace_function(b->context, g->loss, g->user, g->n_inputs, g->types, NULL, 1, &loss));
+    bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, false, gradient));
+    bench_check(b, tow_compile(b->context, *gradient, NULL, &program));
+    tow_graph_release(loss);
+    return program;
+}
+
+void bench_run_gradient(bench *b, const bench_gradient *g)
+{
+    tow_graph *gradient = NULL;
+    double start = bench_now();
+    run r = {.program = compile(b, g, &gradient), .calls = g->calls > 0 ? g->calls : 1};
+    bench_set(b, "compile_seconds", json_real(bench_now() - start));
+    bench_set_program_bytes(b, r.program);
+    size_t n_out = tow_graph_outputs(gradient);
+    r.inputs = calloc(g->n_inputs, sizeof *r.inputs);
+    r.outputs = calloc(n_out, sizeof *r.outputs);
+    if (r.inputs == NULL || r.outputs == NULL) bench_fail("%s: out of memory", b->workload);
+    for (size_t i = 0; !g->only_compile && i < g->n_inputs; i++) {
+        bench_check(b, tow_array_create(b->context, g->types[i], &r.inputs[i]));
+        bench_fill(r.inputs[i], i, g->scales[i]);
+    }
+    for (size_t i = 0; !g->only_compile && i < n_out; i++)
+        bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &r.outputs[i]));
+    if (!g->only_compile) {
+        bench_repeat(b, run_once, &r, r.calls);
+        bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
+    }
+    for (size_t i = 0; i < g->n_inputs; i++) tow_array_release(r.inputs[i]);
+    for (size_t i = 0; i < n_out; i++) tow_array_release(r.outputs[i]);
+    free(r.inputs);
+    free(r.outputs);
+    tow_program_free(r.program);
+    tow_graph_release(gradient);
+}

@@ -1,0 +1,76 @@
+/* What the benchmark programs share: command line, timing, resident memory, and the JSON object that each prints.
+ *
+ * A program measures one workload in one process:
+ *
+ *     bench b;
+ *     bench_start(&b, "ffn", argc, argv, options);   reads the command line, probes the peak, makes the context
+ *     ... build and warm up ...
+ *     bench_repeat(&b, step, user);                  times step(user)
+ *     return bench_finish(&b, flops of one step);    prints the JSON object
+ *
+ * Errors print one line to standard error and end with status 1; a bad command line ends with status 2. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <jansson.h>
+
+#include "tow/tow.h"
+
+/* One option "--name": exactly one of number (takes a whole number >= 0), text (takes a word) and flag is set. */
+typedef struct bench_option {
+    const char *name;
+    int64_t *number;
+    const char **text;
+    bool *flag;
+} bench_option;
+
+typedef struct bench {
+    const char *workload;
+    int64_t threads; /* --threads, default: what the affinity mask allows */
+    int64_t steps;   /* --steps: timed repetitions; 0: as many as fit --seconds, at least 5 */
+    int64_t seconds; /* --seconds, default 3 */
+    tow_context *context;
+    double peak;            /* GFLOP/s, measured before and after the workload: the better one */
+    size_t rss_before;      /* resident bytes before the workload is built */
+    double median, fastest; /* seconds per step */
+    int64_t repeated;
+    json_t *json; /* what bench_finish prints; programs add to it */
+} bench;
+
+double bench_now(void); /* seconds */
+
+/* options ends with a NULL name; --threads, --steps and --seconds are understood by all programs. */
+void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options);
+/* Two calls to warm up, then timed ones. `calls`: steps that one call of `step` makes (small ones are timed in groups). */
+void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t calls);
+/* flops 0: no rates. Returns the exit status. */
+int bench_finish(bench *b, double flops);
+
+/* Ends the program with the context's error if status is not TOW_OK. */
+void bench_check(const bench *b, tow_status status);
+/* Ends the program with a message. */
+__attribute__((format(printf, 1, 2), noreturn)) void bench_fail(const char *format, ...);
+
+void bench_set(bench *b, const char *key, json_t *value); /* takes the reference */
+/* Planned bytes by kind; "temporary" is what comes beside inputs and outputs. */
+void bench_set_program_bytes(bench *b, const tow_program *program);
+
+/* Uniform numbers from [-scale, scale), the same in every run. i32: from {0, ..., scale - 1}. */
+void bench_fill(tow_array *array, uint64_t seed, double scale);
+
+/* Value and gradient of a scalar function, compiled and timed. Input i is filled with bench_fill(scales[i]). */
+typedef struct bench_gradient {
+    tow_function loss;
+    void *user;
+    size_t n_inputs;
+    const tow_type *types;
+    const double *scales;
+    size_t n_wrt;
+    const size_t *wrt;
+    int64_t calls;     /* per timing; 0: 1 */
+    bool only_compile; /* time tracing and compiling only */
+} bench_gradient;
+/* Adds compile_seconds (tracing and compiling), planned bytes and the times of a step. */
+void bench_run_gradient(bench *b, const bench_gradient *g);
+
+#endif

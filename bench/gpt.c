@@ -1,0 +1,136 @@
+/* A training step of the example's GPT on random tokens: loss, gradients and AdamW.
+ *
+ *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing] [--no-scan]
+ *         [--only-compile]
+ *
+ * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
+ * four backward over half of the T x T pairs). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "examples/gpt/model.h"
+
+typedef struct shape {
+    int64_t layers, width, heads, context, batch, vocabulary;
+} shape;
+
+typedef struct training {
+    tow_train_state *state;
+    tow_array *batch[2]; /* tokens, labels */
+    double loss;
+} training;
+
+static tow_status step(void *user)
+{
+    training *t = user;
+    return tow_train_step(t->state, t->batch, &t->loss);
+}
+
+static double useful_flops(const shape *s)
+{
+    double tokens = (double)(s->batch * s->context), width = (double)s->width;
+    double parameters = 12 * width * width * (double)s->layers + width * (double)s->vocabulary;
+    double attention = 6 * (double)s->context * (double)s->context * width * (double)(s->layers * s->batch);
+    return 6 * parameters * tokens + attention;
+}
+
+static void set_bytes(bench *b, const tow_train_state *state)
+{
+    tow_train_bytes bytes = tow_train_get_bytes(state);
+    tow_program_bytes program = tow_program_get_bytes(tow_train_program(state));
+    bench_set(b, "planned",
+              json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)bytes.parameters,
+                        "optimizer", (json_int_t)bytes.optimizer, "gradients", (json_int_t)bytes.gradients, "residuals",
+                        (json_int_t)bytes.residuals, "workspace", (json_int_t)bytes.workspace, "total",
+                        (json_int_t)bytes.total, "arena", (json_int_t)program.arena, "lower_bound",
+                        (json_int_t)program.lower_bound, "temporary",
+                        (json_int_t)(bytes.total - bytes.parameters - bytes.optimizer)));
+}
+
+/* Tracing, differentiating and compiling the loss: all that a step waits for, beside drawing the parameters. */
+static void time_compiling(bench *b, const tow_module *model, tow_type type)
+{
+    tow_params *params = NULL;
+    tow_graph *loss = NULL, *gradient = NULL;
+    tow_program *program = NULL;
+    bench_check(b, tow_init(b->context, model, 0, 1, &type, &params));
+    size_t n = tow_params_count(params), *wrt = malloc((n + 1) * sizeof *wrt);
+    if (wrt == NULL) bench_fail("gpt: out of memory");
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
+    double start = bench_now();
+    bench_check(b, tow_loss(model, params, 1, &type, 1, &type, gpt_loss, NULL, 0, NULL, &loss));
+    bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
+    bench_check(b, tow_compile(b->context, gradient, NULL, &program));
+    bench_set(b, "compile_seconds", json_real(bench_now() - start));
+    bench_set_program_bytes(b, program);
+    tow_program_free(program);
+    tow_graph_release(gradient);
+    tow_graph_release(loss);
+    tow_params_free(params);
+    free(wrt);
+}
+
+static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type)
+{
+    training t = {0};
+    tow_train_options train = {
+        .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
+        .n_inputs = 1,
+        .input_types = &type,
+        .n_extra = 1,
+        .extra_types = &type,
+        .loss = gpt_loss};
+    double start = bench_now();
+    bench_check(b, tow_train_create(b->context, model, &train, &t.state));
+    bench_set(b, "create_seconds", json_real(bench_now() - start));
+    for (int i = 0; i < 2; i++) {
+        bench_check(b, tow_array_create(b->context, type, &t.batch[i]));
+        bench_fill(t.batch[i], (uint64_t)i, (double)s->vocabulary);
+    }
+    set_bytes(b, t.state);
+    bench_repeat(b, step, &t, 1);
+    bench_set(b, "loss", json_real(t.loss));
+    for (int i = 0; i < 2; i++) tow_array_release(t.batch[i]);
+    tow_train_free(t.state);
+}
+
+int main(int argc, char **argv)
+{
+    static gpt model;
+    bench b;
+    shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
+    const char *policy_text = "none";
+    bool unrolled = false, scan = false, only_compile = false;
+    tow_policy *policy = NULL;
+    const bench_option options[] = {{"layers", .number = &s.layers},
+                                    {"width", .number = &s.width},
+                                    {"heads", .number = &s.heads},
+                                    {"context", .number = &s.context},
+                                    {"batch", .number = &s.batch},
+                                    {"vocabulary", .number = &s.vocabulary},
+                                    {"policy", .text = &policy_text},
+                                    {"no-scan", .flag = &unrolled},
+                                    {"scan", .flag = &scan},
+                                    {"only-compile", .flag = &only_compile},
+                                    {0}};
+    bench_start(&b, "gpt", argc, argv, options);
+    if (s.layers < 1 || s.width < 1 || s.heads < 1 || s.context < 1 || s.batch < 1 || s.vocabulary < 1)
+        bench_fail("gpt: expected sizes above 0");
+    if (scan && unrolled) bench_fail("gpt: --scan and --no-scan exclude each other");
+    if (strcmp(policy_text, "none") != 0) bench_check(&b, tow_policy_parse(b.context, policy_text, &policy));
+    gpt_make(&model, &(gpt_shape){.vocabulary = s.vocabulary,
+                                  .layers = s.layers,
+                                  .width = s.width,
+                                  .heads = s.heads,
+                                  .context = s.context,
+                                  .policy = policy,
+                                  .unrolled = unrolled});
+    tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){s.batch, s.context});
+    if (only_compile)
+        time_compiling(&b, TOW_MODULE(&model), type);
+    else
+        time_steps(&b, &s, TOW_MODULE(&model), type);
+    tow_policy_free(b.context, policy);
+    return bench_finish(&b, useful_flops(&s));
+}

@@ -1,0 +1,348 @@
+/* Every engine of matrix products on the products of training, and the rule that picks among them, against the peak of
+ * fused multiply-adds measured in the same process.
+ *
+ *   products [--seconds S] [--only SUBSTRING] [--json FILE]
+ *
+ * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread. Engines run in turn;
+ * each figure is the best of several rounds in the thread's own processor time, so that other work disturbs little. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/kernels/gemm.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* ---- the peak ------------------------------------------------------------------------------------------------------ */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum {
+    CHAINS = 16,
+    STEPS = 20000
+};
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static float chains_512(void)
+{
+    __m512 sum[CHAINS], x = _mm512_set1_ps(0.5f), y = _mm512_set1_ps(0.25f);
+#pragma GCC unroll 16
+    for (int i = 0; i < CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
+    for (int step = 0; step < STEPS; step++)
+#pragma GCC unroll 16
+        for (int i = 0; i < CHAINS; i++) sum[i] = _mm512_fmadd_ps(sum[i], x, y);
+    __m512 total = sum[0];
+#pragma GCC unroll 16
+    for (int i = 1; i < CHAINS; i++) total = _mm512_add_ps(total, sum[i]);
+    return _mm512_cvtss_f32(total);
+}
+
+__attribute__((target("avx2,fma"))) static float chains_256(void)
+{
+    enum {
+        FEWER = 12
+    };
+    __m256 sum[FEWER], x = _mm256_set1_ps(0.5f), y = _mm256_set1_ps(0.25f);
+#pragma GCC unroll 16
+    for (int i = 0; i < FEWER; i++) sum[i] = _mm256_set1_ps((float)i);
+    for (int step = 0; step < STEPS * CHAINS / FEWER; step++)
+#pragma GCC unroll 16
+        for (int i = 0; i < FEWER; i++) sum[i] = _mm256_fmadd_ps(sum[i], x, y);
+    __m256 total = sum[0];
+#pragma GCC unroll 16
+    for (int i = 1; i < FEWER; i++) total = _mm256_add_ps(total, sum[i]);
+    return _mm256_cvtss_f32(total);
+}
+#endif
+
+static float chains_plain(void)
+{
+    float sum[CHAINS] = {0};
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < CHAINS; i++) sum[i] = sum[i] * 0.5f + 0.25f;
+    float total = 0;
+    for (int i = 0; i < CHAINS; i++) total += sum[i];
+    return total;
+}
+
+/* GFLOP/s of the widest instruction set; called between products, the best counts. */
+static double peak(void)
+{
+    float (*chains)(void) = chains_plain;
+    double lanes = 1;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chains = chains_256, lanes = 8;
+    if (__builtin_cpu_supports("avx512f")) chains = chains_512, lanes = 16;
+#endif
+    double best = 0;
+    for (int i = 0; i < 5; i++) {
+        double start = seconds();
+        volatile float keep = chains();
+        (void)keep;
+        double rate = 2 * lanes * CHAINS * STEPS / (seconds() - start) * 1e-9;
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------ */
+
+typedef struct shape {
+    const char *name;
+    int64_t m, k, n;
+} shape;
+
+static const shape shapes[] = {
+    {"mlp", 4, 8, 32},
+    {"mlp", 4, 32, 32},
+    {"mlp", 4, 32, 4},
+    {"lstm", 1, 32, 128},
+    {"lstm", 16, 128, 512},
+    {"chain", 64, 64, 64},
+    {"chain", 128, 128, 128},
+    {"head", 256, 64, 256},
+    {"head", 256, 256, 64},
+    {"decode", 1, 384, 1152},
+    {"decode", 1, 768, 3072},
+    {"decode", 8, 512, 2048},
+    {"", 16, 32, 32},
+    {"", 16, 64, 256},
+    {"", 16, 512, 512},
+    {"", 16, 512, 2048},
+    {"", 16, 2048, 512},
+    {"", 16, 1000, 1000},
+    {"", 32, 256, 256},
+    {"", 32, 512, 2048},
+    {"", 32, 4096, 1024},
+    {"", 64, 32, 32},
+    {"", 64, 128, 512},
+    {"", 64, 512, 512},
+    {"", 64, 1024, 1024},
+    {"", 64, 768, 3072},
+    {"seed 003", 64, 512, 8192},
+    {"seed 003", 64, 8192, 512},
+    {"seed 003", 2048, 512, 8192},
+    {"seed 003", 2048, 8192, 512},
+    {"", 100, 100, 100},
+    {"", 100, 300, 700},
+    {"", 128, 256, 1024},
+    {"", 128, 1024, 256},
+    {"", 200, 2048, 2048},
+    {"gpt", 256, 384, 384},
+    {"gpt", 256, 384, 1152},
+    {"gpt", 256, 384, 1536},
+    {"gpt", 256, 1536, 384},
+    {"gpt", 2048, 384, 384},
+    {"gpt", 2048, 384, 1152},
+    {"gpt", 2048, 384, 1536},
+    {"gpt", 2048, 1536, 384},
+    {"gpt", 2048, 384, 65},
+    {"gpt2", 64, 768, 768},
+    {"gpt2", 64, 768, 2304},
+    {"gpt2", 256, 768, 768},
+    {"gpt2", 256, 768, 2304},
+    {"gpt2", 256, 768, 3072},
+    {"gpt2", 256, 3072, 768},
+    {"gpt2", 256, 768, 50257},
+    {"", 300, 8, 500},
+    {"", 500, 500, 500},
+    {"", 512, 512, 512},
+    {"", 777, 333, 1111},
+    {"", 1000, 8, 8},
+    {"", 1000, 64, 1000},
+    {"", 1000, 1000, 64},
+    {"", 1000, 1000, 1000},
+    {"", 1024, 1024, 1024},
+    {"", 512, 4096, 4096},
+};
+enum {
+    SHAPES = sizeof shapes / sizeof shapes[0],
+    KINDS = 3,
+    MOST_ENGINES = 5
+};
+static const char *const kinds[KINDS] = {"fwd", "dX", "dW"};
+
+static tow__gemm product_of(const shape *s, int kind, const float *x, const float *y)
+{
+    tow__gemm g = {.dtype = TOW_F32, .threads = 1, .m = s->m, .n = s->n, .k = s->k, .a = x, .b = y};
+    g.a_row = s->k, g.a_column = 1;
+    g.b_row = s->n, g.b_column = 1;
+    if (kind == 1) {
+        g.n = s->k, g.k = s->n;
+        g.a_row = s->n, g.b_row = 1, g.b_column = s->n;
+    } else if (kind == 2) {
+        g.m = s->k, g.k = s->m;
+        g.a_row = 1, g.a_column = s->k, g.b_row = s->n;
+    }
+    g.ldc = g.n;
+    return g;
+}
+
+/* Seconds of one product: the mean of enough repetitions for the clock. */
+static double time_once(const tow__gemm *g, const tow__gemm_engine *engine, int64_t repetitions)
+{
+    double start = seconds();
+    for (int64_t i = 0; i < repetitions; i++) tow__gemm_run(g, engine);
+    return (seconds() - start) / (double)repetitions;
+}
+
+typedef struct figures {
+    double best[MOST_ENGINES]; /* seconds */
+    int chosen;
+} figures;
+
+typedef struct setting {
+    const tow__gemm_engine *engines[MOST_ENGINES];
+    int n_engines;
+    double budget; /* seconds per product and engine */
+    void *scratch;
+} setting;
+
+static figures measure(const setting *set, tow__gemm *g)
+{
+    figures f = {.chosen = -1};
+    const tow__gemm_engine *rule = tow__gemm_choose(g);
+    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    int64_t repetitions = 1 + (int64_t)(20e-6 * 100e9 / flops);
+    double spent = 0, limit = set->budget * set->n_engines;
+    for (int round = 0; round < 1000 && (round < 3 || spent < limit); round++) {
+        for (int e = 0; e < set->n_engines; e++) {
+            tow__gemm_choice choice = {.engine = set->engines[e]};
+            g->choice = &choice;
+            if (!set->engines[e]->applicable(g)) continue;
+            g->scratch = tow__gemm_scratch(g) > 0 ? set->scratch : NULL;
+            double t = time_once(g, set->engines[e], repetitions);
+            spent += t * (double)repetitions;
+            if (round == 0 || t < f.best[e]) f.best[e] = t;
+            if (set->engines[e] == rule) f.chosen = e;
+        }
+    }
+    g->choice = NULL;
+    return f;
+}
+
+typedef struct summary {
+    int products, near;
+    double share, worst_share, worst_ratio;
+    double mean[MOST_ENGINES];
+    int counts[MOST_ENGINES];
+} summary;
+
+static void print_row(const setting *set, const shape *s, int kind, const tow__gemm *g, const figures *f, double top,
+                      summary *all, FILE *json)
+{
+    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k, best = 0;
+    printf("%-9s %5ld %5ld %5ld  %-3s", s->name, (long)s->m, (long)s->k, (long)s->n, kinds[kind]);
+    if (json != NULL)
+        fprintf(json, "%s\n  {\"name\": \"%s\", \"m\": %ld, \"k\": %ld, \"n\": %ld, \"kind\": \"%s\", \"peak\": %.1f",
+                all->products > 0 ? "," : "", s->name, (long)s->m, (long)s->k, (long)s->n, kinds[kind], top);
+    for (int e = 0; e < set->n_engines; e++) {
+        double rate = f->best[e] > 0 ? flops / f->best[e] * 1e-9 : 0;
+        if (rate > best) best = rate;
+        if (rate > 0) {
+            printf("%s%8.2f%s", e == f->chosen ? " >" : "  ", rate, "");
+            all->mean[e] += rate / top;
+            all->counts[e]++;
+        } else {
+            printf("         -");
+        }
+        if (json != NULL && rate > 0) fprintf(json, ", \"%s\": %.3f", set->engines[e]->name, rate);
+    }
+    double chosen = flops / f->best[f->chosen] * 1e-9;
+    printf("  %5.1f %%  %5.2f  %9.2f us\n", 100 * chosen / top, chosen / best, f->best[f->chosen] * 1e6);
+    if (json != NULL) fprintf(json, ", \"rule\": \"%s\"}", set->engines[f->chosen]->name);
+    all->products++;
+    all->near += chosen >= 0.9 * best;
+    all->share += chosen / top;
+    if (all->products == 1 || chosen / top < all->worst_share) all->worst_share = chosen / top;
+    if (all->products == 1 || chosen / best < all->worst_ratio) all->worst_ratio = chosen / best;
+}
+
+static void print_summary(const setting *set, const summary *all, double top)
+{
+    if (all->products == 0) return;
+    printf("\n%d products, peak %.1f GFLOP/s\n", all->products, top);
+    printf("the rule: mean %.1f %% of peak, worst %.1f %%; within 10 %% of the best engine on %d, worst ratio %.2f\n",
+           100 * all->share / all->products, 100 * all->worst_share, all->near, all->worst_ratio);
+    for (int e = 0; e < set->n_engines; e++)
+        if (all->counts[e] > 0)
+            printf("%-10s mean %.1f %% of peak on %d products\n", set->engines[e]->name,
+                   100 * all->mean[e] / all->counts[e], all->counts[e]);
+}
+
+static float *random_matrix(size_t elements)
+{
+    size_t bytes = (elements * sizeof(float) + 63) / 64 * 64;
+    float *x = aligned_alloc(64, bytes);
+    uint32_t state = 1;
+    for (size_t i = 0; x != NULL && i < bytes / sizeof(float); i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(state >> 8) * 0x1p-23f - 1;
+    }
+    return x;
+}
+
+static int run(const setting *set, const char *only, FILE *json)
+{
+    double top = peak();
+    summary all = {0};
+    printf("%-9s %5s %5s %5s  %-3s", "", "m", "k", "n", "");
+    for (int e = 0; e < set->n_engines; e++) printf("  %8s", set->engines[e]->name);
+    printf("  of peak  of best\n");
+    for (int i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        if (only != NULL && strstr(s->name, only) == NULL) continue;
+        float *x = random_matrix((size_t)(s->m * tow__max(s->k, s->n)));
+        float *y = random_matrix((size_t)(tow__max(s->k, s->m) * s->n));
+        float *c = random_matrix((size_t)tow__max(s->m * tow__max(s->n, s->k), s->k * s->n));
+        if (x == NULL || y == NULL || c == NULL) return 1;
+        for (int kind = 0; kind < KINDS; kind++) {
+            tow__gemm g = product_of(s, kind, x, y);
+            g.c = c;
+            figures f = measure(set, &g);
+            double now = peak();
+            if (now > top) top = now;
+            print_row(set, s, kind, &g, &f, top, &all, json);
+            fflush(stdout);
+        }
+        free(x), free(y), free(c);
+    }
+    print_summary(set, &all, top);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const names[] = {"own", "blis", "xsmm", "reference"};
+    setting set = {.budget = 0.02, .scratch = aligned_alloc(64, 4 << 20)};
+    const char *only = NULL, *path = NULL;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--seconds") == 0) set.budget = atof(argv[i + 1]);
+        if (strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+        if (strcmp(argv[i], "--json") == 0) path = argv[i + 1];
+    }
+    if (set.scratch == NULL) return 1;
+    for (size_t i = 0; i + 1 < sizeof names / sizeof names[0]; i++) /* the reference is a hundred times slower */
+        if (tow__gemm_find(names[i]) != NULL) set.engines[set.n_engines++] = tow__gemm_find(names[i]);
+    FILE *json = path != NULL ? fopen(path, "w") : NULL;
+    if (path != NULL && json == NULL) {
+        fprintf(stderr, "products: cannot write %s\n", path);
+        return 1;
+    }
+    if (json != NULL) fputs("[", json);
+    int failed = run(&set, only, json);
+    if (json != NULL) {
+        fputs("\n]\n", json);
+        failed |= fclose(json) != 0;
+    }
+    free(set.scratch);
+    return failed;
+}

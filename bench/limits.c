@@ -1,0 +1,225 @@
+/* Probes of peak arithmetic and memory bandwidth. Every thread works between two barriers; a pass counts as long as its
+ * slowest thread took. */
+#include "limits.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum {
+    MOST_THREADS = 1024,
+    BURSTS = 24,
+    CHAINS = 14 /* independent sums: more than latency times units of any CPU so far */
+};
+
+#define REPEAT14(X)                                                                                                    \
+    X(0)                                                                                                               \
+    X(1)                                                                                                               \
+    X(2)                                                                                                               \
+    X(3)                                                                                                               \
+    X(4)                                                                                                               \
+    X(5)                                                                                                               \
+    X(6)                                                                                                               \
+    X(7)                                                                                                               \
+    X(8)                                                                                                               \
+    X(9)                                                                                                               \
+    X(10)                                                                                                              \
+    X(11)                                                                                                              \
+    X(12)                                                                                                              \
+    X(13)
+
+/* ---- multiply-adds: `rounds` on each of 14 sums; returns flops per round ------------------------------------------------ */
+
+/* The empty asm keeps a value in a register and its chain in place. */
+static int plain_rounds(int64_t rounds)
+{
+    typedef float lanes __attribute__((vector_size(16)));
+    lanes s[CHAINS], a = {1.0f, 1.0f, 1.0f, 1.0f}, b = {1e-30f, 1e-30f, 1e-30f, 1e-30f};
+    memset(s, 0, sizeof s);
+    for (int64_t i = 0; i < rounds; i++) {
+#define X(j)                                                                                                           \
+    s[j] = s[j] * a + b;                                                                                               \
+    __asm__ volatile("" : "+x"(s[j]));
+#if !defined(__x86_64__)
+#undef X
+#define X(j) s[j] = s[j] * a + b;
+#endif
+        REPEAT14(X)
+#undef X
+    }
+    volatile float sink = s[0][0] + s[CHAINS - 1][0];
+    (void)sink;
+    return CHAINS * 4 * 2;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static int avx2_rounds(int64_t rounds)
+{
+    __m256 s[CHAINS], a = _mm256_set1_ps(1.0f), b = _mm256_set1_ps(1e-30f);
+    memset(s, 0, sizeof s);
+    for (int64_t i = 0; i < rounds; i++) {
+#define X(j)                                                                                                           \
+    s[j] = _mm256_fmadd_ps(s[j], a, b);                                                                                \
+    __asm__ volatile("" : "+x"(s[j]));
+        REPEAT14(X)
+#undef X
+    }
+    volatile float sink = _mm256_cvtss_f32(s[0]) + _mm256_cvtss_f32(s[CHAINS - 1]);
+    (void)sink;
+    return CHAINS * 8 * 2;
+}
+
+__attribute__((target("avx512f"))) static int avx512_rounds(int64_t rounds)
+{
+    __m512 s[CHAINS], a = _mm512_set1_ps(1.0f), b = _mm512_set1_ps(1e-30f);
+    memset(s, 0, sizeof s);
+    for (int64_t i = 0; i < rounds; i++) {
+#define X(j)                                                                                                           \
+    s[j] = _mm512_fmadd_ps(s[j], a, b);                                                                                \
+    __asm__ volatile("" : "+v"(s[j]));
+        REPEAT14(X)
+#undef X
+    }
+    volatile float sink = _mm512_cvtss_f32(s[0]) + _mm512_cvtss_f32(s[CHAINS - 1]);
+    (void)sink;
+    return CHAINS * 16 * 2;
+}
+
+bench_isa bench_best_isa(void)
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) return BENCH_AVX512;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? BENCH_AVX2 : BENCH_PLAIN;
+}
+
+static int rounds_of(bench_isa isa, int64_t rounds)
+{
+    if (isa == BENCH_AVX512) return avx512_rounds(rounds);
+    return isa == BENCH_AVX2 ? avx2_rounds(rounds) : plain_rounds(rounds);
+}
+#else
+bench_isa bench_best_isa(void) { return BENCH_PLAIN; }
+
+static int rounds_of(bench_isa isa, int64_t rounds)
+{
+    (void)isa;
+    return plain_rounds(rounds);
+}
+#endif
+
+const char *bench_isa_name(bench_isa isa)
+{
+    return isa == BENCH_AVX512 ? "AVX-512" : isa == BENCH_AVX2 ? "AVX2" : "plain C";
+}
+
+/* ---- the same work on all threads at once ------------------------------------------------------------------------------- */
+
+typedef struct probe {
+    pthread_barrier_t barrier;
+    double work;    /* of one thread in one burst: flops or bytes */
+    double fastest; /* seconds of the best burst */
+    bench_isa isa;
+    int64_t rounds;
+    size_t bytes; /* per thread; 0: arithmetic */
+    bool copies;
+} probe;
+
+typedef struct worker {
+    probe *p;
+    bool leads;
+    char *source, *target;
+} worker;
+
+static void burst(const worker *w)
+{
+    const probe *p = w->p;
+    if (p->bytes == 0) {
+        rounds_of(p->isa, p->rounds);
+    } else if (p->copies) {
+        memcpy(w->target, w->source, p->bytes);
+    } else {
+        uint64_t sums[8] = {0};
+        const uint64_t *x = (const uint64_t *)(const void *)w->source;
+        for (size_t i = 0; i < p->bytes / sizeof *x; i += 8)
+            for (size_t j = 0; j < 8; j++) sums[j] ^= x[i + j];
+        volatile uint64_t sink = sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
+        (void)sink;
+    }
+}
+
+static void *work(void *argument)
+{
+    const worker *w = argument;
+    for (int i = 0; i < BURSTS; i++) {
+        pthread_barrier_wait(&w->p->barrier);
+        double start = bench_now();
+        burst(w);
+        pthread_barrier_wait(&w->p->barrier);
+        double seconds = bench_now() - start;
+        if (w->leads && seconds < w->p->fastest) w->p->fastest = seconds;
+    }
+    return NULL;
+}
+
+/* Work per second of all threads, 0 if one of them cannot be made. The caller is the first. */
+static double measure(probe *p, int threads)
+{
+    if (threads < 1 || threads > MOST_THREADS) return 0;
+    pthread_t *others = calloc((size_t)threads, sizeof *others);
+    worker *workers = calloc((size_t)threads, sizeof *workers);
+    bool fine = others != NULL && workers != NULL && pthread_barrier_init(&p->barrier, NULL, (unsigned)threads) == 0;
+    bool barrier = fine;
+    for (int i = 0; fine && i < threads; i++) {
+        workers[i] = (worker){.p = p, .leads = i == 0};
+        if (p->bytes == 0) continue;
+        workers[i].source = aligned_alloc(64, p->bytes);
+        workers[i].target = aligned_alloc(64, p->bytes);
+        fine = workers[i].source != NULL && workers[i].target != NULL;
+        if (fine) memset(workers[i].source, 1, p->bytes);
+        if (fine) memset(workers[i].target, 1, p->bytes);
+    }
+    p->fastest = 1e30;
+    int made = 1;
+    for (; fine && made < threads; made++)
+        if (pthread_create(&others[made], NULL, work, &workers[made]) != 0) abort(); /* the rest would wait for ever */
+    if (fine) work(&workers[0]);
+    for (int i = 1; fine && i < made; i++) pthread_join(others[i], NULL);
+    for (int i = 0; workers != NULL && i < threads; i++) {
+        free(workers[i].source);
+        free(workers[i].target);
+    }
+    if (barrier) pthread_barrier_destroy(&p->barrier);
+    free(workers);
+    free(others);
+    return fine ? p->work * threads / p->fastest : 0;
+}
+
+double bench_peak_gflops(int threads, bench_isa isa)
+{
+    const int64_t rounds = 250000;
+    probe p = {.isa = isa, .rounds = rounds};
+    p.work = (double)rounds * rounds_of(isa, 1);
+    return measure(&p, threads) * 1e-9;
+}
+
+double bench_copy_bandwidth(int threads, int mib)
+{
+    probe p = {.bytes = (size_t)mib << 20, .copies = true};
+    p.work = 2.0 * (double)p.bytes;
+    return measure(&p, threads) * 1e-9;
+}
+
+double bench_read_bandwidth(int threads, int mib)
+{
+    probe p = {.bytes = (size_t)mib << 20};
+    p.work = (double)p.bytes;
+    return measure(&p, threads) * 1e-9;
+}

@@ -1,0 +1,76 @@
+"""What the peer programs share: command line, threads, timing by the rules of bench/bench.c, and the JSON object they print.
+
+Import this before jax or torch: both count the CPUs that they may use when they start.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+
+def arguments(**defaults):
+    """Options --name VALUE by default values (False: a flag), and --threads, --steps, --seconds. Pins the process."""
+    parser = argparse.ArgumentParser()
+    for name, default in {**defaults, "threads": 0, "steps": 0, "seconds": 3}.items():
+        option = "--" + name.replace("_", "-")
+        if default is False:
+            parser.add_argument(option, action="store_true")
+        else:
+            parser.add_argument(option, type=type(default), default=default)
+    args = parser.parse_args()
+    cpus = sorted(os.sched_getaffinity(0))
+    args.threads = min(args.threads or len(cpus), len(cpus))
+    os.sched_setaffinity(0, cpus[: args.threads])
+    return args
+
+
+def resident(key):
+    """Bytes of VmHWM (peak of resident memory) or VmRSS (now)."""
+    for line in open("/proc/self/status"):
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def measure(step, args, calls=1):
+    """Two calls to warm up, then timed ones: --steps of them, else as many as fit --seconds, at least 5."""
+    for _ in range(2):
+        step()
+    seconds, end = [], time.perf_counter() + args.seconds
+    while len(seconds) < (args.steps or 100000):
+        start = time.perf_counter()
+        if not args.steps and len(seconds) >= 5 and start > end:
+            break
+        step()
+        seconds.append((time.perf_counter() - start) / calls)
+    return {"steps": len(seconds), "median_seconds": statistics.median(seconds), "min_seconds": min(seconds)}
+
+
+def report(workload, library, args, **figures):
+    """Prints the result; the options come first, as in Tow's programs."""
+    print(json.dumps({"workload": workload, "library": library, **vars(args), **figures, "rss_peak": resident("VmHWM")}), flush=True)
+
+
+def compile_jax(function, *values, donate=()):
+    """The compiled function and what XLA says about it. Seconds count tracing, lowering and compiling."""
+    import jax
+
+    start = time.perf_counter()
+    compiled = jax.jit(function, donate_argnums=donate).lower(*values).compile()
+    seconds = time.perf_counter() - start
+    memory = compiled.memory_analysis()
+    planned = {"inputs": memory.argument_size_in_bytes, "outputs": memory.output_size_in_bytes,
+               "temporary": memory.temp_size_in_bytes}
+    return compiled, {"compile_seconds": seconds, "planned": planned, "rss_before": resident("VmRSS"),
+                      "version": jax.__version__}
+
+
+def start_torch(args):
+    """The module, set to the threads asked for."""
+    import torch
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    return torch

@@ -1,0 +1,94 @@
+"""The rows that bench/compare measures: what runs, what is compared, and how far ahead Tow must be.
+
+A command is a line: "gpt --layers 6" is a program of bench/, "gpt_jax --mode plain" a script of bench/peers. A command that
+several rows name runs once. Rows of one group run together, their commands in turn.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    number: int
+    name: str
+    group: str
+    tow: str  # command
+    peers: dict  # library: commands, of which the best counts
+    bar: float  # tow / best peer is at most this; with share: the value is at least this
+    value: str = "seconds"  # seconds, compile_seconds, temporary (bytes beside inputs, outputs, parameters and slots), share (of the peak)
+    rounds: int = 3  # how often each command runs
+
+
+GPT = " --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65"
+SMALL = " --layers 12 --width 768 --heads 12 --context 64 --batch 4 --vocabulary 50257"
+LONG = SMALL.replace("--context 64", "--context 256")
+DEEP = " --layers 4096 --width 128 --batch 128"
+CHAIN = " --layers 256 --width 64 --batch 64"
+
+
+def gpt_peers(sizes, jax, torch=()):
+    peers = {"JAX": [f"gpt_jax{sizes} --mode {mode}" for mode in jax]}
+    return peers | ({"PyTorch": [f"gpt_torch{sizes} --mode {mode}" for mode in torch]} if torch else {})
+
+
+def both(name, options):
+    return {"JAX": [f"{name}_jax{options}"], "PyTorch": [f"{name}_torch{options}"]}
+
+
+def ffn_rows(number, batch, bars):
+    """Standard and checkpoint; PyTorch compiles both versions in the same way."""
+    rows = []
+    for (name, flag), bar in zip((("standard", ""), ("checkpoint", " --checkpoint")), bars):
+        options = f" --batch {batch}{flag}"
+        peers = both("ffn", options)
+        peers["PyTorch"].append(f"ffn_torch{options} --compile")
+        rows.append(Row(number, f"FFN 512-8192-512, N {batch}: {name}", f"ffn {batch}", "ffn" + options, peers, bar))
+    return rows
+
+
+ROWS = [
+    Row(1, "GPT 6 x 384, T 256, B 8, V 65, AdamW: no remat", "gpt", "gpt" + GPT,
+        gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.5),
+    Row(2, "the same, full remat of each layer, scan", "gpt", f"gpt{GPT} --policy nothing",
+        gpt_peers(GPT, ("remat", "scan_remat"), ("checkpoint", "compile_checkpoint")), 0.52),
+    Row(3, "the same, temporary bytes: no remat", "gpt", "gpt" + GPT, gpt_peers(GPT, ("plain", "scan")), 0.6, "temporary"),
+    Row(3, "the same, temporary bytes: dots_with_no_batch_dims", "gpt", f"gpt{GPT} --policy dots_with_no_batch_dims",
+        gpt_peers(GPT, ("scan_dots",)), 0.85, "temporary"),
+    Row(3, "the same, temporary bytes: nothing", "gpt", f"gpt{GPT} --policy nothing",
+        gpt_peers(GPT, ("remat", "scan_remat")), 0.5, "temporary"),
+    Row(4, "GPT-2 124M, B 4, T 64, AdamW", "gpt2 64", "gpt" + SMALL, gpt_peers(SMALL, ("plain",), ("eager", "compile")), 0.62,
+        rounds=2),
+    Row(5, "GPT-2 124M, B 4, T 256, AdamW", "gpt2 256", "gpt" + LONG, gpt_peers(LONG, ("plain",), ("eager", "compile")), 0.62,
+        rounds=2),
+    Row(5, "the same, temporary bytes", "gpt2 256", "gpt" + LONG, gpt_peers(LONG, ("plain",)), 0.5, "temporary", 2),
+    *ffn_rows(6, 64, (0.75, 0.62)),
+    *ffn_rows(7, 2048, (0.7, 0.6)),
+    Row(7, "the same, temporary bytes of checkpoint over Tow's own of standard", "ffn 2048", "ffn --batch 2048 --checkpoint",
+        {"Tow": ["ffn --batch 2048"]}, 0.4, "temporary"),
+    Row(8, "tanh chain, 4096 layers, C 128, B 128, scan: plain", "deep", "chain" + DEEP,
+        {"JAX": [f"chain_jax{DEEP}"], "PyTorch": [f"chain_torch{DEEP}"]}, 0.33),
+    Row(8, "the same, temporary bytes", "deep", "chain" + DEEP, {"JAX": [f"chain_jax{DEEP}"]}, 0.5, "temporary"),
+    Row(8, "the same, sqrt-nested remat", "deep", f"chain{DEEP} --mode sqrt",
+        {"JAX": [f"chain_jax{DEEP} --mode sqrt"], "PyTorch": [f"chain_torch{DEEP} --mode sqrt"]}, 0.45),
+    Row(8, "the same, temporary bytes", "deep", f"chain{DEEP} --mode sqrt", {"JAX": [f"chain_jax{DEEP} --mode sqrt"]}, 0.7,
+        "temporary"),
+    Row(9, "tanh chain, 256 layers, C 64, B 64", "chain", "chain" + CHAIN,
+        {"JAX": [f"chain_jax{CHAIN}", f"chain_jax{CHAIN} --mode unrolled"], "PyTorch": [f"chain_torch{CHAIN}"]}, 0.35),
+    Row(10, "LSTM, T 512, B 16, H 128", "lstm", "lstm --length 512 --batch 16 --width 128",
+        both("lstm", " --length 512 --batch 16 --width 128"), 0.65),
+    Row(11, "LSTM, T 4096, B 1, H 32", "lstm", "lstm --length 4096 --batch 1 --width 32",
+        both("lstm", " --length 4096 --batch 1 --width 32"), 0.65),
+    Row(12, "MLP 8-32-32-4, B 4, one call of value and gradient", "mlp", "mlp", both("mlp", ""), 0.05),
+    Row(13, "trace and compile: row 1", "compile", f"gpt{GPT} --only-compile",
+        {"JAX": [f"gpt_jax{GPT} --mode {mode} --only-compile" for mode in ("plain", "scan")],
+         "PyTorch": [f"gpt_torch{GPT} --mode compile"]}, 0.03, "compile_seconds"),
+    Row(13, "trace and compile: row 9, 256 layers unrolled", "compile", f"chain{CHAIN} --mode unrolled --only-compile",
+        {"JAX": [f"chain_jax{CHAIN} --mode unrolled --only-compile"]}, 0.03, "compile_seconds"),
+    Row(13, "trace and compile: row 9, 1024 layers unrolled", "compile 1024",
+        "chain --layers 1024 --width 64 --batch 64 --mode unrolled --only-compile",
+        {"JAX": ["chain_jax --layers 1024 --width 64 --batch 64 --mode unrolled --only-compile"]}, 0.03, "compile_seconds", 1),
+    Row(13, "trace and compile with scan: 1024 layers over 256 layers", "compile", "chain --layers 1024 --width 64 --batch 64 --only-compile",
+        {"Tow": [f"chain{CHAIN} --only-compile"]}, 1.5, "compile_seconds"),
+    Row(14, "row 1 as a share of the measured FMA peak", "gpt", "gpt" + GPT, gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.72,
+        "share"),
+]
