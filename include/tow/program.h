@@ -11,7 +11,8 @@ extern "C" {
 typedef struct tow_program tow_program;
 
 typedef struct tow_compile_options {
-    int threads; /* 0: the context's */
+    int threads;    /* 0: the context's */
+    bool no_fusion; /* every instruction makes a pass over memory of its own: slower, the same bits */
 } tow_compile_options;
 
 /* Exact sizes in bytes, known before the first run. */

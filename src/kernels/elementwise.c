@@ -3,6 +3,14 @@
 #include "src/kernels/tables.h"
 #include "src/ops/params.h"
 
+/* A kernel that has one tile function, whatever the parameters. */
+#define SIMPLE(name)                                                                                                   \
+    static tow__tile pick_##name(const tow__kernel_call *call)                                                         \
+    {                                                                                                                  \
+        (void)call;                                                                                                    \
+        return name##_tile;                                                                                            \
+    }
+
 #define UNARY(name, expression)                                                                                        \
     TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)        \
     {                                                                                                                  \
@@ -15,7 +23,7 @@
             y[i] = (expression);                                                                                       \
         }                                                                                                              \
     }                                                                                                                  \
-    static void run_##name(const tow__kernel_call *call) { tow__map(call, name##_tile); }
+    SIMPLE(name)
 
 #define BINARY(name, RESULT, expression)                                                                               \
     TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)        \
@@ -29,7 +37,7 @@
             z[i] = (RESULT)(expression);                                                                               \
         }                                                                                                              \
     }                                                                                                                  \
-    static void run_##name(const tow__kernel_call *call) { tow__map(call, name##_tile); }
+    SIMPLE(name)
 
 UNARY(neg, -x)
 UNARY(abs, fabsf(x))
@@ -79,7 +87,7 @@ TOW__CLONES static void select_tile(int64_t n, void *const *out, const void *con
 }
 
 /* A bool alone does not tell the type of the choices, so this kernel stands for f32 choices only. */
-static void run_select(const tow__kernel_call *call) { tow__map(call, select_tile); }
+SIMPLE(select)
 
 TOW__CLONES static void clamp_tile(int64_t n, void *const *out, const void *const *in, const void *params)
 {
@@ -89,7 +97,7 @@ TOW__CLONES static void clamp_tile(int64_t n, void *const *out, const void *cons
     TOW__VECTORIZE
     for (int64_t i = 0; i < n; i++) y[i] = tow__min_f32(tow__max_f32(x[i], low[i]), high[i]);
 }
-static void run_clamp(const tow__kernel_call *call) { tow__map(call, clamp_tile); }
+SIMPLE(clamp)
 
 /* Square and multiply, tile by tile, with the bits of the scalar loop: the exponent is the same for all elements. */
 TOW__CLONES static void integer_pow_tile(int64_t n, void *const *out, const void *const *in, const void *params)
@@ -111,7 +119,7 @@ TOW__CLONES static void integer_pow_tile(int64_t n, void *const *out, const void
         for (int64_t i = 0; i < length; i++) y[start + i] = result[i];
     }
 }
-static void run_integer_pow(const tow__kernel_call *call) { tow__map(call, integer_pow_tile); }
+SIMPLE(integer_pow)
 
 /* ---- gelu and its derivative, which is multiplied by a second operand if there is one --------------------------- */
 
@@ -142,17 +150,12 @@ GELU_SLOPE(gelu_erf_slope)
 
 static bool approximate(const tow__kernel_call *call) { return ((const tow__gelu_params *)call->params)->approximate; }
 
-static void run_gelu(const tow__kernel_call *call)
-{
-    tow__map(call, approximate(call) ? gelu_tanh_tile : gelu_erf_tile);
-}
+static tow__tile pick_gelu(const tow__kernel_call *call) { return approximate(call) ? gelu_tanh_tile : gelu_erf_tile; }
 
-static void run_gelu_grad(const tow__kernel_call *call)
+static tow__tile pick_gelu_grad(const tow__kernel_call *call)
 {
-    if (call->n_in > 1)
-        tow__map(call, approximate(call) ? gelu_tanh_slope_product_tile : gelu_erf_slope_product_tile);
-    else
-        tow__map(call, approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile);
+    if (call->n_in > 1) return approximate(call) ? gelu_tanh_slope_product_tile : gelu_erf_slope_product_tile;
+    return approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile;
 }
 
 #define NAMES(X)                                                                                                       \
@@ -193,9 +196,21 @@ static void run_gelu_grad(const tow__kernel_call *call)
     X(square)                                                                                                          \
     X(sub)                                                                                                             \
     X(tanh)
+#define X(name)                                                                                                        \
+    static void run_##name(const tow__kernel_call *call) { tow__map(call, pick_##name(call)); }
+NAMES(X)
+#undef X
+
 static const tow__kernel kernels[] = {
 #define X(name) {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector"},
     NAMES(X)
 #undef X
 };
 const tow__kernel_table tow__kernels_elementwise = {kernels, sizeof kernels / sizeof kernels[0]};
+
+static const tow__pick picks[] = {
+#define X(name) pick_##name,
+    NAMES(X)
+#undef X
+};
+const tow__pick *const tow__picks_elementwise = picks;

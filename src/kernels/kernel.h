@@ -28,8 +28,9 @@ typedef struct tow__kernel_call {
 } tow__kernel_call;
 
 enum {
-    TOW__IN_PLACE = 1,      /* output 0 may overwrite any operand of the same shape and dtype */
-    TOW__IN_PLACE_FIRST = 2 /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
+    TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
+    TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
+    TOW__IN_PLACE_EACH = 4   /* with TOW__IN_PLACE: so may every other output */
 };
 
 typedef struct tow__kernel {

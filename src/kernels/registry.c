@@ -4,12 +4,13 @@
 
 #include <string.h>
 
+#include "src/kernels/fused.h"
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
-    &tow__kernels_attention, &tow__kernels_dot,     &tow__kernels_elementwise,   &tow__kernels_norm,
-    &tow__kernels_reduce,    &tow__kernels_softmax, &tow__reference_elementwise, &tow__reference_move,
-    &tow__reference_reduce,  &tow__reference_dot,
+    &tow__kernels_attention, &tow__kernels_dot,      &tow__kernels_elementwise, &tow__kernels_fused,
+    &tow__kernels_norm,      &tow__kernels_reduce,   &tow__kernels_softmax,     &tow__reference_elementwise,
+    &tow__reference_move,    &tow__reference_reduce, &tow__reference_dot,
 };
 enum {
     TABLES = sizeof tables / sizeof tables[0]
@@ -31,4 +32,18 @@ const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype) { re
 const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype)
 {
     return find_from(TABLES - 4, primitive, dtype);
+}
+
+static tow__tile pick(const tow__kernel_table *table, const tow__pick *picks, const tow__kernel *kernel,
+                      const tow__kernel_call *call)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (&table->kernels[i] == kernel) return picks[i](call);
+    return NULL;
+}
+
+tow__tile tow__kernel_tile(const tow__kernel *kernel, const tow__kernel_call *call)
+{
+    tow__tile tile = pick(&tow__kernels_elementwise, tow__picks_elementwise, kernel, call);
+    return tile ? tile : pick(&tow__reference_elementwise, tow__picks_reference, kernel, call);
 }

@@ -52,7 +52,6 @@ int64_t tow__strided_offset(const tow__strided *v, int64_t index)
     return unravel(v, index, coordinate);
 }
 
-/* n elements from `in`, `stride` elements apart, to contiguous memory. */
 #define COPY_RUN(T)                                                                                                    \
     static void copy_run_##T(int64_t n, T *out, const T *in, int64_t stride)                                           \
     {                                                                                                                  \
@@ -67,7 +66,7 @@ COPY_RUN(uint8_t)
 COPY_RUN(uint32_t)
 COPY_RUN(uint64_t)
 
-static void copy_run(size_t size, int64_t n, void *out, const void *in, int64_t stride)
+void tow__copy_run(size_t size, int64_t n, void *out, const void *in, int64_t stride)
 {
     if (stride == 1)
         memcpy(out, in, (size_t)n * size);
@@ -91,7 +90,7 @@ void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *ou
     char *to = out;
     while (n > 0) {
         int64_t run = tow__min(n, v->dims[last] - coordinate[last]);
-        copy_run(v->size, run, to, v->data + offset * (int64_t)v->size, v->strides[last]);
+        tow__copy_run(v->size, run, to, v->data + offset * (int64_t)v->size, v->strides[last]);
         to += (size_t)run * v->size;
         n -= run;
         offset += run * v->strides[last];

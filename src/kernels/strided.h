@@ -73,6 +73,8 @@ tow__strided tow__strided_repeated(const tow__buffer *b, int64_t count);
 int64_t tow__strided_offset(const tow__strided *v, int64_t index);
 /* Copies elements [start, start + n) in row-major order to `out`, which is contiguous. */
 void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *out);
+/* n elements of `size` bytes from `in`, `stride` elements apart, to contiguous memory. */
+void tow__copy_run(size_t size, int64_t n, void *out, const void *in, int64_t stride);
 /* Where elements [start, start + n) are contiguous: in place for a flat view, else read into `tile`. */
 static inline const void *tow__strided_tile(const tow__strided *v, int64_t start, int64_t n, void *tile)
 {

@@ -1,4 +1,5 @@
 /* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
+#include "src/kernels/fused.h"
 #include "src/plan/plan.h"
 
 /* The views of the graph's inputs, the steps, and the copies or designations of the outputs. */
@@ -52,6 +53,7 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
+    p->no_fusion = options && options->no_fusion;
     union {
         const tow_graph *constant;
         tow_graph *counted;
@@ -74,6 +76,7 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     }
     TRY(tow__team_create(ctx, threads, &p->team));
     TRY(lower_graph(p, &scratch));
+    TRY(tow__fuse(p, p->top, &scratch));
     TRY(tow__form_regions(p, p->top, &scratch));
     TRY(tow__reuse(p, p->top));
     TRY(tow__place_plan(p, p->top, &scratch));
@@ -107,6 +110,14 @@ void tow_program_free(tow_program *p)
 
 tow_program_bytes tow_program_get_bytes(const tow_program *p) { return p->bytes; }
 
+/* Parts of a row program. */
+static uint64_t count_ops(const tow__fused *program, const char *name)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < program->n_ops; i++) count += !name || strcmp(program->ops[i].primitive, name) == 0;
+    return count;
+}
+
 static uint64_t count_steps(const tow__plan *plan, const char *name)
 {
     uint64_t count = 0;
@@ -114,7 +125,10 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
         const tow__step *step = &plan->steps[i];
         const tow__loop *loop = step->loop;
         bool region = loop && loop->parallel; /* its blocks together make each step once */
-        count += !region && (!name || strcmp(step->primitive, name) == 0);
+        if (step->kernel && strcmp(step->primitive, "fused") == 0)
+            count += count_ops(step->params, name);
+        else
+            count += !region && (!name || strcmp(step->primitive, name) == 0);
         if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
     }
     return count;

@@ -55,7 +55,8 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
             fits &= tow_type_equal(x->type, step->out[k].type) && ((flags & TOW__IN_PLACE) || i == 0);
     }
     if (!n || !fits) return false;
-    if (!step->loop) return k == 0 && (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
+    if (!step->loop && k > 0) return flags & TOW__IN_PLACE_EACH;
+    if (!step->loop) return (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
     if (k >= step->loop->n_carry) return false;
     const tow__carry *c = &step->loop->carry[k];
     if (c->kept) return n == 1; /* init is copied to its row first */
@@ -151,7 +152,7 @@ tow_status tow__reuse(tow_program *p, tow__plan *plan)
     find_lifetimes(p, plan);
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        uint32_t n = !step->loop ? 1 : step->loop->parallel ? step->n_out : step->loop->n_carry;
+        uint32_t n = !step->loop || step->loop->parallel ? step->n_out : step->loop->n_carry;
         for (uint32_t k = 0; k < n && k < step->n_out; k++) {
             uint32_t donor = find_donor(p, plan, i, k);
             if (donor != TOW__NONE) join(p, step->out[k].storage, donor);

@@ -230,6 +230,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(hand_out_inputs(&s, loop, &b));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
+    TRY(tow__fuse(p, plan, l->scratch));
     TRY(tow__form_regions(p, plan, l->scratch));
     TRY(tow__reuse(p, plan));
     TRY(choose_buffers(l, loop));

@@ -4,6 +4,7 @@
  *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  free #3 */
 #include <inttypes.h>
 
+#include "src/kernels/fused.h"
 #include "src/plan/plan.h"
 
 static const char *kind_name(tow__storage_kind kind)
@@ -68,6 +69,13 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
     add_plan(s, p, loop->body, depth + 1);
 }
 
+/* fused(add, mul, tanh) */
+static void add_parts(tow__string *s, const tow__fused *program)
+{
+    for (uint32_t i = 0; i < program->n_ops; i++)
+        tow__string_add(s, "%s%s", i ? ", " : "", program->ops[i].primitive);
+}
+
 static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan, uint32_t i, int depth)
 {
     const tow__step *step = &plan->steps[i];
@@ -80,6 +88,10 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
         add_view(s, p, &step->out[j]);
     }
     tow__string_add(s, " = %s(", step->primitive);
+    if (strcmp(step->primitive, "fused") == 0) {
+        add_parts(s, step->params);
+        tow__string_add(s, ")(");
+    }
     for (uint32_t j = 0; j < step->n_in; j++) {
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &step->in[j]);

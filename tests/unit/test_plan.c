@@ -421,7 +421,7 @@ static void expect_tape(tape *t, uint32_t number)
     }
     for (int i = 0; i < t->n_out; i++) OK(tow_array_create(ctx, tow_graph_output_type(g, (size_t)i), &y[i]));
     interpret(t, in, expected);
-    OK(tow_compile(ctx, g, NULL, &p));
+    OK(tow_compile(ctx, g, &(tow_compile_options){.no_fusion = number % 8 == 7}, &p));
     if (tow_program_check(p) != TOW_OK) fail_msg("tape %u: %s", number, tow_context_error(ctx));
     tow_program_bytes bytes = tow_program_get_bytes(p);
     assert_true(bytes.arena >= bytes.lower_bound);
@@ -505,25 +505,31 @@ enum {
     SIZE = 1024 * sizeof(float)
 }; /* of f32[1024] */
 
-static tow_program *compile(tow_function function, size_t n_in, const tow_type *types, size_t n_out)
+static const tow_compile_options separate = {.no_fusion = true};
+
+static tow_program *compile(tow_function function, size_t n_in, const tow_type *types, size_t n_out,
+                            const tow_compile_options *options)
 {
     tow_graph *g;
     tow_program *p;
     OK(tow_trace_function(ctx, function, NULL, n_in, types, NULL, n_out, &g));
-    OK(tow_compile(ctx, g, NULL, &p));
+    OK(tow_compile(ctx, g, options, &p));
     tow_graph_release(g);
     OK(tow_program_check(p));
     return p;
 }
 
+/* arena: bytes if every instruction is a step; fused: if chains are one step */
 static void expect_plan(tow_function function, size_t n_in, const tow_type *types, size_t n_out, size_t arena,
-                        const char *counted, uint64_t count)
+                        size_t fused, const char *counted, uint64_t count)
 {
-    tow_program *p = compile(function, n_in, types, n_out);
-    assert_int_equal(tow_program_get_bytes(p).arena, arena);
-    assert_int_equal(tow_program_get_bytes(p).lower_bound, arena);
-    assert_int_equal(tow_program_count(p, counted), count);
-    tow_program_free(p);
+    for (int i = 0; i < 2; i++) {
+        tow_program *p = compile(function, n_in, types, n_out, i ? NULL : &separate);
+        assert_int_equal(tow_program_get_bytes(p).arena, i ? fused : arena);
+        assert_int_equal(tow_program_get_bytes(p).lower_bound, i ? fused : arena);
+        assert_int_equal(tow_program_count(p, counted), count);
+        tow_program_free(p);
+    }
 }
 
 static void chain(tow_trace *t, const tow_value *x, tow_value *y, void *user)
@@ -614,14 +620,15 @@ static void test_hand_worked(void **state)
 {
     (void)state;
     tow_type vector = f32(1, 1024, 0, 0), rows[] = {vector, f32(2, 6, 1024, 0)}, pair[] = {vector, vector};
-    expect_plan(chain, 1, &vector, 1, 0, NULL, 3);              /* all in the output */
-    expect_plan(chain_to_sum, 1, &vector, 1, SIZE, NULL, 3);    /* exp overwrites sin */
-    expect_plan(three_alive, 1, &vector, 1, 4 * SIZE, NULL, 8); /* a, b, c, and the first product */
-    expect_plan(same_twice, 1, &vector, 3, 0, "copy", 2);
-    expect_plan(accumulate, 2, rows, 1, 0, "add", 6);
-    expect_plan(recur, 2, rows, 2, SIZE, "copy", 0);
-    expect_plan(swap, 2, pair, 2, SIZE, "copy", 14);
-    expect_plan(keep, 1, &vector, 2, 0, NULL, 8);
+    expect_plan(chain, 1, &vector, 1, 0, 0, NULL, 3);              /* all in the output */
+    expect_plan(chain_to_sum, 1, &vector, 1, SIZE, SIZE, NULL, 3); /* exp overwrites sin */
+    expect_plan(three_alive, 1, &vector, 1, 4 * SIZE, SIZE, NULL,
+                8); /* a, b, c, and the first product; the sum's operand */
+    expect_plan(same_twice, 1, &vector, 3, 0, 0, "copy", 2);
+    expect_plan(accumulate, 2, rows, 1, 0, 0, "add", 6);
+    expect_plan(recur, 2, rows, 2, SIZE, 0, "copy", 0); /* sin(carry) exists as a tile only */
+    expect_plan(swap, 2, pair, 2, SIZE, SIZE, "copy", 14);
+    expect_plan(keep, 1, &vector, 2, 0, 0, NULL, 8);
 }
 
 /* (c, s) -> -c, keeping c and max(-c, s), where s is also the init value: the result must not take its memory */
@@ -647,7 +654,7 @@ static void test_shared_init(void **state)
 {
     (void)state;
     tow_type vector = f32(1, 1024, 0, 0);
-    tow_program *p = compile(shared, 1, &vector, 2);
+    tow_program *p = compile(shared, 1, &vector, 2, NULL);
     tow_array *x, *y[2];
     OK(tow_array_create(ctx, vector, &x));
     OK(tow_array_create(ctx, vector, &y[0]));
@@ -772,14 +779,14 @@ static void sum_of_sines(tow_trace *t, const tow_value *x, tow_value *y, void *u
     y[0] = tow_reduce_sum(sines, 0, NULL);
 }
 
-static tow_program *gradient(tow_policy *policy)
+static tow_program *gradient(tow_policy *policy, const tow_compile_options *options)
 {
     tow_type vector = f32(1, 1024, 0, 0);
     tow_graph *g, *with_gradient;
     tow_program *p;
     OK(tow_trace_function(ctx, sum_of_sines, policy, 1, &vector, NULL, 1, &g));
     OK(tow_value_and_grad(g, 0, NULL, false, &with_gradient));
-    OK(tow_compile(ctx, with_gradient, NULL, &p));
+    OK(tow_compile(ctx, with_gradient, options, &p));
     OK(tow_program_check(p));
     tow_graph_release(g);
     tow_graph_release(with_gradient);
@@ -789,17 +796,21 @@ static tow_program *gradient(tow_policy *policy)
 static void test_recomputation_comes_late(void **state)
 {
     (void)state;
-    tow_program *p = gradient(NULL);
+    tow_program *p = gradient(NULL, &separate);
     assert_int_equal(tow_program_get_bytes(p).residuals,
                      2 * SIZE); /* cos of x, of sin x; that of sin sin x waits in the output */
     assert_int_equal(tow_program_count(p, "sin"), 3);
     tow_program_free(p);
 
-    p = gradient(&tow_nothing_saveable());
+    p = gradient(&tow_nothing_saveable(), &separate);
     assert_int_equal(tow_program_get_bytes(p).residuals, 0);
     assert_int_equal(tow_program_count(p, "sin"), 5);
     for (uint32_t i = 0; i < p->top->n_steps; i++) /* each coefficient directly before the product that reads it */
         if (strcmp(p->top->steps[i].primitive, "cos") == 0) assert_string_equal(p->top->steps[i + 1].primitive, "mul");
+    tow_program_free(p);
+    p = gradient(&tow_nothing_saveable(), NULL);
+    assert_int_equal(tow_program_get_bytes(p).residuals, 0);
+    assert_int_equal(tow_program_count(p, "sin"), 5);
     assert_int_equal(tow_program_count(p, "cos"), 3);
 
     char text[4096], start[16];
@@ -807,7 +818,7 @@ static void test_recomputation_comes_late(void **state)
     assert_true(length < sizeof text && strlen(text) == length);
     assert_int_equal(tow_program_text(p, start, sizeof start), length);
     assert_true(strlen(start) == sizeof start - 1 && strncmp(start, text, sizeof start - 1) == 0);
-    assert_non_null(strstr(text, "= sin(#0 f32[1024] input 0)"));
+    assert_non_null(strstr(text, "= fused(sin, sin, sin)(#0 f32[1024] input 0)"));
     tow_program_free(p);
 }
 
@@ -817,7 +828,7 @@ static void test_checker(void **state)
 {
     (void)state;
     tow_type vector = f32(1, 1024, 0, 0), rows[] = {vector, f32(2, 6, 1024, 0)};
-    tow_program *p = compile(three_alive, 1, &vector, 1);
+    tow_program *p = compile(three_alive, 1, &vector, 1, &separate);
     uint32_t a = p->top->steps[0].out[0].storage, b = p->top->steps[1].out[0].storage;
     size_t offset = p->storages[a].offset;
     p->storages[a].offset = p->storages[b].offset; /* cos overwrites sin */
@@ -834,14 +845,14 @@ static void test_checker(void **state)
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);
 
-    p = compile(swap, 2, (tow_type[]){vector, vector}, 2);
+    p = compile(swap, 2, (tow_type[]){vector, vector}, 2, NULL);
     tow__loop *loop = p->top->steps[0].loop;
     assert_true(loop->carry[0].alternates);
     loop->carry[0].alternates = false; /* the first copy destroys what the second one reads */
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);
 
-    p = compile(recur, 2, rows, 2);
+    p = compile(recur, 2, rows, 2, &separate);
     p->top->steps[0].loop->body->n_steps--; /* the row of ys is not written */
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);

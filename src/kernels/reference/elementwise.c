@@ -92,10 +92,10 @@ SELECT(u32)
 SELECT(b8)
 #undef SELECT
 
-static void run_select(const tow__kernel_call *call)
+static tow__tile pick_select(const tow__kernel_call *call)
 {
     static const tow__tile tiles[] = {select_f32, select_f64, select_i32, select_u32, select_b8};
-    tow__map(call, tiles[call->out[0].dtype]);
+    return tiles[call->out[0].dtype];
 }
 
 #define CONVERT(FROM, TO, expression)                                                                                  \
@@ -120,7 +120,7 @@ CONVERT_INTEGER(i32)
 CONVERT_INTEGER(u32)
 CONVERT_INTEGER(b8)
 
-static void run_convert(const tow__kernel_call *call)
+static tow__tile pick_convert(const tow__kernel_call *call)
 {
 #define ROW(F)                                                                                                         \
     {                                                                                                                  \
@@ -128,7 +128,7 @@ static void run_convert(const tow__kernel_call *call)
     }
     static const tow__tile tiles[TOW_DTYPE_COUNT][TOW_DTYPE_COUNT] = {ROW(f32), ROW(f64), ROW(i32), ROW(u32), ROW(b8)};
 #undef ROW
-    tow__map(call, tiles[call->in[0].dtype][call->out[0].dtype]);
+    return tiles[call->in[0].dtype][call->out[0].dtype];
 }
 
 static void bitcast_tile(int64_t n, void *const *out, const void *const *in, const void *params)
@@ -137,7 +137,11 @@ static void bitcast_tile(int64_t n, void *const *out, const void *const *in, con
     memmove(out[0], in[0], (size_t)n * sizeof(u32));
 }
 
-static void run_bitcast(const tow__kernel_call *call) { tow__map(call, bitcast_tile); }
+static tow__tile pick_bitcast(const tow__kernel_call *call)
+{
+    (void)call;
+    return bitcast_tile;
+}
 
 /* (k0, k1, x0, x1) -> (y0, y1) */
 static void threefry2x32_tile(int64_t n, void *const *out, const void *const *in, const void *params)
@@ -153,7 +157,11 @@ static void threefry2x32_tile(int64_t n, void *const *out, const void *const *in
     }
 }
 
-static void run_threefry2x32(const tow__kernel_call *call) { tow__map(call, threefry2x32_tile); }
+static tow__tile pick_threefry2x32(const tow__kernel_call *call)
+{
+    (void)call;
+    return threefry2x32_tile;
+}
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
@@ -213,12 +221,27 @@ static void run_threefry2x32(const tow__kernel_call *call) { tow__map(call, thre
     X(xor, LOGICAL)
 
 #define X(name, set)                                                                                                   \
-    static void run_##name(const tow__kernel_call *call)                                                               \
+    static tow__tile pick_##name(const tow__kernel_call *call)                                                         \
     {                                                                                                                  \
         static const tow__tile tiles[TOW_DTYPE_COUNT] = {set(name)};                                                   \
-        tow__map(call, tiles[call->in[0].dtype]);                                                                      \
+        return tiles[call->in[0].dtype];                                                                               \
     }
 OPERATIONS(X)
+#undef X
+
+#define OTHERS(X)                                                                                                      \
+    X(bitcast, ALL, TOW__IN_PLACE)                                                                                     \
+    X(convert, ALL, 0)                                                                                                 \
+    X(select, ALL, TOW__IN_PLACE)                                                                                      \
+    X(threefry2x32, UNSIGNED, 0)
+
+#define RUN(name)                                                                                                      \
+    static void run_##name(const tow__kernel_call *call) { tow__map(call, pick_##name(call)); }
+#define X(name, set) RUN(name)
+OPERATIONS(X)
+#undef X
+#define X(name, set, flags) RUN(name)
+OTHERS(X)
 #undef X
 
 enum {
@@ -226,6 +249,7 @@ enum {
     SET_INTEGERS = 1 << TOW_I32 | 1 << TOW_U32,
     SET_NUMBERS = SET_FLOATS | SET_INTEGERS,
     SET_LOGICAL = SET_INTEGERS | 1 << TOW_BOOL,
+    SET_UNSIGNED = 1 << TOW_U32,
     SET_ALL = TOW__ALL_DTYPES
 };
 
@@ -233,9 +257,18 @@ static const tow__kernel kernels[] = {
 #define X(name, set) {#name, SET_##set, TOW__IN_PLACE, run_##name, NULL, "reference"},
     OPERATIONS(X)
 #undef X
-        {"bitcast", SET_ALL, TOW__IN_PLACE, run_bitcast, NULL, "reference"},
-    {"convert", SET_ALL, 0, run_convert, NULL, "reference"},
-    {"select", SET_ALL, TOW__IN_PLACE, run_select, NULL, "reference"},
-    {"threefry2x32", 1 << TOW_U32, 0, run_threefry2x32, NULL, "reference"},
+#define X(name, set, flags) {#name, SET_##set, flags, run_##name, NULL, "reference"},
+        OTHERS(X)
+#undef X
 };
 const tow__kernel_table tow__reference_elementwise = {kernels, sizeof kernels / sizeof kernels[0]};
+
+static const tow__pick picks[] = {
+#define X(name, set) pick_##name,
+    OPERATIONS(X)
+#undef X
+#define X(name, set, flags) pick_##name,
+        OTHERS(X)
+#undef X
+};
+const tow__pick *const tow__picks_reference = picks;
