@@ -161,8 +161,12 @@ struct tow_program {
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
-    bool no_fusion;
 };
+
+/* ---- hoist.c: products that need not wait leave scans --------------------------------------------------------------- */
+
+/* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. */
+tow_status tow__hoist(const tow_graph *g, tow_graph **result);
 
 /* ---- flat.c: inlined equations in the order in which they will run -------------------------------------------------- */
 
@@ -220,6 +224,8 @@ typedef struct tow__lowering {
 
 tow_status tow__lower(tow__lowering *l);
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
+/* steps.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
+tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done);
 /* Asks the step's kernel for its scratch, once kernel, params and views are known. */
 tow_status tow__add_scratch(tow__lowering *l, tow__step *step);
 /* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
@@ -234,11 +240,6 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
-
-/* ---- fuse.c ----------------------------------------------------------------------------------------------------- */
-
-/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h), unless p->no_fusion. After lowering. */
-tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
 /* ---- rows.c, regions.c ------------------------------------------------------------------------------------------ */
 

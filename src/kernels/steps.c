@@ -1,0 +1,166 @@
+/* Kernels that sum over the steps of a scan. The result is cut into panels that stay in the nearest cache while all
+ * steps go by, so it is read and written once and not once per step; panels run side by side. */
+#include "src/kernels/steps.h"
+
+#include <string.h>
+
+#include "src/kernels/gemm.h"
+#include "src/kernels/tables.h"
+
+enum {
+    PANEL_BYTES = 16 << 10, /* of the result */
+    COLUMNS = 512           /* elements of the result that add_steps takes at a time */
+};
+
+/* One matrix per step: strides of the free and of the contracted axis. */
+typedef struct factor {
+    int64_t count, depth, free_stride, depth_stride, step_stride;
+} factor;
+
+static factor factor_of(const tow__buffer *b, const tow__ints *contract)
+{
+    int axis = 1 + (int)contract->v[0], other = 3 - axis; /* behind the axis of the steps */
+    return (factor){.count = b->dims[other],
+                    .depth = b->dims[axis],
+                    .free_stride = b->strides[other],
+                    .depth_stride = b->strides[axis],
+                    .step_stride = b->strides[0]};
+}
+
+static bool is_plain(const factor *f) { return tow__gemm_plain(f->count, f->depth, f->free_stride, f->depth_stride); }
+
+/* Rows behind the axis of the steps are contiguous. */
+static bool has_plain_rows(const tow__buffer *x)
+{
+    int64_t stride = 1;
+    for (int i = x->rank - 1; i > 0; i--) {
+        if (x->dims[i] != 1 && x->strides[i] != stride) return false;
+        stride *= x->dims[i];
+    }
+    return true;
+}
+
+bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params)
+{
+    if (n_in == 2) return has_plain_rows(&in[1]);
+    const tow__dot_params *p = &params->dot;
+    if (in[1].rank != 3 || in[2].rank != 3 || p->lhs_batch.n > 0 || p->lhs_contract.n != 1) return false;
+    factor x = factor_of(&in[1], &p->lhs_contract), y = factor_of(&in[2], &p->rhs_contract);
+    return is_plain(&x) && is_plain(&y);
+}
+
+static void store_init(const tow__kernel_call *call)
+{
+    if (call->in[0].data == call->out[0].data) return;
+    tow__strided to = tow__strided_buffer(&call->out[0]), from = tow__strided_buffer(&call->in[0]);
+    tow__strided_store(call->team, &to, &from);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+typedef struct dot_job {
+    tow__gemm product; /* of one step, on the whole result */
+    const tow__gemm_engine *engine;
+    const char *x, *y;
+    char *out;
+    int64_t steps, first, x_step, y_step; /* bytes from step to step */
+    int64_t panel;                        /* rows */
+    int64_t size;
+} dot_job;
+
+static void run_panel(void *user, int64_t block)
+{
+    const dot_job *job = user;
+    tow__gemm g = job->product;
+    int64_t row = block * job->panel;
+    g.m = tow__min(job->panel, g.m - row);
+    g.c = job->out + row * g.ldc * job->size;
+    const char *x = job->x + job->first * job->x_step + row * g.a_row * job->size;
+    const char *y = job->y + job->first * job->y_step;
+    int64_t direction = job->first > 0 ? -1 : 1;
+    for (int64_t i = 0; i < job->steps; i++) {
+        g.a = x + direction * i * job->x_step;
+        g.b = y + direction * i * job->y_step;
+        tow__gemm_run(&g, job->engine);
+    }
+}
+
+static void run_dot_steps(const tow__kernel_call *call)
+{
+    const tow__steps_params *p = call->params;
+    const tow__buffer *in = call->in;
+    factor x = factor_of(&in[1], &p->dot.lhs_contract), y = factor_of(&in[2], &p->dot.rhs_contract);
+    int64_t size = (int64_t)tow__element_bytes(in[0].dtype), steps = in[1].dims[0];
+    dot_job job = {.product = {.dtype = in[0].dtype,
+                               .accumulate = true,
+                               .threads = 1,
+                               .m = x.count,
+                               .n = y.count,
+                               .k = x.depth,
+                               .a_row = x.free_stride,
+                               .a_column = x.depth_stride,
+                               .b_row = y.depth_stride,
+                               .b_column = y.free_stride,
+                               .ldc = y.count},
+                   .x = in[1].data,
+                   .y = in[2].data,
+                   .out = call->out[0].data,
+                   .steps = steps,
+                   .first = p->reverse ? steps - 1 : 0,
+                   .x_step = x.step_stride * size,
+                   .y_step = y.step_stride * size,
+                   .panel = tow__max(1, PANEL_BYTES / (y.count * size)),
+                   .size = size};
+    job.engine = tow__gemm_choose(&job.product);
+    store_init(call);
+    tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------------------- */
+
+#define ADD_ROWS(T)                                                                                                    \
+    TOW__CLONES static void add_rows_##T(int64_t n, T *restrict out, int64_t rows, const T *x, int64_t row)            \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < rows; i++)                                                                             \
+            for (int64_t j = 0; j < n; j++) out[j] += x[i * row + j];                                                  \
+    }
+ADD_ROWS(f32)
+ADD_ROWS(f64)
+
+typedef struct add_job {
+    tow_dtype dtype;
+    char *out;
+    const char *x; /* the first row to be added */
+    int64_t count, rows, row;
+} add_job;
+
+static void add_block(void *user, int64_t block)
+{
+    const add_job *job = user;
+    int64_t first = block * COLUMNS, n = tow__min(COLUMNS, job->count - first);
+    if (job->dtype == TOW_F32)
+        add_rows_f32(n, (f32 *)job->out + first, job->rows, (const f32 *)job->x + first, job->row);
+    else
+        add_rows_f64(n, (f64 *)job->out + first, job->rows, (const f64 *)job->x + first, job->row);
+}
+
+static void run_add_steps(const tow__kernel_call *call)
+{
+    const tow__buffer *x = &call->in[1];
+    const tow__steps_params *p = call->params;
+    int64_t rows = x->dims[0], row = x->strides[0], size = (int64_t)tow__element_bytes(x->dtype);
+    add_job job = {.dtype = x->dtype,
+                   .out = call->out[0].data,
+                   .x = (const char *)x->data + (p->reverse ? (rows - 1) * row * size : 0),
+                   .count = tow__buffer_count(&call->out[0]),
+                   .rows = rows,
+                   .row = p->reverse ? -row : row};
+    store_init(call);
+    tow__team_run(call->team, tow__ceil_div(job.count, COLUMNS), add_block, &job);
+}
+
+static const tow__kernel kernels[] = {
+    {"add_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_add_steps, NULL, "vector"},
+    {"dot_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_dot_steps, NULL, "steps"},
+};
+const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,20 @@
+/* Sums over the steps of a scan: what the plan makes of a scan whose body does nothing but add to its carry. */
+#ifndef TOW_SRC_KERNELS_STEPS_H
+#define TOW_SRC_KERNELS_STEPS_H
+
+#include "src/kernels/kernel.h"
+#include "src/ops/params.h"
+
+/* dot_steps(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
+ * dot_general of two matrices with one contracted axis each. add_steps(init, x [steps, ...]): init + x_0 + x_1 ...
+ * The order is that of the steps, from the last one with `reverse`; the bits are those of products and additions done
+ * one by one. */
+typedef struct tow__steps_params {
+    tow__dot_params dot;
+    bool reverse;
+} tow__steps_params;
+
+/* True if dot_steps (n_in 3) or add_steps (n_in 2) can run on operands with these strides. */
+bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params);
+
+#endif
