@@ -28,6 +28,8 @@ static tow_status choose_inputs(const tow_graph *g, const char *caller, size_t n
     return TOW_OK;
 }
 
+/* Dead equations go first, as they do from the body of a region: a dead reader of the statistics of a composite would
+ * rule its fused pair out, and the bits of a gradient would depend on what nobody reads. */
 tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
                               tow__parts *parts)
 {
@@ -39,10 +41,11 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
     parts->nonzero = tow__arena_alloc(&parts->arena, n_out, sizeof(bool));
     bool *unknown = tow__arena_alloc(&parts->arena, 2 * n_in, sizeof(bool));
     bool *available = tow__arena_alloc(&parts->arena, 2 * n_in, sizeof(bool));
-    tow_graph *jvp = NULL;
+    tow_graph *live = NULL, *jvp = NULL;
     TRY(parts->chosen && parts->nonzero && unknown && available ? TOW_OK : TOW_OUT_OF_MEMORY);
     TRY(choose_inputs(g, caller, n_wrt, wrt, parts->chosen));
-    TRY(tow__jvp_graph(g, true, parts->chosen, parts->nonzero, &jvp));
+    TRY(tow_graph_dce(g, &live));
+    TRY(tow__jvp_graph(live, true, parts->chosen, parts->nonzero, &jvp));
     for (size_t i = 0; i < n_in; i++) available[i] = true;
     for (; n < jvp->n_inputs; n++) unknown[n] = available[n] = true;
     TRY(tow__partial_eval(jvp, unknown, available, NULL, false, NULL, &parts->split));
@@ -50,6 +53,7 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
         if (parts->nonzero[i]) parts->nonzero[i] = parts->split.out_unknown[j++];
     for (size_t i = 0; i < n_in; i++) parts->n_used += parts->split.input_used[i];
 done:
+    tow_graph_release(live);
     tow_graph_release(jvp);
     if (status != TOW_OK) tow__parts_free(parts);
     return status;
