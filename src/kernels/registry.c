@@ -1,39 +1,49 @@
-/* Which kernel runs a primitive: the first in these tables that accepts the
- * type. Vector kernels come first, their plain C twins last. */
+/* Which kernel runs a primitive: the first in these tables that accepts the type. Vector kernels come first, their
+ * plain C twins last. */
 #include "src/kernels/kernel.h"
 
 #include <string.h>
 
+#include "src/kernels/fused.h"
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
-    &tow__kernels_steps,   &tow__kernels_attention,
-    &tow__kernels_dot,     &tow__kernels_elementwise,
-    &tow__kernels_norm,    &tow__kernels_reduce,
-    &tow__kernels_softmax, &tow__reference_elementwise,
-    &tow__reference_move,  &tow__reference_reduce,
-    &tow__reference_dot,
+    &tow__kernels_attention,     &tow__kernels_dot,    &tow__kernels_elementwise, &tow__kernels_fused,
+    &tow__kernels_norm,          &tow__kernels_reduce, &tow__kernels_softmax,     &tow__kernels_steps,
+    &tow__reference_elementwise, &tow__reference_move, &tow__reference_reduce,    &tow__reference_dot,
 };
-enum { TABLES = sizeof tables / sizeof tables[0] };
+enum {
+    TABLES = sizeof tables / sizeof tables[0]
+};
 
-static const tow__kernel *find_from(int first, const char *primitive,
-                                    tow_dtype dtype) {
-  for (int t = first; t < TABLES; t++) {
-    for (size_t i = 0; i < tables[t]->count; i++) {
-      const tow__kernel *kernel = &tables[t]->kernels[i];
-      if ((kernel->dtypes >> dtype & 1) != 0 &&
-          strcmp(kernel->primitive, primitive) == 0)
-        return kernel;
+static const tow__kernel *find_from(int first, const char *primitive, tow_dtype dtype)
+{
+    for (int t = first; t < TABLES; t++) {
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            const tow__kernel *kernel = &tables[t]->kernels[i];
+            if ((kernel->dtypes >> dtype & 1) != 0 && strcmp(kernel->primitive, primitive) == 0) return kernel;
+        }
     }
-  }
-  return NULL;
+    return NULL;
 }
 
-const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype) {
-  return find_from(0, primitive, dtype);
+const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype) { return find_from(0, primitive, dtype); }
+
+const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype)
+{
+    return find_from(TABLES - 4, primitive, dtype);
 }
 
-const tow__kernel *tow__kernel_reference(const char *primitive,
-                                         tow_dtype dtype) {
-  return find_from(TABLES - 4, primitive, dtype);
+static tow__tile pick(const tow__kernel_table *table, const tow__pick *picks, const tow__kernel *kernel,
+                      const tow__kernel_call *call)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (&table->kernels[i] == kernel) return picks[i](call);
+    return NULL;
+}
+
+tow__tile tow__kernel_tile(const tow__kernel *kernel, const tow__kernel_call *call)
+{
+    tow__tile tile = pick(&tow__kernels_elementwise, tow__picks_elementwise, kernel, call);
+    return tile ? tile : pick(&tow__reference_elementwise, tow__picks_reference, kernel, call);
 }

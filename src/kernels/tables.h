@@ -2,17 +2,21 @@
 #ifndef TOW_SRC_KERNELS_TABLES_H
 #define TOW_SRC_KERNELS_TABLES_H
 
-#include "src/kernels/kernel.h"
+#include "src/kernels/strided.h"
 
 typedef struct tow__kernel_table {
     const tow__kernel *kernels;
     size_t count;
 } tow__kernel_table;
 
-extern const tow__kernel_table tow__kernels_attention, tow__kernels_dot, tow__kernels_elementwise, tow__kernels_norm,
-    tow__kernels_reduce, tow__kernels_softmax, tow__kernels_steps;
+extern const tow__kernel_table tow__kernels_attention, tow__kernels_dot, tow__kernels_elementwise, tow__kernels_fused,
+    tow__kernels_norm, tow__kernels_reduce, tow__kernels_softmax, tow__kernels_steps;
 extern const tow__kernel_table tow__reference_elementwise, tow__reference_move, tow__reference_reduce,
     tow__reference_dot;
+
+/* The tile function of an elementwise call; one pick per kernel of the table of that name. */
+typedef tow__tile (*tow__pick)(const tow__kernel_call *call);
+extern const tow__pick *const tow__picks_elementwise, *const tow__picks_reference;
 
 /* The plain C twin of a kernel, or NULL: what tests compare with. */
 const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype);

@@ -1,161 +1,152 @@
-/* tow_compile: graph in, program out; and what a program tells about itself in
- * numbers. */
+/* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
+#include "src/kernels/fused.h"
 #include "src/plan/plan.h"
 
-/* The graph that is planned; the program keeps it, because steps point to its
- * parameters. */
-static tow_status hoist(tow_program *p, const tow_graph **graph) {
-  tow_graph **kept =
-      tow__extend(&p->memory, p->decompositions, p->n_decompositions,
-                  &p->decompositions_capacity, sizeof *kept);
-  if (!kept)
-    return TOW_OUT_OF_MEMORY;
-  p->decompositions = kept;
-  tow_status status = tow__hoist(p->graph, &kept[p->n_decompositions]);
-  if (status != TOW_OK)
-    return status;
-  *graph = kept[p->n_decompositions++];
-  return TOW_OK;
+/* The graph that is planned; the program keeps it, because steps point to its parameters. */
+static tow_status hoist(tow_program *p, const tow_graph **graph)
+{
+    tow_graph **kept =
+        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
+    if (!kept) return TOW_OUT_OF_MEMORY;
+    p->decompositions = kept;
+    tow_status status = tow__hoist(p->graph, &kept[p->n_decompositions]);
+    if (status != TOW_OK) return status;
+    *graph = kept[p->n_decompositions++];
+    return TOW_OK;
 }
 
-/* The views of the graph's inputs, the steps, and the copies or designations of
- * the outputs. */
-static tow_status lower_graph(tow_program *p, tow__arena *scratch) {
-  tow__lowering l = {.p = p, .plan = p->top, .scratch = scratch};
-  const tow_graph *graph;
-  tow__flat *flat;
-  tow_status status = TOW_OK;
-  TRY(hoist(p, &graph));
-  TRY(tow__flatten(p, scratch, graph, NULL, &flat));
-  l.flat = flat;
-  l.env = tow__arena_alloc(scratch, flat->n_values, sizeof *l.env);
-  if (!l.env)
-    return TOW_OUT_OF_MEMORY;
-  for (uint32_t i = 0; i < flat->n_inputs; i++) {
-    tow_type type = flat->types[flat->inputs[i]];
-    uint32_t s =
-        tow__add_storage(p, p->top, TOW__S_INPUT, i, tow_type_bytes(type));
-    if (s == TOW__NONE)
-      return TOW_OUT_OF_MEMORY;
-    l.env[flat->inputs[i]] = tow__view_whole(s, type);
-    p->bytes.inputs += tow_type_bytes(type);
-  }
-  TRY(tow__lower(&l));
-  for (uint32_t i = 0; i < flat->n_outputs; i++) {
-    uint32_t s;
-    TRY(tow__deliver(&l, flat->outputs[i], TOW__S_OUTPUT, i, &s));
-    p->bytes.outputs += tow_type_bytes(flat->types[flat->outputs[i]]);
-  }
+/* The views of the graph's inputs, the steps, and the copies or designations of the outputs. */
+static tow_status lower_graph(tow_program *p, tow__arena *scratch)
+{
+    tow__lowering l = {.p = p, .plan = p->top, .scratch = scratch};
+    const tow_graph *graph;
+    tow__flat *flat;
+    tow_status status = TOW_OK;
+    TRY(hoist(p, &graph));
+    TRY(tow__flatten(p, scratch, graph, NULL, &flat));
+    l.flat = flat;
+    l.env = tow__arena_alloc(scratch, flat->n_values, sizeof *l.env);
+    if (!l.env) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < flat->n_inputs; i++) {
+        tow_type type = flat->types[flat->inputs[i]];
+        uint32_t s = tow__add_storage(p, p->top, TOW__S_INPUT, i, tow_type_bytes(type));
+        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        l.env[flat->inputs[i]] = tow__view_whole(s, type);
+        p->bytes.inputs += tow_type_bytes(type);
+    }
+    TRY(tow__lower(&l));
+    for (uint32_t i = 0; i < flat->n_outputs; i++) {
+        uint32_t s;
+        TRY(tow__deliver(&l, flat->outputs[i], TOW__S_OUTPUT, i, &s));
+        p->bytes.outputs += tow_type_bytes(flat->types[flat->outputs[i]]);
+    }
 done:
-  return status;
+    return status;
 }
 
-/* Bytes of the arena that are written by a forward step and still read by a
- * backward step. */
-static size_t residual_bytes(const tow_program *p) {
-  const tow__plan *plan = p->top;
-  size_t bytes = 0;
-  for (uint32_t i = 0; i < p->n_storages; i++) {
-    const tow__storage *s = &p->storages[i];
-    if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i ||
-        s->first == TOW__NONE)
-      continue;
-    if (!plan->steps[s->first].backward && plan->steps[s->last].backward)
-      bytes += s->bytes;
-  }
-  return bytes;
+/* Bytes of the arena that are written by a forward step and still read by a backward step. */
+static size_t residual_bytes(const tow_program *p)
+{
+    const tow__plan *plan = p->top;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < p->n_storages; i++) {
+        const tow__storage *s = &p->storages[i];
+        if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
+        if (!plan->steps[s->first].backward && plan->steps[s->last].backward) bytes += s->bytes;
+    }
+    return bytes;
 }
 
-tow_status tow_compile(tow_context *ctx, const tow_graph *graph,
-                       const tow_compile_options *options,
-                       tow_program **program) {
-  *program = NULL;
-  int threads = options && options->threads ? options->threads : ctx->threads;
-  if (threads < 1)
-    return tow__fail(
-        ctx, TOW_INVALID_ARGUMENT,
-        "tow_compile: expected a positive number of threads or 0, found %d",
-        threads);
-  tow_program *p = tow__alloc(ctx, 1, sizeof *p);
-  if (!p)
-    return TOW_OUT_OF_MEMORY;
-  p->ctx = ctx;
-  union {
-    const tow_graph *constant;
-    tow_graph *counted;
-  } same = {graph};
-  p->graph = tow_graph_retain(same.counted);
-  tow__arena_init(&p->memory, ctx);
-  tow__arena scratch;
-  tow__arena_init(&scratch, ctx);
+tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                       tow_program **program)
+{
+    *program = NULL;
+    int threads = options && options->threads ? options->threads : ctx->threads;
+    if (threads < 1)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
+                         threads);
+    tow_program *p = tow__alloc(ctx, 1, sizeof *p);
+    if (!p) return TOW_OUT_OF_MEMORY;
+    p->ctx = ctx;
+    p->no_fusion = options && options->no_fusion;
+    union {
+        const tow_graph *constant;
+        tow_graph *counted;
+    } same = {graph};
+    p->graph = tow_graph_retain(same.counted);
+    tow__arena_init(&p->memory, ctx);
+    tow__arena scratch;
+    tow__arena_init(&scratch, ctx);
 
-  tow_status status = TOW_OUT_OF_MEMORY;
-  p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
-  if (!p->top)
-    goto done;
-  p->top->block = TOW__NONE;
-  p->top->team = &p->team;
-  p->solo.threads = 1;
-  p->copy = tow__kernel_find("copy", TOW_F32);
-  if (!p->copy) {
-    status =
-        tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
-    goto done;
-  }
-  TRY(tow__team_create(ctx, threads, &p->team));
-  TRY(lower_graph(p, &scratch));
-  TRY(tow__form_regions(p, p->top, &scratch));
-  TRY(tow__reuse(p, p->top));
-  TRY(tow__place_plan(p, p->top, &scratch));
-  p->bytes.arena = p->top->bytes;
-  p->bytes.lower_bound = p->top->need;
-  p->bytes.residuals = residual_bytes(p);
-  TRY(tow__link(p, &scratch));
+    tow_status status = TOW_OUT_OF_MEMORY;
+    p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
+    if (!p->top) goto done;
+    p->top->block = TOW__NONE;
+    p->top->team = &p->team;
+    p->solo.threads = 1;
+    p->copy = tow__kernel_find("copy", TOW_F32);
+    if (!p->copy) {
+        status = tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
+        goto done;
+    }
+    TRY(tow__team_create(ctx, threads, &p->team));
+    TRY(lower_graph(p, &scratch));
+    TRY(tow__fuse(p, p->top, &scratch));
+    TRY(tow__form_regions(p, p->top, &scratch));
+    TRY(tow__reuse(p, p->top));
+    TRY(tow__place_plan(p, p->top, &scratch));
+    p->bytes.arena = p->top->bytes;
+    p->bytes.lower_bound = p->top->need;
+    p->bytes.residuals = residual_bytes(p);
+    TRY(tow__link(p, &scratch));
 #ifndef NDEBUG
-  TRY(tow_program_check(p));
+    TRY(tow_program_check(p));
 #endif
 done:
-  tow__arena_free(&scratch);
-  if (status != TOW_OK) {
-    tow_program_free(p);
-    return status;
-  }
-  *program = p;
-  return TOW_OK;
+    tow__arena_free(&scratch);
+    if (status != TOW_OK) {
+        tow_program_free(p);
+        return status;
+    }
+    *program = p;
+    return TOW_OK;
 }
 
-void tow_program_free(tow_program *p) {
-  if (!p)
-    return;
-  tow_context *ctx = p->ctx;
-  for (uint32_t i = 0; i < p->n_decompositions; i++)
-    tow_graph_release(p->decompositions[i]);
-  if (p->arena)
-    tow__free_aligned(ctx, p->arena, p->arena_size);
-  tow__arena_free(&p->memory);
-  tow_graph_release(p->graph);
-  tow__free(ctx, p, 1, sizeof *p);
+void tow_program_free(tow_program *p)
+{
+    if (!p) return;
+    tow_context *ctx = p->ctx;
+    for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
+    if (p->arena) tow__free_aligned(ctx, p->arena, p->arena_size);
+    tow__arena_free(&p->memory);
+    tow_graph_release(p->graph);
+    tow__free(ctx, p, 1, sizeof *p);
 }
 
-tow_program_bytes tow_program_get_bytes(const tow_program *p) {
-  return p->bytes;
+tow_program_bytes tow_program_get_bytes(const tow_program *p) { return p->bytes; }
+
+/* Parts of a row program. */
+static uint64_t count_ops(const tow__fused *program, const char *name)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < program->n_ops; i++) count += !name || strcmp(program->ops[i].primitive, name) == 0;
+    return count;
 }
 
-static uint64_t count_steps(const tow__plan *plan, const char *name) {
-  uint64_t count = 0;
-  for (uint32_t i = 0; i < plan->n_steps; i++) {
-    const tow__step *step = &plan->steps[i];
-    const tow__loop *loop = step->loop;
-    bool region =
-        loop && loop->parallel; /* its blocks together make each step once */
-    count += !region && (!name || strcmp(step->primitive, name) == 0);
-    if (loop)
-      count +=
-          (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
-  }
-  return count;
+static uint64_t count_steps(const tow__plan *plan, const char *name)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        const tow__loop *loop = step->loop;
+        bool region = loop && loop->parallel; /* its blocks together make each step once */
+        if (step->kernel && strcmp(step->primitive, "fused") == 0)
+            count += count_ops(step->params, name);
+        else
+            count += !region && (!name || strcmp(step->primitive, name) == 0);
+        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
+    }
+    return count;
 }
 
-uint64_t tow_program_count(const tow_program *p, const char *name) {
-  return count_steps(p->top, name);
-}
+uint64_t tow_program_count(const tow_program *p, const char *name) { return count_steps(p->top, name); }

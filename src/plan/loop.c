@@ -1,292 +1,245 @@
 /* Scans: one step of the surrounding plan, with a plan of its own for the body.
  *
- * The body is planned once. Its arena is one block of the surrounding arena.
- * Rows of xs are read and rows of ys are written where they lie. A carry needs
- * one buffer if its new value is written when nobody reads the old one any more
- * (or by a kernel that may overwrite it), else two buffers that take turns such
- * that the last iteration ends in the result. Iteration 0 reads the init value
- * where it lies, so no carry is copied, unless init is strided. A carry that ys
- * stack as it enters (reverse mode keeps it) lives in those rows: the iteration
- * before writes it there. */
+ * The body is planned once. Its arena is one block of the surrounding arena. Rows of xs are read and rows of ys are
+ * written where they lie. A carry needs one buffer if its new value is written when nobody reads the old one any more
+ * (or by a kernel that may overwrite it), else two buffers that take turns such that the last iteration ends in the
+ * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that
+ * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. */
 #include "src/plan/plan.h"
 
 /* The operands of a scan, by role. */
 typedef struct scan {
-  const tow__scan_params *params;
-  const tow__node *node;
-  const tow__flat *body;
-  uint32_t n_consts, n_carry, n_xs, n_ys;
+    const tow__scan_params *params;
+    const tow__node *node;
+    const tow__flat *body;
+    uint32_t n_consts, n_carry, n_xs, n_ys;
 } scan;
 
-static const tow__view *operand(const tow__lowering *l, const scan *s,
-                                uint32_t i) {
-  return &l->env[s->node->in[i]];
-}
+static const tow__view *operand(const tow__lowering *l, const scan *s, uint32_t i) { return &l->env[s->node->in[i]]; }
 
 /* No iteration: the results are the init values, and ys have no rows. */
-static tow_status lower_nothing(tow__lowering *l, const scan *s) {
-  for (uint32_t j = 0; j < s->n_carry; j++)
-    l->env[s->node->out[j]] = *operand(l, s, s->n_consts + j);
-  for (uint32_t j = 0; j < s->n_ys; j++) {
-    uint32_t value = s->node->out[s->n_carry + j];
-    uint32_t empty = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, 0);
-    if (empty == TOW__NONE)
-      return TOW_OUT_OF_MEMORY;
-    l->env[value] = tow__view_whole(empty, l->flat->types[value]);
-  }
-  return TOW_OK;
+static tow_status lower_nothing(tow__lowering *l, const scan *s)
+{
+    for (uint32_t j = 0; j < s->n_carry; j++) l->env[s->node->out[j]] = *operand(l, s, s->n_consts + j);
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        uint32_t value = s->node->out[s->n_carry + j];
+        uint32_t empty = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, 0);
+        if (empty == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        l->env[value] = tow__view_whole(empty, l->flat->types[value]);
+    }
+    return TOW_OK;
 }
 
 /* A carry that the body hands through is a constant of the loop. */
-static bool is_unchanged(const scan *s, uint32_t j) {
-  return s->body->outputs[j] == s->body->inputs[s->n_consts + j];
-}
+static bool is_unchanged(const scan *s, uint32_t j) { return s->body->outputs[j] == s->body->inputs[s->n_consts + j]; }
 
-static tow_type row_type(tow_type type) {
-  for (int i = 1; i < TOW_MAX_RANK; i++)
-    type.dims[i - 1] = type.dims[i];
-  type.dims[TOW_MAX_RANK - 1] = 0;
-  type.rank--;
-  return type;
+static tow_type row_type(tow_type type)
+{
+    for (int i = 1; i < TOW_MAX_RANK; i++) type.dims[i - 1] = type.dims[i];
+    type.dims[TOW_MAX_RANK - 1] = 0;
+    type.rank--;
+    return type;
 }
 
 /* Views of the body's inputs. */
-static tow_status bind_inputs(tow__lowering *outer, const scan *s,
-                              tow__loop *loop, tow__lowering *b) {
-  tow_program *p = outer->p;
-  const uint32_t *inputs = s->body->inputs;
-  for (uint32_t i = 0; i < s->n_consts; i++)
-    b->env[inputs[i]] = *operand(outer, s, i);
-  for (uint32_t j = 0; j < s->n_carry; j++) {
-    const tow__view *init = operand(outer, s, s->n_consts + j);
-    uint32_t input = inputs[s->n_consts + j];
-    if (is_unchanged(s, j)) {
-      b->env[input] = *init;
-      continue;
+static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_program *p = outer->p;
+    const uint32_t *inputs = s->body->inputs;
+    for (uint32_t i = 0; i < s->n_consts; i++) b->env[inputs[i]] = *operand(outer, s, i);
+    for (uint32_t j = 0; j < s->n_carry; j++) {
+        const tow__view *init = operand(outer, s, s->n_consts + j);
+        uint32_t input = inputs[s->n_consts + j];
+        if (is_unchanged(s, j)) {
+            b->env[input] = *init;
+            continue;
+        }
+        tow__carry *c = &loop->carry[loop->n_carry];
+        c->init = *init;
+        c->spare = c->rows = TOW__NONE;
+        c->in = tow__add_storage(p, b->plan, TOW__S_CARRY_IN, loop->n_carry++, tow_type_bytes(init->type));
+        if (c->in == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        b->env[input] = tow__view_whole(c->in, init->type);
     }
-    tow__carry *c = &loop->carry[loop->n_carry];
-    c->init = *init;
-    c->spare = c->rows = TOW__NONE;
-    c->in = tow__add_storage(p, b->plan, TOW__S_CARRY_IN, loop->n_carry++,
-                             tow_type_bytes(init->type));
-    if (c->in == TOW__NONE)
-      return TOW_OUT_OF_MEMORY;
-    b->env[input] = tow__view_whole(c->in, init->type);
-  }
-  for (uint32_t j = 0; j < s->n_xs; j++) {
-    tow__rows *x = &loop->xs[j];
-    x->array = *operand(outer, s, s->n_consts + s->n_carry + j);
-    x->stride = (ptrdiff_t)(x->array.strides[0] *
-                            (int64_t)tow_dtype_size(x->array.type.dtype));
-    tow_type type = row_type(x->array.type);
-    x->row =
-        tow__add_storage(p, b->plan, TOW__S_ROW_IN, j, tow_type_bytes(type));
-    if (x->row == TOW__NONE)
-      return TOW_OUT_OF_MEMORY;
-    tow__view row = tow__view_whole(x->row, type);
-    for (int i = 0; i < type.rank; i++)
-      row.strides[i] = x->array.strides[i + 1];
-    b->env[inputs[s->n_consts + s->n_carry + j]] = row;
-  }
-  return TOW_OK;
+    for (uint32_t j = 0; j < s->n_xs; j++) {
+        tow__rows *x = &loop->xs[j];
+        x->array = *operand(outer, s, s->n_consts + s->n_carry + j);
+        x->stride = (ptrdiff_t)(x->array.strides[0] * (int64_t)tow_dtype_size(x->array.type.dtype));
+        tow_type type = row_type(x->array.type);
+        x->row = tow__add_storage(p, b->plan, TOW__S_ROW_IN, j, tow_type_bytes(type));
+        if (x->row == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        tow__view row = tow__view_whole(x->row, type);
+        for (int i = 0; i < type.rank; i++) row.strides[i] = x->array.strides[i + 1];
+        b->env[inputs[s->n_consts + s->n_carry + j]] = row;
+    }
+    return TOW_OK;
 }
 
 /* The carry whose rows are to be ys j as it enters, or NULL. */
-static tow__carry *kept_carry(const scan *s, const tow__loop *loop,
-                              const tow__lowering *b, uint32_t j) {
-  uint32_t storage = b->env[s->body->outputs[s->n_carry + j]].storage;
-  for (uint32_t k = 0; k < loop->n_carry; k++)
-    if (loop->carry[k].in == storage && !loop->carry[k].kept)
-      return &loop->carry[k];
-  return NULL;
+static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__lowering *b, uint32_t j)
+{
+    uint32_t storage = b->env[s->body->outputs[s->n_carry + j]].storage;
+    for (uint32_t k = 0; k < loop->n_carry; k++)
+        if (loop->carry[k].in == storage && !loop->carry[k].kept) return &loop->carry[k];
+    return NULL;
 }
 
-/* ys that are inputs of the body: a carry moves into the rows; others are
- * copied first, which ends their lives early.
+/* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early.
  */
-static bool is_handed_out(const scan *s, uint32_t j) {
-  return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT;
+static bool is_handed_out(const scan *s, uint32_t j)
+{
+    return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT;
 }
 
-static tow_status hand_out_inputs(const scan *s, tow__loop *loop,
-                                  tow__lowering *b) {
-  tow_status status = TOW_OK;
-  for (uint32_t j = 0; j < s->n_ys && status == TOW_OK; j++) {
-    if (!is_handed_out(s, j))
-      continue;
-    tow__carry *c = kept_carry(s, loop, b, j);
-    if (c) {
-      c->kept = b->p->storages[c->in].kept = true;
-      c->rows = j;
-      loop->ys[j].row = TOW__NONE;
-    } else {
-      status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT,
-                            j, &loop->ys[j].row);
+static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0; j < s->n_ys && status == TOW_OK; j++) {
+        if (!is_handed_out(s, j)) continue;
+        tow__carry *c = kept_carry(s, loop, b, j);
+        if (c) {
+            c->kept = b->p->storages[c->in].kept = true;
+            c->rows = j;
+            loop->ys[j].row = TOW__NONE;
+        } else {
+            status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
+        }
     }
-  }
-  return status;
+    return status;
 }
 
 /* Storages for the results, outside and inside. */
-static tow_status bind_outputs(tow__lowering *outer, const scan *s,
-                               tow__loop *loop, tow__lowering *b) {
-  tow_program *p = outer->p;
-  tow_status status = TOW_OK;
-  for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
-    uint32_t value = s->node->out[j];
-    if (is_unchanged(s, j)) {
-      outer->env[value] = *operand(outer, s, s->n_consts + j);
-      continue;
+static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_program *p = outer->p;
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
+        uint32_t value = s->node->out[j];
+        if (is_unchanged(s, j)) {
+            outer->env[value] = *operand(outer, s, s->n_consts + j);
+            continue;
+        }
+        tow__carry *c = &loop->carry[k];
+        TRY(tow__deliver(b, s->body->outputs[j], TOW__S_CARRY_OUT, k++, &c->out));
+        tow_type type = outer->flat->types[value];
+        c->result = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        if (c->result == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        outer->env[value] = tow__view_whole(c->result, type);
     }
-    tow__carry *c = &loop->carry[k];
-    TRY(tow__deliver(b, s->body->outputs[j], TOW__S_CARRY_OUT, k++, &c->out));
-    tow_type type = outer->flat->types[value];
-    c->result =
-        tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
-    if (c->result == TOW__NONE)
-      return TOW_OUT_OF_MEMORY;
-    outer->env[value] = tow__view_whole(c->result, type);
-  }
-  for (uint32_t j = 0; j < s->n_ys; j++) {
-    tow__rows *y = &loop->ys[j];
-    uint32_t value = s->node->out[s->n_carry + j];
-    if (!is_handed_out(s, j))
-      TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j,
-                       &y->row));
-    tow_type type = outer->flat->types[value];
-    uint32_t storage =
-        tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
-    if (storage == TOW__NONE)
-      return TOW_OUT_OF_MEMORY;
-    y->array = outer->env[value] = tow__view_whole(storage, type);
-    y->stride =
-        (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(type.dtype));
-  }
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        tow__rows *y = &loop->ys[j];
+        uint32_t value = s->node->out[s->n_carry + j];
+        if (!is_handed_out(s, j)) TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
+        tow_type type = outer->flat->types[value];
+        uint32_t storage = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        y->array = outer->env[value] = tow__view_whole(storage, type);
+        y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(type.dtype));
+    }
 done:
-  return status;
+    return status;
 }
 
 /* One buffer or two? After the body's in-place reuse is settled. */
-static tow_status choose_buffers(tow__lowering *outer, tow__loop *loop) {
-  tow_program *p = outer->p;
-  for (uint32_t j = 0; j < loop->n_carry; j++) {
-    tow__carry *c = &loop->carry[j];
-    c->alternates = tow__carry_alternates(p, loop->body, c->in, c->out);
-    c->copies = c->kept || !tow__view_contiguous(&c->init);
-    if (c->alternates && !c->kept && (loop->length > 1 || c->copies)) {
-      c->spare = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0,
-                                  p->storages[c->result].bytes);
-      if (c->spare == TOW__NONE)
-        return TOW_OUT_OF_MEMORY;
+static tow_status choose_buffers(tow__lowering *outer, tow__loop *loop)
+{
+    tow_program *p = outer->p;
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        tow__carry *c = &loop->carry[j];
+        c->alternates = tow__carry_alternates(p, loop->body, c->in, c->out);
+        c->copies = c->kept || !tow__view_contiguous(&c->init);
+        if (c->alternates && !c->kept && (loop->length > 1 || c->copies)) {
+            c->spare = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, p->storages[c->result].bytes);
+            if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        }
     }
-  }
-  return TOW_OK;
+    return TOW_OK;
 }
 
-/* What the body, and loops inside it, read of outer plans: one view per
- * storage. */
-static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body,
-                              uint32_t *n) {
-  tow_program *p = outer->p;
-  size_t most = 0;
-  for (uint32_t i = 0; i < body->n_steps; i++)
-    most += body->steps[i].n_in;
-  tow__view *reads = tow__arena_alloc(outer->scratch, most, sizeof *reads);
-  bool *seen = tow__arena_alloc(outer->scratch, p->n_storages, sizeof *seen);
-  if (!reads || !seen)
-    return NULL;
-  *n = 0;
-  for (uint32_t i = 0; i < body->n_steps; i++)
-    for (uint32_t j = 0; j < body->steps[i].n_in; j++) {
-      const tow__view *x = &body->steps[i].in[j];
-      const tow__storage *s = &p->storages[x->storage];
-      if (s->plan == body || s->kind == TOW__S_CONSTANT || seen[x->storage])
-        continue;
-      seen[x->storage] = true;
-      reads[(*n)++] = *x;
-    }
-  return reads;
+/* What the body, and loops inside it, read of outer plans: one view per storage. */
+static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint32_t *n)
+{
+    tow_program *p = outer->p;
+    size_t most = 0;
+    for (uint32_t i = 0; i < body->n_steps; i++) most += body->steps[i].n_in;
+    tow__view *reads = tow__arena_alloc(outer->scratch, most, sizeof *reads);
+    bool *seen = tow__arena_alloc(outer->scratch, p->n_storages, sizeof *seen);
+    if (!reads || !seen) return NULL;
+    *n = 0;
+    for (uint32_t i = 0; i < body->n_steps; i++)
+        for (uint32_t j = 0; j < body->steps[i].n_in; j++) {
+            const tow__view *x = &body->steps[i].in[j];
+            const tow__storage *s = &p->storages[x->storage];
+            if (s->plan == body || s->kind == TOW__S_CONSTANT || seen[x->storage]) continue;
+            seen[x->storage] = true;
+            reads[(*n)++] = *x;
+        }
+    return reads;
 }
 
 /* The step itself: in = init values, xs, outer reads; out = carries, ys. */
-static tow_status add_loop_step(tow__lowering *l, const scan *s,
-                                tow__loop *loop) {
-  uint32_t n_reads = 0, n = 0;
-  tow__view *reads = outer_reads(l, loop->body, &n_reads);
-  if (!reads)
-    return TOW_OUT_OF_MEMORY;
-  tow__step *step =
-      tow__add_step(l, "scan", loop->n_carry + loop->n_xs + n_reads,
-                    loop->n_carry + loop->n_ys);
-  if (!step)
-    return TOW_OUT_OF_MEMORY;
-  step->params = s->params;
-  step->loop = loop;
-  step->scratch = loop->body->block;
-  step->backward = s->node->backward;
-  for (uint32_t j = 0; j < loop->n_carry; j++)
-    step->in[n++] = loop->carry[j].init;
-  for (uint32_t j = 0; j < loop->n_xs; j++)
-    step->in[n++] = loop->xs[j].array;
-  for (uint32_t j = 0; j < n_reads; j++)
-    step->in[n++] = reads[j];
-  n = 0;
-  for (uint32_t j = 0; j < s->n_carry; j++)
-    if (!is_unchanged(s, j))
-      step->out[n++] = l->env[s->node->out[j]];
-  for (uint32_t j = 0; j < s->n_ys; j++)
-    step->out[n++] = l->env[s->node->out[s->n_carry + j]];
-  return TOW_OK;
+static tow_status add_loop_step(tow__lowering *l, const scan *s, tow__loop *loop)
+{
+    uint32_t n_reads = 0, n = 0;
+    tow__view *reads = outer_reads(l, loop->body, &n_reads);
+    if (!reads) return TOW_OUT_OF_MEMORY;
+    tow__step *step = tow__add_step(l, "scan", loop->n_carry + loop->n_xs + n_reads, loop->n_carry + loop->n_ys);
+    if (!step) return TOW_OUT_OF_MEMORY;
+    step->params = s->params;
+    step->loop = loop;
+    step->scratch = loop->body->block;
+    step->backward = s->node->backward;
+    for (uint32_t j = 0; j < loop->n_carry; j++) step->in[n++] = loop->carry[j].init;
+    for (uint32_t j = 0; j < loop->n_xs; j++) step->in[n++] = loop->xs[j].array;
+    for (uint32_t j = 0; j < n_reads; j++) step->in[n++] = reads[j];
+    n = 0;
+    for (uint32_t j = 0; j < s->n_carry; j++)
+        if (!is_unchanged(s, j)) step->out[n++] = l->env[s->node->out[j]];
+    for (uint32_t j = 0; j < s->n_ys; j++) step->out[n++] = l->env[s->node->out[s->n_carry + j]];
+    return TOW_OK;
 }
 
-tow_status tow__lower_loop(tow__lowering *l, const tow__node *node) {
-  const tow__scan_params *params = node->e->params;
-  tow_program *p = l->p;
-  scan s = {.params = params, .node = node, .body = node->body};
-  s.n_consts = (uint32_t)params->consts;
-  s.n_carry = (uint32_t)params->carry;
-  s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
-  s.n_ys = s.body->n_outputs - s.n_carry;
-  if (params->length == 0)
-    return lower_nothing(l, &s);
-  bool is_sum;
-  tow_status status = tow__lower_steps(l, node, &is_sum);
-  if (status != TOW_OK || is_sum)
-    return status;
+tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
+{
+    const tow__scan_params *params = node->e->params;
+    tow_program *p = l->p;
+    scan s = {.params = params, .node = node, .body = node->body};
+    s.n_consts = (uint32_t)params->consts;
+    s.n_carry = (uint32_t)params->carry;
+    s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
+    s.n_ys = s.body->n_outputs - s.n_carry;
+    if (params->length == 0) return lower_nothing(l, &s);
+    bool is_sum;
+    tow_status status = tow__lower_steps(l, node, &is_sum);
+    if (status != TOW_OK || is_sum) return status;
 
-  tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
-  tow__plan *plan = tow__arena_alloc(&p->memory, 1, sizeof *plan);
-  if (!loop || !plan)
-    return TOW_OUT_OF_MEMORY;
-  *loop = (tow__loop){.length = params->length,
-                      .reverse = params->reverse,
-                      .body = plan,
-                      .n_xs = s.n_xs,
-                      .n_ys = s.n_ys};
-  loop->carry = tow__arena_alloc(&p->memory, s.n_carry, sizeof *loop->carry);
-  loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
-  loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
-  plan->outer = l->plan;
-  plan->team = &p->team;
-  plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
-  tow__lowering b = {
-      .p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};
-  b.env = tow__arena_alloc(l->scratch, s.body->n_values, sizeof *b.env);
-  if (!loop->carry || !loop->xs || !loop->ys || plan->block == TOW__NONE ||
-      !b.env)
-    return TOW_OUT_OF_MEMORY;
+    tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
+    tow__plan *plan = tow__arena_alloc(&p->memory, 1, sizeof *plan);
+    if (!loop || !plan) return TOW_OUT_OF_MEMORY;
+    *loop =
+        (tow__loop){.length = params->length, .reverse = params->reverse, .body = plan, .n_xs = s.n_xs, .n_ys = s.n_ys};
+    loop->carry = tow__arena_alloc(&p->memory, s.n_carry, sizeof *loop->carry);
+    loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
+    loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
+    plan->outer = l->plan;
+    plan->team = &p->team;
+    plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
+    tow__lowering b = {.p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};
+    b.env = tow__arena_alloc(l->scratch, s.body->n_values, sizeof *b.env);
+    if (!loop->carry || !loop->xs || !loop->ys || plan->block == TOW__NONE || !b.env) return TOW_OUT_OF_MEMORY;
 
-  TRY(bind_inputs(l, &s, loop, &b));
-  TRY(hand_out_inputs(&s, loop, &b));
-  TRY(tow__lower(&b));
-  TRY(bind_outputs(l, &s, loop, &b));
-  TRY(tow__form_regions(p, plan, l->scratch));
-  TRY(tow__reuse(p, plan));
-  TRY(choose_buffers(l, loop));
-  TRY(tow__place_plan(p, plan, l->scratch));
-  p->storages[plan->block].bytes = plan->bytes;
-  p->storages[plan->block].need = plan->need;
-  TRY(add_loop_step(l, &s, loop));
+    TRY(bind_inputs(l, &s, loop, &b));
+    TRY(hand_out_inputs(&s, loop, &b));
+    TRY(tow__lower(&b));
+    TRY(bind_outputs(l, &s, loop, &b));
+    TRY(tow__fuse(p, plan, l->scratch));
+    TRY(tow__form_regions(p, plan, l->scratch));
+    TRY(tow__reuse(p, plan));
+    TRY(choose_buffers(l, loop));
+    TRY(tow__place_plan(p, plan, l->scratch));
+    p->storages[plan->block].bytes = plan->bytes;
+    p->storages[plan->block].need = plan->need;
+    TRY(add_loop_step(l, &s, loop));
 done:
-  return status;
+    return status;
 }

@@ -161,6 +161,7 @@ struct tow_program {
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
+    bool no_fusion;
 };
 
 /* ---- hoist.c: products that need not wait leave scans --------------------------------------------------------------- */
@@ -240,6 +241,11 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
+
+/* ---- fuse.c ----------------------------------------------------------------------------------------------------- */
+
+/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h), unless p->no_fusion. After lowering. */
+tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
 /* ---- rows.c, regions.c ------------------------------------------------------------------------------------------ */
 
