@@ -1,5 +1,7 @@
-/* Whole models: tracing them to draw their parameters (tow_init), and to graphs over given ones (tow_forward,
- * tow_loss). */
+/* Whole models: tracing them to draw their parameters and initial variables (tow_init), and to graphs over given ones
+ * (tow_forward, tow_loss). */
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "layers/scope.h"
@@ -42,18 +44,64 @@ static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow
 
 /* ---- initialising ------------------------------------------------------------------------------------------------ */
 
-/* Draws parameter i: every layer of a stack with the key of its own path. */
-static tow_status fill_param(const tow__model *m, uint32_t i, tow__key root)
+/* data[i] = values[i] as `dtype`. Error: a value that the type does not have. */
+static tow_status convert_values(tow_context *ctx, tow_dtype dtype, int64_t count, const float *values, void *data)
 {
-    const tow__recipe *r = &m->recipes[i];
-    tow_type stacked = m->params->types[i];
-    int levels = r->scope->level ? r->scope->level->depth + 1 : 0;
+    for (int64_t i = 0; i < count; ++i) {
+        double x = (double)values[i];
+        double low = dtype == TOW_I32 ? INT32_MIN : 0;
+        double high = dtype == TOW_I32 ? INT32_MAX : dtype == TOW_U32 ? UINT32_MAX : 1;
+        if (dtype != TOW_F64 && !(x == floor(x) && x >= low && x <= high))
+            return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                             "the initial value %g is no %s; use another one, or the type f32", x,
+                             tow_dtype_name(dtype));
+        switch (dtype) {
+        case TOW_F64:
+            ((double *)data)[i] = x;
+            break;
+        case TOW_I32:
+            ((int32_t *)data)[i] = (int32_t)x;
+            break;
+        case TOW_U32:
+            ((uint32_t *)data)[i] = (uint32_t)x;
+            break;
+        case TOW_BOOL:
+            ((uint8_t *)data)[i] = x != 0;
+            break;
+        case TOW_F32:
+            ((float *)data)[i] = values[i];
+            break;
+        }
+    }
+    return TOW_OK;
+}
+
+/* One layer's values; initialisers draw f32. */
+static tow_status fill_row(tow_context *ctx, const tow_initializer *init, tow_type type, tow__key key, void *data)
+{
+    if (type.dtype == TOW_F32) return init->fill(ctx, init, type, key.k, data);
+    size_t count = (size_t)tow_type_count(type);
+    float *values = tow__alloc(ctx, count, sizeof *values);
+    if (!values) return TOW_OUT_OF_MEMORY;
+    tow_type f32 = tow_make_type(TOW_F32, type.rank, type.dims);
+    tow_status status = init->fill(ctx, init, f32, key.k, values);
+    if (!status) status = convert_values(ctx, type.dtype, (int64_t)count, values, data);
+    tow__free(ctx, values, count, sizeof *values);
+    return status;
+}
+
+/* Draws entry i: every layer of a stack with the key of its own path. */
+static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t i, tow__key root)
+{
+    const tow__recipe *r = &store->recipes[i];
+    tow_type stacked = store->list->types[i];
+    int levels = r->levels;
     tow_type type = tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
     int64_t rows = 1;
     for (int l = 0; l < levels; ++l) rows *= stacked.dims[l];
-    tow_status status = tow_array_create(m->ctx, stacked, &m->params->arrays[i]);
+    tow_status status = tow_array_create(ctx, stacked, &store->list->arrays[i]);
     if (status) return status;
-    float *data = tow_array_data(m->params->arrays[i]);
+    char *data = tow_array_data(store->list->arrays[i]);
     for (int64_t row = 0; row < rows && !status; ++row) {
         int64_t index[TOW_MAX_RANK] = {0}, rest = row;
         for (int l = levels - 1; l >= 0; --l) {
@@ -61,27 +109,40 @@ static tow_status fill_param(const tow__model *m, uint32_t i, tow__key root)
             rest /= stacked.dims[l];
         }
         tow__key key = tow__scope_key(r->scope, root, index, r->counter);
-        status = r->init.fill(m->ctx, &r->init, type, key.k, data + row * tow_type_count(type));
-    }
-    if (status) { /* say where */
-        char text[sizeof m->ctx->error];
-        memcpy(text, m->ctx->error, sizeof text);
-        tow__fail(m->ctx, status, "params/%s: %s", m->params->names.names[i], text);
+        status = fill_row(ctx, &r->init, type, key, data + (size_t)row * tow_type_bytes(type));
     }
     return status;
 }
 
+/* kind: what stands before a path in messages. */
+static tow_status fill_store(tow_context *ctx, const tow__store *store, const char *kind, uint64_t seed)
+{
+    for (uint32_t i = 0; i < store->list->names.count; ++i) {
+        tow_status status = fill_entry(ctx, store, i, tow__key_from_seed(seed));
+        if (!status) continue;
+        char text[sizeof ctx->error]; /* say where */
+        memcpy(text, ctx->error, sizeof text);
+        return tow__fail(ctx, status, "%s%s: %s", kind, store->list->names.names[i], text);
+    }
+    return TOW_OK;
+}
+
 tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                 const tow_type *input_types, const tow_model_options *options, tow_params **params)
+                                 const tow_type *input_types, const tow_model_options *options, tow_params **params,
+                                 tow_params **state)
 {
     size_t n_out = options && options->n_outputs ? options->n_outputs : 1;
     *params = NULL;
+    if (state) *state = NULL;
     tow_status status = TOW_OK;
-    tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context)};
+    tow__frame frame = {0};
+    tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context), .frame = &frame};
     tow__names_init(&m.counter_names, context);
+    tow__names_init(&m.sown_collections, context);
     if (!m.trace) return TOW_OUT_OF_MEMORY;
     m.deterministic = options && options->deterministic;
-    TRY(tow__params_create(context, &m.params));
+    TRY(tow__params_create(context, &m.params.list));
+    TRY(tow__params_create(context, &m.state.list));
     tow_value *in = add_inputs(m.trace, "inputs", n_inputs, input_types);
     tow_value *out = tow__trace_alloc(m.trace, n_out, sizeof *out);
     if (in && out) call_root(&m, model, n_inputs, in, n_out, out);
@@ -91,11 +152,21 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
         m.trace = NULL;
         goto done;
     }
-    for (uint32_t i = 0; i < m.params->names.count; ++i) TRY(fill_param(&m, i, tow__key_from_seed(seed)));
-    *params = m.params;
-    m.params = NULL;
+    if (!state && tow_params_count(m.state.list) > 0)
+        TRY(tow__fail(context, TOW_INVALID_ARGUMENT,
+                      "%s: the model has %zu variables besides its parameters, this is the first; call "
+                      "tow_init_with_options with a place for them",
+                      tow_params_path(m.state.list, 0), tow_params_count(m.state.list)));
+    TRY(fill_store(context, &m.params, "params/", seed));
+    TRY(fill_store(context, &m.state, "", seed));
+    *params = m.params.list;
+    m.params.list = NULL;
+    if (!state) goto done;
+    *state = m.state.list;
+    m.state.list = NULL;
 done:
-    tow_params_free(m.params);
+    tow_params_free(m.params.list);
+    tow_params_free(m.state.list);
     tow__model_free(&m);
     tow__trace_abandon(m.trace);
     return status;
@@ -104,7 +175,7 @@ done:
 tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                     const tow_type *input_types, tow_params **params)
 {
-    return tow_init_with_options(context, model, seed, n_inputs, input_types, NULL, params);
+    return tow_init_with_options(context, model, seed, n_inputs, input_types, NULL, params, NULL);
 }
 
 /* ---- graphs over given parameters -------------------------------------------------------------------------------- */
@@ -118,14 +189,18 @@ typedef struct build {
     const tow_model_options *options; /* may be NULL */
 } build;
 
-static void add_params(tow__model *m)
+/* The graph's inputs for a store; NULL: out of memory, reported. kind: "params", or NULL if paths begin with it. */
+static tow_value *add_store(tow__model *m, tow__store *store, const char *kind)
 {
-    uint32_t n = m->params->names.count;
-    m->values = tow__trace_alloc(m->trace, n + 1U, sizeof *m->values);
-    m->used = tow__trace_alloc(m->trace, n + 1U, sizeof *m->used);
-    for (uint32_t i = 0; m->values && i < n; ++i)
-        m->values[i] =
-            tow__input(m->trace, m->params->types[i], prefixed(m->trace, "params", m->params->names.names[i]));
+    uint32_t n = store->list->names.count;
+    tow_value *values = tow__trace_alloc(m->trace, n + 1U, sizeof *values);
+    store->used = tow__trace_alloc(m->trace, n + 1U, sizeof *store->used);
+    for (uint32_t i = 0; values && i < n; ++i) {
+        const char *path = store->list->names.names[i];
+        if (kind) path = prefixed(m->trace, kind, path);
+        values[i] = tow__input(m->trace, store->list->types[i], path);
+    }
+    return values;
 }
 
 static void add_streams(tow__model *m, const tow_model_options *options)
@@ -139,22 +214,97 @@ static void add_streams(tow__model *m, const tow_model_options *options)
             tow__input(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), prefixed(m->trace, "rngs", m->streams[i]));
 }
 
-/* Every parameter given must have been asked for. */
-static void check_used(tow__model *m)
+/* Everything given must have been asked for. */
+static void check_used(tow__model *m, const tow__store *store, const char *kind, const char *what)
 {
-    for (uint32_t i = 0; i < m->params->names.count && !tow__failed(m->trace); ++i)
-        if (!m->used[i])
+    for (uint32_t i = 0; i < store->list->names.count && !tow__failed(m->trace); ++i)
+        if (!store->used[i])
             tow__params_fail(m, TOW_NOT_FOUND,
-                             "params/%s: %s is among the parameters given, but the model does not ask for it; give the "
-                             "parameters of this model",
-                             m->params->names.names[i], tow__type_name(m->params->types[i]).text);
+                             "%s%s: %s is among the %ss given, but the model does not ask for it; give the %ss of this "
+                             "model",
+                             kind, store->list->names.names[i], tow__type_name(store->list->types[i]).text, what, what);
 }
+
+/* ---- what the call changes --------------------------------------------------------------------------------------- */
+
+static bool was_sown(const tow__model *m, const char *collection)
+{
+    for (const tow__sown *s = m->frame->sown; s; s = s->next)
+        if (tow__path_in(s->path, collection)) return true;
+    return false;
+}
+
+static bool in_state(const tow__model *m, const char *collection)
+{
+    for (uint32_t i = 0; i < m->state.list->names.count; ++i)
+        if (tow__path_in(m->state.list->names.names[i], collection)) return true;
+    return false;
+}
+
+/* A name under which the model has nothing would be without effect. */
+static void check_mutable(tow__model *m)
+{
+    for (const char *const *name = m->mutable_collections; name && *name && !tow__failed(m->trace); ++name) {
+        if (strcmp(*name, TOW_EVERY_COLLECTION) == 0 || in_state(m, *name) || was_sown(m, *name)) continue;
+        tow__string known;
+        tow__string_init(&known, m->ctx);
+        for (uint32_t i = 0; i < m->state.list->names.count; ++i)
+            tow__string_add(&known, " %s", m->state.list->names.names[i]);
+        for (uint32_t i = 0; i < m->sown_collections.count; ++i)
+            tow__string_add(&known, " %s/... (sown)", m->sown_collections.names[i]);
+        tow_trace_fail(m->trace, TOW_NOT_FOUND, "mutable collection \"%s\": %s; there are%.600s", *name,
+                       strcmp(*name, "params") == 0 ? "no call changes parameters"
+                                                    : "the model has no variable and sows no value in it",
+                       known.text ? known.text : " none");
+        tow__string_free(&known);
+    }
+}
+
+/* The list of outputs that the call changes; arrays of zeros, for a program to write. */
+static tow_status add_update(tow_params *updates, const char *path, tow_value value)
+{
+    tow_type type = tow_value_type(value);
+    tow_status status = tow__params_add(updates, path, type);
+    return status ? status : tow_array_create(updates->ctx, type, &updates->arrays[updates->names.count - 1]);
+}
+
+/* Appends new values of variables and sown values to the outputs; updates may be NULL. */
+static void append_updates(tow__model *m, tow_params *updates, size_t *n_out, tow_value **out)
+{
+    uint32_t n_state = m->state.list->names.count;
+    size_t n = *n_out + n_state;
+    for (const tow__sown *s = m->frame->sown; s; s = s->next) ++n;
+    tow_value *all = tow__trace_alloc(m->trace, n + 1, sizeof *all);
+    if (!all) return;
+    memcpy(all, *out, *n_out * sizeof *all);
+    tow_status status = TOW_OK;
+    size_t next = *n_out;
+    for (uint32_t i = 0; i < n_state && !status; ++i) {
+        const char *path = m->state.list->names.names[i];
+        bool changes = false;
+        for (const char *const *name = m->mutable_collections; name && *name && !changes; ++name)
+            changes = strcmp(*name, TOW_EVERY_COLLECTION) == 0 || tow__path_in(path, *name);
+        if (!changes) continue;
+        all[next++] = tow__variable_value(m, i);
+        if (updates) status = add_update(updates, path, all[next - 1]);
+    }
+    for (const tow__sown *s = m->frame->sown; s && !status; s = s->next) {
+        all[next++] = s->value;
+        if (updates) status = add_update(updates, s->path, s->value);
+    }
+    if (status) tow__adopt_error(m->trace);
+    *out = all;
+    *n_out = next;
+}
+
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 /* outputs: model's, or loss and aux. Returns how many; NULL array: out of memory, reported. */
 static size_t record(tow__model *m, const build *b, tow_value **result)
 {
     size_t n_out = b->options && b->options->n_outputs ? b->options->n_outputs : 1;
-    add_params(m);
+    m->frame->params = add_store(m, &m->params, "params");
+    m->frame->state = add_store(m, &m->state, NULL);
     tow_value *in = add_inputs(m->trace, "inputs", b->n_inputs, b->input_types);
     tow_value *extra = add_inputs(m->trace, "extra", b->n_extra, b->extra_types);
     add_streams(m, b->options);
@@ -164,7 +314,9 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
     size_t n_result = b->loss ? b->n_aux + 1 : n_out;
     if (!out || !all || !in || !extra || tow__failed(m->trace)) return n_result;
     call_root(m, b->module, b->n_inputs, in, n_out, out);
-    if (!tow__failed(m->trace)) check_used(m);
+    check_used(m, &m->params, "params/", "parameter");
+    check_used(m, &m->state, "", "variable");
+    check_mutable(m);
     if (!b->loss || tow__failed(m->trace)) return n_result;
     b->loss(m->trace, out, extra, &all[0], all + 1, b->user);
     tow_type type = tow_value_type(all[0]);
@@ -177,16 +329,38 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
 
 static tow_status make_graph(const build *b, const tow_params *params, tow_graph **graph)
 {
+    static const tow_model_options none = {0};
+    const tow_model_options *options = b->options ? b->options : &none;
+    tow_context *ctx = params->ctx;
+    tow_params *updates = NULL, no_state = {.ctx = ctx};
+    tow__frame frame = {0};
     *graph = NULL;
-    /* params is only read: initialising is false. */
-    tow__model m = {.ctx = params->ctx, .params = (tow_params *)params, .trace = tow__trace_begin(params->ctx)};
-    tow__names_init(&m.counter_names, m.ctx);
-    if (!m.trace) return TOW_OUT_OF_MEMORY;
-    m.deterministic = b->options && b->options->deterministic;
+    if (options->updates) *options->updates = NULL;
+    /* The lists are only read: initialising is false. */
+    tow__model m = {.ctx = ctx,
+                    .params = {.list = (tow_params *)params},
+                    .state = {.list = options->state ? (tow_params *)options->state : &no_state},
+                    .frame = &frame,
+                    .mutable_collections = options->mutable_collections,
+                    .deterministic = options->deterministic};
+    tow__names_init(&m.counter_names, ctx);
+    tow__names_init(&m.sown_collections, ctx);
+    tow__names_init(&no_state.names, ctx);
+    if (options->updates && tow__params_create(ctx, &updates)) return TOW_OUT_OF_MEMORY;
+    m.trace = tow__trace_begin(ctx);
+    if (!m.trace) {
+        tow_params_free(updates);
+        return TOW_OUT_OF_MEMORY;
+    }
     tow_value *out = NULL;
     size_t n_out = record(&m, b, &out);
+    if (!tow__failed(m.trace)) append_updates(&m, updates, &n_out, &out);
     tow_status status = tow__trace_end(m.trace, out ? n_out : 0, out, true, graph);
     tow__model_free(&m);
+    if (status)
+        tow_params_free(updates);
+    else if (options->updates)
+        *options->updates = updates;
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* The list of parameters behind tow_params: what tow_init fills and what the files of layers/ share. */
+/* The list behind tow_params, of parameters or of variables: what tow_init fills and what the files of layers/
+ * share. */
 #ifndef TOW_LAYERS_PARAMS_H
 #define TOW_LAYERS_PARAMS_H
 

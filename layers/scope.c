@@ -7,6 +7,7 @@
 tow_trace *tow_scope_trace(tow_scope *scope) { return scope->model->trace; }
 const char *tow_scope_path(const tow_scope *scope) { return scope->path; }
 bool tow_scope_deterministic(const tow_scope *scope) { return scope->model->deterministic; }
+bool tow_scope_initialising(const tow_scope *scope) { return scope->model->initialising; }
 bool tow__scope_failed(const tow_scope *scope) { return tow__failed(scope->model->trace); }
 
 void tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...)
@@ -58,7 +59,8 @@ tow_scope *tow_scope_begin(tow_scope *scope, const char *name)
 
 void tow_scope_end(tow_scope *child) { tow_trace_pop_scope(child->model->trace); }
 
-tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys)
+tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys,
+                                const char *const *shared)
 {
     char name[24] = "{}";
     if (!level) snprintf(name, sizeof name, "%" PRId64, fixed);
@@ -66,6 +68,7 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
     if (child == scope) return scope;
     child->iteration = level != NULL;
     child->flax_keys = flax_keys;
+    child->shared = shared;
     child->fixed = level ? -1 : fixed;
     if (level) child->level = level;
     return child;
@@ -146,11 +149,18 @@ no_memory:
     return 0;
 }
 
+static void free_recipes(tow_context *ctx, tow__store *store)
+{
+    if (store->recipes) tow__free(ctx, store->recipes, store->recipe_capacity, sizeof *store->recipes);
+    store->recipes = NULL;
+}
+
 void tow__model_free(tow__model *m)
 {
     tow__names_free(&m->counter_names);
+    tow__names_free(&m->sown_collections);
     if (m->counters) tow__free(m->ctx, m->counters, m->counter_capacity, sizeof *m->counters);
-    if (m->recipes) tow__free(m->ctx, m->recipes, m->recipe_capacity, sizeof *m->recipes);
     m->counters = NULL;
-    m->recipes = NULL;
+    free_recipes(m->ctx, &m->params);
+    free_recipes(m->ctx, &m->state);
 }

@@ -4,7 +4,11 @@
  *
  * A level is one scan being traced: the body sees rows of the stacked parameters and a traced index. All of this lives
  * in the memory of the trace. Paths are the identity of things: two scopes with one path are the same scope, and the
- * parameters and counters of random streams are kept by path. */
+ * parameters, variables and counters of random streams are kept by path.
+ *
+ * A frame is one body being traced: the model's own, or that of a remat or a scan. Writing a variable changes its value
+ * in the innermost frame; when the body closes, the new value becomes one more of its outputs and is written in the
+ * frame around. So an update is an output of the forward part like any other, and recomputing the body repeats none. */
 #ifndef TOW_LAYERS_SCOPE_H
 #define TOW_LAYERS_SCOPE_H
 
@@ -19,39 +23,63 @@ typedef struct tow__level {
     int depth; /* 0: outermost */
     int64_t length;
     tow_value index; /* i32[], the iteration */
-    tow_value *rows; /* per parameter of the model: its row in this iteration, or null; NULL while initialising */
 } tow__level;
+
+/* A value that was sown, in order. */
+typedef struct tow__sown {
+    struct tow__sown *next;
+    const char *path; /* "intermediates/blocks/{}/hidden/0" */
+    tow_value value;
+} tow__sown;
+
+/* One body being traced. Arrays are NULL until they are needed, entries null where the frame around decides. */
+typedef struct tow__frame {
+    struct tow__frame *outer;
+    tow_value *params; /* per parameter: its value in this body */
+    tow_value *state;  /* per variable: its value in this body, as it entered or was last written */
+    bool *written;     /* per variable */
+    tow__sown *sown;
+} tow__frame;
 
 typedef struct tow__model tow__model;
 
 struct tow_scope {
     tow__model *model;
-    tow_scope *parent; /* NULL: root */
-    const char *name;  /* last component of path */
-    const char *path;  /* "" for the root */
-    tow__level *level; /* innermost scan around, or NULL */
-    bool iteration;    /* the component is the index of `level` */
-    bool flax_keys;    /* an iteration that is folded into the root key instead of the path */
-    int64_t fixed;     /* iteration of an unrolled scan, else -1 */
+    tow_scope *parent;         /* NULL: root */
+    const char *name;          /* last component of path */
+    const char *path;          /* "" for the root */
+    tow__level *level;         /* innermost scan around, or NULL */
+    bool iteration;            /* the component is the index of `level` */
+    bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
+    int64_t fixed;             /* iteration of an unrolled scan, else -1 */
+    const char *const *shared; /* an iteration: the collections whose variables all iterations share; may be NULL */
 };
 
-/* How a parameter is drawn. */
+/* How a parameter or the initial value of a variable is drawn. */
 typedef struct tow__recipe {
     const tow_scope *scope;
     tow_initializer init;
     uint32_t counter;
+    int levels; /* leading axes that are iterations */
     bool stale; /* drawn in a trace that does not count: the next request draws anew */
 } tow__recipe;
+
+/* The parameters, by their paths; or the variables of all other collections, by "collection/path". */
+typedef struct tow__store {
+    tow_params *list;     /* initialising: recorded here; else given */
+    tow__recipe *recipes; /* initialising: one per entry */
+    uint32_t recipe_capacity;
+    bool *used; /* else: the model asked for it */
+} tow__store;
 
 /* What one tracing of a model shares. */
 struct tow__model {
     tow_context *ctx;
     tow_trace *trace;
-    tow_params *params;   /* initialising: recorded here; else given */
-    tow__recipe *recipes; /* initialising: one per parameter */
-    uint32_t recipe_capacity;
-    tow_value *values; /* else: the graph's inputs, one per parameter */
-    bool *used;
+    tow__store params, state;
+    tow__frame *frame;                      /* innermost; the outermost holds the graph's inputs */
+    const char *const *mutable_collections; /* may be NULL */
+    tow__names sown_collections;            /* into which something was to be sown */
     bool initialising, deterministic;
     size_t n_streams;
     const char *const *streams;
@@ -65,13 +93,14 @@ struct tow__model {
 
 /* Child of `scope` for one iteration of a scan. level: the loop is traced once; NULL: iteration `fixed` of an
  * unrolled one. */
-tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys);
+tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys,
+                                const char *const *shared);
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out);
 bool tow__scope_failed(const tow_scope *scope);
-/* An error about a parameter: the text begins with its path, so the scope is not put in front. The first error
- * sticks. */
+/* An error about a parameter or variable: the text begins with its path, so the scope is not put in front. The first
+ * error sticks. */
 __attribute__((format(printf, 3, 4))) void tow__params_fail(tow__model *model, tow_status status, const char *format,
                                                             ...);
 /* Increments and returns the counter of a stream in a scope; 0: out of memory, reported. */
@@ -83,8 +112,51 @@ void tow__model_free(tow__model *model);
 
 /* Key of draw `counter` of `scope` on the host: Flax's rule, with index[depth] the iterations of the scans around. */
 tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *index, uint32_t counter);
-/* Value of parameter `index` at this scope's level: the graph's input, or the row of the innermost scan that has
- * one. */
-tow_value tow__param_value(const tow_scope *scope, uint32_t index);
+/* Value of parameter `index` in the body that is being traced: the graph's input, or the row of the innermost scan that
+ * has one. */
+tow_value tow__param_value(const tow__model *model, uint32_t index);
+/* `type` with an axis in front for every scan around that does not share `collection` (NULL: parameters), and how many
+ * these are. False: rank beyond the limit. */
+bool tow__stacked_type(const tow_scope *scope, const char *collection, tow_type type, tow_type *stacked, int *levels);
+/* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
+ * "params". */
+void tow__store_record(tow_scope *scope, tow__store *store, const char *path, uint32_t index, tow_type stacked,
+                       tow__recipe recipe, bool draws);
+
+/* ---- collections.c ----------------------------------------------------------------------------------------------- */
+
+/* "collection/path/name" with the iterations left out that share the collection. NULL: out of memory, reported. */
+const char *tow__variable_path(const tow_scope *scope, const char *collection, const char *name);
+/* Value of variable `index` in the body that is being traced, and a new one. */
+tow_value tow__variable_value(const tow__model *model, uint32_t index);
+void tow__variable_write(tow__model *model, uint32_t index, tow_value value);
+/* True if `collection` is among `list` (NULL-terminated, or NULL). */
+bool tow__collection_listed(const char *const *list, const char *collection);
+/* True if `path` ("collection/...") is in `collection`. */
+bool tow__path_in(const char *path, const char *collection);
+/* Variables of this collection may be written, the model not being initialised. */
+bool tow__collection_mutable(const tow__model *model, const char *collection);
+/* Opens and closes a frame. What is written and sown in between is in *frame afterwards and nowhere else. */
+void tow__frame_open(tow__model *model, tow__frame *frame);
+void tow__frame_close(tow__model *model);
+
+/* A body recorded aside, so that it is known what it writes and sows before its equation is bound. */
+typedef struct tow__body {
+    tow_graph *graph; /* captures, explicit inputs -> outputs of the function, variables written, values sown */
+    size_t n_captures;
+    tow_value *captures;
+    size_t n_out; /* of the graph */
+    tow__frame frame;
+    size_t n_written;
+    uint32_t *written;
+} tow__body;
+/* Records `function` in a frame of its own. False: an error sticks. */
+bool tow__body_record(tow__model *model, tow_function function, void *user, size_t n_in, const tow_type *types,
+                      size_t n_out, tow__body *body);
+/* A tow_function with the body as `user`: records it again where an equation is being made of it. */
+void tow__body_replay(tow_trace *trace, const tow_value *in, tow_value *out, void *body);
+/* What the body wrote and sowed becomes written and sown here. values: the last outputs of the equation. */
+void tow__body_commit(tow__model *model, const tow__body *body, const tow_value *values);
+void tow__body_free(tow__body *body);
 
 #endif

@@ -60,52 +60,53 @@ tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *in
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-/* `type` with an axis in front for every scan around. rank beyond the limit: false. */
-static bool stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked)
+bool tow__stacked_type(const tow_scope *scope, const char *collection, tow_type type, tow_type *stacked, int *levels)
 {
-    for (const tow__level *l = scope->level; l; l = l->outer) {
+    *levels = 0;
+    for (const tow_scope *s = scope; s; s = s->parent) {
+        if (!s->iteration || (collection && tow__collection_listed(s->shared, collection))) continue;
         if (type.rank == TOW_MAX_RANK) return false;
         memmove(type.dims + 1, type.dims, (size_t)type.rank * sizeof type.dims[0]);
-        type.dims[0] = l->length;
+        type.dims[0] = s->level->length;
         ++type.rank;
+        ++*levels;
     }
     *stacked = type;
     return true;
 }
 
-tow_value tow__param_value(const tow_scope *scope, uint32_t index)
+tow_value tow__param_value(const tow__model *model, uint32_t index)
 {
-    for (const tow__level *l = scope->level; l; l = l->outer)
-        if (l->rows && !tow_is_null(l->rows[index])) return l->rows[index];
-    return scope->model->values[index];
+    const tow__frame *f = model->frame;
+    while (!f->params || tow_is_null(f->params[index])) f = f->outer;
+    return f->params[index];
 }
 
-static tow_status reserve_recipe(tow__model *m)
+static tow_status reserve_recipe(tow_context *ctx, tow__store *store)
 {
-    if (m->params->names.count < m->recipe_capacity) return TOW_OK;
-    uint32_t capacity = m->recipe_capacity ? 2 * m->recipe_capacity : 16;
-    tow__recipe *recipes = tow__grow(m->ctx, m->recipes, m->recipe_capacity, capacity, sizeof *recipes);
+    if (store->list->names.count < store->recipe_capacity) return TOW_OK;
+    uint32_t capacity = store->recipe_capacity ? 2 * store->recipe_capacity : 16;
+    tow__recipe *recipes = tow__grow(ctx, store->recipes, store->recipe_capacity, capacity, sizeof *recipes);
     if (!recipes) return TOW_OUT_OF_MEMORY;
-    m->recipes = recipes;
-    m->recipe_capacity = capacity;
+    store->recipes = recipes;
+    store->recipe_capacity = capacity;
     return TOW_OK;
 }
 
-/* While initialising: notes how the parameter is drawn, one draw of "params" per creation. */
-static void record_param(tow_scope *scope, const char *path, uint32_t index, tow_type stacked,
-                         const tow_initializer *init)
+void tow__store_record(tow_scope *scope, tow__store *store, const char *path, uint32_t index, tow_type stacked,
+                       tow__recipe recipe, bool draws)
 {
-    tow__model *m = scope->model;
     if (index == TOW__NO_NAME) {
-        index = m->params->names.count;
-        if (reserve_recipe(m) || tow__params_add(m->params, path, stacked)) {
-            tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for parameter %s", path);
+        index = store->list->names.count;
+        if (reserve_recipe(scope->model->ctx, store) || tow__params_add(store->list, path, stacked)) {
+            tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for %s", path);
             return;
         }
-    } else if (!m->recipes[index].stale) {
+    } else if (!store->recipes[index].stale) {
         return;
     }
-    m->recipes[index] = (tow__recipe){.scope = scope, .init = *init, .counter = tow__scope_count(scope, "params")};
+    if (draws) recipe.counter = tow__scope_count(scope, "params");
+    store->recipes[index] = recipe;
 }
 
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
@@ -113,7 +114,8 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
     tow__model *m = scope->model;
     if (tow__scope_failed(scope)) return (tow_value){0};
     tow_type type = tow_make_type(TOW_F32, rank, dims), stacked = type;
-    if (!tow__type_valid(type) || !stacked_type(scope, type, &stacked)) {
+    int levels = 0;
+    if (!tow__type_valid(type) || !tow__stacked_type(scope, NULL, type, &stacked, &levels)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "parameter \"%s\": %s in the scans around it exceeds rank %d or has a negative dimension", name,
                        tow__type_name(type).text, TOW_MAX_RANK);
@@ -123,30 +125,31 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
     char *path = tow__trace_alloc(m->trace, size, 1);
     if (!path) return (tow_value){0};
     snprintf(path, size, "%s%s%s", scope->path, scope->path[0] ? "/" : "", name);
-    uint32_t index = tow__names_find(&m->params->names, path);
+    const tow_params *list = m->params.list;
+    uint32_t index = tow__names_find(&list->names, path);
     if (index == TOW__NO_NAME && !m->initialising) {
         tow__params_fail(
             m, TOW_NOT_FOUND,
             "params/%s: the model asks for %s, the parameters given have no such path (%u paths, the first is %s); "
             "initialise them with the same model, or pass them through tow_params_to_tensors and "
             "tow_params_from_tensors if only the scans differ",
-            path, tow__type_name(stacked).text, m->params->names.count,
-            m->params->names.count ? m->params->names.names[0] : "none");
+            path, tow__type_name(stacked).text, list->names.count, list->names.count ? list->names.names[0] : "none");
         return (tow_value){0};
     }
-    if (index != TOW__NO_NAME && !tow_type_equal(m->params->types[index], stacked)) {
+    if (index != TOW__NO_NAME && !tow_type_equal(list->types[index], stacked)) {
         tow__params_fail(m, TOW_SHAPE_MISMATCH, "params/%s: the layer asks for %s, the parameter is %s; %s", path,
-                         tow__type_name(stacked).text, tow__type_name(m->params->types[index]).text,
+                         tow__type_name(stacked).text, tow__type_name(list->types[index]).text,
                          m->initialising ? "give two layers different names, or equal sizes if they share the parameter"
                                          : "use the sizes that the parameters were initialised with");
         return (tow_value){0};
     }
     if (m->initialising) {
-        record_param(scope, path, index, stacked, &init);
+        tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
+        tow__store_record(scope, &m->params, path, index, stacked, recipe, true); /* zeros and ones draw, as in Flax */
         return tow_full(m->trace, type, 0);
     }
-    m->used[index] = true;
-    return tow__param_value(scope, index);
+    m->params.used[index] = true;
+    return tow__param_value(m, index);
 }
 
 /* ---- random keys ------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and
- * random keys changes; what it records becomes the body of a remat equation. */
+ * random keys changes; what it records becomes the body of a remat equation. New values of variables are outputs of
+ * that equation, so they are taken from the forward part and recomputing the body repeats no update. */
 #include "layers/scope.h"
 #include "tow/transforms.h"
 
@@ -20,7 +21,19 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     call_info c = {.scope = scope, .m = (const tow_remat *)module, .n_in = n_in, .n_out = n_out};
-    tow_remat_function(scope->model->trace, region, &c, &c.m->policy, n_in, in, n_out, out);
+    tow_trace *t = scope->model->trace;
+    tow__body body;
+    tow_type *types = tow__trace_alloc(t, n_in, sizeof *types);
+    if (!types) return;
+    for (size_t i = 0; i < n_in; ++i) types[i] = tow_value_type(in[i]);
+    if (!tow__body_record(scope->model, region, &c, n_in, types, n_out, &body)) return;
+    tow_value *all = tow__trace_alloc(t, body.n_out, sizeof *all);
+    if (all) {
+        tow_remat_function(t, tow__body_replay, &body, &c.m->policy, n_in, in, body.n_out, all);
+        if (n_out) memcpy(out, all, n_out * sizeof *out);
+        if (!tow__failed(t)) tow__body_commit(scope->model, &body, all + n_out);
+    }
+    tow__body_free(&body);
 }
 
 const tow_module_class tow_remat_class = {.name = "remat", .call = call};

@@ -1,8 +1,9 @@
-/* scan as a layer: `length` copies of the inner layer. The body is traced once; stacked parameters enter the loop as xs
- * beside the caller's, together with the iteration's index, from which random keys are made.
+/* scan as a layer: `length` copies of the inner layer. The body is traced once; stacked parameters and variables enter
+ * the loop as xs beside the caller's, together with the iteration's index, from which random keys are made.
  *
- *   operands of the loop:  carry...   xs: caller's xs..., rows of parameters..., index i32
- *   broadcast inputs are captured by the body like any outer value. */
+ *   operands:  carry..., shared variables...   xs: caller's..., rows of parameters..., rows of variables..., index i32
+ *   results:   carry..., shared variables...   ys: caller's..., rows of variables written..., values sown...
+ *   broadcast inputs are captured by the body like any outer value, and so are shared variables that are immutable. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,8 +17,8 @@ typedef struct call_info {
     int64_t length;
     size_t n_carry, n_broadcast, n_xs, n_ys;
     const tow_value *carry, *broadcast, *xs; /* slices of the inputs */
-    size_t n_rows;
-    uint32_t *row_params; /* which parameters enter by rows */
+    size_t n_params, n_state, n_shared; /* parameters and variables that enter by rows, variables that are carried */
+    uint32_t *params, *state, *shared;
 } call_info;
 
 /* ---- checking the call ------------------------------------------------------------------------------------------- */
@@ -75,12 +76,31 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 
 /* ---- one iteration ----------------------------------------------------------------------------------------------- */
 
-/* After a trace that does not count, parameters made since `first` are drawn anew. */
-static void set_stale(tow__model *model, uint32_t first, const char *prefix)
+/* After a trace that does not count, entries made since `first` below the scope are drawn anew. */
+static void set_stale(tow__store *store, uint32_t first, const tow_scope *scope, bool collections)
 {
-    size_t length = strlen(prefix);
-    for (uint32_t i = first; i < model->params->names.count; ++i)
-        if (strncmp(model->params->names.names[i], prefix, length) == 0) model->recipes[i].stale = true;
+    size_t length = strlen(scope->path);
+    for (uint32_t i = first; i < store->list->names.count; ++i) {
+        const char *path = store->list->names.names[i];
+        if (collections) path = strchr(path, '/') + 1;
+        if (strncmp(path, scope->path, length) == 0) store->recipes[i].stale = true;
+    }
+}
+
+/* Flax traces the body of a scan twice and keeps the draws of the second time: a call of which nothing but the counters
+ * of its streams remains. */
+static void call_for_counters(const call_info *c, tow_scope *iteration, size_t n_in, const tow_value *in,
+                              tow_value *out)
+{
+    tow__model *model = c->scope->model;
+    uint32_t params = model->params.list->names.count, state = model->state.list->names.count;
+    tow__frame dropped;
+    tow__frame_open(model, &dropped);
+    tow__call_here(iteration, c->m->inner, n_in, in, c->n_carry + c->n_ys, out);
+    tow__frame_close(model);
+    if (!model->initialising) return;
+    set_stale(&model->params, params, iteration, false);
+    set_stale(&model->state, state, iteration, true);
 }
 
 static void call_inner(const call_info *c, tow_scope *iteration, const tow_value *carry, const tow_value *xs,
@@ -93,12 +113,7 @@ static void call_inner(const call_info *c, tow_scope *iteration, const tow_value
     memcpy(in, carry, c->n_carry * sizeof *in);
     if (c->n_broadcast) memcpy(in + c->n_carry, c->broadcast, c->n_broadcast * sizeof *in);
     if (c->n_xs) memcpy(in + c->n_carry + c->n_broadcast, xs, c->n_xs * sizeof *in);
-    if (c->m->keys == TOW_KEYS_FLAX) { /* Flax traces the body twice and keeps the draws of the second time */
-        tow__model *model = c->scope->model;
-        uint32_t first = model->params->names.count;
-        tow__call_here(iteration, c->m->inner, n_in, in, c->n_carry + c->n_ys, out);
-        if (model->initialising) set_stale(model, first, iteration->path);
-    }
+    if (c->m->keys == TOW_KEYS_FLAX) call_for_counters(c, iteration, n_in, in, out);
     tow__call_here(iteration, c->m->inner, n_in, in, c->n_carry + c->n_ys, out);
     for (size_t i = 0; i < c->n_carry && !tow__scope_failed(iteration); ++i) {
         tow_type before = tow_value_type(carry[i]), after = tow_value_type(out[i]);
@@ -113,69 +128,167 @@ static void call_inner(const call_info *c, tow_scope *iteration, const tow_value
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* The body: in = carry, xs, rows of parameters, index. */
+/* The body: in = carry, shared variables, xs, rows of parameters, rows of variables, index. */
 static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const call_info *c = user;
     tow__model *model = c->scope->model;
-    tow__level *level = tow__trace_alloc(t, 1, sizeof *level);
-    tow_value *rows = tow__trace_alloc(t, model->params->names.count + 1U, sizeof *rows);
-    if (!level || !rows) return;
-    const tow_value *xs = in + c->n_carry, *params = xs + c->n_xs;
-    for (size_t i = 0; i < c->n_rows; ++i) rows[c->row_params[i]] = params[i];
-    tow__level *outer = c->scope->level;
-    *level = (tow__level){.outer = outer,
-                          .depth = outer ? outer->depth + 1 : 0,
-                          .length = c->length,
-                          .index = params[c->n_rows],
-                          .rows = model->initialising ? NULL : rows};
-    tow_scope *iteration = tow__scope_iteration(c->scope, level, -1, c->m->keys == TOW_KEYS_FLAX);
-    call_inner(c, iteration, in, xs, out);
+    tow__frame *f = model->frame;
+    const tow_value *shared = in + c->n_carry, *xs = shared + c->n_shared, *params = xs + c->n_xs;
+    const tow_value *state = params + c->n_params;
+    tow__level *level = tow__trace_alloc(t, 1, sizeof *level), *outer = c->scope->level;
+    tow_value *inner_out = tow__trace_alloc(t, c->n_carry + c->n_ys, sizeof *inner_out);
+    f->params = tow__trace_alloc(t, model->params.list->names.count + 1U, sizeof *f->params);
+    f->state = tow__trace_alloc(t, model->state.list->names.count + 1U, sizeof *f->state);
+    if (!level || !inner_out || !f->params || !f->state) return;
+    for (size_t i = 0; i < c->n_params; ++i) f->params[c->params[i]] = params[i];
+    for (size_t i = 0; i < c->n_state; ++i) f->state[c->state[i]] = state[i];
+    for (size_t i = 0; i < c->n_shared; ++i) f->state[c->shared[i]] = shared[i];
+    *level = (tow__level){
+        .outer = outer, .depth = outer ? outer->depth + 1 : 0, .length = c->length, .index = state[c->n_state]};
+    tow_scope *iteration =
+        tow__scope_iteration(c->scope, level, -1, c->m->keys == TOW_KEYS_FLAX, c->m->shared_collections);
+    call_inner(c, iteration, in, xs, inner_out);
     tow_scope_end(iteration);
+    memcpy(out, inner_out, c->n_carry * sizeof *out);
+    for (size_t i = 0; i < c->n_shared; ++i) {
+        out[c->n_carry + i] = tow__variable_value(model, c->shared[i]);
+        if (f->written) f->written[c->shared[i]] = false; /* handed on as a carry */
+    }
+    if (c->n_ys) memcpy(out + c->n_carry + c->n_shared, inner_out + c->n_carry, c->n_ys * sizeof *out);
 }
 
-/* Parameters below "path/{}/" become xs; their leading axis at this level must be the scan's length. */
-static tow_value *collect_rows(call_info *c, tow_value *xs)
+/* The value `stack` of the entry `name` becomes an xs. False: an error. */
+static bool add_row(const call_info *c, const char *kind, const char *name, tow_value stack, tow_value **xs)
+{
+    tow_type type = tow_value_type(stack);
+    if (type.rank == 0 || type.dims[0] != c->length) {
+        tow__params_fail(c->scope->model, TOW_SHAPE_MISMATCH,
+                         "%s%s: expected %" PRId64
+                         " layers in the leading axis (the length of the scan), found %s; use "
+                         "the length that it was initialised with",
+                         kind, name, c->length, tow__type_name(type).text);
+        return false;
+    }
+    *(*xs)++ = stack;
+    return true;
+}
+
+static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
+
+/* Parameters below "path/{}/" become xs. */
+static bool collect_params(call_info *c, tow_value **xs)
 {
     tow__model *model = c->scope->model;
+    const tow__names *names = &model->params.list->names;
     size_t size = strlen(c->scope->path) + 8;
     char *prefix = tow__trace_alloc(model->trace, size, 1);
-    if (!prefix) return NULL;
+    c->params = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->params);
+    if (!prefix || !c->params) return false;
     snprintf(prefix, size, "%s%s{}/", c->scope->path, c->scope->path[0] ? "/" : "");
-    for (uint32_t i = 0; i < model->params->names.count; ++i) {
-        const char *path = model->params->names.names[i];
-        if (strncmp(path, prefix, strlen(prefix)) != 0) continue;
-        tow_value stack = tow__param_value(c->scope, i);
-        tow_type type = tow_value_type(stack);
-        if (type.rank == 0 || type.dims[0] != c->length) {
-            tow__params_fail(model, TOW_SHAPE_MISMATCH,
-                             "params/%s: expected %" PRId64
-                             " layers in the leading axis (the length of the scan), found %s; use "
-                             "the length that the parameters were initialised with",
-                             path, c->length, tow__type_name(type).text);
-            return NULL;
-        }
-        c->row_params[c->n_rows++] = i;
-        *xs++ = stack;
+    for (uint32_t i = 0; i < names->count; ++i) {
+        if (!starts_with(names->names[i], prefix)) continue;
+        if (!add_row(c, "params/", names->names[i], tow__param_value(model, i), xs)) return false;
+        c->params[c->n_params++] = i;
     }
-    return xs;
+    return true;
+}
+
+/* Variables below "collection/path/{}/" become xs; those below "collection/path/" of collections that are shared and
+ * mutable become carries. */
+static bool collect_state(call_info *c, tow_value **xs, tow_value *carry)
+{
+    tow__model *model = c->scope->model;
+    const tow__names *names = &model->state.list->names;
+    c->state = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->state);
+    c->shared = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->shared);
+    if (!c->state || !c->shared) return false;
+    for (uint32_t i = 0; i < names->count; ++i) {
+        const char *path = names->names[i];
+        size_t length = strcspn(path, "/");
+        char *collection = tow__trace_alloc(model->trace, length + 1, 1);
+        if (!collection) return false;
+        memcpy(collection, path, length);
+        bool shared = tow__collection_listed(c->m->shared_collections, collection);
+        const char *prefix = tow__variable_path(c->scope, collection, shared ? "" : "{}/");
+        if (!prefix) return false;
+        if (!starts_with(path, prefix)) continue;
+        if (!shared) {
+            if (!add_row(c, "", path, tow__variable_value(model, i), xs)) return false;
+            c->state[c->n_state++] = i;
+        } else if (tow__collection_mutable(model, collection)) {
+            c->shared[c->n_shared] = i;
+            carry[c->n_carry + c->n_shared++] = tow__variable_value(model, i);
+        }
+    }
+    return true;
+}
+
+/* A variable that the body wrote must be one of its rows: it is the layer's own. */
+static bool check_written(const call_info *c, const tow__body *body)
+{
+    for (size_t i = 0; i < body->n_written; ++i) {
+        bool row = false;
+        for (size_t k = 0; k < c->n_state; ++k) row = row || c->state[k] == body->written[i];
+        if (row) continue;
+        tow__params_fail(c->scope->model, TOW_INVALID_ARGUMENT,
+                         "%s: written in the scan %s, in which it was not declared; let the layer declare it in the "
+                         "scope that it is given, and put its collection into .shared_collections if all iterations "
+                         "write one variable",
+                         c->scope->model->state.list->names.names[body->written[i]], c->scope->path);
+        return false;
+    }
+    return true;
+}
+
+static void bind_loop(call_info *c, tow__body *body, const tow_value *carry, size_t n_xs, const tow_value *xs,
+                      tow_value *out)
+{
+    tow__model *model = c->scope->model;
+    size_t n_carry = c->n_carry + c->n_shared;
+    tow_value *all = tow__trace_alloc(model->trace, body->n_out, sizeof *all);
+    if (!all) return;
+    tow_scan_options options = {.length = c->length, .has_length = true, .reverse = c->m->reverse};
+    tow_scan_function(model->trace, tow__body_replay, body, &options, n_carry, carry, n_xs, xs, body->n_out - n_carry,
+                      all, all + n_carry);
+    if (tow__failed(model->trace)) return;
+    memcpy(out, all, c->n_carry * sizeof *out);
+    if (c->n_ys) memcpy(out + c->n_carry, all + n_carry, c->n_ys * sizeof *out);
+    for (size_t i = 0; i < c->n_shared; ++i) tow__variable_write(model, c->shared[i], all[c->n_carry + i]);
+    tow__body_commit(model, body, all + n_carry + c->n_ys);
+}
+
+/* Types of the body's explicit inputs; NULL: out of memory. */
+static tow_type *body_types(tow_trace *t, size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs)
+{
+    tow_type *types = tow__trace_alloc(t, n_carry + n_xs, sizeof *types);
+    for (size_t i = 0; types && i < n_carry; ++i) types[i] = tow_value_type(carry[i]);
+    for (size_t i = 0; types && i < n_xs; ++i) {
+        tow_type type = tow_value_type(xs[i]);
+        types[n_carry + i] = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
+    }
+    return types;
 }
 
 static void record_loop(call_info *c, tow_value *out)
 {
     tow__model *model = c->scope->model;
     tow_trace *t = model->trace;
-    size_t most = model->params->names.count + 1U;
-    tow_value *xs = tow__trace_alloc(t, c->n_xs + most + 1, sizeof *xs);
-    c->row_params = tow__trace_alloc(t, most, sizeof *c->row_params);
-    if (!xs || !c->row_params) return;
+    size_t n_state = model->state.list->names.count, n_params = model->params.list->names.count;
+    tow_value *xs = tow__trace_alloc(t, c->n_xs + n_params + n_state + 1, sizeof *xs);
+    tow_value *carry = tow__trace_alloc(t, c->n_carry + n_state, sizeof *carry);
+    if (!xs || !carry) return;
+    memcpy(carry, c->carry, c->n_carry * sizeof *carry);
     if (c->n_xs) memcpy(xs, c->xs, c->n_xs * sizeof *xs);
-    tow_value *end = model->initialising ? xs + c->n_xs : collect_rows(c, xs + c->n_xs);
-    if (!end) return;
+    tow_value *end = xs + c->n_xs;
+    if (!model->initialising && (!collect_params(c, &end) || !collect_state(c, &end, carry))) return;
     *end++ = tow_iota(t, tow_make_type(TOW_I32, 1, &c->length), 0);
-    tow_scan_options options = {.length = c->length, .has_length = true, .reverse = c->m->reverse};
-    tow_scan_function(t, loop_body, c, &options, c->n_carry, c->carry, (size_t)(end - xs), xs, c->n_ys, out,
-                      out + c->n_carry);
+    size_t n_xs = (size_t)(end - xs), n_carry = c->n_carry + c->n_shared;
+    tow_type *types = tow__failed(t) ? NULL : body_types(t, n_carry, carry, n_xs, xs);
+    tow__body body;
+    if (!types || !tow__body_record(model, loop_body, c, n_carry + n_xs, types, n_carry + c->n_ys, &body)) return;
+    if (check_written(c, &body)) bind_loop(c, &body, carry, n_xs, xs, out);
+    tow__body_free(&body);
 }
 
 /* ---- unrolled: every iteration by itself ------------------------------------------------------------------------- */
@@ -211,7 +324,8 @@ static void record_unrolled(call_info *c, tow_value *out)
     for (size_t step = 0; step < length && !tow__failed(t); ++step) {
         size_t i = c->m->reverse ? length - 1 - step : step;
         for (size_t k = 0; k < c->n_xs; ++k) xs[k] = row_of(c->xs[k], (int64_t)i);
-        tow_scope *iteration = tow__scope_iteration(c->scope, NULL, (int64_t)i, c->m->keys == TOW_KEYS_FLAX);
+        tow_scope *iteration =
+            tow__scope_iteration(c->scope, NULL, (int64_t)i, c->m->keys == TOW_KEYS_FLAX, c->m->shared_collections);
         call_inner(c, iteration, carry, xs, next);
         tow_scope_end(iteration);
         memcpy(carry, next, c->n_carry * sizeof *carry);
@@ -220,6 +334,33 @@ static void record_unrolled(call_info *c, tow_value *out)
     if (tow__failed(t)) return;
     memcpy(out, carry, c->n_carry * sizeof *out);
     for (size_t k = 0; k < c->n_ys; ++k) out[c->n_carry + k] = stack_rows(t, c->length, ys + k * length);
+}
+
+/* ---- the layer --------------------------------------------------------------------------------------------------- */
+
+static bool shared_is_allowed(tow_scope *scope, const tow_scan *m)
+{
+    if (!tow__collection_listed(m->shared_collections, "params")) return true;
+    tow_scope_fail(scope, TOW_UNSUPPORTED,
+                   "scan: .shared_collections names \"params\"; iterations that share parameters are not there yet");
+    return false;
+}
+
+/* After the body was traced: every collection named must be one in which the layer has a variable. */
+static void check_shared(const call_info *c)
+{
+    tow__model *model = c->scope->model;
+    const tow__names *names = &model->state.list->names;
+    for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(c->scope); ++name) {
+        const char *prefix = tow__variable_path(c->scope, *name, "");
+        bool found = prefix == NULL;
+        for (uint32_t i = 0; i < names->count && !found; ++i) found = starts_with(names->names[i], prefix);
+        if (!found)
+            tow_scope_fail(c->scope, TOW_NOT_FOUND,
+                           "scan: .shared_collections names \"%s\", but the layer declares no variable in it (the "
+                           "model has %u variables, the first is %s)",
+                           *name, names->count, names->count ? names->names[0] : "none");
+    }
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -231,8 +372,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         tow_scope_fail(scope, TOW_UNSUPPORTED, "scan: more than %d scans inside each other", TOW_MAX_RANK);
         return;
     }
-    if (!read_call(scope, m, n_in, in, n_out, &c)) return;
+    if (!shared_is_allowed(scope, m) || !read_call(scope, m, n_in, in, n_out, &c)) return;
     (m->unrolled ? record_unrolled : record_loop)(&c, out);
+    if (!m->unrolled || c.length > 0) check_shared(&c);
 }
 
 const tow_module_class tow_scan_class = {.name = "scan", .call = call};

@@ -1,5 +1,5 @@
-/* Modules, scopes and variables: a model is a struct of layers; a scope is where its parameters and random keys come
- * from. */
+/* Modules, scopes and variables: a model is a struct of layers; a scope is where its parameters, variables and random
+ * keys come from. */
 #ifndef TOW_MODULE_H
 #define TOW_MODULE_H
 
@@ -85,6 +85,36 @@ TOW_API bool tow_initializer_is_default(const tow_initializer *init);
 /* The parameter `name` (collection "params") of this scope, shape [dims], f32. Asked for twice with the same type in
  * one scope path it is the same parameter (tied weights); another shape is an error with both shapes. */
 TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init);
+
+/* ---- variables of other collections: what a call reads and changes ----------------------------------------------- */
+
+/* The variable `name` of `collection` ("batch_stats", "cache", or any name but "params") in this scope: declares it
+ * with its type and initial value, and reads what the last write of this call, or else the caller's state, says.
+ * Without an initialiser: zeros. Initialisers draw f32; other types take those draws that they can hold. A variable
+ * keeps its type, and no gradient is taken with respect to it. A layer declares its variables in every call, whether it
+ * writes them or not. Under a scan every iteration has its own (rows of one array), see tow_scan.shared_collections. */
+TOW_API tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type,
+                               tow_initializer init);
+/* Reads a variable whose type the layer does not know. Error: TOW_NOT_FOUND. */
+TOW_API tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name);
+/* True if the state has the variable; while initialising, if it was declared before. */
+TOW_API bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name);
+/* Writes a variable: later reads of this call see `value`, and it is a result of the call. Layers that are recomputed
+ * in reverse mode write once all the same. While initialising nothing is computed: the write is checked and dropped.
+ * Errors: TOW_INVALID_ARGUMENT in an immutable collection, TOW_TYPE_MISMATCH, TOW_NOT_FOUND. */
+TOW_API void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value);
+/* True if variables of `collection` may be written: it is in tow_model_options.mutable_collections, or the model is
+ * being initialised (then all are but "params" and "intermediates"). */
+TOW_API bool tow_is_mutable(const tow_scope *scope, const char *collection);
+/* True in tow_init. */
+TOW_API bool tow_scope_initialising(const tow_scope *scope);
+/* Hands `value` out of the model as "collection/path/name/0" (the second of one name is ".../1") if `collection` is
+ * named among the mutable ones, and does nothing otherwise: for looking at values inside a model. Returns whether it
+ * did. */
+TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value);
+
+/* ---- random keys, children --------------------------------------------------------------------------------------- */
+
 /* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream:
  * error. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
@@ -95,10 +125,11 @@ TOW_API bool tow_scope_deterministic(const tow_scope *scope);
 TOW_API tow_scope *tow_scope_begin(tow_scope *scope, const char *name);
 TOW_API void tow_scope_end(tow_scope *child);
 
-/* ---- parameters -------------------------------------------------------------------------------------------------- */
+/* ---- parameters and variables ------------------------------------------------------------------------------------ */
 
-/* A flat list of named arrays in order of first use. Layers of a scan are stacked on axis 0 (outermost scan first) and
- * called "blocks/{}/attn/kernel"; on disk they are "blocks/0/attn/kernel", "blocks/1/...". */
+/* A flat list of named arrays in order of first use: parameters, or the variables of all other collections, whose paths
+ * begin with their collection ("batch_stats/norm/mean"). Layers of a scan are stacked on axis 0 (outermost scan first)
+ * and called "blocks/{}/attn/kernel"; on disk they are "blocks/0/attn/kernel", "blocks/1/...". */
 typedef struct tow_params tow_params;
 TOW_API void tow_params_free(tow_params *params);
 TOW_API size_t tow_params_count(const tow_params *params);
@@ -114,6 +145,8 @@ TOW_API int64_t tow_params_elements(const tow_params *params);
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
 /* Table of path, shape, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */
 TOW_API size_t tow_params_table(const tow_params *params, char *text, size_t size);
+/* The same for a whole model, with a total for each collection. state may be NULL. */
+TOW_API size_t tow_variables_table(const tow_params *params, const tow_params *state, char *text, size_t size);
 /* Adds per-layer entries to (or reads them from) a set of tensors, names prefixed ("params/", "adam/mu/"). Reading
  * checks that every parameter is there with its type; extra names with that prefix are errors. */
 TOW_API tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors);
@@ -123,29 +156,43 @@ TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefi
 
 #define TOW_MODULE(layer) (&(layer)->module)
 
-/* Streams of random keys: names. Each is one more u32[2] input of the graph, after the model's inputs. */
+/* In .mutable_collections: all that .state has. */
+#define TOW_EVERY_COLLECTION "*"
+
+/* How a model is called. Streams of random keys are names; each is one more u32[2] input of the graph, after the
+ * model's inputs. */
 typedef struct tow_model_options {
     const char *const *streams; /* NULL-terminated; NULL: none */
     size_t n_outputs;           /* of the model; 0: 1 */
     bool deterministic;         /* evaluation: layers such as Dropout are the identity and draw nothing */
+    const tow_params *state;    /* variables besides the parameters, from tow_init_with_options; NULL: none */
+    /* Collections that the call may change. Their new values are outputs of the graph after all others: the variables
+     * of `state` in these collections in their order, written or not, then what was sown. NULL-terminated; NULL: none.
+     * Error: TOW_NOT_FOUND for a name under which the model has nothing. */
+    const char *const *mutable_collections;
+    tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
 } tow_model_options;
 
-/* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). */
+/* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). Error:
+ * TOW_INVALID_ARGUMENT if it has variables in other collections. */
 TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                             const tow_type *input_types, tow_params **params);
-/* The same for models with several outputs. Streams need no keys here: nothing is computed but the parameters. */
+/* The same for models with several outputs or with variables in other collections than "params": these go to *state
+ * (NULL: there must be none). Streams need no keys here: nothing is computed but initial values, and writes do not
+ * count. */
 TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                                          const tow_type *input_types, const tow_model_options *options,
-                                         tow_params **params);
+                                         tow_params **params, tow_params **state);
 /* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
  * extra: inputs that the model does not see (labels). Returns the scalar loss; writes aux[n_aux]. */
 typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
                                   tow_value *aux, void *user);
-/* Graph (params..., inputs..., stream keys...) -> outputs.... params gives paths and types (from tow_init). */
+/* Graph (params..., state..., inputs..., stream keys...) -> (outputs..., updates...). params and .state give paths and
+ * types (from tow_init). Error: TOW_INVALID_ARGUMENT if a layer writes a variable of an immutable collection. */
 TOW_API tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,
                                const tow_type *input_types, const tow_model_options *options, tow_graph **graph);
-/* Graph (params..., inputs..., extra..., stream keys...) -> (loss, aux...). Differentiate it with respect to inputs
- * 0..tow_params_count-1. */
+/* Graph (params..., state..., inputs..., extra..., stream keys...) -> (loss, aux..., updates...). Differentiate it with
+ * respect to inputs 0..tow_params_count-1. */
 TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs,
                             const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
                             tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,

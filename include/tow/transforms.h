@@ -1,6 +1,7 @@
 /* Lifted transforms: remat and scan take a layer and are layers, so that they compose in any order: scan(remat(block)),
  * remat(scan(block)), remat(scan(remat(block))). Wrapping changes neither parameter names nor initial values nor random
- * streams: remat calls the layer in its own scope, scan adds the iteration as one component of the path. */
+ * streams: remat calls the layer in its own scope, scan adds the iteration as one component of the path. Variables that
+ * the layer writes change once per call, whatever is recomputed. */
 #ifndef TOW_TRANSFORMS_H
 #define TOW_TRANSFORMS_H
 
@@ -35,7 +36,10 @@ typedef enum tow_scan_keys {
  * Inputs:  carry[n_carry], broadcast[n_broadcast] (seen whole by each iteration), xs... (arrays [length, ...]).
  * Outputs: carry[n_carry], ys... (arrays [length, ...]).
  * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
- * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters are rows of stacked arrays. */
+ * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
+ * stacked arrays. The variables of a shared collection are one for all iterations, without "i" in the path: each
+ * iteration reads what the one before it wrote (variable_carry in Flax; variable_broadcast if nothing is written).
+ * Error: a shared collection in which `inner` declares no variable. */
 typedef struct tow_scan {
     tow_module module;
     const tow_module *inner;
@@ -46,6 +50,7 @@ typedef struct tow_scan {
     size_t n_carry; /* 0: one */
     size_t n_broadcast;
     tow_scan_keys keys;
+    const char *const *shared_collections; /* NULL-terminated; NULL: none */
 } tow_scan;
 #define TOW_SCAN(layer, ...) ((tow_scan){.module = {&tow_scan_class}, .inner = &(layer)->module, __VA_ARGS__})
 

@@ -258,7 +258,7 @@ static tow_array *evaluate_masks(const tow_module *model)
     tow_params *params;
     tow_type type = TYPE(TOW_F32, 32);
     tow_model_options options = {.streams = with_dropout, .n_outputs = 2};
-    OK(tow_init_with_options(ctx, model, 0, 1, &type, &options, &params));
+    OK(tow_init_with_options(ctx, model, 0, 1, &type, &options, &params, NULL));
     assert_int_equal(tow_params_count(params), 0);
     tow_graph *g;
     OK(tow_forward(model, params, 1, &type, &options, &g));
@@ -317,7 +317,7 @@ static void run_steps(const tow_scan *scan, float carry[4], float ys[3][4])
     tow_type types[] = {TYPE(TOW_F32, 4), TYPE(TOW_F32, 4), TYPE(TOW_F32, 3, 4)};
     tow_model_options options = {.n_outputs = 2};
     tow_params *params;
-    OK(tow_init_with_options(ctx, TOW_MODULE(scan), 1, 3, types, &options, &params));
+    OK(tow_init_with_options(ctx, TOW_MODULE(scan), 1, 3, types, &options, &params, NULL));
     tow_graph *g;
     OK(tow_forward(TOW_MODULE(scan), params, 3, types, &options, &g));
     tow_array *in[16], *out[2];

@@ -1,0 +1,368 @@
+/* Variables of the collections besides "params": declaring, reading and writing them, sowing values, and carrying both
+ * out of the bodies of remat and scan.
+ *
+ *   frame of the model    state[v] = input of the graph
+ *     frame of a scan     state[v] = row of the stack (or the carry, if the iterations share v)
+ *       frame of a remat  state[v] = what the layer wrote
+ *
+ * While a model is initialised nothing is computed, so writes are checked and dropped: variables have their initial
+ * values afterwards. */
+#include <stdio.h>
+
+#include "layers/scope.h"
+#include "tow/autodiff.h"
+
+/* ---- collections and paths --------------------------------------------------------------------------------------- */
+
+bool tow__collection_listed(const char *const *list, const char *collection)
+{
+    while (list && *list && strcmp(*list, collection) != 0) ++list;
+    return list && *list;
+}
+
+bool tow__path_in(const char *path, const char *collection)
+{
+    size_t length = strlen(collection);
+    return strncmp(path, collection, length) == 0 && path[length] == '/';
+}
+
+static bool has_collection(const tow__store *store, const char *collection)
+{
+    for (uint32_t i = 0; i < store->list->names.count; ++i)
+        if (tow__path_in(store->list->names.names[i], collection)) return true;
+    return false;
+}
+
+bool tow__collection_mutable(const tow__model *m, const char *collection)
+{
+    return tow__collection_listed(m->mutable_collections, collection) ||
+           (tow__collection_listed(m->mutable_collections, TOW_EVERY_COLLECTION) &&
+            has_collection(&m->state, collection));
+}
+
+bool tow_is_mutable(const tow_scope *scope, const char *collection)
+{
+    if (scope->model->initialising)
+        return strcmp(collection, "params") != 0 && strcmp(collection, "intermediates") != 0;
+    return tow__collection_mutable(scope->model, collection);
+}
+
+/* Appends "/component" for every component of the scope that counts for the collection; returns the length. */
+static size_t add_path(const tow_scope *scope, const char *collection, char *text, size_t length)
+{
+    if (!scope->parent) return length;
+    length = add_path(scope->parent, collection, text, length);
+    if (tow__collection_listed(scope->shared, collection)) return length;
+    size_t n = strlen(scope->name);
+    text[length] = '/';
+    memcpy(text + length + 1, scope->name, n);
+    return length + 1 + n;
+}
+
+const char *tow__variable_path(const tow_scope *scope, const char *collection, const char *name)
+{
+    size_t n = strlen(collection), n_name = strlen(name);
+    char *text = tow__trace_alloc(scope->model->trace, n + strlen(scope->path) + n_name + 3, 1);
+    if (!text) return NULL;
+    memcpy(text, collection, n);
+    n = add_path(scope, collection, text, n);
+    text[n] = '/';
+    memcpy(text + n + 1, name, n_name);
+    return text;
+}
+
+static bool is_component(const char *name) { return name && name[0] && !strchr(name, '/') && strcmp(name, "{}") != 0; }
+
+/* The path of a variable, or NULL after an error. */
+static const char *checked_path(tow_scope *scope, const char *collection, const char *name)
+{
+    if (tow__scope_failed(scope)) return NULL;
+    if (!is_component(collection) || strcmp(collection, TOW_EVERY_COLLECTION) == 0 || !is_component(name)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "variable \"%s\" of collection \"%s\": expected two names without '/'", name ? name : "(null)",
+                       collection ? collection : "(null)");
+        return NULL;
+    }
+    if (strcmp(collection, "params") == 0) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "variable \"%s\": the collection \"params\" holds parameters, which no call changes; ask for "
+                       "them with tow_param",
+                       name);
+        return NULL;
+    }
+    return tow__variable_path(scope, collection, name);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+void tow__frame_open(tow__model *m, tow__frame *frame)
+{
+    *frame = (tow__frame){.outer = m->frame};
+    m->frame = frame;
+}
+
+void tow__frame_close(tow__model *m) { m->frame = m->frame->outer; }
+
+tow_value tow__variable_value(const tow__model *m, uint32_t index)
+{
+    const tow__frame *f = m->frame;
+    while (!f->state || tow_is_null(f->state[index])) f = f->outer;
+    return f->state[index];
+}
+
+void tow__variable_write(tow__model *m, uint32_t index, tow_value value)
+{
+    tow__frame *f = m->frame;
+    size_t n = m->state.list->names.count;
+    if (!f->state) f->state = tow__trace_alloc(m->trace, n, sizeof *f->state);
+    if (!f->written) f->written = tow__trace_alloc(m->trace, n, sizeof *f->written);
+    if (!f->state || !f->written) return;
+    f->state[index] = value;
+    f->written[index] = true;
+}
+
+/* The type that the layer sees: without the axes of the iterations. */
+static tow_type seen_type(const tow_scope *scope, const char *collection, tow_type stacked)
+{
+    tow_type scalar = tow_make_type(stacked.dtype, 0, NULL), axes;
+    int levels = 0;
+    tow__stacked_type(scope, collection, scalar, &axes, &levels);
+    return tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
+}
+
+/* ---- declaring and reading --------------------------------------------------------------------------------------- */
+
+/* A draw per layer needs a key per layer, which a variable that is shared by layers does not have. */
+static bool check_shared(tow_scope *scope, const char *collection, const char *path, bool draws)
+{
+    for (const tow_scope *s = scope; s && draws; s = s->parent)
+        if (tow__collection_listed(s->shared, collection)) {
+            tow__params_fail(scope->model, TOW_UNSUPPORTED,
+                             "%s: the iterations of a scan share it, so its initial value cannot be random; use "
+                             "tow_init_constant, or leave \"%s\" out of .shared_collections",
+                             path, collection);
+            return false;
+        }
+    return true;
+}
+
+static void fail_missing(tow__model *m, const char *path, const char *wanted)
+{
+    const tow__names *names = &m->state.list->names;
+    if (m->initialising)
+        tow__params_fail(m, TOW_NOT_FOUND, "%s: no such variable; declare it with tow_variable first", path);
+    else
+        tow__params_fail(m, TOW_NOT_FOUND,
+                         "%s: the model asks for %s, the variables given have no such path (%u paths, the first is "
+                         "%s); make them with tow_init_with_options and pass them as tow_model_options.state",
+                         path, wanted, names->count, names->count ? names->names[0] : "none");
+}
+
+tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type, tow_initializer init)
+{
+    tow__model *m = scope->model;
+    const char *path = checked_path(scope, collection, name);
+    if (!path) return (tow_value){0};
+    tow_type stacked = type;
+    int levels = 0;
+    if (!tow__type_valid(type) || !tow__stacked_type(scope, collection, type, &stacked, &levels)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "variable \"%s\": %s in the scans around it exceeds rank %d or has a negative dimension", name,
+                       tow__type_name(type).text, TOW_MAX_RANK);
+        return (tow_value){0};
+    }
+    if (tow_initializer_is_default(&init)) init = tow_init_zeros();
+    bool draws = init.fill != tow_init_zeros().fill;
+    const tow_params *list = m->state.list;
+    uint32_t index = tow__names_find(&list->names, path);
+    if (!check_shared(scope, collection, path, draws)) return (tow_value){0};
+    if (index == TOW__NO_NAME && !m->initialising) {
+        fail_missing(m, path, tow__type_name(stacked).text);
+        return (tow_value){0};
+    }
+    if (index != TOW__NO_NAME && !tow_type_equal(list->types[index], stacked)) {
+        tow__params_fail(m, TOW_SHAPE_MISMATCH, "%s: the layer asks for %s, the variable is %s; %s", path,
+                         tow__type_name(stacked).text, tow__type_name(list->types[index]).text,
+                         m->initialising ? "give two layers different names, or equal sizes if they share the variable"
+                                         : "use the sizes that the variables were initialised with");
+        return (tow_value){0};
+    }
+    if (m->initialising) {
+        tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
+        tow__store_record(scope, &m->state, path, index, stacked, recipe, draws);
+        return tow_full(m->trace, type, 0);
+    }
+    m->state.used[index] = true;
+    return tow__variable_value(m, index);
+}
+
+bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name)
+{
+    if (!is_component(collection) || !is_component(name) || tow__scope_failed(scope)) return false;
+    const char *path = tow__variable_path(scope, collection, name);
+    return path && tow__names_find(&scope->model->state.list->names, path) != TOW__NO_NAME;
+}
+
+/* Index of a variable that must be there, else TOW__NO_NAME after an error. */
+static uint32_t find_variable(tow_scope *scope, const char *collection, const char *name, const char **path)
+{
+    tow__model *m = scope->model;
+    *path = checked_path(scope, collection, name);
+    if (!*path) return TOW__NO_NAME;
+    uint32_t index = tow__names_find(&m->state.list->names, *path);
+    if (index == TOW__NO_NAME)
+        fail_missing(m, *path, "it");
+    else if (!m->initialising)
+        m->state.used[index] = true;
+    return index;
+}
+
+tow_value tow_get_variable(tow_scope *scope, const char *collection, const char *name)
+{
+    tow__model *m = scope->model;
+    const char *path;
+    uint32_t index = find_variable(scope, collection, name, &path);
+    if (index == TOW__NO_NAME) return (tow_value){0};
+    if (m->initialising) return tow_full(m->trace, seen_type(scope, collection, m->state.list->types[index]), 0);
+    return tow__variable_value(m, index);
+}
+
+/* ---- writing, sowing --------------------------------------------------------------------------------------------- */
+
+void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value)
+{
+    tow__model *m = scope->model;
+    const char *path;
+    uint32_t index = find_variable(scope, collection, name, &path);
+    if (index == TOW__NO_NAME) return;
+    if (!tow_is_mutable(scope, collection)) {
+        tow__params_fail(m, TOW_INVALID_ARGUMENT,
+                         "%s: cannot be written, the collection \"%s\" is immutable in this call; name it in "
+                         "tow_model_options.mutable_collections, or write only where tow_is_mutable(scope, \"%s\")",
+                         path, collection, collection);
+        return;
+    }
+    tow_type type = seen_type(scope, collection, m->state.list->types[index]), found = tow_value_type(value);
+    if (tow_is_null(value) || !tow_type_equal(type, found)) {
+        tow__params_fail(m, TOW_TYPE_MISMATCH, "%s: expected %s as its new value, found %s; a variable keeps its type",
+                         path, tow__type_name(type).text,
+                         tow_is_null(value) ? "the null value" : tow__type_name(found).text);
+        return;
+    }
+    if (!m->initialising) tow__variable_write(m, index, value);
+}
+
+static bool is_sown(const tow__model *m, const char *path)
+{
+    for (const tow__frame *f = m->frame; f; f = f->outer)
+        for (const tow__sown *s = f->sown; s; s = s->next)
+            if (strcmp(s->path, path) == 0) return true;
+    return false;
+}
+
+static void add_sown(tow__model *m, const char *path, tow_value value)
+{
+    tow__sown *s = tow__trace_alloc(m->trace, 1, sizeof *s), **end = &m->frame->sown;
+    if (!s) return;
+    while (*end) end = &(*end)->next;
+    *s = (tow__sown){.path = path, .value = value};
+    *end = s;
+}
+
+bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value)
+{
+    tow__model *m = scope->model;
+    if (!checked_path(scope, collection, name)) return false;
+    if (tow__names_find(&m->sown_collections, collection) == TOW__NO_NAME &&
+        tow__names_add(&m->sown_collections, collection) == TOW__NO_NAME) {
+        tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the name of collection \"%s\"", collection);
+        return false;
+    }
+    if (m->initialising || !tow__collection_listed(m->mutable_collections, collection)) return false;
+    for (const tow_scope *s = scope; s; s = s->parent)
+        if (tow__collection_listed(s->shared, collection)) {
+            tow_scope_fail(scope, TOW_UNSUPPORTED,
+                           "\"%s\" is sown into \"%s\", which the iterations of a scan share; sow into a collection "
+                           "that is not in .shared_collections",
+                           name, collection);
+            return false;
+        }
+    if (tow_is_null(value)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "\"%s\" is sown into \"%s\": expected a value, found the null value", name, collection);
+        return false;
+    }
+    size_t size = strlen(name) + 24;
+    char *numbered = tow__trace_alloc(m->trace, size, 1);
+    const char *path = NULL;
+    for (uint32_t i = 0; numbered && (i == 0 || (path && is_sown(m, path))); ++i) {
+        snprintf(numbered, size, "%s/%u", name, i);
+        path = tow__variable_path(scope, collection, numbered);
+    }
+    if (path) add_sown(m, path, value);
+    return path != NULL;
+}
+
+/* ---- bodies of remat and scan ------------------------------------------------------------------------------------ */
+
+/* The function's outputs, then what its frame wrote and sowed; NULL: out of memory. */
+static tow_value *collect(tow__model *m, tow__body *b, size_t n_out, const tow_value *out)
+{
+    uint32_t n_state = m->state.list->names.count;
+    size_t n_sown = 0;
+    for (const tow__sown *s = b->frame.sown; s; s = s->next) ++n_sown;
+    for (uint32_t i = 0; b->frame.written && i < n_state; ++i) b->n_written += b->frame.written[i];
+    b->n_out = n_out + b->n_written + n_sown;
+    tow_value *all = tow__trace_alloc(m->trace, b->n_out, sizeof *all), *next = all ? all + n_out : NULL;
+    b->written = tow__trace_alloc(m->trace, b->n_written, sizeof *b->written);
+    if (!all || !b->written) return NULL;
+    if (n_out) memcpy(all, out, n_out * sizeof *all);
+    uint32_t *written = b->written;
+    for (uint32_t i = 0; b->frame.written && i < n_state; ++i) {
+        if (!b->frame.written[i]) continue;
+        *written++ = i;
+        *next++ = b->frame.state[i];
+    }
+    for (const tow__sown *s = b->frame.sown; s; s = s->next) *next++ = s->value;
+    return all;
+}
+
+bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n_in, const tow_type *types,
+                      size_t n_out, tow__body *b)
+{
+    tow_trace *t = m->trace;
+    *b = (tow__body){0};
+    tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out), *all = NULL;
+    if (!in || !out) return false;
+    tow__push(t);
+    tow__frame_open(m, &b->frame);
+    for (size_t i = 0; i < n_in; ++i) in[i] = tow__input(t, types[i], NULL);
+    if (!tow__failed(t)) function(t, in, out, user);
+    tow__frame_close(m);
+    if (!tow__failed(t)) all = collect(m, b, n_out, out);
+    b->graph = tow__pop(t, all ? b->n_out : 0, all, &b->n_captures, &b->captures);
+    return b->graph != NULL;
+}
+
+void tow__body_replay(tow_trace *t, const tow_value *in, tow_value *out, void *body)
+{
+    const tow__body *b = body;
+    size_t n_in = tow_graph_inputs(b->graph) - b->n_captures;
+    tow_value *all = tow__trace_alloc(t, b->n_captures + n_in, sizeof *all);
+    if (!all) return;
+    for (size_t i = 0; i < b->n_captures; ++i) all[i] = tow__import(t, b->captures[i]);
+    if (n_in) memcpy(all + b->n_captures, in, n_in * sizeof *all);
+    tow__inline(t, b->graph, all, out);
+}
+
+void tow__body_commit(tow__model *m, const tow__body *b, const tow_value *values)
+{
+    for (size_t i = 0; i < b->n_written; ++i) tow__variable_write(m, b->written[i], *values++);
+    for (const tow__sown *s = b->frame.sown; s; s = s->next) add_sown(m, s->path, *values++);
+}
+
+void tow__body_free(tow__body *b)
+{
+    tow_graph_release(b->graph);
+    b->graph = NULL;
+}
