@@ -1,4 +1,4 @@
-/* Checkpoints: parameters, optimiser slots and counters of a train state as one safetensors file.
+/* Checkpoints: parameters, variables, optimiser slots and counters of a train state as one safetensors file.
  *
  * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading reads the whole file into arrays of
  * its own, checks it, and only then copies into the state, so a file that is refused changes nothing. */
@@ -11,6 +11,7 @@
 
 static const char format[] = "tow-train-state-1";
 static const char params_prefix[] = "params/";
+static const char variables_prefix[] = "state/"; /* then the collection */
 
 /* ---- saving ------------------------------------------------------------------------------------------------------------- */
 
@@ -34,6 +35,7 @@ tow_status tow_train_save(const tow_train_state *state, const char *path)
     TRY(set_number(tensors, "seed", state->seed));
     TRY(set_number(tensors, "data_position", state->data_position));
     TRY(tow_params_to_tensors(state->params, params_prefix, tensors));
+    TRY(tow_params_to_tensors(state->variables, variables_prefix, tensors));
     for (size_t i = 0; i < state->n_slots; i++)
         TRY(tow_params_to_tensors(state->slots[i], tow__optimizer_slot_prefix(optimizer, i), tensors));
     TRY(tow_safetensors_write(path, tensors));
@@ -47,7 +49,7 @@ done:
 /* What a file says, before it is believed. */
 typedef struct contents {
     tow_tensors *tensors;
-    tow_params *params, *slots[TOW__MAX_SLOTS];
+    tow_params *params, *variables, *slots[TOW__MAX_SLOTS];
     uint64_t step, seed, data_position;
 } contents;
 
@@ -78,22 +80,25 @@ static tow_status check_names(const tow_train_state *state, const char *path, co
 {
     for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
         const char *name = tow_tensors_name(tensors, i);
-        bool known = has_prefix(name, params_prefix);
+        bool known = has_prefix(name, params_prefix) || has_prefix(name, variables_prefix);
         for (size_t s = 0; s < state->n_slots; s++)
             known = known || has_prefix(name, tow__optimizer_slot_prefix(&state->updater.optimizer, s));
         if (!known)
-            return tow__fail(state->ctx, TOW_BAD_FORMAT,
-                             "%s: tensor '%.200s' is neither a parameter (%s...) nor a slot of the optimizer %s", path,
-                             name, params_prefix, tow__optimizer_name(&state->updater.optimizer));
+            return tow__fail(
+                state->ctx, TOW_BAD_FORMAT,
+                "%s: tensor '%.200s' is neither a parameter (%s...) nor a variable (%s...) nor a slot of the "
+                "optimizer %s",
+                path, name, params_prefix, variables_prefix, tow__optimizer_name(&state->updater.optimizer));
     }
     return TOW_OK;
 }
 
-/* Puts the path of the file before a message about parameters, which know only their own paths. */
+/* Reads arrays like those of `like`. Puts the path of the file before a message about parameters, which know only their
+ * own paths. */
 static tow_status read_params(const tow_train_state *state, const char *path, const char *prefix,
-                              const tow_tensors *tensors, tow_params **params)
+                              const tow_tensors *tensors, const tow_params *like, tow_params **params)
 {
-    tow_status status = tow_params_zeros_like(state->params, params);
+    tow_status status = tow_params_zeros_like(like, params);
     if (status != TOW_OK) return status;
     status = tow_params_from_tensors(*params, prefix, tensors);
     if (status == TOW_OK) return TOW_OK;
@@ -118,9 +123,11 @@ static tow_status read_contents(const tow_train_state *state, const char *path, 
     if (file->step > INT64_MAX)
         TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63, found %" PRIu64, path, file->step));
     TRY(check_names(state, path, tensors));
-    TRY(read_params(state, path, params_prefix, tensors, &file->params));
+    TRY(read_params(state, path, params_prefix, tensors, state->params, &file->params));
+    TRY(read_params(state, path, variables_prefix, tensors, state->variables, &file->variables));
     for (size_t i = 0; i < state->n_slots; i++)
-        TRY(read_params(state, path, tow__optimizer_slot_prefix(optimizer, i), tensors, &file->slots[i]));
+        TRY(read_params(state, path, tow__optimizer_slot_prefix(optimizer, i), tensors, state->params,
+                        &file->slots[i]));
 done:
     return status;
 }
@@ -139,6 +146,7 @@ tow_status tow_train_load(tow_train_state *state, const char *path)
     tow_status status = read_contents(state, path, &file);
     if (status == TOW_OK) {
         copy_params(state->params, file.params);
+        copy_params(state->variables, file.variables);
         for (size_t i = 0; i < state->n_slots; i++) copy_params(state->slots[i], file.slots[i]);
         state->step = (int64_t)file.step;
         state->seed = file.seed;
@@ -147,6 +155,7 @@ tow_status tow_train_load(tow_train_state *state, const char *path)
     }
     tow_tensors_free(file.tensors);
     tow_params_free(file.params);
+    tow_params_free(file.variables);
     for (size_t i = 0; i < TOW__MAX_SLOTS; i++) tow_params_free(file.slots[i]);
     return status;
 }

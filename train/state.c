@@ -9,13 +9,15 @@
 
 /* ---- random keys -------------------------------------------------------------------------------------------------------- */
 
+static size_t first_input(const tow_train_state *state) { return state->n_params + state->n_variables; }
+
 /* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t): nothing to save but the step. */
 static void set_keys(tow_train_state *state)
 {
     for (size_t i = 0; i < state->n_streams; i++) {
         tow__key key = tow__key_fold_in(tow__key_from_seed(state->seed), (uint32_t)i);
         key = tow__key_fold_in(key, (uint32_t)state->step);
-        memcpy(tow_array_data(state->inputs[state->n_params + state->n_inputs + i]), key.k, sizeof key.k);
+        memcpy(tow_array_data(state->inputs[first_input(state) + state->n_inputs + i]), key.k, sizeof key.k);
     }
 }
 
@@ -56,7 +58,7 @@ static tow_status make_updater(tow_train_state *state)
             .p = tow_array_data(array),
             .m = state->n_slots > 0 ? tow_array_data(tow_params_array(state->slots[0], i)) : NULL,
             .v = state->n_slots > 1 ? tow_array_data(tow_params_array(state->slots[1], i)) : NULL,
-            .g = tow_array_data(state->outputs[1 + i]),
+            .g = tow_array_data(state->outputs[1 + state->n_variables + i]),
             .count = tow_type_count(type),
             .decay = u->optimizer.decay_all || type.rank - stacked_axes(path) >= 2,
         };
@@ -69,18 +71,22 @@ static tow_status make_arrays(tow_train_state *state)
 {
     tow_context *ctx = state->ctx;
     tow_status status = TOW_OK;
-    state->inputs = tow__alloc(ctx, state->n_params + state->n_inputs + state->n_streams + 1, sizeof(tow_array *));
-    state->outputs = tow__alloc(ctx, 1 + state->n_params, sizeof(tow_array *));
+    size_t first_key = first_input(state) + state->n_inputs;
+    state->inputs = tow__alloc(ctx, first_key + state->n_streams + 1, sizeof(tow_array *));
+    state->outputs = tow__alloc(ctx, 1 + state->n_variables + state->n_params, sizeof(tow_array *));
     if (state->inputs == NULL || state->outputs == NULL) return TOW_OUT_OF_MEMORY;
     TRY(tow_array_create(ctx, tow_graph_output_type(state->loss_graph, 0), &state->outputs[0]));
+    for (size_t i = 0; i < state->n_variables; i++) {
+        state->inputs[state->n_params + i] = tow_params_array(state->variables, i);
+        state->outputs[1 + i] = tow_params_array(state->updates, i);
+    }
     for (size_t i = 0; i < state->n_params; i++) {
         tow_array *param = tow_params_array(state->params, i);
         state->inputs[i] = param;
-        TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + i]));
+        TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + state->n_variables + i]));
     }
     for (size_t i = 0; i < state->n_streams; i++)
-        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}),
-                             &state->inputs[state->n_params + state->n_inputs + i]));
+        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &state->inputs[first_key + i]));
 done:
     return status;
 }
@@ -98,7 +104,7 @@ static tow_status compile_step(tow_train_state *state)
     size_t *wrt = tow__alloc(ctx, state->n_params + 1, sizeof *wrt);
     if (wrt == NULL) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < state->n_params; i++) wrt[i] = i;
-    TRY(tow_value_and_grad(state->loss_graph, state->n_params, wrt, false, &graph));
+    TRY(tow_value_and_grad(state->loss_graph, state->n_params, wrt, state->n_variables > 0, &graph));
     TRY(tow_compile(ctx, graph, NULL, &state->program));
 done:
     tow_graph_release(graph);
@@ -110,7 +116,14 @@ static tow_status trace_loss(tow_train_state *state, const tow_module *model, co
                              bool evaluation, tow_graph **graph)
 {
     tow_model_options model_options = options->model != NULL ? *options->model : (tow_model_options){0};
-    if (evaluation) model_options.deterministic = true;
+    static const char *const every_collection[] = {TOW_EVERY_COLLECTION, NULL};
+    model_options.state = state->variables;
+    if (evaluation)
+        model_options.deterministic = true;
+    else {
+        model_options.mutable_collections = every_collection;
+        model_options.updates = &state->updates;
+    }
     return tow_loss(model, state->params, options->n_inputs, options->input_types, options->n_extra,
                     options->extra_types, options->loss, options->loss_user, 0, &model_options, graph);
 }
@@ -136,6 +149,12 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
                          options->n_inputs, options->n_extra);
+    const tow_model_options *m = options->model;
+    if (m != NULL && (m->state != NULL || m->mutable_collections != NULL || m->updates != NULL))
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: expected .model without .state, .mutable_collections and .updates; the train "
+            "state makes the variables itself and every step may change them");
     return TOW_OK;
 }
 
@@ -152,8 +171,10 @@ static tow_status make_state(tow_train_state *state, const tow_module *model, co
     state->seed = options->seed;
     state->n_inputs = options->n_inputs + options->n_extra;
     state->n_streams = count_streams(options->model);
-    TRY(tow_init(ctx, model, options->seed, options->n_inputs, options->input_types, &state->params));
+    TRY(tow_init_with_options(ctx, model, options->seed, options->n_inputs, options->input_types, options->model,
+                              &state->params, &state->variables));
     state->n_params = tow_params_count(state->params);
+    state->n_variables = tow_params_count(state->variables);
     state->n_slots = tow__optimizer_slots(&state->updater.optimizer);
     for (size_t i = 0; i < state->n_slots; i++) TRY(tow_params_zeros_like(state->params, &state->slots[i]));
     TRY(trace_loss(state, model, options, false, &state->loss_graph));
@@ -186,21 +207,24 @@ void tow_train_free(tow_train_state *state)
 {
     if (state == NULL) return;
     tow_context *ctx = state->ctx;
-    size_t first_key = state->n_params + state->n_inputs;
+    size_t first_key = first_input(state) + state->n_inputs;
     tow__updater_free(ctx, &state->updater);
     if (state->inputs != NULL) {
         for (size_t i = 0; i < state->n_streams; i++) tow_array_release(state->inputs[first_key + i]);
         tow__free(ctx, state->inputs, first_key + state->n_streams + 1, sizeof(tow_array *));
     }
     if (state->outputs != NULL) {
-        for (size_t i = 0; i <= state->n_params; i++) tow_array_release(state->outputs[i]);
-        tow__free(ctx, state->outputs, 1 + state->n_params, sizeof(tow_array *));
+        tow_array_release(state->outputs[0]);
+        for (size_t i = 0; i < state->n_params; i++) tow_array_release(state->outputs[1 + state->n_variables + i]);
+        tow__free(ctx, state->outputs, 1 + state->n_variables + state->n_params, sizeof(tow_array *));
     }
     tow_program_free(state->program);
     tow_program_free(state->evaluation);
     tow_graph_release(state->loss_graph);
     for (size_t i = 0; i < TOW__MAX_SLOTS; i++) tow_params_free(state->slots[i]);
     tow_params_free(state->params);
+    tow_params_free(state->variables);
+    tow_params_free(state->updates);
     if (state->description != NULL) tow__free(ctx, state->description, state->description_size, 1);
     tow__free(ctx, state, 1, sizeof *state);
 }
@@ -209,7 +233,7 @@ void tow_train_free(tow_train_state *state)
 
 static tow_status run(tow_train_state *state, tow_program *program, tow_array *const *inputs, double *loss)
 {
-    for (size_t i = 0; i < state->n_inputs; i++) state->inputs[state->n_params + i] = inputs[i];
+    for (size_t i = 0; i < state->n_inputs; i++) state->inputs[first_input(state) + i] = inputs[i];
     set_keys(state);
     tow_status status = tow_program_run(program, state->inputs, state->outputs);
     if (status != TOW_OK || loss == NULL) return status;
@@ -222,6 +246,10 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
 {
     tow_status status = run(state, state->program, inputs, loss);
     if (status != TOW_OK) return status;
+    for (size_t i = 0; i < state->n_variables; i++) { /* the program reads one array and writes another */
+        tow_array *array = tow_params_array(state->variables, i);
+        memcpy(tow_array_data(array), tow_array_data(state->outputs[1 + i]), tow_type_bytes(tow_array_type(array)));
+    }
     state->gradient_norm = tow__update(&state->updater, state->step);
     state->step++;
     return TOW_OK;
@@ -243,6 +271,7 @@ uint64_t tow_train_data_position(const tow_train_state *state) { return state->d
 void tow_train_set_data_position(tow_train_state *state, uint64_t position) { state->data_position = position; }
 double tow_train_gradient_norm(const tow_train_state *state) { return state->gradient_norm; }
 tow_params *tow_train_params(const tow_train_state *state) { return state->params; }
+tow_params *tow_train_variables(const tow_train_state *state) { return state->variables; }
 const tow_graph *tow_train_loss_graph(const tow_train_state *state) { return state->loss_graph; }
 const tow_program *tow_train_program(const tow_train_state *state) { return state->program; }
 
@@ -250,17 +279,20 @@ tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
 {
     tow_train_bytes bytes = {0};
     for (size_t i = 0; i < state->n_params; i++) bytes.parameters += tow_type_bytes(tow_array_type(state->inputs[i]));
+    for (size_t i = 0; i < state->n_variables; i++)
+        bytes.variables += 2 * tow_type_bytes(tow_array_type(tow_params_array(state->variables, i)));
     bytes.gradients = bytes.parameters;
     bytes.optimizer = state->n_slots * bytes.parameters;
     tow_program_bytes program = tow_program_get_bytes(state->program);
     bytes.residuals = program.residuals;
-    bytes.workspace = program.arena - program.residuals + program.constants + (program.outputs - bytes.gradients) +
+    bytes.workspace = program.arena - program.residuals + program.constants +
+                      (program.outputs - bytes.gradients - bytes.variables / 2) +
                       state->updater.n_blocks * (sizeof(tow__block) + sizeof(double));
     if (state->evaluation != NULL) {
         tow_program_bytes evaluation = tow_program_get_bytes(state->evaluation);
         bytes.evaluation = evaluation.arena + evaluation.constants;
     }
-    bytes.total =
-        bytes.parameters + bytes.gradients + bytes.optimizer + bytes.residuals + bytes.workspace + bytes.evaluation;
+    bytes.total = bytes.parameters + bytes.variables + bytes.gradients + bytes.optimizer + bytes.residuals +
+                  bytes.workspace + bytes.evaluation;
     return bytes;
 }

@@ -17,16 +17,18 @@ struct tow_train_state {
     char *description;
     size_t description_size;
     tow_params *params;
+    tow_params *variables; /* of all other collections; a step reads these and writes updates, which it then copies */
+    tow_params *updates;
     tow_params *slots[TOW__MAX_SLOTS];
     size_t n_slots;
     tow__updater updater;
 
     tow_graph *loss_graph;
     tow_program *program, *evaluation;
-    /* inputs: params..., the caller's n_inputs, one key per stream. outputs: loss, gradients.... The evaluation program
-     * takes the same inputs and writes the loss only. */
+    /* inputs: params..., variables..., the caller's n_inputs, one key per stream. outputs: loss, updates...,
+     * gradients.... The evaluation program takes the same inputs and writes the loss only. */
     tow_array **inputs, **outputs;
-    size_t n_params, n_inputs, n_streams;
+    size_t n_params, n_variables, n_inputs, n_streams;
 };
 
 #endif

@@ -1,5 +1,6 @@
 /* Training: learning-rate schedules, optimisers with global-norm clipping, and the train state, which holds parameters,
- * optimiser slots and the compiled loss-and-gradient program, takes steps, and saves and loads checkpoints.
+ * the variables of other collections, optimiser slots and the compiled loss-and-gradient program, takes steps, and
+ * saves and loads checkpoints.
  *
  * A step allocates nothing. Sums run over fixed blocks, so a run gives the same bits for any number of threads, and a
  * run that was stopped and loaded again gives the same bits as one that never stopped.
@@ -83,24 +84,27 @@ typedef struct tow_train_options {
     tow_loss_function loss;
     void *loss_user;
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
-                                     * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state */
+                                     * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
+                                     * .state, .mutable_collections and .updates are left NULL */
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
 } tow_train_options;
 
-/* Draws the parameters, makes the optimiser slots and compiles the program. The options' arrays and the model need to
- * live only during the call; `description` is copied.
+/* Draws the parameters and initial variables, makes the optimiser slots and compiles the program. The options' arrays
+ * and the model need to live only during the call; `description` is copied.
  * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of range. */
 TOW_API tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
                                     tow_train_state **state);
 TOW_API void tow_train_free(tow_train_state *state);
 
-/* One update. inputs: the model's inputs, then the extra ones. loss (may be NULL): before the update. Allocates nothing.
+/* One update of the parameters and of all variables that the layers write; variables get no gradient and the optimiser
+ * does not see them. inputs: the model's inputs, then the extra ones. loss (may be NULL): before the update. Allocates
+ * nothing.
  * Errors: TOW_TYPE_MISMATCH with index, expected and found; then nothing has changed. */
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
-/* The loss alone, without dropout; changes nothing. Errors: as tow_train_step; TOW_INVALID_ARGUMENT if the state was made
- * without .evaluation. */
+/* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
+ * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
 TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);
 
 /* Finished updates. */
@@ -112,14 +116,18 @@ TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t positi
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
 /* The parameters; they change with every step and belong to the state. */
 TOW_API tow_params *tow_train_params(const tow_train_state *state);
-/* The graph (params..., inputs..., extra..., keys...) -> loss before differentiation, for tow_saved_residuals and printing,
- * and the program that a step runs. Both belong to the state. */
+/* The variables of all other collections ("batch_stats/norm/mean"), in the same way; a list of none if there are none.
+ * */
+TOW_API tow_params *tow_train_variables(const tow_train_state *state);
+/* The graph (params..., variables..., inputs..., extra..., keys...) -> (loss, new variables...) before differentiation,
+ * for tow_saved_residuals and printing, and the program that a step runs. Both belong to the state. */
 TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 
 /* Planned bytes by kind; total is their sum and the peak of a step. */
 typedef struct tow_train_bytes {
     size_t parameters, gradients, optimizer;
+    size_t variables;  /* of other collections, before and after a step */
     size_t residuals;  /* made in the forward part, read in the backward part */
     size_t workspace;  /* the rest of the program's arena, its constants, the loss and the optimiser's sums */
     size_t evaluation; /* arena of the evaluation program */
@@ -129,10 +137,11 @@ TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------ */
 
-/* One safetensors file with "params/...", the optimiser's slots ("adam/mu/...", "adam/nu/..." or "sgd/trace/..."; layers of
- * a scan one by one, so scanned and unrolled models read each other's files) and the metadata format, optimizer, step,
- * seed, data_position and description. Written to a temporary file, synced and renamed: the file is the old one or the
- * whole new one, whatever happens. Errors: TOW_IO_ERROR with the path. */
+/* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
+ * "adam/nu/..." or "sgd/trace/..."; layers of a scan one by one, so scanned and unrolled models read each other's
+ * files) and the metadata format, optimizer, step, seed, data_position and description. Written to a temporary file,
+ * synced and renamed: the file is the old one or the whole new one, whatever happens. Errors: TOW_IO_ERROR with the
+ * path. */
 TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
 /* Reads it back. Everything is checked before anything changes. The seed is taken from the file.
  * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_SHAPE_MISMATCH with path, name, expected and
