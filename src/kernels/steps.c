@@ -12,19 +12,23 @@ enum {
     COLUMNS = 512           /* elements of the result that add_steps takes at a time */
 };
 
-/* One matrix per step: strides of the free and of the contracted axis. */
+/* One matrix per step, or a vector that is a matrix of depth 1. Strides along axes of size 1 are 1, as dot_general has
+ * them, so that both get the same engine. */
 typedef struct factor {
     int64_t count, depth, free_stride, depth_stride, step_stride;
 } factor;
 
 static factor factor_of(const tow__buffer *b, const tow__ints *contract)
 {
-    int axis = 1 + (int)contract->v[0], other = 3 - axis; /* behind the axis of the steps */
-    return (factor){.count = b->dims[other],
-                    .depth = b->dims[axis],
-                    .free_stride = b->strides[other],
-                    .depth_stride = b->strides[axis],
-                    .step_stride = b->strides[0]};
+    int axis = contract->n > 0 ? 1 + (int)contract->v[0] : 0, other = axis > 0 ? 3 - axis : 1;
+    factor f = {.count = b->dims[other],
+                .depth = axis > 0 ? b->dims[axis] : 1,
+                .free_stride = b->strides[other],
+                .depth_stride = b->strides[axis],
+                .step_stride = b->strides[0]};
+    if (f.count == 1) f.free_stride = 1;
+    if (f.depth == 1) f.depth_stride = 1;
+    return f;
 }
 
 static bool is_plain(const factor *f) { return tow__gemm_plain(f->count, f->depth, f->free_stride, f->depth_stride); }
@@ -44,7 +48,8 @@ bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params 
 {
     if (n_in == 2) return has_plain_rows(&in[1]);
     const tow__dot_params *p = &params->dot;
-    if (in[1].rank != 3 || in[2].rank != 3 || p->lhs_batch.n > 0 || p->lhs_contract.n != 1) return false;
+    int rank = 2 + p->lhs_contract.n;
+    if (in[1].rank != rank || in[2].rank != rank || p->lhs_batch.n > 0 || rank > 3) return false;
     factor x = factor_of(&in[1], &p->lhs_contract), y = factor_of(&in[2], &p->rhs_contract);
     return is_plain(&x) && is_plain(&y);
 }

@@ -80,14 +80,16 @@ static bool widens(const split *s, const tow__equation *e)
     return tow_type_count(x) / depth < FEW_ROWS && tow_type_count(y) < WIDENS_BY * tow_type_count(x);
 }
 
-/* A product of two matrices that differ from step to step, summed over few rows: one chain per element. */
+/* A product of two matrices (or vectors) that differ from step to step, summed over few rows. */
 static bool is_outer_product(const split *s, const tow__equation *e)
 {
     if (!is(e, "dot_general") || is_const(s, e->in[0]) || is_const(s, e->in[1])) return false;
     const tow__dot_params *p = e->params;
     tow_type x = type_of(s, e->in[0]), y = type_of(s, e->in[1]);
-    if (p->lhs_batch.n > 0 || p->lhs_contract.n != 1 || x.rank != 2 || y.rank != 2) return false;
-    return x.dims[p->lhs_contract.v[0]] < FEW_ROWS && tow_type_count(type_of(s, e->out[0])) > 0;
+    int contracted = p->lhs_contract.n;
+    if (p->lhs_batch.n > 0 || contracted > 1 || x.rank != contracted + 1 || y.rank != x.rank) return false;
+    int64_t rows = contracted > 0 ? x.dims[p->lhs_contract.v[0]] : 1;
+    return rows < FEW_ROWS && tow_type_count(type_of(s, e->out[0])) > 0;
 }
 
 /* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either. */
