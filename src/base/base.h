@@ -10,6 +10,8 @@
 struct tow_context {
     tow_allocator allocator;
     int threads;
+    const struct tow__gemm_engine *engine; /* of products, forced; or NULL */
+    bool portable_bits;
     struct tow__crew *crew; /* worker threads (team.h), NULL until a program has use for them */
     tow_status status; /* of the last failure; the first one of a trace sticks there */
     char error[2048];
@@ -26,6 +28,7 @@ void *tow__alloc(tow_context *ctx, size_t count, size_t size);
 void *tow__grow(tow_context *ctx, void *pointer, size_t old_count, size_t new_count, size_t size);
 void tow__free(tow_context *ctx, void *pointer, size_t count, size_t size);
 void *tow__alloc_aligned(tow_context *ctx, size_t bytes); /* 64-byte-aligned, zeroed */
+void *tow__alloc_raw(tow_context *ctx, size_t bytes);     /* 64-byte-aligned, as it comes */
 void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
 
 /* Jump to the cleanup label `done` with `status` set. Needs `tow_status status = TOW_OK;` in scope. */

@@ -8,6 +8,7 @@
 #ifndef TOW_SRC_TEAM_H
 #define TOW_SRC_TEAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,10 +16,18 @@
 
 typedef struct tow__crew tow__crew;
 
+/* Which engine computes products (src/kernels/gemm.h). Zero: the rule. */
+typedef struct tow__gemm_choice {
+    const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
+    bool portable;                         /* only what has the same bits on all machines */
+    int set;                               /* tow__gemm_set, for tests */
+} tow__gemm_choice;
+
 /* {1} is a complete team of the caller alone. */
 typedef struct tow__team {
     int threads;
-    tow__crew *crew; /* NULL: everything runs on the caller */
+    tow__crew *crew;           /* NULL: everything runs on the caller */
+    tow__gemm_choice products; /* what the context says */
 } tow__team;
 
 enum {

@@ -10,7 +10,8 @@
  *
  * Many products run one by one on the team. A few large ones are cut along the longer of m and n, one slice per thread:
  * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
- * barriers, which costs a factor of ten as soon as a core is shared. */
+ * barriers, which costs a factor of ten as soon as a core is shared. The engine is chosen once, for the whole product.
+ * All this is worked out when a program is linked; what is left to a run are addresses. */
 #include <string.h>
 
 #include "src/kernels/gemm.h"
@@ -21,8 +22,10 @@ enum {
     NARROW = 8,      /* inner free axes smaller than this are packed rather than looped over */
     LARGE = 1 << 19, /* m n k from which one product is worth several threads */
     FEW = 4,         /* so many products or more are not cut */
-    CUT = 96         /* slices end at multiples of this: of the sides of all usual register tiles */
+    CUT = 32         /* slices end at multiples of this: of the widths of all usual register tiles */
 };
+
+#define NANOSECONDS 0.02 /* of one multiply-add on one thread, about */
 
 typedef struct axes {
     int n;
@@ -34,18 +37,30 @@ typedef struct operand {
     axes batch, free, contract;
     size_t pack_bytes;      /* 0: used where it lies */
     tow__strided pack_from; /* axes batch, free, contract or batch, contract, free */
-    const char *data;
 } operand;
 
+/* Everything but addresses. */
 typedef struct dot_job {
     operand x, y;
-    tow__gemm product; /* of one job, pointers and threads aside */
+    tow__gemm product; /* of one job */
+    tow__gemm_choice choice;
+    const tow__gemm_engine *engine;
+    size_t engine_bytes; /* of scratch memory for each thread */
     tow_dtype dtype;
-    char *out;
     int64_t m, n; /* of the whole C */
     int64_t batches, x_outer, y_outer, jobs;
     int64_t slices; /* per job */
+    double nanoseconds;
 } dot_job;
+
+/* A job on its addresses. */
+typedef struct dot_run {
+    const dot_job *job;
+    const char *x, *y;
+    char *out, *scratch;
+} dot_run;
+
+static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static void append(axes *to, int64_t dim, int64_t stride)
 {
@@ -125,7 +140,7 @@ static void pack(operand *o, const tow__buffer *b, bool contract_last)
     append_all(&all, contract_last ? &o->free : &o->contract);
     append_all(&all, contract_last ? &o->contract : &o->free);
     o->pack_from = tow__strided_of(b->data, b->dtype, all.n, all.dims, all.strides);
-    o->pack_bytes = ((size_t)o->pack_from.count * o->pack_from.size + 63) / 64 * 64;
+    o->pack_bytes = round_up((size_t)o->pack_from.count * o->pack_from.size);
     int64_t step = lay_out(contract_last ? &o->contract : &o->free, 1);
     step = lay_out(contract_last ? &o->free : &o->contract, step);
     lay_out(&batch, step);
@@ -136,7 +151,7 @@ static void pack(operand *o, const tow__buffer *b, bool contract_last)
 static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract,
                                bool contract_last)
 {
-    operand o = {.batch = select_axes(b, batch), .contract = select_axes(b, contract), .data = b->data};
+    operand o = {.batch = select_axes(b, batch), .contract = select_axes(b, contract)};
     o.free = free_axes(b, batch, contract);
     if (!usable(&o)) pack(&o, b, contract_last);
     o.free = merge(&o.free);
@@ -144,10 +159,24 @@ static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, con
     return o;
 }
 
-static dot_job prepare(const tow__kernel_call *call)
+/* The engine, and how the work is split: by shapes alone, except that there is at most one slice per thread. */
+static void choose_engine(dot_job *job, const tow__team *team)
+{
+    tow__gemm *g = &job->product;
+    if (team != NULL) job->choice = team->products;
+    g->choice = &job->choice;
+    job->engine = tow__gemm_choose(g);
+    job->engine_bytes = round_up(tow__gemm_scratch(g));
+    g->choice = NULL; /* the job may move: runs set it */
+    double work = (double)g->m * (double)g->n * (double)g->k;
+    job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
+    job->slices = work >= LARGE && job->jobs < FEW && team != NULL ? team->threads : 1;
+}
+
+static dot_job job_of(const tow__kernel_call *call)
 {
     const tow__dot_params *p = call->params;
-    dot_job job = {.dtype = call->out[0].dtype, .out = call->out[0].data};
+    dot_job job = {.dtype = call->out[0].dtype};
     job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
     job.m = count(&job.x.free);
@@ -167,6 +196,7 @@ static dot_job prepare(const tow__kernel_call *call)
     job.x_outer = empty ? 0 : job.m / job.product.m;
     job.y_outer = empty ? 0 : job.n / job.product.n;
     job.jobs = job.batches * job.x_outer * job.y_outer;
+    choose_engine(&job, call->team);
     return job;
 }
 
@@ -181,16 +211,22 @@ static int64_t offset_of(const axes *a, int n, int64_t index)
     return offset;
 }
 
-static tow__gemm job_product(const dot_job *job, int64_t index)
+static tow__gemm job_product(const dot_run *r, int64_t index)
 {
+    const dot_job *job = r->job;
+    tow__gemm g = job->product;
+    g.choice = &job->choice;
+    g.a = r->x;
+    g.b = r->y;
+    g.c = r->out;
+    if (job->jobs == 1) return g;
     int64_t y_outer = index % job->y_outer, x_outer = index / job->y_outer % job->x_outer;
     int64_t batch = index / job->y_outer / job->x_outer, size = (int64_t)tow__element_bytes(job->dtype);
     int64_t x = offset_of(&job->x.batch, job->x.batch.n, batch) + offset_of(&job->x.free, job->x.free.n - 1, x_outer);
     int64_t y = offset_of(&job->y.batch, job->y.batch.n, batch) + offset_of(&job->y.free, job->y.free.n - 1, y_outer);
-    tow__gemm g = job->product;
-    g.a = job->x.data + x * size;
-    g.b = job->y.data + y * size;
-    g.c = job->out + ((batch * job->m + x_outer * g.m) * job->n + y_outer * g.n) * size;
+    g.a = r->x + x * size;
+    g.b = r->y + y * size;
+    g.c = r->out + ((batch * job->m + x_outer * g.m) * job->n + y_outer * g.n) * size;
     return g;
 }
 
@@ -211,52 +247,65 @@ static void cut(tow__gemm *g, int64_t index, int64_t slices)
     }
 }
 
-static void run_block(void *user, int64_t block)
+static void run_block(void *user, int64_t block, int thread)
 {
-    const dot_job *job = user;
-    tow__gemm g = job_product(job, block / job->slices);
+    const dot_run *r = user;
+    const dot_job *job = r->job;
+    tow__gemm g = job_product(r, block / job->slices);
     if (job->slices > 1) cut(&g, block % job->slices, job->slices);
-    tow__gemm_run(&g, NULL);
+    if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
+    tow__gemm_run(&g, job->engine);
 }
 
-static void run_packing(const tow__kernel_call *call, operand *o, char **scratch)
+static const char *run_packing(const tow__kernel_call *call, const operand *o, const tow__buffer *b, char **scratch)
 {
-    if (o->pack_bytes == 0) return;
+    if (o->pack_bytes == 0) return b->data;
     int64_t dims = o->pack_from.count;
-    tow_dtype dtype = call->out[0].dtype;
-    tow__strided to = tow__strided_of(*scratch, dtype, 1, &dims, &(int64_t){1});
-    tow__strided_store(call->team, &to, &o->pack_from);
-    o->data = *scratch;
+    tow__strided to = tow__strided_of(*scratch, b->dtype, 1, &dims, &(int64_t){1}), from = o->pack_from;
+    from.data = b->data;
+    tow__strided_store(call->team, &to, &from);
+    const char *packed = *scratch;
     *scratch += o->pack_bytes;
+    return packed;
+}
+
+static void run_job(const tow__kernel_call *call, const dot_job *job)
+{
+    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch};
+    r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
+    r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
+    if (job->jobs * job->slices == 1)
+        run_block(&r, 0, 0);
+    else
+        tow__team_run_indexed(tow__team_for(call->team, job->nanoseconds), job->jobs * job->slices, run_block, &r);
 }
 
 static void run_dot_general(const tow__kernel_call *call)
 {
-    dot_job job = prepare(call);
-    char *scratch = call->scratch;
-    run_packing(call, &job.x, &scratch);
-    run_packing(call, &job.y, &scratch);
-    bool large = job.product.m * job.product.n * job.product.k >= LARGE;
-    job.slices = large && job.jobs < FEW && call->team != NULL ? call->team->threads : 1;
-    tow__team_run(call->team, job.jobs * job.slices, run_block, &job);
+    if (call->state != NULL) {
+        run_job(call, call->state);
+    } else {
+        dot_job job = job_of(call);
+        run_job(call, &job);
+    }
 }
+
+static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call); }
 
 static size_t scratch_dot_general(const tow__kernel_call *call)
 {
-    dot_job job = prepare(call);
-    return job.x.pack_bytes + job.y.pack_bytes;
+    dot_job job = job_of(call);
+    size_t threads = call->team != NULL ? (size_t)call->team->threads : 1;
+    return job.x.pack_bytes + job.y.pack_bytes + threads * job.engine_bytes;
 }
 
-#ifdef TOW_HAVE_BLIS
-#define ENGINE "blis"
-#else
-#define ENGINE "reference"
-#endif
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
-     .engine = ENGINE},
+     .engine = "own", /* of f32 by rule; tow_context_describe tells what a context says */
+     .state_bytes = sizeof(dot_job),
+     .prepare = prepare_dot_general},
 };
 const tow__kernel_table tow__kernels_dot = {kernels, 1};

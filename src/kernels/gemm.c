@@ -1,10 +1,12 @@
 /* The engine table of matrix products and the rule that picks from it. An engine is added by a file of its own and one
  * line here. */
-#include "src/kernels/gemm.h"
+#include "src/kernels/gemm_own.h"
 
 #include <string.h>
 
+/* In the order of preference. */
 static const tow__gemm_engine *const engines[] = {
+    &tow__gemm_own,
 #ifdef TOW_HAVE_BLIS
     &tow__gemm_blis,
 #endif
@@ -36,6 +38,8 @@ bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t 
 
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 {
+    if (g->choice != NULL && g->choice->portable)
+        return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
     if (forced != NULL && forced->applicable(g)) return forced;
     int i = 0;
@@ -45,8 +49,8 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 
 size_t tow__gemm_scratch(const tow__gemm *g)
 {
-    (void)g;
-    return 0;
+    if (g->m == 0 || g->n == 0 || g->k == 0) return 0;
+    return tow__gemm_choose(g) == &tow__gemm_own ? tow__gemm_own_scratch(g) : 0;
 }
 
 static void clear(const tow__gemm *g)

@@ -28,14 +28,6 @@ typedef enum tow__gemm_set {
     TOW__GEMM_AVX512
 } tow__gemm_set;
 
-struct tow__gemm_engine;
-
-/* What a context says about products. Zero: the rule. */
-typedef struct tow__gemm_choice {
-    const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
-    tow__gemm_set set;                     /* for tests */
-} tow__gemm_choice;
-
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
     bool accumulate; /* C += */
@@ -47,7 +39,7 @@ typedef struct tow__gemm {
     int64_t b_row, b_column;
     void *c;
     int64_t ldc;
-    const tow__gemm_choice *choice; /* NULL: the rule */
+    const tow__gemm_choice *choice; /* what the context says (team.h); NULL: the rule */
     void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
     /* Called on rectangles of C that are finished and still in cache: rows [row, row + rows), columns [column, column +
      * columns) of this C. They cover C, each element once, in no particular order; at most TOW__GEMM_FINISH_COLUMNS
@@ -69,7 +61,7 @@ typedef struct tow__gemm_engine {
     bool finishes; /* calls finish itself, else tow__gemm_run does after the product */
 } tow__gemm_engine;
 
-extern const tow__gemm_engine tow__gemm_reference;
+extern const tow__gemm_engine tow__gemm_own, tow__gemm_reference;
 #ifdef TOW_HAVE_BLIS
 extern const tow__gemm_engine tow__gemm_blis;
 #endif

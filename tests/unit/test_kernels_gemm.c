@@ -1,15 +1,31 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
- * splits of rows and columns. */
+ * splits of rows and columns, and for all instruction sets of the own kernel. */
 #include "tests/unit/kernels.h"
 
 #include "src/kernels/gemm.h"
 #include "src/kernels/tables.h"
 
-enum {
-    ENGINES = 2
+/* Every engine, the own one with every instruction set; those that this build lacks are NULL. */
+typedef struct candidate {
+    const char *engine;
+    tow__gemm_set set;
+} candidate;
+static const candidate candidates[] = {
+    {"reference", TOW__GEMM_AUTO}, {"own", TOW__GEMM_PLAIN}, {"own", TOW__GEMM_AVX2},
+    {"own", TOW__GEMM_AVX512},     {"blis", TOW__GEMM_AUTO}, {"xsmm", TOW__GEMM_AUTO},
 };
-/* The plain C engine and the one that programs use. */
-static const tow__gemm_engine *engine_at(int index) { return index == 0 ? &tow__gemm_reference : tow__gemm_default(); }
+enum {
+    CANDIDATES = sizeof candidates / sizeof candidates[0]
+};
+
+/* Makes g run on a candidate: NULL if it cannot. */
+static const tow__gemm_engine *prepare_candidate(int index, tow__gemm *g, tow__gemm_choice *choice)
+{
+    const tow__gemm_engine *engine = tow__gemm_find(candidates[index].engine);
+    *choice = (tow__gemm_choice){.engine = engine, .set = (int)candidates[index].set};
+    g->choice = choice;
+    return engine != NULL && engine->applicable(g) ? engine : NULL;
+}
 
 static const int64_t sizes[][3] = {
     /* m n k */
@@ -49,17 +65,42 @@ static problem make_problem(tow_dtype dtype, const int64_t *size, unsigned trans
     return p;
 }
 
-static void check_product(const tow__gemm_engine *engine, tow_dtype dtype, const int64_t *size, unsigned transposed,
-                          bool accumulate)
+/* Counts how often each element was reported finished. */
+typedef struct finished {
+    int64_t n, calls;
+    unsigned char *times;
+} finished;
+
+static void count_finished(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    finished *f = user;
+    assert_true(rows > 0 && columns > 0 && columns <= TOW__GEMM_FINISH_COLUMNS);
+    f->calls++;
+    for (int64_t i = row; i < row + rows; i++)
+        for (int64_t j = column; j < column + columns; j++) f->times[i * f->n + j]++;
+}
+
+static void check_product(int index, tow_dtype dtype, const int64_t *size, unsigned transposed, bool accumulate)
 {
     problem p = make_problem(dtype, size, transposed);
+    tow__gemm_choice choice;
+    const tow__gemm_engine *engine = prepare_candidate(index, &p.g, &choice);
+    if (engine == NULL) {
+        release_all();
+        return;
+    }
     int64_t m = size[0], n = size[1], k = size[2];
     tow__buffer before = make(dtype, 2, p.c.dims, ROW_MAJOR), two = make(dtype, 2, p.c.dims, ROW_MAJOR);
     size_t bytes = (size_t)count_of(&p.c) * bytes_of(dtype);
     memcpy(before.data, p.c.data, bytes);
     memcpy(two.data, p.c.data, bytes);
     p.g.accumulate = accumulate;
+    finished f = {.n = n, .times = take((size_t)(m * n))};
+    memset(f.times, 0, (size_t)(m * n));
+    p.g.finish = count_finished;
+    p.g.user = &f;
     tow__gemm_run(&p.g, engine);
+    for (int64_t i = 0; i < m * n; i++) assert_int_equal(f.times[i], 1);
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n + 3; j++) {
             double want = j < n && !accumulate ? 0 : get(&before, i * (n + 3) + j), size_of_sum = 4;
@@ -73,9 +114,11 @@ static void check_product(const tow__gemm_engine *engine, tow_dtype dtype, const
             assert_close(get(&p.c, i * (n + 3) + j), want, tolerance, engine->name, i * n + j);
         }
     }
-    tow__gemm g = p.g;
+    tow__gemm g = p.g; /* scratch memory and threads change no bits */
     g.c = two.data;
     g.threads = 2;
+    g.finish = NULL;
+    g.scratch = take(tow__gemm_scratch(&g) + 1);
     tow__gemm_run(&g, engine);
     assert_memory_equal(two.data, p.c.data, bytes);
     release_all();
@@ -84,25 +127,31 @@ static void check_product(const tow__gemm_engine *engine, tow_dtype dtype, const
 static void products(void **state)
 {
     (void)state;
-    for (int e = 0; e < ENGINES; e++)
+    for (int e = 0; e < CANDIDATES; e++)
         for (int s = 0; s < SIZES; s++)
             for (unsigned transposed = 0; transposed < 16; transposed++)
                 for (int variant = 0; variant < 4; variant++)
-                    check_product(engine_at(e), variant & 1 ? TOW_F64 : TOW_F32, sizes[s], transposed, variant & 2);
+                    check_product(e, variant & 1 ? TOW_F64 : TOW_F32, sizes[s], transposed, variant & 2);
 }
 
 /* A row, or a column, computed alone has the bits that it has in the whole product. */
 static void splits_keep_bits(void **state)
 {
     (void)state;
-    for (int e = 0; e < ENGINES; e++) {
+    for (int e = 0; e < CANDIDATES; e++) {
         for (int s = 0; s < SIZES; s++) {
             for (unsigned transposed = 0; transposed < 4; transposed++) {
                 problem p = make_problem(TOW_F32, sizes[s], transposed);
+                tow__gemm_choice choice;
+                const tow__gemm_engine *engine = prepare_candidate(e, &p.g, &choice);
+                if (engine == NULL) {
+                    release_all();
+                    continue;
+                }
                 tow__buffer parts = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
                 size_t bytes = (size_t)count_of(&p.c) * sizeof(float);
                 memcpy(parts.data, p.c.data, bytes);
-                tow__gemm_run(&p.g, engine_at(e));
+                tow__gemm_run(&p.g, engine);
                 int64_t m = p.g.m, n = p.g.n, row_cut = m / 3, column_cut = n / 2;
                 for (int part = 0; part < 4; part++) {
                     tow__gemm g = p.g;
@@ -112,11 +161,63 @@ static void splits_keep_bits(void **state)
                     g.a = (const float *)p.g.a + row * g.a_row;
                     g.b = (const float *)p.g.b + column * g.b_column;
                     g.c = (float *)parts.data + row * g.ldc + column;
-                    tow__gemm_run(&g, engine_at(e));
+                    tow__gemm_run(&g, engine);
                 }
                 assert_memory_equal(parts.data, p.c.data, bytes);
                 release_all();
             }
+        }
+    }
+}
+
+/* What gemm.h says about the bits of the own kernel, with any instruction set: blocks of k, each a chain of fused
+ * multiply-adds, added in order; an accumulated C is added last. */
+static float defined_element(const problem *p, int64_t i, int64_t j)
+{
+    const float *a = p->a.data, *b = p->b.data;
+    int64_t k = p->g.k, blocks = (k + 383) / 384, depth = ((k + blocks - 1) / blocks + 15) / 16 * 16;
+    float sum = 0;
+    for (int64_t first = 0; first < k; first += depth) {
+        float part = 0;
+        for (int64_t q = first; q < k && q < first + depth; q++)
+            part = fmaf(a[i * p->g.a_row + q * p->g.a_column], b[q * p->g.b_row + j * p->g.b_column], part);
+        sum = first == 0 ? part : sum + part;
+    }
+    return p->g.accumulate ? ((const float *)p->c.data)[i * p->g.ldc + j] + sum : sum;
+}
+
+static void check_definition(const int64_t *size, unsigned transposed, bool accumulate)
+{
+    problem p = make_problem(TOW_F32, size, transposed);
+    p.g.accumulate = accumulate;
+    size_t bytes = (size_t)count_of(&p.c) * sizeof(float);
+    tow__buffer want = make(TOW_F32, 2, p.c.dims, ROW_MAJOR), got = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
+    memcpy(want.data, p.c.data, bytes);
+    for (int64_t i = 0; i < p.g.m; i++)
+        for (int64_t j = 0; j < p.g.n; j++) ((float *)want.data)[i * p.g.ldc + j] = defined_element(&p, i, j);
+    for (int set = TOW__GEMM_AUTO; set <= TOW__GEMM_AVX512; set++) {
+        tow__gemm_choice choice = {.portable = true, .set = set};
+        tow__gemm g = p.g;
+        memcpy(got.data, p.c.data, bytes);
+        g.c = got.data;
+        g.choice = &choice;
+        g.scratch = take(tow__gemm_scratch(&g) + 1);
+        tow__gemm_run(&g, NULL);
+        assert_memory_equal(got.data, want.data, bytes);
+    }
+    release_all();
+}
+
+static void own_bits_are_the_same_everywhere(void **state)
+{
+    (void)state;
+    /* several blocks of k, rows and columns; few rows; rows that are 4 KiB apart */
+    static const int64_t more[][3] = {{2, 70, 1500},  {30, 100, 400}, {1, 300, 1000}, {3, 256, 385}, {470, 33, 400},
+                                      {20, 300, 400}, {50, 160, 50},  {6, 140, 20},   {15, 65, 1024}};
+    for (unsigned transposed = 0; transposed < 8; transposed++) {
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            for (int s = 0; s < SIZES; s++) check_definition(sizes[s], transposed, accumulate);
+            for (size_t s = 0; s < sizeof more / sizeof more[0]; s++) check_definition(more[s], transposed, accumulate);
         }
     }
 }
@@ -298,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
         cmocka_unit_test(splits_keep_bits),
+        cmocka_unit_test(own_bits_are_the_same_everywhere),
         cmocka_unit_test(large_products_do_not_depend_on_threads),
         cmocka_unit_test(dot_general),
         cmocka_unit_test(layouts_keep_bits),

@@ -1,0 +1,31 @@
+/* Inside the own kernel of matrix products: what its versions for instruction sets share. See gemm_own.inc. */
+#ifndef TOW_SRC_KERNELS_GEMM_OWN_H
+#define TOW_SRC_KERNELS_GEMM_OWN_H
+
+#include "src/kernels/gemm.h"
+
+enum {
+    TOW__GEMM_DEPTH = 384 /* longest block of k; part of the definition of the bits */
+};
+
+/* Length of the blocks of k (the last may be shorter): decided by k alone. */
+static inline int64_t tow__gemm_depth(int64_t k)
+{
+    int64_t blocks = tow__ceil_div(k, TOW__GEMM_DEPTH);
+    return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
+}
+
+size_t tow__gemm_own_scratch(const tow__gemm *g);
+
+typedef struct tow__gemm_version {
+    const char *text;
+    void (*run)(const tow__gemm *g); /* m, n, k > 0; f32 */
+    size_t (*scratch)(const tow__gemm *g);
+} tow__gemm_version;
+
+extern const tow__gemm_version tow__gemm_plain_version;
+#if defined(__x86_64__)
+extern const tow__gemm_version tow__gemm_avx2_version, tow__gemm_avx512_version;
+#endif
+
+#endif
