@@ -255,6 +255,15 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
     return TOW_OK;
 }
 
+tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
+{
+    tow_status status = tow_program_record(state->program, true);
+    if (status == TOW_OK) status = tow_train_step(state, inputs, loss);
+    if (status == TOW_OK) status = tow_program_write_trace(state->program, file);
+    tow_program_record(state->program, false);
+    return status;
+}
+
 tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
     if (state->evaluation == NULL)

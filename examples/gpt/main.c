@@ -178,6 +178,18 @@ static double validation_loss(run *r)
 
 static bool due(int64_t step, int64_t every, int64_t last) { return every > 0 && (step % every == 0 || step == last); }
 
+/* A step that leaves a trace; a file that cannot be written is reported and does not end the run. */
+static tow_status traced_step(run *r, double *loss)
+{
+    FILE *file = fopen(r->options.trace, "w");
+    tow_status status =
+        file != NULL ? tow_train_step_traced(r->state, r->batch, loss, file) : tow_train_step(r->state, r->batch, loss);
+    bool written = file != NULL && status != TOW_IO_ERROR;
+    if (file != NULL && fclose(file) != 0) written = false;
+    if (!written) fprintf(stderr, "gpt: %s: cannot write the trace: %s\n", r->options.trace, strerror(errno));
+    return status == TOW_IO_ERROR ? TOW_OK : status;
+}
+
 /* One step and what follows it. */
 static int step(run *r, progress *p)
 {
@@ -185,7 +197,9 @@ static int step(run *r, progress *p)
     double loss, val_loss = NAN;
     uint64_t position = tow_train_data_position(r->state);
     fill_batch(r, TRAIN, position);
-    if (tow_train_step(r->state, r->batch, &loss) != TOW_OK) return complain(r, FAILURE);
+    bool traced = o->trace != NULL && tow_train_step_number(r->state) == p->first + 1;
+    if ((traced ? traced_step(r, &loss) : tow_train_step(r->state, r->batch, &loss)) != TOW_OK)
+        return complain(r, FAILURE);
     tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
     int64_t done = tow_train_step_number(r->state);
     if (due(done, o->eval_every, o->steps) || (o->eval_every > 0 && done == 1)) {
@@ -229,6 +243,7 @@ static int report(run *r)
     putchar('\n');
     if (o->residuals && report_residuals(r->context, r->state) != TOW_OK) return complain(r, FAILURE);
     if (o->plan != NULL && !write_plan(r->state, o->plan)) return FAILURE;
+    if (o->memory != NULL && !write_memory(r->state, o->memory)) return FAILURE;
     fflush(stdout);
     return SUCCESS;
 }

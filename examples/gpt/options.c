@@ -33,6 +33,8 @@ enum {
     EVAL_EVERY,
     LOG,
     PLAN,
+    MEMORY,
+    TRACE,
     RESIDUALS,
     SAMPLE,
     NO_SAMPLE
@@ -68,6 +70,8 @@ static const struct argp_option table[] = {
     {"eval-every", EVAL_EVERY, "N", 0, "Steps between measurements of the validation loss (50); 0: never", 5},
     {"log", LOG, "FILE", 0, "One line of JSON per step", 5},
     {"plan", PLAN, "FILE", 0, "The planned bytes by kind as JSON", 5},
+    {"memory", MEMORY, "FILE", 0, "A picture of the step's memory over its schedule, as SVG", 5},
+    {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
     {"sample", SAMPLE, "N", 0, "Characters of text to write after training (400)", 5},
     {"no-sample", NO_SAMPLE, 0, 0, "Write none", 5},
@@ -183,6 +187,12 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case PLAN:
         o->plan = value;
+        break;
+    case MEMORY:
+        o->memory = value;
+        break;
+    case TRACE:
+        o->trace = value;
         break;
     case RESIDUALS:
         o->residuals = true;

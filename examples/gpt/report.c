@@ -63,6 +63,15 @@ bool write_plan(const tow_train_state *state, const char *path)
     return ok;
 }
 
+bool write_memory(const tow_train_state *state, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL && tow_program_draw_memory(tow_train_program(state), file) == TOW_OK;
+    if (file != NULL && fclose(file) != 0) ok = false;
+    if (!ok) fprintf(stderr, "gpt: %s: cannot draw the memory: %s\n", path, strerror(errno));
+    return ok;
+}
+
 tow_status report_residuals(tow_context *context, const tow_train_state *state)
 {
     tow_residuals residuals;

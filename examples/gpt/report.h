@@ -10,6 +10,8 @@ void report_parameters(const tow_train_state *state);
 void report_plan(const tow_train_state *state);
 /* Writes them as a JSON object. Prints a message and returns false if that fails. */
 bool write_plan(const tow_train_state *state, const char *path);
+/* Draws the memory of a step, as SVG. Prints a message and returns false if that fails. */
+bool write_memory(const tow_train_state *state, const char *path);
 /* Prints the residuals of the training step. */
 tow_status report_residuals(tow_context *context, const tow_train_state *state);
 

@@ -45,9 +45,11 @@ status=0
 "$gpt" "${small[@]}" --steps 1 >/dev/full 2>err || status=$?
 [ $status -eq 1 ] || fail "a full disk under the output: expected status 1, found $status"
 grep -q 'cannot write the output' err || fail "a full disk under the output: $(cat err)"
+expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory absent/svg
+expect_status 0 "cannot write the trace" "${small[@]}" --steps 2 --trace absent/json
 "$gpt" --help >help || fail "--help failed"
 for option in text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
-    residuals; do
+    memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
 
@@ -76,6 +78,12 @@ for variant in "--no-scan" "--policy everything" "--policy nothing" "--policy no
 done
 "$gpt" "${small[@]}" --steps 8 --eval-every 4 --seed 1 --log other >out
 [ "$(losses log)" != "$(losses other)" ] || fail "another seed gives the same losses"
+
+"$gpt" "${small[@]}" --steps 8 --eval-every 4 --log other --memory memory.svg --trace trace.json >out
+[ "$(losses log)" = "$(losses other)" ] || fail "--trace: other losses: $(losses other) instead of $(losses log)"
+grep -q '^<svg ' memory.svg || fail "no picture: $(head -n 1 memory.svg)"
+grep -q 'blocks/{}/attn' memory.svg || fail "the picture knows no layers"
+grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
 
 # ---- reports, sampled text ------------------------------------------------------------------------------------------------
 "$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out

@@ -36,12 +36,24 @@ TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t s
 /* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. Regions are
  * inlined, composites without a kernel count as their parts, "copy" counts copies, and views count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
+/* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
+ * forward and of the backward part, workspace) and by part of the model, with the peak marked. Scans of few iterations
+ * are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
+TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
 TOW_API tow_status tow_program_check(const tow_program *program);
 
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
  * input or another output. Allocates nothing. Errors: TOW_TYPE_MISMATCH with index, name, expected and found. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);
+
+/* From here on (or no longer) notes when each instruction of a run begins and ends. Programs that do not record pay
+ * nothing for it. Error: TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_program_record(tow_program *program, bool on);
+/* Writes the last recorded run as trace events (JSON) that Perfetto and chrome://tracing open: for each instruction the
+ * thread and, as arguments, phase, engine, scope, source line, result, bytes read and written, and flops (exact for
+ * products, rough elsewhere). Errors: TOW_INVALID_ARGUMENT if nothing was recorded, TOW_IO_ERROR. */
+TOW_API tow_status tow_program_write_trace(const tow_program *program, FILE *file);
 
 /* Compiles, allocates the outputs, runs once and frees the program: for tests, tools and one-off calls.
  * outputs[] receives tow_graph_outputs(graph) new arrays. */

@@ -103,6 +103,10 @@ TOW_API void tow_train_free(tow_train_state *state);
  * nothing.
  * Errors: TOW_TYPE_MISMATCH with index, expected and found; then nothing has changed. */
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
+/* The same, and writes what the program did when to `file`, as tow_program_write_trace does; the optimiser's pass over the
+ * parameters, where it comes after the program, is not in it. Allocates. Errors: TOW_OUT_OF_MEMORY, before anything has
+ * changed; TOW_IO_ERROR, after the update. */
+TOW_API tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file);
 /* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
  * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
 TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);

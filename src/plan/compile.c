@@ -1,6 +1,7 @@
 /* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
 #include "src/kernels/fused.h"
 #include "src/plan/plan.h"
+#include "src/run/record.h"
 
 /* The graph that is planned; the program keeps it, because steps point to its parameters. */
 static tow_status hoist(tow_program *p, const tow_graph **graph)
@@ -117,6 +118,7 @@ void tow_program_free(tow_program *p)
     if (!p) return;
     tow_context *ctx = p->ctx;
     for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
+    tow__recording_free(p->recording);
     if (p->arena) tow__free_aligned(ctx, p->arena, p->arena_size);
     tow__arena_free(&p->memory);
     tow_graph_release(p->graph);

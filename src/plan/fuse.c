@@ -485,7 +485,8 @@ static tow_status emit(fuser *f, const group *g, tow__step *step)
                         .n_in = d.n_in,
                         .n_out = d.n_out,
                         .scratch = TOW__NONE,
-                        .backward = g->backward};
+                        .backward = g->backward,
+                        .source = f->plan->steps[g->members[0]].source};
     step->params = finish_program(f, &d);
     step->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
     step->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);

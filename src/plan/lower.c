@@ -148,11 +148,13 @@ tow_status tow__lower(tow__lowering *l)
     for (uint32_t i = 0; i < l->flat->n_order; i++) {
         const tow__node *node = &l->flat->nodes[l->flat->order[i]];
         const tow_primitive *primitive = node->e->primitive;
+        uint32_t first = l->plan->n_steps;
         tow_status status = node->body                              ? tow__lower_loop(l, node)
                             : strcmp(primitive->name, "const") == 0 ? lower_const(l, node)
                             : tow__view_is_move(primitive)          ? lower_move(l, node)
                                                                     : lower_kernel(l, node);
         if (status != TOW_OK) return status;
+        for (uint32_t k = first; k < l->plan->n_steps; k++) l->plan->steps[k].source = &node->e->source;
     }
     return TOW_OK;
 }

@@ -49,6 +49,7 @@ typedef enum tow__storage_kind {
 } tow__storage_kind;
 
 typedef struct tow__plan tow__plan;
+typedef struct tow__recording tow__recording;
 typedef struct tow__flat tow__flat;
 
 typedef struct tow__storage {
@@ -116,6 +117,7 @@ typedef struct tow__step {
     tow__view *in, *out;
     uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
     bool backward;    /* comes from the backward part of a gradient */
+    const tow__source *source; /* of the equation it was made for; NULL: of none */
     uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
     tow__kernel_call call;
 } tow__step;
@@ -162,6 +164,7 @@ struct tow_program {
     size_t arena_size;
     tow_program_bytes bytes;
     bool no_fusion;
+    tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
 
 /* ---- hoist.c: products that need not wait leave scans --------------------------------------------------------------- */

@@ -283,6 +283,7 @@ static tow_status add_block_step(builder *b, const tow__step *step)
     copy->kernel = step->kernel;
     copy->params = step->params;
     copy->backward = step->backward;
+    copy->source = step->source;
     tow__step_splits(step, f->split);
     for (uint32_t i = 0; i < step->n_in; i++) TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i]));
     for (uint32_t i = 0; i < step->n_out; i++) {

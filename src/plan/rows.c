@@ -166,6 +166,7 @@ static tow_status add_part(tow_program *p, tow__lowering *l, const tow__step *st
     part->kernel = step->kernel;
     part->params = params;
     part->backward = step->backward;
+    part->source = step->source;
     memcpy(part->in, step->in, step->n_in * sizeof *part->in);
     memcpy(part->out, step->out + first_out, n_out * sizeof *part->out);
     return tow__add_scratch(l, part);

@@ -1,5 +1,6 @@
 /* Running a program: a loop over prepared calls. Nothing is allocated or looked up. */
 #include "src/plan/plan.h"
+#include "src/run/record.h"
 
 static void run_plan(tow_program *p, const tow__plan *plan);
 
@@ -65,6 +66,15 @@ static void run_block(void *user, int64_t block, int thread)
         move_slot(r->p, storages[loop->ys[j].row].slot + (uint32_t)thread,
                   loop->ys[j].data + block * loop->ys[j].stride);
     const tow__step *steps = body->linked[thread];
+    if (r->p->recording) {
+        for (uint32_t i = 0; i < body->n_steps; i++) {
+            double start = tow__record_now();
+            steps[i].kernel->run(&steps[i].call);
+            tow__record(r->p->recording, thread, &body->steps[i], block, start);
+            poison_dead(r->p, body, &steps[i], (size_t)thread);
+        }
+        return;
+    }
     for (uint32_t i = 0; i < body->n_steps; i++) {
         steps[i].kernel->run(&steps[i].call);
         poison_dead(r->p, body, &steps[i], (size_t)thread);
@@ -96,8 +106,27 @@ static void run_loop(tow_program *p, const tow__loop *loop)
     }
 }
 
+/* As run_plan, with the times of all steps. */
+static void record_plan(tow_program *p, const tow__plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        double start = tow__record_now();
+        if (step->loop)
+            run_loop(p, step->loop);
+        else
+            step->kernel->run(&step->call);
+        tow__record(p->recording, 0, step, -1, start);
+        poison_dead(p, plan, step, 0);
+    }
+}
+
 static void run_plan(tow_program *p, const tow__plan *plan)
 {
+    if (p->recording) {
+        record_plan(p, plan);
+        return;
+    }
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
         if (step->loop)
@@ -134,6 +163,7 @@ tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *
 #ifndef NDEBUG
     memset(p->arena, 0xFF, p->arena_size);
 #endif
+    if (p->recording) tow__recording_reset(p->recording);
     run_plan(p, p->top);
 done:
     return status;

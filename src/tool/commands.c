@@ -105,6 +105,33 @@ static tow_status show_graph(tool *t, const tow_graph *graph)
 
 tow_status tool_print(tool *t) { return show_graph(t, t->graph); }
 
+/* What `write` makes of the program, in a file. */
+static tow_status write_file(tool *t, const char *path, tow_status (*write)(const tow_program *program, FILE *file),
+                             const tow_program *program)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
+    tow_status status = write(program, file);
+    if (fclose(file) != 0 && status == TOW_OK)
+        status = tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
+    return status;
+}
+
+/* Runs twice: the first run touches fresh memory, the second one is traced. */
+static tow_status evaluate_traced(tool *t, const tow_graph *graph, tow_array *const *inputs, tow_array **outputs)
+{
+    tow_program *program = NULL;
+    tow_status status = tow_compile(t->context, graph, NULL, &program);
+    for (size_t i = 0; status == TOW_OK && i < tow_graph_outputs(graph); i++)
+        status = tow_array_create(t->context, tow_graph_output_type(graph, i), &outputs[i]);
+    if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
+    if (status == TOW_OK) status = tow_program_record(program, true);
+    if (status == TOW_OK) status = tow_program_run(program, inputs, outputs);
+    if (status == TOW_OK) status = write_file(t, t->options.trace, tow_program_write_trace, program);
+    tow_program_free(program);
+    return status;
+}
+
 static tow_status show_outputs(tool *t, size_t n, tow_array *const *outputs)
 {
     if (!t->options.json) {
@@ -127,7 +154,8 @@ tow_status tool_evaluate(tool *t, const tow_graph *graph)
     tow_status status = TOW_OK;
     if (inputs == NULL || outputs == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     if (status == TOW_OK) status = tool_read_inputs(t, graph, inputs);
-    if (status == TOW_OK) status = tow_evaluate(graph, inputs, outputs);
+    if (status == TOW_OK)
+        status = t->options.trace ? evaluate_traced(t, graph, inputs, outputs) : tow_evaluate(graph, inputs, outputs);
     if (status == TOW_OK && (t->options.n_output > 0 || t->options.outputs != NULL))
         status = tool_write_outputs(t, n_out, outputs);
     else if (status == TOW_OK)
@@ -285,6 +313,8 @@ tow_status tool_plan(tool *t)
     }
     if (status == TOW_OK) status = tow_compile(t->context, graph, NULL, &program);
     if (status == TOW_OK) status = tow_program_check(program);
+    if (status == TOW_OK && t->options.memory)
+        status = write_file(t, t->options.memory, tow_program_draw_memory, program);
     if (status == TOW_OK && t->options.json) {
         status = tool_show_json(t, json_plan(program));
     } else if (status == TOW_OK) {

@@ -33,6 +33,8 @@ typedef struct tool_options {
     size_t wrt[TOOL_MAX_ARRAYS];
     size_t n_wrt;
     const char *policy; /* NULL: no remat region */
+    const char *memory; /* SVG to draw, or NULL */
+    const char *trace;  /* trace events to write, or NULL */
     bool value, run, grad, jvp, split, dce, cse, json;
     int threads;
     unsigned given; /* bit i: option i of the table in tow.c was given */

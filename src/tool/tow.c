@@ -46,7 +46,9 @@ enum {
     KEY_SPLIT,
     KEY_DCE,
     KEY_CSE,
-    KEY_JSON
+    KEY_JSON,
+    KEY_MEMORY,
+    KEY_TRACE
 };
 
 static const struct argp_option argp_options[] = {
@@ -70,6 +72,8 @@ static const struct argp_option argp_options[] = {
     {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
     {"split", KEY_SPLIT, NULL, 0, "grad: forward graph, residuals and backward graph side by side", 2},
     {"grad", KEY_GRAD, NULL, 0, "plan: of the value and gradient", 2},
+    {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "run, grad --run: write when each instruction ran, for Perfetto", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
     {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
@@ -94,6 +98,8 @@ static const struct {
     {KEY_JVP, GRAD},
     {KEY_SPLIT, GRAD},
     {KEY_GRAD, PLAN},
+    {KEY_MEMORY, PLAN},
+    {KEY_TRACE, RUN | GRAD},
     {KEY_DCE, ANY},
     {KEY_CSE, ANY},
     {KEY_JSON, ANY},
@@ -147,6 +153,7 @@ static void check_line(struct argp_state *state, const tool_options *o)
     if (o->split && (o->run || o->value)) argp_error(state, "--split does not go with --run or --value");
     const bool arrays = o->n_input > 0 || o->n_output > 0 || o->inputs || o->outputs || o->random_inputs;
     if (command->bit == GRAD && arrays && !o->run) argp_error(state, "inputs and outputs of 'grad' need --run");
+    if (command->bit == GRAD && o->trace && !o->run) argp_error(state, "--trace of 'grad' needs --run");
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -192,6 +199,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_SPLIT:
         o->split = true;
+        break;
+    case KEY_MEMORY:
+        o->memory = argument;
+        break;
+    case KEY_TRACE:
+        o->trace = argument;
         break;
     case KEY_DCE:
         o->dce = true;

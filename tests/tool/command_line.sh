@@ -60,6 +60,18 @@ expect 0 '"backward"' "$tow" grad scalar.tow --split --json
 expect 0 'kept between them' "$tow" grad scalar.tow --split
 expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4
 
+# ---- pictures and traces -----------------------------------------------------------------------------------------------
+expect 0 'arena' "$tow" plan scalar.tow --grad --memory memory.svg
+grep -q '^<svg ' memory.svg && grep -q '>peak ' memory.svg || { echo "no picture: $(cat memory.svg)"; failed=1; }
+expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4 --trace trace.json
+grep -q '"name":"thread 0"' trace.json || { echo "no trace: $(cat trace.json)"; failed=1; }
+expect 0 'f32[2,2] [[2, 4], [6, 8]]' "$tow" run double.tow --input '[[1,2],[3,4]]' --input 5 --trace trace.json
+grep -q '"name":"add"' trace.json || { echo "no instruction in the trace: $(cat trace.json)"; failed=1; }
+expect 1 'absent/memory.svg: cannot write' "$tow" plan scalar.tow --memory absent/memory.svg
+expect 1 'absent/trace.json: cannot write' "$tow" run double.tow --input 1 --input 2 --trace absent/trace.json
+expect 2 "--memory does not go with 'run'" "$tow" run double.tow --memory memory.svg
+expect 2 '--trace' "$tow" grad scalar.tow --trace trace.json
+
 # ---- bad graphs, inputs and files: exit status 1 and one message --------------------------------------------------------------
 expect 1 'x (f32[2,2]) is not given' "$tow" run double.tow
 expect 1 'input x: expected f32[2,2]' "$tow" run double.tow --input '[1,2]' --input 0

@@ -1,0 +1,52 @@
+/* Recordings of runs: when each step began and ended, on which thread. A program without one is run by loops that know
+ * nothing of this. */
+#ifndef TOW_SRC_RECORD_H
+#define TOW_SRC_RECORD_H
+
+#include <time.h>
+
+#include "src/plan/plan.h"
+
+typedef struct tow__event {
+    const tow__step *step;
+    int64_t block; /* of a row region, or -1 */
+    double start, end;
+} tow__event;
+
+/* What one thread did. A full lane counts what it drops. */
+typedef struct tow__lane {
+    tow__event *events;
+    size_t n, capacity, dropped;
+} tow__lane;
+
+struct tow__recording {
+    tow_context *ctx;
+    double start; /* of the run */
+    int n_lanes;
+    tow__lane *lanes;
+};
+
+/* Microseconds. */
+static inline double tow__record_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+/* Called by `thread` alone for its lane. */
+static inline void tow__record(tow__recording *r, int thread, const tow__step *step, int64_t block, double start)
+{
+    tow__lane *lane = &r->lanes[thread];
+    if (lane->n < lane->capacity)
+        lane->events[lane->n++] = (tow__event){step, block, start, tow__record_now()};
+    else
+        lane->dropped++;
+}
+
+/* Before a run. */
+void tow__recording_reset(tow__recording *r);
+/* NULL is accepted. */
+void tow__recording_free(tow__recording *r);
+
+#endif
