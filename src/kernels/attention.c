@@ -2,11 +2,15 @@
  * their maximum and multiplied with the values. Of T x S numbers only a strip exists; the output and the log-sum-exp of
  * each row are kept. The backward pass makes the same strips again.
  *
- * Forward strips are independent blocks of work. Backward, the strips of one (batch, group) add to the same dk and dv,
+ * Forward, a block of work is some strips of a head. Backward, the strips of one (batch, group) add to the same dk and dv,
  * so one thread runs them in order. */
 #include "src/kernels/attention.h"
 #include "src/kernels/tables.h"
 #include "src/ops/params.h"
+
+enum {
+    PART = 8 /* strips of a head that one block of forward work has */
+};
 
 static tow__heads heads_of(const tow__buffer *x)
 {
@@ -110,8 +114,8 @@ static void forward_block(void *user, int64_t block)
 {
     const work *w = user;
     const tow__attention_job *a = &w->job;
-    tow__strip s = tow__strip_of(a, block / a->strips / a->heads, block / a->strips % a->heads, block % a->strips);
-    w->code->forward(a, &s, scratch_of_thread(w));
+    int64_t parts = tow__ceil_div(a->strips, PART), head = block / parts, from = block % parts * PART;
+    w->code->forward(a, head / a->heads, head % a->heads, from, tow__min(a->strips, from + PART), scratch_of_thread(w));
 }
 
 static void run_attention(const tow__kernel_call *call)
@@ -124,7 +128,7 @@ static void run_attention(const tow__kernel_call *call)
     a->mask = call->n_in == 4 ? &call->in[3] : NULL;
     a->out = call->out[0].data;
     a->lse_out = call->out[1].data;
-    tow__team_run(call->team, a->batches * a->heads * a->strips, forward_block, &w);
+    tow__team_run(call->team, a->batches * a->heads * tow__ceil_div(a->strips, PART), forward_block, &w);
 }
 
 static void backward_block(void *user, int64_t block)

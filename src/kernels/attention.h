@@ -55,10 +55,11 @@ tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, 
 /* Element (row, 0) of a head; of the strip's keys and values with head = s->g. */
 const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row);
 
-/* How one float type computes strips. memory: 64-byte-aligned, as large as .bytes says; a strip uses one. */
+/* How one float type computes. memory: 64-byte-aligned, as large as .bytes says. */
 typedef struct tow__attention_code {
     size_t (*bytes)(const tow__attention_job *a);
-    void (*forward)(const tow__attention_job *a, const tow__strip *s, void *memory);
+    /* Strips from .. to of one head. */
+    void (*forward)(const tow__attention_job *a, int64_t b, int64_t h, int64_t from, int64_t to, void *memory);
     /* All strips of one group of keys, in order: sums of dk and dv run over them. */
     void (*backward)(const tow__attention_job *a, int64_t b, int64_t g, void *memory);
 } tow__attention_code;

@@ -1,17 +1,18 @@
 /* Attention in single precision: what does not depend on the instruction set, and the choice of one.
  *
- * Memory of a strip, one per thread (64 = queries, C = keys of a cut, D' and E' = D and E rounded up to 16):
+ * Memory of a strip, one per thread (64 = queries, C = keys of a cut; rows of D and E are rounded up, see spaced):
  *
- *   both      | qt: D' x 64, scaled | q: 64 x D' | p: C x 64 | out: 64 x E' | k: S x D' | v: S x E' |
- *   backward  | ctt: E' x 64 | ct: 64 x E' | dp: C x 64 | dq: 64 x D' | dk: S x D' | dv: S x E' |
+ *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | out: 64 x E | k: S x D | v: S x E |
+ *   backward  | ctt: E x 64 | ct: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
  *
- * k, v, dk and dv are there only where the operands or results cannot be used in place. */
+ * Keys and values of a head are copied there once: in place, their rows lie far apart. */
 #include "src/kernels/attention.h"
 #include "src/kernels/attention_lanes.h"
 
 enum {
     QUERIES = TOW__STRIP,
-    CUT = 2048 /* keys of a strip that are worked on together */
+    CUT = 2048, /* keys of a strip that are worked on together */
+    AHEAD = 12  /* rows */
 };
 
 #ifdef __clang__
@@ -20,9 +21,10 @@ enum {
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* Rows of `width` numbers and zeros up to whole vectors, ld apart. */
 typedef struct matrix {
     const f32 *data;
-    int64_t ld;
+    int64_t ld, width;
 } matrix;
 
 /* A cut of a strip: keys first .. first + keys. Limits, and what else counts keys, are relative to `first`. */
@@ -34,10 +36,13 @@ typedef struct view {
 
 typedef struct workspace {
     f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *dp, *dq, *dk, *dv;
-    int64_t dk_ld, dv_ld;
+    int64_t written; /* keys that have begun in dk and dv */
 } workspace;
 
 static int64_t padded(int64_t width) { return tow__ceil_div(width, LANES) * LANES; }
+
+/* Stride of rows: an odd number of cache lines, so that a few columns of many rows lie in different sets of a cache. */
+static int64_t spaced(int64_t width) { return (tow__ceil_div(width, LANES) | 1) * LANES; }
 
 /* Equal cuts of at most CUT keys. */
 static int64_t cut_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, CUT))); }
@@ -72,20 +77,20 @@ static f32 *part(char *memory, size_t *used, int64_t count)
 static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
 {
     size_t n = 0;
-    int64_t d = padded(a->q.width), e = padded(a->v.width), cut = cut_keys(a->s);
-    *w = (workspace){.qt = part(memory, &n, d * QUERIES),
-                     .q = part(memory, &n, d * QUERIES),
+    int64_t d = a->q.width, e = a->v.width, cut = cut_keys(a->s);
+    *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
+                     .q = part(memory, &n, QUERIES * spaced(d)),
                      .p = part(memory, &n, cut * QUERIES),
-                     .out = part(memory, &n, e * QUERIES)};
-    if (!usable(&a->k)) w->k = part(memory, &n, a->s * d);
-    if (!usable(&a->v)) w->v = part(memory, &n, a->s * e);
+                     .out = part(memory, &n, QUERIES * spaced(e)),
+                     .k = part(memory, &n, a->s * spaced(d)),
+                     .v = part(memory, &n, a->s * spaced(e))};
     if (!a->backward) return n;
-    w->ctt = part(memory, &n, e * QUERIES);
-    w->ct = part(memory, &n, e * QUERIES);
+    w->ctt = part(memory, &n, padded(e) * QUERIES);
+    w->ct = part(memory, &n, QUERIES * spaced(e));
     w->dp = part(memory, &n, cut * QUERIES);
-    w->dq = part(memory, &n, d * QUERIES);
-    if (a->q.width % LANES != 0) w->dk = part(memory, &n, a->s * d);
-    if (a->v.width % LANES != 0) w->dv = part(memory, &n, a->s * e);
+    w->dq = part(memory, &n, QUERIES * spaced(d));
+    w->dk = part(memory, &n, a->s * spaced(d));
+    w->dv = part(memory, &n, a->s * spaced(e));
     return n;
 }
 
@@ -104,35 +109,14 @@ static workspace workspace_of(const tow__attention_job *a, void *memory)
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-/* to [rows, padded(width)], zeros behind the width */
+/* to [rows, spaced(width)], zeros behind the width up to whole vectors */
 static void copy_rows(const tow__heads *x, const f32 *from, int64_t rows, f32 *to)
 {
-    int64_t ld = padded(x->width);
+    int64_t ld = spaced(x->width), end = padded(x->width);
     for (int64_t i = 0; i < rows; i++, from += x->row, to += ld) {
-        if (x->column == 1)
-            memcpy(to, from, (size_t)x->width * sizeof *to);
-        else
-            for (int64_t d = 0; d < x->width; d++) to[d] = from[d * x->column];
-        for (int64_t d = x->width; d < ld; d++) to[d] = 0;
+        for (int64_t d = 0; d < x->width; d++) to[d] = from[d * x->column];
+        for (int64_t d = x->width; d < end; d++) to[d] = 0;
     }
-}
-
-/* The queries of a strip, or what has their shape; zeros up to a multiple of 16 rows. */
-static void read_rows(const tow__attention_job *a, const tow__heads *x, const tow__strip *s, f32 *to)
-{
-    int64_t ld = padded(x->width), rest = padded(s->rows) - s->rows;
-    copy_rows(x, (const f32 *)(const void *)tow__head_row(a, x, s->b, s->h, s->first), s->rows, to);
-    if (rest > 0) memset(to + s->rows * ld, 0, (size_t)(rest * ld) * sizeof *to);
-}
-
-/* Keys or values of a group, in place where that is possible. */
-static matrix rows_of_group(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t g, int64_t rows,
-                            f32 *copy)
-{
-    const f32 *data = (const f32 *)(const void *)tow__head_row(a, x, b, g, 0);
-    if (copy == NULL) return (matrix){data, x->row};
-    copy_rows(x, data, rows, copy);
-    return (matrix){copy, padded(x->width)};
 }
 
 static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
@@ -144,25 +128,10 @@ static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
                      : 0;
 }
 
-/* Zeros in the result [B, S, G, width], or in the workspace if its rows cannot be used in place. */
-static void begin_sums(const tow__attention_job *a, int64_t b, int64_t g, int64_t width, void *result, f32 **sums,
-                       int64_t *ld)
+/* The first row that a strip has in a result [B, T, H, width]. */
+static f32 *result_row(const tow__attention_job *a, const tow__strip *s, void *data, int64_t width)
 {
-    if (result == NULL) return;
-    *ld = padded(width);
-    if (*sums == NULL) {
-        *sums = (f32 *)result + (b * a->s * a->groups + g) * width;
-        *ld = a->groups * width;
-    }
-    for (int64_t j = 0; j < a->s; j++) memset(*sums + j * *ld, 0, (size_t)padded(width) * sizeof **sums);
-}
-
-static void end_sums(const tow__attention_job *a, int64_t b, int64_t g, int64_t width, void *result, const f32 *sums)
-{
-    if (result == NULL || width % LANES == 0) return;
-    for (int64_t j = 0; j < a->s; j++)
-        memcpy((f32 *)result + ((b * a->s + j) * a->groups + g) * width, sums + j * padded(width),
-               (size_t)width * sizeof *sums);
+    return (f32 *)data + ((s->b * a->t + s->first) * a->heads + s->h) * width;
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------------ */

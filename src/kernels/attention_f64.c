@@ -102,14 +102,12 @@ static void exponentials(const tow__strip *s, int64_t i, f64 *p, f64 shift)
     for (int64_t j = 0; j < s->keys; j++) p[j] = j < s->limit[i] ? exp(p[j] - shift) : 0;
 }
 
-static void forward(const tow__attention_job *a, const tow__strip *s, void *memory)
+static void forward_strip(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
-    workspace w;
-    divide_memory(a, memory, &w);
-    logits_of(a, s, &w);
+    logits_of(a, s, w);
     f64 sums[TOW__STRIP], *lse = (f64 *)a->lse_out + (s->b * a->heads + s->h) * a->t + s->first;
     for (int64_t i = 0; i < s->rows; i++) {
-        f64 *p = w.p + i * s->keys, top = row_max_f64(s->limit[i], p);
+        f64 *p = w->p + i * s->keys, top = row_max_f64(s->limit[i], p);
         if (s->blind[i]) {
             for (int64_t j = 0; j < s->keys; j++) p[j] = 1;
         } else {
@@ -118,10 +116,20 @@ static void forward(const tow__attention_job *a, const tow__strip *s, void *memo
         sums[i] = row_sum_f64(s->limit[i], p);
         lse[i] = s->blind[i] ? -DBL_MAX : log(sums[i]) + top;
     }
-    product(s->rows, a->v.width, s->keys, matrix_of(w.p, s->keys), of_group(a, &a->v, s),
+    product(s->rows, a->v.width, s->keys, matrix_of(w->p, s->keys), of_group(a, &a->v, s),
             result_row(a, s, a->out, 0, a->v.width), a->heads * a->v.width, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t e = 0; e < a->v.width; e++) result_row(a, s, a->out, i, a->v.width)[e] /= sums[i];
+}
+
+static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t from, int64_t to, void *memory)
+{
+    workspace w;
+    divide_memory(a, memory, &w);
+    for (int64_t i = from; i < to; i++) {
+        tow__strip s = tow__strip_of(a, b, h, i);
+        forward_strip(a, &s, &w);
+    }
 }
 
 /* p and, with the cotangents of the outputs, dl = p (ct v' - sum(ct out)) in w->dp */

@@ -1,0 +1,132 @@
+/* Single-precision attention: every instruction set that this CPU has gives the same bits, forward and backward, and
+ * the bits of a sequence do not depend on the others in the batch. */
+#include "tests/unit/kernels.h"
+
+#include "src/kernels/attention.h"
+
+typedef struct shape {
+    int64_t b, t, s, h, g, d, e;
+    bool causal, masked;
+} shape;
+
+static const shape shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1, false, false},     {2, 70, 70, 4, 2, 64, 64, true, false},
+    {1, 130, 67, 2, 1, 20, 33, false, true}, {2, 33, 140, 2, 2, 32, 16, true, true},
+    {1, 200, 90, 1, 1, 48, 80, true, false}, {1, 5, 5000, 1, 1, 16, 8, true, false},
+};
+
+typedef struct operands {
+    tow__buffer q, k, v, mask, out, lse, ct, grads[3];
+} operands;
+
+static operands make_operands(const shape *c)
+{
+    operands x = {.q = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR),
+                  .k = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), SPACED),
+                  .v = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR),
+                  .mask = random_operand(TOW_BOOL, SHAPE(c->b, 1, c->t, c->s), ROW_MAJOR),
+                  .out = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR),
+                  .lse = make(TOW_F32, SHAPE(c->b, c->h, c->t), ROW_MAJOR),
+                  .ct = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR)};
+    x.grads[0] = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR);
+    x.grads[1] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), ROW_MAJOR);
+    x.grads[2] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR);
+    return x;
+}
+
+static tow__heads heads_of(const tow__buffer *x)
+{
+    return (tow__heads){x->data, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
+}
+
+static tow__attention_job job_of(const shape *c, const operands *x, bool backward)
+{
+    return (tow__attention_job){.dtype = TOW_F32,
+                                .causal = c->causal,
+                                .backward = backward,
+                                .scale = 0.3,
+                                .batches = c->b,
+                                .t = c->t,
+                                .s = c->s,
+                                .heads = c->h,
+                                .groups = c->g,
+                                .strips = tow__ceil_div(c->t, TOW__STRIP),
+                                .q = heads_of(&x->q),
+                                .k = heads_of(&x->k),
+                                .v = heads_of(&x->v),
+                                .o = heads_of(&x->out),
+                                .ct = heads_of(&x->ct),
+                                .lse = x->lse,
+                                .mask = c->masked ? &x->mask : NULL,
+                                .out = x->out.data,
+                                .lse_out = x->lse.data,
+                                .dq = x->grads[0].data,
+                                .dk = x->grads[1].data,
+                                .dv = x->grads[2].data};
+}
+
+static void run_all(const tow__attention_code *code, const shape *c, const operands *x)
+{
+    tow__attention_job forward = job_of(c, x, false), backward = job_of(c, x, true);
+    void *memory = take(code->bytes(&backward));
+    for (int64_t i = 0; i < c->b * c->h; i++) code->forward(&forward, i / c->h, i % c->h, 0, forward.strips, memory);
+    for (int64_t i = 0; i < c->b * c->g; i++) code->backward(&backward, i / c->g, i % c->g, memory);
+}
+
+static void instruction_sets_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const shape *c = &shapes[i];
+        operands x = make_operands(c), y = x;
+        y.out = make(TOW_F32, 4, x.out.dims, ROW_MAJOR);
+        y.lse = make(TOW_F32, 3, x.lse.dims, ROW_MAJOR);
+        for (int j = 0; j < 3; j++) y.grads[j] = make(TOW_F32, 4, x.grads[j].dims, ROW_MAJOR);
+        run_all(tow__attention_f32(0), c, &x);
+        for (int choice = 1; tow__attention_f32(choice) != NULL; choice++) {
+            run_all(tow__attention_f32(choice), c, &y);
+            assert_equal_bits(&x.out, &y.out, "out");
+            assert_equal_bits(&x.lse, &y.lse, "lse");
+            for (int j = 0; j < 3; j++) assert_equal_bits(&x.grads[j], &y.grads[j], "gradient");
+        }
+        release_all();
+    }
+}
+
+/* The last sequence alone, as a block of a region has it. */
+static void sequences_are_independent(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        shape c = shapes[i], one = c;
+        operands x = make_operands(&c), last = x;
+        run_all(tow__attention_f32(0), &c, &x);
+        one.b = 1;
+        tow__buffer *views[] = {&last.q, &last.k, &last.v, &last.mask, &last.out, &last.ct, &last.lse};
+        for (size_t j = 0; j < 7; j++) {
+            views[j]->data =
+                (char *)views[j]->data + (size_t)((c.b - 1) * views[j]->strides[0]) * bytes_of(views[j]->dtype);
+            views[j]->dims[0] = 1;
+        }
+        for (int j = 0; j < 3; j++) {
+            last.grads[j] = x.grads[j];
+            last.grads[j].dims[0] = 1;
+            last.grads[j].data = take((size_t)count_of(&last.grads[j]) * sizeof(float));
+        }
+        run_all(tow__attention_f32(0), &one, &last);
+        for (int j = 0; j < 3; j++) {
+            tow__buffer want = x.grads[j];
+            want.data = (float *)want.data + (c.b - 1) * want.strides[0];
+            want.dims[0] = 1;
+            assert_equal_bits(&want, &last.grads[j], "gradient");
+        }
+        release_all();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(instruction_sets_agree),
+                                       cmocka_unit_test(sequences_are_independent)};
+    return cmocka_run_group_tests_name("attention in single precision", tests, NULL, NULL);
+}
