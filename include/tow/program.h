@@ -10,9 +10,24 @@ extern "C" {
 
 typedef struct tow_program tow_program;
 
+/* Takes an output piece by piece, as soon as it is there, in place of an array that holds all of it: an optimiser that
+ * updates a parameter while the backward pass of earlier layers is still to come, so that whole gradients never exist.
+ * consume() gets elements [first, first + count) of `output`, row-major, each element once in a run. It may overwrite
+ * the same elements of `input`, which has the same type and which no instruction reads afterwards, and it may use
+ * the context's threads through no Tow function. It runs on the caller's thread. */
+typedef struct tow_consumer {
+    size_t output, input;
+    void (*consume)(void *user, int64_t first, int64_t count, const void *data);
+    void *user;
+} tow_consumer;
+
 typedef struct tow_compile_options {
-    int threads;    /* 0: the context's */
-    bool no_fusion; /* every instruction makes a pass over memory of its own: slower, the same bits */
+    int threads;                   /* 0: the context's */
+    const tow_consumer *consumers; /* copied; each names another output */
+    size_t n_consumers;
+    bool no_regions; /* every instruction runs over all rows before the next one begins: slower, the same bits */
+    bool no_fusion;  /* every instruction makes a pass over memory of its own: slower, the same bits */
+    bool plan_only;  /* no memory: the program can be asked, printed and checked, but not run */
 } tow_compile_options;
 
 /* Exact sizes in bytes, known before the first run. */
@@ -44,7 +59,8 @@ TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *fil
 TOW_API tow_status tow_program_check(const tow_program *program);
 
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
- * input or another output. Allocates nothing. Errors: TOW_TYPE_MISMATCH with index, name, expected and found. */
+ * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i. Allocates nothing.
+ * Errors: TOW_TYPE_MISMATCH with index, name, expected and found. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);
 
 /* From here on (or no longer) notes when each instruction of a run begins and ends. Programs that do not record pay

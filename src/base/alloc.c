@@ -3,7 +3,13 @@
  * Every size that reaches the allocator is rounded up (16 bytes, or 64 for aligned memory), and the same rounded size
  * is given back when memory is resized or freed, so that an allocator may rely on it. Sizes are checked for overflow
  * here and nowhere else. */
+#include <sys/mman.h>
+
 #include "src/base/base.h"
+
+enum {
+    HUGE_PAGE = 2 << 20
+};
 
 static bool rounded_bytes(size_t count, size_t size, size_t unit, size_t *bytes)
 {
@@ -22,13 +28,21 @@ static void *out_of_memory(tow_context *ctx, size_t count, size_t size)
     return NULL;
 }
 
-static void *allocate(tow_context *ctx, size_t count, size_t size, size_t unit)
+/* Large blocks ask for huge pages before anybody touches them: fewer faults, fewer TLB misses. Only a hint. */
+static void advise(char *memory, size_t bytes)
+{
+    size_t skip = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (bytes >= 2 * HUGE_PAGE) (void)madvise(memory + skip, bytes - skip, MADV_HUGEPAGE);
+}
+
+static void *allocate(tow_context *ctx, size_t count, size_t size, size_t unit, bool zero)
 {
     size_t bytes;
     if (!rounded_bytes(count, size, unit, &bytes)) return out_of_memory(ctx, count, size);
     void *memory = ctx->allocator.resize(ctx->allocator.user, NULL, 0, bytes);
     if (!memory) return out_of_memory(ctx, count, size);
-    return memset(memory, 0, bytes);
+    advise(memory, bytes);
+    return zero ? memset(memory, 0, bytes) : memory;
 }
 
 static void give_back(tow_context *ctx, void *pointer, size_t count, size_t size, size_t unit)
@@ -38,11 +52,13 @@ static void give_back(tow_context *ctx, void *pointer, size_t count, size_t size
         ctx->allocator.resize(ctx->allocator.user, pointer, bytes, 0);
 }
 
-void *tow__alloc(tow_context *ctx, size_t count, size_t size) { return allocate(ctx, count, size, 16); }
+void *tow__alloc(tow_context *ctx, size_t count, size_t size) { return allocate(ctx, count, size, 16, true); }
 
 void tow__free(tow_context *ctx, void *pointer, size_t count, size_t size) { give_back(ctx, pointer, count, size, 16); }
 
-void *tow__alloc_aligned(tow_context *ctx, size_t bytes) { return allocate(ctx, bytes, 1, 64); }
+void *tow__alloc_aligned(tow_context *ctx, size_t bytes) { return allocate(ctx, bytes, 1, 64, true); }
+
+void *tow__alloc_raw(tow_context *ctx, size_t bytes) { return allocate(ctx, bytes, 1, 64, false); }
 
 void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes) { give_back(ctx, pointer, bytes, 1, 64); }
 

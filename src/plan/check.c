@@ -119,6 +119,7 @@ static tow_status check_step(checker *c, uint32_t i, tow__arena *scratch)
             return wrong(c, i, step->in[j].storage, "is read but was not written, or was overwritten");
     if (step->loop) TRY(check_plan(c->p, step->loop->body, step->loop, scratch));
     TRY(check_writes(c, i, written));
+    if (strcmp(step->primitive, "consume") == 0 && step->n_in > 1) c->valid[step->in[1].storage] = false;
 done:
     return status;
 }

@@ -38,8 +38,14 @@ static tow_status lower_graph(tow_program *p, tow__arena *scratch)
     TRY(tow__lower(&l));
     for (uint32_t i = 0; i < flat->n_outputs; i++) {
         uint32_t s;
+        if (p->consumers[i].consume) continue;
         TRY(tow__deliver(&l, flat->outputs[i], TOW__S_OUTPUT, i, &s));
         p->bytes.outputs += tow_type_bytes(flat->types[flat->outputs[i]]);
+    }
+    for (uint32_t i = 0; i < flat->n_outputs; i++) { /* last, because they overwrite inputs */
+        const tow_consumer *c = &p->consumers[i];
+        if (c->consume && !p->consumed[i])
+            TRY(tow__add_consumption(&l, c, &l.env[flat->outputs[i]], &l.env[flat->inputs[c->input]], &p->no_row));
     }
 done:
     return status;
@@ -84,13 +90,16 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     if (!p->top) goto done;
     p->top->block = TOW__NONE;
     p->top->team = &p->team;
-    p->solo.threads = 1;
+    p->no_regions = options && options->no_regions;
+    p->plan_only = options && options->plan_only;
     p->copy = tow__kernel_find("copy", TOW_F32);
     if (!p->copy) {
         status = tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
         goto done;
     }
     TRY(tow__team_create(ctx, threads, &p->team));
+    p->solo = (tow__team){.threads = 1, .products = p->team.products};
+    TRY(tow__set_consumers(p, options));
     TRY(lower_graph(p, &scratch));
     TRY(tow__fuse(p, p->top, &scratch));
     TRY(tow__form_regions(p, p->top, &scratch));

@@ -118,6 +118,22 @@ static bool may_join(const tow_program *p, const tow__plan *plan, uint32_t o, ui
     return false;
 }
 
+/* In a region, result rows had better be free until the step that may write them over operand rows: then whole arrays
+ * can share memory, for the price of a block. */
+static bool spoils_rows(const tow_program *p, const tow__plan *plan, uint32_t i, uint32_t k)
+{
+    const tow__step *step = &plan->steps[i];
+    const tow__storage *out = &p->storages[step->out[k].storage];
+    if (!plan->copies || out->kind != TOW__S_ROW_OUT) return false;
+    for (uint32_t j = 0; j < step->n_in; j++) {
+        const tow__storage *row = &p->storages[step->in[j].storage];
+        if (row->kind == TOW__S_ROW_IN && row->plan == plan && row->bytes == out->bytes && row->last == i &&
+            tow__may_overwrite(p, step, k, step->in[j].storage))
+            return true;
+    }
+    return false;
+}
+
 static void join(tow_program *p, uint32_t o, uint32_t s)
 {
     tow__storage *out = &p->storages[o], *operand = &p->storages[s];
@@ -136,6 +152,7 @@ static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t
     const tow__step *step = &plan->steps[i];
     uint32_t o = step->out[k].storage;
     if (!p->storages[o].bytes || p->storages[o].root != o || p->storages[o].first != i) return TOW__NONE;
+    if (spoils_rows(p, plan, i, k)) return TOW__NONE;
     for (uint32_t j = 0; j < step->n_in; j++) {
         uint32_t s = tow__root(p, step->in[j].storage);
         const tow__storage *operand = &p->storages[s];

@@ -1,13 +1,8 @@
 /* Turns a placed plan into calls with addresses. What never moves is written once; what depends on a slot gets a patch.
  */
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "src/plan/plan.h"
-
-enum {
-    HUGE_PAGE = 2 << 20
-};
 
 typedef struct numbered_patch {
     uint32_t slot;
@@ -234,19 +229,33 @@ static tow_status sort_patches(linker *k)
     return TOW_OK;
 }
 
+/* For a program that will not run: only what its printer shows. */
+static tow_status list_all_dead(linker *k, tow__plan *plan)
+{
+    tow_status status = TOW_OK;
+    TRY(list_dead(k, plan));
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        if (plan->steps[i].loop) TRY(list_all_dead(k, plan->steps[i].loop->body));
+done:
+    return status;
+}
+
+static tow_status allocate_arena(tow_program *p)
+{
+    p->arena = tow__alloc_raw(p->ctx, p->arena_size); /* every value is written before it is read */
+    if (!p->arena) return TOW_OUT_OF_MEMORY;
+    return TOW_OK;
+}
+
 tow_status tow__link(tow_program *p, tow__arena *scratch)
 {
     linker k = {.p = p, .scratch = scratch};
     p->arena_size = tow__round_up(p->top->bytes ? p->top->bytes : 1);
-    p->arena = tow__alloc_aligned(p->ctx, p->arena_size);
-    if (!p->arena) return TOW_OUT_OF_MEMORY;
-    if (p->arena_size >= 2 * HUGE_PAGE) { /* a hint; without it the program only runs slower */
-        uintptr_t begin = ((uintptr_t)p->arena + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-        char *aligned = p->arena + (begin - (uintptr_t)p->arena);
-        (void)madvise(aligned, p->arena_size - (size_t)(aligned - p->arena), MADV_HUGEPAGE);
-    }
-    number_slots(p);
     base_plans(p, p->top);
-    tow_status status = link_plan(&k, p->top);
+    if (p->plan_only) return list_all_dead(&k, p->top);
+    tow_status status = allocate_arena(p);
+    if (status != TOW_OK) return status;
+    number_slots(p);
+    status = link_plan(&k, p->top);
     return status == TOW_OK ? sort_patches(&k) : status;
 }

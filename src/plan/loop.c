@@ -108,6 +108,30 @@ static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering 
     return status;
 }
 
+/* The input of the body that is a row of what the consumer overwrites, or TOW__NONE. */
+static uint32_t row_input(const tow__lowering *outer, const scan *s, const tow_consumer *consumer)
+{
+    for (uint32_t i = s->n_consts + s->n_carry; i < s->body->n_inputs; i++)
+        if (s->node->in[i] == outer->flat->inputs[consumer->input]) return i;
+    return TOW__NONE;
+}
+
+/* Rows that a consumer takes: no memory outside. */
+static tow_status consume_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_program *p = outer->p;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        const tow_consumer *consumer = tow__row_consumer(outer, s->node, s->node->out[s->n_carry + j]);
+        if (!consumer || is_handed_out(s, j)) continue;
+        uint32_t i = row_input(outer, s, consumer), y = s->body->outputs[s->n_carry + j];
+        tow_status status = tow__add_consumption(b, consumer, &b->env[y],
+                                                 i == TOW__NONE ? NULL : &b->env[s->body->inputs[i]], &loop->row);
+        if (status != TOW_OK) return status;
+        p->consumed[consumer->output] = true;
+    }
+    return TOW_OK;
+}
+
 /* Storages for the results, outside and inside. */
 static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
 {
@@ -129,10 +153,14 @@ static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *l
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
         uint32_t value = s->node->out[s->n_carry + j];
-        if (!is_handed_out(s, j)) TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
+        bool consumed = !is_handed_out(s, j) && tow__row_consumer(outer, s->node, value);
         tow_type type = outer->flat->types[value];
-        uint32_t storage = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        uint32_t storage = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, consumed ? 0 : tow_type_bytes(type));
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        if (consumed)
+            y->row = TOW__NONE;
+        else if (!is_handed_out(s, j))
+            TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
         y->array = outer->env[value] = tow__view_whole(storage, type);
         y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(type.dtype));
     }
@@ -232,6 +260,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(hand_out_inputs(&s, loop, &b));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
+    TRY(consume_rows(l, &s, loop, &b));
     TRY(tow__fuse(p, plan, l->scratch));
     TRY(tow__form_regions(p, plan, l->scratch));
     TRY(tow__reuse(p, plan));

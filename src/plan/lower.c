@@ -63,8 +63,7 @@ tow_status tow__add_scratch(tow__lowering *l, tow__step *step)
     return step->scratch == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-/* Copies view x, row-major, into a storage that exists. */
-static tow_status add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward)
+tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward)
 {
     tow__view from = *x;
     if (tow_type_bytes(x->type) == 0) return TOW_OK;
@@ -91,7 +90,7 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
     *storage = tow__add_storage(l->p, l->plan, kind, index, bytes);
     if (*storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
     bool backward = l->plan->n_steps && l->plan->steps[l->plan->n_steps - 1].backward;
-    return add_copy(l, x, *storage, backward);
+    return tow__add_copy(l, x, *storage, backward);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -118,7 +117,7 @@ static tow_status lower_move(tow__lowering *l, const tow__node *node)
     uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x.type));
     if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
     *y = tow__view_whole(s, type);
-    return add_copy(l, &x, s, node->backward);
+    return tow__add_copy(l, &x, s, node->backward);
 }
 
 static tow_status lower_kernel(tow__lowering *l, const tow__node *node)

@@ -105,7 +105,15 @@ typedef struct tow__loop {
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
     tow__rows *xs, *ys;
+    int64_t row; /* at hand, while it runs */
 } tow__loop;
+
+/* Parameters of a step "consume": elements from *row * count on go to a consumer. */
+typedef struct tow__consumption {
+    const tow_consumer *consumer;
+    const int64_t *row;
+    int64_t count;
+} tow__consumption;
 
 /* A kernel call or a loop. Loop: in = init values, xs, then what the body reads of outer plans; out = carries, ys. */
 typedef struct tow__step {
@@ -159,7 +167,11 @@ struct tow_program {
     uint32_t n_slots;
     tow__patch *patches;
     const tow__kernel *copy;
-    tow__team team, solo; /* all threads; the caller alone */
+    tow_consumer *consumers;    /* [outputs of the graph]; .consume is NULL where there is none */
+    bool *consumed;             /* [outputs of the graph] a loop hands it over row by row */
+    int64_t no_row;             /* 0: where there are no rows */
+    bool no_regions, plan_only; /* of the options */
+    tow__team team, solo;       /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
@@ -199,6 +211,10 @@ struct tow__flat {
 /* Everything lives in `scratch`. scan: g is its body; or NULL. */
 tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
                         tow__flat **flat);
+/* A new value of a flat graph, or TOW__NONE. */
+uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
+/* pads.c: sums of pads become concatenations. */
+tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
 
 /* ---- view.c ----------------------------------------------------------------------------------------------------------- */
 
@@ -232,6 +248,8 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
 tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done);
 /* Asks the step's kernel for its scratch, once kernel, params and views are known. */
 tow_status tow__add_scratch(tow__lowering *l, tow__step *step);
+/* Copies view x, row-major, into a storage that exists. */
+tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward);
 /* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
 tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in, uint32_t n_out);
 /* Appends a step as it is. */
@@ -241,6 +259,17 @@ uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kin
 /* Output `value` of the plan must end in a storage of this kind and index, which is returned in *storage: its producer
  * writes there if it can, else a copy step does. */
 tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind, uint32_t index, uint32_t *storage);
+
+/* ---- consume.c ---------------------------------------------------------------------------------------------------- */
+
+/* The consumers of the options, by output. */
+tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options);
+/* The consumer that may take the loop's rows of `value`, a result of node at->order, or NULL. */
+const tow_consumer *tow__row_consumer(const tow__lowering *l, const tow__node *node, uint32_t value);
+/* A step that hands x over, directly after the last step that makes x or reads `input`, which the consumer overwrites;
+ * NULL: the plan does not read it. *row: which row x is when the step runs. */
+tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,
+                                const tow__view *input, const int64_t *row);
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);

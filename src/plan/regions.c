@@ -437,6 +437,7 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
 {
     tow__lowering l = {.p = p, .plan = plan, .scratch = scratch};
     tow_status status = TOW_OK;
+    if (p->no_regions) return TOW_OK;
     former f = {.p = p, .plan = plan, .scratch = scratch, .steps = plan->steps, .n_steps = plan->n_steps};
     f.split = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.split);
     if (!f.split) return TOW_OUT_OF_MEMORY;

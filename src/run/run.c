@@ -81,7 +81,7 @@ static void run_block(void *user, int64_t block, int thread)
     }
 }
 
-static void run_loop(tow_program *p, const tow__loop *loop)
+static void run_loop(tow_program *p, tow__loop *loop)
 {
     if (loop->parallel) {
         tow__team_run_indexed(&p->team, loop->length, run_block, &(region_run){p, loop});
@@ -89,7 +89,7 @@ static void run_loop(tow_program *p, const tow__loop *loop)
     }
     const tow__storage *storages = p->storages;
     for (int64_t i = 0; i < loop->length; i++) {
-        int64_t row = row_of(loop, i);
+        int64_t row = loop->row = row_of(loop, i);
         for (uint32_t j = 0; j < loop->n_xs; j++)
             move_slot(p, storages[loop->xs[j].row].slot, loop->xs[j].data + row * loop->xs[j].stride);
         for (uint32_t j = 0; j < loop->n_ys; j++)
@@ -154,12 +154,18 @@ tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *
 {
     const tow_graph *g = p->graph;
     tow_status status = TOW_OK;
+    if (p->plan_only)
+        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_program_run: the program was compiled with .plan_only and has no memory; compile it "
+                         "without");
     for (uint32_t i = 0; i < g->n_inputs; i++)
         TRY(check_array(p, "input", i, g->input_names[i], g->vars[g->inputs[i]].type, inputs[i]));
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        TRY(check_array(p, "output", i, NULL, g->vars[g->outputs[i]].type, outputs[i]));
+        if (!p->consumers[i].consume)
+            TRY(check_array(p, "output", i, NULL, g->vars[g->outputs[i]].type, outputs[i]));
     for (uint32_t i = 0; i < g->n_inputs; i++) move_slot(p, i, tow_array_data(inputs[i]));
-    for (uint32_t i = 0; i < g->n_outputs; i++) move_slot(p, g->n_inputs + i, tow_array_data(outputs[i]));
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (!p->consumers[i].consume) move_slot(p, g->n_inputs + i, tow_array_data(outputs[i]));
 #ifndef NDEBUG
     memset(p->arena, 0xFF, p->arena_size);
 #endif

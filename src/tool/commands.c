@@ -277,9 +277,10 @@ tow_status tool_count(tool *t)
 {
     tow_graph *forward = NULL, *backward = NULL;
     tow_program *run_forward = NULL, *run_backward = NULL;
+    const tow_compile_options plan = {.plan_only = true};
     tow_status status = tow_vjp(t->graph, t->options.n_wrt, t->options.wrt, &forward, &backward);
-    if (status == TOW_OK) status = tow_compile(t->context, forward, NULL, &run_forward);
-    if (status == TOW_OK) status = tow_compile(t->context, backward, NULL, &run_backward);
+    if (status == TOW_OK) status = tow_compile(t->context, forward, &plan, &run_forward);
+    if (status == TOW_OK) status = tow_compile(t->context, backward, &plan, &run_backward);
     if (status == TOW_OK) status = show_counts(t, run_forward, run_backward);
     tow_program_free(run_forward);
     tow_program_free(run_backward);
@@ -311,7 +312,7 @@ tow_status tool_plan(tool *t)
         graph = NULL;
         status = differentiate(t, true, &graph);
     }
-    if (status == TOW_OK) status = tow_compile(t->context, graph, NULL, &program);
+    if (status == TOW_OK) status = tow_compile(t->context, graph, &(tow_compile_options){.plan_only = true}, &program);
     if (status == TOW_OK) status = tow_program_check(program);
     if (status == TOW_OK && t->options.memory)
         status = write_file(t, t->options.memory, tow_program_draw_memory, program);

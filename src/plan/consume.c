@@ -1,0 +1,137 @@
+/* Outputs that a consumer takes piece by piece: steps that call it as soon as a piece is complete and nobody needs what
+ * the consumer overwrites any more. A scan hands over the rows of its stacked results one by one, so they are never
+ * stacked. */
+#include "src/plan/plan.h"
+
+static void run_consume(const tow__kernel_call *call)
+{
+    const tow__consumption *c = call->params;
+    c->consumer->consume(c->consumer->user, *c->row * c->count, c->count, call->in[0].data);
+}
+
+static const tow__kernel kernel = {.primitive = "consume", .run = run_consume, .engine = "caller"};
+
+tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options)
+{
+    const tow_graph *g = p->graph;
+    p->consumers = tow__arena_alloc(&p->memory, g->n_outputs, sizeof *p->consumers);
+    p->consumed = tow__arena_alloc(&p->memory, g->n_outputs, sizeof *p->consumed);
+    if (!p->consumers || !p->consumed) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; options && i < options->n_consumers; i++) {
+        const tow_consumer *c = &options->consumers[i];
+        if (!c->consume || c->output >= g->n_outputs || c->input >= g->n_inputs || p->consumers[c->output].consume)
+            return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                             "tow_compile: consumer %zu: expected a function, one of %u outputs that no other consumer "
+                             "takes, and one of %u inputs; found output %zu, input %zu",
+                             i, g->n_outputs, g->n_inputs, c->output, c->input);
+        tow_type from = g->vars[g->outputs[c->output]].type, to = g->vars[g->inputs[c->input]].type;
+        if (!tow_type_equal(from, to))
+            return tow__fail(p->ctx, TOW_TYPE_MISMATCH,
+                             "tow_compile: consumer %zu: expected an output and an input of one type, found %s and %s",
+                             i, tow__type_name(from).text, tow__type_name(to).text);
+        p->consumers[c->output] = *c;
+    }
+    return TOW_OK;
+}
+
+/* ---- rows of a loop ---------------------------------------------------------------------------------------------- */
+
+static bool reads(const tow__node *node, uint32_t value)
+{
+    for (uint32_t i = 0; i < node->e->n_in; i++)
+        if (node->in[i] == value) return true;
+    return false;
+}
+
+/* No node but `only` reads the value, and one output at most is it. */
+static bool is_alone(const tow__flat *f, uint32_t value)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n_order; i++)
+        if (reads(&f->nodes[f->order[i]], value)) return false;
+    for (uint32_t i = 0; i < f->n_outputs; i++) n += f->outputs[i] == value;
+    return n == 1;
+}
+
+/* The loop reads the input row by row, if at all, and no node after it reads the input or a view of it. */
+static bool is_last_reader(const tow__lowering *l, const tow__node *loop, uint32_t input)
+{
+    const tow__flat *f = l->flat;
+    const tow__scan_params *scan = loop->e->params;
+    bool *views = tow__arena_alloc(l->scratch, f->n_values, sizeof *views); /* the input and its views */
+    if (!views) return false;
+    views[input] = true;
+    bool after = false;
+    for (uint32_t i = 0; i < f->n_order; i++) {
+        const tow__node *node = &f->nodes[f->order[i]];
+        for (uint32_t j = 0; j < node->e->n_in; j++) {
+            if (!views[node->in[j]]) continue;
+            bool row = node == loop && j >= scan->consts + scan->carry && node->in[j] == input;
+            if (after || (node == loop && !row)) return false;
+            if (tow__view_is_move(node->e->primitive)) views[node->out[0]] = true;
+        }
+        after |= node == loop;
+    }
+    for (uint32_t i = 0; i < f->n_outputs; i++) /* copied to the output at the end */
+        if (views[f->outputs[i]]) return false;
+    return true;
+}
+
+const tow_consumer *tow__row_consumer(const tow__lowering *l, const tow__node *node, uint32_t value)
+{
+    const tow_program *p = l->p;
+    const tow__flat *f = l->flat;
+    if (l->plan != p->top) return NULL;
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        const tow_consumer *c = &p->consumers[i];
+        if (f->outputs[i] != value || !c->consume) continue;
+        return is_alone(f, value) && is_last_reader(l, node, f->inputs[c->input]) ? c : NULL;
+    }
+    return NULL;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* Moves the last step of the plan up to where its operands allow it. */
+static void hurry(tow__plan *plan)
+{
+    tow__step step = plan->steps[plan->n_steps - 1];
+    uint32_t at = plan->n_steps - 1;
+    for (; at > 0; at--) {
+        const tow__step *before = &plan->steps[at - 1];
+        bool needed = false;
+        for (uint32_t j = 0; j < before->n_out; j++) needed |= before->out[j].storage == step.in[0].storage;
+        for (uint32_t j = 0; j < before->n_in; j++)
+            needed |= step.n_in > 1 && before->in[j].storage == step.in[1].storage;
+        if (needed) break;
+        plan->steps[at] = *before;
+    }
+    step.backward = at > 0 && plan->steps[at - 1].backward;
+    plan->steps[at] = step;
+}
+
+tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,
+                                const tow__view *input, const int64_t *row)
+{
+    tow_program *p = l->p;
+    tow__view from = *x;
+    tow_status status = TOW_OK;
+    if (!tow__view_contiguous(x)) {
+        uint32_t s = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x->type));
+        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        bool backward = l->plan->n_steps && l->plan->steps[l->plan->n_steps - 1].backward;
+        TRY(tow__add_copy(l, x, s, backward));
+        from = tow__view_whole(s, x->type);
+    }
+    tow__consumption *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
+    tow__step *step = params ? tow__add_step(l, kernel.primitive, input ? 2 : 1, 0) : NULL;
+    if (!step) return TOW_OUT_OF_MEMORY;
+    *params = (tow__consumption){consumer, row, tow_type_count(x->type)};
+    step->kernel = &kernel;
+    step->params = params;
+    step->in[0] = from;
+    if (input) step->in[1] = *input;
+    hurry(l->plan);
+done:
+    return status;
+}

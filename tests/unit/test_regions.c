@@ -1,0 +1,322 @@
+/* Row regions and consumers: what they compute has the same bits as without them, for any number of threads; regions
+ * are formed where they should be; a consumer gets every element once, at a time when it may overwrite its input. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "src/plan/plan.h"
+#include "tests/unit/counting_allocator.h"
+#include "tow/autodiff.h"
+#include "tow/graph.h"
+#include "tow/program.h"
+
+enum {
+    LAYERS = 3,
+    INPUTS = 6,
+    WEIGHTS = 4, /* inputs that are differentiated: embedding, two stacked matrices, stacked scale */
+    STEPS = 3
+};
+
+/* A loop over residual blocks with a norm, attention-free, tied to an embedding, which is read before and after it. */
+static const char model[] =
+    "{ lambda ; e:f32[64,96]\"e\" w:f32[3,96,160]\"w\" v:f32[3,160,96]\"v\" g:f32[3,96]\"g\" rows:i32[8,64]\"rows\""
+    " labels:i32[8,64]\"labels\". let\n"
+    "    x:f32[8,64,96] = gather e rows\n"
+    "    y:f32[8,64,96] = scan[length=3 reverse=false consts=0 carry=1\n"
+    "      body={ lambda ; x:f32[8,64,96] w:f32[96,160] v:f32[160,96] g:f32[96]. let\n"
+    "          n:f32[8,64,96] r:f32[8,64] = rms_norm[epsilon=1e-05] x g\n"
+    "          h:f32[8,64,160] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] n w\n"
+    "          t:f32[8,64,160] = tanh h\n"
+    "          o:f32[8,64,96] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] t v\n"
+    "          z:f32[8,64,96] = add x o\n"
+    "        in (z) }] x w v g\n"
+    "    l:f32[8,64,64] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=() rhs_batch=()] y e\n"
+    "    c:f32[8,64] s:f32[8,64] = softmax_cross_entropy l labels\n"
+    "    sum:f32[] = reduce_sum[axes=(0,1)] c\n"
+    "  in (sum) }";
+
+static size_t bytes_of(const tow_array *x) { return tow_type_bytes(tow_array_type(x)); }
+
+typedef struct problem {
+    counting count;
+    tow_context *ctx;
+    tow_graph *gradient;
+    tow_array *inputs[INPUTS], *outputs[1 + WEIGHTS];
+} problem;
+
+#define OK(p, call)                                                                                                    \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error((p)->ctx));                                  \
+    } while (0)
+
+static void begin(problem *p)
+{
+    tow_graph *loss;
+    *p = (problem){.count.fail_at = -1};
+    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &p->count}, .threads = 2};
+    assert_int_equal(tow_context_create(&options, &p->ctx), TOW_OK);
+    OK(p, tow_graph_parse(p->ctx, model, &loss));
+    OK(p, tow_value_and_grad(loss, WEIGHTS, (size_t[]){0, 1, 2, 3}, false, &p->gradient));
+    uint32_t seed = 1;
+    for (size_t i = 0; i < INPUTS; i++) {
+        OK(p, tow_array_create(p->ctx, tow_graph_input_type(loss, i), &p->inputs[i]));
+        tow_type type = tow_array_type(p->inputs[i]);
+        for (int64_t j = 0; j < tow_type_count(type); j++) {
+            seed = seed * 1664525u + 1013904223u;
+            if (type.dtype == TOW_I32)
+                ((int32_t *)tow_array_data(p->inputs[i]))[j] = (int32_t)(seed >> 16) % 64;
+            else
+                ((float *)tow_array_data(p->inputs[i]))[j] = ((float)(seed >> 8) / 16777216.0f - 0.5f) * 0.3f;
+        }
+    }
+    for (size_t i = 0; i <= WEIGHTS; i++)
+        OK(p, tow_array_create(p->ctx, tow_graph_output_type(p->gradient, i), &p->outputs[i]));
+    tow_graph_release(loss);
+}
+
+static void end(problem *p)
+{
+    for (size_t i = 0; i < INPUTS; i++) tow_array_release(p->inputs[i]);
+    for (size_t i = 0; i <= WEIGHTS; i++) tow_array_release(p->outputs[i]);
+    tow_graph_release(p->gradient);
+    tow_context_destroy(p->ctx);
+    assert_int_equal(p->count.blocks, 0);
+    assert_int_equal(p->count.wrong_sizes, 0);
+}
+
+static tow_program *compile(problem *p, tow_compile_options options)
+{
+    tow_program *program;
+    OK(p, tow_compile(p->ctx, p->gradient, &options, &program));
+    OK(p, tow_program_check(program));
+    return program;
+}
+
+static uint32_t count_regions(const tow__plan *plan)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__loop *loop = plan->steps[i].loop;
+        if (loop) n += (loop->parallel ? 1u : 0u) + count_regions(loop->body);
+    }
+    return n;
+}
+
+static void run_to(problem *p, tow_program *program, char *bytes[1 + WEIGHTS])
+{
+    for (size_t i = 0; i <= WEIGHTS; i++) memset(tow_array_data(p->outputs[i]), 0xff, bytes_of(p->outputs[i]));
+    OK(p, tow_program_run(program, p->inputs, p->outputs));
+    for (size_t i = 0; i <= WEIGHTS; i++) {
+        bytes[i] = malloc(bytes_of(p->outputs[i]));
+        assert_non_null(bytes[i]);
+        memcpy(bytes[i], tow_array_data(p->outputs[i]), bytes_of(p->outputs[i]));
+    }
+}
+
+static void regions_change_no_bits(void **state)
+{
+    (void)state;
+    static const tow_compile_options variants[] = {
+        {.threads = 1, .no_regions = true},
+        {.threads = 2, .no_regions = true},
+        {.threads = 1},
+        {.threads = 2},
+    };
+    problem p;
+    char *first[1 + WEIGHTS], *again[1 + WEIGHTS];
+    begin(&p);
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+        tow_program *program = compile(&p, variants[v]);
+        assert_int_equal(count_regions(program->top) > 1, !variants[v].no_regions);
+        run_to(&p, program, v ? again : first);
+        for (size_t i = 0; v && i <= WEIGHTS; i++) {
+            assert_memory_equal(first[i], again[i], bytes_of(p.outputs[i]));
+            free(again[i]);
+        }
+        tow_program_free(program);
+    }
+    for (size_t i = 0; i <= WEIGHTS; i++) free(first[i]);
+    end(&p);
+}
+
+/* A block of every value that only a region sees: less memory than whole values. */
+static void regions_need_less_memory(void **state)
+{
+    (void)state;
+    problem p;
+    begin(&p);
+    tow_graph *loss;
+    tow_program *with, *without;
+    OK(&p, tow_graph_parse(p.ctx, model, &loss));
+    OK(&p, tow_compile(p.ctx, loss, &(tow_compile_options){.plan_only = true}, &with));
+    OK(&p, tow_compile(p.ctx, loss, &(tow_compile_options){.plan_only = true, .no_regions = true}, &without));
+    assert_true(tow_program_get_bytes(with).arena < tow_program_get_bytes(without).arena);
+    assert_int_equal(tow_program_count(with, "dot_general"), tow_program_count(without, "dot_general"));
+    assert_int_equal(tow_program_count(with, "tanh"), tow_program_count(without, "tanh"));
+    assert_int_equal(tow_program_run(with, p.inputs, p.outputs), TOW_INVALID_ARGUMENT);
+    tow_program_free(with);
+    tow_program_free(without);
+    tow_graph_release(loss);
+    end(&p);
+}
+
+/* ---- consumers --------------------------------------------------------------------------------------------------- */
+
+typedef struct descent {
+    float *parameter;
+    int64_t pieces, elements;
+} descent;
+
+static void descend(float *parameter, const float *gradient, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) parameter[i] -= 0.01f * gradient[i];
+}
+
+static void consume(void *user, int64_t first, int64_t count, const void *data)
+{
+    descent *d = user;
+    descend(d->parameter + first, data, count);
+    d->pieces++;
+    d->elements += count;
+}
+
+static void consumers_update_as_whole_gradients_do(void **state)
+{
+    (void)state;
+    problem p, q;
+    begin(&p);
+    begin(&q);
+    descent d[WEIGHTS] = {0};
+    tow_consumer consumers[WEIGHTS];
+    for (size_t i = 0; i < WEIGHTS; i++) {
+        d[i].parameter = tow_array_data(p.inputs[i]);
+        consumers[i] = (tow_consumer){.output = 1 + i, .input = i, .consume = consume, .user = &d[i]};
+    }
+    tow_program *piecewise = compile(&p, (tow_compile_options){.consumers = consumers, .n_consumers = WEIGHTS});
+    tow_program *whole = compile(&q, (tow_compile_options){0});
+    assert_true(tow_program_get_bytes(piecewise).outputs < 64);
+    for (int step = 0; step < STEPS; step++) {
+        OK(&p, tow_program_run(piecewise, p.inputs, (tow_array * [1 + WEIGHTS]){p.outputs[0]}));
+        OK(&q, tow_program_run(whole, q.inputs, q.outputs));
+        for (size_t i = 0; i < WEIGHTS; i++) {
+            descend(tow_array_data(q.inputs[i]), tow_array_data(q.outputs[1 + i]),
+                    tow_type_count(tow_array_type(q.inputs[i])));
+            assert_memory_equal(tow_array_data(p.inputs[i]), tow_array_data(q.inputs[i]), bytes_of(p.inputs[i]));
+        }
+        assert_memory_equal(tow_array_data(p.outputs[0]), tow_array_data(q.outputs[0]), sizeof(float));
+    }
+    for (size_t i = 0; i < WEIGHTS; i++) {
+        assert_int_equal(d[i].pieces, i == 0 ? STEPS : STEPS * LAYERS); /* stacked ones row by row */
+        assert_int_equal(d[i].elements, STEPS * tow_type_count(tow_array_type(p.inputs[i])));
+    }
+    tow_program_free(piecewise);
+    tow_program_free(whole);
+    end(&p);
+    end(&q);
+}
+
+static void wrong_consumers_are_refused(void **state)
+{
+    (void)state;
+    problem p;
+    begin(&p);
+    tow_program *program;
+    static const struct {
+        tow_consumer c[2];
+        size_t n;
+        tow_status status;
+    } cases[] = {
+        {{{.output = 9, .input = 0, .consume = consume}}, 1, TOW_INVALID_ARGUMENT},
+        {{{.output = 1, .input = 9, .consume = consume}}, 1, TOW_INVALID_ARGUMENT},
+        {{{.output = 1, .input = 0}}, 1, TOW_INVALID_ARGUMENT},
+        {{{.output = 1, .input = 1, .consume = consume}}, 1, TOW_TYPE_MISMATCH},
+        {{{.output = 1, .input = 0, .consume = consume}, {.output = 1, .input = 0, .consume = consume}},
+         2,
+         TOW_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow_compile_options options = {.consumers = cases[i].c, .n_consumers = cases[i].n};
+        assert_int_equal(tow_compile(p.ctx, p.gradient, &options, &program), cases[i].status);
+        assert_null(program);
+    }
+    end(&p);
+}
+
+/* An input that is read after its gradient is complete: the loop's rows must not be handed over early. */
+static void inputs_that_are_read_later_wait(void **state)
+{
+    (void)state;
+    static const char text[] = "{ lambda ; w:f32[4,3]\"w\". let\n"
+                               "    c:f32[3] = const[value=f32[3] (1, 2, 3)]\n"
+                               "    last:f32[3] ys:f32[4,3] = scan[length=4 reverse=false consts=0 carry=1\n"
+                               "      body={ lambda ; c:f32[3] w:f32[3]. let d:f32[3] = mul c w in (d, d) }] c w\n"
+                               "    s:f32[4,3] = sub ys w\n"
+                               "    t:f32[] = reduce_sum[axes=(0,1)] s\n"
+                               "  in (t, ys) }";
+    counting count = {.fail_at = -1};
+    tow_context *ctx;
+    tow_graph *g;
+    tow_program *program;
+    tow_array *w, *t;
+    tow_context_options context = {.allocator = {.resize = counting_resize, .user = &count}};
+    assert_int_equal(tow_context_create(&context, &ctx), TOW_OK);
+    if (tow_graph_parse(ctx, text, &g) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
+    assert_int_equal(tow_array_create(ctx, tow_graph_input_type(g, 0), &w), TOW_OK);
+    assert_int_equal(tow_array_create(ctx, tow_graph_output_type(g, 0), &t), TOW_OK);
+    for (int i = 0; i < 12; i++) ((float *)tow_array_data(w))[i] = 1;
+    descent d = {.parameter = tow_array_data(w)};
+    tow_consumer c = {.output = 1, .input = 0, .consume = consume, .user = &d};
+    assert_int_equal(tow_compile(ctx, g, &(tow_compile_options){.consumers = &c, .n_consumers = 1}, &program), TOW_OK);
+    assert_int_equal(tow_program_run(program, &w, (tow_array *[]){t, NULL}), TOW_OK);
+    assert_true(*(float *)tow_array_data(t) == 4 * (1 + 2 + 3) - 12); /* with w as it came */
+    assert_int_equal(d.pieces, 1);
+    assert_true(((float *)tow_array_data(w))[2] == 1 - 0.01f * 3);
+    tow_program_free(program);
+    tow_array_release(w);
+    tow_array_release(t);
+    tow_graph_release(g);
+    tow_context_destroy(ctx);
+    assert_int_equal(count.blocks, 0);
+}
+
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    problem p;
+    begin(&p);
+    descent d = {.parameter = tow_array_data(p.inputs[1])};
+    tow_consumer c = {.output = 2, .input = 1, .consume = consume, .user = &d};
+    tow_compile_options options = {.consumers = &c, .n_consumers = 1};
+    tow_program_free(compile(&p, options)); /* starts the context's threads, which stay */
+    long blocks = p.count.blocks;
+    for (long n = 0;; n++) {
+        tow_program *program;
+        p.count.calls = 0;
+        p.count.fail_at = n;
+        tow_status status = tow_compile(p.ctx, p.gradient, &options, &program);
+        p.count.fail_at = -1;
+        if (status == TOW_OK) {
+            tow_program_free(program);
+            break;
+        }
+        assert_int_equal(status, TOW_OUT_OF_MEMORY);
+        assert_int_equal(p.count.blocks, blocks);
+    }
+    end(&p);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_change_no_bits),
+        cmocka_unit_test(regions_need_less_memory),
+        cmocka_unit_test(consumers_update_as_whole_gradients_do),
+        cmocka_unit_test(wrong_consumers_are_refused),
+        cmocka_unit_test(inputs_that_are_read_later_wait),
+        cmocka_unit_test(allocations_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
