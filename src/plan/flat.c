@@ -37,20 +37,24 @@ typedef struct inliner {
 
 static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top);
 
-static uint32_t add_value(inliner *in, tow_type type, uint32_t maker, bool carries)
+uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries)
 {
-    tow__flat *f = in->flat;
-    tow_type *types = tow__extend(in->scratch, f->types, f->n_values, &f->types_capacity, sizeof *types);
+    tow_type *types = tow__extend(scratch, f->types, f->n_values, &f->types_capacity, sizeof *types);
     if (types) f->types = types;
-    uint32_t *makers = tow__extend(in->scratch, f->makers, f->n_values, &f->makers_capacity, sizeof *makers);
+    uint32_t *makers = tow__extend(scratch, f->makers, f->n_values, &f->makers_capacity, sizeof *makers);
     if (makers) f->makers = makers;
-    bool *flags = tow__extend(in->scratch, f->carries, f->n_values, &f->carries_capacity, sizeof *flags);
+    bool *flags = tow__extend(scratch, f->carries, f->n_values, &f->carries_capacity, sizeof *flags);
     if (flags) f->carries = flags;
     if (!types || !makers || !flags) return TOW__NONE;
     types[f->n_values] = type;
     makers[f->n_values] = maker;
     flags[f->n_values] = carries;
     return f->n_values++;
+}
+
+static uint32_t add_value(inliner *in, tow_type type, uint32_t maker, bool carries)
+{
+    return tow__flat_value(in->scratch, in->flat, type, maker, carries);
 }
 
 static bool any_carries(const tow__flat *f, uint32_t n, const uint32_t *values)
@@ -263,5 +267,6 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
         if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
+    if (status == TOW_OK) status = tow__merge_pads(p, scratch, f);
     return status == TOW_OK ? order_nodes(f, scratch) : status;
 }
