@@ -215,10 +215,6 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
 uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
 /* pads.c: sums of pads become concatenations. */
 tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
-/* A new value of a flat graph, or TOW__NONE. */
-uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
-/* pads.c: sums of pads become concatenations. */
-tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
 
 /* ---- view.c ----------------------------------------------------------------------------------------------------------- */
 
