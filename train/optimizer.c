@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "src/base/clones.h"
+
 enum {
     BLOCK = 1 << 14,
     LANES = 16
@@ -129,25 +131,12 @@ static double global_norm(tow__updater *u)
 
 /* ---- updates -------------------------------------------------------------------------------------------------------------- */
 
-/* What the loops of one update read. */
-typedef struct coefficients {
-    const tow__updater *u;
-    float scale; /* of the gradients: clipping */
-    float rate, decay;
-    float b1, b2, c1, c2;    /* c = 1 - b */
-    float bias1, bias2, eps; /* bias = 1 - b^t */
-} coefficients;
-
-/* m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= rate (m/bias1 / (sqrt(v/bias2) + eps) + decay p) */
-static void adamw_block(void *user, int64_t block)
+/* Elements [0, n). m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+ * p -= rate (m/bias1 / (sqrt(v/bias2) + eps) + decay p) */
+TOW__CLONES static void adamw(const tow__coefficients *c, float decay, int64_t n, float *restrict p, float *restrict m,
+                              float *restrict v, const float *restrict g)
 {
-    const coefficients *c = user;
-    const tow__block *b = &c->u->blocks[block];
-    const tow__parameter *x = &c->u->parameters[b->parameter];
-    float *restrict p = x->p, *restrict m = x->m, *restrict v = x->v;
-    const float *restrict g = x->g;
-    const float decay = x->decay ? c->decay : 0.0f;
-    for (int64_t i = b->begin; i < b->end; i++) {
+    for (int64_t i = 0; i < n; i++) {
         float gi = g[i] * c->scale;
         float mi = c->c1 * gi + c->b1 * m[i];
         float vi = c->c2 * (gi * gi) + c->b2 * v[i];
@@ -159,50 +148,91 @@ static void adamw_block(void *user, int64_t block)
 }
 
 /* g += decay p;  m = g + momentum m;  p -= rate m, with nesterov rate (g + momentum m) */
-static void sgd_block(void *user, int64_t block)
+static void sgd(const tow__coefficients *c, float decay, int64_t n, float *restrict p, float *restrict m,
+                const float *restrict g)
 {
-    const coefficients *c = user;
-    const tow__block *b = &c->u->blocks[block];
-    const tow__parameter *x = &c->u->parameters[b->parameter];
-    float *restrict p = x->p, *restrict m = x->m;
-    const float *restrict g = x->g;
-    const float decay = x->decay ? c->decay : 0.0f, momentum = c->b1;
-    const bool nesterov = c->u->optimizer.nesterov;
-    for (int64_t i = b->begin; i < b->end; i++) {
+    for (int64_t i = 0; i < n; i++) {
         float update = g[i] * c->scale + decay * p[i];
         if (m != NULL) {
-            m[i] = update + momentum * m[i];
-            update = nesterov ? update + momentum * m[i] : m[i];
+            m[i] = update + c->b1 * m[i];
+            update = c->nesterov ? update + c->b1 * m[i] : m[i];
         }
         p[i] -= c->rate * update;
     }
 }
 
-double tow__update(tow__updater *u, int64_t step)
+/* g: gradient of elements [first, first + n) of x */
+static void update_range(const tow__updater *u, const tow__parameter *x, int64_t first, int64_t n, const float *g)
+{
+    const tow__coefficients *c = &u->now;
+    float decay = x->decay ? c->decay : 0.0f;
+    if (u->optimizer.kind == TOW_ADAMW)
+        adamw(c, decay, n, x->p + first, x->m + first, x->v + first, g);
+    else
+        sgd(c, decay, n, x->p + first, x->m ? x->m + first : NULL, g);
+}
+
+static void update_block(void *user, int64_t block)
+{
+    const tow__updater *u = user;
+    const tow__block *b = &u->blocks[block];
+    const tow__parameter *x = &u->parameters[b->parameter];
+    update_range(u, x, b->begin, b->end - b->begin, x->g + b->begin);
+}
+
+typedef struct piece {
+    const tow__updater *u;
+    const tow__parameter *x;
+    int64_t first, count;
+    const float *g;
+} piece;
+
+static void update_piece_block(void *user, int64_t block)
+{
+    const piece *r = user;
+    int64_t begin = block * BLOCK, rest = r->count - begin;
+    update_range(r->u, r->x, r->first + begin, rest < BLOCK ? rest : BLOCK, r->g + begin);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+
+void tow__update_begin(tow__updater *u, int64_t step)
 {
     const tow_optimizer *o = &u->optimizer;
-    coefficients c = {.u = u,
-                      .scale = 1.0f,
-                      .rate = (float)tow_schedule_at(&o->learning_rate, step),
-                      .decay = (float)o->weight_decay};
-    double norm = 0;
-    if (o->clip_norm > 0) {
-        norm = global_norm(u);
-        if (!(norm < o->clip_norm))
-            c.scale = (float)(o->clip_norm / norm); /* a NaN norm reaches all parameters, and is seen */
-    }
+    tow__coefficients *c = &u->now;
+    *c = (tow__coefficients){.scale = 1.0f,
+                             .rate = (float)tow_schedule_at(&o->learning_rate, step),
+                             .decay = (float)o->weight_decay,
+                             .nesterov = o->nesterov};
     if (o->kind == TOW_ADAMW) {
         double t = (double)step + 1.0;
-        c.b1 = (float)o->b1;
-        c.b2 = (float)o->b2;
-        c.c1 = (float)(1.0 - o->b1);
-        c.c2 = (float)(1.0 - o->b2);
-        c.bias1 = (float)(1.0 - pow(o->b1, t));
-        c.bias2 = (float)(1.0 - pow(o->b2, t));
-        c.eps = (float)o->eps;
+        c->b1 = (float)o->b1;
+        c->b2 = (float)o->b2;
+        c->c1 = (float)(1.0 - o->b1);
+        c->c2 = (float)(1.0 - o->b2);
+        c->bias1 = (float)(1.0 - pow(o->b1, t));
+        c->bias2 = (float)(1.0 - pow(o->b2, t));
+        c->eps = (float)o->eps;
     } else {
-        c.b1 = (float)o->momentum;
+        c->b1 = (float)o->momentum;
     }
-    tow__team_run(&u->team, (int64_t)u->n_blocks, o->kind == TOW_ADAMW ? adamw_block : sgd_block, &c);
+}
+
+void tow__update_piece(tow__updater *u, const tow__parameter *x, int64_t first, int64_t count, const float *g)
+{
+    piece r = {u, x, first, count, g};
+    tow__team_run(&u->team, (count + BLOCK - 1) / BLOCK, update_piece_block, &r);
+}
+
+double tow__update(tow__updater *u, int64_t step)
+{
+    double norm = 0;
+    tow__update_begin(u, step);
+    if (u->optimizer.clip_norm > 0) {
+        norm = global_norm(u);
+        if (!(norm < u->optimizer.clip_norm)) /* a NaN norm reaches all parameters, and is seen */
+            u->now.scale = (float)(u->optimizer.clip_norm / norm);
+    }
+    tow__team_run(&u->team, (int64_t)u->n_blocks, update_block, u);
     return norm;
 }

@@ -58,7 +58,7 @@ static tow_status make_updater(tow_train_state *state)
             .p = tow_array_data(array),
             .m = state->n_slots > 0 ? tow_array_data(tow_params_array(state->slots[0], i)) : NULL,
             .v = state->n_slots > 1 ? tow_array_data(tow_params_array(state->slots[1], i)) : NULL,
-            .g = tow_array_data(state->outputs[1 + state->n_variables + i]),
+            .g = state->early_update ? NULL : tow_array_data(state->outputs[1 + state->n_variables + i]),
             .count = tow_type_count(type),
             .decay = u->optimizer.decay_all || type.rank - stacked_axes(path) >= 2,
         };
@@ -83,11 +83,39 @@ static tow_status make_arrays(tow_train_state *state)
     for (size_t i = 0; i < state->n_params; i++) {
         tow_array *param = tow_params_array(state->params, i);
         state->inputs[i] = param;
-        TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + state->n_variables + i]));
+        if (!state->early_update)
+            TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + state->n_variables + i]));
     }
     for (size_t i = 0; i < state->n_streams; i++)
         TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &state->inputs[first_key + i]));
 done:
+    return status;
+}
+
+/* Updates a piece of a parameter as soon as its gradient is there. */
+static void take_gradient(void *user, int64_t first, int64_t count, const void *gradient)
+{
+    const tow__early *e = user;
+    tow__update_piece(e->updater, &e->updater->parameters[e->parameter], first, count, gradient);
+}
+
+static tow_status compile_gradient(tow_train_state *state, const tow_graph *graph)
+{
+    tow_context *ctx = state->ctx;
+    if (!state->early_update) return tow_compile(ctx, graph, NULL, &state->program);
+    tow_consumer *consumers = tow__alloc(ctx, state->n_params, sizeof *consumers);
+    state->early = tow__alloc(ctx, state->n_params, sizeof *state->early);
+    tow_status status = TOW_OUT_OF_MEMORY;
+    if (consumers != NULL && state->early != NULL) {
+        for (size_t i = 0; i < state->n_params; i++) {
+            state->early[i] = (tow__early){&state->updater, i};
+            consumers[i] = (tow_consumer){
+                .output = 1 + state->n_variables + i, .input = i, .consume = take_gradient, .user = &state->early[i]};
+        }
+        tow_compile_options options = {.consumers = consumers, .n_consumers = state->n_params};
+        status = tow_compile(ctx, graph, &options, &state->program);
+    }
+    if (consumers != NULL) tow__free(ctx, consumers, state->n_params, sizeof *consumers);
     return status;
 }
 
@@ -105,7 +133,7 @@ static tow_status compile_step(tow_train_state *state)
     if (wrt == NULL) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < state->n_params; i++) wrt[i] = i;
     TRY(tow_value_and_grad(state->loss_graph, state->n_params, wrt, state->n_variables > 0, &graph));
-    TRY(tow_compile(ctx, graph, NULL, &state->program));
+    TRY(compile_gradient(state, graph));
 done:
     tow_graph_release(graph);
     tow__free(ctx, wrt, state->n_params + 1, sizeof *wrt);
@@ -163,6 +191,12 @@ static tow_status make_state(tow_train_state *state, const tow_module *model, co
     tow_context *ctx = state->ctx;
     tow_status status = TOW_OK;
     TRY(tow__optimizer_resolve(ctx, &options->optimizer, &state->updater.optimizer));
+    state->early_update = options->early_update;
+    if (options->early_update && options->optimizer.clip_norm > 0)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected .clip_norm = 0 with .early_update, found %g; clipping needs the "
+                         "norm of all gradients before the first update",
+                         options->optimizer.clip_norm);
     const char *description = options->description != NULL ? options->description : "";
     state->description_size = strlen(description) + 1;
     state->description = tow__alloc(ctx, state->description_size, 1);
@@ -225,6 +259,7 @@ void tow_train_free(tow_train_state *state)
     tow_params_free(state->params);
     tow_params_free(state->variables);
     tow_params_free(state->updates);
+    if (state->early != NULL) tow__free(ctx, state->early, state->n_params, sizeof *state->early);
     if (state->description != NULL) tow__free(ctx, state->description, state->description_size, 1);
     tow__free(ctx, state, 1, sizeof *state);
 }
@@ -244,13 +279,14 @@ static tow_status run(tow_train_state *state, tow_program *program, tow_array *c
 
 tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
+    if (state->early_update) tow__update_begin(&state->updater, state->step);
     tow_status status = run(state, state->program, inputs, loss);
     if (status != TOW_OK) return status;
     for (size_t i = 0; i < state->n_variables; i++) { /* the program reads one array and writes another */
         tow_array *array = tow_params_array(state->variables, i);
         memcpy(tow_array_data(array), tow_array_data(state->outputs[1 + i]), tow_type_bytes(tow_array_type(array)));
     }
-    state->gradient_norm = tow__update(&state->updater, state->step);
+    if (!state->early_update) state->gradient_norm = tow__update(&state->updater, state->step);
     state->step++;
     return TOW_OK;
 }
@@ -290,7 +326,7 @@ tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
     for (size_t i = 0; i < state->n_params; i++) bytes.parameters += tow_type_bytes(tow_array_type(state->inputs[i]));
     for (size_t i = 0; i < state->n_variables; i++)
         bytes.variables += 2 * tow_type_bytes(tow_array_type(tow_params_array(state->variables, i)));
-    bytes.gradients = bytes.parameters;
+    bytes.gradients = state->early_update ? 0 : bytes.parameters;
     bytes.optimizer = state->n_slots * bytes.parameters;
     tow_program_bytes program = tow_program_get_bytes(state->program);
     bytes.residuals = program.residuals;

@@ -8,6 +8,12 @@ enum {
     TOW__MAX_SLOTS = 2
 };
 
+/* Who takes the gradient of one parameter. */
+typedef struct tow__early {
+    tow__updater *updater;
+    size_t parameter;
+} tow__early;
+
 struct tow_train_state {
     tow_context *ctx;
     uint64_t seed;
@@ -29,6 +35,8 @@ struct tow_train_state {
      * gradients.... The evaluation program takes the same inputs and writes the loss only. */
     tow_array **inputs, **outputs;
     size_t n_params, n_variables, n_inputs, n_streams;
+    bool early_update; /* then the program hands gradients over, and there are no arrays for them */
+    tow__early *early; /* [n_params] */
 };
 
 #endif

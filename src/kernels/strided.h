@@ -6,6 +6,7 @@
 #ifndef TOW_SRC_KERNELS_STRIDED_H
 #define TOW_SRC_KERNELS_STRIDED_H
 
+#include "src/base/clones.h"
 #include "src/kernels/kernel.h"
 
 typedef float f32;
@@ -21,13 +22,6 @@ enum {
     TOW__FLOATS = 1 << TOW_F32 | 1 << TOW_F64
 };
 
-/* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
- * multiply-adds are written out, so all versions give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#define TOW__CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define TOW__CLONES
-#endif
 /* Before a loop whose iterations touch different elements, also when the output is the memory of an operand. */
 #ifdef __clang__
 #define TOW__VECTORIZE /* clang checks for overlaps when it runs, and warns where a demand to vectorise is not met */

@@ -280,6 +280,50 @@ static void threads_do_not_matter(void **state)
     }
 }
 
+/* Updates inside the backward pass: the same files, and no gradients in memory. Stacked layers are updated row by row. */
+static void early_updates_are_the_same(void **state)
+{
+    fixture *f = *state;
+    tow_dense layer = TOW_DENSE(.features = 40);
+    tow_remat cheap = TOW_REMAT(&layer, .policy = tow_nothing_saveable());
+    tow_scan stacked = TOW_SCAN(&cheap, .length = 4);
+    tow_mlp plain = TOW_MLP(.features = {300, 257, 5});
+    static const tow_optimizer optimizers[] = {
+        {.learning_rate = {.peak_value = 0.01}, .weight_decay = 0.1},
+        {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.01}, .momentum = 0.9, .nesterov = true},
+    };
+    for (size_t i = 0; i < 4; i++) {
+        const tow_module *model = i % 2 ? TOW_MODULE(&stacked) : TOW_MODULE(&plain);
+        int64_t in = i % 2 ? 40 : 31, out = i % 2 ? 40 : 5;
+        tow_train_options options = {.optimizer = optimizers[i / 2]};
+        training late = start(f->ctx, model, in, out, options);
+        options.early_update = true;
+        training early = start(f->ctx, model, in, out, options);
+        step(&late, 3);
+        step(&early, 3);
+        save(f, &late, f->a);
+        save(f, &early, f->b);
+        assert_equal_files(f->a, f->b);
+        tow_train_bytes a = tow_train_get_bytes(late.state), b = tow_train_get_bytes(early.state);
+        assert_int_equal(b.gradients, 0);
+        assert_true(b.total < a.total);
+        stop(&late);
+        stop(&early);
+    }
+    tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, 40});
+    tow_train_options clipped = {.optimizer = {.clip_norm = 1},
+                                 .early_update = true,
+                                 .n_inputs = 1,
+                                 .input_types = &type,
+                                 .n_extra = 1,
+                                 .extra_types = &type,
+                                 .loss = mean_squared_error};
+    tow_train_state *s;
+    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&stacked), &clipped, &s), TOW_INVALID_ARGUMENT);
+    assert_null(s);
+    assert_message(f, "clip_norm");
+}
+
 /* A model with random masks: resuming must draw the same ones. */
 typedef struct noisy {
     tow_dense up, down;
@@ -681,6 +725,7 @@ int main(void)
         TEST(optimizers_are_those_of_optax),
         TEST(clipping_scales_to_the_norm),
         TEST(threads_do_not_matter),
+        TEST(early_updates_are_the_same),
         TEST(resumed_is_bit_equal),
         TEST(masks_change_with_the_step),
         TEST(scanned_and_unrolled_read_each_other),
