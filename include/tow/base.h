@@ -57,10 +57,20 @@ typedef struct tow_allocator {
 typedef struct tow_context_options {
     tow_allocator allocator; /* zero: the C library */
     int threads;             /* threads that run programs; 0: as many as the affinity mask allows */
+    /* What computes matrix products where it can: "own", "blis", "xsmm" (libxsmm) or "reference"; others are computed as
+     * if it were not set. For experiments: with xsmm, bits may depend on how work is cut. NULL: the environment variable
+     * TOW_ENGINE, else what is best for each product. */
+    const char *engine;
+    /* Products only by what has the same bits on all machines, so that a seed gives the same losses everywhere. */
+    bool portable_bits;
 } tow_context_options;
 
-/* Makes a context. `options` may be NULL. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (negative threads). */
+/* Makes a context. `options` may be NULL. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (options that
+ * tow_context_options_check refuses). */
 TOW_API tow_status tow_context_create(const tow_context_options *options, tow_context **context);
+/* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
+ * them. Written like snprintf: returns the length that the whole text needs. */
+TOW_API size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size);
 /* Frees a context. Everything made from it must be freed before. NULL is accepted. */
 TOW_API void tow_context_destroy(tow_context *context);
 /* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. */

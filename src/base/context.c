@@ -4,7 +4,7 @@
 
 #include "src/base/base.h"
 #include "src/base/team.h"
-#include "src/kernels/kernel.h"
+#include "src/kernels/gemm.h"
 
 /* ---- the allocator of the C library ---------------------------------------------------------------------------- */
 
@@ -31,19 +31,55 @@ enum {
     CONTEXT_BYTES = (sizeof(struct tow_context) + 63) / 64 * 64
 };
 
+/* The name of the engine that is asked for, or NULL. */
+static const char *engine_name(const tow_context_options *options)
+{
+    if (options && options->engine) return options->engine;
+    const char *name = options && options->portable_bits ? NULL : getenv("TOW_ENGINE");
+    return name && *name ? name : NULL;
+}
+
+static size_t refuse_engine(const char *name, bool option, char *text, size_t size)
+{
+    char names[128] = "";
+    for (int i = 0; tow__gemm_at(i); i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "", tow__gemm_at(i)->name);
+    }
+    int length = snprintf(text, size, "%s: expected an engine of this build, one of %s, found \"%s\"",
+                          option ? "option engine" : "environment variable TOW_ENGINE", names, name);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size)
+{
+    const char *name = engine_name(options);
+    int length = 0;
+    if (size > 0) text[0] = '\0';
+    if (name && !tow__gemm_find(name)) return refuse_engine(name, options && options->engine, text, size);
+    if (options && options->threads < 0)
+        length = snprintf(text, size, "option threads: expected 0 or more, found %d", options->threads);
+    else if (options && options->portable_bits && name && strcmp(name, "own") != 0)
+        length = snprintf(text, size,
+                          "option engine: expected \"own\" or NULL together with portable_bits, found \"%s\"", name);
+    return length < 0 ? 0 : (size_t)length;
+}
+
 tow_status tow_context_create(const tow_context_options *options, tow_context **context)
 {
     *context = NULL;
     tow_allocator allocator = {.resize = library_resize};
     if (options && options->allocator.resize) allocator = options->allocator;
     int threads = options ? options->threads : 0;
-    if (threads < 0) return TOW_INVALID_ARGUMENT;
+    if (tow_context_options_check(options, NULL, 0) > 0) return TOW_INVALID_ARGUMENT;
     if (threads == 0) threads = tow__cpu_count();
     tow_context *ctx = allocator.resize(allocator.user, NULL, 0, CONTEXT_BYTES);
     if (!ctx) return TOW_OUT_OF_MEMORY;
     memset(ctx, 0, sizeof *ctx);
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
+    ctx->engine = engine_name(options) ? tow__gemm_find(engine_name(options)) : NULL;
+    ctx->portable_bits = options && options->portable_bits;
     *context = ctx;
     return TOW_OK;
 }
@@ -104,9 +140,11 @@ static void cpu_features(char *text, size_t size) { snprintf(text, size, "generi
 
 size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
-    char features[128];
+    char features[128], products[256];
     cpu_features(features, sizeof features);
-    int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nkernels: %s\n", features, tow__cpu_count(),
-                          context->threads, tow__gemm_describe());
+    tow__gemm_describe(&(tow__gemm_choice){.engine = context->engine, .portable = context->portable_bits}, products,
+                       sizeof products);
+    int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\n", features, tow__cpu_count(),
+                          context->threads, products);
     return length < 0 ? 0 : (size_t)length;
 }

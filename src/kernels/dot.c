@@ -170,7 +170,8 @@ static void choose_engine(dot_job *job, const tow__team *team)
     g->choice = NULL; /* the job may move: runs set it */
     double work = (double)g->m * (double)g->n * (double)g->k;
     job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
-    job->slices = work >= LARGE && job->jobs < FEW && team != NULL ? team->threads : 1;
+    bool large = work >= LARGE && job->jobs < FEW && job->engine->cuts;
+    job->slices = large && team != NULL ? team->threads : 1;
 }
 
 static dot_job job_of(const tow__kernel_call *call)

@@ -2,6 +2,7 @@
  * line here. */
 #include "src/kernels/gemm_own.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* In the order of preference. */
@@ -10,15 +11,29 @@ static const tow__gemm_engine *const engines[] = {
 #ifdef TOW_HAVE_BLIS
     &tow__gemm_blis,
 #endif
+#ifdef TOW_HAVE_LIBXSMM
+    &tow__gemm_xsmm,
+#endif
     &tow__gemm_reference,
 };
 enum {
     ENGINES = sizeof engines / sizeof engines[0]
 };
 
-const tow__gemm_engine *tow__gemm_default(void) { return engines[0]; }
+const tow__gemm_engine *tow__gemm_at(int index) { return index < ENGINES ? engines[index] : NULL; }
 
-const char *tow__gemm_describe(void) { return engines[0]->describe(); }
+size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
+{
+    tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 64, .n = 64, .k = 64, .ldc = 64}, wide;
+    single.a_row = single.b_row = 64;
+    single.a_column = single.b_column = 1;
+    wide = single;
+    wide.dtype = TOW_F64;
+    const char *why = choice->portable ? "; bits are portable" : choice->engine != NULL ? "; chosen by the caller" : "";
+    int length = snprintf(text, size, "f32 by %s, f64 by %s%s", tow__gemm_choose(&single)->describe(),
+                          tow__gemm_choose(&wide)->describe(), why);
+    return length < 0 ? 0 : (size_t)length;
+}
 
 const tow__gemm_engine *tow__gemm_find(const char *name)
 {

@@ -4,10 +4,11 @@
  *
  * Strides are in elements; those of A and B are positive, so transposes are strides.
  *
- * Bits. An engine gives each element of C bits that depend on its row of A, its column of B and k alone: not on threads,
- * nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they like, if all parts
- * run on one engine. With accumulate, the element of A B is rounded as it would be alone, then added to C: the same as
- * a product followed by an addition.
+ * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone: not
+ * on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they like, if
+ * all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With accumulate, the own
+ * and the reference engine round the element of A B as they would alone, then add it to C: the same as a product followed
+ * by an addition. The libraries may add to C between blocks of k.
  *
  * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
@@ -59,11 +60,15 @@ typedef struct tow__gemm_engine {
     void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls no finish unless `finishes` */
     const char *(*describe)(void);
     bool finishes; /* calls finish itself, else tow__gemm_run does after the product */
+    bool cuts;     /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_own, tow__gemm_reference;
 #ifdef TOW_HAVE_BLIS
 extern const tow__gemm_engine tow__gemm_blis;
+#endif
+#ifdef TOW_HAVE_LIBXSMM
+extern const tow__gemm_engine tow__gemm_xsmm;
 #endif
 
 /* Runs g on `engine`, or with NULL on the one that tow__gemm_choose finds. m, n or k may be 0. */
@@ -74,8 +79,10 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
 size_t tow__gemm_scratch(const tow__gemm *g);
 /* The engine of this name, or NULL. */
 const tow__gemm_engine *tow__gemm_find(const char *name);
-/* The engine that most products use. */
-const tow__gemm_engine *tow__gemm_default(void);
+/* Engine number `index` of this build, in the order of preference; NULL behind the last one. */
+const tow__gemm_engine *tow__gemm_at(int index);
+/* What computes products under this choice, in a line for tow_context_describe; written like snprintf. */
+size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size);
 /* True if strides address rows * columns different elements in a plain row- or column-like layout. */
 bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 

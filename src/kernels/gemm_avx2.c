@@ -57,7 +57,7 @@ TOW__INLINE void transpose(vector r[W])
 
 #define TILE_ROWS 6
 #define VERSION   tow__gemm_avx2_version
-#define TEXT "own kernel, AVX2"
+#define TEXT      "own kernel, AVX2"
 #include "src/kernels/gemm_own.inc"
 #if defined(__clang__)
 #pragma clang attribute pop

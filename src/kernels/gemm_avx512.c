@@ -61,7 +61,7 @@ TOW__INLINE void transpose(vector r[W])
 
 #define TILE_ROWS 14
 #define VERSION   tow__gemm_avx512_version
-#define TEXT "own kernel, AVX-512"
+#define TEXT      "own kernel, AVX-512"
 #include "src/kernels/gemm_own.inc"
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -89,5 +89,5 @@ static const char *describe(void)
     return texts[choice()];
 }
 
-const tow__gemm_engine tow__gemm_blis = {"blis", applicable, run, describe, false};
+const tow__gemm_engine tow__gemm_blis = {"blis", applicable, run, describe, false, true};
 #endif

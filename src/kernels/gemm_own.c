@@ -35,4 +35,4 @@ static const char *describe(void) { return version(NULL)->text; }
 
 size_t tow__gemm_own_scratch(const tow__gemm *g) { return version(g->choice)->scratch(g); }
 
-const tow__gemm_engine tow__gemm_own = {"own", applicable, run, describe, true};
+const tow__gemm_engine tow__gemm_own = {"own", applicable, run, describe, true, true};

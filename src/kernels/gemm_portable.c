@@ -73,5 +73,5 @@ TOW__INLINE void transpose(vector r[W])
 
 #define TILE_ROWS 4
 #define VERSION   tow__gemm_plain_version
-#define TEXT "own kernel, plain C"
+#define TEXT      "own kernel, plain C"
 #include "src/kernels/gemm_own.inc"

@@ -49,7 +49,5 @@ typedef struct tow__kernel {
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */
 const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype);
-/* One line on the matrix product engine and vector kernels in use, for tow_context_describe. */
-const char *tow__gemm_describe(void);
 
 #endif

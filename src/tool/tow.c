@@ -300,7 +300,9 @@ int main(int argc, char **argv)
     const tow_context_options options = {.threads = t.options.threads};
     tow_status status = tow_context_create(&options, &t.context);
     if (status != TOW_OK) {
-        fprintf(stderr, "tow: %s\n", tow_status_text(status));
+        char why[256];
+        tow_context_options_check(&options, why, sizeof why);
+        fprintf(stderr, "tow: %s%s%s\n", tow_status_text(status), *why ? ": " : "", why);
         return TOOL_FAILED;
     }
     status = tool_load(&t);
