@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/gemm_own.h"
 #include "src/kernels/tables.h"
 
 enum {
     PANEL_BYTES = 16 << 10, /* of the result */
+    CHUNK_BYTES = 24 << 10, /* of the operands that all tiles of a panel use in turn */
     COLUMNS = 512           /* elements of the result that add_steps takes at a time */
 };
 
@@ -66,12 +67,52 @@ static void store_init(const tow__kernel_call *call)
 typedef struct dot_job {
     tow__gemm product; /* of one step, on the whole result */
     const tow__gemm_engine *engine;
+    void (*tiles)(const tow__steps_sum *); /* NULL: the engine runs step by step */
     const char *x, *y;
     char *out;
     int64_t steps, first, x_step, y_step; /* bytes from step to step */
     int64_t panel;                        /* rows */
     int64_t size;
 } dot_job;
+
+/* With the own engine, if its registers can do it: one chain per element and step. */
+static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
+{
+#if defined(__x86_64__)
+    const tow__gemm *g = &job->product;
+    if (job->engine != &tow__gemm_own || g->k > tow__gemm_depth(g->k) || g->b_column != 1) return NULL;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return tow__steps_sum_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return tow__steps_sum_avx2;
+#else
+    (void)job;
+#endif
+    return NULL;
+}
+
+/* Chunk by chunk of steps, so that operands stay near while tile after tile of the panel uses them. */
+static void run_tiles(const dot_job *job, const tow__gemm *g, const char *x, const char *y)
+{
+    int64_t direction = job->first > 0 ? -1 : 1;
+    int64_t chunk = tow__max(1, CHUNK_BYTES / (g->k * (g->m + g->n) * job->size));
+    tow__steps_sum sum = {.rows = g->m,
+                          .columns = g->n,
+                          .depth = g->k,
+                          .x_step = direction * job->x_step / job->size,
+                          .x_row = g->a_row,
+                          .x_depth = g->a_column,
+                          .y_step = direction * job->y_step / job->size,
+                          .y_depth = g->b_row,
+                          .c = g->c,
+                          .ldc = g->ldc};
+    for (int64_t i = 0; i < job->steps; i += chunk) {
+        sum.steps = tow__min(chunk, job->steps - i);
+        sum.x = (const float *)(const void *)(x + direction * i * job->x_step);
+        sum.y = (const float *)(const void *)(y + direction * i * job->y_step);
+        job->tiles(&sum);
+    }
+}
 
 static void run_panel(void *user, int64_t block)
 {
@@ -82,6 +123,10 @@ static void run_panel(void *user, int64_t block)
     g.c = job->out + row * g.ldc * job->size;
     const char *x = job->x + job->first * job->x_step + row * g.a_row * job->size;
     const char *y = job->y + job->first * job->y_step;
+    if (job->tiles) {
+        run_tiles(job, &g, x, y);
+        return;
+    }
     int64_t direction = job->first > 0 ? -1 : 1;
     for (int64_t i = 0; i < job->steps; i++) {
         g.a = x + direction * i * job->x_step;
@@ -116,7 +161,9 @@ static void run_dot_steps(const tow__kernel_call *call)
                    .y_step = y.step_stride * size,
                    .panel = tow__max(1, PANEL_BYTES / (y.count * size)),
                    .size = size};
+    job.product.choice = call->team ? &call->team->products : NULL;
     job.engine = tow__gemm_choose(&job.product);
+    job.tiles = tiles_for(&job);
     store_init(call);
     tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
 }

@@ -17,4 +17,21 @@ typedef struct tow__steps_params {
 /* True if dot_steps (n_in 3) or add_steps (n_in 2) can run on operands with these strides. */
 bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params);
 
+/* C[rows, columns] += X_t^T Y_t for each step t in order: x at x + t x_step, and so on; columns of y are neighbours. Each
+ * product is one chain of multiply-adds from 0 over the depth, added to C. Steps may run backwards. */
+typedef struct tow__steps_sum {
+    int64_t steps, rows, columns, depth;
+    const float *x;
+    int64_t x_step, x_row, x_depth;
+    const float *y;
+    int64_t y_step, y_depth;
+    float *c;
+    int64_t ldc;
+} tow__steps_sum;
+
+#if defined(__x86_64__)
+void tow__steps_sum_avx2(const tow__steps_sum *s);
+void tow__steps_sum_avx512(const tow__steps_sum *s);
+#endif
+
 #endif

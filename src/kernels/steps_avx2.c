@@ -1,0 +1,31 @@
+/* Sums of products over steps for AVX2 with FMA: tiles of 3 x 16. */
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#include <immintrin.h>
+
+#include "src/kernels/steps.h"
+#include "src/kernels/strided.h"
+
+enum {
+    W = 8, /* elements of a vector */
+    ROWS = 3
+};
+typedef __m256 vector;
+
+TOW__INLINE vector zero(void) { return _mm256_setzero_ps(); }
+TOW__INLINE vector splat(const f32 *x) { return _mm256_set1_ps(*x); }
+TOW__INLINE vector load(const f32 *x) { return _mm256_loadu_ps(x); }
+TOW__INLINE void store(f32 *x, vector v) { _mm256_storeu_ps(x, v); }
+TOW__INLINE vector add(vector x, vector y) { return _mm256_add_ps(x, y); }
+TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm256_fmadd_ps(x, y, z); }
+
+#define SUM tow__steps_sum_avx2
+#include "src/kernels/steps.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

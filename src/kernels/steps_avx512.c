@@ -1,0 +1,32 @@
+/* Sums of products over steps for AVX-512: tiles of 6 x 32. */
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))),                   \
+                             apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+#endif
+#include <immintrin.h>
+
+#include "src/kernels/steps.h"
+#include "src/kernels/strided.h"
+
+enum {
+    W = 16, /* elements of a vector */
+    ROWS = 6
+};
+typedef __m512 vector;
+
+TOW__INLINE vector zero(void) { return _mm512_setzero_ps(); }
+TOW__INLINE vector splat(const f32 *x) { return _mm512_set1_ps(*x); }
+TOW__INLINE vector load(const f32 *x) { return _mm512_loadu_ps(x); }
+TOW__INLINE void store(f32 *x, vector v) { _mm512_storeu_ps(x, v); }
+TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
+TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fmadd_ps(x, y, z); }
+
+#define SUM tow__steps_sum_avx512
+#include "src/kernels/steps.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif
