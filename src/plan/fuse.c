@@ -308,6 +308,7 @@ static gap look_between(const fuser *f, const group *a, const group *b)
         if (f->order[i] == TOW__NONE) continue;
         const group *g = &f->groups[f->order[i]];
         between.empty = false;
+        if (f->plan->steps[g->members[0]].n_out == 0) between.sinks = false; /* may overwrite what has been read */
         if (between.sinks) between.sinks = !reads_from(f, g, a);
         if (between.rises) between.rises = !reads_from(f, b, g);
     }
