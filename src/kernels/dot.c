@@ -58,7 +58,14 @@ typedef struct dot_run {
     const dot_job *job;
     const char *x, *y;
     char *out, *scratch;
+    const tow__finish *finish;
 } dot_run;
+
+/* One call of an engine: where its C begins in the result, in elements, and the length of rows there. */
+typedef struct part {
+    const tow__finish *finish;
+    int64_t first, row;
+} part;
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -248,6 +255,12 @@ static void cut(tow__gemm *g, int64_t index, int64_t slices)
     }
 }
 
+static void finish_rectangle(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const part *p = user;
+    p->finish->run(p->finish->user, p->first + row * p->row + column, rows, p->row, columns);
+}
+
 static void run_block(void *user, int64_t block, int thread)
 {
     const dot_run *r = user;
@@ -255,6 +268,11 @@ static void run_block(void *user, int64_t block, int thread)
     tow__gemm g = job_product(r, block / job->slices);
     if (job->slices > 1) cut(&g, block % job->slices, job->slices);
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
+    part p = {r->finish, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
+    if (r->finish != NULL) {
+        g.finish = finish_rectangle;
+        g.user = &p;
+    }
     tow__gemm_run(&g, job->engine);
 }
 
@@ -272,7 +290,7 @@ static const char *run_packing(const tow__kernel_call *call, const operand *o, c
 
 static void run_job(const tow__kernel_call *call, const dot_job *job)
 {
-    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch};
+    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish};
     r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
     if (job->jobs * job->slices == 1)

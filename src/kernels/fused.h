@@ -10,6 +10,7 @@
 #define TOW_SRC_KERNELS_FUSED_H
 
 #include "src/kernels/strided.h"
+#include "src/ops/params.h"
 
 enum {
     TOW__FUSED_OPS = 64,
@@ -38,9 +39,54 @@ typedef struct tow__fused {
                                          waits in a tile until the end */
 } tow__fused;
 
-/* Where the values of one stretch of elements are: pointers that the caller fills for operands and results, and tiles
- * for temporaries. */
-void tow__fused_run_ops(const tow__fused *program, int64_t n, char *const *at);
+/* How a value is read. */
+typedef enum tow__access {
+    TOW__CONTIGUOUS, /* along rows */
+    TOW__REPEATED,   /* one element for all rows */
+    TOW__PER_ROW,    /* one element per row */
+    TOW__GATHERED
+} tow__access;
+
+/* What follows from shapes and strides alone. Axes: those of the results, merged where all operands allow it. */
+typedef struct tow__fused_layout {
+    int64_t count, row, tile; /* elements in all; of the last merged axis; of one tile */
+    bool shared;              /* rows share tiles: operands are read as a whole */
+    int rank;                 /* of the axes before the last */
+    int64_t dims[TOW_MAX_RANK];
+    tow__access access[TOW__FUSED_IN];
+    int64_t strides[TOW__FUSED_IN][TOW_MAX_RANK]; /* the last axis at [rank] */
+} tow__fused_layout;
+
+/* A program on its operands and results. */
+typedef struct tow__fused_job {
+    const tow__fused *program;
+    const tow__fused_layout *layout;
+    const char *in[TOW__FUSED_IN];
+    char *out[TOW__FUSED_OUT];
+    bool staged[TOW__FUSED_OUT]; /* results that take the memory of operands that are still to be read */
+    tow__strided gathered[TOW__FUSED_IN];
+} tow__fused_job;
+
+/* in[i], out[k]: buffers of the program's operands and results; their addresses are not read. */
+void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in, const tow__buffer *const *out,
+                        tow__fused_layout *layout);
+void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow__fused_layout *layout,
+                      const tow__buffer *const *in, const tow__buffer *const *out);
+/* Elements first + i * step .. first + i * step + n for i in [0, times), by row-major index; on the caller. */
+void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int64_t step, int64_t n);
+
+/* ---- programs on finished strips of a product -------------------------------------------------------------------- */
+
+/* Parameters of a product whose result the program reads as operand 0. The product is computed in result `home` of the
+ * step: that of the program which has this number or, if there is one more than the program has, the plain product.
+ * Operands of the step: those of the product, then operands 1.. of the program. */
+typedef struct tow__dot_fused_params {
+    tow__dot_params dot; /* first, so that they can be read as the product's */
+    const tow__fused *program;
+    const tow__kernel *product;
+    uint32_t home;
+} tow__dot_fused_params;
+
 /* The tile function of a call of an elementwise kernel; NULL: it is not elementwise. */
 tow__tile tow__kernel_tile(const tow__kernel *kernel, const tow__kernel_call *call);
 

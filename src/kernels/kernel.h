@@ -18,13 +18,21 @@ typedef struct tow__buffer {
     int64_t strides[TOW_MAX_RANK]; /* in elements */
 } tow__buffer;
 
+/* Called on strips of a product that are finished and in cache: elements first + i * step .. first + i * step + n for i
+ * in [0, times) of the result, by row-major index; all elements once, in no particular order, on any thread. */
+typedef struct tow__finish {
+    void (*run)(void *user, int64_t first, int64_t times, int64_t step, int64_t n);
+    void *user;
+} tow__finish;
+
 typedef struct tow__kernel_call {
     size_t n_in, n_out;
     const tow__buffer *in, *out;
     const void *params; /* the primitive's parameter struct (src/ops/params.h), or NULL */
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
-    const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
+    const tow__finish *finish; /* dot_general; NULL: nothing to do */
+    const void *state;         /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
 enum {

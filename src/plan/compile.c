@@ -151,10 +151,9 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
         const tow__step *step = &plan->steps[i];
         const tow__loop *loop = step->loop;
         bool region = loop && loop->parallel; /* its blocks together make each step once */
-        if (step->kernel && strcmp(step->primitive, "fused") == 0)
-            count += count_ops(step->params, name);
-        else
-            count += !region && (!name || strcmp(step->primitive, name) == 0);
+        const tow__fused *program = tow__step_program(step);
+        if (program) count += count_ops(program, name);
+        if (strcmp(step->primitive, "fused") != 0) count += !region && (!name || strcmp(step->primitive, name) == 0);
         if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
     }
     return count;

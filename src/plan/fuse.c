@@ -7,6 +7,8 @@
  *   group      mul,add  dot    reduce   tanh       reads its results, or group 3 moves up to position 0 if nobody
  *                                                  between makes its operands; whichever keeps fewer bytes alive
  *
+ * A product takes part as well: steps that read its result become a program that runs on finished strips of it.
+ *
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves; and forward and backward steps are never mixed. Values that only their own group
  * reads become temporaries of the program and lose their storage. */
@@ -19,11 +21,11 @@ enum {
 
 typedef struct group {
     uint32_t *members; /* steps, ascending */
-    uint32_t n, capacity;
-    uint32_t position;
+    uint32_t n, position;
     tow_type shape; /* of the results; its dtype says nothing */
     int64_t count;
-    bool elementwise, backward;
+    uint32_t product; /* the member that is one, or TOW__NONE */
+    bool fusible, backward;
 } group;
 
 typedef struct fuser {
@@ -52,6 +54,13 @@ static bool same_dims(tow_type a, tow_type b)
 {
     b.dtype = a.dtype;
     return tow_type_equal(a, b);
+}
+
+/* A product that computes all of a storage, in a type in which programs can go on. */
+static bool is_product(const fuser *f, const tow__step *step)
+{
+    return step->kernel && strcmp(step->primitive, "dot_general") == 0 && step->n_in == 2 && step->n_out == 1 &&
+           is_whole(f->p, &step->out[0]);
 }
 
 static tow__tile tile_of(const fuser *f, const tow__step *step)
@@ -93,6 +102,8 @@ typedef struct draft {
     tow__view in[TOW__FUSED_IN], out[TOW__FUSED_OUT];
     uint8_t sizes[TOW__FUSED_TEMPS];
     uint32_t n_ops, n_in, n_out, n_temps;
+    uint32_t product, home; /* step, or TOW__NONE; the result in whose memory it is computed */
+    bool keeps_product;     /* somebody outside reads it */
 } draft;
 
 enum {
@@ -212,10 +223,22 @@ static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *numb
     return true;
 }
 
+/* The product is operand 0 of the program. It needs its own operands as a whole, so none may be made inside. */
+static bool add_product(writer *w, uint32_t i)
+{
+    const tow__step *step = &w->f->plan->steps[w->members[i]];
+    uint32_t last;
+    for (uint32_t j = 0; j < step->n_in; j++)
+        if (find_made(w, step->in[j].storage)) return false;
+    w->d->keeps_product = is_needed_outside(w, step->out[0].storage, &last);
+    w->made[w->n_made++] = (made){step->out[0].storage, 0, TOW__NONE};
+    return true;
+}
+
 static bool add_op(writer *w, uint32_t i)
 {
     const tow__step *step = &w->f->plan->steps[w->members[i]];
-    tow__fused_op *op = &w->d->ops[i];
+    tow__fused_op *op = &w->d->ops[w->d->n_ops++];
     *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
                           .params = step->params,
                           .primitive = step->primitive,
@@ -231,6 +254,17 @@ static bool add_op(writer *w, uint32_t i)
     return true;
 }
 
+/* The product is computed in its own storage if that is kept, else in the last result of its type. */
+static bool find_home(draft *d)
+{
+    if (d->product == TOW__NONE) return true;
+    d->home = d->n_out;
+    if (d->keeps_product) return d->n_out < TOW__FUSED_OUT;
+    while (d->home > 0)
+        if (d->out[--d->home].type.dtype == d->in[0].type.dtype) return true;
+    return false;
+}
+
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 static bool write_program(const fuser *f, const group *a, const group *b, tow_type shape, draft *d)
 {
@@ -239,11 +273,13 @@ static bool write_program(const fuser *f, const group *a, const group *b, tow_ty
     if (a->n + n_b > TOW__FUSED_OPS) return false;
     while (i < a->n || j < n_b)
         w.members[w.n++] = j == n_b || (i < a->n && a->members[i] < b->members[j]) ? a->members[i++] : b->members[j++];
-    d->n_in = d->n_out = d->n_temps = 0;
-    d->n_ops = w.n;
+    d->n_in = d->n_out = d->n_temps = d->n_ops = 0;
+    d->product = b && b->product != TOW__NONE ? b->product : a->product;
+    d->keeps_product = false;
+    if (d->product != TOW__NONE) d->in[d->n_in++] = f->plan->steps[d->product].out[0];
     for (uint32_t k = 0; k < w.n; k++)
-        if (!add_op(&w, k)) return false;
-    return d->n_out > 0;
+        if (!(w.members[k] == d->product ? add_product(&w, k) : add_op(&w, k))) return false;
+    return d->n_out > 0 && find_home(d);
 }
 
 /* Numbers without gaps; for each result, whether operands are read after it is made. */
@@ -373,6 +409,7 @@ static tow_status absorb(fuser *f, group *to, group *from, tow_type shape)
     to->members = members;
     to->n = n;
     to->shape = shape;
+    if (from->product != TOW__NONE) to->product = from->product;
     return TOW_OK;
 }
 
@@ -382,8 +419,9 @@ static tow_status try_merge(fuser *f, group *x, group *y, group **merged)
     group *a = x->position < y->position ? x : y, *b = a == x ? y : x;
     draft d;
     *merged = NULL;
-    if (a == b || !a->elementwise || !b->elementwise || a->backward != b->backward || a->count != b->count)
-        return TOW_OK;
+    if (a == b || !a->fusible || !b->fusible || a->backward != b->backward || a->count != b->count) return TOW_OK;
+    bool products = a->product != TOW__NONE || b->product != TOW__NONE;
+    if (products && ((a->product != TOW__NONE && b->product != TOW__NONE) || !reads_from(f, b, a))) return TOW_OK;
     if (b->position - a->position > WINDOW) return TOW_OK;
     gap between = look_between(f, a, b);
     if (!between.sinks && !between.rises) return TOW_OK;
@@ -393,10 +431,10 @@ static tow_status try_merge(fuser *f, group *x, group *y, group **merged)
     int64_t sinking = between.sinks ? dying_bytes(f, a, b) - inner : INT64_MAX;
     int64_t rising = between.rises ? kept - inner - dying_bytes(f, b, a) : INT64_MAX;
     if (!between.empty && sinking > 0 && rising > 0) return TOW_OK;
-    tow_type shape = a->shape;
+    tow_type shape = b->product != TOW__NONE ? b->shape : a->shape;
     if (!write_program(f, a, b, shape, &d)) {
         shape = b->shape;
-        if (same_dims(shape, a->shape) || !write_program(f, a, b, shape, &d)) return TOW_OK;
+        if (products || same_dims(shape, a->shape) || !write_program(f, a, b, shape, &d)) return TOW_OK;
     }
     bool sinks = between.sinks && sinking <= rising;
     *merged = sinks ? b : a;
@@ -451,15 +489,18 @@ static tow_status place_step(fuser *f, uint32_t i)
     const tow__step *step = &f->plan->steps[i];
     group *g = &f->groups[i];
     tow_status status = TOW_OK;
-    *g = (group){.n = 1, .capacity = 1, .position = f->n_order, .elementwise = f->tiles[i], .backward = step->backward};
+    *g = (group){.n = 1, .position = f->n_order, .product = TOW__NONE, .backward = step->backward};
+    if (is_product(f, step)) g->product = i;
+    g->fusible = f->tiles[i] || g->product != TOW__NONE;
     g->members = tow__arena_alloc(f->scratch, 1, sizeof *g->members);
     if (!g->members) return TOW_OUT_OF_MEMORY;
     g->members[0] = i;
     f->group_of[i] = i;
     f->order[f->n_order++] = i;
-    if (!g->elementwise) return TOW_OK;
+    if (!g->fusible) return TOW_OK;
     g->shape = step->out[0].type;
     g->count = (int64_t)tow_type_count(g->shape);
+    if (g->product != TOW__NONE) return TOW_OK; /* others join it */
     for (uint32_t j = 0; j < step->n_in; j++) TRY(meet(f, i, f->producer[step->in[j].storage]));
     for (uint32_t j = 0; j < step->n_in; j++) { /* who reads the same data, unless that is small */
         uint32_t s = step->in[j].storage;
@@ -469,6 +510,30 @@ static tow_status place_step(fuser *f, uint32_t i)
     }
 done:
     return status;
+}
+
+/* A product with its program: operands are those of the product, then those of the program beside it. */
+static tow_status emit_product(fuser *f, const draft *d, const tow__fused *program, tow__step *step)
+{
+    const tow__step *product = &f->plan->steps[d->product];
+    tow__arena *memory = &f->p->memory;
+    tow__dot_fused_params *params = tow__arena_alloc(memory, 1, sizeof *params);
+    *step = *product;
+    step->n_in = product->n_in + d->n_in - 1;
+    step->n_out = d->n_out + d->keeps_product;
+    step->kernel = tow__kernel_find("fused_dot_general", product->out[0].type.dtype);
+    step->params = params;
+    step->scratch = TOW__NONE;
+    step->in = tow__arena_alloc(memory, step->n_in, sizeof *step->in);
+    step->out = tow__arena_alloc(memory, step->n_out, sizeof *step->out);
+    if (!params || !step->in || !step->out) return TOW_OUT_OF_MEMORY;
+    *params = (tow__dot_fused_params){*(const tow__dot_params *)product->params, program, product->kernel, d->home};
+    for (uint32_t i = 0; i < step->n_in; i++)
+        step->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
+    memcpy(step->out, d->out, d->n_out * sizeof *d->out);
+    if (d->keeps_product) step->out[d->n_out] = product->out[0];
+    tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
+    return tow__add_scratch(&l, step);
 }
 
 static tow_status emit(fuser *f, const group *g, tow__step *step)
@@ -481,17 +546,28 @@ static tow_status emit(fuser *f, const group *g, tow__step *step)
     if (!write_program(f, g, NULL, g->shape, &d))
         return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
                          g->n);
+    const tow__fused *program = finish_program(f, &d);
+    if (!program) return TOW_OUT_OF_MEMORY;
+    if (d.product != TOW__NONE) return emit_product(f, &d, program, step);
     *step = (tow__step){.primitive = "fused",
                         .kernel = tow__kernel_find("fused", TOW_F32),
+                        .params = program,
                         .n_in = d.n_in,
                         .n_out = d.n_out,
                         .scratch = TOW__NONE,
                         .backward = g->backward,
                         .source = f->plan->steps[g->members[0]].source};
-    step->params = finish_program(f, &d);
     step->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
     step->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
-    return step->params && step->in && step->out ? TOW_OK : TOW_OUT_OF_MEMORY;
+    return step->in && step->out ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+const tow__fused *tow__step_program(const tow__step *step)
+{
+    if (!step->kernel) return NULL;
+    if (strcmp(step->kernel->primitive, "fused") == 0) return step->params;
+    if (strcmp(step->kernel->primitive, "fused_dot_general") != 0) return NULL;
+    return ((const tow__dot_fused_params *)step->params)->program;
 }
 
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)

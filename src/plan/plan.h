@@ -278,6 +278,8 @@ void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity
 
 /* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h), unless p->no_fusion. After lowering. */
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
+/* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
+const struct tow__fused *tow__step_program(const tow__step *step);
 
 /* ---- rows.c, regions.c ------------------------------------------------------------------------------------------ */
 

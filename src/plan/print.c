@@ -72,8 +72,7 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
 /* fused(add, mul, tanh) */
 static void add_parts(tow__string *s, const tow__fused *program)
 {
-    for (uint32_t i = 0; i < program->n_ops; i++)
-        tow__string_add(s, "%s%s", i ? ", " : "", program->ops[i].primitive);
+    for (uint32_t i = 0; i < program->n_ops; i++) tow__string_add(s, "%s%s", i ? ", " : "", program->ops[i].primitive);
 }
 
 static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan, uint32_t i, int depth)
@@ -88,8 +87,8 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
         add_view(s, p, &step->out[j]);
     }
     tow__string_add(s, " = %s(", step->primitive);
-    if (strcmp(step->primitive, "fused") == 0) {
-        add_parts(s, step->params);
+    if (tow__step_program(step)) {
+        add_parts(s, tow__step_program(step));
         tow__string_add(s, ")(");
     }
     for (uint32_t j = 0; j < step->n_in; j++) {

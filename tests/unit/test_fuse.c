@@ -1,0 +1,368 @@
+/* Fusion: random programs give the same bits fused and instruction by instruction, on one thread and on two, in no more
+ * memory; worked examples become the steps that they should. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/kernels/fused.h"
+#include "src/plan/plan.h"
+#include "tow/autodiff.h"
+#include "tow/ops.h"
+#include "tow/program.h"
+
+static tow_context *ctx;
+
+static int setup(void **state)
+{
+    (void)state;
+    return tow_context_create(&(tow_context_options){.threads = 2}, &ctx) == TOW_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tow_context_destroy(ctx);
+    return 0;
+}
+
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
+    } while (0)
+
+static uint32_t seed;
+static int pick(int n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (uint32_t)n);
+}
+
+static tow_graph *trace(tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out)
+{
+    tow_graph *g = NULL;
+    OK(tow_trace_function(ctx, function, user, n_in, types, NULL, n_out, &g));
+    return g;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------- */
+
+enum {
+    MOST_ARRAYS = 8
+};
+
+static void fill(tow_array *x)
+{
+    tow_type type = tow_array_type(x);
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        double value = (pick(4001) - 2000) * 1e-3;
+        if (type.dtype == TOW_F32) ((float *)tow_array_data(x))[i] = (float)value;
+        if (type.dtype == TOW_F64) ((double *)tow_array_data(x))[i] = value;
+    }
+}
+
+static size_t run(const tow_graph *g, const tow_compile_options *options, tow_array **x, tow_array **y)
+{
+    tow_program *p;
+    OK(tow_compile(ctx, g, options, &p));
+    OK(tow_program_check(p));
+    for (size_t i = 0; i < tow_graph_outputs(g); i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
+    OK(tow_program_run(p, x, y));
+    size_t arena = tow_program_get_bytes(p).lower_bound;
+    tow_program_free(p);
+    return arena;
+}
+
+/* Runs g in all ways; *fused, *separate: bytes that its arena needs at least. */
+static void expect_same(const tow_graph *g, uint32_t number, size_t *fused, size_t *separate)
+{
+    tow_array *x[MOST_ARRAYS], *y[3][MOST_ARRAYS];
+    for (size_t i = 0; i < tow_graph_inputs(g); i++) {
+        OK(tow_array_create(ctx, tow_graph_input_type(g, i), &x[i]));
+        fill(x[i]);
+    }
+    *separate = run(g, &(tow_compile_options){.threads = 1, .no_fusion = true}, x, y[0]);
+    *fused = run(g, &(tow_compile_options){.threads = 1}, x, y[1]);
+    run(g, &(tow_compile_options){.threads = 2}, x, y[2]);
+    for (size_t i = 0; i < tow_graph_outputs(g); i++) {
+        size_t bytes = tow_type_bytes(tow_array_type(y[0][i]));
+        for (int way = 1; way < 3; way++)
+            if (memcmp(tow_array_data(y[0][i]), tow_array_data(y[way][i]), bytes) != 0) {
+                static char text[1 << 16];
+                tow_program *p;
+                tow_graph_text(g, text, sizeof text);
+                fprintf(stderr, "%s\n", text);
+                OK(tow_compile(ctx, g, NULL, &p));
+                tow_program_text(p, text, sizeof text);
+                fail_msg("program %u, output %zu differs\n%s", number, i, text);
+            }
+        for (int way = 0; way < 3; way++) tow_array_release(y[way][i]);
+    }
+    for (size_t i = 0; i < tow_graph_inputs(g); i++) tow_array_release(x[i]);
+}
+
+/* ---- random programs on matrices [rows, columns] --------------------------------------------------------------------- */
+
+typedef struct recipe {
+    uint32_t number;
+    int ops, n_out;
+    int64_t rows, columns;
+} recipe;
+
+static tow_value broadcast(tow_value x, const recipe *r)
+{
+    return tow_broadcast_to(x, 2, (int64_t[]){r->rows, r->columns});
+}
+
+/* A view of x in another order or shape, or part of x repeated. */
+static tow_value rearranged(tow_value x, const recipe *r)
+{
+    switch (pick(5)) {
+    case 0:
+        return tow_rev(x, 1, (int[]){pick(2)});
+    case 1:
+        return broadcast(tow_slice_axis(x, 0, 0, 1), r);
+    case 2:
+        return broadcast(tow_slice_axis(x, 1, r->columns - 1, r->columns), r);
+    case 3:
+        if (r->rows == r->columns) return tow_transpose(x, 0, NULL);
+        return tow_rev(x, 2, (int[]){0, 1});
+    default: /* through another shape: elements are where they were */
+        x = tow_reshape(x, 1, (int64_t[]){-1});
+        x = pick(2) ? tow_neg(x) : x;
+        return tow_reshape(x, 2, (int64_t[]){r->rows, r->columns});
+    }
+}
+
+static tow_value unary(tow_value x)
+{
+    switch (pick(9)) {
+    case 0:
+        return tow_neg(x);
+    case 1:
+        return tow_tanh(x);
+    case 2:
+        return tow_mul_scalar(x, 0.625);
+    case 3:
+        return tow_abs(x);
+    case 4:
+        return tow_gelu(x, pick(2));
+    case 5:
+        return tow_add_scalar(x, -0.25);
+    case 6:
+        return tow_relu(x);
+    case 7:
+        return tow_convert(tow_convert(tow_mul_scalar(x, 7), TOW_I32), tow_value_type(x).dtype);
+    default:
+        return tow_logistic(x);
+    }
+}
+
+static tow_value binary(tow_value x, tow_value y)
+{
+    switch (pick(5)) {
+    case 0:
+        return tow_add(x, y);
+    case 1:
+        return tow_sub(x, y);
+    case 2:
+        return tow_mul(tow_tanh(x), y);
+    case 3:
+        return tow_max(x, y);
+    default:
+        return tow_select(tow_lt(x, y), x, tow_neg(y));
+    }
+}
+
+/* inputs: matrix, matrix, row, column, square weights */
+static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const recipe *r = user;
+    tow_value v[64] = {in[0], in[1]};
+    int n = 2;
+    (void)t;
+    seed = r->number * 2654435761u + 3;
+    while (n < r->ops + 2) {
+        tow_value x = v[pick(3) ? n - 1 : pick(n)], y = v[pick(2) ? n - 1 - pick(n < 3 ? n : 3) : pick(n)];
+        switch (pick(12)) {
+        case 0:
+            v[n++] = rearranged(x, r);
+            break;
+        case 1:
+            v[n++] = tow_add(x, broadcast(in[2], r));
+            break;
+        case 2:
+            v[n++] = tow_mul(broadcast(in[3], r), x);
+            break;
+        case 3:
+            v[n++] = tow_mul_scalar(tow_matmul(tow_tanh(x), in[4]), 0.125);
+            break;
+        case 4:
+            v[n++] = tow_sub(x, broadcast(tow_expand_dims(tow_mean(x, 1, (int[]){1}), 1), r));
+            break;
+        case 5:
+            v[n++] = tow_softmax(x, 1);
+            break;
+        case 6:
+        case 7:
+        case 8:
+            v[n++] = unary(x);
+            break;
+        default:
+            v[n++] = binary(x, y);
+            break;
+        }
+    }
+    for (int i = 0; i < r->n_out; i++) out[i] = v[n - 1 - pick(n < 6 ? n : 6)];
+}
+
+static void test_random_programs(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {3, 5}, {24, 24}, {5, 300}, {70, 20}, {300, 130}, {2, 1100}, {64, 64}};
+    size_t fused_total = 0, separate_total = 0;
+    for (uint32_t number = 0; number < 400; number++) {
+        const int64_t *shape = shapes[number % 8];
+        recipe r = {number, 3 + (int)(number / 8 % 20), 1 + (int)(number / 16 % 4), shape[0], shape[1]};
+        tow_dtype dtype = number % 5 == 4 ? TOW_F64 : TOW_F32;
+        tow_type types[] = {tow_make_type(dtype, 2, shape), tow_make_type(dtype, 2, shape),
+                            tow_make_type(dtype, 1, &shape[1]), tow_make_type(dtype, 2, (int64_t[]){shape[0], 1}),
+                            tow_make_type(dtype, 2, (int64_t[]){shape[1], shape[1]})};
+        tow_graph *g = trace(record, &r, 5, types, (size_t)r.n_out);
+        size_t fused, separate;
+        expect_same(g, number, &fused, &separate);
+        fused_total += fused;
+        separate_total += separate;
+        tow_graph_release(g);
+    }
+    print_message("bytes alive at once: %zu fused, %zu separate\n", fused_total, separate_total);
+    assert_true(fused_total < separate_total * 9 / 10);
+}
+
+/* ---- worked examples ------------------------------------------------------------------------------------------------- */
+
+typedef struct plan_summary {
+    uint32_t steps, fused, products; /* steps in all; programs; products with a program */
+    size_t arena;
+} plan_summary;
+
+static void count_steps(const tow__plan *plan, plan_summary *s)
+{
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        if (step->loop) {
+            count_steps(step->loop->body, s);
+            continue;
+        }
+        s->steps++;
+        s->fused += strcmp(step->primitive, "fused") == 0;
+        s->products += strcmp(step->primitive, "dot_general") == 0 && tow__step_program(step);
+    }
+}
+
+static plan_summary summarise(tow_function function, size_t n_in, const tow_type *types, size_t n_out)
+{
+    tow_graph *g = trace(function, NULL, n_in, types, n_out);
+    size_t fused, separate;
+    expect_same(g, 0, &fused, &separate);
+    tow_program *p;
+    OK(tow_compile(ctx, g, NULL, &p));
+    plan_summary s = {.arena = tow_program_get_bytes(p).arena};
+    count_steps(p->top, &s);
+    tow_program_free(p);
+    tow_graph_release(g);
+    return s;
+}
+
+static tow_type matrix(int64_t rows, int64_t columns) { return tow_make_type(TOW_F32, 2, (int64_t[]){rows, columns}); }
+
+static void adam(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value p = x[0], m = x[1], v = tow_abs(x[2]), g = x[3];
+    y[1] = tow_add(tow_mul_scalar(g, 0.1), tow_mul_scalar(m, 0.9));
+    y[2] = tow_add(tow_mul_scalar(tow_square(g), 0.001), tow_mul_scalar(v, 0.999));
+    y[0] = tow_sub(p, tow_mul_scalar(tow_div(y[1], tow_add_scalar(tow_sqrt(y[2]), 1e-8)), 0.001));
+}
+
+static void dense(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_gelu(tow_add(tow_matmul(x[0], x[1]), x[2]), true);
+}
+
+/* The backward pass needs what the activation read. */
+static void dense_kept(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[1] = tow_add(tow_matmul(x[0], x[1]), x[2]);
+    y[0] = tow_tanh(y[1]);
+}
+
+/* The plain product is read as well, and as a whole. */
+static void product_kept(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value product = tow_matmul(x[0], x[1]);
+    y[0] = tow_tanh(product);
+    y[1] = tow_reduce_sum(product, 1, (int[]){0});
+}
+
+/* The product reads what the same chain made: the chain cannot follow it. */
+static void around(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value a = tow_tanh(x[0]);
+    y[0] = tow_add(a, tow_matmul(a, x[1]));
+}
+
+/* Two results in the memory of operands that die, each read by both. */
+static void crossed(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value a = tow_cumsum(x[0], 0, false), b = tow_cumsum(x[1], 0, false);
+    tow_value c = tow_sub(a, b), d = tow_add(tow_mul(a, tow_tanh(b)), b);
+    y[0] = tow_cumsum(c, 0, true);
+    y[1] = tow_cumsum(d, 0, true);
+}
+
+static void long_chain(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = x[0];
+    for (int i = 0; i < 200; i++) y[0] = i % 2 ? tow_tanh(y[0]) : tow_mul_scalar(y[0], 1.5);
+}
+
+static void test_worked_examples(void **state)
+{
+    (void)state;
+    tow_type m = matrix(300, 200), w = matrix(200, 200), row = tow_make_type(TOW_F32, 1, (int64_t[]){200});
+    size_t bytes = 300 * 200 * sizeof(float);
+    plan_summary s = summarise(adam, 4, (tow_type[]){m, m, m, m}, 3);
+    assert_true(s.steps == 1 && s.fused == 1 && s.arena == 0);
+    s = summarise(dense, 3, (tow_type[]){m, w, row}, 1);
+    assert_true(s.steps == 1 && s.products == 1);
+    s = summarise(dense_kept, 3, (tow_type[]){m, w, row}, 2);
+    assert_true(s.steps == 1 && s.products == 1);
+    s = summarise(product_kept, 2, (tow_type[]){m, w}, 2);
+    assert_true(s.steps == 2 && s.products == 1);
+    s = summarise(around, 2, (tow_type[]){m, w}, 1);
+    assert_true(s.steps == 2 && s.products == 1);
+    s = summarise(crossed, 2, (tow_type[]){m, m}, 2);
+    assert_true(s.steps == 5 && s.fused == 1);
+    assert_true(s.arena >= 2 * bytes && s.arena < 3 * bytes); /* a and b, overwritten by c and d */
+    s = summarise(long_chain, 1, &m, 1);
+    assert_true(s.steps == s.fused && s.fused > 1 && s.fused < 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("fusion", tests, NULL, NULL);
+}
