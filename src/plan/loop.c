@@ -46,7 +46,11 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
 {
     tow_program *p = outer->p;
     const uint32_t *inputs = s->body->inputs;
-    for (uint32_t i = 0; i < s->n_consts; i++) b->env[inputs[i]] = *operand(outer, s, i);
+    for (uint32_t i = 0; i < s->n_consts; i++) {
+        b->env[inputs[i]] = *operand(outer, s, i);
+        tow_status status = tow__turn_constant(outer, s->node, inputs[i], &b->env[inputs[i]]);
+        if (status != TOW_OK) return status;
+    }
     for (uint32_t j = 0; j < s->n_carry; j++) {
         const tow__view *init = operand(outer, s, s->n_consts + j);
         uint32_t input = inputs[s->n_consts + j];

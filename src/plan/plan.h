@@ -244,6 +244,8 @@ typedef struct tow__lowering {
 
 tow_status tow__lower(tow__lowering *l);
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
+/* turn.c: a constant that the products of a scan read turned is turned once, before the loop. */
+tow_status tow__turn_constant(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x);
 /* steps.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
 tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done);
 /* Asks the step's kernel for its scratch, once kernel, params and views are known. */
