@@ -108,7 +108,8 @@ static int make_state(run *r)
                                                                                          steps, o->learning_rate / 10),
                                              .b2 = 0.99,
                                              .weight_decay = 0.1,
-                                             .clip_norm = 1},
+                                             .clip_norm = o->early_update ? 0 : 1},
+                               .early_update = o->early_update,
                                .seed = o->seed,
                                .n_inputs = 1,
                                .input_types = &type,
@@ -201,6 +202,13 @@ static int step(run *r, progress *p)
     if ((traced ? traced_step(r, &loss) : tow_train_step(r->state, r->batch, &loss)) != TOW_OK)
         return complain(r, FAILURE);
     tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
+    if (!isfinite(loss)) {
+        fprintf(stderr,
+                "gpt: the loss of step %lld is not finite; nothing was saved after it; use a smaller "
+                "--learning-rate, or go on from an earlier checkpoint\n",
+                (long long)tow_train_step_number(r->state));
+        return FAILURE;
+    }
     int64_t done = tow_train_step_number(r->state);
     if (due(done, o->eval_every, o->steps) || (o->eval_every > 0 && done == 1)) {
         val_loss = validation_loss(r);

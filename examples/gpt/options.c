@@ -37,7 +37,8 @@ enum {
     TRACE,
     RESIDUALS,
     SAMPLE,
-    NO_SAMPLE
+    NO_SAMPLE,
+    EARLY_UPDATE
 };
 
 static const struct argp_option table[] = {
@@ -62,6 +63,8 @@ static const struct argp_option table[] = {
      3},
     {"scan", SCAN, 0, 0, "One loop over stacked blocks (default)", 3},
     {"no-scan", NO_SCAN, 0, 0, "Blocks one by one; the same losses to the last bit", 3},
+    {"early-update", EARLY_UPDATE, 0, 0,
+     "Update parameters inside the backward pass, so that whole gradients never exist; without clipping", 3},
     {0, 0, 0, 0, "Checkpoints:", 4},
     {"checkpoint", CHECKPOINT, "DIR", 0, "Save to DIR/checkpoint.safetensors; Ctrl-C saves, too", 4},
     {"resume", RESUME, 0, 0, "Go on from the checkpoint in DIR, if there is one", 4},
@@ -196,6 +199,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case RESIDUALS:
         o->residuals = true;
+        break;
+    case EARLY_UPDATE:
+        o->early_update = true;
         break;
     case NO_SAMPLE:
         o->sample = 0;

@@ -12,7 +12,8 @@ typedef struct options {
     const char *policy; /* textual form of a tow_policy; NULL: no remat */
     bool unrolled;      /* --no-scan */
     uint64_t seed;
-    int threads; /* 0: as many as the affinity mask allows */
+    bool early_update; /* of parameters inside the backward pass, without clipping */
+    int threads;       /* 0: as many as the affinity mask allows */
     double learning_rate;
     int64_t warmup;         /* steps; -1: a tenth of all, at most 100 */
     const char *checkpoint; /* directory, or NULL */

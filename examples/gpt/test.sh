@@ -40,6 +40,8 @@ expect_status 1 "cannot write the log" "${small[@]}" --steps 2 --log absent/log
 expect_status 1 "cannot write the plan" "${small[@]}" --steps 2 --plan /dev/full
 expect_status 1 "cannot create the directory" "${small[@]}" --steps 2 --checkpoint absent/too
 expect_status 1 "text: cannot write checkpoints there: Not a directory" "${small[@]}" --steps 2 --checkpoint text
+expect_status 1 "not finite" "${small[@]}" --steps 30 --warmup 0 --learning-rate 1e30 --checkpoint diverged
+[ ! -e diverged/checkpoint.safetensors ] || fail "saved what had diverged"
 expect_status 1 "/dev/zero: cannot read: File too large" "${small[@]}" --text /dev/zero
 status=0
 "$gpt" "${small[@]}" --steps 1 >/dev/full 2>err || status=$?
@@ -48,7 +50,7 @@ grep -q 'cannot write the output' err || fail "a full disk under the output: $(c
 expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory absent/svg
 expect_status 0 "cannot write the trace" "${small[@]}" --steps 2 --trace absent/json
 "$gpt" --help >help || fail "--help failed"
-for option in text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
+for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
     memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -84,6 +86,12 @@ done
 grep -q '^<svg ' memory.svg || fail "no picture: $(head -n 1 memory.svg)"
 grep -q 'blocks/{}/attn' memory.svg || fail "the picture knows no layers"
 grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
+
+# parameters are updated one by one inside the backward pass, with and without a loop: the same, and no gradients in memory
+"$gpt" "${small[@]}" --steps 8 --early-update --log log --plan plan >out
+"$gpt" "${small[@]}" --steps 8 --early-update --no-scan --policy nothing --log other --plan other_plan >out
+[ "$(losses log)" = "$(losses other)" ] || fail "--early-update --no-scan: other losses"
+grep -q '"gradients": 0' plan || fail "--early-update keeps gradients: $(cat plan)"
 
 # ---- reports, sampled text ------------------------------------------------------------------------------------------------
 "$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
