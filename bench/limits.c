@@ -138,20 +138,26 @@ typedef struct worker {
     char *source, *target;
 } worker;
 
+static void read_all(const char *source, size_t bytes)
+{
+    uint64_t sums[8] = {0};
+    const uint64_t *x = (const uint64_t *)(const void *)source;
+    for (size_t i = 0; i < bytes / sizeof *x; i += 8)
+        for (size_t j = 0; j < 8; j++) sums[j] ^= x[i + j];
+    volatile uint64_t sink = sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
+    (void)sink;
+}
+
 static void burst(const worker *w)
 {
     const probe *p = w->p;
-    if (p->bytes == 0) {
-        rounds_of(p->isa, p->rounds);
-    } else if (p->copies) {
-        memcpy(w->target, w->source, p->bytes);
-    } else {
-        uint64_t sums[8] = {0};
-        const uint64_t *x = (const uint64_t *)(const void *)w->source;
-        for (size_t i = 0; i < p->bytes / sizeof *x; i += 8)
-            for (size_t j = 0; j < 8; j++) sums[j] ^= x[i + j];
-        volatile uint64_t sink = sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
-        (void)sink;
+    if (p->bytes == 0) rounds_of(p->isa, p->rounds);
+    for (int64_t i = 0; p->bytes > 0 && i < p->rounds; i++) {
+        if (p->copies)
+            memcpy(w->target, w->source, p->bytes);
+        else
+            read_all(w->source, p->bytes);
+        __asm__ volatile("" : : "r"(w->target), "r"(w->source) : "memory"); /* every pass counts */
     }
 }
 
@@ -210,16 +216,13 @@ double bench_peak_gflops(int threads, bench_isa isa)
     return measure(&p, threads) * 1e-9;
 }
 
-double bench_copy_bandwidth(int threads, int mib)
+static double bandwidth(int threads, size_t bytes, bool copies)
 {
-    probe p = {.bytes = (size_t)mib << 20, .copies = true};
-    p.work = 2.0 * (double)p.bytes;
-    return measure(&p, threads) * 1e-9;
+    const size_t least = (size_t)32 << 20; /* per burst, so that the barriers do not count */
+    probe p = {.bytes = bytes, .copies = copies, .rounds = bytes < least ? (int64_t)(least / bytes) : 1};
+    p.work = (copies ? 2.0 : 1.0) * (double)bytes * (double)p.rounds;
+    return bytes >= 64 && bytes % 64 == 0 ? measure(&p, threads) * 1e-9 : 0;
 }
 
-double bench_read_bandwidth(int threads, int mib)
-{
-    probe p = {.bytes = (size_t)mib << 20};
-    p.work = (double)p.bytes;
-    return measure(&p, threads) * 1e-9;
-}
+double bench_copy_bandwidth(int threads, size_t bytes) { return bandwidth(threads, bytes, true); }
+double bench_read_bandwidth(int threads, size_t bytes) { return bandwidth(threads, bytes, false); }

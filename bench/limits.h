@@ -2,6 +2,8 @@
 #ifndef BENCH_LIMITS_H
 #define BENCH_LIMITS_H
 
+#include <stddef.h>
+
 /* Vector instruction sets that a probe or a kernel can be held to. */
 typedef enum bench_isa {
     BENCH_PLAIN, /* what the compiler makes of plain C for any CPU of this architecture */
@@ -17,9 +19,9 @@ const char *bench_isa_name(bench_isa isa);
  * adds, as it may have no FMA. The best of several bursts of a few milliseconds; 0 if threads cannot be made. */
 double bench_peak_gflops(int threads, bench_isa isa);
 
-/* Gbyte/s that all threads together move when they copy (bytes read plus bytes written) or only read arrays of `mib` MiB
- * per thread; the best of several passes, 0 if there is no memory. */
-double bench_copy_bandwidth(int threads, int mib);
-double bench_read_bandwidth(int threads, int mib);
+/* Gbyte/s that all threads together move when they copy (bytes read plus bytes written) or only read arrays of `bytes` (a
+ * multiple of 64) per thread; the best of several passes, 0 if there is no memory. */
+double bench_copy_bandwidth(int threads, size_t bytes);
+double bench_read_bandwidth(int threads, size_t bytes);
 
 #endif

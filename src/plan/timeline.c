@@ -160,12 +160,14 @@ static void mark_scratch(walk *w, const tow__plan *plan)
     }
 }
 
-/* Tells the kind with the most groups apart by one component less; false if none is left. */
+/* Tells the kind with the most groups apart by one component less; false if none is left. Residuals count half: they
+ * are what people look for. */
 static bool coarsen(walk *w)
 {
     uint32_t groups[TOW__LIVE_KINDS] = {0};
     int most = -1;
-    for (uint32_t i = 0; i < w->t->n_groups; i++) groups[w->t->groups[i].kind]++;
+    for (uint32_t i = 0; i < w->t->n_groups; i++)
+        groups[w->t->groups[i].kind] += w->t->groups[i].kind == TOW__LIVE_RESIDUAL ? 1 : 2;
     for (int kind = 0; kind < TOW__LIVE_KINDS; kind++)
         if (w->depth[kind] > 0 && (most < 0 || groups[kind] > groups[most])) most = kind;
     if (most >= 0) w->depth[most]--;
@@ -189,7 +191,7 @@ tow_status tow__timeline_make(const tow_program *p, tow__timeline *t)
     *t = (tow__timeline){.p = p, .n = plan_length(p->top)};
     tow__arena_init(&t->memory, p->ctx);
     walk w = {.t = t};
-    for (int kind = 0; kind < TOW__LIVE_KINDS; kind++) w.depth[kind] = DEEPEST;
+    for (int kind = 0; kind < TOW__LIVE_KINDS; kind++) w.depth[kind] = kind == TOW__LIVE_WORKSPACE ? 0 : DEEPEST;
     t->places = tow__arena_alloc(&t->memory, t->n, sizeof *t->places);
     t->total = tow__arena_alloc(&t->memory, t->n, sizeof *t->total);
     w.scratch = tow__arena_alloc(&t->memory, p->n_storages, sizeof *w.scratch);

@@ -1,0 +1,276 @@
+/* Everything but products and attention, kernel by kernel, against the copy bandwidth of the same memory: elementwise
+ * functions, chains of them, softmax, norms, reductions, moves, AdamW.
+ *
+ *     vectors [--threads N] [--only SUBSTRING]
+ *
+ * Each kernel runs as a compiled program of one operation, on arrays that lie in the cache and on arrays that do not.
+ * GB/s counts every operand read and every result written once. "of copy" is the share of what memcpy moves in arrays of
+ * that size, on the same threads in the same process; kernels with much arithmetic cannot reach it in the cache. The
+ * last table has the functions' arithmetic by itself, compiled for each instruction set. */
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+#include "kernels/sets.h"
+#include "limits.h"
+#include "train/optimizer.h"
+
+enum {
+    ROW = 1024,      /* elements of the last axis */
+    NEAR_ROWS = 16,  /* 64 KiB per array */
+    FAR_ROWS = 16384 /* 64 MiB */
+};
+
+/* ---- what is measured: functions of x, y [rows, ROW], a, b [ROW] and labels [rows] ------------------------------------- */
+
+enum {
+    X,
+    Y,
+    A,
+    B,
+    LABELS,
+    OPERANDS
+};
+
+#define UNARY(name)                                                                                                    \
+    static tow_value call_##name(const tow_value *in) { return tow_##name(in[X]); }
+UNARY(neg)
+UNARY(square)
+UNARY(relu)
+UNARY(sqrt)
+UNARY(rsqrt)
+UNARY(exp)
+UNARY(log)
+UNARY(sin)
+UNARY(tanh)
+UNARY(logistic)
+UNARY(silu)
+UNARY(erf)
+static tow_value call_gelu(const tow_value *in) { return tow_gelu(in[X], true); }
+static tow_value call_gelu_erf(const tow_value *in) { return tow_gelu(in[X], false); }
+static tow_value call_add(const tow_value *in) { return tow_add(in[X], in[Y]); }
+static tow_value call_add_row(const tow_value *in) { return tow_add(in[X], in[A]); }
+static tow_value call_chain(const tow_value *in) { return tow_add(tow_tanh(tow_mul(in[X], in[Y])), in[A]); }
+static tow_value call_softmax(const tow_value *in) { return tow_softmax(in[X], 1); }
+static tow_value call_logsumexp(const tow_value *in) { return tow_logsumexp(in[X], 1); }
+static tow_value call_cross_entropy(const tow_value *in) { return tow_softmax_cross_entropy(in[X], in[LABELS]); }
+static tow_value call_layer_norm(const tow_value *in) { return tow_normalize_layer(in[X], in[A], in[B], 1e-6); }
+static tow_value call_rms_norm(const tow_value *in) { return tow_normalize_rms(in[X], in[A], 1e-6); }
+static tow_value call_sum_rows(const tow_value *in) { return tow_reduce_sum(in[X], 1, (const int[]){1}); }
+static tow_value call_sum_columns(const tow_value *in) { return tow_reduce_sum(in[X], 1, (const int[]){0}); }
+static tow_value call_max_rows(const tow_value *in) { return tow_reduce_max(in[X], 1, (const int[]){1}); }
+static tow_value call_transpose(const tow_value *in) { return tow_transpose(in[X], 0, NULL); }
+static tow_value call_concatenate(const tow_value *in)
+{
+    return tow_concatenate(
+        2, (tow_value[]) { in[X], in[Y] }, 1);
+}
+static tow_value call_gather(const tow_value *in) { return tow_gather(in[X], in[LABELS]); }
+
+typedef struct kernel {
+    const char *name;
+    tow_value (*call)(const tow_value *in);
+    unsigned operands; /* bits: which of them it reads */
+    bool gradient;     /* value and gradient of the sum of the squares instead */
+} kernel;
+
+static const kernel kernels[] = {
+    {"neg", call_neg, 1 << X},
+    {"square", call_square, 1 << X},
+    {"relu", call_relu, 1 << X},
+    {"sqrt", call_sqrt, 1 << X},
+    {"rsqrt", call_rsqrt, 1 << X},
+    {"exp", call_exp, 1 << X},
+    {"log", call_log, 1 << X},
+    {"sin", call_sin, 1 << X},
+    {"tanh", call_tanh, 1 << X},
+    {"logistic", call_logistic, 1 << X},
+    {"silu", call_silu, 1 << X},
+    {"erf", call_erf, 1 << X},
+    {"gelu (tanh)", call_gelu, 1 << X},
+    {"gelu (erf)", call_gelu_erf, 1 << X},
+    {"add", call_add, 1 << X | 1 << Y},
+    {"add, one row to all", call_add_row, 1 << X | 1 << A},
+    {"tanh(x y) + row", call_chain, 1 << X | 1 << Y | 1 << A},
+    {"softmax", call_softmax, 1 << X},
+    {"logsumexp", call_logsumexp, 1 << X},
+    {"softmax cross-entropy", call_cross_entropy, 1 << X | 1 << LABELS},
+    {"layer norm", call_layer_norm, 1 << X | 1 << A | 1 << B},
+    {"layer norm, value and gradient", call_layer_norm, 1 << X | 1 << A | 1 << B, true},
+    {"RMS norm", call_rms_norm, 1 << X | 1 << A},
+    {"sum over rows", call_sum_rows, 1 << X},
+    {"sum over columns", call_sum_columns, 1 << X},
+    {"maximum over rows", call_max_rows, 1 << X},
+    {"transpose", call_transpose, 1 << X},
+    {"concatenate", call_concatenate, 1 << X | 1 << Y},
+    {"gather of rows", call_gather, 1 << X | 1 << LABELS},
+};
+enum {
+    KERNELS = sizeof kernels / sizeof *kernels
+};
+
+/* The operands that the kernel reads are the inputs, in order. */
+static void trace_kernel(tow_trace *trace, const tow_value *inputs, tow_value *out, void *user)
+{
+    (void)trace;
+    const kernel *k = *(const kernel *const *)user;
+    tow_value in[OPERANDS] = {{0}};
+    size_t n = 0;
+    for (int i = 0; i < OPERANDS; i++)
+        if (k->operands & 1u << i) in[i] = inputs[n++];
+    out[0] = k->call(in);
+    if (k->gradient) out[0] = tow_reduce_sum(tow_square(out[0]), 0, NULL);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------------------------------ */
+
+/* Seconds of the fastest call, for as long as it takes to see it. */
+static double fastest(tow_status (*step)(void *user), void *user, const bench *b)
+{
+    double best = 1e30, calls = 1;
+    for (double end = bench_now() + 0.15, now = 0; now < end;) {
+        double start = bench_now();
+        for (int64_t i = 0; i < (int64_t)calls; i++) bench_check(b, step(user));
+        now = bench_now();
+        double seconds = (now - start) / calls;
+        if (seconds < best) best = seconds;
+        calls = 1 + 5e-4 / best; /* about half a millisecond per timing */
+    }
+    return best;
+}
+
+typedef struct run {
+    tow_program *program;
+    tow_array *in[OPERANDS], *out[1 + OPERANDS];
+} run;
+
+static tow_status run_once(void *user)
+{
+    run *r = user;
+    return tow_program_run(r->program, r->in, r->out);
+}
+
+static tow_type operand_type(int operand, int64_t rows)
+{
+    if (operand == LABELS) return tow_make_type(TOW_I32, 1, &rows);
+    if (operand == A || operand == B) return tow_make_type(TOW_F32, 1, (int64_t[]){ROW});
+    return tow_make_type(TOW_F32, 2, (int64_t[]){rows, ROW});
+}
+
+/* Gbyte/s. */
+static double measure_kernel(const bench *b, const kernel *k, int64_t rows)
+{
+    run r = {0};
+    tow_type types[OPERANDS];
+    tow_graph *graph = NULL, *gradient = NULL;
+    size_t n = 0, wrt[OPERANDS], bytes = 0;
+    for (int i = 0; i < OPERANDS; i++) {
+        if (!(k->operands & 1u << i)) continue;
+        types[n] = operand_type(i, rows);
+        wrt[n] = n;
+        bench_check(b, tow_array_create(b->context, types[n], &r.in[n]));
+        bench_fill(r.in[n], (uint64_t)i, i == LABELS ? (double)(rows < ROW ? rows : ROW) : 1);
+        for (int64_t e = 0; i == X && e < tow_type_count(types[n]); e++) ((float *)tow_array_data(r.in[n]))[e] += 1.5f;
+        bytes += tow_type_bytes(types[n++]);
+    }
+    bench_check(b, tow_trace_function(b->context, trace_kernel, &k, n, types, NULL, 1, &graph));
+    if (k->gradient) bench_check(b, tow_value_and_grad(graph, n, wrt, false, &gradient));
+    const tow_graph *chosen = k->gradient ? gradient : graph;
+    bench_check(b, tow_compile(b->context, chosen, NULL, &r.program));
+    for (size_t i = 0; i < tow_graph_outputs(chosen); i++) {
+        bench_check(b, tow_array_create(b->context, tow_graph_output_type(chosen, i), &r.out[i]));
+        bytes += tow_type_bytes(tow_graph_output_type(chosen, i));
+    }
+    double seconds = fastest(run_once, &r, b);
+    for (size_t i = 0; i < n; i++) tow_array_release(r.in[i]);
+    for (size_t i = 0; i < tow_graph_outputs(chosen); i++) tow_array_release(r.out[i]);
+    tow_program_free(r.program);
+    tow_graph_release(gradient);
+    tow_graph_release(graph);
+    return (double)bytes / seconds * 1e-9;
+}
+
+/* AdamW reads gradients and updates parameters and two slots: 7 words per parameter. */
+static tow_status update(void *user)
+{
+    tow__update(user, 10);
+    return TOW_OK;
+}
+
+static double measure_adamw(const bench *b, int64_t rows)
+{
+    tow_array *arrays[4];
+    tow_type type = operand_type(X, rows);
+    for (int i = 0; i < 4; i++) {
+        bench_check(b, tow_array_create(b->context, type, &arrays[i]));
+        bench_fill(arrays[i], (uint64_t)i, 1);
+        for (int64_t e = 0; i == 3 && e < tow_type_count(type); e++) ((float *)tow_array_data(arrays[i]))[e] += 1.5f;
+    }
+    tow__updater u = {.n_parameters = 1};
+    tow_optimizer options = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(1e-3), .weight_decay = 0.01};
+    bench_check(b, tow__optimizer_resolve(b->context, &options, &u.optimizer));
+    bench_check(b, tow__team_create(b->context, (int)b->threads, &u.team));
+    u.parameters = tow__alloc(b->context, 1, sizeof *u.parameters);
+    if (u.parameters == NULL) bench_fail("vectors: out of memory");
+    u.parameters[0] = (tow__parameter){.p = tow_array_data(arrays[0]),
+                                       .g = tow_array_data(arrays[1]),
+                                       .m = tow_array_data(arrays[2]),
+                                       .v = tow_array_data(arrays[3]),
+                                       .count = tow_type_count(type),
+                                       .decay = true};
+    bench_check(b, tow__updater_init(b->context, &u));
+    double seconds = fastest(update, &u, b);
+    tow__updater_free(b->context, &u);
+    for (int i = 0; i < 4; i++) tow_array_release(arrays[i]);
+    return 7.0 * (double)tow_type_bytes(type) / 4 / seconds * 4e-9;
+}
+
+/* ---- tables --------------------------------------------------------------------------------------------------------------- */
+
+static void show(const char *name, double near, double far, double near_copy, double far_copy)
+{
+    printf("| %s | %.1f | %.0f %% | %.1f | %.0f %% |\n", name, near, 100 * near / near_copy, far, 100 * far / far_copy);
+    fflush(stdout);
+}
+
+/* Elements per nanosecond of the arithmetic alone, one thread, arrays in the nearest cache. */
+static void show_sets(const char *only)
+{
+    printf("\n| function, elements per ns on one thread | plain C | AVX2 | AVX-512 |\n|---|---|---|---|\n");
+    for (int f = 0; f < SET_FUNCTIONS; f++) {
+        if (strstr(set_names[f], only) == NULL) continue;
+        printf("| %s |", set_names[f]);
+        for (int isa = BENCH_PLAIN; isa <= BENCH_AVX512; isa++) {
+            double speed = isa <= (int)bench_best_isa() ? sets_measure(f, (bench_isa)isa) : 0;
+            printf(speed > 0 ? " %.2f |" : " |", speed);
+        }
+        printf("\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    bench b;
+    const char *only = "";
+    const bench_option options[] = {{"only", .text = &only}, {0}};
+    bench_start(&b, "vectors", argc, argv, options);
+    int threads = (int)b.threads;
+    const size_t row = ROW * sizeof(float);
+    double near = bench_copy_bandwidth(threads, NEAR_ROWS * row / (size_t)threads / 64 * 64);
+    double far = bench_copy_bandwidth(threads, FAR_ROWS * row / (size_t)threads / 64 * 64);
+    printf("%d threads; copies: %.1f GB/s in arrays of %zu KiB, %.1f GB/s in arrays of %zu MiB; multiply-adds:",
+           threads, near, NEAR_ROWS * row >> 10, far, FAR_ROWS * row >> 20);
+    for (int isa = BENCH_PLAIN; isa <= (int)bench_best_isa(); isa++)
+        printf(" %s %.0f GFLOP/s", bench_isa_name((bench_isa)isa), bench_peak_gflops(threads, (bench_isa)isa));
+    printf("\n\n| kernel | in the cache, GB/s | of copy | in memory, GB/s | of copy |\n|---|---|---|---|---|\n");
+    for (int i = 0; i < KERNELS; i++)
+        if (strstr(kernels[i].name, only) != NULL)
+            show(kernels[i].name, measure_kernel(&b, &kernels[i], NEAR_ROWS), measure_kernel(&b, &kernels[i], FAR_ROWS),
+                 near, far);
+    if (strstr("AdamW", only) != NULL)
+        show("AdamW", measure_adamw(&b, NEAR_ROWS), measure_adamw(&b, FAR_ROWS), near, far);
+    show_sets(only);
+    json_decref(b.json);
+    tow_context_destroy(b.context);
+    return 0;
+}
