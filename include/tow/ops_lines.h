@@ -98,6 +98,7 @@
 #define tow_normalize_layer(x, ...) tow_normalize_layer(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_normalize_rms(x, ...) tow_normalize_rms(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_attention(x, ...) tow_attention(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_linear_cross_entropy(x, ...) tow_linear_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_softmax_cross_entropy(x, ...) tow_softmax_cross_entropy(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_dropout_with_key(x, ...) tow_dropout_with_key(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_checkpoint_name(x, ...) tow_checkpoint_name(tow_at((x), TOW_HERE), __VA_ARGS__)

@@ -68,6 +68,7 @@ tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const 
         q.has_batch_dims = ((const tow__dot_params *)e->params)->lhs_batch.n > 0;
     }
     if (e->primitive->batched_dot) q.is_dot = q.has_batch_dims = true;
+    if (e->primitive->plain_dot) q.is_dot = true;
     return tow_policy_decide(policy, &q);
 }
 

@@ -120,6 +120,16 @@ typedef struct tow__attention_ad_params {
 } tow__attention_ad_params;
 /* softmax_cross_entropy(logits [..., V], labels i32 [...]) -> loss [...], lse [...];  labels outside [0, V) give NaN.
  * softmax_cross_entropy_jvp(logits, labels, lse, dlogits) -> dloss;  softmax_cross_entropy_vjp(logits, labels, lse, ct) -> dlogits */
+/* linear_cross_entropy(x [..., C], w [C, V], or [V, C] with rows, labels i32 [...]) -> loss [...], lse [...]: of logits x w.
+ * linear_cross_entropy_jvp(x, w, labels, lse, dx?, dw?) -> dloss;  linear_cross_entropy_vjp(x, w, labels, lse, ct) -> those
+ * present. wrt: bit 0 x, 1 w. */
+typedef struct tow__linear_cross_entropy_params {
+    bool rows;
+} tow__linear_cross_entropy_params;
+typedef struct tow__linear_cross_entropy_ad_params {
+    bool rows;
+    int64_t wrt;
+} tow__linear_cross_entropy_ad_params;
 /* dropout(x, key u32[2]) -> y: keeps with probability 1 - rate, bernoulli(key) on `broadcast`-reduced shape; x / keep where kept */
 typedef struct tow__dropout_params {
     double rate;

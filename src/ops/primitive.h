@@ -24,7 +24,7 @@ typedef enum tow__kind {
     TOW__RANDOM,
     TOW__NAME,
     TOW__REGION,   /* has a nested graph: call, remat, scan */
-    TOW__COMPOSITE /* decomposes; counts as batched dots for policies if .batched_dot */
+    TOW__COMPOSITE /* decomposes; counts as dots for policies if .batched_dot or .plain_dot */
 } tow__kind;
 
 typedef enum tow__param_kind {
@@ -88,6 +88,7 @@ struct tow_primitive {
     int inputs, outputs; /* -1: variable */
     tow__kind kind;
     bool batched_dot; /* composite that policies treat as a dot with batch dimensions (attention) */
+    bool plain_dot;   /* composite that policies treat as a dot without them (linear_cross_entropy) */
     size_t params_size;
     const tow__param *params; /* ends with {0} */
     tow__type_rule type;

@@ -88,6 +88,30 @@ static const relation cross_entropy = {.forward = {.n_in = 2,
                                        .wrt = {0},
                                        .tangents = 3};
 
+static const tow__linear_cross_entropy_params columns_of_w = {false}, rows_of_w = {true};
+static const relation linear_cross_entropy = {
+    .forward = {.params = &columns_of_w,
+                .n_in = 3,
+                .n_out = 2,
+                .value = property_linear_cross_entropy,
+                .in = {{F, S2(3, 4)}, {F, S2(4, 5)}, {.dtype = TOW_I32, S1(3)}}},
+    .place = {0, 1, 2},
+    .residual = {-1, 3},
+    .n_wrt = 2,
+    .wrt = {0, 1},
+    .tangents = 4};
+static const relation linear_cross_entropy_table = {
+    .forward = {.params = &rows_of_w,
+                .n_in = 3,
+                .n_out = 2,
+                .value = property_linear_cross_entropy,
+                .in = {{F, S2(3, 4)}, {F, S2(5, 4)}, {.dtype = TOW_I32, S1(3)}}},
+    .place = {0, 1, 2},
+    .residual = {-1, 3},
+    .n_wrt = 1,
+    .wrt = {1},
+    .tangents = 4};
+
 static const struct {
     const char *label; /* which relation a case has: by its label */
     const relation *relation;
@@ -96,7 +120,9 @@ static const struct {
                  {"rms_norm", &rms_norm},
                  {"attention, causal, grouped", &attention},
                  {"attention, masked", &attention_masked},
-                 {"cross-entropy", &cross_entropy}};
+                 {"cross-entropy", &cross_entropy},
+                 {"linear cross-entropy", &linear_cross_entropy},
+                 {"linear cross-entropy, table only", &linear_cross_entropy_table}};
 
 static const relation *relation_of(const property_case *c)
 {
@@ -156,7 +182,7 @@ static void slope(const relation *r, const operands *o, double dx[4][ROOM], doub
 static int64_t results(const relation *r)
 {
     const property_input *x = &r->forward.in[0];
-    if (r == &cross_entropy) return x->dims[0];
+    if (r == &cross_entropy || r->forward.value == property_linear_cross_entropy) return x->dims[0];
     const int64_t last = r->forward.value == property_attention ? r->forward.in[2].dims[3] : x->dims[x->rank - 1];
     return property_count(x) / x->dims[x->rank - 1] * last;
 }
@@ -219,6 +245,12 @@ static const tow__attention_ad_params attention_all = {.causal = true, .scale = 
 #define LOGITS                                                                                                         \
     {FIXED, S2(3, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
 
+#define LINEAR                                                                                                         \
+    {FIXED, S2(3, 4)}, {FIXED, S2(4, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
+#define TABLE_ONLY                                                                                                     \
+    {FIXED, S2(3, 4)}, {FIXED, S2(5, 4)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
+static const tow__linear_cross_entropy_ad_params linear_all = {.wrt = 3}, linear_table = {.rows = true, .wrt = 2};
+
 static const property_case cases[] = {
     COMPANION("layer_norm_jvp", "layer_norm", &norm_all, 7, jvp,
               .in = {LAYER_NORM, {F, S2(2, 5)}, {F, S1(5)}, {F, S1(5)}}),
@@ -235,6 +267,14 @@ static const property_case cases[] = {
               .in = {MASKED, {F, S4(2, 3, 2, 2)}, {F, S4(2, 4, 2, 3)}}),
     COMPANION("attention_vjp", "attention, masked", &attention_qv, 7, vjp, .in = {MASKED, {F, S4(2, 3, 2, 3)}},
               .n_out = 2),
+    COMPANION("linear_cross_entropy_jvp", "linear cross-entropy", &linear_all, 6, jvp,
+              .in = {LINEAR, {F, S2(3, 4)}, {F, S2(4, 5)}}),
+    COMPANION("linear_cross_entropy_vjp", "linear cross-entropy", &linear_all, 5, vjp, .in = {LINEAR, {F, S1(3)}},
+              .n_out = 2),
+    COMPANION("linear_cross_entropy_jvp", "linear cross-entropy, table only", &linear_table, 5, jvp,
+              .in = {TABLE_ONLY, {F, S2(5, 4)}}),
+    COMPANION("linear_cross_entropy_vjp", "linear cross-entropy, table only", &linear_table, 5, vjp,
+              .in = {TABLE_ONLY, {F, S1(3)}}),
     COMPANION("softmax_cross_entropy_jvp", "cross-entropy", NULL, 4, jvp, .in = {LOGITS, {F, S2(3, 5)}}),
     COMPANION("softmax_cross_entropy_vjp", "cross-entropy", NULL, 4, vjp, .in = {LOGITS, {F, S1(3)}}),
 };

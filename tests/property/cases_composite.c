@@ -126,6 +126,27 @@ void property_cross_entropy(const property_case *c, double *const *in, double *c
     }
 }
 
+/* x [n, C], w [C, V] or [V, C], labels [n] */
+void property_linear_cross_entropy(const property_case *c, double *const *in, double *const *out)
+{
+    const bool rows = ((const tow__linear_cross_entropy_params *)c->params)->rows;
+    const int64_t depth = c->in[0].dims[1], classes = c->in[1].dims[rows ? 0 : 1];
+    for (int64_t i = 0; i < c->in[0].dims[0]; i++) {
+        const int64_t label = (int64_t)in[2][i];
+        double sum = 0, picked = (double)NAN;
+        for (int64_t v = 0; v < classes; v++) {
+            double logit = 0;
+            for (int64_t d = 0; d < depth; d++)
+                logit += in[0][i * depth + d] * in[1][rows ? v * depth + d : d * classes + v];
+            sum += exp(logit);
+            if (v == label) picked = logit;
+        }
+        out[1][i] = log(sum);
+        out[0][i] = out[1][i] - picked;
+    }
+}
+
+static const tow__linear_cross_entropy_params columns_of_w = {false}, rows_of_w = {true};
 static const tow__axis_params last = {2}, middle = {1}, only = {0};
 static const tow__norm_params small = {1e-6}, large = {0.1};
 static const tow__attention_params plain = {.scale = 0.5}, causal = {.causal = true, .scale = 0.5},
@@ -203,6 +224,32 @@ static const property_case cases[] = {
     MASKED("full mask, some rows empty", plain, S4(2, 4, 3, 5)),
     MASKED("mask per key", plain, S4(2, 1, 1, 5)),
     MASKED("causal and mask per query", causal, S4(1, 4, 3, 1)),
+    {.primitive = "linear_cross_entropy",
+     .label = "both results",
+     .params = &columns_of_w,
+     .n_in = 3,
+     .n_out = 2,
+     .value = property_linear_cross_entropy,
+     .in = {{F, S2(3, 4)}, {F, S2(4, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}},
+     .loose = 8},
+    {.primitive = "linear_cross_entropy",
+     .label = "loss only, rows of a table",
+     .params = &rows_of_w,
+     .n_in = 3,
+     .n_out = 2,
+     .value = property_linear_cross_entropy,
+     .in = {{F, S2(3, 4)}, {F, S2(5, 4)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}},
+     .first_only = true,
+     .loose = 8},
+    {.primitive = "linear_cross_entropy",
+     .label = "labels outside",
+     .params = &columns_of_w,
+     .n_in = 3,
+     .n_out = 2,
+     .value = property_linear_cross_entropy,
+     .in = {{F, S2(3, 4)}, {F, S2(4, 2)}, {.dtype = TOW_I32, S1(3), .low = -3, .high = 5}},
+     .no_derivative = true,
+     .loose = 8},
     {.primitive = "softmax_cross_entropy",
      .label = "both results",
      .n_in = 2,

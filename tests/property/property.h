@@ -86,6 +86,7 @@ void property_layer_norm(const property_case *c, double *const *in,
 void property_rms_norm(const property_case *c, double *const *in, double *const *out); /* x, scale -> y, rstd */
 void property_attention(const property_case *c, double *const *in,
                         double *const *out); /* q, k, v [, mask] -> out, lse */
+void property_linear_cross_entropy(const property_case *c, double *const *in, double *const *out);
 void property_cross_entropy(const property_case *c, double *const *in,
                             double *const *out); /* logits, labels -> loss, lse */
 

@@ -57,7 +57,7 @@ static void test_table(void **state)
 
 typedef struct bad_case {
     const char *primitive;
-    tow_type in[4];
+    tow_type in[5];
     size_t n_in, n_out;
     const void *params;
     tow_status status;
@@ -202,6 +202,34 @@ static const bad_case bad_cases[] = {
      TOW_SHAPE_MISMATCH,
      "bool[1,6,4,5]"},
     {"softmax_cross_entropy", {T(F32, 2, 3), T(I32, 3)}, 2, 2, NULL, TOW_SHAPE_MISMATCH, "i32[2]"},
+    {"linear_cross_entropy",
+     {T(F32, 2, 3), T(F32, 5, 3), T(I32, 2)},
+     3,
+     2,
+     &(tow__linear_cross_entropy_params){false},
+     TOW_SHAPE_MISMATCH,
+     "w [C, V] with some classes"},
+    {"linear_cross_entropy",
+     {T(F32, 2, 3), T(F32, 5, 3), T(I32, 3)},
+     3,
+     2,
+     &(tow__linear_cross_entropy_params){true},
+     TOW_SHAPE_MISMATCH,
+     "labels must be i32[2]"},
+    {"linear_cross_entropy",
+     {T(F32, 2, 3), T(F64, 5, 3), T(I32, 2)},
+     3,
+     2,
+     &(tow__linear_cross_entropy_params){true},
+     TOW_TYPE_MISMATCH,
+     "one element type"},
+    {"linear_cross_entropy_vjp",
+     {T(F32, 2, 3), T(F32, 5, 3), T(I32, 2), T(F32, 3), T(F32, 2)},
+     5,
+     1,
+     &(tow__linear_cross_entropy_ad_params){true, 1},
+     TOW_SHAPE_MISMATCH,
+     "log-sum-exp must be f32[2]"},
 };
 
 static void test_messages(void **state)
@@ -312,6 +340,24 @@ static const good_case good_cases[] = {
     {"attention_vjp", {Q, K, V, O, L, M, O}, 7, 3, &(tow__attention_ad_params){true, true, 0.5, 7}, "f32[2,4,6,3]"},
     {"attention_vjp", {Q, K, V, O, L, O}, 6, 1, &(tow__attention_ad_params){false, false, 0.5, 2}, "f32[2,5,2,3]"},
     {"softmax_cross_entropy", {T(F32, 2, 3, 5), T(I32, 2, 3)}, 2, 2, NULL, "f32[2,3]"},
+    {"linear_cross_entropy",
+     {T(F32, 2, 3, 4), T(F32, 4, 7), T(I32, 2, 3)},
+     3,
+     2,
+     &(tow__linear_cross_entropy_params){false},
+     "f32[2,3]"},
+    {"linear_cross_entropy_jvp",
+     {T(F32, 2, 3, 4), T(F32, 7, 4), T(I32, 2, 3), T(F32, 2, 3), T(F32, 2, 3, 4), T(F32, 7, 4)},
+     6,
+     1,
+     &(tow__linear_cross_entropy_ad_params){true, 3},
+     "f32[2,3]"},
+    {"linear_cross_entropy_vjp",
+     {T(F32, 2, 3, 4), T(F32, 7, 4), T(I32, 2, 3), T(F32, 2, 3), T(F32, 2, 3)},
+     5,
+     2,
+     &(tow__linear_cross_entropy_ad_params){true, 3},
+     "f32[2,3,4]"},
     {"softmax_cross_entropy_jvp", {T(F32, 2, 5), T(I32, 2), T(F32, 2), T(F32, 2, 5)}, 4, 1, NULL, "f32[2]"},
     {"softmax_cross_entropy_vjp", {T(F32, 2, 5), T(I32, 2), T(F32, 2), T(F32, 2)}, 4, 1, NULL, "f32[2,5]"},
     /* base primitives whose derivatives move axes */

@@ -1,0 +1,351 @@
+/* The cross-entropy of logits x w in tiles of at most 256 rows and 512 classes.
+ *
+ * Forward, a thread makes the tiles of 512 classes in turn and keeps, of each row of a tile, its maximum and its sum of
+ * exponentials, and the logit of the label if it is there; a second pass joins the parts of each row.
+ *
+ * Backward, a panel of cotangents of logits is made tile by tile, then multiplied with w for dx and with x for dw:
+ *
+ *              classes ->   panel
+ *      rows  | . . . . . . | dl    | . . |       dx[rows] += dl w[panel]'      dw[panel] += x[rows]' dl
+ *       |
+ *
+ * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone. */
+#include "src/kernels/gemm.h"
+#include "src/kernels/rows.h"
+#include "src/kernels/tables.h"
+
+enum {
+    ROWS = 256,         /* of a tile */
+    CLASSES = 512,      /* of a tile */
+    PANEL_ROWS = 8192,  /* of a panel at most */
+    PANEL = 2 * 1 << 20 /* numbers of a panel, about; at least one tile wide */
+};
+
+#define REAL       f32
+#define NAME(name) name##_f32
+#include "src/kernels/linear_cross_entropy.inc"
+#undef REAL
+#undef NAME
+
+#define REAL       f64
+#define NAME(name) name##_f64
+#include "src/kernels/linear_cross_entropy.inc"
+#undef REAL
+#undef NAME
+
+typedef struct matrix {
+    const char *data;
+    int64_t row, column; /* strides */
+    size_t copy;         /* bytes of scratch for a copy; 0: used where it lies */
+} matrix;
+
+/* dl, the product that makes it, and those that use it. */
+typedef struct job {
+    const tow__kernel_call *call;
+    tow_dtype dtype;
+    int64_t size;    /* of an element */
+    int64_t n, c, v; /* rows, features, classes */
+    bool rows;       /* w is [V, C] */
+    matrix x, w;     /* x: [n, c]; w: [c, v] */
+    tow__strided labels, lse, ct;
+    const tow__gemm_engine *logits_engine, *dx_engine, *dw_engine;
+    int64_t tiles;                   /* of classes */
+    int64_t panel_rows, panel_width; /* backward */
+    size_t engine_bytes;             /* of scratch per thread */
+    char *parts, *tile, *panel, *engine;
+    void *dx, *dw;
+    int64_t first_row, row_count, first_class, class_count; /* the panel at hand */
+} job;
+
+static size_t lines(int64_t bytes) { return ((size_t)bytes + 63) / 64 * 64; }
+
+/* ---- products --------------------------------------------------------------------------------------------------- */
+
+static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a, matrix b)
+{
+    return (tow__gemm){.dtype = j->dtype,
+                       .threads = 1,
+                       .choice = j->call->team != NULL ? &j->call->team->products : NULL,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .a = a.data,
+                       .a_row = a.row,
+                       .a_column = a.column,
+                       .b = b.data,
+                       .b_row = b.row,
+                       .b_column = b.column};
+}
+
+static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row, 0}; }
+static matrix part(const job *j, matrix x, int64_t row, int64_t column)
+{
+    if (x.data != NULL) x.data += (row * x.row + column * x.column) * j->size;
+    return x;
+}
+
+static void run(const job *j, tow__gemm g, void *c, int64_t ldc, bool add, const tow__gemm_engine *engine, int thread)
+{
+    g.c = c;
+    g.ldc = ldc;
+    g.accumulate = add;
+    g.scratch = j->engine_bytes > 0 ? j->engine + (size_t)thread * j->engine_bytes : NULL;
+    tow__gemm_run(&g, engine);
+}
+
+static void need_scratch(job *j, tow__gemm g)
+{
+    size_t bytes = lines((int64_t)tow__gemm_scratch(&g));
+    if (bytes > j->engine_bytes) j->engine_bytes = bytes;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+/* [rows, columns] of which the rows are the merged axes of `leading`. */
+static matrix operand(const tow__strided *leading, const char *data, int64_t rows, int64_t columns, int64_t column,
+                      int64_t size)
+{
+    matrix x = {data, leading->rank == 0 ? columns : leading->strides[0], column, 0};
+    if (columns <= 1) x.column = 1;
+    if (rows <= 1) x.row = tow__max(1, columns * tow__max(1, x.column));
+    bool merged = leading->rank == 1 || rows <= 1;
+    if (!merged || !tow__gemm_plain(rows, columns, x.row, x.column))
+        return (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * size)};
+    return x;
+}
+
+static char *take(char *memory, size_t *used, size_t bytes)
+{
+    char *at = memory == NULL ? NULL : memory + *used;
+    *used += bytes;
+    return at;
+}
+
+static job begin(const tow__kernel_call *call, bool rows, bool backward)
+{
+    const tow__buffer *x = &call->in[0], *w = &call->in[1];
+    int last = x->rank - 1, features = rows ? 1 : 0;
+    tow__strided leading = tow__strided_of(x->data, x->dtype, last, x->dims, x->strides);
+    tow__strided w_rows = tow__strided_of(w->data, w->dtype, 1, w->dims, w->strides);
+    job j = {.call = call,
+             .dtype = x->dtype,
+             .size = (int64_t)tow__element_bytes(x->dtype),
+             .n = leading.count,
+             .c = x->dims[last],
+             .v = w->dims[1 - features],
+             .rows = rows};
+    j.x = operand(&leading, x->data, j.n, j.c, x->strides[last], j.size);
+    j.w = operand(&w_rows, w->data, w->dims[0], w->dims[1], w->strides[1], j.size);
+    if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy};
+    j.tiles = tow__ceil_div(j.v, CLASSES);
+    tow__gemm logits = product(&j, j.n, j.v, j.c, j.x, j.w);
+    j.logits_engine = tow__gemm_choose(&logits);
+    need_scratch(&j, product(&j, tow__min(ROWS, j.n), tow__min(CLASSES, j.v), j.c, j.x, j.w));
+    if (!backward) return j;
+    j.panel_rows = tow__max(1, tow__min(j.n, PANEL_ROWS));
+    j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
+    matrix dl = {NULL, j.panel_width, 1, 0};
+    tow__gemm dx = product(&j, j.n, j.c, j.panel_width, dl, transposed(j.w));
+    tow__gemm dw = rows ? product(&j, j.v, j.c, j.panel_rows, transposed(dl), j.x)
+                        : product(&j, j.c, j.v, j.panel_rows, transposed(j.x), dl);
+    j.dx_engine = tow__gemm_choose(&dx);
+    j.dw_engine = tow__gemm_choose(&dw);
+    dx.m = tow__min(ROWS, j.n);
+    if (rows)
+        dw.m = tow__min(ROWS, j.v);
+    else
+        dw.n = tow__min(ROWS, j.v);
+    need_scratch(&j, dx);
+    need_scratch(&j, dw);
+    return j;
+}
+
+/* Divides the scratch memory and returns its size; with NULL it only counts. */
+static size_t divide_memory(job *j, char *memory, bool backward)
+{
+    size_t threads = (size_t)tow__threads(j->call), n = 0;
+    char *x = take(memory, &n, j->x.copy), *w = take(memory, &n, j->w.copy);
+    if (j->x.copy > 0) j->x.data = x;
+    if (j->w.copy > 0) j->w.data = w;
+    j->engine = take(memory, &n, threads * j->engine_bytes);
+    if (backward) {
+        j->panel = take(memory, &n, lines(j->panel_rows * j->panel_width * j->size));
+    } else {
+        j->parts = take(memory, &n, lines(2 * j->n * j->tiles * j->size));
+        j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
+    }
+    return n;
+}
+
+static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, const matrix *to)
+{
+    if (to->copy == 0) return;
+    tow__strided from = tow__strided_buffer(x), copy = {0};
+    copy = tow__strided_of((char *)(uintptr_t)to->data, x->dtype, 1, &from.count, &(int64_t){1});
+    tow__strided_store(call->team, &copy, &from);
+}
+
+static const void *element(const tow__strided *s, int64_t i)
+{
+    return s->data + tow__strided_offset(s, i) * (int64_t)s->size;
+}
+
+/* ---- forward ---------------------------------------------------------------------------------------------------- */
+
+static void reduce_tile(const job *j, int64_t row, int64_t rows, int64_t tile, int64_t classes, const char *logits)
+{
+    char *picked = j->call->out[0].data;
+    for (int64_t r = 0; r < rows; r++, logits += classes * j->size) {
+        int64_t label = *(const i32 *)element(&j->labels, row + r) - tile * CLASSES;
+        char *to = j->parts + 2 * (tile * j->n + row + r) * j->size;
+        if (j->dtype == TOW_F32)
+            part_of_row_f32(classes, logits, to);
+        else
+            part_of_row_f64(classes, logits, to);
+        if (label >= 0 && label < classes)
+            memcpy(picked + (row + r) * j->size, logits + label * j->size, (size_t)j->size);
+    }
+}
+
+static void forward_tiles(void *user, int64_t tile, int thread)
+{
+    const job *j = user;
+    int64_t first = tile * CLASSES, classes = tow__min(CLASSES, j->v - first);
+    char *logits = j->tile + (size_t)thread * lines(ROWS * CLASSES * j->size);
+    for (int64_t row = 0; row < j->n; row += ROWS) {
+        int64_t rows = tow__min(ROWS, j->n - row);
+        run(j, product(j, rows, classes, j->c, part(j, j->x, row, 0), part(j, j->w, 0, first)), logits, classes, false,
+            j->logits_engine, thread);
+        reduce_tile(j, row, rows, tile, classes, logits);
+    }
+}
+
+static void join_rows(void *user, int64_t block)
+{
+    const job *j = user;
+    char *loss = j->call->out[0].data, *lse = j->call->out[1].data;
+    for (int64_t r = block * ROWS; r < tow__min((block + 1) * ROWS, j->n); r++) {
+        if (j->dtype == TOW_F32)
+            join_parts_f32(j->tiles, j->n, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+        else
+            join_parts_f64(j->tiles, j->n, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+    }
+}
+
+static void run_forward(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false);
+    divide_memory(&j, call->scratch, false);
+    copy_operand(call, &call->in[0], &j.x);
+    copy_operand(call, &call->in[1], &j.w);
+    j.labels = tow__strided_buffer(&call->in[2]);
+    if (j.dtype == TOW_F32)
+        fill_nan_f32(j.n, call->out[0].data);
+    else
+        fill_nan_f64(j.n, call->out[0].data);
+    if (j.n == 0) return;
+    tow__team_run_indexed(call->team, j.tiles, forward_tiles, &j);
+    tow__team_run(call->team, tow__ceil_div(j.n, ROWS), join_rows, &j);
+}
+
+static size_t scratch_forward(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false);
+    return divide_memory(&j, NULL, false);
+}
+
+/* ---- backward --------------------------------------------------------------------------------------------------- */
+
+/* One tile of the panel: blocks count rows first, so that neighbours share classes. */
+static void panel_tile(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    int64_t row_blocks = tow__ceil_div(j->row_count, ROWS), row = block % row_blocks * ROWS;
+    int64_t first = block / row_blocks * CLASSES, rows = tow__min(ROWS, j->row_count - row);
+    int64_t classes = tow__min(CLASSES, j->class_count - first);
+    char *tile = j->panel + (row * j->panel_width + first) * j->size;
+    run(j,
+        product(j, rows, classes, j->c, part(j, j->x, j->first_row + row, 0), part(j, j->w, 0, j->first_class + first)),
+        tile, j->panel_width, false, j->logits_engine, thread);
+    for (int64_t r = 0; r < rows; r++, tile += j->panel_width * j->size) {
+        int64_t i = j->first_row + row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - first;
+        if (j->dtype == TOW_F32)
+            logits_to_cotangents_f32(classes, label, element(&j->lse, i), element(&j->ct, i), tile);
+        else
+            logits_to_cotangents_f64(classes, label, element(&j->lse, i), element(&j->ct, i), tile);
+    }
+}
+
+static void add_to_dx(const job *j, int64_t block, int thread)
+{
+    int64_t row = block * ROWS, rows = tow__min(ROWS, j->row_count - row);
+    matrix dl = {j->panel, j->panel_width, 1, 0};
+    run(j, product(j, rows, j->c, j->class_count, part(j, dl, row, 0), transposed(part(j, j->w, 0, j->first_class))),
+        (char *)j->dx + (j->first_row + row) * j->c * j->size, j->c, j->first_class > 0, j->dx_engine, thread);
+}
+
+static void add_to_dw(const job *j, int64_t block, int thread)
+{
+    int64_t first = block * ROWS, classes = tow__min(ROWS, j->class_count - first), at = j->first_class + first;
+    matrix dl = part(j, (matrix){j->panel, j->panel_width, 1, 0}, 0, first), x = part(j, j->x, j->first_row, 0);
+    bool add = j->first_row > 0;
+    if (j->rows)
+        run(j, product(j, classes, j->c, j->row_count, transposed(dl), x), (char *)j->dw + at * j->c * j->size, j->c,
+            add, j->dw_engine, thread);
+    else
+        run(j, product(j, j->c, classes, j->row_count, transposed(x), dl), (char *)j->dw + at * j->size, j->v, add,
+            j->dw_engine, thread);
+}
+
+static void use_panel(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    int64_t for_dx = j->dx != NULL ? tow__ceil_div(j->row_count, ROWS) : 0;
+    if (block < for_dx)
+        add_to_dx(j, block, thread);
+    else
+        add_to_dw(j, block - for_dx, thread);
+}
+
+static void run_panel(job *j)
+{
+    const tow__team *team = j->call->team;
+    int64_t row_blocks = tow__ceil_div(j->row_count, ROWS), class_blocks = tow__ceil_div(j->class_count, ROWS);
+    tow__team_run_indexed(team, row_blocks * tow__ceil_div(j->class_count, CLASSES), panel_tile, j);
+    tow__team_run_indexed(team, (j->dx != NULL ? row_blocks : 0) + (j->dw != NULL ? class_blocks : 0), use_panel, j);
+}
+
+/* (x, w, labels, lse, ct) -> those of dx, dw that wrt names */
+static void run_backward(const tow__kernel_call *call)
+{
+    const tow__linear_cross_entropy_ad_params *p = call->params;
+    job j = begin(call, p->rows, true);
+    divide_memory(&j, call->scratch, true);
+    copy_operand(call, &call->in[0], &j.x);
+    copy_operand(call, &call->in[1], &j.w);
+    j.labels = tow__strided_buffer(&call->in[2]);
+    j.lse = tow__strided_buffer(&call->in[3]);
+    j.ct = tow__strided_buffer(&call->in[4]);
+    if (p->wrt & 1) j.dx = call->out[0].data;
+    if (p->wrt & 2) j.dw = call->out[p->wrt & 1].data;
+    if (j.n == 0 && j.dw != NULL) memset(j.dw, 0, (size_t)(j.c * j.v * j.size));
+    for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {
+        j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
+        for (j.first_class = 0; j.first_class < j.v; j.first_class += j.panel_width) {
+            j.class_count = tow__min(j.panel_width, j.v - j.first_class);
+            run_panel(&j);
+        }
+    }
+}
+
+static size_t scratch_backward(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true);
+    return divide_memory(&j, NULL, true);
+}
+
+static const tow__kernel kernels[] = {
+    {"linear_cross_entropy", TOW__FLOATS, 0, run_forward, scratch_forward, "tiles"},
+    {"linear_cross_entropy_vjp", TOW__FLOATS, 0, run_backward, scratch_backward, "panels"},
+};
+const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,228 @@
+/* linear_cross_entropy(x [..., C], w, labels i32 [...]) -> loss [...], lse [...]: the cross-entropy of logits x w, which
+ * never exist as a whole. w is [C, V], or [V, C] with `rows` (an embedding table). A label outside [0, V) gives NaN.
+ *
+ * The fused pair keeps x, w, labels and lse and makes the logits again in chunks:
+ *
+ *   p = exp(logits - lse), dl = (p - onehot(label)) ct;  dx = dl w', dw = x' dl
+ *
+ * The decompositions are a product with softmax_cross_entropy and its companions. */
+#include "src/ops/rules.h"
+
+enum {
+    WRT_X = 1,
+    WRT_W = 2,
+    WHOLE_CLASSES = 1024 /* up to here whole logits are cheaper than making them twice */
+};
+
+static int last_axis(tow_value x) { return tow_value_type(x).rank - 1; }
+
+/* x [..., C], w -> [..., V] */
+static tow_value product(tow_value x, tow_value w, bool rows)
+{
+    return tow_dot_general(
+        x, w, (tow_dot_dims){.n_contract = 1, .lhs_contract = {last_axis(x)}, .rhs_contract = {rows ? 1 : 0}});
+}
+
+/* Sum over all rows of a [..., m] and b [..., n] -> [m, n] */
+static tow_value outer(tow_value a, tow_value b)
+{
+    tow_dot_dims dims = {.n_contract = last_axis(a)};
+    for (int i = 0; i < dims.n_contract; i++) dims.lhs_contract[i] = dims.rhs_contract[i] = i;
+    return tow_dot_general(a, b, dims);
+}
+
+/* ---- types ------------------------------------------------------------------------------------------------------ */
+
+/* x, w and labels fit; *row is the type of the loss */
+static tow_status operands_type(const tow__typing *ty, bool rows, tow_type *row)
+{
+    tow_type x = ty->in[0], w = ty->in[1], labels = ty->in[2];
+    tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
+    if (status == TOW_OK) status = tow__require_rank(ty, 1, 2);
+    if (status == TOW_OK) status = tow__require_dtype(ty, 2, 1 << TOW_I32);
+    if (status != TOW_OK) return status;
+    if (w.dtype != x.dtype)
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "x and w must have one element type, found %s and %s",
+                              tow__type_name(x).text, tow__type_name(w).text);
+    if (x.rank == 0 || w.dims[rows ? 1 : 0] != x.dims[x.rank - 1] || w.dims[rows ? 0 : 1] == 0)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "expected x [..., C] and w %s with some classes, found %s and %s",
+                              rows ? "[V, C]" : "[C, V]", tow__type_name(x).text, tow__type_name(w).text);
+    tow__ints last = {.n = 1, .v = {x.rank - 1}};
+    *row = tow__without_axes(x, &last);
+    tow_type want = *row;
+    want.dtype = TOW_I32;
+    if (!tow_type_equal(labels, want))
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "labels must be %s, one for each row of x %s, found %s",
+                              tow__type_name(want).text, tow__type_name(x).text, tow__type_name(labels).text);
+    return TOW_OK;
+}
+
+static tow_status forward_type(const tow__typing *ty)
+{
+    tow_type row;
+    tow_status status = operands_type(ty, ((const tow__linear_cross_entropy_params *)ty->params)->rows, &row);
+    if (status == TOW_OK) ty->out[0] = ty->out[1] = row;
+    return status;
+}
+
+static size_t count_wrt(int64_t wrt) { return (size_t)((wrt & 1) + (wrt >> 1 & 1)); }
+
+/* Both companions: (x, w, labels, lse, ...) */
+static tow_status companion_type(const tow__typing *ty, size_t n_in, size_t n_out, tow_type *row)
+{
+    const tow__linear_cross_entropy_ad_params *p = ty->params;
+    if (p->wrt <= 0 || p->wrt > 3)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "wrt must name some of x, w by bits 0 and 1, found %lld",
+                              (long long)p->wrt);
+    tow_status status = tow__require_count(ty, n_in, n_out);
+    if (status == TOW_OK) status = operands_type(ty, p->rows, row);
+    if (status == TOW_OK && !tow_type_equal(ty->in[3], *row))
+        status = tow__type_fail(ty, TOW_SHAPE_MISMATCH, "log-sum-exp must be %s, found %s", tow__type_name(*row).text,
+                                tow__type_name(ty->in[3]).text);
+    return status;
+}
+
+static tow_status jvp_type(const tow__typing *ty)
+{
+    const tow__linear_cross_entropy_ad_params *p = ty->params;
+    tow_type row;
+    tow_status status = companion_type(ty, 4 + count_wrt(p->wrt), 1, &row);
+    size_t next = 4;
+    for (size_t i = 0; status == TOW_OK && i < 2; i++)
+        if (p->wrt >> i & 1 && !tow_type_equal(ty->in[next++], ty->in[i]))
+            status = tow__type_fail(ty, TOW_SHAPE_MISMATCH, "tangent operand %zu must be %s, found %s", next - 1,
+                                    tow__type_name(ty->in[i]).text, tow__type_name(ty->in[next - 1]).text);
+    if (status == TOW_OK) ty->out[0] = row;
+    return status;
+}
+
+static tow_status vjp_type(const tow__typing *ty)
+{
+    const tow__linear_cross_entropy_ad_params *p = ty->params;
+    tow_type row;
+    tow_status status = companion_type(ty, 5, count_wrt(p->wrt), &row);
+    size_t next = 0;
+    if (status == TOW_OK && !tow_type_equal(ty->in[4], row))
+        status = tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the cotangent must be %s, found %s", tow__type_name(row).text,
+                                tow__type_name(ty->in[4]).text);
+    for (size_t i = 0; status == TOW_OK && i < 2; i++)
+        if (p->wrt >> i & 1) ty->out[next++] = ty->in[i];
+    return status;
+}
+
+/* ---- decompositions and derivatives ----------------------------------------------------------------------------- */
+
+static void forward_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    const tow__linear_cross_entropy_params *p = e->params;
+    tow_value in[2] = {product(x[0], x[1], p->rows), x[2]};
+    y[0] = y[1] = tow__null();
+    if (!tow__any_null(2, in)) tow__bind(t, &tow__softmax_cross_entropy_p, NULL, 2, in, 2, y);
+}
+
+static void forward_jvp(tow__jvp *r)
+{
+    if (!r->reverse || tow__uses_residual_outputs(r)) {
+        tow__jvp_decomposed(r);
+        return;
+    }
+    tow__linear_cross_entropy_ad_params p = {.rows = ((const tow__linear_cross_entropy_params *)r->e->params)->rows};
+    tow__jvp_primal(r);
+    tow_value in[6] = {r->x[0], r->x[1], r->x[2], r->y[1]};
+    size_t n = 4;
+    for (int i = 0; i < 2; i++) {
+        if (tow_is_null(r->dx[i])) continue;
+        in[n++] = r->dx[i];
+        p.wrt |= 1 << i;
+    }
+    r->dy[0] = tow__op(&tow__linear_cross_entropy_jvp_p, &p, n, in);
+}
+
+/* The loss's tangent for the tangent of the logits, dx w + x dw. */
+static void jvp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    (void)t;
+    const tow__linear_cross_entropy_ad_params *p = e->params;
+    const tow_value *tangent = x + 4;
+    tow_value dl = tow__null();
+    if (p->wrt & WRT_X) dl = product(*tangent++, x[1], p->rows);
+    if (p->wrt & WRT_W) dl = tow__add_or(dl, product(x[0], *tangent, p->rows));
+    tow_value in[4] = {product(x[0], x[1], p->rows), x[2], x[3], dl};
+    y[0] = tow__op(&tow__softmax_cross_entropy_jvp_p, NULL, 4, in);
+}
+
+static void jvp_transpose(tow__transpose *r)
+{
+    tow__linear_cross_entropy_ad_params p = *(const tow__linear_cross_entropy_ad_params *)r->e->params;
+    tow_value in[5] = {r->x[0], r->x[1], r->x[2], r->x[3], r->ct[0]}, out[2];
+    size_t next = 4, places[2], n = 0;
+    int64_t wrt = 0;
+    for (int bit = 0; bit < 2; bit++) {
+        if (!(p.wrt >> bit & 1)) continue;
+        if (r->linear[next]) {
+            wrt |= 1 << bit;
+            places[n++] = next;
+        }
+        next++;
+    }
+    p.wrt = wrt;
+    if (tow__any_null(5, in)) return;
+    tow__bind(r->t, &tow__linear_cross_entropy_vjp_p, &p, 5, in, n, out);
+    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+}
+
+static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    (void)t;
+    const tow__linear_cross_entropy_ad_params *p = e->params;
+    tow_value in[4] = {product(x[0], x[1], p->rows), x[2], x[3], x[4]};
+    tow_value dl = tow__op(&tow__softmax_cross_entropy_vjp_p, NULL, 4, in);
+    if (p->wrt & WRT_X) *y++ = product(dl, x[1], !p->rows);
+    if (p->wrt & WRT_W) *y = p->rows ? outer(dl, x[0]) : outer(x[0], dl);
+}
+
+#define AD_PARAMS                                                                                                      \
+    TOW__PARAMS(tow__linear_cross_entropy_ad_params,                                                                   \
+                TOW__PARAM(tow__linear_cross_entropy_ad_params, rows, TOW__P_BOOL),                                    \
+                TOW__PARAM(tow__linear_cross_entropy_ad_params, wrt, TOW__P_INT))
+
+const tow_primitive tow__linear_cross_entropy_p = {
+    .name = "linear_cross_entropy",
+    .inputs = 3,
+    .outputs = 2,
+    .kind = TOW__COMPOSITE,
+    .plain_dot = true,
+    .type = forward_type,
+    .jvp = forward_jvp,
+    .decompose = forward_decompose,
+    .output_names = (const char *const[]){"loss", "lse", NULL},
+    TOW__PARAMS(tow__linear_cross_entropy_params, TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL))};
+const tow_primitive tow__linear_cross_entropy_jvp_p = {.name = "linear_cross_entropy_jvp",
+                                                       .inputs = -1,
+                                                       .outputs = 1,
+                                                       .kind = TOW__COMPOSITE,
+                                                       .plain_dot = true,
+                                                       .type = jvp_type,
+                                                       .transpose = jvp_transpose,
+                                                       .decompose = jvp_decompose,
+                                                       AD_PARAMS};
+const tow_primitive tow__linear_cross_entropy_vjp_p = {.name = "linear_cross_entropy_vjp",
+                                                       .inputs = 5,
+                                                       .outputs = -1,
+                                                       .kind = TOW__COMPOSITE,
+                                                       .plain_dot = true,
+                                                       .type = vjp_type,
+                                                       .decompose = vjp_decompose,
+                                                       AD_PARAMS};
+
+tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels)
+{
+    tow_value in[3] = {x, w, labels}, out[2] = {{0}};
+    if (tow__any_null(3, in)) return tow__null();
+    tow_type type = tow_value_type(w);
+    tow__linear_cross_entropy_params p = {.rows = rows};
+    if (type.rank == 2 && type.dims[rows ? 0 : 1] <= WHOLE_CLASSES && tow_value_type(x).rank > 0)
+        return tow_softmax_cross_entropy(product(x, w, rows), labels);
+    tow__bind(x.trace, &tow__linear_cross_entropy_p, &p, 3, in, 2, out);
+    return out[0];
+}
