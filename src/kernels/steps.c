@@ -9,7 +9,7 @@
 
 enum {
     PANEL_BYTES = 16 << 10, /* of the result */
-    CHUNK_BYTES = 24 << 10, /* of the operands that all tiles of a panel use in turn */
+    DEEPEST = 128,          /* rows of one step that a block packs */
     COLUMNS = 512           /* elements of the result that add_steps takes at a time */
 };
 
@@ -75,12 +75,15 @@ typedef struct dot_job {
     int64_t size;
 } dot_job;
 
+_Static_assert((int)DEEPEST <= (int)TOW__GEMM_DEPTH && (int)TOW__STEPS_ROWS <= (int)DEEPEST,
+               "a step is one chain, and fits");
+
 /* With the own engine, if its registers can do it: one chain per element and step. */
 static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
 {
 #if defined(__x86_64__)
     const tow__gemm *g = &job->product;
-    if (job->engine != &tow__gemm_own || g->k > tow__gemm_depth(g->k) || g->b_column != 1) return NULL;
+    if (job->engine != &tow__gemm_own || g->k > DEEPEST || g->b_column != 1) return NULL;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl"))
         return tow__steps_sum_avx512;
@@ -91,25 +94,40 @@ static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
     return NULL;
 }
 
-/* Chunk by chunk of steps, so that operands stay near while tile after tile of the panel uses them. */
-static void run_tiles(const dot_job *job, const tow__gemm *g, const char *x, const char *y)
+/* Columns first .. first + n of the rows of y that belong to `steps` steps, the first at y. */
+static void pack(const dot_job *job, int64_t steps, const char *y, int64_t first, int64_t n, f32 *to)
 {
-    int64_t direction = job->first > 0 ? -1 : 1;
-    int64_t chunk = tow__max(1, CHUNK_BYTES / (g->k * (g->m + g->n) * job->size));
+    int64_t step = (job->first > 0 ? -1 : 1) * job->y_step;
+    for (int64_t t = 0; t < steps; t++)
+        for (int64_t p = 0; p < job->product.k; p++, to += TOW__STEPS_WIDTH) {
+            const char *row = y + t * step + (p * job->product.b_row + first) * job->size;
+            memcpy(to, row, (size_t)(n * job->size));
+            for (int64_t j = n; j < TOW__STEPS_WIDTH; j++) to[j] = 0;
+        }
+}
+
+/* A block of columns, chunk by chunk of steps, so that all rows use a chunk while it is near. */
+static void run_columns(void *user, int64_t block)
+{
+    const dot_job *job = user;
+    const tow__gemm *g = &job->product;
+    _Alignas(64) f32 packed[DEEPEST * TOW__STEPS_WIDTH];
+    int64_t direction = job->first > 0 ? -1 : 1, column = block * TOW__STEPS_WIDTH;
+    int64_t chunk = tow__max(1, TOW__STEPS_ROWS / g->k);
     tow__steps_sum sum = {.rows = g->m,
-                          .columns = g->n,
+                          .columns = tow__min(TOW__STEPS_WIDTH, g->n - column),
                           .depth = g->k,
                           .x_step = direction * job->x_step / job->size,
-                          .x_row = g->a_row,
                           .x_depth = g->a_column,
-                          .y_step = direction * job->y_step / job->size,
-                          .y_depth = g->b_row,
-                          .c = g->c,
+                          .x_row = g->a_row,
+                          .y = packed,
+                          .c = (f32 *)(void *)job->out + column,
                           .ldc = g->ldc};
     for (int64_t i = 0; i < job->steps; i += chunk) {
+        int64_t step = job->first + direction * i;
         sum.steps = tow__min(chunk, job->steps - i);
-        sum.x = (const float *)(const void *)(x + direction * i * job->x_step);
-        sum.y = (const float *)(const void *)(y + direction * i * job->y_step);
+        sum.x = (const f32 *)(const void *)(job->x + step * job->x_step);
+        pack(job, sum.steps, job->y + step * job->y_step, column, sum.columns, packed);
         job->tiles(&sum);
     }
 }
@@ -123,10 +141,6 @@ static void run_panel(void *user, int64_t block)
     g.c = job->out + row * g.ldc * job->size;
     const char *x = job->x + job->first * job->x_step + row * g.a_row * job->size;
     const char *y = job->y + job->first * job->y_step;
-    if (job->tiles) {
-        run_tiles(job, &g, x, y);
-        return;
-    }
     int64_t direction = job->first > 0 ? -1 : 1;
     for (int64_t i = 0; i < job->steps; i++) {
         g.a = x + direction * i * job->x_step;
@@ -165,7 +179,10 @@ static void run_dot_steps(const tow__kernel_call *call)
     job.engine = tow__gemm_choose(&job.product);
     job.tiles = tiles_for(&job);
     store_init(call);
-    tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
+    if (job.tiles)
+        tow__team_run(call->team, tow__ceil_div(y.count, TOW__STEPS_WIDTH), run_columns, &job);
+    else
+        tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------------------------- */

@@ -17,14 +17,19 @@ typedef struct tow__steps_params {
 /* True if dot_steps (n_in 3) or add_steps (n_in 2) can run on operands with these strides. */
 bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params);
 
-/* C[rows, columns] += X_t^T Y_t for each step t in order: x at x + t x_step, and so on; columns of y are neighbours. Each
- * product is one chain of multiply-adds from 0 over the depth, added to C. Steps may run backwards. */
+enum {
+    TOW__STEPS_WIDTH = 32, /* columns of a block */
+    TOW__STEPS_ROWS = 64   /* of y that a block packs at a time, if a step has no more */
+};
+
+/* C[rows, columns] += X_t^T Y_t for each step t in order. x: element (t, p, i) at t x_step + p x_depth + i x_row, where
+ * steps may run backwards; y: packed, steps after each other, each [depth, TOW__STEPS_WIDTH], zeros behind `columns`.
+ * Each product is one chain of multiply-adds from 0 over the depth, and is then added to C. */
 typedef struct tow__steps_sum {
     int64_t steps, rows, columns, depth;
     const float *x;
-    int64_t x_step, x_row, x_depth;
+    int64_t x_step, x_depth, x_row;
     const float *y;
-    int64_t y_step, y_depth;
     float *c;
     int64_t ldc;
 } tow__steps_sum;

@@ -6,13 +6,13 @@
 #pragma GCC target("avx2,fma")
 #endif
 #include <immintrin.h>
+#include <string.h>
 
 #include "src/kernels/steps.h"
 #include "src/kernels/strided.h"
 
 enum {
-    W = 8, /* elements of a vector */
-    ROWS = 3
+    W = 8 /* elements of a vector */
 };
 typedef __m256 vector;
 
@@ -23,7 +23,8 @@ TOW__INLINE void store(f32 *x, vector v) { _mm256_storeu_ps(x, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm256_add_ps(x, y); }
 TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm256_fmadd_ps(x, y, z); }
 
-#define SUM tow__steps_sum_avx2
+#define ROWS 3
+#define SUM  tow__steps_sum_avx2
 #include "src/kernels/steps.inc"
 #if defined(__clang__)
 #pragma clang attribute pop

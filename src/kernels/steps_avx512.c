@@ -7,13 +7,13 @@
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
 #endif
 #include <immintrin.h>
+#include <string.h>
 
 #include "src/kernels/steps.h"
 #include "src/kernels/strided.h"
 
 enum {
-    W = 16, /* elements of a vector */
-    ROWS = 6
+    W = 16 /* elements of a vector */
 };
 typedef __m512 vector;
 
@@ -24,7 +24,8 @@ TOW__INLINE void store(f32 *x, vector v) { _mm512_storeu_ps(x, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
 TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fmadd_ps(x, y, z); }
 
-#define SUM tow__steps_sum_avx512
+#define ROWS 6
+#define SUM  tow__steps_sum_avx512
 #include "src/kernels/steps.inc"
 #if defined(__clang__)
 #pragma clang attribute pop

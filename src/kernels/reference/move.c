@@ -14,8 +14,70 @@ static char *element(const tow__buffer *b, int64_t offset)
 
 /* ---- copy, iota, random_bits ------------------------------------------------------------------------------------ */
 
+/* Contiguous pieces that follow each other in each row of the output: a copy is one piece of one row. Small ones are
+ * moved without further ado. */
+enum {
+    MOST_PIECES = 8,
+    SMALL = 16 << 10 /* bytes */
+};
+typedef struct pieces {
+    int64_t rows; /* 0: not of this kind */
+    size_t bytes[MOST_PIECES];
+} pieces;
+
+static bool is_contiguous(const tow__buffer *b)
+{
+    int64_t step = 1;
+    for (int i = b->rank - 1; i >= 0; i--) {
+        if (b->dims[i] != 1 && b->strides[i] != step) return false;
+        step *= b->dims[i];
+    }
+    return true;
+}
+
+/* Pieces along `axis`. */
+static void prepare_pieces(const tow__kernel_call *call, int64_t axis, pieces *p)
+{
+    const tow__buffer *out = &call->out[0];
+    size_t size = tow__element_bytes(out->dtype);
+    p->rows = 0;
+    if (call->n_in > MOST_PIECES || (size_t)tow__buffer_count(out) * size > SMALL) return;
+    int64_t rows = 1;
+    for (int64_t i = 0; i < axis; i++) rows *= out->dims[i];
+    if (rows == 0) return;
+    for (size_t i = 0; i < call->n_in; i++) {
+        if (!is_contiguous(&call->in[i])) return;
+        p->bytes[i] = (size_t)(tow__buffer_count(&call->in[i]) / rows) * size;
+    }
+    p->rows = rows;
+}
+
+static void move_pieces(const tow__kernel_call *call, const pieces *p)
+{
+    char *out = call->out[0].data;
+    for (int64_t row = 0; row < p->rows; row++)
+        for (size_t i = 0; i < call->n_in; i++) {
+            memcpy(out, (const char *)call->in[i].data + (size_t)row * p->bytes[i], p->bytes[i]);
+            out += p->bytes[i];
+        }
+}
+
+static void prepare_copy(const tow__kernel_call *call, void *state)
+{
+    bool repeats = tow__buffer_count(&call->in[0]) != tow__buffer_count(&call->out[0]);
+    if (repeats)
+        ((pieces *)state)->rows = 0;
+    else
+        prepare_pieces(call, 0, state);
+}
+
 static void run_copy(const tow__kernel_call *call)
 {
+    const pieces *p = call->state;
+    if (p && p->rows) {
+        move_pieces(call, p);
+        return;
+    }
     tow__strided to = tow__strided_buffer(&call->out[0]), from = tow__strided_repeated(&call->in[0], to.count);
     tow__strided_store(call->team, &to, &from);
 }
@@ -113,9 +175,19 @@ static void run_pad(const tow__kernel_call *call)
     tow__strided_store(call->team, &region, &source);
 }
 
+static void prepare_concatenate(const tow__kernel_call *call, void *state)
+{
+    prepare_pieces(call, ((const tow__axis_params *)call->params)->axis, state);
+}
+
 static void run_concatenate(const tow__kernel_call *call)
 {
     const tow__buffer *out = &call->out[0];
+    const pieces *p = call->state;
+    if (p && p->rows) {
+        move_pieces(call, p);
+        return;
+    }
     int64_t axis = ((const tow__axis_params *)call->params)->axis, at = 0;
     for (size_t i = 0; i < call->n_in; i++) {
         const tow__buffer *x = &call->in[i];
@@ -270,8 +342,8 @@ static void run_scatter_add(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"concatenate", TOW__ALL_DTYPES, 0, run_concatenate, NULL, "reference"},
-    {"copy", TOW__ALL_DTYPES, 0, run_copy, NULL, "reference"},
+    {"concatenate", TOW__ALL_DTYPES, 0, run_concatenate, NULL, "reference", sizeof(pieces), prepare_concatenate},
+    {"copy", TOW__ALL_DTYPES, 0, run_copy, NULL, "reference", sizeof(pieces), prepare_copy},
     {"dynamic_slice", TOW__ALL_DTYPES, 0, run_dynamic_slice, NULL, "reference"},
     {"dynamic_update_slice", TOW__ALL_DTYPES, TOW__IN_PLACE_FIRST, run_dynamic_update_slice, NULL, "reference"},
     {"gather", TOW__ALL_DTYPES, 0, run_gather, NULL, "reference"},
