@@ -3,11 +3,13 @@
  *
  *   products [--seconds S] [--only SUBSTRING] [--json FILE]
  *
- * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread. Engines run in turn;
- * each figure is the best of several rounds in the thread's own processor time, so that other work disturbs little. */
+ * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread, matrices in huge pages
+ * as in the memory of programs. Engines run in turn; each figure is the best of many rounds. Rounds of up to a few
+ * milliseconds count by the clock on the wall, which the best one finds undisturbed, longer ones by the thread's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "src/kernels/gemm.h"
@@ -18,16 +20,32 @@
 
 /* ---- the peak ------------------------------------------------------------------------------------------------------ */
 
-static double seconds(void)
+typedef struct instant {
+    double wall, thread;
+} instant;
+
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static instant start_clock(void)
+{
+    double thread = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    return (instant){seconds_of(CLOCK_MONOTONIC), thread};
+}
+
+static double seconds_since(instant start)
+{
+    double wall = seconds_of(CLOCK_MONOTONIC) - start.wall;
+    return wall < 2e-3 ? wall : seconds_of(CLOCK_THREAD_CPUTIME_ID) - start.thread;
 }
 
 enum {
     CHAINS = 16,
-    STEPS = 20000
+    STEPS = 10000
 };
 
 #if defined(__x86_64__)
@@ -84,10 +102,10 @@ static double peak(void)
 #endif
     double best = 0;
     for (int i = 0; i < 5; i++) {
-        double start = seconds();
+        instant start = start_clock();
         volatile float keep = chains();
         (void)keep;
-        double rate = 2 * lanes * CHAINS * STEPS / (seconds() - start) * 1e-9;
+        double rate = 2 * lanes * CHAINS * STEPS / seconds_since(start) * 1e-9;
         if (rate > best) best = rate;
     }
     return best;
@@ -189,9 +207,9 @@ static tow__gemm product_of(const shape *s, int kind, const float *x, const floa
 /* Seconds of one product: the mean of enough repetitions for the clock. */
 static double time_once(const tow__gemm *g, const tow__gemm_engine *engine, int64_t repetitions)
 {
-    double start = seconds();
+    instant start = start_clock();
     for (int64_t i = 0; i < repetitions; i++) tow__gemm_run(g, engine);
-    return (seconds() - start) / (double)repetitions;
+    return seconds_since(start) / (double)repetitions;
 }
 
 typedef struct figures {
@@ -280,9 +298,13 @@ static void print_summary(const setting *set, const summary *all, double top)
 
 static float *random_matrix(size_t elements)
 {
-    size_t bytes = (elements * sizeof(float) + 63) / 64 * 64;
-    float *x = aligned_alloc(64, bytes);
+    enum {
+        HUGE = 2 << 20
+    };
+    size_t bytes = (elements * sizeof(float) + HUGE - 1) / HUGE * HUGE;
+    float *x = aligned_alloc(HUGE, bytes);
     uint32_t state = 1;
+    if (x != NULL) (void)madvise(x, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; x != NULL && i < bytes / sizeof(float); i++) {
         state = state * 1664525u + 1013904223u;
         x[i] = (float)(state >> 8) * 0x1p-23f - 1;
