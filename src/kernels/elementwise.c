@@ -202,7 +202,8 @@ NAMES(X)
 #undef X
 
 static const tow__kernel kernels[] = {
-#define X(name) {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector"},
+#define X(name)                                                                                                        \
+    {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector", sizeof(tow__map_layout), tow__map_prepare},
     NAMES(X)
 #undef X
 };

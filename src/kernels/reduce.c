@@ -211,7 +211,8 @@ static void group_block(void *user, int64_t block)
 
 static void reduce(const tow__kernel_call *call, const reducer *f32_reducer, const reducer *f64_reducer)
 {
-    reduce_job job = prepare(call);
+    reduce_job job = call->state ? *(const reduce_job *)call->state : prepare(call);
+    job.x.kept.data = job.x.reduced.data = call->in[0].data;
     job.reducer = call->in[0].dtype == TOW_F32 ? f32_reducer : f64_reducer;
     job.out = call->out[0].data;
     job.scratch = call->scratch;
@@ -224,6 +225,8 @@ static void reduce(const tow__kernel_call *call, const reducer *f32_reducer, con
         job.reducer->join(job.results, job.out, job.scratch + (size_t)(s * job.results) * job.size);
 }
 
+static void prepare_reduce(const tow__kernel_call *call, void *state) { *(reduce_job *)state = prepare(call); }
+
 static size_t scratch_reduce(const tow__kernel_call *call)
 {
     reduce_job job = prepare(call);
@@ -235,8 +238,8 @@ static void run_reduce_max(const tow__kernel_call *call) { reduce(call, &max_red
 static void run_reduce_min(const tow__kernel_call *call) { reduce(call, &min_reducer_f32, &min_reducer_f64); }
 
 static const tow__kernel kernels[] = {
-    {"reduce_max", TOW__FLOATS, 0, run_reduce_max, scratch_reduce, "vector"},
-    {"reduce_min", TOW__FLOATS, 0, run_reduce_min, scratch_reduce, "vector"},
-    {"reduce_sum", TOW__FLOATS, 0, run_reduce_sum, scratch_reduce, "vector"},
+    {"reduce_max", TOW__FLOATS, 0, run_reduce_max, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce},
+    {"reduce_min", TOW__FLOATS, 0, run_reduce_min, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce},
+    {"reduce_sum", TOW__FLOATS, 0, run_reduce_sum, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce},
 };
 const tow__kernel_table tow__kernels_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -104,30 +104,40 @@ void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *ou
 }
 
 enum {
-    MAX_OPERANDS = 4,
+    MAX_OPERANDS = TOW__MAP_OPERANDS,
     MAX_OUTPUTS = 2
 };
 
 typedef struct map_job {
     const tow__kernel_call *call;
     tow__tile tile;
-    tow__strided in[MAX_OPERANDS];
-    int64_t count, step; /* elements; elements that go through the tile function at a time */
+    const tow__map_layout *layout;
 } map_job;
 
 static void map_block(void *user, int64_t block)
 {
     const map_job *job = user;
     const tow__kernel_call *call = job->call;
+    const tow__map_layout *layout = job->layout;
     uint64_t tiles[MAX_OPERANDS][TOW__TILE];
+    tow__strided gathered;
     const void *in[MAX_OPERANDS] = {NULL};
     void *out[MAX_OUTPUTS] = {NULL};
-    int64_t end = tow__min((block + 1) * TOW__BLOCK, job->count);
+    int64_t end = tow__min((block + 1) * TOW__BLOCK, layout->count);
     bool filled = false; /* operands that repeat one element are written to their tile once */
-    for (int64_t start = block * TOW__BLOCK; start < end; start += job->step) {
-        int64_t n = tow__min(job->step, end - start);
-        for (size_t i = 0; i < call->n_in; i++)
-            if (!filled || !job->in[i].constant) in[i] = tow__strided_tile(&job->in[i], start, n, tiles[i]);
+    for (int64_t start = block * TOW__BLOCK; start < end; start += layout->step) {
+        int64_t n = tow__min(layout->step, end - start);
+        for (size_t i = 0; i < call->n_in; i++) {
+            const tow__strided *v = &layout->in[i];
+            if (v->flat) {
+                in[i] = (const char *)call->in[i].data + (size_t)start * v->size;
+            } else if (!filled || !v->constant) {
+                gathered = *v;
+                gathered.data = call->in[i].data;
+                tow__strided_read(&gathered, start, n, tiles[i]);
+                in[i] = tiles[i];
+            }
+        }
         filled = true;
         for (size_t i = 0; i < call->n_out; i++)
             out[i] = (char *)call->out[i].data + (size_t)start * tow__element_bytes(call->out[i].dtype);
@@ -135,14 +145,26 @@ static void map_block(void *user, int64_t block)
     }
 }
 
+void tow__map_prepare(const tow__kernel_call *call, void *state)
+{
+    tow__map_layout *layout = state;
+    layout->count = tow__buffer_count(&call->out[0]);
+    layout->step = TOW__BLOCK;
+    for (size_t i = 0; i < call->n_in; i++) {
+        layout->in[i] = tow__strided_repeated(&call->in[i], layout->count);
+        if (!layout->in[i].flat) layout->step = TOW__TILE;
+    }
+}
+
 void tow__map(const tow__kernel_call *call, tow__tile tile)
 {
-    map_job job = {.call = call, .tile = tile, .count = tow__buffer_count(&call->out[0]), .step = TOW__BLOCK};
-    for (size_t i = 0; i < call->n_in; i++) {
-        job.in[i] = tow__strided_repeated(&call->in[i], job.count);
-        if (!job.in[i].flat) job.step = TOW__TILE;
+    tow__map_layout own;
+    map_job job = {.call = call, .tile = tile, .layout = call->state};
+    if (!job.layout) {
+        tow__map_prepare(call, &own);
+        job.layout = &own;
     }
-    tow__team_run(call->team, tow__ceil_div(job.count, TOW__BLOCK), map_block, &job);
+    tow__team_run(call->team, tow__ceil_div(job.layout->count, TOW__BLOCK), map_block, &job);
 }
 
 /* ---- writing into a region of an output ------------------------------------------------------------------------- */

@@ -86,4 +86,14 @@ typedef void (*tow__tile)(int64_t n, void *const *out, const void *const *in, co
 /* Applies it to whole operands, in blocks on the team. Operands have the shape of the outputs or are scalars. */
 void tow__map(const tow__kernel_call *call, tow__tile tile);
 
+enum {
+    TOW__MAP_OPERANDS = 4
+};
+/* What tow__map works out from shapes and strides: the state of kernels that use it. */
+typedef struct tow__map_layout {
+    int64_t count, step; /* elements; elements that go through the tile function at a time */
+    tow__strided in[TOW__MAP_OPERANDS];
+} tow__map_layout;
+void tow__map_prepare(const tow__kernel_call *call, void *layout);
+
 #endif

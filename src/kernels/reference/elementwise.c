@@ -254,10 +254,12 @@ enum {
 };
 
 static const tow__kernel kernels[] = {
-#define X(name, set) {#name, SET_##set, TOW__IN_PLACE, run_##name, NULL, "reference"},
+#define X(name, set)                                                                                                   \
+    {#name, SET_##set, TOW__IN_PLACE, run_##name, NULL, "reference", sizeof(tow__map_layout), tow__map_prepare},
     OPERATIONS(X)
 #undef X
-#define X(name, set, flags) {#name, SET_##set, flags, run_##name, NULL, "reference"},
+#define X(name, set, flags)                                                                                            \
+    {#name, SET_##set, flags, run_##name, NULL, "reference", sizeof(tow__map_layout), tow__map_prepare},
         OTHERS(X)
 #undef X
 };
