@@ -19,7 +19,7 @@ enum {
 typedef __m512 vector;
 typedef __mmask16 lanes;
 
-TOW__INLINE lanes first_lanes(int64_t n) { return n >= W ? (lanes)0xFFFF : n <= 0 ? (lanes)0 : (lanes)((1u << n) - 1); }
+TOW__INLINE lanes first_lanes(int64_t n) { return (lanes)(n >= W ? 0xFFFFu : n <= 0 ? 0u : (1u << n) - 1); }
 TOW__INLINE vector zero(void) { return _mm512_setzero_ps(); }
 TOW__INLINE vector splat(const f32 *x) { return _mm512_set1_ps(*x); }
 TOW__INLINE vector load(const f32 *x) { return _mm512_loadu_ps(x); }
