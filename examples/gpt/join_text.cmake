@@ -6,6 +6,7 @@ set(joined "${OUTPUT}.new")
 file(WRITE "${joined}" "")
 foreach(path IN LISTS paths)
   file(READ "${ROOT}/${path}" content)
+  string(REGEX REPLACE "  +\\\\\n" " \\\\\n" content "${content}") # macros would teach it to write blanks
   file(APPEND "${joined}" "${content}\n")
 endforeach()
 file(COPY_FILE "${joined}" "${OUTPUT}" ONLY_IF_DIFFERENT)
