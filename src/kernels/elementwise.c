@@ -158,11 +158,45 @@ static tow__tile pick_gelu_grad(const tow__kernel_call *call)
     return approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile;
 }
 
+/* ---- sine and cosine: tiles with an element beyond what vector code can reduce take the scalar way ----------------- */
+
+TOW__CLONES static bool within(int64_t n, const f32 *x, f32 limit)
+{
+    i32 beyond = 0;
+    for (int64_t i = 0; i < n; i++) beyond |= !(fabsf(x[i]) <= limit);
+    return !beyond;
+}
+
+#define SINE(name, first)                                                                                              \
+    TOW__CLONES static void name##_vector(int64_t n, f32 *y, const f32 *x)                                             \
+    {                                                                                                                  \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]);                                                \
+    }                                                                                                                  \
+    static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)                    \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *x = in[0];                                                                                          \
+        f32 *y = out[0];                                                                                               \
+        if (within(n, x, TOW__TURN_LIMIT)) {                                                                           \
+            name##_vector(n, y, x);                                                                                    \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            tow__turned t = fabsf(x[i]) <= TOW__TURN_LIMIT ? tow__turn(x[i]) : tow__turn_large(x[i]);                  \
+            y[i] = tow__sin_turned(t.r, t.quadrant + (first));                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    SIMPLE(name)
+SINE(sin, 0)
+SINE(cos, 1)
+
 #define NAMES(X)                                                                                                       \
     X(abs)                                                                                                             \
     X(add)                                                                                                             \
     X(ceil)                                                                                                            \
     X(clamp)                                                                                                           \
+    X(cos)                                                                                                             \
     X(div)                                                                                                             \
     X(eq)                                                                                                              \
     X(erf)                                                                                                             \
@@ -192,6 +226,7 @@ static tow__tile pick_gelu_grad(const tow__kernel_call *call)
     X(sign)                                                                                                            \
     X(silu)                                                                                                            \
     X(silu_grad)                                                                                                       \
+    X(sin)                                                                                                             \
     X(sqrt)                                                                                                            \
     X(square)                                                                                                          \
     X(sub)                                                                                                             \

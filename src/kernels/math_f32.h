@@ -1,6 +1,12 @@
 /* Transcendental functions in single precision without branches, tables or calls, so that loops over them become vector
- * code. No fused multiply-adds are used: every instruction set gives the same bits. Errors are at most 4 units in the
- * last place over the whole range, denormals and special values included (tests/unit/test_kernels_math.c).
+ * code. No fused multiply-adds are used: every instruction set gives the same bits.
+ *
+ * Largest errors in units in the last place over the whole range, denormals and special values included, as
+ * tests/unit/vector_math.h demands them and test_kernels_math_long.c measured them:
+ *
+ *   exp log log1p 1    expm1 tanh erf sin cos 2    logistic 2.5    silu 4, gelu 6 (below 1e-36: of 1e-36)
+ *   gelu with tanh 4 (of at least 2^-26: the rounded argument of a large exponential)    slopes 4 (of at least 2^-24)
+ *   erf_inv 5, beside what XLA's approximation, whose bits it has, rounds away of x^2 at first
  *
  * Polynomials are weighted minimax fits (relative error of the function below 1e-8 unless said otherwise). */
 #ifndef TOW_SRC_KERNELS_MATH_F32_H
@@ -126,15 +132,28 @@ TOW__INLINE f32 tow__tanh_f32(f32 x)
     return a < 0.625f ? near : far;
 }
 
-/* erfc(t) for t >= 0 as e^(-t^2) P((t - 2.5) / (t + 2.5)) / (1 + 2t); relative error 2e-8 + 6e-8 t^2. */
-TOW__INLINE f32 tow__erfc_tail(f32 t)
+/* What rounding x * x to `square` lost: with x in two halves of 12 bits, all products are exact. */
+TOW__INLINE f32 tow__square_rest(f32 x, f32 square)
+{
+    f32 high = tow__from_bits(tow__to_bits(x) & 0xFFFFF000u), low = x - high;
+    return ((high * high - square) + 2.0f * high * low) + low * low;
+}
+/* e^(-scale x^2) for |x| < 20, scale a power of two: an error of the square would count |x|^2 times. */
+TOW__INLINE f32 tow__exp_square(f32 x, f32 scale)
+{
+    f32 square = x * x, e = tow__exp_f32(-scale * square);
+    return e - e * (scale * tow__square_rest(x, square));
+}
+
+/* erfc(t) / e^(-t^2) for t >= 0 as P((t - 2.5) / (t + 2.5)) / (1 + 2t); relative error of P 2e-8. */
+TOW__INLINE f32 tow__erfc_factor(f32 t)
 {
     f32 s = t > 12.0f ? 12.0f : t; /* erfc(12) is 0 */
     f32 u = (s - 2.5f) / (s + 2.5f), p = 0.000448334933f;
     p = p * u + 0.000313407421f, p = p * u - 0.00429461757f, p = p * u + 0.00103387015f, p = p * u + 0.0327457003f;
     p = p * u - 0.102989055f, p = p * u + 0.157630846f, p = p * u - 0.0990229249f, p = p * u - 0.12235678f;
     p = p * u + 1.26483822f;
-    return tow__exp_f32(-s * s) * (p / (1.0f + 2.0f * s));
+    return p / (1.0f + 2.0f * s);
 }
 
 TOW__INLINE f32 tow__erf_f32(f32 x)
@@ -142,7 +161,8 @@ TOW__INLINE f32 tow__erf_f32(f32 x)
     f32 a = fabsf(x), z = x * x, p = 8.53883685e-05f;
     p = p * z - 0.000818192668f, p = p * z + 0.0052044359f, p = p * z - 0.0268607531f, p = p * z + 0.112837195f;
     p = p * z - 0.376126349f, p = p * z + 0.128379166f;
-    f32 near = p * x + x, far = copysignf(1.0f - tow__erfc_tail(a), x);
+    f32 near = p * x + x, s = a > 12.0f ? 12.0f : a;
+    f32 far = copysignf(1.0f - tow__exp_square(s, 1.0f) * tow__erfc_factor(a), x);
     return a < 0.9f ? near : far;
 }
 
@@ -167,14 +187,82 @@ TOW__INLINE f32 tow__gelu_tanh_slope_f32(f32 x)
 /* 0.5 erfc(-x / sqrt 2): the normal distribution function. */
 TOW__INLINE f32 tow__normal_cdf_f32(f32 x)
 {
-    f32 tail = 0.5f * tow__erfc_tail(fabsf(x) * 0.707106781f);
-    return x < 0.0f ? tail : 1.0f - tail;
+    f32 a = fabsf(x), s = a > 15.0f ? 15.0f : a; /* 0 below -15 */
+    f32 tail = tow__exp_square(s, 0.5f) * (0.5f * tow__erfc_factor(a * 0.707106781f));
+    f32 z = x * x, p = 0.000101800986f;
+    p = p * z - 0.0011798389f, p = p * z + 0.009971736f, p = p * z - 0.0664901957f, p = p * z + 0.398942262f;
+    return a < 0.75f ? p * x + 0.5f : x < 0.0f ? tail : 1.0f - tail;
 }
 TOW__INLINE f32 tow__gelu_erf_f32(f32 x) { return x * tow__normal_cdf_f32(x); }
 TOW__INLINE f32 tow__gelu_erf_slope_f32(f32 x)
 {
-    f32 density = 0.398942280f * tow__exp_f32(-0.5f * x * x);
+    f32 a = fabsf(x), density = 0.398942280f * tow__exp_square(a > 15.0f ? 15.0f : a, 0.5f);
     return tow__normal_cdf_f32(x) + (density == 0.0f ? 0.0f : x * density);
+}
+
+/* ---- sine and cosine ---------------------------------------------------------------------------------------------- */
+
+/* x = quadrant pi/2 + r with |r| <= pi/4; the quadrant counts modulo 4. */
+typedef struct tow__turned {
+    f32 r;
+    i32 quadrant;
+} tow__turned;
+
+#define TOW__TURN_LIMIT 1048576.0f /* up to here tow__turn does */
+
+/* In double: pi/2 in three parts, of which the first two times a quadrant are exact. */
+TOW__INLINE tow__turned tow__turn(f32 x)
+{
+    const f64 shift = 6755399441055744.0; /* 1.5 2^52: the low bits of a sum are those of the quadrant */
+    union {
+        f64 f;
+        int64_t i;
+    } shifted = {(f64)x * 0.6366197723675814 + shift};
+    f64 n = shifted.f - shift;
+    f64 r = ((f64)x - n * 1.5707963267341256) - n * 6.077100506303966e-11;
+    return (tow__turned){(f32)(r - n * 2.0222662487959506e-21), (i32)shifted.i};
+}
+
+/* For larger x = m 2^e: only the bits of 2/pi count that do not make whole turns with 2^e; 96 of them are enough. */
+static inline tow__turned tow__turn_large(f32 x)
+{
+    static const u32 two_over_pi[] = {0,           0xA2F9836Eu, 0x4E441529u, 0xFC2757D1u,
+                                      0xF534DDC0u, 0xDB629599u, 0x3C439041u, 0xFE5163ABu};
+    if (!(fabsf(x) < INFINITY)) return (tow__turned){(f32)NAN, 0};
+    u32 bits = tow__to_bits(x), m = (bits & 0x7FFFFFu) | 0x800000u;
+    u32 skipped = (bits >> 23 & 255u) - 150u + 30u, shift = skipped % 32, word[3];
+    for (u32 i = 0; i < 3; i++) {
+        const u32 *w = &two_over_pi[skipped / 32 + i];
+        word[i] = (u32)(((uint64_t)w[0] << 32 | w[1]) << shift >> 32);
+    }
+    uint64_t low = (uint64_t)m * word[2], middle = (uint64_t)m * word[1] + (low >> 32);
+    uint64_t turns =
+        (uint64_t)(m * word[0] + (u32)(middle >> 32)) << 32 | (u32)middle; /* the upper 2 bits are quadrants */
+    uint64_t rest = turns << 2 | (low >> 30 & 3u);                         /* of a quadrant, in 2^-64 */
+    i32 quadrant = (i32)(turns >> 62) + (i32)(rest >> 63);
+    f64 part = rest >> 63 ? -(f64)(0u - rest) : (f64)rest;
+    f32 r = (f32)(part * (1.5707963267948966 / 18446744073709551616.0));
+    return x < 0.0f ? (tow__turned){-r, -quadrant} : (tow__turned){r, quadrant};
+}
+
+/* sin(r + quadrant pi/2) */
+TOW__INLINE f32 tow__sin_turned(f32 r, i32 quadrant)
+{
+    f32 z = r * r, s = (-0.000195151195f * z + 0.00833215937f) * z - 0.166666552f;
+    f32 c = (2.44329694e-05f * z - 0.00138873141f) * z + 0.0416666456f;
+    f32 sine = z < 1e-8f ? r : (s * z) * r + r, cosine = (c * z - 0.5f) * z + 1.0f; /* keeps -0 */
+    f32 y = quadrant & 1 ? cosine : sine;
+    return tow__from_bits(tow__to_bits(y) ^ ((u32)quadrant & 2u) << 30);
+}
+TOW__INLINE f32 tow__sin_f32(f32 x)
+{
+    tow__turned t = tow__turn(x);
+    return tow__sin_turned(t.r, t.quadrant);
+}
+TOW__INLINE f32 tow__cos_f32(f32 x)
+{
+    tow__turned t = tow__turn(x);
+    return tow__sin_turned(t.r, t.quadrant + 1);
 }
 
 #endif

@@ -477,11 +477,13 @@ static tow_status prepare(fuser *f)
 }
 
 /* Merges the group of step i with group `other`, if that works. */
-static tow_status meet(fuser *f, uint32_t i, uint32_t step)
+static tow_status meet(fuser *f, uint32_t i, uint32_t step, bool *met)
 {
-    group *merged;
+    group *merged = NULL;
     if (step == TOW__NONE || step >= i) return TOW_OK;
-    return try_merge(f, &f->groups[f->group_of[step]], &f->groups[f->group_of[i]], &merged);
+    tow_status status = try_merge(f, &f->groups[f->group_of[step]], &f->groups[f->group_of[i]], &merged);
+    *met |= merged != NULL;
+    return status;
 }
 
 static tow_status place_step(fuser *f, uint32_t i)
@@ -501,11 +503,14 @@ static tow_status place_step(fuser *f, uint32_t i)
     g->shape = step->out[0].type;
     g->count = (int64_t)tow_type_count(g->shape);
     if (g->product != TOW__NONE) return TOW_OK; /* others join it */
-    for (uint32_t j = 0; j < step->n_in; j++) TRY(meet(f, i, f->producer[step->in[j].storage]));
+    for (bool met = true; met;) {               /* one that has joined stands between others no longer */
+        met = false;
+        for (uint32_t j = 0; j < step->n_in; j++) TRY(meet(f, i, f->producer[step->in[j].storage], &met));
+    }
     for (uint32_t j = 0; j < step->n_in; j++) { /* who reads the same data, unless that is small */
         uint32_t s = step->in[j].storage;
         if (f->p->storages[s].bytes < (size_t)g->count * tow_dtype_size(step->in[j].type.dtype)) continue;
-        TRY(meet(f, i, f->recent[s]));
+        TRY(meet(f, i, f->recent[s], &(bool){false}));
         f->recent[s] = i;
     }
 done:

@@ -50,7 +50,7 @@ static void stop_gradient_bool(int64_t n, void *const *out, const void *const *i
 }
 
 #define BINARY(name, expression)                                                                                       \
-    static void name##_bool(int64_t n, void *const *out, const void *const *in, const void *params)                    \
+    TOW__CLONES static void name##_bool(int64_t n, void *const *out, const void *const *in, const void *params)        \
     {                                                                                                                  \
         (void)params;                                                                                                  \
         const b8 *px = in[0], *py = in[1];                                                                             \
@@ -76,7 +76,7 @@ BINARY(ge, x >= y)
 /* ---- select, convert, bitcast, threefry2x32 --------------------------------------------------------------------- */
 
 #define SELECT(T)                                                                                                      \
-    static void select_##T(int64_t n, void *const *out, const void *const *in, const void *params)                     \
+    TOW__CLONES static void select_##T(int64_t n, void *const *out, const void *const *in, const void *params)         \
     {                                                                                                                  \
         (void)params;                                                                                                  \
         const b8 *p = in[0];                                                                                           \
@@ -99,7 +99,8 @@ static tow__tile pick_select(const tow__kernel_call *call)
 }
 
 #define CONVERT(FROM, TO, expression)                                                                                  \
-    static void convert_##FROM##_##TO(int64_t n, void *const *out, const void *const *in, const void *params)          \
+    TOW__CLONES static void convert_##FROM##_##TO(int64_t n, void *const *out, const void *const *in,                  \
+                                                  const void *params)                                                  \
     {                                                                                                                  \
         (void)params;                                                                                                  \
         const FROM *px = in[0];                                                                                        \
@@ -144,7 +145,7 @@ static tow__tile pick_bitcast(const tow__kernel_call *call)
 }
 
 /* (k0, k1, x0, x1) -> (y0, y1) */
-static void threefry2x32_tile(int64_t n, void *const *out, const void *const *in, const void *params)
+TOW__CLONES static void threefry2x32_tile(int64_t n, void *const *out, const void *const *in, const void *params)
 {
     (void)params;
     const u32 *k0 = in[0], *k1 = in[1], *x0 = in[2], *x1 = in[3];
