@@ -102,7 +102,8 @@ static void take_gradient(void *user, int64_t first, int64_t count, const void *
 static tow_status compile_gradient(tow_train_state *state, const tow_graph *graph)
 {
     tow_context *ctx = state->ctx;
-    if (!state->early_update) return tow_compile(ctx, graph, NULL, &state->program);
+    if (!state->early_update)
+        return tow_compile(ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &state->program);
     tow_consumer *consumers = tow__alloc(ctx, state->n_params, sizeof *consumers);
     state->early = tow__alloc(ctx, state->n_params, sizeof *state->early);
     tow_status status = TOW_OUT_OF_MEMORY;
@@ -112,7 +113,8 @@ static tow_status compile_gradient(tow_train_state *state, const tow_graph *grap
             consumers[i] = (tow_consumer){
                 .output = 1 + state->n_variables + i, .input = i, .consume = take_gradient, .user = &state->early[i]};
         }
-        tow_compile_options options = {.consumers = consumers, .n_consumers = state->n_params};
+        tow_compile_options options = {
+            .consumers = consumers, .n_consumers = state->n_params, .flush_subnormals = true};
         status = tow_compile(ctx, graph, &options, &state->program);
     }
     if (consumers != NULL) tow__free(ctx, consumers, state->n_params, sizeof *consumers);
@@ -161,7 +163,7 @@ static tow_status compile_evaluation(tow_train_state *state, const tow_module *m
     tow_graph *graph = NULL;
     tow_status status = TOW_OK;
     TRY(trace_loss(state, model, options, true, &graph));
-    TRY(tow_compile(state->ctx, graph, NULL, &state->evaluation));
+    TRY(tow_compile(state->ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &state->evaluation));
 done:
     tow_graph_release(graph);
     return status;

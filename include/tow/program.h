@@ -27,7 +27,10 @@ typedef struct tow_compile_options {
     size_t n_consumers;
     bool no_regions; /* every instruction runs over all rows before the next one begins: slower, the same bits */
     bool no_fusion;  /* every instruction makes a pass over memory of its own: slower, the same bits */
-    bool plan_only;  /* no memory: the program can be asked, printed and checked, but not run */
+    /* Take subnormal numbers as zeros while the program runs, as XLA does: gradients that fade away over many layers
+     * otherwise cost up to a hundred times more per operation. Training states do so. */
+    bool flush_subnormals;
+    bool plan_only; /* no memory: the program can be asked, printed and checked, but not run */
 } tow_compile_options;
 
 /* Exact sizes in bytes, known before the first run. */

@@ -35,6 +35,7 @@ typedef struct job {
     void *user;
     int64_t blocks;
     int threads;
+    unsigned modes; /* of the caller's arithmetic */
 } job;
 
 typedef struct worker {
@@ -124,6 +125,16 @@ static void wait_for_zero(atomic_uint *word, atomic_uint *asleep)
 
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
 
+#if defined(__SSE2__)
+unsigned tow__float_modes(void) { return __builtin_ia32_stmxcsr(); }
+void tow__set_float_modes(unsigned modes) { __builtin_ia32_ldmxcsr(modes); }
+unsigned tow__flushing(unsigned modes) { return modes | 0x8040; /* flush to zero, denormals are zeros */ }
+#else
+unsigned tow__float_modes(void) { return 0; }
+void tow__set_float_modes(unsigned modes) { (void)modes; }
+unsigned tow__flushing(unsigned modes) { return modes; }
+#endif
+
 static void run_range(const job *j, int thread)
 {
     int64_t begin = thread * j->blocks / j->threads, end = (thread + 1) * j->blocks / j->threads;
@@ -138,6 +149,7 @@ static void *work(void *argument)
     for (unsigned ticket = 0;;) {
         ticket = wait_for_change(&w->ticket, &w->asleep, ticket);
         if (atomic_load(&crew->ending)) return NULL;
+        tow__set_float_modes(crew->job.modes);
         run_range(&crew->job, w->index);
         if (atomic_fetch_sub(&crew->remaining, 1) == 1 && atomic_load(&crew->caller_asleep))
             futex_wake(&crew->remaining);
@@ -244,6 +256,7 @@ static void run_alone(const job *j)
 static void run_on_crew(tow__crew *crew, const job *j)
 {
     crew->job = *j;
+    crew->job.modes = tow__float_modes();
     atomic_store_explicit(&crew->remaining, (unsigned)(j->threads - 1), memory_order_relaxed);
     for (int t = 1; t < j->threads; t++) call(&crew->workers[t - 1]);
     int outer = current_thread;

@@ -92,6 +92,7 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     p->top->team = &p->team;
     p->no_regions = options && options->no_regions;
     p->plan_only = options && options->plan_only;
+    p->flush_subnormals = options && options->flush_subnormals;
     p->copy = tow__kernel_find("copy", TOW_F32);
     if (!p->copy) {
         status = tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");

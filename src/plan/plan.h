@@ -125,7 +125,7 @@ typedef struct tow__step {
     tow__view *in, *out;
     uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
     bool backward;    /* comes from the backward part of a gradient */
-    const tow__source *source; /* of the equation it was made for; NULL: of none */
+    const tow__source *source;     /* of the equation it was made for; NULL: of none */
     uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
     tow__kernel_call call;
 } tow__step;
@@ -167,11 +167,11 @@ struct tow_program {
     uint32_t n_slots;
     tow__patch *patches;
     const tow__kernel *copy;
-    tow_consumer *consumers;    /* [outputs of the graph]; .consume is NULL where there is none */
-    bool *consumed;             /* [outputs of the graph] a loop hands it over row by row */
-    int64_t no_row;             /* 0: where there are no rows */
-    bool no_regions, plan_only; /* of the options */
-    tow__team team, solo;       /* all threads; the caller alone */
+    tow_consumer *consumers;                      /* [outputs of the graph]; .consume is NULL where there is none */
+    bool *consumed;                               /* [outputs of the graph] a loop hands it over row by row */
+    int64_t no_row;                               /* 0: where there are no rows */
+    bool no_regions, plan_only, flush_subnormals; /* of the options */
+    tow__team team, solo;                         /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;

@@ -12,7 +12,6 @@
 #include "src/plan/plan.h"
 
 enum {
-    LARGEST = 64,         /* so many rows or fewer: one per block */
     BLOCK_ROWS = 256,     /* rows of a block, about, where there are more */
     LEAST_ROWS = 64,      /* fewer make products slow */
     LEAST_WORK = 1 << 20, /* operations per block that are worth a region */
@@ -59,27 +58,43 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-static int64_t blocks_of(int64_t rows)
+static bool balanced(int64_t blocks, int64_t threads)
 {
-    if (rows <= LARGEST) return rows;
-    for (int64_t n = rows / BLOCK_ROWS > 1 ? rows / BLOCK_ROWS : 2; n <= rows / LEAST_ROWS; n++)
-        if (rows % n == 0) return n;
-    return 1;
+    int64_t rounds = (blocks + threads - 1) / threads;
+    return 4 * blocks >= 3 * rounds * threads; /* else a quarter of the threads' time would be lost */
 }
 
-/* Products and sequence kernels decide: what their leading axes have in common. */
+/* Rows of the product or of the queries that belong to one row of axis 0. */
+static int64_t inner_rows(const tow__step *step)
+{
+    const tow_type *x = &step->in[0].type;
+    int64_t inner = x->rank > 1 ? x->dims[1] : 1, count = 1;
+    if (strcmp(step->primitive, "dot_general") != 0) return inner;
+    const tow__dot_params *p = step->params;
+    for (int i = 1; i < x->rank; i++) count *= x->dims[i];
+    for (int i = 0; i < p->lhs_contract.n; i++)
+        count /= (x->dims[p->lhs_contract.v[i]] ? x->dims[p->lhs_contract.v[i]] : 1);
+    return count;
+}
+
+/* Products and sequence kernels decide: what their leading axes have in common is cut so that products keep enough rows
+ * in a block, and the second cache enough room for it. */
 static int64_t choose_blocks(const former *f)
 {
-    int64_t common = 0;
+    int64_t common = 0, inner = INT64_MAX;
     for (uint32_t i = 0; i < f->n_steps; i++) {
         const tow__step *step = &f->steps[i];
         bool heavy = step->kernel &&
                      (strcmp(step->primitive, "dot_general") == 0 || strncmp(step->primitive, "attention", 9) == 0);
-        if (heavy && tow__step_splits(step, f->split)) common = gcd(common, step->out[0].type.dims[0]);
+        if (!heavy || !tow__step_splits(step, f->split)) continue;
+        common = gcd(common, step->out[0].type.dims[0]);
+        if (inner_rows(step) < inner) inner = inner_rows(step);
     }
-    int64_t blocks = common > 1 ? blocks_of(common) : 1;
-    int64_t threads = f->p->team.threads, rounds = (blocks + threads - 1) / threads;
-    return 4 * blocks < 3 * rounds * threads ? 1 : blocks; /* a quarter of the threads' time would be lost */
+    if (common < 2 || inner < 1) return 1;
+    int64_t most = common * inner / LEAST_ROWS, blocks = common * inner / BLOCK_ROWS;
+    for (blocks = blocks > 2 ? blocks : 2; blocks <= most && blocks <= common; blocks++)
+        if (common % blocks == 0 && balanced(blocks, f->p->team.threads)) return blocks;
+    return 1;
 }
 
 /* Block b of the view lies in part b of its storage, for all b. */

@@ -161,8 +161,7 @@ tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *
     for (uint32_t i = 0; i < g->n_inputs; i++)
         TRY(check_array(p, "input", i, g->input_names[i], g->vars[g->inputs[i]].type, inputs[i]));
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        if (!p->consumers[i].consume)
-            TRY(check_array(p, "output", i, NULL, g->vars[g->outputs[i]].type, outputs[i]));
+        if (!p->consumers[i].consume) TRY(check_array(p, "output", i, NULL, g->vars[g->outputs[i]].type, outputs[i]));
     for (uint32_t i = 0; i < g->n_inputs; i++) move_slot(p, i, tow_array_data(inputs[i]));
     for (uint32_t i = 0; i < g->n_outputs; i++)
         if (!p->consumers[i].consume) move_slot(p, g->n_inputs + i, tow_array_data(outputs[i]));
@@ -170,7 +169,10 @@ tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *
     memset(p->arena, 0xFF, p->arena_size);
 #endif
     if (p->recording) tow__recording_reset(p->recording);
+    unsigned modes = tow__float_modes();
+    if (p->flush_subnormals) tow__set_float_modes(tow__flushing(modes));
     run_plan(p, p->top);
+    tow__set_float_modes(modes);
 done:
     return status;
 }
