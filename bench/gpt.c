@@ -59,9 +59,9 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
     if (wrt == NULL) bench_fail("gpt: out of memory");
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     double start = bench_now();
-    bench_check(b, tow_loss(model, params, 1, &type, 1, &type, gpt_loss, NULL, 0, NULL, &loss));
+    bench_check(b, tow_loss(model, params, 2, (tow_type[]){type, type}, 0, NULL, gpt_loss, NULL, 0, NULL, &loss));
     bench_check(b, tow_value_and_grad(loss, n, wrt, false, &gradient));
-    bench_check(b, tow_compile(b->context, gradient, NULL, &program));
+    bench_check(b, tow_compile(b->context, gradient, &(tow_compile_options){.flush_subnormals = true}, &program));
     bench_set(b, "compile_seconds", json_real(bench_now() - start));
     bench_set_program_bytes(b, program);
     tow_program_free(program);
@@ -76,10 +76,8 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
     training t = {0};
     tow_train_options train = {
         .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
-        .n_inputs = 1,
-        .input_types = &type,
-        .n_extra = 1,
-        .extra_types = &type,
+        .n_inputs = 2,
+        .input_types = (tow_type[]){type, type},
         .loss = gpt_loss};
     double start = bench_now();
     bench_check(b, tow_train_create(b->context, model, &train, &t.state));

@@ -28,19 +28,36 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     out[0] = tow_gather(table(scope, (const tow_embed *)module), in[0]);
 }
 
+/* x fits the table of the child that `scope` is. */
+static bool check_features(tow_scope *scope, const tow_embed *embed, tow_value x)
+{
+    if (tow__scope_failed(scope) || !tow__check_f32(scope, "Embed attend", 0, x, 1)) return false;
+    tow_type type = tow_value_type(x);
+    if (type.dims[type.rank - 1] == embed->features) return true;
+    tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "Embed attend: expected %lld features in the last axis, found %s",
+                   (long long)embed->features, tow__type_name(type).text);
+    return false;
+}
+
 tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x)
 {
     tow_scope *child = tow_scope_begin(scope, name);
     tow_value y = {0};
-    tow_type type = tow_value_type(x);
-    if (!tow__scope_failed(child) && tow__check_f32(child, "Embed attend", 0, x, 1)) {
-        if (type.dims[type.rank - 1] != embed->features)
-            tow_scope_fail(child, TOW_SHAPE_MISMATCH, "Embed attend: expected %lld features in the last axis, found %s",
-                           (long long)embed->features, tow__type_name(type).text);
-        else
-            y = tow_dot_general(x, table(child, embed),
-                                (tow_dot_dims){.n_contract = 1, .lhs_contract = {type.rank - 1}, .rhs_contract = {1}});
+    if (check_features(child, embed, x)) {
+        int last = tow_value_type(x).rank - 1;
+        y = tow_dot_general(x, table(child, embed),
+                            (tow_dot_dims){.n_contract = 1, .lhs_contract = {last}, .rhs_contract = {1}});
     }
+    tow_scope_end(child);
+    return y;
+}
+
+tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
+                                  tow_value labels)
+{
+    tow_scope *child = tow_scope_begin(scope, name);
+    tow_value y = {0};
+    if (check_features(child, embed, x)) y = tow_linear_cross_entropy(x, table(child, embed), true, labels);
     tow_scope_end(child);
     return y;
 }

@@ -111,10 +111,8 @@ static int make_state(run *r)
                                              .clip_norm = o->early_update ? 0 : 1},
                                .early_update = o->early_update,
                                .seed = o->seed,
-                               .n_inputs = 1,
-                               .input_types = &type,
-                               .n_extra = 1,
-                               .extra_types = &type,
+                               .n_inputs = 2,
+                               .input_types = (tow_type[]){type, type},
                                .loss = gpt_loss,
                                .evaluation = o->eval_every > 0,
                                .description = description};

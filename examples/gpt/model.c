@@ -1,13 +1,14 @@
 /* A GPT in the words of Tow. */
 #include "model.h"
 
-/* tokens: i32 [batch, context] -> logits [batch, context, vocabulary] */
+/* tokens: i32 [batch, context] -> logits [batch, context, vocabulary];
+ * tokens, labels: i32 [batch, context] -> loss [batch, context], without logits that exist as a whole */
 static void gpt_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                      tow_value *out)
 {
     const gpt *m = (const gpt *)module;
-    if (n_in != 1 || n_out != 1 || tow_value_type(in[0]).rank != 2) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected one array of tokens [batch, context] and one result");
+    if (n_in < 1 || n_in > 2 || n_out != 1 || tow_value_type(in[0]).rank != 2) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected tokens [batch, context], labels or none, and one result");
         return;
     }
     int64_t context = tow_value_type(in[0]).dims[1];
@@ -16,7 +17,8 @@ static void gpt_call(tow_scope *scope, const tow_module *module, size_t n_in, co
                           tow_apply(scope, "positions", &m->positions, positions)); /* [context, width] */
     x = tow_apply(scope, "blocks", &m->blocks, x);
     x = tow_apply(scope, "norm", &m->norm, x);
-    out[0] = tow_embed_attend(scope, "tokens", &m->tokens, x);
+    out[0] = n_in == 1 ? tow_embed_attend(scope, "tokens", &m->tokens, x)
+                       : tow_embed_cross_entropy(scope, "tokens", &m->tokens, x, in[1]);
 }
 
 static const tow_module_class gpt_class = {.name = "GPT", .call = gpt_call};
@@ -36,9 +38,9 @@ void gpt_make(gpt *m, const gpt_shape *shape)
     m->norm = TOW_LAYER_NORM();
 }
 
-void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux,
+void gpt_loss(tow_trace *trace, const tow_value *losses, const tow_value *extra, tow_value *loss, tow_value *aux,
               void *user)
 {
-    (void)trace, (void)aux, (void)user;
-    *loss = tow_mean(tow_softmax_cross_entropy(logits[0], labels[0]), 0, NULL);
+    (void)trace, (void)extra, (void)aux, (void)user;
+    *loss = tow_mean(losses[0], 0, NULL);
 }

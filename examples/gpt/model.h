@@ -5,6 +5,7 @@
 
 #include <tow/tow.h>
 
+/* tokens i32 [batch, context] -> logits [batch, context, vocabulary]; tokens, labels -> cross-entropy [batch, context] */
 typedef struct gpt {
     tow_module module;
     tow_embed tokens, positions;
@@ -23,8 +24,8 @@ typedef struct gpt_shape {
 /* Fills in `model`, whose parts point to each other: it must stay where it is. */
 void gpt_make(gpt *model, const gpt_shape *shape);
 
-/* For tow_train_options.loss: mean cross entropy of logits [batch, context, vocabulary] and labels [batch, context]. */
-void gpt_loss(tow_trace *trace, const tow_value *logits, const tow_value *labels, tow_value *loss, tow_value *aux,
+/* For tow_train_options.loss of a model with two inputs, tokens and labels: the mean of its losses [batch, context]. */
+void gpt_loss(tow_trace *trace, const tow_value *losses, const tow_value *extra, tow_value *loss, tow_value *aux,
               void *user);
 
 #endif

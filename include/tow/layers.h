@@ -70,6 +70,9 @@ typedef struct tow_embed {
 /* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied
  * weights. */
 TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x);
+/* Cross-entropy of those logits and labels i32 [...]: [...]. The logits of large tables never exist as a whole. */
+TOW_API tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
+                                          tow_value labels);
 
 /* ---- LayerNorm, RMSNorm over the last axis ----------------------------------------------------------------------- */
 typedef struct tow_layer_norm {

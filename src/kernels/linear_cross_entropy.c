@@ -15,10 +15,12 @@
 #include "src/kernels/tables.h"
 
 enum {
-    ROWS = 256,         /* of a tile */
-    CLASSES = 512,      /* of a tile */
-    PANEL_ROWS = 8192,  /* of a panel at most */
-    PANEL = 2 * 1 << 20 /* numbers of a panel, about; at least one tile wide */
+    ROWS = 256,          /* of a tile */
+    CLASSES = 512,       /* of a tile */
+    SHARE_ROWS = 128,    /* of dx, that one block of work adds to */
+    SHARE_CLASSES = 256, /* of dw */
+    PANEL_ROWS = 8192,   /* of a panel at most */
+    PANEL = 1 << 20      /* numbers of a panel, about; at least one tile wide */
 };
 
 #define REAL       f32
@@ -51,6 +53,7 @@ typedef struct job {
     const tow__gemm_engine *logits_engine, *dx_engine, *dw_engine;
     int64_t tiles;                   /* of classes */
     int64_t panel_rows, panel_width; /* backward */
+    int64_t panel_stride;            /* of its rows: no multiple of a page, whose columns would share a cache set */
     size_t engine_bytes;             /* of scratch per thread */
     char *parts, *tile, *panel, *engine;
     void *dx, *dw;
@@ -144,17 +147,18 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward)
     if (!backward) return j;
     j.panel_rows = tow__max(1, tow__min(j.n, PANEL_ROWS));
     j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
-    matrix dl = {NULL, j.panel_width, 1, 0};
+    j.panel_stride = j.panel_width + 16;
+    matrix dl = {NULL, j.panel_stride, 1, 0};
     tow__gemm dx = product(&j, j.n, j.c, j.panel_width, dl, transposed(j.w));
     tow__gemm dw = rows ? product(&j, j.v, j.c, j.panel_rows, transposed(dl), j.x)
                         : product(&j, j.c, j.v, j.panel_rows, transposed(j.x), dl);
     j.dx_engine = tow__gemm_choose(&dx);
     j.dw_engine = tow__gemm_choose(&dw);
-    dx.m = tow__min(ROWS, j.n);
+    dx.m = tow__min(SHARE_ROWS, j.n);
     if (rows)
-        dw.m = tow__min(ROWS, j.v);
+        dw.m = tow__min(SHARE_CLASSES, j.v);
     else
-        dw.n = tow__min(ROWS, j.v);
+        dw.n = tow__min(SHARE_CLASSES, j.v);
     need_scratch(&j, dx);
     need_scratch(&j, dw);
     return j;
@@ -169,7 +173,7 @@ static size_t divide_memory(job *j, char *memory, bool backward)
     if (j->w.copy > 0) j->w.data = w;
     j->engine = take(memory, &n, threads * j->engine_bytes);
     if (backward) {
-        j->panel = take(memory, &n, lines(j->panel_rows * j->panel_width * j->size));
+        j->panel = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
     } else {
         j->parts = take(memory, &n, lines(2 * j->n * j->tiles * j->size));
         j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
@@ -263,11 +267,11 @@ static void panel_tile(void *user, int64_t block, int thread)
     int64_t row_blocks = tow__ceil_div(j->row_count, ROWS), row = block % row_blocks * ROWS;
     int64_t first = block / row_blocks * CLASSES, rows = tow__min(ROWS, j->row_count - row);
     int64_t classes = tow__min(CLASSES, j->class_count - first);
-    char *tile = j->panel + (row * j->panel_width + first) * j->size;
+    char *tile = j->panel + (row * j->panel_stride + first) * j->size;
     run(j,
         product(j, rows, classes, j->c, part(j, j->x, j->first_row + row, 0), part(j, j->w, 0, j->first_class + first)),
-        tile, j->panel_width, false, j->logits_engine, thread);
-    for (int64_t r = 0; r < rows; r++, tile += j->panel_width * j->size) {
+        tile, j->panel_stride, false, j->logits_engine, thread);
+    for (int64_t r = 0; r < rows; r++, tile += j->panel_stride * j->size) {
         int64_t i = j->first_row + row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - first;
         if (j->dtype == TOW_F32)
             logits_to_cotangents_f32(classes, label, element(&j->lse, i), element(&j->ct, i), tile);
@@ -276,18 +280,21 @@ static void panel_tile(void *user, int64_t block, int thread)
     }
 }
 
-static void add_to_dx(const job *j, int64_t block, int thread)
+static void add_to_dx(void *user, int64_t block, int thread)
 {
-    int64_t row = block * ROWS, rows = tow__min(ROWS, j->row_count - row);
-    matrix dl = {j->panel, j->panel_width, 1, 0};
+    const job *j = user;
+    int64_t row = block * SHARE_ROWS, rows = tow__min(SHARE_ROWS, j->row_count - row);
+    matrix dl = {j->panel, j->panel_stride, 1, 0};
     run(j, product(j, rows, j->c, j->class_count, part(j, dl, row, 0), transposed(part(j, j->w, 0, j->first_class))),
         (char *)j->dx + (j->first_row + row) * j->c * j->size, j->c, j->first_class > 0, j->dx_engine, thread);
 }
 
-static void add_to_dw(const job *j, int64_t block, int thread)
+static void add_to_dw(void *user, int64_t block, int thread)
 {
-    int64_t first = block * ROWS, classes = tow__min(ROWS, j->class_count - first), at = j->first_class + first;
-    matrix dl = part(j, (matrix){j->panel, j->panel_width, 1, 0}, 0, first), x = part(j, j->x, j->first_row, 0);
+    const job *j = user;
+    int64_t first = block * SHARE_CLASSES, classes = tow__min(SHARE_CLASSES, j->class_count - first),
+            at = j->first_class + first;
+    matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, 0, first), x = part(j, j->x, j->first_row, 0);
     bool add = j->first_row > 0;
     if (j->rows)
         run(j, product(j, classes, j->c, j->row_count, transposed(dl), x), (char *)j->dw + at * j->c * j->size, j->c,
@@ -297,22 +304,13 @@ static void add_to_dw(const job *j, int64_t block, int thread)
             j->dw_engine, thread);
 }
 
-static void use_panel(void *user, int64_t block, int thread)
-{
-    const job *j = user;
-    int64_t for_dx = j->dx != NULL ? tow__ceil_div(j->row_count, ROWS) : 0;
-    if (block < for_dx)
-        add_to_dx(j, block, thread);
-    else
-        add_to_dw(j, block - for_dx, thread);
-}
-
 static void run_panel(job *j)
 {
     const tow__team *team = j->call->team;
-    int64_t row_blocks = tow__ceil_div(j->row_count, ROWS), class_blocks = tow__ceil_div(j->class_count, ROWS);
-    tow__team_run_indexed(team, row_blocks * tow__ceil_div(j->class_count, CLASSES), panel_tile, j);
-    tow__team_run_indexed(team, (j->dx != NULL ? row_blocks : 0) + (j->dw != NULL ? class_blocks : 0), use_panel, j);
+    int64_t tiles = tow__ceil_div(j->row_count, ROWS) * tow__ceil_div(j->class_count, CLASSES);
+    tow__team_run_indexed(team, tiles, panel_tile, j);
+    if (j->dx != NULL) tow__team_run_indexed(team, tow__ceil_div(j->row_count, SHARE_ROWS), add_to_dx, j);
+    if (j->dw != NULL) tow__team_run_indexed(team, tow__ceil_div(j->class_count, SHARE_CLASSES), add_to_dw, j);
 }
 
 /* (x, w, labels, lse, ct) -> those of dx, dw that wrt names */
