@@ -38,58 +38,64 @@ enum {
 
 /* ---- multiply-adds: `rounds` on each of 14 sums; returns flops per round ------------------------------------------------ */
 
-/* The empty asm keeps a value in a register and its chain in place. */
+/* Every sum is a variable of its own: an array of them ends up in memory, and the loop then measures stores. The empty asm
+ * keeps each in a register and its chain in place. */
+#if defined(__x86_64__)
+#define IN_REGISTER(v) __asm__ volatile("" : "+v"(v))
+#elif defined(__aarch64__)
+#define IN_REGISTER(v) __asm__ volatile("" : "+w"(v))
+#else
+#define IN_REGISTER(v) (void)0
+#endif
+#define DECLARE(j) lanes s##j = start;
+#define KEEP(j)    IN_REGISTER(s##j);
+
 static int plain_rounds(int64_t rounds)
 {
     typedef float lanes __attribute__((vector_size(16)));
-    lanes s[CHAINS], a = {1.0f, 1.0f, 1.0f, 1.0f}, b = {1e-30f, 1e-30f, 1e-30f, 1e-30f};
-    memset(s, 0, sizeof s);
+    lanes start = {0}, a = {1.0f, 1.0f, 1.0f, 1.0f}, b = {1e-30f, 1e-30f, 1e-30f, 1e-30f};
+    REPEAT14(DECLARE)
     for (int64_t i = 0; i < rounds; i++) {
 #define X(j)                                                                                                           \
-    s[j] = s[j] * a + b;                                                                                               \
-    __asm__ volatile("" : "+x"(s[j]));
-#if !defined(__x86_64__)
-#undef X
-#define X(j) s[j] = s[j] * a + b;
-#endif
+    s##j = s##j * a + b;                                                                                               \
+    KEEP(j)
         REPEAT14(X)
 #undef X
     }
-    volatile float sink = s[0][0] + s[CHAINS - 1][0];
-    (void)sink;
+    REPEAT14(KEEP)
     return CHAINS * 4 * 2;
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static int avx2_rounds(int64_t rounds)
 {
-    __m256 s[CHAINS], a = _mm256_set1_ps(1.0f), b = _mm256_set1_ps(1e-30f);
-    memset(s, 0, sizeof s);
+    typedef __m256 lanes;
+    lanes start = _mm256_setzero_ps(), a = _mm256_set1_ps(1.0f), b = _mm256_set1_ps(1e-30f);
+    REPEAT14(DECLARE)
     for (int64_t i = 0; i < rounds; i++) {
 #define X(j)                                                                                                           \
-    s[j] = _mm256_fmadd_ps(s[j], a, b);                                                                                \
-    __asm__ volatile("" : "+x"(s[j]));
+    s##j = _mm256_fmadd_ps(s##j, a, b);                                                                                \
+    KEEP(j)
         REPEAT14(X)
 #undef X
     }
-    volatile float sink = _mm256_cvtss_f32(s[0]) + _mm256_cvtss_f32(s[CHAINS - 1]);
-    (void)sink;
+    REPEAT14(KEEP)
     return CHAINS * 8 * 2;
 }
 
 __attribute__((target("avx512f"))) static int avx512_rounds(int64_t rounds)
 {
-    __m512 s[CHAINS], a = _mm512_set1_ps(1.0f), b = _mm512_set1_ps(1e-30f);
-    memset(s, 0, sizeof s);
+    typedef __m512 lanes;
+    lanes start = _mm512_setzero_ps(), a = _mm512_set1_ps(1.0f), b = _mm512_set1_ps(1e-30f);
+    REPEAT14(DECLARE)
     for (int64_t i = 0; i < rounds; i++) {
 #define X(j)                                                                                                           \
-    s[j] = _mm512_fmadd_ps(s[j], a, b);                                                                                \
-    __asm__ volatile("" : "+v"(s[j]));
+    s##j = _mm512_fmadd_ps(s##j, a, b);                                                                                \
+    KEEP(j)
         REPEAT14(X)
 #undef X
     }
-    volatile float sink = _mm512_cvtss_f32(s[0]) + _mm512_cvtss_f32(s[CHAINS - 1]);
-    (void)sink;
+    REPEAT14(KEEP)
     return CHAINS * 16 * 2;
 }
 
