@@ -1,7 +1,7 @@
 /* A training step of the example's GPT on random tokens: loss, gradients and AdamW.
  *
  *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing] [--no-scan]
- *         [--only-compile]
+ *         [--early-update] [--only-compile]
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
  * four backward over half of the T x T pairs). */
@@ -71,14 +71,15 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
     free(wrt);
 }
 
-static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type)
+static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update)
 {
     training t = {0};
     tow_train_options train = {
         .optimizer = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(3e-4), .weight_decay = 0.01},
         .n_inputs = 2,
         .input_types = (tow_type[]){type, type},
-        .loss = gpt_loss};
+        .loss = gpt_loss,
+        .early_update = early_update};
     double start = bench_now();
     bench_check(b, tow_train_create(b->context, model, &train, &t.state));
     bench_set(b, "create_seconds", json_real(bench_now() - start));
@@ -99,7 +100,7 @@ int main(int argc, char **argv)
     bench b;
     shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
     const char *policy_text = "none";
-    bool unrolled = false, scan = false, only_compile = false;
+    bool unrolled = false, scan = false, early_update = false, only_compile = false;
     tow_policy *policy = NULL;
     const bench_option options[] = {{"layers", .number = &s.layers},
                                     {"width", .number = &s.width},
@@ -110,6 +111,7 @@ int main(int argc, char **argv)
                                     {"policy", .text = &policy_text},
                                     {"no-scan", .flag = &unrolled},
                                     {"scan", .flag = &scan},
+                                    {"early-update", .flag = &early_update},
                                     {"only-compile", .flag = &only_compile},
                                     {0}};
     bench_start(&b, "gpt", argc, argv, options);
@@ -128,7 +130,7 @@ int main(int argc, char **argv)
     if (only_compile)
         time_compiling(&b, TOW_MODULE(&model), type);
     else
-        time_steps(&b, &s, TOW_MODULE(&model), type);
+        time_steps(&b, &s, TOW_MODULE(&model), type, early_update);
     tow_policy_free(b.context, policy);
     return bench_finish(&b, useful_flops(&s));
 }

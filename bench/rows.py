@@ -26,6 +26,11 @@ DEEP = " --layers 4096 --width 128 --batch 128"
 CHAIN = " --layers 256 --width 64 --batch 64"
 
 
+def gpt(sizes, options=""):
+    """Tow's command: gradients go to the optimiser as soon as they are complete."""
+    return f"gpt{sizes}{options} --early-update"
+
+
 def gpt_peers(sizes, jax, torch=()):
     peers = {"JAX": [f"gpt_jax{sizes} --mode {mode}" for mode in jax]}
     return peers | ({"PyTorch": [f"gpt_torch{sizes} --mode {mode}" for mode in torch]} if torch else {})
@@ -47,20 +52,20 @@ def ffn_rows(number, batch, bars):
 
 
 ROWS = [
-    Row(1, "GPT 6 x 384, T 256, B 8, V 65, AdamW: no remat", "gpt", "gpt" + GPT,
+    Row(1, "GPT 6 x 384, T 256, B 8, V 65, AdamW: no remat", "gpt", gpt(GPT),
         gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.5),
-    Row(2, "the same, full remat of each layer, scan", "gpt", f"gpt{GPT} --policy nothing",
+    Row(2, "the same, full remat of each layer, scan", "gpt", gpt(GPT, " --policy nothing"),
         gpt_peers(GPT, ("remat", "scan_remat"), ("checkpoint", "compile_checkpoint")), 0.52),
-    Row(3, "the same, temporary bytes: no remat", "gpt", "gpt" + GPT, gpt_peers(GPT, ("plain", "scan")), 0.6, "temporary"),
-    Row(3, "the same, temporary bytes: dots_with_no_batch_dims", "gpt", f"gpt{GPT} --policy dots_with_no_batch_dims",
+    Row(3, "the same, temporary bytes: no remat", "gpt", gpt(GPT), gpt_peers(GPT, ("plain", "scan")), 0.6, "temporary"),
+    Row(3, "the same, temporary bytes: dots_with_no_batch_dims", "gpt", gpt(GPT, " --policy dots_with_no_batch_dims"),
         gpt_peers(GPT, ("scan_dots",)), 0.85, "temporary"),
-    Row(3, "the same, temporary bytes: nothing", "gpt", f"gpt{GPT} --policy nothing",
+    Row(3, "the same, temporary bytes: nothing", "gpt", gpt(GPT, " --policy nothing"),
         gpt_peers(GPT, ("remat", "scan_remat")), 0.5, "temporary"),
-    Row(4, "GPT-2 124M, B 4, T 64, AdamW", "gpt2 64", "gpt" + SMALL, gpt_peers(SMALL, ("plain",), ("eager", "compile")), 0.62,
+    Row(4, "GPT-2 124M, B 4, T 64, AdamW", "gpt2 64", gpt(SMALL), gpt_peers(SMALL, ("plain",), ("eager", "compile")), 0.62,
         rounds=2),
-    Row(5, "GPT-2 124M, B 4, T 256, AdamW", "gpt2 256", "gpt" + LONG, gpt_peers(LONG, ("plain",), ("eager", "compile")), 0.62,
+    Row(5, "GPT-2 124M, B 4, T 256, AdamW", "gpt2 256", gpt(LONG), gpt_peers(LONG, ("plain",), ("eager", "compile")), 0.62,
         rounds=2),
-    Row(5, "the same, temporary bytes", "gpt2 256", "gpt" + LONG, gpt_peers(LONG, ("plain",)), 0.5, "temporary", 2),
+    Row(5, "the same, temporary bytes", "gpt2 256", gpt(LONG), gpt_peers(LONG, ("plain",)), 0.5, "temporary", 2),
     *ffn_rows(6, 64, (0.75, 0.62)),
     *ffn_rows(7, 2048, (0.7, 0.6)),
     Row(7, "the same, temporary bytes of checkpoint over Tow's own of standard", "ffn 2048", "ffn --batch 2048 --checkpoint",
@@ -89,6 +94,6 @@ ROWS = [
         {"JAX": ["chain_jax --layers 1024 --width 64 --batch 64 --mode unrolled --only-compile"]}, 0.03, "compile_seconds", 1),
     Row(13, "trace and compile with scan: 1024 layers over 256 layers", "compile", "chain --layers 1024 --width 64 --batch 64 --only-compile",
         {"Tow": [f"chain{CHAIN} --only-compile"]}, 1.5, "compile_seconds"),
-    Row(14, "row 1 as a share of the measured FMA peak", "gpt", "gpt" + GPT, gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.72,
+    Row(14, "row 1 as a share of the measured FMA peak", "gpt", gpt(GPT), gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.72,
         "share"),
 ]
