@@ -98,7 +98,7 @@ static tow_status check_writes(checker *c, uint32_t i, uint32_t *written)
         status = check_write(c, i, written[j], j < step->n_out ? j : TOW__NONE);
         if (status != TOW_OK) return status;
         for (uint32_t k = 0; k < j; k++)
-            if (overlap(place_of(c, written[j]), place_of(c, written[k])))
+            if (written[j] != written[k] && overlap(place_of(c, written[j]), place_of(c, written[k])))
                 return wrong(c, i, written[j], "overlaps another result of the step");
     }
     for (uint32_t j = 0; j < n; j++) write_storage(c, written[j]);

@@ -59,7 +59,7 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
     if (!step->loop) return (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
     if (k >= step->loop->n_carry) return false;
     const tow__carry *c = &step->loop->carry[k];
-    if (c->kept) return n == 1; /* init is copied to its row first */
+    if (c->kept) return n == 1 && !c->spans; /* init is copied to its row first */
     return n == 1 && !c->copies && !(c->alternates && step->loop->length % 2);
 }
 

@@ -4,7 +4,9 @@
  * written where they lie. A carry needs one buffer if its new value is written when nobody reads the old one any more
  * (or by a kernel that may overwrite it), else two buffers that take turns such that the last iteration ends in the
  * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that
- * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. */
+ * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. If ys stack
+ * it as it leaves, too, both are one array with one row more, of which all but the last and all but the first row are
+ * the two stacks, and one end is the result. */
 #include "src/plan/plan.h"
 
 /* The operands of a scan, by role. */
@@ -95,6 +97,41 @@ static bool is_handed_out(const scan *s, uint32_t j)
     return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT;
 }
 
+/* The value or a view of it ends in an array that somebody else provides: it needs memory of its own. */
+static bool is_delivered(const tow__flat *f, uint32_t value)
+{
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        uint32_t x = f->outputs[i];
+        while (x != value && f->makers[x] != TOW__INPUT && tow__view_is_move(f->nodes[f->makers[x]].e->primitive))
+            x = f->nodes[f->makers[x]].in[0];
+        if (x == value) return true;
+    }
+    return false;
+}
+
+/* The carry that ys j stack as it leaves and others as it enters, or NULL. */
+static tow__carry *leaving_carry(const scan *s, const tow__loop *loop, uint32_t j)
+{
+    for (uint32_t i = 0, k = 0; i < s->n_carry && !is_handed_out(s, j); i++) {
+        if (is_unchanged(s, i)) continue;
+        if (s->body->outputs[i] == s->body->outputs[s->n_carry + j] && loop->carry[k].kept) return &loop->carry[k];
+        k++;
+    }
+    return NULL;
+}
+
+/* Stacks of a carry as it enters and as it leaves become one, if nobody else provides memory for them. */
+static void join_stacks(const tow__lowering *outer, const scan *s, tow__loop *loop)
+{
+    const uint32_t *values = s->node->out + s->n_carry;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        tow__carry *c = leaving_carry(s, loop, j);
+        if (!c || is_delivered(outer->flat, values[j]) || is_delivered(outer->flat, values[c->rows])) continue;
+        c->spans = true;
+        loop->ys[j].leaves = c;
+    }
+}
+
 static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
 {
     tow_status status = TOW_OK;
@@ -136,37 +173,87 @@ static tow_status consume_rows(tow__lowering *outer, const scan *s, tow__loop *l
     return TOW_OK;
 }
 
-/* Storages for the results, outside and inside. */
-static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
 {
-    tow_program *p = outer->p;
     tow_status status = TOW_OK;
     for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
-        uint32_t value = s->node->out[j];
+        tow__view *result = &outer->env[s->node->out[j]];
         if (is_unchanged(s, j)) {
-            outer->env[value] = *operand(outer, s, s->n_consts + j);
+            *result = *operand(outer, s, s->n_consts + j);
             continue;
         }
         tow__carry *c = &loop->carry[k];
         TRY(tow__deliver(b, s->body->outputs[j], TOW__S_CARRY_OUT, k++, &c->out));
-        tow_type type = outer->flat->types[value];
-        c->result = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        if (c->spans) continue;
+        tow_type type = outer->flat->types[s->node->out[j]];
+        c->result = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
         if (c->result == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        outer->env[value] = tow__view_whole(c->result, type);
+        *result = tow__view_whole(c->result, type);
     }
+done:
+    return status;
+}
+
+/* Where rows of ys go inside and outside. */
+static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
         uint32_t value = s->node->out[s->n_carry + j];
         bool consumed = !is_handed_out(s, j) && tow__row_consumer(outer, s->node, value);
         tow_type type = outer->flat->types[value];
-        uint32_t storage = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, consumed ? 0 : tow_type_bytes(type));
-        if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        if (consumed)
+        if (consumed || y->leaves)
             y->row = TOW__NONE;
         else if (!is_handed_out(s, j))
             TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
-        y->array = outer->env[value] = tow__view_whole(storage, type);
-        y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(type.dtype));
+        if (y->leaves) continue; /* see bind_stacks */
+        size_t bytes = consumed ? 0 : tow_type_bytes(type);
+        for (uint32_t k = 0; k < loop->n_carry; k++)
+            if (loop->carry[k].spans && loop->carry[k].rows == j) bytes += bytes / (size_t)loop->length;
+        uint32_t storage = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, bytes);
+        if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        outer->env[value] = tow__view_whole(storage, type);
+    }
+done:
+    return status;
+}
+
+/* The array of rows that stack carry c as it enters has one row more: it holds those that stack it as it leaves, and the
+ * result, too. */
+static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__loop *loop, tow__carry *c,
+                        tow__view *result, tow_type type)
+{
+    const uint32_t *values = s->node->out + s->n_carry;
+    tow__view *entering = &outer->env[values[c->rows]];
+    int64_t row = entering->strides[0];
+    if (loop->reverse) entering->offset = row;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        if (loop->ys[j].leaves != c) continue;
+        outer->env[values[j]] = *entering;
+        outer->env[values[j]].offset = row - entering->offset;
+    }
+    c->result = entering->storage;
+    *result = tow__view_whole(c->result, type);
+    result->offset = loop->reverse ? 0 : loop->length * row;
+}
+
+/* Storages for the results, outside and inside. */
+static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    TRY(bind_carries(outer, s, loop, b));
+    TRY(bind_rows(outer, s, loop, b));
+    for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
+        uint32_t value = s->node->out[j];
+        if (is_unchanged(s, j)) continue;
+        tow__carry *c = &loop->carry[k++];
+        if (c->spans) bind_stacks(outer, s, loop, c, &outer->env[value], outer->flat->types[value]);
+    }
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        tow__rows *y = &loop->ys[j];
+        y->array = outer->env[s->node->out[s->n_carry + j]];
+        y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(y->array.type.dtype));
     }
 done:
     return status;
@@ -262,6 +349,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
 
     TRY(bind_inputs(l, &s, loop, &b));
     TRY(hand_out_inputs(&s, loop, &b));
+    join_stacks(l, &s, loop);
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
     TRY(consume_rows(l, &s, loop, &b));

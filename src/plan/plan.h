@@ -81,6 +81,7 @@ typedef struct tow__carry {
     uint32_t result;      /* outer storage */
     bool alternates;      /* the new value is written while the old one is still read: result and spare in turn */
     bool kept;            /* ys `rows` stacks the carry as it enters: each new value is written where the next row is */
+    bool spans;           /* others stack it as it leaves: the last value is a row as well, of the same storage */
     uint32_t spare, rows; /* outer storage; index of ys; or TOW__NONE */
     tow__view init;       /* outer view */
     bool copies;          /* init is copied into the first buffer when the loop starts */
@@ -92,6 +93,7 @@ typedef struct tow__carry {
 typedef struct tow__rows {
     uint32_t row; /* TOW__NONE: the rows are written as a carry */
     tow__view array;
+    const tow__carry *leaves; /* ys: rows of the array that keeps this carry, as it leaves; or NULL */
     ptrdiff_t stride; /* bytes from row to row */
     char *data;
 } tow__rows;

@@ -17,7 +17,8 @@ static int64_t row_of(const tow__loop *loop, int64_t i) { return loop->reverse ?
 static char *carry_buffer(const tow__loop *loop, const tow__carry *c, int64_t i)
 {
     int64_t left = loop->length - 1 - i;
-    if (c->kept && left > 0) return loop->ys[c->rows].data + row_of(loop, i + 1) * loop->ys[c->rows].stride;
+    if (c->kept && (left > 0 || c->spans))
+        return loop->ys[c->rows].data + row_of(loop, i + 1) * loop->ys[c->rows].stride;
     return c->alternates && left % 2 ? c->spare_data : c->result_data;
 }
 

@@ -687,6 +687,74 @@ static void test_shared_init(void **state)
     tow_program_free(p);
 }
 
+/* c -> c + x, keeping c before and after: one array of a row more than steps, unless a caller provides one of the two */
+typedef struct stacks {
+    bool reverse, handed_out;
+} stacks;
+
+static void stack_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = y[2] = y[3] = tow_add(x[0], x[1]);
+    y[1] = x[0];
+}
+
+static void stack(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    const stacks *s = user;
+    tow_scan_options options = {.reverse = s->reverse};
+    tow_value ys[3];
+    tow_scan_function(t, stack_body, NULL, &options, 1, x, 1, x + 1, 3, y, ys);
+    y[1] = tow_sub(ys[0], tow_mul_scalar(ys[1], 2));
+    y[2] = s->handed_out ? tow_reshape(ys[2], 1, (int64_t[]){6 * 1024}) : tow_reduce_sum(ys[2], 2, (int[]){0, 1});
+}
+
+static void expect_stacks(const stacks *s, size_t arena)
+{
+    tow_type in[] = {f32(1, 1024, 0, 0), f32(2, 6, 1024, 0)};
+    tow_type out[] = {in[0], in[1], s->handed_out ? f32(1, 6 * 1024, 0, 0) : f32(0, 0, 0, 0)};
+    tow_graph *g;
+    tow_program *p;
+    tow_array *x[2], *y[3];
+    OK(tow_trace_function(ctx, stack, (void *)(uintptr_t)s, 2, in, NULL, 3, &g));
+    OK(tow_compile(ctx, g, NULL, &p));
+    assert_int_equal(tow_program_get_bytes(p).arena, arena);
+    for (int i = 0; i < 2; i++) OK(tow_array_create(ctx, in[i], &x[i]));
+    for (int i = 0; i < 3; i++) OK(tow_array_create(ctx, out[i], &y[i]));
+    for (int i = 0; i < 1024; i++) ((float *)tow_array_data(x[0]))[i] = (float)i;
+    for (int i = 0; i < 6 * 1024; i++) ((float *)tow_array_data(x[1]))[i] = (float)(1 + i / 1024);
+    for (int run = 0; run < 2; run++) {
+        OK(tow_program_run(p, x, y));
+        double sum = 0;
+        for (int i = 0; i < 1024; i++) {
+            float before = (float)i;
+            for (int k = 0; k < 6; k++) {
+                int row = s->reverse ? 5 - k : k;
+                float after = before + (float)(row + 1);
+                assert_true(((float *)tow_array_data(y[1]))[row * 1024 + i] == before - 2 * after);
+                if (s->handed_out) assert_true(((float *)tow_array_data(y[2]))[row * 1024 + i] == after);
+                sum += after;
+                before = after;
+            }
+            assert_true(((float *)tow_array_data(y[0]))[i] == before);
+        }
+        if (!s->handed_out) assert_float_equal(((float *)tow_array_data(y[2]))[0], sum, 8);
+    }
+    for (int i = 0; i < 2; i++) tow_array_release(x[i]);
+    for (int i = 0; i < 3; i++) tow_array_release(y[i]);
+    tow_program_free(p);
+    tow_graph_release(g);
+}
+
+static void test_joined_stacks(void **state)
+{
+    (void)state;
+    for (int reverse = 0; reverse < 2; reverse++) {
+        expect_stacks(&(stacks){reverse, false}, 7 * SIZE);
+        expect_stacks(&(stacks){reverse, true}, 7 * SIZE); /* before and after joined; after, once more, a copy */
+    }
+}
+
 /* Empty arrays everywhere: as carry, rows, results and operands of a reduction. */
 static void empty_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
@@ -937,6 +1005,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failing_allocations, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shared_init, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_joined_stacks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_arrays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reshaped_views, setup, teardown),
         cmocka_unit_test_setup_teardown(test_recomputation_comes_late, setup, teardown),
