@@ -159,6 +159,7 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward)
         dw.m = tow__min(SHARE_CLASSES, j.v);
     else
         dw.n = tow__min(SHARE_CLASSES, j.v);
+    dx.accumulate = dw.accumulate = true;
     need_scratch(&j, dx);
     need_scratch(&j, dw);
     return j;
