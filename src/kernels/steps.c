@@ -9,7 +9,6 @@
 
 enum {
     PANEL_BYTES = 16 << 10, /* of the result */
-    DEEPEST = 128,          /* rows of one step that a block packs */
     COLUMNS = 512           /* elements of the result that add_steps takes at a time */
 };
 
@@ -72,18 +71,18 @@ typedef struct dot_job {
     char *out;
     int64_t steps, first, x_step, y_step; /* bytes from step to step */
     int64_t panel;                        /* rows */
+    int64_t blocks;                       /* of columns */
     int64_t size;
 } dot_job;
 
-_Static_assert((int)DEEPEST <= (int)TOW__GEMM_DEPTH && (int)TOW__STEPS_ROWS <= (int)DEEPEST,
-               "a step is one chain, and fits");
+_Static_assert((int)TOW__STEPS_ROWS <= (int)TOW__GEMM_DEPTH, "a step is one chain");
 
 /* With the own engine, if its registers can do it: one chain per element and step. */
 static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
 {
 #if defined(__x86_64__)
     const tow__gemm *g = &job->product;
-    if (job->engine != &tow__gemm_own || g->k > DEEPEST || g->b_column != 1) return NULL;
+    if (job->engine != &tow__gemm_own || g->k > TOW__STEPS_ROWS || g->b_column != 1) return NULL;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl"))
         return tow__steps_sum_avx512;
@@ -94,42 +93,41 @@ static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
     return NULL;
 }
 
-/* Columns first .. first + n of the rows of y that belong to `steps` steps, the first at y. */
-static void pack(const dot_job *job, int64_t steps, const char *y, int64_t first, int64_t n, f32 *to)
-{
-    int64_t step = (job->first > 0 ? -1 : 1) * job->y_step;
-    for (int64_t t = 0; t < steps; t++)
-        for (int64_t p = 0; p < job->product.k; p++, to += TOW__STEPS_WIDTH) {
-            const char *row = y + t * step + (p * job->product.b_row + first) * job->size;
-            memcpy(to, row, (size_t)(n * job->size));
-            for (int64_t j = n; j < TOW__STEPS_WIDTH; j++) to[j] = 0;
-        }
-}
-
-/* A block of columns, chunk by chunk of steps, so that all rows use a chunk while it is near. */
+/* A block of columns, chunk by chunk of steps. */
 static void run_columns(void *user, int64_t block)
 {
     const dot_job *job = user;
     const tow__gemm *g = &job->product;
-    _Alignas(64) f32 packed[DEEPEST * TOW__STEPS_WIDTH];
-    int64_t direction = job->first > 0 ? -1 : 1, column = block * TOW__STEPS_WIDTH;
-    int64_t chunk = tow__max(1, TOW__STEPS_ROWS / g->k);
+    int64_t panels = tow__ceil_div(g->n, TOW__STEPS_WIDTH), direction = job->first > 0 ? -1 : 1;
+    int64_t column = block * panels / job->blocks * TOW__STEPS_WIDTH;
+    int64_t limit = tow__min((block + 1) * panels / job->blocks * TOW__STEPS_WIDTH, g->n);
+    int64_t chunk = TOW__STEPS_ROWS / g->k;
     tow__steps_sum sum = {.rows = g->m,
-                          .columns = tow__min(TOW__STEPS_WIDTH, g->n - column),
+                          .columns = limit - column,
                           .depth = g->k,
                           .x_step = direction * job->x_step / job->size,
                           .x_depth = g->a_column,
                           .x_row = g->a_row,
-                          .y = packed,
+                          .y_step = direction * job->y_step / job->size,
+                          .y_depth = g->b_row,
                           .c = (f32 *)(void *)job->out + column,
                           .ldc = g->ldc};
     for (int64_t i = 0; i < job->steps; i += chunk) {
         int64_t step = job->first + direction * i;
         sum.steps = tow__min(chunk, job->steps - i);
+        sum.ahead = tow__min(chunk, job->steps - i - sum.steps);
         sum.x = (const f32 *)(const void *)(job->x + step * job->x_step);
-        pack(job, sum.steps, job->y + step * job->y_step, column, sum.columns, packed);
+        sum.y = (const f32 *)(const void *)(job->y + step * job->y_step) + column;
         job->tiles(&sum);
     }
+}
+
+/* As many blocks of columns as make rows of x go a long way, and all threads busy. */
+static int64_t column_blocks(const tow__kernel_call *call, int64_t columns)
+{
+    int64_t panels = tow__ceil_div(columns, TOW__STEPS_WIDTH), threads = call->team ? call->team->threads : 1;
+    int64_t rounds = tow__ceil_div(tow__ceil_div(panels, TOW__STEPS_PANELS), threads);
+    return tow__min(rounds * threads, panels);
 }
 
 static void run_panel(void *user, int64_t block)
@@ -174,13 +172,14 @@ static void run_dot_steps(const tow__kernel_call *call)
                    .x_step = x.step_stride * size,
                    .y_step = y.step_stride * size,
                    .panel = tow__max(1, PANEL_BYTES / (y.count * size)),
+                   .blocks = column_blocks(call, y.count),
                    .size = size};
     job.product.choice = call->team ? &call->team->products : NULL;
     job.engine = tow__gemm_choose(&job.product);
     job.tiles = tiles_for(&job);
     store_init(call);
     if (job.tiles)
-        tow__team_run(call->team, tow__ceil_div(y.count, TOW__STEPS_WIDTH), run_columns, &job);
+        tow__team_run(call->team, job.blocks, run_columns, &job);
     else
         tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
 }

@@ -18,18 +18,21 @@ typedef struct tow__steps_params {
 bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params);
 
 enum {
-    TOW__STEPS_WIDTH = 32, /* columns of a block */
-    TOW__STEPS_ROWS = 64   /* of y that a block packs at a time, if a step has no more */
+    TOW__STEPS_WIDTH = 32,  /* columns of a panel */
+    TOW__STEPS_PANELS = 16, /* panels of a block: all use what is packed of x */
+    TOW__STEPS_ROWS = 128   /* of x and y that are packed at a time; a step has no more */
 };
 
-/* C[rows, columns] += X_t^T Y_t for each step t in order. x: element (t, p, i) at t x_step + p x_depth + i x_row, where
- * steps may run backwards; y: packed, steps after each other, each [depth, TOW__STEPS_WIDTH], zeros behind `columns`.
- * Each product is one chain of multiply-adds from 0 over the depth, and is then added to C. */
+/* C[rows, columns] += X_t^T Y_t for each step t in order. x: element (t, p, i) at t x_step + p x_depth + i x_row, y:
+ * element (t, p, j) at t y_step + p y_depth + j; steps may run backwards. Each product is one chain of multiply-adds
+ * from 0 over the depth, and is then added to C. Steps have no more than TOW__STEPS_ROWS rows together. Meanwhile the
+ * `ahead` steps behind them are fetched. */
 typedef struct tow__steps_sum {
-    int64_t steps, rows, columns, depth;
+    int64_t steps, ahead, rows, columns, depth;
     const float *x;
     int64_t x_step, x_depth, x_row;
     const float *y;
+    int64_t y_step, y_depth;
     float *c;
     int64_t ldc;
 } tow__steps_sum;

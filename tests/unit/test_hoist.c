@@ -85,7 +85,7 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     row.dims[row.rank - 1] = m->hidden;
     tow_value zero = tow_full(t, row, 0), carry[2] = {zero, zero}, last[2], all;
     if (m->unrolled) {
-        tow_value h[64], y[3] = {zero, zero, zero};
+        tow_value h[160], y[3] = {zero, zero, zero};
         for (int64_t i = 0; i < m->steps; i++) {
             int64_t k = m->reverse ? m->steps - 1 - i : i;
             tow_value x = tow_reshape(tow_slice_axis(in[0], 0, k, k + 1), type.rank, type.dims);
@@ -201,12 +201,14 @@ static void values_are_those_of_jax(void **state)
 
 /* ---- bits ---------------------------------------------------------------------------------------------------------- */
 
-/* Batches below and above the limit for moving products, gates wider than a panel, steps of one row. */
+/* Batches below and above the limit for moving products, gates wider than a panel and than a block of panels, inputs
+ * wider than a block of rows, more steps than are packed at a time, steps of one row. */
 static const lstm shapes[] = {
     {.steps = 6, .batch = 3, .in = 5, .hidden = 7},     {.steps = 2, .batch = 1, .in = 16, .hidden = 16},
     {.steps = 33, .batch = 16, .in = 24, .hidden = 32}, {.steps = 5, .batch = 64, .in = 9, .hidden = 8},
     {.steps = 7, .batch = 0, .in = 12, .hidden = 16},   {.steps = 4, .batch = 63, .in = 3, .hidden = 130},
-    {.steps = 9, .batch = 2, .in = 1, .hidden = 1},
+    {.steps = 9, .batch = 2, .in = 1, .hidden = 1},     {.steps = 9, .batch = 33, .in = 140, .hidden = 9},
+    {.steps = 3, .batch = 16, .in = 2, .hidden = 150},  {.steps = 150, .batch = 0, .in = 3, .hidden = 5},
 };
 
 static void bits_do_not_depend_on_the_way(void **state)
