@@ -139,6 +139,8 @@ TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
 /* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...]. */
 TOW_API tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows);
+/* x [V, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices; those outside are dropped. */
+TOW_API tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates);
 
 /* ---- random numbers: pure functions of a key u32[2], equal to JAX's threefry 2x32 bit for bit --------------------------- */
 TOW_API tow_value tow_random_key(tow_trace *trace, uint64_t seed);                /* jax.random.PRNGKey */

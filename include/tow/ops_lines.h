@@ -60,6 +60,7 @@
 #define tow_rev(x, ...) tow_rev(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_gather(x, ...) tow_gather(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_scatter_add(x, ...) tow_scatter_add(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_index_add(x, ...) tow_index_add(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_fold_in(x, ...) tow_random_fold_in(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_split(x, ...) tow_random_split(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_random_bits(x, ...) tow_random_bits(tow_at((x), TOW_HERE), __VA_ARGS__)

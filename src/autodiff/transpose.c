@@ -143,7 +143,7 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
          i++) { /* an operand that stands twice has one running sum: only its first place continues it */
         bool first = true;
         for (uint32_t j = 0; j < i; j++) first &= e->in[j] != e->in[i];
-        bool continues = r->linear[i] && first && (continues_all || (continues_consts && i < consts));
+        bool continues = r->linear[i] && first && (continues_all || (continues_consts && i < consts) || p->continues);
         r->dx[i] = continues ? sums[e->in[i]] : (tow_value){0};
         if (continues) sums[e->in[i]] = (tow_value){0};
     }

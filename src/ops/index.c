@@ -1,4 +1,4 @@
-/* Primitives with computed positions: gather, scatter_add, dynamic_slice, dynamic_update_slice. They are linear in their
+/* Primitives with computed positions: gather, scatter_add, index_add, dynamic_slice, dynamic_update_slice. They are linear in their
  * float operands and keep the indices, never the arrays that are read or written. */
 #include "src/ops/rules.h"
 
@@ -10,6 +10,11 @@ static tow_value bind_gather(tow_value table, tow_value indices)
 static tow_value bind_scatter(tow_value indices, tow_value updates, int64_t rows)
 {
     return tow__op(&tow__scatter_add_p, &(tow__rows_params){rows}, 2, (tow_value[]){indices, updates});
+}
+
+static tow_value bind_index_add(tow_value x, tow_value indices, tow_value updates)
+{
+    return tow__op(&tow__index_add_p, NULL, 3, (tow_value[]){x, indices, updates});
 }
 
 /* ---- gather(table [V, ...], indices [I...]) -> [I..., ...] ------------------------------------------------------------------------ */
@@ -34,14 +39,36 @@ static tow_status gather_type(const tow__typing *ty)
     return tow__require_valid(ty, y);
 }
 
-static void gather_transpose(tow__transpose *r) { r->dx[0] = bind_scatter(r->x[1], r->ct[0], r->in_types[0].dims[0]); }
+/* Adds to what has been accumulated for the table, which may be much larger than the rows that were read. */
+static void gather_transpose(tow__transpose *r)
+{
+    r->dx[0] = tow_is_null(r->dx[0]) ? bind_scatter(r->x[1], r->ct[0], r->in_types[0].dims[0])
+                                     : bind_index_add(r->dx[0], r->x[1], r->ct[0]);
+}
 
-const tow_primitive tow__gather_p = {
-    .name = "gather", .inputs = 2, .outputs = 1, .kind = TOW__MOVE, .type = gather_type, .transpose = gather_transpose};
+const tow_primitive tow__gather_p = {.name = "gather",
+                                     .inputs = 2,
+                                     .outputs = 1,
+                                     .kind = TOW__MOVE,
+                                     .continues = true,
+                                     .type = gather_type,
+                                     .transpose = gather_transpose};
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
 
 /* ---- scatter_add(indices [I...], updates [I..., ...]) -> [rows, ...] ----------------------------------------------------------------- */
+
+static tow_status require_updates(const tow__typing *ty, tow_type indices, tow_type updates)
+{
+    bool fits = updates.rank >= indices.rank;
+    for (int d = 0; fits && d < indices.rank; d++) fits = updates.dims[d] == indices.dims[d];
+    if (!fits)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the updates must have the axes of the indices first: found indices %s and "
+                              "updates %s",
+                              tow__type_name(indices).text, tow__type_name(updates).text);
+    return TOW_OK;
+}
 
 static tow_status scatter_type(const tow__typing *ty)
 {
@@ -52,13 +79,8 @@ static tow_status scatter_type(const tow__typing *ty)
     if (status != TOW_OK) return status;
     if (rows < 0)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "rows must not be negative, found %lld", (long long)rows);
-    bool fits = updates.rank >= indices.rank;
-    for (int d = 0; fits && d < indices.rank; d++) fits = updates.dims[d] == indices.dims[d];
-    if (!fits)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
-                              "the updates must have the axes of the indices first: found indices %s and "
-                              "updates %s",
-                              tow__type_name(indices).text, tow__type_name(updates).text);
+    status = require_updates(ty, indices, updates);
+    if (status != TOW_OK) return status;
     if (updates.rank - indices.rank + 1 > TOW_MAX_RANK)
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the result would have rank %d, at most %d is possible",
                               TOW_MAX_RANK + 1, TOW_MAX_RANK);
@@ -69,18 +91,20 @@ static tow_status scatter_type(const tow__typing *ty)
 }
 
 /* Rows of ct where the index is inside; updates that were dropped get zeros. */
-static void scatter_transpose(tow__transpose *r)
+static tow_value rows_inside(tow__transpose *r, tow_value indices, int64_t rows, tow_type type)
 {
-    int64_t rows = ((const tow__rows_params *)r->e->params)->rows;
-    tow_value indices = r->x[0];
-    tow_type type = r->in_types[1];
     int axes[TOW_MAX_RANK];
     for (int d = 0; d < tow_value_type(indices).rank; d++) axes[d] = d;
     tow_value inside = tow_lt(indices, tow_full_like(indices, (double)rows));
     if (tow__dtype(indices) == TOW_I32)
         inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -(double)rows)));
     inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
-    r->dx[1] = tow_select(inside, bind_gather(r->ct[0], indices), tow__zeros(r->t, type));
+    return tow_select(inside, bind_gather(r->ct[0], indices), tow__zeros(r->t, type));
+}
+
+static void scatter_transpose(tow__transpose *r)
+{
+    r->dx[1] = rows_inside(r, r->x[0], ((const tow__rows_params *)r->e->params)->rows, r->in_types[1]);
 }
 
 const tow_primitive tow__scatter_add_p = {
@@ -96,6 +120,56 @@ const tow_primitive tow__scatter_add_p = {
 tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows)
 {
     return bind_scatter(indices, updates, rows);
+}
+
+/* ---- index_add(x [V, ...], indices [I...], updates [I..., ...]) -> [V, ...]; linear in x and updates together ---- */
+
+static tow_status index_add_type(const tow__typing *ty)
+{
+    tow_type x = ty->in[0], indices = ty->in[1], updates = ty->in[2];
+    tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
+    if (status == TOW_OK) status = tow__require_dtype(ty, 1, TOW__INTEGERS);
+    if (status == TOW_OK) status = require_updates(ty, indices, updates);
+    if (status != TOW_OK) return status;
+    bool fits = x.rank > 0 && x.dtype == updates.dtype && x.rank == updates.rank - indices.rank + 1;
+    for (int d = 1; fits && d < x.rank; d++) fits = x.dims[d] == updates.dims[indices.rank + d - 1];
+    if (!fits)
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the updates must be rows of the operand, one for each index: found operand %s, indices "
+                              "%s and updates %s",
+                              tow__type_name(x).text, tow__type_name(indices).text, tow__type_name(updates).text);
+    ty->out[0] = x;
+    return TOW_OK;
+}
+
+static void index_add_jvp(tow__jvp *r)
+{
+    tow__jvp_primal(r);
+    if (tow_is_null(r->dx[2]))
+        r->dy[0] = r->dx[0];
+    else if (tow_is_null(r->dx[0]))
+        r->dy[0] = bind_scatter(r->x[1], r->dx[2], tow_value_type(r->x[0]).dims[0]);
+    else
+        r->dy[0] = bind_index_add(r->dx[0], r->x[1], r->dx[2]);
+}
+
+static void index_add_transpose(tow__transpose *r)
+{
+    if (r->linear[0]) r->dx[0] = r->ct[0];
+    if (r->linear[2]) r->dx[2] = rows_inside(r, r->x[1], r->in_types[0].dims[0], r->in_types[2]);
+}
+
+const tow_primitive tow__index_add_p = {.name = "index_add",
+                                        .inputs = 3,
+                                        .outputs = 1,
+                                        .kind = TOW__MOVE,
+                                        .type = index_add_type,
+                                        .jvp = index_add_jvp,
+                                        .transpose = index_add_transpose};
+
+tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates)
+{
+    return bind_index_add(x, indices, updates);
 }
 
 /* ---- dynamic_slice(x, one i32 start per axis): starts are clamped so that the slice lies inside ------------------------------------------ */

@@ -69,7 +69,8 @@ typedef struct tow__rows_params {
 /* gather(table [V, ...], indices int [I...]) -> [I..., ...]: row indices[i] of table; negative indices count from the end;
  *   an index outside gives NaN rows (0 for integers).
  * scatter_add(indices int [I...], updates [I..., ...]) -> [rows, ...]: zeros plus every update at its row, added in
- *   row-major order of indices; negative indices count from the end; outside: dropped. */
+ *   row-major order of indices; negative indices count from the end; outside: dropped.
+ * index_add(x [V, ...], indices int [I...], updates [I..., ...]) -> [V, ...]: x plus every update at its row, likewise. */
 
 /* names and regions */
 typedef struct tow__name_params {

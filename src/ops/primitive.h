@@ -89,6 +89,7 @@ struct tow_primitive {
     tow__kind kind;
     bool batched_dot; /* composite that policies treat as a dot with batch dimensions (attention) */
     bool plain_dot;   /* composite that policies treat as a dot without them (linear_cross_entropy) */
+    bool continues;   /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
     size_t params_size;
     const tow__param *params; /* ends with {0} */
     tow__type_rule type;

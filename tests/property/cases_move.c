@@ -154,6 +154,17 @@ static void scatter(const property_case *c, double *const *in, double *const *ou
         for (int64_t k = 0; k < width; k++) out[0][row * width + k] += in[1][i * width + k];
     }
 }
+
+static void index_add(const property_case *c, double *const *in, double *const *out)
+{
+    const int64_t rows = c->in[0].dims[0], n = property_count(&c->in[1]), width = property_count(&c->in[2]) / n;
+    for (int64_t i = 0; i < rows * width; i++) out[0][i] = in[0][i];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = (int64_t)in[1][i] + (in[1][i] < 0 ? rows : 0);
+        if (row < 0 || row >= rows) continue; /* dropped */
+        for (int64_t k = 0; k < width; k++) out[0][row * width + k] += in[2][i * width + k];
+    }
+}
 static const tow__rows_params four_rows = {4};
 
 /* ---- dynamic slices: starts are clamped so that the window lies inside
@@ -262,6 +273,24 @@ static const property_case cases[] = {
      .value = scatter,
      .loose = 2,
      .in = {{.dtype = TOW_I32, S1(20), .low = -7, .high = 7}, {F, S1(20)}}},
+    {.primitive = "index_add",
+     .label = "repeated rows",
+     .n_in = 3,
+     .value = index_add,
+     .loose = 2,
+     .in = {{F, S2(4, 3)}, {.dtype = TOW_I32, S1(9), .low = -4, .high = 3}, {F, S2(9, 3)}}},
+    {.primitive = "index_add",
+     .label = "rows outside are dropped",
+     .n_in = 3,
+     .value = index_add,
+     .loose = 2,
+     .in = {{F, S1(4)}, {.dtype = TOW_I32, S1(20), .low = -7, .high = 7}, {F, S1(20)}}},
+    {.primitive = "index_add",
+     .label = "only the updates differentiated",
+     .n_in = 3,
+     .value = index_add,
+     .loose = 2,
+     .in = {{F, S2(4, 3), .constant = true}, {.dtype = TOW_U32, S1(5), .low = 0, .high = 3}, {F, S2(5, 3)}}},
     {.primitive = "dynamic_slice",
      .params = &window,
      .n_in = 3,

@@ -230,7 +230,7 @@ static void run_dynamic_update_slice(const tow__kernel_call *call)
     tow__strided_store(call->team, &to, &from);
 }
 
-/* ---- gather, scatter_add ---------------------------------------------------------------------------------------- */
+/* ---- gather, scatter_add, index_add ---------------------------------------------------------------------------------------- */
 
 /* The row that index i names among `rows`: negative ones count from the end; -1 if there is none. */
 static int64_t row_index(const tow__strided *indices, tow_dtype dtype, int64_t i, int64_t rows)
@@ -297,6 +297,7 @@ enum {
 
 typedef struct scatter_job {
     const tow__buffer *out;
+    bool adds; /* to what is there; else to zeros */
     tow_dtype index_dtype;
     tow__strided indices, updates;
     int64_t rows, columns;
@@ -321,7 +322,7 @@ static void scatter_block(void *user, int64_t block)
     const scatter_job *job = user;
     uint64_t tile[SCATTER_COLUMNS];
     int64_t first = block * SCATTER_COLUMNS, n = tow__min(SCATTER_COLUMNS, job->columns - first);
-    for (int64_t r = 0; r < job->rows; r++)
+    for (int64_t r = 0; !job->adds && r < job->rows; r++)
         memset(element(job->out, r * job->columns + first), 0, (size_t)n * tow__element_bytes(job->out->dtype));
     for (int64_t i = 0; i < job->indices.count; i++) {
         int64_t row = row_index(&job->indices, job->index_dtype, i, job->rows);
@@ -331,14 +332,22 @@ static void scatter_block(void *user, int64_t block)
     }
 }
 
-static void run_scatter_add(const tow__kernel_call *call)
+static void scatter(const tow__kernel_call *call, const tow__buffer *indices, const tow__buffer *updates, bool adds)
 {
     scatter_job job = {
-        .out = &call->out[0], .index_dtype = call->in[0].dtype, .rows = call->out[0].dims[0], .columns = 1};
-    job.indices = tow__strided_buffer(&call->in[0]);
-    job.updates = tow__strided_buffer(&call->in[1]);
+        .out = &call->out[0], .adds = adds, .index_dtype = indices->dtype, .rows = call->out[0].dims[0], .columns = 1};
+    job.indices = tow__strided_buffer(indices);
+    job.updates = tow__strided_buffer(updates);
     for (int i = 1; i < job.out->rank; i++) job.columns *= job.out->dims[i];
     tow__team_run(call->team, tow__ceil_div(job.columns, SCATTER_COLUMNS), scatter_block, &job);
+}
+
+static void run_scatter_add(const tow__kernel_call *call) { scatter(call, &call->in[0], &call->in[1], false); }
+
+static void run_index_add(const tow__kernel_call *call)
+{
+    if (call->in[0].data != call->out[0].data) run_copy(call);
+    scatter(call, &call->in[1], &call->in[2], true);
 }
 
 static const tow__kernel kernels[] = {
@@ -347,6 +356,7 @@ static const tow__kernel kernels[] = {
     {"dynamic_slice", TOW__ALL_DTYPES, 0, run_dynamic_slice, NULL, "reference"},
     {"dynamic_update_slice", TOW__ALL_DTYPES, TOW__IN_PLACE_FIRST, run_dynamic_update_slice, NULL, "reference"},
     {"gather", TOW__ALL_DTYPES, 0, run_gather, NULL, "reference"},
+    {"index_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, TOW__IN_PLACE_FIRST, run_index_add, NULL, "reference"},
     {"iota", TOW__ALL_DTYPES, 0, run_iota, NULL, "reference"},
     {"pad", TOW__ALL_DTYPES, 0, run_pad, NULL, "reference"},
     {"random_bits", 1 << TOW_U32, 0, run_random_bits, NULL, "reference"},
