@@ -151,7 +151,7 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
         const tow__loop *loop = step->loop;
-        bool region = loop && loop->parallel; /* its blocks together make each step once */
+        bool region = loop && strcmp(step->primitive, "region") == 0; /* its blocks together make each step once */
         const tow__fused *program = tow__step_program(step);
         if (program) count += count_ops(program, name);
         if (strcmp(step->primitive, "fused") != 0) count += !region && (!name || strcmp(step->primitive, name) == 0);

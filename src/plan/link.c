@@ -149,7 +149,7 @@ static tow_status link_loop(linker *k, tow__loop *loop)
     }
     for (uint32_t j = 0; j < loop->n_xs; j++) TRY(link_data(k, &loop->xs[j].data, &loop->xs[j].array));
     for (uint32_t j = 0; j < loop->n_ys; j++) TRY(link_data(k, &loop->ys[j].data, &loop->ys[j].array));
-    TRY(loop->parallel ? link_copies(k, loop->body) : link_plan(k, loop->body));
+    TRY(loop->body->copies ? link_copies(k, loop->body) : link_plan(k, loop->body));
 done:
     return status;
 }

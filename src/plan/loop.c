@@ -129,6 +129,7 @@ static void join_stacks(const tow__lowering *outer, const scan *s, tow__loop *lo
         if (!c || is_delivered(outer->flat, values[j]) || is_delivered(outer->flat, values[c->rows])) continue;
         c->spans = true;
         loop->ys[j].leaves = c;
+        loop->ys[j].carried = true;
     }
 }
 
@@ -142,6 +143,7 @@ static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering 
             c->kept = b->p->storages[c->in].kept = true;
             c->rows = j;
             loop->ys[j].row = TOW__NONE;
+            loop->ys[j].carried = true;
         } else {
             status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
         }
@@ -328,7 +330,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
     s.n_ys = s.body->n_outputs - s.n_carry;
     if (params->length == 0) return lower_nothing(l, &s);
-    bool is_sum;
+    bool is_sum, spread;
     tow_status status = tow__lower_steps(l, node, &is_sum);
     if (status != TOW_OK || is_sum) return status;
 
@@ -354,12 +356,14 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(bind_outputs(l, &s, loop, &b));
     TRY(consume_rows(l, &s, loop, &b));
     TRY(tow__fuse(p, plan, l->scratch));
-    TRY(tow__form_regions(p, plan, l->scratch));
+    TRY(tow__spread_loop(p, loop, l->scratch, &spread));
+    if (!spread) TRY(tow__form_regions(p, plan, l->scratch));
     TRY(tow__reuse(p, plan));
     TRY(choose_buffers(l, loop));
     TRY(tow__place_plan(p, plan, l->scratch));
-    p->storages[plan->block].bytes = plan->bytes;
-    p->storages[plan->block].need = plan->need;
+    uint32_t copies = plan->copies ? plan->copies : 1;
+    p->storages[plan->block].bytes = plan->bytes * copies;
+    p->storages[plan->block].need = plan->need * copies;
     TRY(add_loop_step(l, &s, loop));
 done:
     return status;

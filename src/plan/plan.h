@@ -85,6 +85,7 @@ typedef struct tow__carry {
     uint32_t spare, rows; /* outer storage; index of ys; or TOW__NONE */
     tow__view init;       /* outer view */
     bool copies;          /* init is copied into the first buffer when the loop starts */
+    ptrdiff_t part;       /* bytes from block to block of rows */
     char *init_data, *result_data, *spare_data;
     tow__buffer copy_in, copy_out;
 } tow__carry;
@@ -94,14 +95,17 @@ typedef struct tow__rows {
     uint32_t row; /* TOW__NONE: the rows are written as a carry */
     tow__view array;
     const tow__carry *leaves; /* ys: rows of the array that keeps this carry, as it leaves; or NULL */
-    ptrdiff_t stride; /* bytes from row to row */
+    bool carried;             /* ys: rows of a carry, as it enters or leaves */
+    ptrdiff_t stride;         /* bytes from row to row */
+    ptrdiff_t part;           /* bytes from block to block of one row; 0: all blocks need the whole of it */
     char *data;
 } tow__rows;
 
-/* parallel: a row region (regions.c). Its iterations are independent, there are no carries, and every thread has a copy
- * of the body with an arena of its own. */
+/* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c).
+ * blocks: where more than 1, the rows of all carries and steps are cut into blocks, each of which goes through all
+ * iterations by itself (spread.c). In both cases every thread has a copy of the body with an arena of its own. */
 typedef struct tow__loop {
-    int64_t length;
+    int64_t length, blocks;
     bool reverse, parallel;
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
@@ -285,13 +289,24 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 
-/* ---- rows.c, regions.c ------------------------------------------------------------------------------------------ */
+/* ---- rows.c, regions.c, spread.c ------------------------------------------------------------------------------------------ */
 
 /* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
  * the same rows only, else the whole. */
 bool tow__step_splits(const tow__step *step, bool *split);
 /* Floating-point operations, roughly. */
 double tow__step_work(const tow__step *step);
+/* Rows of a product or of queries that belong to one row of axis 0. */
+int64_t tow__inner_rows(const tow__step *step);
+/* True if axis 0 of x repeats one row: whatever block is read, it is the same. */
+bool tow__repeats(const tow__view *x);
+/* True if block b of x, of `blocks` blocks of rows, lies in part b of its storage, for all b. */
+bool tow__fits_blocks(const tow_program *p, const tow__view *x, int64_t blocks);
+/* True if `blocks` pieces of equal work keep so many threads busy for three quarters of the time at least. */
+bool tow__balanced(int64_t blocks, int64_t threads);
+/* spread.c: makes a loop whose iterations, or whose rows, do without each other run side by side; *done: it does. After
+ * fusion of its body, before regions. */
+tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done);
 /* Steps for a norm's derivative that also sums over rows: first the part that works row by row. */
 tow_status tow__part_sums(tow_program *p, tow__plan *plan);
 /* Joins steps that work row by row into regions. After lowering, before in-place reuse. */

@@ -52,11 +52,16 @@ static void add_plan(tow__string *s, const tow_program *p, const tow__plan *plan
 static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop, int depth)
 {
     if (loop->parallel)
-        tow__string_add(s, "%*s       %" PRId64 " blocks, %zu bytes @%zu for each of %u threads", 4 * depth, "",
-                        loop->length, loop->body->bytes, loop->body->base, loop->body->copies);
+        tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
     else
-        tow__string_add(s, "%*s       length %" PRId64 "%s, body block %zu bytes @%zu", 4 * depth, "", loop->length,
-                        loop->reverse ? " reverse" : "", loop->body->bytes, loop->body->base);
+        tow__string_add(s, "%*s       length %" PRId64 "%s", 4 * depth, "", loop->length,
+                        loop->reverse ? " reverse" : "");
+    if (loop->blocks > 1) tow__string_add(s, " for each of %" PRId64 " blocks of rows", loop->blocks);
+    if (loop->body->copies)
+        tow__string_add(s, ", %zu bytes @%zu for each of %u threads", loop->body->bytes, loop->body->base,
+                        loop->body->copies);
+    else
+        tow__string_add(s, ", body block %zu bytes @%zu", loop->body->bytes, loop->body->base);
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         const tow__carry *c = &loop->carry[j];
         tow__string_add(s, ", carry %u %s%s", j,

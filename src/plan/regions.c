@@ -58,25 +58,6 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-static bool balanced(int64_t blocks, int64_t threads)
-{
-    int64_t rounds = (blocks + threads - 1) / threads;
-    return 4 * blocks >= 3 * rounds * threads; /* else a quarter of the threads' time would be lost */
-}
-
-/* Rows of the product or of the queries that belong to one row of axis 0. */
-static int64_t inner_rows(const tow__step *step)
-{
-    const tow_type *x = &step->in[0].type;
-    int64_t inner = x->rank > 1 ? x->dims[1] : 1, count = 1;
-    if (strcmp(step->primitive, "dot_general") != 0) return inner;
-    const tow__dot_params *p = step->params;
-    for (int i = 1; i < x->rank; i++) count *= x->dims[i];
-    for (int i = 0; i < p->lhs_contract.n; i++)
-        count /= (x->dims[p->lhs_contract.v[i]] ? x->dims[p->lhs_contract.v[i]] : 1);
-    return count;
-}
-
 /* Products and sequence kernels decide: what their leading axes have in common is cut so that products keep enough rows
  * in a block, and the second cache enough room for it. */
 static int64_t choose_blocks(const former *f)
@@ -88,47 +69,25 @@ static int64_t choose_blocks(const former *f)
                      (strcmp(step->primitive, "dot_general") == 0 || strncmp(step->primitive, "attention", 9) == 0);
         if (!heavy || !tow__step_splits(step, f->split)) continue;
         common = gcd(common, step->out[0].type.dims[0]);
-        if (inner_rows(step) < inner) inner = inner_rows(step);
+        if (tow__inner_rows(step) < inner) inner = tow__inner_rows(step);
     }
     if (common < 2 || inner < 1) return 1;
     int64_t most = common * inner / LEAST_ROWS, blocks = common * inner / BLOCK_ROWS;
     for (blocks = blocks > 2 ? blocks : 2; blocks <= most && blocks <= common; blocks++)
-        if (common % blocks == 0 && balanced(blocks, f->p->team.threads)) return blocks;
+        if (common % blocks == 0 && tow__balanced(blocks, f->p->team.threads)) return blocks;
     return 1;
 }
-
-/* Block b of the view lies in part b of its storage, for all b. */
-static bool fits_blocks(const former *f, const tow__view *x)
-{
-    const tow__storage *s = &f->p->storages[x->storage];
-    int64_t size = (int64_t)tow_dtype_size(x->type.dtype), n = f->blocks;
-    if (s->bytes == 0 || s->bytes % (size_t)(n * size) || x->type.dims[0] % n) return false;
-    int64_t part = (int64_t)s->bytes / size / n, per_block = x->type.dims[0] / n;
-    int64_t low = x->offset, high = x->offset;
-    if (x->strides[0] * per_block != part) return false;
-    for (int a = 0; a < x->type.rank; a++) {
-        int64_t reach = ((a ? x->type.dims[a] : per_block) - 1) * x->strides[a];
-        if (reach < 0)
-            low += reach;
-        else
-            high += reach;
-    }
-    return low >= 0 && high < part;
-}
-
-/* A split operand that repeats one row: every block reads the same. */
-static bool repeats(const tow__view *x) { return x->strides[0] == 0 && x->type.dims[0] > 1; }
 
 /* Whether the step may be in a region, going by itself alone. */
 static bool splits(const former *f, const tow__step *step)
 {
     if (!tow__step_splits(step, f->split)) return false;
     for (uint32_t i = 0; i < step->n_out; i++)
-        if (!fits_blocks(f, &step->out[i])) return false;
+        if (!tow__fits_blocks(f->p, &step->out[i], f->blocks)) return false;
     for (uint32_t i = 0; i < step->n_in; i++) {
         const tow__view *x = &step->in[i];
         if (!f->split[i]) continue;
-        if (repeats(x) ? x->type.dims[0] % f->blocks != 0 : !fits_blocks(f, x)) return false;
+        if (tow__repeats(x) ? x->type.dims[0] % f->blocks != 0 : !tow__fits_blocks(f->p, x, f->blocks)) return false;
     }
     return true;
 }
@@ -142,7 +101,7 @@ static bool joins(const former *f, const tow__step *step)
     for (uint32_t i = 0; i < step->n_in; i++) {
         made where = f->made[step->in[i].storage];
         if (where == DEFERRED) return false;
-        if (where == INSIDE && (!f->split[i] || repeats(&step->in[i]))) return false;
+        if (where == INSIDE && (!f->split[i] || tow__repeats(&step->in[i]))) return false;
     }
     return true;
 }
@@ -272,7 +231,7 @@ static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__
     uint32_t s = x->storage;
     *y = *x;
     if (split) y->type.dims[0] /= f->blocks;
-    if (split && !repeats(x)) {
+    if (split && !tow__repeats(x)) {
         if (f->made[s] == INSIDE) {
             y->storage = b->row_out[s] == TOW__NONE ? s : b->row_out[s];
             return TOW_OK;

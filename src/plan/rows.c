@@ -154,6 +154,46 @@ bool tow__step_splits(const tow__step *step, bool *split)
     return (step->kernel->flags & TOW__IN_PLACE) && split_elementwise(step, split);
 }
 
+/* ---- blocks of rows ---------------------------------------------------------------------------------------------- */
+
+bool tow__balanced(int64_t blocks, int64_t threads)
+{
+    int64_t rounds = (blocks + threads - 1) / threads;
+    return 4 * blocks >= 3 * rounds * threads;
+}
+
+int64_t tow__inner_rows(const tow__step *step)
+{
+    const tow_type *x = &step->in[0].type;
+    int64_t inner = x->rank > 1 ? x->dims[1] : 1, count = 1;
+    if (strcmp(step->primitive, "dot_general") != 0) return inner;
+    const tow__dot_params *p = step->params;
+    for (int i = 1; i < x->rank; i++) count *= x->dims[i];
+    for (int i = 0; i < p->lhs_contract.n; i++)
+        count /= (x->dims[p->lhs_contract.v[i]] ? x->dims[p->lhs_contract.v[i]] : 1);
+    return count;
+}
+
+bool tow__fits_blocks(const tow_program *p, const tow__view *x, int64_t n)
+{
+    const tow__storage *s = &p->storages[x->storage];
+    int64_t size = (int64_t)tow_dtype_size(x->type.dtype);
+    if (s->bytes == 0 || s->bytes % (size_t)(n * size) || x->type.dims[0] % n) return false;
+    int64_t part = (int64_t)s->bytes / size / n, per_block = x->type.dims[0] / n;
+    int64_t low = x->offset, high = x->offset;
+    if (x->strides[0] * per_block != part) return false;
+    for (int a = 0; a < x->type.rank; a++) {
+        int64_t reach = ((a ? x->type.dims[a] : per_block) - 1) * x->strides[a];
+        if (reach < 0)
+            low += reach;
+        else
+            high += reach;
+    }
+    return low >= 0 && high < part;
+}
+
+bool tow__repeats(const tow__view *x) { return x->strides[0] == 0 && x->type.dims[0] > 1; }
+
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
 static tow_status add_part(tow_program *p, tow__lowering *l, const tow__step *step, int64_t wrt, uint32_t first_out,

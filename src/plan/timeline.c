@@ -119,7 +119,8 @@ static tow_status walk_step(walk *w, const tow__step *step, uint32_t at, uint32_
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < shown; i++) {
         if (w->counts) t->places[at + i * length].begins |= !loop->parallel;
-        TRY(walk_plan(w, loop->body, at + i * length, copies * (loop->parallel ? loop->body->copies : 1), backward));
+        TRY(walk_plan(w, loop->body, at + i * length, copies * (loop->body->copies ? loop->body->copies : 1),
+                      backward));
     }
 done:
     return status;

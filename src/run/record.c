@@ -17,8 +17,9 @@ static double count_events(const tow__plan *plan, bool first_thread)
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__loop *loop = plan->steps[i].loop;
         if (!loop) continue;
-        bool region = loop->parallel; /* its steps run on any thread */
-        n += (double)loop->length * (region ? loop->body->n_steps : count_events(loop->body, first_thread));
+        bool spread = loop->body->copies > 0; /* its steps run on any thread */
+        double blocks = loop->blocks > 1 ? (double)loop->blocks : 1;
+        n += (double)loop->length * blocks * (spread ? loop->body->n_steps : count_events(loop->body, first_thread));
     }
     return n;
 }

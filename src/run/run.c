@@ -23,13 +23,11 @@ static char *carry_buffer(const tow__loop *loop, const tow__carry *c, int64_t i)
 }
 
 /* An init value that is strided, or that ys keep, is copied into the buffer that iteration 0 reads. */
-static char *first_carry(tow_program *p, const tow__loop *loop, tow__carry *c)
+static void copy_init(tow_program *p, const tow__loop *loop, tow__carry *c)
 {
-    if (!c->copies) return c->init_data;
     c->copy_out.data = carry_buffer(loop, c, -1);
     tow__kernel_call call = {.n_in = 1, .n_out = 1, .in = &c->copy_in, .out = &c->copy_out, .team = &p->team};
     p->copy->run(&call);
-    return c->copy_out.data;
 }
 
 #ifdef NDEBUG
@@ -48,24 +46,39 @@ static void poison_dead(const tow_program *p, const tow__plan *plan, const tow__
 }
 #endif
 
-/* Blocks of a row region: `thread` has its own copy of the body, with slots and arena of its own. */
-typedef struct region_run {
+/* Rows and carries for iteration i, of a block of rows for a copy of the body. */
+static inline void begin_iteration(const tow_program *p, const tow__loop *loop, int64_t i, int64_t block, uint32_t copy)
+{
+    const tow__storage *storages = p->storages;
+    int64_t row = row_of(loop, i);
+    for (uint32_t j = 0; j < loop->n_xs; j++) {
+        const tow__rows *x = &loop->xs[j];
+        move_slot(p, storages[x->row].slot + copy, x->data + row * x->stride + block * x->part);
+    }
+    for (uint32_t j = 0; j < loop->n_ys; j++) {
+        const tow__rows *y = &loop->ys[j];
+        if (y->row != TOW__NONE)
+            move_slot(p, storages[y->row].slot + copy, y->data + row * y->stride + block * y->part);
+    }
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        const tow__carry *c = &loop->carry[j];
+        if (i >= 2 && !c->alternates) continue; /* one buffer: nothing moves any more */
+        char *in = i == 0 && !c->copies ? c->init_data : carry_buffer(loop, c, i - 1);
+        move_slot(p, storages[c->in].slot + copy, in + block * c->part);
+        move_slot(p, storages[c->out].slot + copy, carry_buffer(loop, c, i) + block * c->part);
+    }
+}
+
+/* What the threads of a loop that is spread over them share. */
+typedef struct spread_run {
     tow_program *p;
     const tow__loop *loop;
-} region_run;
+} spread_run;
 
-static void run_block(void *user, int64_t block, int thread)
+/* One pass through the copy of the body that belongs to `thread`. */
+static void run_copy(const spread_run *r, int64_t block, int thread)
 {
-    const region_run *r = user;
-    const tow__loop *loop = r->loop;
-    const tow__plan *body = loop->body;
-    const tow__storage *storages = r->p->storages;
-    for (uint32_t j = 0; j < loop->n_xs; j++)
-        move_slot(r->p, storages[loop->xs[j].row].slot + (uint32_t)thread,
-                  loop->xs[j].data + block * loop->xs[j].stride);
-    for (uint32_t j = 0; j < loop->n_ys; j++)
-        move_slot(r->p, storages[loop->ys[j].row].slot + (uint32_t)thread,
-                  loop->ys[j].data + block * loop->ys[j].stride);
+    const tow__plan *body = r->loop->body;
     const tow__step *steps = body->linked[thread];
     if (r->p->recording) {
         for (uint32_t i = 0; i < body->n_steps; i++) {
@@ -82,27 +95,40 @@ static void run_block(void *user, int64_t block, int thread)
     }
 }
 
+/* An iteration that depends on no other. */
+static void run_iteration(void *user, int64_t iteration, int thread)
+{
+    const spread_run *r = user;
+    begin_iteration(r->p, r->loop, iteration, 0, (uint32_t)thread);
+    run_copy(r, iteration, thread);
+}
+
+/* A block of rows, through all iterations. */
+static void run_rows(void *user, int64_t block, int thread)
+{
+    const spread_run *r = user;
+    for (int64_t i = 0; i < r->loop->length; i++) {
+        begin_iteration(r->p, r->loop, i, block, (uint32_t)thread);
+        run_copy(r, block, thread);
+    }
+}
+
 static void run_loop(tow_program *p, tow__loop *loop)
 {
+    spread_run spread = {p, loop};
     if (loop->parallel) {
-        tow__team_run_indexed(&p->team, loop->length, run_block, &(region_run){p, loop});
+        tow__team_run_indexed(&p->team, loop->length, run_iteration, &spread);
         return;
     }
-    const tow__storage *storages = p->storages;
+    for (uint32_t j = 0; j < loop->n_carry; j++)
+        if (loop->carry[j].copies) copy_init(p, loop, &loop->carry[j]);
+    if (loop->blocks > 1) {
+        tow__team_run_indexed(&p->team, loop->blocks, run_rows, &spread);
+        return;
+    }
     for (int64_t i = 0; i < loop->length; i++) {
-        int64_t row = loop->row = row_of(loop, i);
-        for (uint32_t j = 0; j < loop->n_xs; j++)
-            move_slot(p, storages[loop->xs[j].row].slot, loop->xs[j].data + row * loop->xs[j].stride);
-        for (uint32_t j = 0; j < loop->n_ys; j++)
-            if (loop->ys[j].row != TOW__NONE)
-                move_slot(p, storages[loop->ys[j].row].slot, loop->ys[j].data + row * loop->ys[j].stride);
-        for (uint32_t j = 0; j < loop->n_carry; j++) {
-            tow__carry *c = &loop->carry[j];
-            if (i >= 2 && !c->alternates) continue; /* one buffer: nothing moves any more */
-            char *in = i == 0 ? first_carry(p, loop, c) : carry_buffer(loop, c, i - 1);
-            move_slot(p, storages[c->in].slot, in);
-            move_slot(p, storages[c->out].slot, carry_buffer(loop, c, i));
-        }
+        loop->row = row_of(loop, i);
+        begin_iteration(p, loop, i, 0, 0);
         run_plan(p, loop->body);
     }
 }

@@ -1,0 +1,179 @@
+/* Spreads loops of small bodies over the team: threads meet when the loop is done, not in every iteration.
+ *
+ *   by rows        every step keeps rows apart (rows.c): carries, and the rows that go with them, are cut into blocks
+ *                    thread 0   block 0: iteration 0, 1, 2, ...
+ *                    thread 1   block 1: iteration 0, 1, 2, ...
+ *   by iterations  no carry: each iteration is a job
+ *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
+ *
+ * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
+ * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
+ * iteration shares are read once, and nothing is there several times. */
+#include "src/plan/plan.h"
+
+enum {
+    LEAST_ROWS = 8,       /* of products in a block: registers hold about as many */
+    MOST_ROWS = 256,      /* in a block, about: what an iteration makes stays in a near cache */
+    LEAST_WORK = 1 << 20, /* operations of a loop that are worth waking threads */
+    MOST_WORK = 1 << 26   /* operations of an iteration beside which a meeting does not count */
+};
+
+typedef struct spreader {
+    tow_program *p;
+    tow__loop *loop;
+    tow__plan *body;
+    tow__arena *scratch;
+    int64_t blocks;
+    bool *split;           /* [operands] of the step at hand */
+    bool *parted, *shared; /* [n_storages] blocks need their part of it, all of it */
+} spreader;
+
+static double work_of(const tow__plan *body)
+{
+    double work = 0;
+    for (uint32_t i = 0; i < body->n_steps; i++) work += tow__step_work(&body->steps[i]);
+    return work;
+}
+
+static bool is_worth_it(const tow__loop *loop)
+{
+    for (uint32_t i = 0; i < loop->body->n_steps; i++)
+        if (!loop->body->steps[i].kernel || !loop->body->steps[i].n_out) return false;
+    double work = work_of(loop->body);
+    return loop->body->n_steps > 0 && work <= MOST_WORK && work * (double)loop->length >= LEAST_WORK;
+}
+
+/* ---- by rows ----------------------------------------------------------------------------------------------------- */
+
+/* As few blocks as keep the threads busy, so that products keep many rows; 1: the loop stays whole. */
+static int64_t choose_blocks(const spreader *s)
+{
+    int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
+    for (uint32_t i = 0; i < s->body->n_steps; i++) {
+        const tow__step *step = &s->body->steps[i];
+        if (!tow__step_splits(step, s->split)) return 1;
+        if (rows == 0) rows = step->out[0].type.dims[0];
+        if (rows != step->out[0].type.dims[0]) return 1;
+        if (strcmp(step->primitive, "dot_general") == 0) {
+            int64_t inner = tow__inner_rows(step);
+            least = inner < least ? inner : least;
+        }
+    }
+    if (least == INT64_MAX) return 1; /* no product: passes over memory do as well together */
+    int64_t blocks = rows * least / MOST_ROWS;
+    for (blocks = blocks > threads ? blocks : threads; blocks <= rows; blocks++) {
+        if (rows * least / blocks < LEAST_ROWS) return 1;
+        if (rows % blocks == 0 && tow__balanced(blocks, threads)) return blocks;
+    }
+    return 1;
+}
+
+/* Notes how the step takes part; false: it does not go by rows. */
+static bool note_step(spreader *s, const tow__step *step)
+{
+    tow__step_splits(step, s->split);
+    for (uint32_t i = 0; i < step->n_out; i++) {
+        if (!tow__fits_blocks(s->p, &step->out[i], s->blocks)) return false;
+        s->parted[step->out[i].storage] = true;
+    }
+    for (uint32_t i = 0; i < step->n_in; i++) {
+        const tow__view *x = &step->in[i];
+        const tow__storage *storage = &s->p->storages[x->storage];
+        bool part = s->split[i] && !tow__repeats(x), moves = storage->plan == s->body && !storage->data;
+        if (part && (!moves || !tow__fits_blocks(s->p, x, s->blocks))) return false;
+        (part ? s->parted : s->shared)[x->storage] = true;
+    }
+    return true;
+}
+
+static bool goes_by_rows(spreader *s)
+{
+    for (uint32_t i = 0; i < s->body->n_steps; i++)
+        if (!note_step(s, &s->body->steps[i])) return false;
+    for (uint32_t j = 0; j < s->loop->n_carry; j++) {
+        uint32_t in = s->loop->carry[j].in;
+        s->parted[in] = true;
+        if (s->p->storages[in].bytes != s->p->storages[s->loop->carry[j].out].bytes) return false;
+    }
+    for (uint32_t j = 0; j < s->loop->n_ys; j++)
+        if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carried) return false; /* a consumer takes them */
+    for (uint32_t i = 0; i < s->p->n_storages; i++)
+        if (s->parted[i] && s->shared[i]) return false;
+    return true;
+}
+
+static ptrdiff_t part_of(const spreader *s, uint32_t storage)
+{
+    return s->parted[storage] ? (ptrdiff_t)(s->p->storages[storage].bytes / (size_t)s->blocks) : 0;
+}
+
+/* Views, storages and rows of one block. */
+static void cut_rows(spreader *s)
+{
+    tow__loop *loop = s->loop;
+    for (uint32_t i = 0; i < s->body->n_steps; i++) {
+        tow__step *step = &s->body->steps[i];
+        tow__step_splits(step, s->split);
+        for (uint32_t j = 0; j < step->n_in; j++)
+            if (s->split[j]) step->in[j].type.dims[0] /= s->blocks;
+        for (uint32_t j = 0; j < step->n_out; j++) step->out[j].type.dims[0] /= s->blocks;
+    }
+    for (uint32_t j = 0; j < loop->n_carry; j++) loop->carry[j].part = part_of(s, loop->carry[j].in);
+    for (uint32_t j = 0; j < loop->n_xs; j++) loop->xs[j].part = part_of(s, loop->xs[j].row);
+    for (uint32_t j = 0; j < loop->n_ys; j++)
+        if (loop->ys[j].row != TOW__NONE) loop->ys[j].part = part_of(s, loop->ys[j].row);
+    for (uint32_t i = 0; i < s->p->n_storages; i++) {
+        tow__storage *x = &s->p->storages[i];
+        if (!s->parted[i] || x->plan != s->body) continue;
+        x->bytes /= (size_t)s->blocks;
+        x->need = tow__round_up(x->bytes);
+    }
+    loop->blocks = s->blocks;
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------- */
+
+/* From here on the body belongs to single threads. */
+static tow_status give_to_threads(spreader *s)
+{
+    tow__lowering l = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow_status status = TOW_OK;
+    s->body->team = &s->p->solo;
+    s->body->copies = (uint32_t)s->p->team.threads;
+    for (uint32_t i = 0; i < s->body->n_steps; i++) {
+        s->body->steps[i].scratch = TOW__NONE;
+        TRY(tow__add_scratch(&l, &s->body->steps[i]));
+    }
+done:
+    return status;
+}
+
+static bool is_map(const tow__loop *loop, int64_t threads)
+{
+    for (uint32_t j = 0; j < loop->n_ys; j++)
+        if (loop->ys[j].row == TOW__NONE) return false;
+    return loop->n_carry == 0 && tow__balanced(loop->length, threads);
+}
+
+tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done)
+{
+    spreader s = {.p = p, .loop = loop, .body = loop->body, .scratch = scratch};
+    uint32_t widest = 1;
+    *done = false;
+    if (p->no_regions || p->team.threads < 2 || !is_worth_it(loop)) return TOW_OK;
+    for (uint32_t i = 0; i < s.body->n_steps; i++)
+        widest = widest > s.body->steps[i].n_in ? widest : s.body->steps[i].n_in;
+    s.split = tow__arena_alloc(scratch, widest, sizeof *s.split);
+    s.parted = tow__arena_alloc(scratch, p->n_storages, sizeof *s.parted);
+    s.shared = tow__arena_alloc(scratch, p->n_storages, sizeof *s.shared);
+    if (!s.split || !s.parted || !s.shared) return TOW_OUT_OF_MEMORY;
+    if (is_map(loop, p->team.threads)) {
+        loop->parallel = true;
+    } else {
+        s.blocks = choose_blocks(&s);
+        if (s.blocks < 2 || !goes_by_rows(&s)) return TOW_OK;
+        cut_rows(&s);
+    }
+    *done = true;
+    return give_to_threads(&s);
+}
