@@ -7,9 +7,17 @@ enum {
     FEW_STEPS = 4
 };
 
-/* Node is a product of few rows with `value` (a matrix) that sums along the last axis of it. */
+static bool want_turned(const tow__flat *body, uint32_t value);
+
+/* Node is a product of few rows with `value` (a matrix) that sums along the last axis of it, or a scan with such ones. */
 static bool wants_turned(const tow__flat *body, const tow__node *node, uint32_t value)
 {
+    if (node->body) {
+        int64_t consts = ((const tow__scan_params *)node->e->params)->consts;
+        for (int64_t i = 0; i < consts; i++)
+            if (node->in[i] == value && want_turned(node->body, node->body->inputs[i])) return true;
+        return false;
+    }
     if (strcmp(node->e->primitive->name, "dot_general") != 0 || node->in[1] != value || node->in[0] == value)
         return false;
     const tow__dot_params *p = node->e->params;
@@ -18,16 +26,20 @@ static bool wants_turned(const tow__flat *body, const tow__node *node, uint32_t 
     return columns > 0 && tow_type_count(body->types[node->out[0]]) / columns < FEW_ROWS;
 }
 
+static bool want_turned(const tow__flat *body, uint32_t value)
+{
+    for (uint32_t i = 0; i < body->n_order; i++)
+        if (wants_turned(body, &body->nodes[body->order[i]], value)) return true;
+    return false;
+}
+
 /* x is input `value` of the body of scan `node`, a constant: becomes a view of a turned copy where products want that. */
 tow_status tow__turn_constant(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x)
 {
     const tow__flat *body = node->body;
-    bool wanted = false;
     if (x->type.rank != 2 || x->strides[1] != 1 || x->type.dims[0] < 2 || x->type.dims[1] < 2) return TOW_OK;
     if (((const tow__scan_params *)node->e->params)->length < FEW_STEPS) return TOW_OK;
-    for (uint32_t i = 0; i < body->n_order && !wanted; i++)
-        wanted = wants_turned(body, &body->nodes[body->order[i]], value);
-    if (!wanted) return TOW_OK;
+    if (!want_turned(body, value)) return TOW_OK;
     tow__view turned = *x;
     turned.type.dims[0] = x->type.dims[1];
     turned.type.dims[1] = x->type.dims[0];

@@ -202,13 +202,14 @@ static void values_are_those_of_jax(void **state)
 /* ---- bits ---------------------------------------------------------------------------------------------------------- */
 
 /* Batches below and above the limit for moving products, gates wider than a panel and than a block of panels, inputs
- * wider than a block of rows, more steps than are packed at a time, steps of one row. */
+ * wider than a block of rows, more steps than are packed at a time, more than make a chunk, steps of one row. */
 static const lstm shapes[] = {
-    {.steps = 6, .batch = 3, .in = 5, .hidden = 7},     {.steps = 2, .batch = 1, .in = 16, .hidden = 16},
-    {.steps = 33, .batch = 16, .in = 24, .hidden = 32}, {.steps = 5, .batch = 64, .in = 9, .hidden = 8},
-    {.steps = 7, .batch = 0, .in = 12, .hidden = 16},   {.steps = 4, .batch = 63, .in = 3, .hidden = 130},
-    {.steps = 9, .batch = 2, .in = 1, .hidden = 1},     {.steps = 9, .batch = 33, .in = 140, .hidden = 9},
-    {.steps = 3, .batch = 16, .in = 2, .hidden = 150},  {.steps = 150, .batch = 0, .in = 3, .hidden = 5},
+    {.steps = 6, .batch = 3, .in = 5, .hidden = 7},       {.steps = 2, .batch = 1, .in = 16, .hidden = 16},
+    {.steps = 33, .batch = 16, .in = 24, .hidden = 32},   {.steps = 5, .batch = 64, .in = 9, .hidden = 8},
+    {.steps = 7, .batch = 0, .in = 12, .hidden = 16},     {.steps = 4, .batch = 63, .in = 3, .hidden = 130},
+    {.steps = 9, .batch = 2, .in = 1, .hidden = 1},       {.steps = 9, .batch = 33, .in = 140, .hidden = 9},
+    {.steps = 3, .batch = 16, .in = 2, .hidden = 150},    {.steps = 150, .batch = 0, .in = 3, .hidden = 5},
+    {.steps = 120, .batch = 16, .in = 80, .hidden = 150},
 };
 
 static void bits_do_not_depend_on_the_way(void **state)
@@ -259,6 +260,8 @@ static void products_leave_narrow_steps(void **state)
     expect_counts((lstm){.steps = 20, .batch = 64, .in = 8, .hidden = 8}, 6 * 20, 0, 0);
     /* x w is more than 8 times as wide as x: it stays; all else goes */
     expect_counts((lstm){.steps = 20, .batch = 4, .in = 4, .hidden = 8}, 3 * 20 + 1, 2, 1);
+    /* 120 steps are ten chunks of twelve: what would be done once is done once per chunk */
+    expect_counts((lstm){.steps = 120, .batch = 16, .in = 80, .hidden = 150}, 2 * 120 + 2 * 10, 2 * 10, 10);
     /* one step has nothing to wait for */
     expect_counts((lstm){.steps = 1, .batch = 4, .in = 8, .hidden = 8}, 6, 0, 0);
 }

@@ -1,0 +1,67 @@
+/* What leaves a scan, and what stays (hoist.c), for those who record it anew (hoist_record.c). */
+#ifndef TOW_SRC_PLAN_HOIST_H
+#define TOW_SRC_PLAN_HOIST_H
+
+#include "src/plan/plan.h"
+
+enum {
+    TOW__HOIST_SUMS = 16 /* sums of one scan that are looked at */
+};
+
+/* What becomes of an equation of the body. */
+typedef enum tow__fate {
+    TOW__STAYS,
+    TOW__BEFORE, /* its result is a row of one product over all steps */
+    TOW__GONE,   /* part of a sum, or replaced by one product after the loop */
+    TOW__AFTER
+} tow__fate;
+
+typedef struct tow__sum {
+    uint32_t carry;               /* index */
+    const tow__equation *add, *e; /* sum' = sum + e(...) */
+} tow__sum;
+
+typedef struct tow__split {
+    const tow__scan_params *params;
+    const tow_graph *body;
+    uint32_t consts, carry, n_ys;
+    uint32_t *uses;   /* [n_vars] readers; outputs count */
+    tow__fate *fates; /* [n_equations] */
+    bool *stacked;    /* [n_vars] what is computed in the loop and needed after it */
+    bool *summed;     /* [carry] */
+    tow__sum sums[TOW__HOIST_SUMS];
+    uint32_t n_sums;
+    bool changes;
+} tow__split;
+
+static inline bool tow__is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
+
+static inline const tow__equation *tow__maker(const tow__split *s, uint32_t var)
+{
+    uint32_t e = s->body->vars[var].equation;
+    return e == TOW__INPUT ? NULL : &s->body->equations[e];
+}
+
+static inline tow_type tow__type_of(const tow__split *s, uint32_t var) { return s->body->vars[var].type; }
+
+static inline bool tow__is_output(const tow__split *s, uint32_t var)
+{
+    for (uint32_t i = s->carry; i < s->body->n_outputs; i++)
+        if (s->body->outputs[i] == var) return true;
+    return false;
+}
+
+/* Result i of the scan is a carry that became a sum, or ys that are a product outside. */
+static inline bool tow__leaves(const tow__split *s, uint32_t i)
+{
+    if (i < s->carry) return s->summed[i];
+    const tow__equation *e = tow__maker(s, s->body->outputs[i]);
+    return e && s->fates[e - s->body->equations] != TOW__STAYS;
+}
+
+/* Records scan `scan`, which has been split, on `operands`; where rows of all steps would not stay in a near cache, as a
+ * scan over chunks of steps. */
+void tow__record_split(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow_value *operands,
+                       tow_value *results);
+
+#endif
