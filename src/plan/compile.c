@@ -10,7 +10,9 @@ static tow_status hoist(tow_program *p, const tow_graph **graph)
         tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
     if (!kept) return TOW_OUT_OF_MEMORY;
     p->decompositions = kept;
-    tow_status status = tow__hoist(p->graph, &kept[p->n_decompositions]);
+    bool defers = p->team.threads > 1 && !p->no_regions; /* a consumer wants rows as they are made */
+    for (uint32_t i = 0; i < p->graph->n_outputs; i++) defers &= !p->consumers[i].consume;
+    tow_status status = tow__hoist(p->graph, defers, &kept[p->n_decompositions]);
     if (status != TOW_OK) return status;
     *graph = kept[p->n_decompositions++];
     return TOW_OK;

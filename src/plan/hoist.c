@@ -138,8 +138,8 @@ static tow_status analyse(tow__arena *arena, const tow__scan_params *params, con
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------- */
 
-static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equation *e, const tow_value *operands,
-                                tow_value *results)
+static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equation *e, bool defers,
+                                const tow_value *operands, tow_value *results)
 {
     union {
         tow__scan_params scan;
@@ -149,14 +149,17 @@ static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equa
     memcpy(&p, e->params, e->primitive->params_size);
     tow_graph **body = tow__is(e, "scan") ? &p.scan.body : tow__is(e, "remat") ? &p.remat.body : &p.call.body;
     tow_graph *inner = NULL;
+    bool done = false;
     tow__split s = {0};
-    tow_status status = tow__hoist(*body, &inner);
+    tow_status status = tow__hoist(*body, defers, &inner);
     if (status != TOW_OK) return status;
     *body = inner;
     if (tow__is(e, "scan")) status = analyse(arena, &p.scan, inner, &s);
+    if (tow__is(e, "scan") && status == TOW_OK && defers && !s.changes)
+        status = tow__defer(arena, t, e, &p.scan, operands, results, &done);
     if (status == TOW_OK && s.changes)
         tow__record_split(t, &s, e, operands, results);
-    else if (status == TOW_OK)
+    else if (status == TOW_OK && !done)
         tow__bind(t, e->primitive, &p, e->n_in, operands, e->n_out, results);
     tow_graph_release(inner);
     return status;
@@ -167,7 +170,7 @@ static bool is_region(const tow__equation *e)
     return tow__is(e, "scan") || tow__is(e, "remat") || tow__is(e, "call");
 }
 
-static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, tow_value *values,
+static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, bool defers, tow_value *values,
                                uint32_t *n_forward)
 {
     tow_status status = TOW_OK;
@@ -180,7 +183,7 @@ static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace 
         for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow__set_source(t, &e->source);
         if (is_region(e))
-            status = record_region(arena, t, e, operands, operands + e->n_in);
+            status = record_region(arena, t, e, defers, operands, operands + e->n_in);
         else
             tow__rebind(t, e, operands, operands + e->n_in);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
@@ -191,7 +194,7 @@ static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace 
 }
 
 /* False if nothing would move out of any scan in g. */
-static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool *changes)
+static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defers, bool *changes)
 {
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !*changes; i++) {
@@ -203,12 +206,14 @@ static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool *chan
         tow__split s = {0};
         if (tow__is(e, "scan")) status = analyse(arena, e->params, body, &s);
         *changes = s.changes;
-        if (status == TOW_OK && !*changes) status = find_changes(arena, body, changes);
+        if (status == TOW_OK && tow__is(e, "scan") && defers && !*changes)
+            status = tow__defer(arena, NULL, e, e->params, NULL, NULL, changes);
+        if (status == TOW_OK && !*changes) status = find_changes(arena, body, defers, changes);
     }
     return status;
 }
 
-tow_status tow__hoist(const tow_graph *g, tow_graph **result)
+tow_status tow__hoist(const tow_graph *g, bool defers, tow_graph **result)
 {
     bool changes = false;
     tow__arena arena;
@@ -218,7 +223,7 @@ tow_status tow__hoist(const tow_graph *g, tow_graph **result)
     tow_status status = TOW_OK;
     uint32_t n_forward = 0;
     *result = NULL;
-    TRY(find_changes(&arena, g, &changes));
+    TRY(find_changes(&arena, g, defers, &changes));
     if (!changes) {
         union {
             const tow_graph *constant;
@@ -231,7 +236,7 @@ tow_status tow__hoist(const tow_graph *g, tow_graph **result)
     t = values ? tow__trace_begin(g->ctx) : NULL;
     status = t ? TOW_OK : TOW_OUT_OF_MEMORY;
     TRY(status);
-    TRY(record_graph(&arena, g, t, values, &n_forward));
+    TRY(record_graph(&arena, g, t, defers, values, &n_forward));
     for (uint32_t i = 0; i < g->n_outputs; i++) values[g->n_vars + i] = values[g->outputs[i]];
     status = tow__trace_end(t, g->n_outputs, values + g->n_vars, false, &all);
     t = NULL;

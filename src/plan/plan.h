@@ -185,10 +185,14 @@ struct tow_program {
     tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
 
-/* ---- hoist.c: products that need not wait leave scans --------------------------------------------------------------- */
+/* ---- hoist.c, defer.c: products that need not wait leave scans --------------------------------------------------------------- */
 
-/* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. */
-tow_status tow__hoist(const tow_graph *g, tow_graph **result);
+/* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small
+ * scans do not wait for may come later (defer.c). */
+tow_status tow__hoist(const tow_graph *g, bool defers, tow_graph **result);
+/* defer.c: records scan `scan` with these parameters in chunks, if that is worth it (*done). trace NULL: only tells. */
+tow_status tow__defer(tow__arena *arena, tow_trace *trace, const tow__equation *scan, const tow__scan_params *params,
+                      const tow_value *operands, tow_value *results, bool *done);
 
 /* ---- flat.c: inlined equations in the order in which they will run -------------------------------------------------- */
 

@@ -1,4 +1,5 @@
-/* Loops that are spread over threads by rows or by iterations: which ones are, and that no bits change by it. */
+/* Loops that are spread over threads by rows or by iterations, and what is deferred for it: which ones are, and that no
+ * bits change by it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -22,9 +23,9 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
-    /* rows of a carry, kept before and after each layer; weights and a bias that all rows share */
-    {"{ lambda ; x:f32[32,48]\"x\" w:f32[12,48,48]\"w\" b:f32[12,48]\"b\". let\n"
-     "    y:f32[32,48] = scan[length=12 reverse=false consts=0 carry=1\n"
+    /* rows of a carry, kept before and after each layer; a bias that all rows share. Backward, weight gradients wait */
+    {"{ lambda ; x:f32[32,48]\"x\" w:f32[66,48,48]\"w\" b:f32[66,48]\"b\". let\n"
+     "    y:f32[32,48] = scan[length=66 reverse=false consts=0 carry=1\n"
      "      body={ lambda ; a:f32[32,48] w:f32[48,48] b:f32[48]. let\n"
      "          d:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] a w\n"
      "          e:f32[32,48] = broadcast_in_dim[shape=(32,48) axes=(1)] b\n"
@@ -34,7 +35,7 @@ static const example examples[] = {
      "    s:f32[32,48] = mul y y\n"
      "    l:f32[] = reduce_sum[axes=(0,1)] s\n"
      "  in (l) }",
-     1, 0, 3},
+     2, 1, 3},
     /* two buffers in turn, from a transposed array; a matrix that all steps share */
     {"{ lambda ; x:f32[48,32]\"x\" w:f32[48,48]\"w\". let\n"
      "    t:f32[32,48] = transpose[permutation=(1,0)] x\n"
@@ -46,6 +47,26 @@ static const example examples[] = {
      "        in (g, h) }] w t\n"
      "  in (y, z) }",
      1, 0, 0},
+    /* what waits is the carry itself, of all steps at once; another output does not */
+    {"{ lambda ; x:f32[32,48]\"x\" w:f32[12,48,48]\"w\". let\n"
+     "    y:f32[32,48] z:f32[12,48,48] u:f32[12,32,48] = scan[length=12 reverse=true consts=0 carry=1\n"
+     "      body={ lambda ; a:f32[32,48] w:f32[48,48]. let\n"
+     "          d:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] a w\n"
+     "          g:f32[32,48] = tanh d\n"
+     "          h:f32[48,48] = dot_general[lhs_contract=(0) rhs_contract=(0) lhs_batch=() rhs_batch=()] a g\n"
+     "        in (g, h, d) }] x w\n"
+     "  in (y, z, u) }",
+     1, 1, 0},
+    /* 37 steps have no chunks */
+    {"{ lambda ; x:f32[32,48]\"x\" w:f32[37,48,48]\"w\". let\n"
+     "    y:f32[32,48] z:f32[37,48,48] = scan[length=37 reverse=false consts=0 carry=1\n"
+     "      body={ lambda ; a:f32[32,48] w:f32[48,48]. let\n"
+     "          d:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] a w\n"
+     "          g:f32[32,48] = tanh d\n"
+     "          h:f32[48,48] = dot_general[lhs_contract=(0) rhs_contract=(0) lhs_batch=() rhs_batch=()] a g\n"
+     "        in (g, h) }] x w\n"
+     "  in (y, z) }",
+     0, 0, 0},
     /* an array whose rows do not come with those of the carry */
     {"{ lambda ; x:f32[32,48]\"x\" w:f32[48,48]\"w\". let\n"
      "    y:f32[32,48] = scan[length=12 reverse=false consts=2 carry=1\n"

@@ -1,0 +1,309 @@
+/* Defers, in scans of small bodies, what no carry waits for: weight gradients of layers in a scan are of this kind.
+ *
+ *   scan: carry, xs                       scan over chunks of steps:
+ *     h = f(carry, x)                       scan: carry, xs               every step keeps rows apart
+ *     carry' = dot(h, w)         ──>          h = f(carry, x); carry' = dot(h, w)
+ *     y = dot(z, h)   mixes rows              ys: h
+ *                                           scan: xs, h                   no carry: the steps do without each other
+ *                                             y = dot(z, h)
+ *
+ * Threads then take their rows through all steps of a chunk, and each its share of the steps after that (spread.c): they
+ * meet twice in a chunk instead of several times in a step. What is deferred waits in a near cache. No bits change. */
+#include "src/plan/plan.h"
+#include "tow/ops.h"
+
+enum {
+    CHUNK_BYTES = 512 << 10, /* of rows that wait */
+    MOST_STEPS = 32,         /* of a chunk: with more, nothing is gained */
+    LEAST_STEPS = 4,
+    MOST_WORK = 1 << 26 /* operations of a step beside which a meeting does not count */
+};
+
+/* A scan in two parts. */
+typedef struct parts {
+    const tow__equation *scan;
+    tow__scan_params params;
+    const tow_graph *body;
+    uint32_t consts, carry;
+    bool *first;   /* [n_equations] a carry waits for it */
+    bool *early;   /* [n_vars] there before the second part: inputs, results of the first one */
+    bool *waits;   /* [n_vars] early, read by the second part, and no input that comes step by step */
+    int64_t steps; /* of a chunk; 0: the scan stays as it is */
+} parts;
+
+static bool is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
+
+static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || is(e, "remat"); }
+
+static tow_type type_of(const parts *s, uint32_t var) { return s->body->vars[var].type; }
+
+static bool is_carry(const parts *s, uint32_t var)
+{
+    const tow__var *v = &s->body->vars[var];
+    return v->equation == TOW__INPUT && v->index >= s->consts && v->index < s->consts + s->carry;
+}
+
+/* ---- what may wait ----------------------------------------------------------------------------------------------- */
+
+/* Everything that carries depend on. Equations stand in an order in which they can run. */
+static void find_first(parts *s, bool *needed)
+{
+    const tow_graph *g = s->body;
+    for (uint32_t i = 0; i < s->carry; i++) needed[g->outputs[i]] = true;
+    for (uint32_t i = g->n_equations; i-- > 0;) {
+        const tow__equation *e = &g->equations[i];
+        for (uint32_t j = 0; j < e->n_out; j++) s->first[i] |= needed[e->out[j]];
+        for (uint32_t j = 0; j < e->n_in && s->first[i]; j++) needed[e->in[j]] = true;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++) s->early[g->inputs[i]] = true;
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t j = 0; j < g->equations[i].n_out; j++) s->early[g->equations[i].out[j]] = s->first[i];
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t j = 0; j < g->equations[i].n_in && !s->first[i]; j++) {
+            uint32_t x = g->equations[i].in[j];
+            if (s->early[x]) s->waits[x] = g->vars[x].equation != TOW__INPUT || is_carry(s, x);
+        }
+}
+
+/* True if rows of the results are made of the same rows of the operands: as a step of a plan says it (rows.c). */
+static bool keeps_rows(const parts *s, const tow__equation *e)
+{
+    tow__view in[8] = {0}, out[4] = {0};
+    bool split[8];
+    if (is(e, "broadcast_in_dim") || is(e, "const")) return true;
+    if (e->n_in > 8 || e->n_out > 4 || e->n_in == 0) return false;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
+    for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
+    tow__step step = {.primitive = e->primitive->name, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
+    step.kernel = tow__kernel_find(e->primitive->name, in[0].type.dtype);
+    step.in = in;
+    step.out = out;
+    return tow__step_splits(&step, split);
+}
+
+static double work_of(const parts *s, const tow__equation *e)
+{
+    double work = 2 * (double)tow_type_count(type_of(s, e->out[0]));
+    const tow__dot_params *p = e->params;
+    for (int i = 0; i < p->lhs_contract.n; i++) work *= (double)type_of(s, e->in[0]).dims[p->lhs_contract.v[i]];
+    return work;
+}
+
+/* Products in both parts, of which only the second mixes rows, and not too large. */
+static bool is_worth_it(const parts *s)
+{
+    double work = 0;
+    bool first = false, second = false;
+    for (uint32_t i = 0; i < s->body->n_equations; i++) {
+        const tow__equation *e = &s->body->equations[i];
+        if (is_region(e) || (s->first[i] && !keeps_rows(s, e))) return false;
+        if (!is(e, "dot_general")) continue;
+        *(s->first[i] ? &first : &second) = true;
+        work += work_of(s, e);
+    }
+    return first && second && work <= MOST_WORK;
+}
+
+static bool has_room(const parts *s, uint32_t first, uint32_t n, const uint32_t *vars)
+{
+    for (uint32_t i = first; i < n; i++)
+        if (type_of(s, vars[i]).rank + 2 > TOW_MAX_RANK) return false;
+    return true;
+}
+
+static void choose_steps(parts *s)
+{
+    const tow_graph *g = s->body;
+    int64_t bytes = 0, length = s->params.length;
+    for (uint32_t v = 0; v < g->n_vars; v++) {
+        if (s->waits[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return;
+        if (s->waits[v]) bytes += (int64_t)tow_type_bytes(type_of(s, v));
+    }
+    if (!has_room(s, s->consts + s->carry, g->n_inputs, g->inputs) || !has_room(s, s->carry, g->n_outputs, g->outputs))
+        return;
+    int64_t steps = bytes * MOST_STEPS > CHUNK_BYTES ? CHUNK_BYTES / bytes : MOST_STEPS;
+    if (steps > length) steps = length;
+    while (steps >= LEAST_STEPS && length % steps != 0) steps--;
+    if (steps >= LEAST_STEPS) s->steps = steps;
+}
+
+static tow_status analyse(tow__arena *arena, const tow__equation *scan, const tow__scan_params *params, parts *s)
+{
+    const tow_graph *g = params->body;
+    *s = (parts){.scan = scan, .params = *params, .body = g};
+    s->consts = (uint32_t)params->consts;
+    s->carry = (uint32_t)params->carry;
+    s->first = tow__arena_alloc(arena, g->n_equations, sizeof *s->first);
+    s->early = tow__arena_alloc(arena, g->n_vars, sizeof *s->early);
+    s->waits = tow__arena_alloc(arena, g->n_vars, sizeof *s->waits);
+    bool *needed = tow__arena_alloc(arena, g->n_vars, sizeof *needed);
+    if (!s->first || !s->early || !s->waits || !needed) return TOW_OUT_OF_MEMORY;
+    find_first(s, needed);
+    if (s->carry > 0 && is_worth_it(s)) choose_steps(s);
+    return TOW_OK;
+}
+
+/* ---- recording anew ---------------------------------------------------------------------------------------------- */
+
+static tow_type row_type(tow_type type) { return tow_make_type(type.dtype, type.rank - 1, type.dims + 1); }
+
+/* x [steps, ...] as [chunks, steps of a chunk, ...]. */
+static tow_value cut(tow_value x, int64_t steps)
+{
+    tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK] = {type.dims[0] / steps, steps};
+    for (int i = 1; i < type.rank; i++) dims[i + 1] = type.dims[i];
+    return tow_reshape(x, type.rank + 1, dims);
+}
+
+/* The other way round. */
+static tow_value join(tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK] = {type.dims[0] * type.dims[1]};
+    for (int i = 2; i < type.rank; i++) dims[i - 1] = type.dims[i];
+    return tow_reshape(x, type.rank - 1, dims);
+}
+
+static void record_equations(tow_trace *t, const parts *s, bool first, tow_value *values)
+{
+    for (uint32_t i = 0; i < s->body->n_equations; i++) {
+        const tow__equation *e = &s->body->equations[i];
+        if (s->first[i] != first) continue;
+        tow_value *operands = tow__trace_alloc(t, (size_t)e->n_in + e->n_out, sizeof *operands);
+        if (!operands) return;
+        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+        tow__set_source(t, &e->source);
+        tow__rebind(t, e, operands, operands + e->n_in);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
+    }
+}
+
+/* Memory that recording a scan takes; vars: those of the body. */
+typedef struct desk {
+    tow_value *values; /* [n_vars] inside */
+    tow_value *rows;   /* [n_vars] outside: of all steps of a chunk */
+    tow_value *in, *out;
+} desk;
+
+static bool open_desk(tow_trace *t, const tow_graph *g, desk *d)
+{
+    size_t most = (size_t)g->n_vars + g->n_inputs + g->n_outputs;
+    d->values = tow__trace_alloc(t, g->n_vars, sizeof *d->values);
+    d->rows = tow__trace_alloc(t, g->n_vars, sizeof *d->rows);
+    d->in = tow__trace_alloc(t, most, sizeof *d->in);
+    d->out = tow__trace_alloc(t, most, sizeof *d->out);
+    return d->values && d->rows && d->in && d->out;
+}
+
+/* The scan whose carries are those of the whole; ys: early outputs, then what waits. */
+static bool record_first(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, desk *d)
+{
+    const tow_graph *g = s->body;
+    tow_value *captures;
+    size_t n_captures;
+    uint32_t n = s->carry;
+    tow__scan_params p = s->params;
+    p.length = s->steps;
+    tow__push(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        d->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
+    record_equations(t, s, true, d->values);
+    for (uint32_t i = 0; i < s->carry; i++) d->out[i] = d->values[g->outputs[i]];
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (s->early[g->outputs[i]]) d->out[n++] = d->values[g->outputs[i]];
+    for (uint32_t v = 0; v < g->n_vars; v++)
+        if (s->waits[v]) d->out[n++] = d->values[v];
+    p.body = tow__pop(t, n, d->out, &n_captures, &captures);
+    if (!p.body) return false;
+    tow__set_source(t, &s->scan->source);
+    tow__bind(t, s->scan->primitive, &p, g->n_inputs, operands, n, d->out);
+    tow_graph_release(p.body);
+    n = s->carry;
+    for (uint32_t i = 0; i < s->carry; i++) results[i] = d->out[i];
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (s->early[g->outputs[i]]) results[i] = d->out[n++];
+    for (uint32_t v = 0; v < g->n_vars; v++)
+        if (s->waits[v]) d->rows[v] = d->out[n++];
+    return true;
+}
+
+/* The scan without carries, from constants, xs and what has waited. */
+static void record_second(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, desk *d)
+{
+    const tow_graph *g = s->body;
+    tow_value *captures;
+    size_t n_captures;
+    uint32_t n_in = 0, n_out = 0;
+    tow__scan_params p = s->params;
+    p.length = s->steps;
+    p.carry = 0;
+    tow__push(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        if (is_carry(s, g->inputs[i])) continue;
+        d->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
+        d->in[n_in++] = operands[i];
+    }
+    for (uint32_t v = 0; v < g->n_vars; v++) {
+        if (!s->waits[v]) continue;
+        d->values[v] = tow__input(t, type_of(s, v), NULL);
+        d->in[n_in++] = d->rows[v];
+    }
+    record_equations(t, s, false, d->values);
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (!s->early[g->outputs[i]]) d->out[n_out++] = d->values[g->outputs[i]];
+    p.body = tow__pop(t, n_out, d->out, &n_captures, &captures);
+    if (!p.body) return;
+    tow__set_source(t, &s->scan->source);
+    tow__bind(t, s->scan->primitive, &p, n_in, d->in, n_out, d->out);
+    tow_graph_release(p.body);
+    n_out = 0;
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (!s->early[g->outputs[i]]) results[i] = d->out[n_out++];
+}
+
+static void record_parts(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, desk *d)
+{
+    if (record_first(t, s, operands, results, d)) record_second(t, s, operands, results, d);
+}
+
+static void record_chunks(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results)
+{
+    const tow_graph *g = s->body;
+    uint32_t first_x = s->consts + s->carry;
+    tow_value *outer = tow__trace_alloc(t, g->n_inputs, sizeof *outer), *captures;
+    tow_value *inner = tow__trace_alloc(t, g->n_inputs, sizeof *inner);
+    tow_value *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    size_t n_captures;
+    tow__scan_params p = s->params;
+    desk d;
+    if (!outer || !inner || !out || !open_desk(t, g, &d)) return;
+    if (s->steps == p.length) {
+        record_parts(t, s, operands, results, &d);
+        return;
+    }
+    p.length /= s->steps;
+    for (uint32_t i = 0; i < g->n_inputs; i++) outer[i] = i < first_x ? operands[i] : cut(operands[i], s->steps);
+    tow__push(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        tow_type type = tow_value_type(outer[i]);
+        inner[i] = tow__input(t, i < first_x ? type : row_type(type), g->input_names[i]);
+    }
+    record_parts(t, s, inner, out, &d);
+    p.body = tow__pop(t, g->n_outputs, out, &n_captures, &captures);
+    if (!p.body) return;
+    tow__set_source(t, &s->scan->source);
+    tow__bind(t, s->scan->primitive, &p, g->n_inputs, outer, g->n_outputs, results);
+    tow_graph_release(p.body);
+    for (uint32_t i = s->carry; i < g->n_outputs; i++) results[i] = join(results[i]);
+}
+
+tow_status tow__defer(tow__arena *arena, tow_trace *t, const tow__equation *scan, const tow__scan_params *params,
+                      const tow_value *operands, tow_value *results, bool *done)
+{
+    parts s;
+    tow_status status = analyse(arena, scan, params, &s);
+    *done = status == TOW_OK && s.steps > 0;
+    if (*done && t) record_chunks(t, &s, operands, results);
+    return status;
+}
