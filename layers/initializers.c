@@ -1,7 +1,8 @@
 /* Initialisers: what fills a parameter from a key, bit for bit as jax.nn.initializers does on a CPU with FMA.
  *
- * Every step is float32 in the order written; where XLA contracts a product and a sum, fmaf says so. The loop is
- * compiled a second time for CPUs with FMA instructions: the same bits, without a call per fmaf. */
+ * Every step is float32 in the order written; where XLA contracts a product and a sum, fmaf says so. The loops have no
+ * branches, so that compilers make vectors of them, and are compiled again for CPUs with FMA instructions: the same
+ * bits, without a call per fmaf. */
 #include <math.h>
 #include <string.h>
 
@@ -31,11 +32,9 @@ INLINE float log_positive(float x)
     bits = (bits & 0x007FFFFFU) | 0x3F000000U;
     float m;
     memcpy(&m, &bits, sizeof m);
-    float v = m - 1.0F;
-    if (m < 0.70710677F) {
-        e -= 1.0F;
-        v = v + m;
-    }
+    bool low = m < 0.70710677F;
+    float v = low ? m - 1.0F + m : m - 1.0F;
+    e = low ? e - 1.0F : e;
     float v2 = v * v, v3 = v2 * v;
     float y = fmaf(fmaf(horner(ca, 3, v), v3, horner(cb, 3, v)), v3, horner(cc, 3, v));
     y = fmaf(y, v3, e * -2.1219444e-04F);
@@ -47,9 +46,9 @@ INLINE float log_one_plus(float t)
 {
     static const float p[] = {4.527e-05F, 0.49854103F, 6.5787325F, 29.911919F, 60.94967F, 57.112965F, 20.039553F};
     static const float q[] = {1.0F, 15.062909F, 83.04757F, 221.7624F, 309.09872F, 216.42789F, 60.11866F};
-    if (!(fabsf(t) < 0.41421357F)) return log_positive(1.0F + t);
-    float t2 = t * t;
-    return t + fmaf(-0.5F, t2, (t * t2) * (horner(p, 7, t) / horner(q, 7, t)));
+    float t2 = t * t, small = t + fmaf(-0.5F, t2, (t * t2) * (horner(p, 7, t) / horner(q, 7, t)));
+    float large = log_positive(1.0F + t);
+    return fabsf(t) < 0.41421357F ? small : large;
 }
 
 /* Inverse error function, |x| < 1 (M. Giles, single precision). */
@@ -60,8 +59,8 @@ INLINE float inverse_erf(float x)
     static const float far[] = {-2.0021426e-04F, 1.0095056e-04F, 1.3493432e-03F, -3.6734284e-03F, 5.7395077e-03F,
                                 -7.6224613e-03F, 9.4388705e-03F, 1.001674F,      2.8329768F};
     float l = log_one_plus(-(x * x));
-    if (l > -5.0F) return horner(near, 9, -2.5F - l) * x;
-    return horner(far, 9, sqrtf(-l) - 3.0F) * x;
+    float y = horner(near, 9, -2.5F - l), z = horner(far, 9, sqrtf(-l) - 3.0F);
+    return (l > -5.0F ? y : z) * x;
 }
 
 /* Uniform in [low, high) from 32 random bits; span = high - low. */
@@ -70,7 +69,8 @@ INLINE float uniform_from_bits(uint32_t bits, float low, float span)
     bits = bits >> 9 | 0x3F800000U;
     float f;
     memcpy(&f, &bits, sizeof f);
-    return fmaxf(low, fmaf(f - 1.0F, span, low));
+    float u = fmaf(f - 1.0F, span, low);
+    return u < low ? low : u;
 }
 
 typedef struct draw_job {
@@ -80,41 +80,72 @@ typedef struct draw_job {
     float scale;     /* every draw is multiplied by it */
 } draw_job;
 
-/* data[0..count) = scale * draws. */
-INLINE void draw_loop(const draw_job *job, int64_t count, float *data)
+enum {
+    CHUNK = 4096 /* draws: the upper half of their counter is the same */
+};
+
+/* data[0..count) = scale * draws number first and following, word i of jax.random.bits; distribution is a constant. */
+INLINE void draw_chunk(const draw_job *job, tow_distribution distribution, uint64_t first, uint32_t count, float *data)
 {
     const float sqrt2 = 1.41421354F, almost_minus_one = -0x1.fffffep-1F;
     const float edge = 0.9544997F; /* erf(sqrt 2): two standard deviations */
     const float almost_two = 0x1.fffffep+0F;
-    for (int64_t i = 0; i < count; ++i) {
-        uint32_t bits = tow__key_bits(job->key, (uint64_t)i);
+    for (uint32_t i = 0; i < count; ++i) {
+        tow__key word = tow__threefry(job->key, (uint32_t)(first >> 32), (uint32_t)first + i);
+        uint32_t bits = word.k[0] ^ word.k[1];
         float x;
-        if (job->distribution == TOW_UNIFORM) {
+        if (distribution == TOW_UNIFORM) {
             x = uniform_from_bits(bits, job->low, job->span);
-        } else if (job->distribution == TOW_NORMAL) {
+        } else if (distribution == TOW_NORMAL) {
             x = sqrt2 * inverse_erf(uniform_from_bits(bits, almost_minus_one, 2.0F));
         } else {
             x = sqrt2 * inverse_erf(uniform_from_bits(bits, -edge, 2.0F * edge));
-            x = fminf(fmaxf(x, -almost_two), almost_two);
+            x = x < -almost_two ? -almost_two : x;
+            x = x > almost_two ? almost_two : x;
         }
         data[i] = x * job->scale;
     }
 }
 
-static void draw_plain(const draw_job *job, int64_t count, float *data) { draw_loop(job, count, data); }
+INLINE void draw_all(const draw_job *job, int64_t count, float *data)
+{
+    for (int64_t i = 0; i < count; i += CHUNK) {
+        uint32_t n = (uint32_t)(count - i < CHUNK ? count - i : CHUNK);
+        if (job->distribution == TOW_UNIFORM)
+            draw_chunk(job, TOW_UNIFORM, (uint64_t)i, n, data + i);
+        else if (job->distribution == TOW_NORMAL)
+            draw_chunk(job, TOW_NORMAL, (uint64_t)i, n, data + i);
+        else
+            draw_chunk(job, TOW_TRUNCATED_NORMAL, (uint64_t)i, n, data + i);
+    }
+}
+
+static void draw_plain(const draw_job *job, int64_t count, float *data) { draw_all(job, count, data); }
 
 #if defined(__x86_64__)
-__attribute__((target("fma"))) static void draw_fma(const draw_job *job, int64_t count, float *data)
+__attribute__((target("avx2,fma"))) static void draw_avx2(const draw_job *job, int64_t count, float *data)
 {
-    draw_loop(job, count, data);
+    draw_all(job, count, data);
+}
+
+__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))) static void
+draw_avx512(const draw_job *job, int64_t count, float *data)
+{
+    draw_all(job, count, data);
 }
 #endif
 
 static void draw(const draw_job *job, int64_t count, float *data)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("fma")) {
-        draw_fma(job, count, data);
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+        draw_avx512(job, count, data);
+        return;
+    }
+    if (avx2) {
+        draw_avx2(job, count, data);
         return;
     }
 #endif

@@ -32,11 +32,5 @@ static inline tow__key tow__threefry(tow__key key, uint32_t x0, uint32_t x1)
 static inline tow__key tow__key_from_seed(uint64_t seed) { return (tow__key){{0, (uint32_t)seed}}; }
 /* jax.random.fold_in; also row `data` of jax.random.split. */
 static inline tow__key tow__key_fold_in(tow__key key, uint32_t data) { return tow__threefry(key, 0, data); }
-/* Word i of jax.random.bits. */
-static inline uint32_t tow__key_bits(tow__key key, uint64_t i)
-{
-    tow__key x = tow__threefry(key, (uint32_t)(i >> 32), (uint32_t)i);
-    return x.k[0] ^ x.k[1];
-}
 
 #endif
