@@ -18,13 +18,19 @@ enum {
 typedef __m512 vector;
 
 TOW__INLINE vector zero(void) { return _mm512_setzero_ps(); }
-TOW__INLINE vector splat(const f32 *x) { return _mm512_set1_ps(*x); }
 TOW__INLINE vector load(const f32 *x) { return _mm512_loadu_ps(x); }
 TOW__INLINE void store(f32 *x, vector v) { _mm512_storeu_ps(x, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
-TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fmadd_ps(x, y, z); }
+/* Three instructions in this order: compilers that may move them apart run out of registers. */
+TOW__INLINE void multiply_row(const f32 *x, vector y0, vector y1, vector *sum0, vector *sum1)
+{
+    vector every;
+    __asm__ volatile("vbroadcastss %5, %0\n\tvfmadd231ps %3, %0, %1\n\tvfmadd231ps %4, %0, %2"
+                     : "=&v"(every), "+v"(*sum0), "+v"(*sum1)
+                     : "v"(y0), "v"(y1), "m"(*x));
+}
 
-#define ROWS 6
+#define ROWS 7
 #define SUM  tow__steps_sum_avx512
 #include "src/kernels/steps.inc"
 #if defined(__clang__)
