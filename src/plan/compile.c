@@ -143,7 +143,11 @@ tow_program_bytes tow_program_get_bytes(const tow_program *p) { return p->bytes;
 static uint64_t count_ops(const tow__fused *program, const char *name)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < program->n_ops; i++) count += !name || strcmp(program->ops[i].primitive, name) == 0;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const tow__fused_op *op = &program->ops[i];
+        count += !name || strcmp(op->primitive, name) == 0;
+        count += op->first && (!name || strcmp(op->first, name) == 0);
+    }
     return count;
 }
 

@@ -12,7 +12,7 @@
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves; and forward and backward steps are never mixed. Values that only their own group
  * reads become temporaries of the program and lose their storage. */
-#include "src/kernels/fused.h"
+#include "src/kernels/pairs.h"
 #include "src/plan/plan.h"
 
 enum {
@@ -242,6 +242,7 @@ static bool add_op(writer *w, uint32_t i)
     *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
                           .params = step->params,
                           .primitive = step->primitive,
+                          .dtype = step->out[0].type.dtype,
                           .n_in = (uint8_t)step->n_in,
                           .n_out = (uint8_t)step->n_out};
     for (uint32_t j = 0; j < step->n_in; j++)
@@ -288,20 +289,21 @@ static tow__fused *finish_program(const fuser *f, draft *d)
     tow__arena *memory = &f->p->memory;
     tow__fused *program = tow__arena_alloc(memory, 1, sizeof *program);
     if (!program) return NULL;
-    uint32_t made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
-    for (uint32_t i = 0; i < d->n_ops; i++) {
-        tow__fused_op *op = &d->ops[i];
-        for (uint32_t j = 0; j < op->n_in; j++)
-            if (op->in[j] < FIRST_OUT) last_operand = i;
-        for (uint32_t j = 0; j < op->n_out; j++)
-            if (op->out[j] >= FIRST_OUT && op->out[j] < FIRST_TEMP) made_at[op->out[j] - FIRST_OUT] = i;
-    }
     uint32_t closed[FIRST_TEMP + TOW__FUSED_TEMPS];
     for (uint32_t i = 0; i < FIRST_TEMP + TOW__FUSED_TEMPS; i++)
         closed[i] = i < FIRST_OUT ? i : i < FIRST_TEMP ? i - FIRST_OUT + d->n_in : i - FIRST_TEMP + d->n_in + d->n_out;
     for (uint32_t i = 0; i < d->n_ops; i++) {
         for (uint32_t j = 0; j < d->ops[i].n_in; j++) d->ops[i].in[j] = (uint8_t)closed[d->ops[i].in[j]];
         for (uint32_t j = 0; j < d->ops[i].n_out; j++) d->ops[i].out[j] = (uint8_t)closed[d->ops[i].out[j]];
+    }
+    uint32_t first_temp = d->n_in + d->n_out, made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
+    d->n_ops = tow__join_pairs(d->ops, d->n_ops, first_temp);
+    for (uint32_t i = 0; i < d->n_ops; i++) {
+        const tow__fused_op *op = &d->ops[i];
+        for (uint32_t j = 0; j < op->n_in; j++)
+            if (op->in[j] < d->n_in) last_operand = i;
+        for (uint32_t j = 0; j < op->n_out; j++)
+            if (op->out[j] >= d->n_in && op->out[j] < first_temp) made_at[op->out[j] - d->n_in] = i;
     }
     *program = (tow__fused){.n_ops = d->n_ops, .n_in = d->n_in, .n_out = d->n_out, .n_temps = d->n_temps};
     for (uint32_t i = 0; i < d->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(d->in[i].type.dtype);

@@ -77,7 +77,11 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
 /* fused(add, mul, tanh) */
 static void add_parts(tow__string *s, const tow__fused *program)
 {
-    for (uint32_t i = 0; i < program->n_ops; i++) tow__string_add(s, "%s%s", i ? ", " : "", program->ops[i].primitive);
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const tow__fused_op *op = &program->ops[i];
+        tow__string_add(s, "%s%s%s%s", i ? ", " : "", op->first ? op->first : "", op->first ? " + " : "",
+                        op->primitive);
+    }
 }
 
 static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan, uint32_t i, int depth)

@@ -358,11 +358,89 @@ static void test_worked_examples(void **state)
     assert_true(s.steps == s.fused && s.fused > 1 && s.fused < 8);
 }
 
+/* ---- pairs --------------------------------------------------------------------------------------------------------- */
+
+typedef struct pair {
+    int first, second, place;
+} pair;
+static const char *const arithmetic[] = {"add", "sub", "mul", "neg"};
+
+static tow_value apply(int which, tow_value x, tow_value y)
+{
+    return which == 0 ? tow_add(x, y) : which == 1 ? tow_sub(x, y) : which == 2 ? tow_mul(x, y) : tow_neg(x);
+}
+
+static void paired(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t;
+    const pair *p = user;
+    tow_value inner = apply(p->first, x[0], x[1]);
+    y[0] = p->place ? apply(p->second, x[2], inner) : apply(p->second, inner, x[2]);
+}
+
+/* The value between them is read again: no pair. */
+static void shared(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value a = tow_mul(x[0], x[1]);
+    y[0] = tow_mul(tow_add(a, x[2]), tow_tanh(a));
+}
+
+/* An operand of the first is overwritten before the second runs, or would be: bits tell. */
+static void crowded(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value a = tow_tanh(x[0]), b = tow_exp(x[1]), product = tow_mul(a, b), c = tow_tanh(x[2]), d = tow_exp(c);
+    for (int i = 0; i < 4; i++) c = tow_tanh(tow_sub(d, c));
+    y[0] = tow_sub(c, product);
+}
+
+static bool says(const tow_graph *g, const char *part)
+{
+    static char text[1 << 14];
+    tow_program *p;
+    OK(tow_compile(ctx, g, NULL, &p));
+    tow_program_text(p, text, sizeof text);
+    tow_program_free(p);
+    return strstr(text, part) != NULL;
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (int dtype = TOW_F32; dtype <= TOW_F64; dtype++) {
+        tow_type m = tow_make_type((tow_dtype)dtype, 2, (int64_t[]){37, 130}), types[] = {m, m, m};
+        size_t fused, separate;
+        for (int k = 0; k < 4 * 3 * 2; k++) {
+            pair p = {k % 4, k / 4 % 3, k / 12};
+            char name[32];
+            snprintf(name, sizeof name, "(%s + %s)(", arithmetic[p.first], arithmetic[p.second]);
+            tow_graph *g = trace(paired, &p, 3, types, 1);
+            expect_same(g, (uint32_t)k, &fused, &separate);
+            assert_int_equal(says(g, name), dtype == TOW_F32);
+            tow_program *program;
+            OK(tow_compile(ctx, g, NULL, &program));
+            assert_int_equal(tow_program_count(program, NULL), 2);
+            assert_int_equal(tow_program_count(program, arithmetic[p.first]), 1 + (p.first == p.second));
+            tow_program_free(program);
+            tow_graph_release(g);
+        }
+        tow_graph *g = trace(shared, NULL, 3, types, 1);
+        expect_same(g, 100, &fused, &separate);
+        assert_false(says(g, "mul + add"));
+        tow_graph_release(g);
+        g = trace(crowded, NULL, 3, types, 1);
+        expect_same(g, 101, &fused, &separate);
+        tow_graph_release(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
     };
     return cmocka_run_group_tests_name("fusion", tests, NULL, NULL);
 }

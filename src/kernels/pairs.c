@@ -1,0 +1,102 @@
+/* Two arithmetic functions as one tile function: half the calls of a row program, and no tile between them. Each rounds
+ * as it does alone. */
+#include "src/kernels/pairs.h"
+
+#include <string.h>
+
+/* X(name, operands, value): t = first(x [, y]) */
+#define FIRST(X)                                                                                                       \
+    X(add, 2, x + y)                                                                                                   \
+    X(sub, 2, x - y)                                                                                                   \
+    X(mul, 2, x *y)                                                                                                    \
+    X(neg, 1, -x)
+/* X(first, operands of it, t, name, operand that t is, value): second(t, w) or second(w, t) */
+#define SECOND(X, first, n, t)                                                                                         \
+    X(first, n, t, add, 0, (t) + w)                                                                                    \
+    X(first, n, t, add, 1, w + (t))                                                                                    \
+    X(first, n, t, sub, 0, (t)-w)                                                                                      \
+    X(first, n, t, sub, 1, w - (t))                                                                                    \
+    X(first, n, t, mul, 0, (t)*w)                                                                                      \
+    X(first, n, t, mul, 1, w *(t))
+
+#define PAIR(first, n_in, t, second, place, value)                                                                     \
+    TOW__CLONES static void first##_##second##_##place(int64_t n, void *const *out, const void *const *in,             \
+                                                       const void *params)                                             \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *px = in[0], *py = in[n_in - 1], *pw = in[n_in];                                                     \
+        f32 *z = out[0];                                                                                               \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const f32 x = px[i], y = py[i], w = pw[i];                                                                 \
+            (void)y;                                                                                                   \
+            z[i] = (value);                                                                                            \
+        }                                                                                                              \
+    }
+#define PAIRS(first, n, t) SECOND(PAIR, first, n, t)
+FIRST(PAIRS)
+
+static const struct {
+    const char *first, *second;
+    int place;
+    tow__tile tile;
+} pairs[] = {
+#define ROW(first, n, t, second, place, value) {#first, #second, place, first##_##second##_##place},
+#define ROWS(first, n, t)                      SECOND(ROW, first, n, t)
+    FIRST(ROWS)};
+
+tow__tile tow__pair_tile(const char *first, const char *second, int place)
+{
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (pairs[i].place == place && strcmp(pairs[i].first, first) == 0 && strcmp(pairs[i].second, second) == 0)
+            return pairs[i].tile;
+    return NULL;
+}
+
+/* The op that reads value v, which ops[i] makes, if it is the only one and can take the op's place; else n. *place: as
+ * which operand. */
+static uint32_t only_reader(const tow__fused_op *ops, uint32_t n, uint32_t i, int *place)
+{
+    const tow__fused_op *made = &ops[i];
+    uint32_t reader = n;
+    bool gone = false; /* an operand of ops[i] has been overwritten */
+    for (uint32_t k = i + 1; k < n; k++) {
+        for (int j = 0; j < ops[k].n_in; j++) {
+            if (ops[k].in[j] != made->out[0]) continue;
+            if (reader != n || gone) return n;
+            reader = k;
+            *place = j;
+        }
+        for (int j = 0; j < ops[k].n_out; j++) {
+            if (ops[k].out[j] == made->out[0]) return reader;
+            for (int x = 0; x < made->n_in; x++) gone |= ops[k].out[j] == made->in[x];
+        }
+    }
+    return reader;
+}
+
+static bool is_single(const tow__fused_op *op) { return op->dtype == TOW_F32 && op->n_out == 1 && op->first == NULL; }
+
+uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp)
+{
+    for (uint32_t i = 0; i < n;) {
+        int place = 0;
+        const tow__fused_op a = ops[i];
+        uint32_t at = is_single(&a) && a.out[0] >= first_temp ? only_reader(ops, n, i, &place) : n;
+        tow__fused_op *b = &ops[at];
+        tow__tile tile = at < n && is_single(b) ? tow__pair_tile(a.primitive, b->primitive, place) : NULL;
+        if (tile == NULL) {
+            i++;
+            continue;
+        }
+        uint8_t other = b->in[1 - place];
+        b->tile = tile;
+        b->first = a.primitive;
+        b->n_in = (uint8_t)(a.n_in + 1);
+        memcpy(b->in, a.in, a.n_in);
+        b->in[a.n_in] = other;
+        memmove(&ops[i], &ops[i + 1], (n - i - 1) * sizeof *ops);
+        n--;
+    }
+    return n;
+}
