@@ -9,7 +9,10 @@
  *      rows  | . . . . . . | dl    | . . |       dx[rows] += dl w[panel]'      dw[panel] += x[rows]' dl
  *       |
  *
- * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone. */
+ * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone.
+ *
+ * Both at once (src/plan/loss.c), logits are made once: those of the rows of a panel, for all classes, stay until the
+ * panels have used them. How many rows that are is what BAND numbers allow, with one pass or two, so the bits agree. */
 #include "src/kernels/gemm.h"
 #include "src/kernels/rows.h"
 #include "src/kernels/tables.h"
@@ -20,6 +23,8 @@ enum {
     SHARE_ROWS = 128,    /* of dx, that one block of work adds to */
     SHARE_CLASSES = 256, /* of dw */
     PANEL_ROWS = 8192,   /* of a panel at most */
+    LEAST_ROWS = 256,    /* of a panel, if there are so many: with fewer, w and dw pass through memory too often */
+    BAND = 1 << 22,      /* numbers of all classes of a panel's rows, about */
     PANEL = 1 << 20      /* numbers of a panel, about; at least one tile wide */
 };
 
@@ -55,8 +60,11 @@ typedef struct job {
     int64_t panel_rows, panel_width; /* backward */
     int64_t panel_stride;            /* of its rows: no multiple of a page, whose columns would share a cache set */
     size_t engine_bytes;             /* of scratch per thread */
-    char *parts, *tile, *panel, *engine;
-    void *dx, *dw;
+    bool whole;                      /* the panel is a part of `band`, where all classes of its rows are */
+    int64_t part_row;                /* of x, the first one that `parts` is for */
+    int64_t part_rows;
+    char *parts, *tile, *panel, *band, *engine;
+    void *loss, *row_lse, *dx, *dw;
     int64_t first_row, row_count, first_class, class_count; /* the panel at hand */
 } job;
 
@@ -124,7 +132,14 @@ static char *take(char *memory, size_t *used, size_t bytes)
     return at;
 }
 
-static job begin(const tow__kernel_call *call, bool rows, bool backward)
+/* Rows of a panel: whole tiles where all classes of PANEL_ROWS are too many. */
+static int64_t rows_of_panel(int64_t n, int64_t v)
+{
+    int64_t rows = tow__max(LEAST_ROWS, BAND / v / LEAST_ROWS * LEAST_ROWS);
+    return tow__max(1, tow__min(n, tow__min(rows, PANEL_ROWS)));
+}
+
+static job begin(const tow__kernel_call *call, bool rows, bool backward, bool whole)
 {
     const tow__buffer *x = &call->in[0], *w = &call->in[1];
     int last = x->rank - 1, features = rows ? 1 : 0;
@@ -136,7 +151,8 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward)
              .n = leading.count,
              .c = x->dims[last],
              .v = w->dims[1 - features],
-             .rows = rows};
+             .rows = rows,
+             .whole = whole};
     j.x = operand(&leading, x->data, j.n, j.c, x->strides[last], j.size);
     j.w = operand(&w_rows, w->data, w->dims[0], w->dims[1], w->strides[1], j.size);
     if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy};
@@ -144,14 +160,15 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward)
     tow__gemm logits = product(&j, j.n, j.v, j.c, j.x, j.w);
     j.logits_engine = tow__gemm_choose(&logits);
     need_scratch(&j, product(&j, tow__min(ROWS, j.n), tow__min(CLASSES, j.v), j.c, j.x, j.w));
+    j.part_rows = j.n;
     if (!backward) return j;
-    j.panel_rows = tow__max(1, tow__min(j.n, PANEL_ROWS));
+    j.panel_rows = rows_of_panel(j.n, j.v);
     j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
-    j.panel_stride = j.panel_width + 16;
+    j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
     matrix dl = {NULL, j.panel_stride, 1, 0};
     tow__gemm dx = product(&j, j.n, j.c, j.panel_width, dl, transposed(j.w));
-    tow__gemm dw = rows ? product(&j, j.v, j.c, j.panel_rows, transposed(dl), j.x)
-                        : product(&j, j.c, j.v, j.panel_rows, transposed(j.x), dl);
+    tow__gemm dw = rows ? product(&j, j.panel_width, j.c, j.panel_rows, transposed(dl), j.x)
+                        : product(&j, j.c, j.panel_width, j.panel_rows, transposed(j.x), dl);
     j.dx_engine = tow__gemm_choose(&dx);
     j.dw_engine = tow__gemm_choose(&dw);
     dx.m = tow__min(SHARE_ROWS, j.n);
@@ -166,19 +183,17 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward)
 }
 
 /* Divides the scratch memory and returns its size; with NULL it only counts. */
-static size_t divide_memory(job *j, char *memory, bool backward)
+static size_t divide_memory(job *j, char *memory, bool forward, bool backward)
 {
     size_t threads = (size_t)tow__threads(j->call), n = 0;
     char *x = take(memory, &n, j->x.copy), *w = take(memory, &n, j->w.copy);
     if (j->x.copy > 0) j->x.data = x;
     if (j->w.copy > 0) j->w.data = w;
     j->engine = take(memory, &n, threads * j->engine_bytes);
-    if (backward) {
-        j->panel = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
-    } else {
-        j->parts = take(memory, &n, lines(2 * j->n * j->tiles * j->size));
-        j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
-    }
+    if (forward && backward) j->part_rows = j->panel_rows;
+    if (forward) j->parts = take(memory, &n, lines(2 * j->part_rows * j->tiles * j->size));
+    if (forward && !backward) j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
+    if (backward) j->panel = j->band = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
     return n;
 }
 
@@ -197,12 +212,14 @@ static const void *element(const tow__strided *s, int64_t i)
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
-static void reduce_tile(const job *j, int64_t row, int64_t rows, int64_t tile, int64_t classes, const char *logits)
+/* What is kept of a tile of logits; its rows are `stride` apart. */
+static void reduce_tile(const job *j, int64_t row, int64_t rows, int64_t tile, int64_t classes, const char *logits,
+                        int64_t stride)
 {
-    char *picked = j->call->out[0].data;
-    for (int64_t r = 0; r < rows; r++, logits += classes * j->size) {
+    char *picked = j->loss;
+    for (int64_t r = 0; r < rows; r++, logits += stride * j->size) {
         int64_t label = *(const i32 *)element(&j->labels, row + r) - tile * CLASSES;
-        char *to = j->parts + 2 * (tile * j->n + row + r) * j->size;
+        char *to = j->parts + 2 * (tile * j->part_rows + row + r - j->part_row) * j->size;
         if (j->dtype == TOW_F32)
             part_of_row_f32(classes, logits, to);
         else
@@ -221,63 +238,94 @@ static void forward_tiles(void *user, int64_t tile, int thread)
         int64_t rows = tow__min(ROWS, j->n - row);
         run(j, product(j, rows, classes, j->c, part(j, j->x, row, 0), part(j, j->w, 0, first)), logits, classes, false,
             j->logits_engine, thread);
-        reduce_tile(j, row, rows, tile, classes, logits);
+        reduce_tile(j, row, rows, tile, classes, logits, classes);
     }
 }
+
+enum {
+    JOINED = 32 /* rows of a block of work */
+};
 
 static void join_rows(void *user, int64_t block)
 {
     const job *j = user;
-    char *loss = j->call->out[0].data, *lse = j->call->out[1].data;
-    for (int64_t r = block * ROWS; r < tow__min((block + 1) * ROWS, j->n); r++) {
+    char *loss = (char *)j->loss + j->part_row * j->size, *lse = (char *)j->row_lse + j->part_row * j->size;
+    for (int64_t r = block * JOINED; r < tow__min((block + 1) * JOINED, tow__min(j->part_rows, j->n - j->part_row));
+         r++) {
         if (j->dtype == TOW_F32)
-            join_parts_f32(j->tiles, j->n, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+            join_parts_f32(j->tiles, j->part_rows, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
         else
-            join_parts_f64(j->tiles, j->n, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+            join_parts_f64(j->tiles, j->part_rows, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
     }
+}
+
+/* Operands 0 .. 2 and the results of the forward part; those with labels that are no class stay NaN. */
+static void start_forward(job *j)
+{
+    copy_operand(j->call, &j->call->in[0], &j->x);
+    copy_operand(j->call, &j->call->in[1], &j->w);
+    j->labels = tow__strided_buffer(&j->call->in[2]);
+    j->loss = j->call->out[0].data;
+    j->row_lse = j->call->out[1].data;
+    if (j->dtype == TOW_F32)
+        fill_nan_f32(j->n, j->loss);
+    else
+        fill_nan_f64(j->n, j->loss);
 }
 
 static void run_forward(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false);
-    divide_memory(&j, call->scratch, false);
-    copy_operand(call, &call->in[0], &j.x);
-    copy_operand(call, &call->in[1], &j.w);
-    j.labels = tow__strided_buffer(&call->in[2]);
-    if (j.dtype == TOW_F32)
-        fill_nan_f32(j.n, call->out[0].data);
-    else
-        fill_nan_f64(j.n, call->out[0].data);
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false, false);
+    divide_memory(&j, call->scratch, true, false);
+    start_forward(&j);
     if (j.n == 0) return;
     tow__team_run_indexed(call->team, j.tiles, forward_tiles, &j);
-    tow__team_run(call->team, tow__ceil_div(j.n, ROWS), join_rows, &j);
+    tow__team_run(call->team, tow__ceil_div(j.n, JOINED), join_rows, &j);
 }
 
 static size_t scratch_forward(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false);
-    return divide_memory(&j, NULL, false);
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false, false);
+    return divide_memory(&j, NULL, true, false);
 }
 
 /* ---- backward --------------------------------------------------------------------------------------------------- */
 
-/* One tile of the panel: blocks count rows first, so that neighbours share classes. */
+/* A tile of the panel: blocks count rows first, so that neighbours share classes. */
+typedef struct tile {
+    int64_t row, rows, first, classes; /* of the panel */
+    char *logits;
+} tile;
+
+static tile tile_of(const job *j, int64_t block)
+{
+    int64_t row_blocks = tow__ceil_div(j->row_count, ROWS);
+    tile t = {.row = block % row_blocks * ROWS, .first = block / row_blocks * CLASSES};
+    t.rows = tow__min(ROWS, j->row_count - t.row);
+    t.classes = tow__min(CLASSES, j->class_count - t.first);
+    t.logits = j->panel + (t.row * j->panel_stride + t.first) * j->size;
+    return t;
+}
+
+static void make_logits(const job *j, const tile *t, int thread)
+{
+    matrix x = part(j, j->x, j->first_row + t->row, 0), w = part(j, j->w, 0, j->first_class + t->first);
+    run(j, product(j, t->rows, t->classes, j->c, x, w), t->logits, j->panel_stride, false, j->logits_engine, thread);
+}
+
 static void panel_tile(void *user, int64_t block, int thread)
 {
     const job *j = user;
-    int64_t row_blocks = tow__ceil_div(j->row_count, ROWS), row = block % row_blocks * ROWS;
-    int64_t first = block / row_blocks * CLASSES, rows = tow__min(ROWS, j->row_count - row);
-    int64_t classes = tow__min(CLASSES, j->class_count - first);
-    char *tile = j->panel + (row * j->panel_stride + first) * j->size;
-    run(j,
-        product(j, rows, classes, j->c, part(j, j->x, j->first_row + row, 0), part(j, j->w, 0, j->first_class + first)),
-        tile, j->panel_stride, false, j->logits_engine, thread);
-    for (int64_t r = 0; r < rows; r++, tile += j->panel_stride * j->size) {
+    const tile t = tile_of(j, block);
+    int64_t row = t.row, first = t.first, rows = t.rows, classes = t.classes;
+    char *logits = t.logits;
+    if (!j->whole) make_logits(j, &t, thread);
+    for (int64_t r = 0; r < rows; r++, logits += j->panel_stride * j->size) {
         int64_t i = j->first_row + row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - first;
         if (j->dtype == TOW_F32)
-            logits_to_cotangents_f32(classes, label, element(&j->lse, i), element(&j->ct, i), tile);
+            logits_to_cotangents_f32(classes, label, element(&j->lse, i), element(&j->ct, i), logits);
         else
-            logits_to_cotangents_f64(classes, label, element(&j->lse, i), element(&j->ct, i), tile);
+            logits_to_cotangents_f64(classes, label, element(&j->lse, i), element(&j->ct, i), logits);
     }
 }
 
@@ -305,46 +353,99 @@ static void add_to_dw(void *user, int64_t block, int thread)
             j->dw_engine, thread);
 }
 
+static int64_t tiles_of_panel(const job *j)
+{
+    return tow__ceil_div(j->row_count, ROWS) * tow__ceil_div(j->class_count, CLASSES);
+}
+
 static void run_panel(job *j)
 {
     const tow__team *team = j->call->team;
-    int64_t tiles = tow__ceil_div(j->row_count, ROWS) * tow__ceil_div(j->class_count, CLASSES);
-    tow__team_run_indexed(team, tiles, panel_tile, j);
+    tow__team_run_indexed(team, tiles_of_panel(j), panel_tile, j);
     if (j->dx != NULL) tow__team_run_indexed(team, tow__ceil_div(j->row_count, SHARE_ROWS), add_to_dx, j);
     if (j->dw != NULL) tow__team_run_indexed(team, tow__ceil_div(j->class_count, SHARE_CLASSES), add_to_dw, j);
+}
+
+/* The rows of a panel, panel by panel. */
+static void run_panels(job *j)
+{
+    for (j->first_class = 0; j->first_class < j->v; j->first_class += j->panel_width) {
+        j->class_count = tow__min(j->panel_width, j->v - j->first_class);
+        if (j->whole) j->panel = j->band + j->first_class * j->size;
+        run_panel(j);
+    }
+}
+
+static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct, const tow__buffer *out, int64_t wrt)
+{
+    j->lse = tow__strided_buffer(lse);
+    j->ct = tow__strided_buffer(ct);
+    if (wrt & 1) j->dx = out[0].data;
+    if (wrt & 2) j->dw = out[wrt & 1].data;
+    if (j->n == 0 && j->dw != NULL) memset(j->dw, 0, (size_t)(j->c * j->v * j->size));
 }
 
 /* (x, w, labels, lse, ct) -> those of dx, dw that wrt names */
 static void run_backward(const tow__kernel_call *call)
 {
     const tow__linear_cross_entropy_ad_params *p = call->params;
-    job j = begin(call, p->rows, true);
-    divide_memory(&j, call->scratch, true);
+    job j = begin(call, p->rows, true, false);
+    divide_memory(&j, call->scratch, false, true);
     copy_operand(call, &call->in[0], &j.x);
     copy_operand(call, &call->in[1], &j.w);
     j.labels = tow__strided_buffer(&call->in[2]);
-    j.lse = tow__strided_buffer(&call->in[3]);
-    j.ct = tow__strided_buffer(&call->in[4]);
-    if (p->wrt & 1) j.dx = call->out[0].data;
-    if (p->wrt & 2) j.dw = call->out[p->wrt & 1].data;
-    if (j.n == 0 && j.dw != NULL) memset(j.dw, 0, (size_t)(j.c * j.v * j.size));
+    start_backward(&j, &call->in[3], &call->in[4], call->out, p->wrt);
     for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {
         j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
-        for (j.first_class = 0; j.first_class < j.v; j.first_class += j.panel_width) {
-            j.class_count = tow__min(j.panel_width, j.v - j.first_class);
-            run_panel(&j);
-        }
+        run_panels(&j);
     }
 }
 
 static size_t scratch_backward(const tow__kernel_call *call)
 {
-    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true);
-    return divide_memory(&j, NULL, true);
+    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true, false);
+    return divide_memory(&j, NULL, false, true);
+}
+
+/* ---- both --------------------------------------------------------------------------------------------------------- */
+
+static void band_tile(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    const tile t = tile_of(j, block);
+    make_logits(j, &t, thread);
+    reduce_tile(j, j->first_row + t.row, t.rows, t.first / CLASSES, t.classes, t.logits, j->panel_stride);
+}
+
+/* (x, w, labels, ct) -> loss, lse and those of dx, dw that wrt names */
+static void run_both(const tow__kernel_call *call)
+{
+    const tow__linear_cross_entropy_ad_params *p = call->params;
+    job j = begin(call, p->rows, true, true);
+    divide_memory(&j, call->scratch, true, true);
+    start_forward(&j);
+    start_backward(&j, &call->out[1], &call->in[3], call->out + 2, p->wrt);
+    for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {
+        j.part_row = j.first_row;
+        j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
+        j.first_class = 0;
+        j.class_count = j.v;
+        j.panel = j.band;
+        tow__team_run_indexed(call->team, tiles_of_panel(&j), band_tile, &j);
+        tow__team_run(call->team, tow__ceil_div(j.row_count, JOINED), join_rows, &j);
+        run_panels(&j);
+    }
+}
+
+static size_t scratch_both(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true, true);
+    return divide_memory(&j, NULL, true, true);
 }
 
 static const tow__kernel kernels[] = {
     {"linear_cross_entropy", TOW__FLOATS, 0, run_forward, scratch_forward, "tiles"},
+    {"linear_cross_entropy_and_vjp", TOW__FLOATS, 0, run_both, scratch_both, "bands"},
     {"linear_cross_entropy_vjp", TOW__FLOATS, 0, run_backward, scratch_backward, "panels"},
 };
 const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

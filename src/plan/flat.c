@@ -206,7 +206,12 @@ static bool *needed_nodes(const tow__flat *f, tow__arena *scratch)
     for (uint32_t n = f->n_nodes; n-- > 0;)
         for (uint32_t i = 0; needed[n] && i < f->nodes[n].e->n_in; i++) {
             uint32_t maker = f->makers[f->nodes[n].in[i]];
-            if (maker != TOW__INPUT) needed[maker] = true;
+            if (maker == TOW__INPUT || needed[maker]) continue;
+            needed[maker] = true;
+            if (maker > n) { /* merged nodes stand behind their readers: back to where it is */
+                n = maker + 1;
+                break;
+            }
         }
     return needed;
 }
@@ -268,5 +273,6 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
     if (status == TOW_OK) status = tow__merge_pads(p, scratch, f);
+    if (status == TOW_OK && !p->no_fusion) status = tow__merge_losses(p, scratch, f);
     return status == TOW_OK ? order_nodes(f, scratch) : status;
 }

@@ -223,6 +223,8 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
                         tow__flat **flat);
 /* A new value of a flat graph, or TOW__NONE. */
 uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
+/* loss.c: a cross-entropy and its derivative become one node. */
+tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* pads.c: sums of pads become concatenations. */
 tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
 
