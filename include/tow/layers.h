@@ -70,7 +70,7 @@ typedef struct tow_embed {
 /* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied
  * weights. */
 TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x);
-/* Cross-entropy of those logits and labels i32 [...]: [...]. The logits of large tables never exist as a whole. */
+/* Cross-entropy of those logits and labels i32 [...]: [...]. The logits of large tables exist for some rows at a time. */
 TOW_API tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
                                           tow_value labels);
 
