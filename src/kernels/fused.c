@@ -111,7 +111,7 @@ typedef struct cursor {
     char *out[TOW__FUSED_VALUES];      /* of results and temporaries */
     char *tiles[TOW__FUSED_VALUES];    /* of values that need one */
     const char *rows[TOW__FUSED_IN];
-    int64_t row, longest; /* row at hand; elements that a tile gets at most */
+    int64_t longest; /* elements that a tile gets at most */
 } cursor;
 
 static void place_tiles(const tow__fused_job *job, cursor *c, char *memory)
@@ -139,10 +139,13 @@ static void start_row(const tow__fused_job *job, cursor *c, int64_t row)
 {
     const tow__fused_layout *l = job->layout;
     int64_t coordinate[TOW_MAX_RANK], longest = tow__min(c->longest, l->row);
-    c->row = row;
-    for (int i = l->rank - 1; i >= 0; i--) {
-        coordinate[i] = row % l->dims[i];
-        row /= l->dims[i];
+    if (l->rank == 1) {
+        coordinate[0] = row;
+    } else {
+        for (int i = l->rank - 1; i >= 0; i--) {
+            coordinate[i] = row % l->dims[i];
+            row /= l->dims[i];
+        }
     }
     for (uint32_t k = 0; k < job->program->n_in; k++) {
         int64_t offset = 0;
@@ -189,32 +192,50 @@ static void run_tile(const tow__fused_job *job, cursor *c, int64_t start, int64_
     }
 }
 
+static void run_tiles(const tow__fused_job *job, cursor *c, int64_t start, int64_t column, int64_t n)
+{
+    for (int64_t length, end = start + n; start < end; start += length, column += length) {
+        length = tow__min(job->layout->tile, end - start);
+        run_tile(job, c, start, column, length);
+    }
+}
+
+/* Elements start .. end, over as many rows as they touch. */
 static void run_stretch(const tow__fused_job *job, cursor *c, int64_t start, int64_t end)
 {
     const tow__fused_layout *l = job->layout;
-    while (start < end) {
-        int64_t column = 0, stop = end;
-        if (!l->shared) {
-            column = start % l->row;
-            stop = tow__min(end, start - column + l->row);
-            if (start / l->row != c->row) start_row(job, c, start / l->row);
-        }
-        for (int64_t n; start < stop; start += n, column += n) {
-            n = tow__min(l->tile, stop - start);
-            run_tile(job, c, start, column, n);
-        }
+    if (l->shared) {
+        run_tiles(job, c, start, 0, end - start);
+        return;
+    }
+    for (int64_t n, row = start / l->row, column = start % l->row; start < end; start += n, row++, column = 0) {
+        n = tow__min(end - start, l->row - column);
+        start_row(job, c, row);
+        run_tiles(job, c, start, column, n);
     }
 }
 
 void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int64_t step, int64_t n)
 {
+    const tow__fused_layout *l = job->layout;
     _Alignas(64) char memory[STACK];
     cursor c;
-    c.row = -1;
+    if (step == n) { /* whole rows follow each other */
+        n *= times;
+        times = 1;
+    }
+    c.longest = tow__min(l->tile, n);
     place_tiles(job, &c, memory);
-    c.longest = tow__min(job->layout->tile, n);
     fill_repeated(job, &c);
-    for (int64_t i = 0; i < times; i++) run_stretch(job, &c, first + i * step, first + i * step + n);
+    int64_t row = first / l->row, column = first % l->row;
+    if (l->shared || step != l->row || column + n > l->row) {
+        for (int64_t i = 0; i < times; i++) run_stretch(job, &c, first + i * step, first + i * step + n);
+        return;
+    }
+    for (int64_t i = 0; i < times; i++) { /* the same columns of rows below each other */
+        start_row(job, &c, row + i);
+        run_tiles(job, &c, first + i * step, column, n);
+    }
 }
 
 /* ---- the kernel ---------------------------------------------------------------------------------------------------- */
