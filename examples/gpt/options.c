@@ -143,6 +143,8 @@ static void check_together(struct argp_state *state, const options *o)
 {
     if (o->width % o->heads != 0)
         argp_error(state, "--width %lld is no multiple of --heads %lld", (long long)o->width, (long long)o->heads);
+    if (o->save_every >= 0 && o->checkpoint == NULL)
+        argp_error(state, "--save-every needs --checkpoint DIR to say where to");
     if (o->resume && o->checkpoint == NULL) argp_error(state, "--resume needs --checkpoint DIR to say from where");
     if (o->steps > 0 && o->warmup >= o->steps)
         argp_error(state, "--warmup %lld leaves nothing of --steps %lld", (long long)o->warmup, (long long)o->steps);
@@ -233,10 +235,11 @@ void read_options(int argc, char **argv, options *o)
                    .steps = 500,
                    .learning_rate = 2e-3,
                    .warmup = -1,
-                   .save_every = 100,
+                   .save_every = -1,
                    .eval_every = 50,
                    .sample = 400};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, o);
+    if (o->save_every < 0) o->save_every = 100;
     if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;
 }

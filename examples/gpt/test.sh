@@ -29,6 +29,7 @@ expect_status 2 "no multiple" "${small[@]}" --heads 3
 expect_status 2 "--learning-rate" "${small[@]}" --learning-rate nan
 expect_status 2 "--seed" "${small[@]}" --seed -1
 expect_status 2 "--checkpoint" "${small[@]}" --resume
+expect_status 2 "--save-every needs --checkpoint" "${small[@]}" --save-every 5
 expect_status 2 "--warmup" "${small[@]}" --steps 5 --warmup 5
 expect_status 2 "unexpected argument 'file'" "${small[@]}" file
 expect_status 2 "sometimes" "${small[@]}" --policy sometimes

@@ -229,7 +229,7 @@ static bool bind_known(loop *l, tow_value *stacks)
     for (uint32_t i = 0; i < l->n_out; i++)
         if (!l->part.out_unknown[i] && !(i < l->carry && l->carry_unknown[i])) s->vars[l->e->out[i]].known = out[n++];
     for (uint32_t r = 0; r < n_res; r++) stacks[r] = out[place[r]];
-    return true;
+    return !tow__failed(s->k);
 }
 
 /* The body of the unknown scan in scan's order: used constants, carries, used xs, residual rows. */

@@ -96,26 +96,17 @@ static void pow_jvp(tow__jvp *r)
     r->dy[0] = tow__add_or(a, b);
 }
 
-/* ---- max, min: select(first wins, dx, select(tie, (dx + dy)/2, dy)); keeps two bool masks -------------------------------------- */
+/* ---- max, min: select(z == x, select(z == y, (dx + dy)/2, dx), select(z == y, dy, 0)); keeps two bool masks ----------- */
 
-static void extremum_jvp(tow__jvp *r, tow_value first_wins)
+/* Where an operand is NaN, so is z, which equals neither: no gradient. */
+static void extremum_jvp(tow__jvp *r)
 {
-    tow_value x = r->x[0], y = r->x[1], tie = tow_eq(x, y);
-    tow_value dx = tow__or_zeros(r->dx[0], x), dy = tow__or_zeros(r->dx[1], y);
+    tow__jvp_primal(r);
+    tow_value x = r->x[0], y = r->x[1], first = tow_eq(x, r->y[0]), second = tow_eq(y, r->y[0]);
+    tow_value dx = tow__or_zeros(r->dx[0], x), none = tow_zeros_like(y);
+    tow_value dy = tow_is_null(r->dx[1]) ? none : tow_select(second, r->dx[1], none);
     tow_value half = tow_mul_scalar(tow__add_or(r->dx[0], r->dx[1]), 0.5);
-    r->dy[0] = tow_select(first_wins, dx, tow_select(tie, half, dy));
-}
-
-static void max_jvp(tow__jvp *r)
-{
-    tow__jvp_primal(r);
-    extremum_jvp(r, tow_gt(r->x[0], r->x[1]));
-}
-
-static void min_jvp(tow__jvp *r)
-{
-    tow__jvp_primal(r);
-    extremum_jvp(r, tow_lt(r->x[0], r->x[1]));
+    r->dy[0] = tow_select(first, tow_select(second, half, dx), dy);
 }
 
 /* ---- descriptors --------------------------------------------------------------------------------------------------------------- */
@@ -132,8 +123,8 @@ const tow_primitive tow__div_p = {
     .name = "div", BINARY, .type = tow__type_same_number, .jvp = div_jvp, .transpose = div_transpose};
 const tow_primitive tow__rem_p = {.name = "rem", BINARY, .type = tow__type_same_number, .jvp = rem_jvp};
 const tow_primitive tow__pow_p = {.name = "pow", BINARY, .type = tow__type_same_float, .jvp = pow_jvp};
-const tow_primitive tow__max_p = {.name = "max", BINARY, .type = tow__type_same_number, .jvp = max_jvp};
-const tow_primitive tow__min_p = {.name = "min", BINARY, .type = tow__type_same_number, .jvp = min_jvp};
+const tow_primitive tow__max_p = {.name = "max", BINARY, .type = tow__type_same_number, .jvp = extremum_jvp};
+const tow_primitive tow__min_p = {.name = "min", BINARY, .type = tow__type_same_number, .jvp = extremum_jvp};
 
 /* ---- public functions ------------------------------------------------------------------------------------------------------------ */
 

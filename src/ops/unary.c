@@ -63,12 +63,12 @@ static void sqrt_jvp(tow__jvp *r)
     r->dy[0] = tow_div(tow_mul_scalar(dx, 0.5), r->y[0]);
 }
 
-/* 1/sqrt(x): -dx/2 y y y */
+/* 1/sqrt(x): -dx/2 y y y; in this order, from either end, nothing overflows that the result does not */
 static void rsqrt_jvp(tow__jvp *r)
 {
     tow_value y, dx = primal(r);
     y = r->y[0];
-    r->dy[0] = tow_mul(tow_mul(tow_mul(tow_mul_scalar(dx, -0.5), y), y), y);
+    r->dy[0] = tow_mul(tow_mul(tow_mul_scalar(tow_mul(dx, y), -0.5), y), y);
 }
 
 /* sin(x): dx c, c = cos(x) */
@@ -130,7 +130,8 @@ static void integer_pow_jvp(tow__jvp *r)
     else if (n == -1)
         r->dy[0] = tow_neg(tow_mul(tow_mul(dx, y), y));
     else
-        r->dy[0] = tow_mul(tow_mul_scalar(dx, (double)n), n == 2 ? x : tow_integer_pow(x, n == INT64_MIN ? n + 1 : n - 1));
+        r->dy[0] =
+            tow_mul(tow_mul_scalar(dx, (double)n), n == 2 ? x : tow_integer_pow(x, n == INT64_MIN ? n + 1 : n - 1));
 }
 
 /* ---- descriptors --------------------------------------------------------------------------------------------------------- */

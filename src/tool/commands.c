@@ -87,10 +87,27 @@ tow_status tool_load(tool *t)
 /* ---- check, print, run
  * -------------------------------------------------------------------------------------------------- */
 
+/* --input NAME=... and files of arrays could not tell such inputs apart. */
+static tow_status check_names(tool *t)
+{
+    for (size_t i = 0; i < tow_graph_inputs(t->graph); i++) {
+        const char *name = tow_graph_input_name(t->graph, i);
+        for (size_t j = 0; name != NULL && j < i; j++) {
+            const char *other = tow_graph_input_name(t->graph, j);
+            if (other != NULL && strcmp(name, other) == 0)
+                return tool_fail(t, TOW_INVALID_ARGUMENT,
+                                 "inputs %zu and %zu have the same name \"%s\"; give each its own", j, i, name);
+        }
+    }
+    return TOW_OK;
+}
+
 tow_status tool_check(tool *t)
 {
     const size_t inputs = tow_graph_inputs(t->graph), outputs = tow_graph_outputs(t->graph);
     const size_t equations = tow_graph_count(t->graph, NULL);
+    tow_status status = check_names(t);
+    if (status != TOW_OK) return status;
     if (t->options.json)
         return tool_show_json(t, json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "inputs", (json_int_t)inputs, "outputs",
                                            (json_int_t)outputs, "equations", (json_int_t)equations));

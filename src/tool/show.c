@@ -23,15 +23,24 @@ char *tool_text_of(tool_text write, const void *object)
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
-/* Enough digits to read the very same value back; integers and bool as they are. */
+/* Enough digits to read the very same value back. The sign of a NaN means nothing, and depends on the processor. */
+static void show_number(double x, int digits)
+{
+    if (isnan(x))
+        printf("nan");
+    else
+        printf("%.*g", digits, x);
+}
+
+/* Integers and bool as they are. */
 static void show_element(const void *data, tow_dtype dtype, int64_t i)
 {
     switch (dtype) {
     case TOW_F32:
-        printf("%.9g", (double)((const float *)data)[i]);
+        show_number((double)((const float *)data)[i], 9);
         break;
     case TOW_F64:
-        printf("%.17g", ((const double *)data)[i]);
+        show_number(((const double *)data)[i], 17);
         break;
     case TOW_I32:
         printf("%d", (int)((const int32_t *)data)[i]);
@@ -45,16 +54,28 @@ static void show_element(const void *data, tow_dtype dtype, int64_t i)
     }
 }
 
-static void show_nested(const void *data, const tow_type *type, int axis, int64_t *next)
+enum {
+    MOST_SHOWN = 1000, /* elements of an array that is printed in full */
+    EDGE = 3           /* of larger ones, so many from both ends of each axis */
+};
+
+/* The part of the array from element `first` on that axes `axis`.. span. */
+static void show_nested(const void *data, const tow_type *type, int axis, int64_t first, bool whole)
 {
     if (axis == type->rank) {
-        show_element(data, type->dtype, (*next)++);
+        show_element(data, type->dtype, first);
         return;
     }
+    int64_t n = type->dims[axis], step = 1;
+    for (int a = axis + 1; a < type->rank; a++) step *= type->dims[a];
     putchar('[');
-    for (int64_t i = 0; i < type->dims[axis]; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (i > 0) printf(", ");
-        show_nested(data, type, axis + 1, next);
+        if (!whole && i == EDGE && n > 2 * EDGE) {
+            printf("..., ");
+            i = n - EDGE;
+        }
+        show_nested(data, type, axis + 1, first + i * step, whole);
     }
     putchar(']');
 }
@@ -63,10 +84,9 @@ void tool_show_array(tow_array *array)
 {
     const tow_type type = tow_array_type(array);
     char name[256];
-    int64_t next = 0;
     tow_type_text(type, name, sizeof name);
     printf("%s ", name);
-    show_nested(tow_array_data(array), &type, 0, &next);
+    show_nested(tow_array_data(array), &type, 0, 0, tow_type_count(type) <= MOST_SHOWN);
     putchar('\n');
 }
 

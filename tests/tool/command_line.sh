@@ -49,6 +49,14 @@ cmp first second || { echo "the same seed draws other inputs"; failed=1; }
 "$tow" run double.tow --random-inputs 4 >third
 cmp -s first third && { echo "another seed draws the same inputs"; failed=1; }
 
+cat >large.tow <<'END'
+{ lambda ; x:f32[2,501]"x". let
+    y:f32[2,501] = log x
+  in (y) }
+END
+expect 0 'f32[2,501] [[nan, nan, nan, ..., nan, nan, nan], [nan, nan, nan, ..., nan, nan, nan]]' "$tow" run large.tow --input -1
+expect 0 'f32[2,2] [[-inf, -inf], [-inf, -inf]]' "$tow" run double.tow --input -3e38 --input 0
+
 # ---- standard input, JSON ------------------------------------------------------------------------------------------------
 "$tow" check - <double.tow >out || { echo "check - fails"; failed=1; }
 expect 0 '"equations": 1' "$tow" check double.tow --json
@@ -82,6 +90,22 @@ expect 1 'given twice' "$tow" run double.tow --input x=1 --input x=2
 expect 1 'expected f32[2,2], found i32[]' "$tow" run double.tow --input i.npy --input 0
 expect 1 'missing.npy' "$tow" run double.tow --input missing.npy --input 0
 expect 1 'not JSON' "$tow" run double.tow --input '[[1,2' --input 0
+printf '{ lambda ; a:f32[]"w" b:f32[]"w". let\n  c:f32[] = add a b\n in (c) }' >twins.tow
+expect 1 'inputs 0 and 1 have the same name "w"' "$tow" check twins.tow
+cat >endless.tow <<'END'
+{ lambda ; a:f32[]. let
+    c:f32[] = scan[
+      body={ lambda ; a:f32[]. let
+          b:f32[] = tanh a
+        in (b) }
+      length=9223372036854775807
+      reverse=false
+      consts=0
+      carry=1
+    ] a
+  in (c) }
+END
+expect 1 'would be f32[9223372036854775807], which is no array type' "$tow" grad endless.tow
 expect 1 'missing.tow: cannot open' "$tow" check missing.tow
 expect 1 "no input 'z'" "$tow" grad scalar.tow --wrt z
 expect 1 "input 'x' is given twice" "$tow" grad scalar.tow --wrt 0,x

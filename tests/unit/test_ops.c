@@ -15,6 +15,7 @@
 #include "src/ops/table.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
+#include "tow/program.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define T(kind, ...)                                                                                                   \
@@ -549,6 +550,70 @@ static void test_residuals(void **state)
     tow_context_destroy(ctx);
 }
 
+/* ---- derivatives at the edges of the numbers ------------------------------------------------------------------------------------ */
+
+static void sum_of_extrema(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    out[0] = tow_reduce_sum(*(const bool *)user ? tow_max(in[0], in[1]) : tow_min(in[0], in[1]), 0, NULL);
+}
+
+static void sum_of_rsqrt(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_reduce_sum(tow_rsqrt(in[0]), 0, NULL);
+}
+
+/* Gradients of a function of n_in arrays of n elements. */
+static void gradients(tow_context *ctx, tow_function function, void *user, size_t n_in, const float *x, size_t n,
+                      float *found)
+{
+    tow_type type = tow_make_type(TOW_F32, 1, (int64_t[]){(int64_t)n}), types[2] = {type, type};
+    const size_t wrt[] = {0, 1};
+    tow_graph *g = NULL, *gradient = NULL;
+    tow_array *in[2], *out[2];
+    assert_int_equal(tow_trace_function(ctx, function, user, n_in, types, NULL, 1, &g), TOW_OK);
+    assert_int_equal(tow_grad(g, n_in, wrt, false, &gradient), TOW_OK);
+    for (size_t i = 0; i < n_in; i++) {
+        assert_int_equal(tow_array_create(ctx, type, &in[i]), TOW_OK);
+        memcpy(tow_array_data(in[i]), x + i * n, n * sizeof *x);
+    }
+    assert_int_equal(tow_evaluate(gradient, in, out), TOW_OK);
+    for (size_t i = 0; i < n_in; i++) {
+        memcpy(found + i * n, tow_array_data(out[i]), n * sizeof *x);
+        tow_array_release(in[i]);
+        tow_array_release(out[i]);
+    }
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+}
+
+static void test_edges(void **state)
+{
+    (void)state;
+    tow_context *ctx = new_context();
+    /* JAX: an operand gets the gradient where it equals the result, half of it at a tie, and NaN equals nothing */
+    const float pairs[2][6] = {{1, 2, 3, NAN, 1, NAN}, {2, 1, 3, 1, NAN, NAN}};
+    const float expected[2][2][6] = {{{1, 0, 0.5f, 0, 0, 0}, {0, 1, 0.5f, 0, 0, 0}},  /* min */
+                                     {{0, 1, 0.5f, 0, 0, 0}, {1, 0, 0.5f, 0, 0, 0}}}; /* max */
+    for (int which = 0; which < 2; which++) {
+        float found[2][6];
+        bool greatest = which == 1;
+        gradients(ctx, sum_of_extrema, &greatest, 2, pairs[0], 6, found[0]);
+        assert_memory_equal(found, expected[which], sizeof found);
+    }
+    /* -x^-1.5/2 is finite down to 1.3e-26; x^-1.5 is not from 2e-26 on */
+    const float small[] = {1e-20f, 2.1e-26f, 1.9e-26f, 1.4e-26f};
+    float found[4];
+    gradients(ctx, sum_of_rsqrt, NULL, 1, small, 4, found);
+    for (int i = 0; i < 4; i++) {
+        double slope = -0.5 * pow(small[i], -1.5);
+        if (!(fabs(found[i] - slope) <= 1e-6 * fabs(slope)))
+            fail_msg("rsqrt at %g: expected the slope %g, found %g", (double)small[i], slope, (double)found[i]);
+    }
+    tow_context_destroy(ctx);
+}
+
 /* ---- public operations: bad arguments stick with the line, null values pass through ------------------------------------------------------ */
 
 static void bad_axis(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -597,6 +662,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),       cmocka_unit_test(test_messages),  cmocka_unit_test(test_decompositions),
         cmocka_unit_test(test_derivatives), cmocka_unit_test(test_residuals), cmocka_unit_test(test_public),
+        cmocka_unit_test(test_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
