@@ -14,7 +14,8 @@
  * All this is worked out when a program is linked; what is left to a run are addresses. */
 #include <string.h>
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/dot.h"
+#include "src/kernels/gemm_own.h"
 #include "src/kernels/tables.h"
 #include "src/ops/params.h"
 
@@ -59,6 +60,7 @@ typedef struct dot_run {
     const char *x, *y;
     char *out, *scratch;
     const tow__finish *finish;
+    bool adds;
 } dot_run;
 
 /* One call of an engine: where its C begins in the result, in elements, and the length of rows there. */
@@ -181,7 +183,8 @@ static void choose_engine(dot_job *job, const tow__team *team)
     job->slices = large && team != NULL ? team->threads : 1;
 }
 
-static dot_job job_of(const tow__kernel_call *call)
+/* depth: 0, or that of the product of which this is a part */
+static dot_job job_of(const tow__kernel_call *call, int64_t depth)
 {
     const tow__dot_params *p = call->params;
     dot_job job = {.dtype = call->out[0].dtype};
@@ -194,6 +197,7 @@ static dot_job job_of(const tow__kernel_call *call)
                               .m = inner_dim(&job.x.free),
                               .n = inner_dim(&job.y.free),
                               .k = inner_dim(&job.x.contract),
+                              .depth = depth,
                               .a_row = inner_stride(&job.x.free),
                               .a_column = inner_stride(&job.x.contract),
                               .b_row = inner_stride(&job.y.contract),
@@ -224,6 +228,7 @@ static tow__gemm job_product(const dot_run *r, int64_t index)
     const dot_job *job = r->job;
     tow__gemm g = job->product;
     g.choice = &job->choice;
+    g.accumulate = r->adds;
     g.a = r->x;
     g.b = r->y;
     g.c = r->out;
@@ -288,9 +293,9 @@ static const char *run_packing(const tow__kernel_call *call, const operand *o, c
     return packed;
 }
 
-static void run_job(const tow__kernel_call *call, const dot_job *job)
+static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
 {
-    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish};
+    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish, .adds = adds};
     r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
     if (job->jobs * job->slices == 1)
@@ -302,20 +307,58 @@ static void run_job(const tow__kernel_call *call, const dot_job *job)
 static void run_dot_general(const tow__kernel_call *call)
 {
     if (call->state != NULL) {
-        run_job(call, call->state);
+        run_job(call, call->state, false);
     } else {
-        dot_job job = job_of(call);
-        run_job(call, &job);
+        dot_job job = job_of(call, 0);
+        run_job(call, &job, false);
     }
 }
 
-static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call); }
+static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
+
+static size_t scratch_bytes(const tow__kernel_call *call, const dot_job *job)
+{
+    size_t threads = call->team != NULL ? (size_t)call->team->threads : 1;
+    return job->x.pack_bytes + job->y.pack_bytes + threads * job->engine_bytes;
+}
 
 static size_t scratch_dot_general(const tow__kernel_call *call)
 {
-    dot_job job = job_of(call);
-    size_t threads = call->team != NULL ? (size_t)call->team->threads : 1;
-    return job.x.pack_bytes + job.y.pack_bytes + threads * job.engine_bytes;
+    dot_job job = job_of(call, 0);
+    return scratch_bytes(call, &job);
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+int64_t tow__dot_depth(const tow__kernel_call *call)
+{
+    const tow__dot_params *p = call->params;
+    if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
+    dot_job job = job_of(call, 0);
+    return job.engine == &tow__gemm_own ? tow__gemm_depth(job.product.k) : 0;
+}
+
+static void run_part(const tow__kernel_call *call)
+{
+    const tow__dot_part_params *p = call->params;
+    bool adds = p->row == NULL || *p->row > 0;
+    if (call->state != NULL) {
+        run_job(call, call->state, adds);
+    } else {
+        dot_job job = job_of(call, p->depth);
+        run_job(call, &job, adds);
+    }
+}
+
+static void prepare_part(const tow__kernel_call *call, void *state)
+{
+    *(dot_job *)state = job_of(call, ((const tow__dot_part_params *)call->params)->depth);
+}
+
+static size_t scratch_part(const tow__kernel_call *call)
+{
+    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->depth);
+    return scratch_bytes(call, &job);
 }
 
 static const tow__kernel kernels[] = {
@@ -326,5 +369,12 @@ static const tow__kernel kernels[] = {
      .engine = "own", /* of f32 by rule; tow_context_describe tells what a context says */
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_dot_general},
+    {.primitive = "dot_general_part",
+     .dtypes = 1u << TOW_F32,
+     .run = run_part,
+     .scratch = scratch_part,
+     .engine = "own",
+     .state_bytes = sizeof(dot_job),
+     .prepare = prepare_part},
 };
-const tow__kernel_table tow__kernels_dot = {kernels, 1};
+const tow__kernel_table tow__kernels_dot = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -12,6 +12,8 @@
  *
  * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
+ * So a product may also be made in parts along k, of whole blocks but for the last: each says the `depth` of all, and all
+ * but the first accumulate, which then means that blocks are added to C one by one.
  *
  * The rule. Which engine runs a product depends on its type, n, k and strides, never on m, nor on C: row regions,
  * batches and products that leave a scan cut or join rows. Callers that cut columns choose an engine for the whole
@@ -39,6 +41,8 @@ typedef struct tow__gemm {
     bool accumulate; /* C += */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
+    int64_t
+        depth; /* own kernel: C is made block of k by block; this is the depth of the whole product. 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;
     const void *b;

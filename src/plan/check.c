@@ -27,7 +27,8 @@ static place place_of(const checker *c, uint32_t storage)
         begin = s->offset;
     } else if (s->kind != TOW__S_CONSTANT) {
         uint64_t kind = s->kind;
-        if (kind == TOW__S_ROW_OUT && c->loop && c->loop->parallel) { /* blocks that take the place of others */
+        bool blocks = c->loop && (c->loop->parallel || c->loop->ordered);
+        if (kind == TOW__S_ROW_OUT && blocks) { /* they may take the place of others */
             uint32_t root = tow__root(c->p, c->loop->ys[s->index].array.storage);
             for (uint32_t i = 0; i < c->loop->n_xs; i++)
                 if (tow__root(c->p, c->loop->xs[i].array.storage) == root)
@@ -57,6 +58,12 @@ static bool is_own(const checker *c, uint32_t storage)
     return s->plan == c->plan && s->kind != TOW__S_CONSTANT && s->bytes;
 }
 
+/* A result of the surrounding plan that a row region adds to block by block. */
+static bool is_sum(const checker *c, uint32_t storage)
+{
+    return c->loop && c->loop->ordered && c->p->storages[storage].plan != c->plan;
+}
+
 /* Makes storage valid and destroys what shares bytes with it. */
 static void write_storage(checker *c, uint32_t storage)
 {
@@ -70,7 +77,7 @@ static void write_storage(checker *c, uint32_t storage)
 static tow_status check_write(checker *c, uint32_t i, uint32_t storage, uint32_t output)
 {
     const tow__step *step = &c->plan->steps[i];
-    if (!c->p->storages[storage].bytes) return TOW_OK;
+    if (!c->p->storages[storage].bytes || is_sum(c, storage)) return TOW_OK;
     place to = place_of(c, storage);
     if (to.space == 0 && to.end > c->plan->bytes) return wrong(c, i, storage, "lies outside the arena");
     for (uint32_t j = 0; j < step->n_in; j++) {
@@ -98,10 +105,12 @@ static tow_status check_writes(checker *c, uint32_t i, uint32_t *written)
         status = check_write(c, i, written[j], j < step->n_out ? j : TOW__NONE);
         if (status != TOW_OK) return status;
         for (uint32_t k = 0; k < j; k++)
-            if (written[j] != written[k] && overlap(place_of(c, written[j]), place_of(c, written[k])))
+            if (written[j] != written[k] && !is_sum(c, written[j]) && !is_sum(c, written[k]) &&
+                overlap(place_of(c, written[j]), place_of(c, written[k])))
                 return wrong(c, i, written[j], "overlaps another result of the step");
     }
-    for (uint32_t j = 0; j < n; j++) write_storage(c, written[j]);
+    for (uint32_t j = 0; j < n; j++)
+        if (!is_sum(c, written[j])) write_storage(c, written[j]);
     return TOW_OK;
 }
 

@@ -158,6 +158,7 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
         const tow__step *step = &plan->steps[i];
         const tow__loop *loop = step->loop;
         bool region = loop && strcmp(step->primitive, "region") == 0; /* its blocks together make each step once */
+        if (region && loop->continues) continue;
         const tow__fused *program = tow__step_program(step);
         if (program) count += count_ops(program, name);
         if (strcmp(step->primitive, "fused") != 0) count += !region && (!name || strcmp(step->primitive, name) == 0);

@@ -13,8 +13,8 @@
  *            ys row  ──> slot moved by one row per iteration          (written in place)
  *            consts  ──> views of storages of the surrounding plan
  *
- * A row region is a loop, too: its iterations are blocks of rows, which threads run side by side, each in a copy of the
- * body's arena.
+ * A row region is a loop, too: its iterations are blocks of rows. Threads run them side by side, each in a copy of the
+ * body's arena; or, where products sum over rows, all threads run one block after the other.
  *
  * Addresses that change (the caller's arrays, rows, carries) are slots; each slot knows the pointers that depend on it
  * (patches), so that moving a slot is a few stores and running needs no lookups. */
@@ -103,10 +103,12 @@ typedef struct tow__rows {
 
 /* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c).
  * blocks: where more than 1, the rows of all carries and steps are cut into blocks, each of which goes through all
- * iterations by itself (spread.c). In both cases every thread has a copy of the body with an arena of its own. */
+ * iterations by itself (spread.c). In both cases every thread has a copy of the body with an arena of its own.
+ * ordered: a row region without carries, whose body adds to sums: results of the loop behind its ys. continues: it does
+ * the rest of the rows, and another loop has begun its sums. */
 typedef struct tow__loop {
     int64_t length, blocks;
-    bool reverse, parallel;
+    bool reverse, parallel, ordered, continues;
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;

@@ -53,6 +53,8 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
 {
     if (loop->parallel)
         tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
+    else if (loop->ordered)
+        tow__string_add(s, "%*s       %" PRId64 " blocks in order", 4 * depth, "", loop->length);
     else
         tow__string_add(s, "%*s       length %" PRId64 "%s", 4 * depth, "", loop->length,
                         loop->reverse ? " reverse" : "");
@@ -88,9 +90,9 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
 {
     const tow__step *step = &plan->steps[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ",
-                    !step->loop            ? step->kernel->engine
-                    : step->loop->parallel ? "region"
-                                           : "loop");
+                    !step->loop                                   ? step->kernel->engine
+                    : step->loop->parallel || step->loop->ordered ? "region"
+                                                                  : "loop");
     for (uint32_t j = 0; j < step->n_out; j++) {
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &step->out[j]);

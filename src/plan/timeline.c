@@ -57,6 +57,7 @@ static uint32_t inner_storage(const tow_program *p, const tow__step *step, uint3
     while (k < step->n_out && tow__root(p, step->out[k].storage) != s) k++;
     if (k == step->n_out) return TOW__NONE;
     if (k < loop->n_carry) return tow__root(p, loop->carry[k].out);
+    if (k - loop->n_carry >= loop->n_ys) return TOW__NONE; /* a sum of a row region */
     if (loop->ys[k - loop->n_carry].row != TOW__NONE) return tow__root(p, loop->ys[k - loop->n_carry].row);
     for (uint32_t i = 0; i < loop->n_carry; i++)
         if (loop->carry[i].kept && loop->carry[i].rows == k - loop->n_carry) return tow__root(p, loop->carry[i].out);

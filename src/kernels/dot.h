@@ -1,0 +1,20 @@
+/* Products that are made in parts: their contracted axes are cut into blocks, which are added to the result in order. */
+#ifndef TOW_SRC_KERNELS_DOT_H
+#define TOW_SRC_KERNELS_DOT_H
+
+#include "src/kernels/kernel.h"
+#include "src/ops/params.h"
+
+/* Parameters of dot_general_part, which is called on one block of k of both operands after the other. The bits are those
+ * of the whole product if every part but the last is a multiple of tow__dot_depth. */
+typedef struct tow__dot_part_params {
+    tow__dot_params dot; /* first, so that they can be read as the product's */
+    int64_t depth;       /* tow__dot_depth of the whole product */
+    const int64_t *row;  /* 0 at the first call, which writes the result; the others add to it. NULL: all add */
+} tow__dot_part_params;
+
+/* Elements of k that are summed before they are added to the result, where the product can be made in parts; else 0.
+ * Data pointers are not read. */
+int64_t tow__dot_depth(const tow__kernel_call *call);
+
+#endif

@@ -1,0 +1,224 @@
+/* Regions: what a step may be in one, and the loop over blocks of rows that is made of its steps. */
+#include "src/plan/blocks.h"
+
+#include "src/kernels/dot.h"
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+/* A product over rows, or over rows first: dW = x^T dy. */
+static bool sums(const tow__former *f, const tow__step *step)
+{
+    if (!f->ordered || strcmp(step->primitive, "dot_general") != 0 || step->n_in != 2) return false;
+    if (!step->kernel || strcmp(step->kernel->primitive, "dot_general") != 0) return false;
+    const tow__dot_params *p = step->params;
+    f->split[0] = f->split[1] = true;
+    return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && tow__sum_depth(f, step) &&
+           tow__fits_blocks(f->p, &step->in[0], f->units) && tow__fits_blocks(f->p, &step->in[1], f->units);
+}
+
+static bool splits(const tow__former *f, const tow__step *step)
+{
+    if (!tow__step_splits(step, f->split)) return false;
+    for (uint32_t i = 0; i < step->n_out; i++)
+        if (!tow__fits_blocks(f->p, &step->out[i], f->units)) return false;
+    for (uint32_t i = 0; i < step->n_in; i++) {
+        const tow__view *x = &step->in[i];
+        if (!f->split[i]) continue;
+        if (tow__repeats(x) ? x->type.dims[0] % f->units != 0 : !tow__fits_blocks(f->p, x, f->units)) return false;
+    }
+    return true;
+}
+
+tow__part tow__part_of(const tow__former *f, const tow__step *step)
+{
+    return splits(f, step) ? TOW__SPLITS : sums(f, step) ? TOW__SUMS : TOW__MIXES;
+}
+
+int64_t tow__sum_depth(const tow__former *f, const tow__step *step)
+{
+    tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
+                out = tow__view_buffer(&step->out[0]);
+    return tow__dot_depth(
+        &(tow__kernel_call){.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = &f->p->team});
+}
+
+/* ---- building ---------------------------------------------------------------------------------------------------- */
+
+typedef struct builder {
+    tow__former *f;
+    tow__loop *loop;
+    tow__plan *body;
+    int64_t first, size;        /* units before the first block; of a block */
+    uint32_t *row_in, *row_out; /* [n_storages] the body's storage for a block, or TOW__NONE */
+    uint32_t *reads_inside;     /* [n_storages] */
+    bool *whole;                /* [n_storages] listed among what is read as a whole */
+    tow__view *wholes, *sums;
+    uint32_t n_wholes, n_sums;
+} builder;
+
+static size_t block_bytes(const builder *b, uint32_t storage)
+{
+    return b->f->p->storages[storage].bytes / (size_t)b->f->units * (size_t)b->size;
+}
+
+/* The storage as blocks [blocks, elements]. */
+static tow__view as_blocks(const builder *b, const tow__view *x)
+{
+    int64_t n = (int64_t)(block_bytes(b, x->storage) / tow_dtype_size(x->type.dtype));
+    tow_type type = {.dtype = x->type.dtype, .rank = 2, .dims = {b->loop->length, n}};
+    tow__view blocks = tow__view_whole(x->storage, type);
+    blocks.offset = n / b->size * b->first;
+    return blocks;
+}
+
+static uint32_t add_rows(builder *b, const tow__view *x, tow__storage_kind kind)
+{
+    uint32_t *n = kind == TOW__S_ROW_IN ? &b->loop->n_xs : &b->loop->n_ys;
+    tow__rows *r = kind == TOW__S_ROW_IN ? &b->loop->xs[*n] : &b->loop->ys[*n];
+    size_t bytes = block_bytes(b, x->storage);
+    r->array = as_blocks(b, x);
+    r->stride = (ptrdiff_t)bytes;
+    r->row = tow__add_storage(b->f->p, b->body, kind, (*n)++, bytes);
+    return r->row;
+}
+
+static bool internal(const builder *b, uint32_t s)
+{
+    const tow__storage *storage = &b->f->p->storages[s];
+    return storage->kind == TOW__S_ARENA && b->reads_inside[s] == b->f->reads[s];
+}
+
+/* The body's storage for block-sized result x: a block that nobody outside sees, or a row of ys. */
+static uint32_t result_storage(builder *b, const tow__view *x)
+{
+    return b->row_out[x->storage] =
+               internal(b, x->storage) ? tow__add_storage(b->f->p, b->body, TOW__S_ARENA, 0, block_bytes(b, x->storage))
+                                       : add_rows(b, x, TOW__S_ROW_OUT);
+}
+
+static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__view *y)
+{
+    tow__former *f = b->f;
+    uint32_t s = x->storage;
+    *y = *x;
+    if (split) y->type.dims[0] = x->type.dims[0] / f->units * b->size;
+    if (split && !tow__repeats(x)) {
+        if (b->row_out[s] == TOW__NONE && b->row_in[s] == TOW__NONE) b->row_in[s] = add_rows(b, x, TOW__S_ROW_IN);
+        y->storage = f->made[s] == TOW__INSIDE ? b->row_out[s] : b->row_in[s];
+        return y->storage == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+    }
+    if (!b->whole[s] && f->p->storages[s].kind != TOW__S_CONSTANT) {
+        b->whole[s] = true;
+        b->wholes[b->n_wholes++] = *x;
+    }
+    return TOW_OK;
+}
+
+/* The product over a block, which adds to the product over all rows. */
+static tow_status become_part(builder *b, const tow__step *step, tow__step *part)
+{
+    tow__dot_part_params *params = tow__arena_alloc(&b->f->p->memory, 1, sizeof *params);
+    if (!params) return TOW_OUT_OF_MEMORY;
+    *params = (tow__dot_part_params){*(const tow__dot_params *)step->params, tow__sum_depth(b->f, step),
+                                     b->loop->continues ? NULL : &b->loop->row};
+    part->params = params;
+    part->kernel = tow__kernel_find("dot_general_part", step->out[0].type.dtype);
+    part->out[0] = b->sums[b->n_sums++] = step->out[0];
+    return TOW_OK;
+}
+
+static tow_status add_block_step(builder *b, uint32_t index)
+{
+    tow__former *f = b->f;
+    tow_status status = TOW_OK;
+    const tow__step *step = &f->steps[index];
+    tow__lowering l = {.p = f->p, .plan = b->body, .scratch = f->scratch};
+    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in, step->n_out);
+    if (!copy) return TOW_OUT_OF_MEMORY;
+    copy->kernel = step->kernel;
+    copy->params = step->params;
+    copy->backward = step->backward;
+    copy->source = step->source;
+    tow__part part = tow__part_of(f, step);
+    for (uint32_t i = 0; i < step->n_in; i++) TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i]));
+    if (part == TOW__SUMS) TRY(become_part(b, step, copy));
+    for (uint32_t i = 0; i < step->n_out && part == TOW__SPLITS; i++) {
+        copy->out[i] = step->out[i];
+        copy->out[i].type.dims[0] = step->out[i].type.dims[0] / f->units * b->size;
+        copy->out[i].storage = result_storage(b, &step->out[i]);
+        if (copy->out[i].storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    }
+    status = tow__add_scratch(&l, copy);
+done:
+    return status;
+}
+
+static tow_status begin_region(builder *b, int64_t blocks, bool continues)
+{
+    tow__former *f = b->f;
+    size_t operands = 0, results = 0;
+    for (uint32_t i = 0; i < f->n_inside; i++) {
+        operands += f->steps[f->inside[i]].n_in;
+        results += f->steps[f->inside[i]].n_out;
+    }
+    tow__arena *memory = &f->p->memory;
+    b->loop = tow__arena_alloc(memory, 1, sizeof *b->loop);
+    b->body = tow__arena_alloc(memory, 1, sizeof *b->body);
+    if (!b->loop || !b->body) return TOW_OUT_OF_MEMORY;
+    *b->loop = (tow__loop){
+        .length = blocks, .parallel = !f->ordered, .ordered = f->ordered, .continues = continues, .body = b->body};
+    b->loop->xs = tow__arena_alloc(memory, operands, sizeof *b->loop->xs);
+    b->loop->ys = tow__arena_alloc(memory, results, sizeof *b->loop->ys);
+    b->wholes = tow__arena_alloc(f->scratch, operands, sizeof *b->wholes);
+    b->sums = tow__arena_alloc(f->scratch, results, sizeof *b->sums);
+    b->body->outer = f->plan;
+    b->body->team = f->ordered ? &f->p->team : &f->p->solo;
+    b->body->copies = f->ordered ? 0 : (uint32_t)f->p->team.threads;
+    b->body->block = tow__add_storage(f->p, f->plan, TOW__S_ARENA, 0, 0);
+    bool all = b->loop->xs && b->loop->ys && b->wholes && b->sums && b->body->block != TOW__NONE;
+    return all ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+/* The region as a step of the surrounding plan: in = xs, then what is read as a whole; out = ys, then sums. */
+static tow_status add_region_step(builder *b, tow__lowering *l)
+{
+    const tow__loop *loop = b->loop;
+    tow__step *step = tow__add_step(l, "region", loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
+    if (!step) return TOW_OUT_OF_MEMORY;
+    step->loop = b->loop;
+    step->scratch = b->body->block;
+    step->backward = b->f->steps[b->f->inside[0]].backward;
+    for (uint32_t j = 0; j < loop->n_xs; j++) step->in[j] = loop->xs[j].array;
+    for (uint32_t j = 0; j < b->n_wholes; j++) step->in[loop->n_xs + j] = b->wholes[j];
+    for (uint32_t j = 0; j < loop->n_ys; j++) step->out[j] = loop->ys[j].array;
+    for (uint32_t j = 0; j < b->n_sums; j++) step->out[loop->n_ys + j] = b->sums[j];
+    return TOW_OK;
+}
+
+tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, int64_t blocks, int64_t size,
+                             bool continues)
+{
+    tow_program *p = f->p;
+    tow_status status = TOW_OK;
+    builder b = {.f = f, .first = first, .size = size};
+    b.row_in = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.row_in);
+    b.row_out = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.row_out);
+    b.reads_inside = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.reads_inside);
+    b.whole = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.whole);
+    if (!b.row_in || !b.row_out || !b.reads_inside || !b.whole) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_storages; i++) b.row_in[i] = b.row_out[i] = TOW__NONE;
+    for (uint32_t i = 0; i < f->n_inside; i++) {
+        const tow__step *step = &f->steps[f->inside[i]];
+        for (uint32_t j = 0; j < step->n_in; j++) b.reads_inside[step->in[j].storage]++;
+    }
+    TRY(begin_region(&b, blocks, continues));
+    for (uint32_t i = 0; i < f->n_inside; i++) TRY(add_block_step(&b, f->inside[i]));
+    TRY(tow__reuse(p, b.body));
+    TRY(tow__place_plan(p, b.body, f->scratch));
+    size_t copies = f->ordered ? 1 : b.body->copies;
+    p->storages[b.body->block].bytes = b.body->bytes * copies;
+    p->storages[b.body->block].need = b.body->need * copies;
+    TRY(add_region_step(&b, l));
+done:
+    return status;
+}

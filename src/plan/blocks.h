@@ -1,0 +1,53 @@
+/* Regions while they are formed: shared by regions.c, which finds their steps, and blocks.c, which builds them. */
+#ifndef TOW_SRC_BLOCKS_H
+#define TOW_SRC_BLOCKS_H
+
+#include "src/plan/plan.h"
+
+/* Where a storage is made, as far as the region at hand is concerned. */
+typedef enum tow__made {
+    TOW__OUTSIDE,
+    TOW__INSIDE,
+    TOW__LATER /* by a step that was put off, or complete only when the region ends */
+} tow__made;
+
+/* What a step may be in a region. */
+typedef enum tow__part {
+    TOW__MIXES,  /* nothing */
+    TOW__SPLITS, /* it works row by row */
+    TOW__SUMS    /* with `ordered`: a product that sums over rows */
+} tow__part;
+
+typedef struct tow__former {
+    tow_program *p;
+    tow__plan *plan;
+    tow__arena *scratch;
+    const tow__step *steps; /* as lowered */
+    uint32_t n_steps;
+    int64_t units;       /* equal parts of axis 0, of which blocks are made */
+    bool ordered;        /* blocks run one after the other, and products may sum over them */
+    uint32_t n_storages; /* before this pass */
+    uint32_t *last_read; /* [n_storages] last step that reads it */
+    uint32_t *reads;     /* [n_storages] operands that name it */
+    tow__made *made;     /* [n_storages] */
+    bool *counted;       /* [n_storages] its bytes count as deferred */
+    uint32_t *inside;    /* steps of the region at hand */
+    uint32_t *deferred;  /* steps put off */
+    uint32_t n_inside, n_deferred;
+    uint32_t reach; /* step at which the collection ended */
+    size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
+    size_t deferred_bytes;
+    bool *split;      /* of the step at hand */
+    tow__part *parts; /* [n_steps] */
+} tow__former;
+
+/* What the step may be in a region, going by itself alone; fills f->split. */
+tow__part tow__part_of(const tow__former *f, const tow__step *step);
+/* Elements of k between which a product over rows may be cut (src/kernels/dot.h); 0: nowhere. */
+int64_t tow__sum_depth(const tow__former *f, const tow__step *step);
+/* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the loop
+ * before this one left them. */
+tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, int64_t blocks, int64_t size,
+                             bool continues);
+
+#endif
