@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "src/plan/plan.h"
+#include "tests/unit/counting_allocator.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 #include "tow/program.h"
@@ -192,8 +193,41 @@ static void spreading_changes_no_bits(void **state)
     tow_context_destroy(ctx);
 }
 
+/* The first example, in which loops are spread in both ways and something is deferred. */
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    counting count = {.fail_at = -1};
+    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &count}, .threads = 2};
+    tow_graph *g, *gradient;
+    tow_program *p;
+    assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
+    OK(tow_graph_parse(ctx, examples[0].text, &g));
+    OK(tow_value_and_grad(g, 3, (size_t[]){0, 1, 2}, false, &gradient));
+    OK(tow_compile(ctx, gradient, NULL, &p)); /* starts the context's threads, which stay */
+    tow_program_free(p);
+    long blocks = count.blocks;
+    tow_status status = TOW_OUT_OF_MEMORY;
+    for (long n = 0; status != TOW_OK; n++) {
+        count.calls = 0;
+        count.fail_at = n;
+        status = tow_compile(ctx, gradient, NULL, &p);
+        count.fail_at = -1;
+        if (status == TOW_OK) break;
+        assert_int_equal(status, TOW_OUT_OF_MEMORY);
+        assert_int_equal(count.blocks, blocks);
+    }
+    tow_program_free(p);
+    tow_graph_release(g);
+    tow_graph_release(gradient);
+    tow_context_destroy(ctx);
+    assert_int_equal(count.blocks, 0);
+    assert_int_equal(count.wrong_sizes, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(spreading_changes_no_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(spreading_changes_no_bits),
+                                       cmocka_unit_test(allocations_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
