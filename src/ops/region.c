@@ -35,8 +35,15 @@ static tow_status call_type(const tow__typing *ty)
     return body_type(ty, ((const tow__call_params *)ty->params)->body);
 }
 
+static bool lacks_function(const tow_policy *p)
+{
+    return p && ((p->kind == TOW_POLICY_CUSTOM && !p->decide) || lacks_function(p->a) || lacks_function(p->b));
+}
+
 static tow_status remat_type(const tow__typing *ty)
 {
+    if (lacks_function(((const tow__remat_params *)ty->params)->policy))
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "a custom policy has no function; give tow_policy_custom one");
     return body_type(ty, ((const tow__remat_params *)ty->params)->body);
 }
 

@@ -142,6 +142,21 @@ static void test_sin_sin(void **state)
     expect_residuals(remat(trace(sin_sin, NULL, 1, &x, NULL, 1), NULL), 0, NULL, "f32[] at index 0");
 }
 
+static void test_policy_without_function(void **state)
+{
+    (void)state;
+    tow_type x = SCALAR;
+    tow_policy none = tow_policy_custom(NULL, NULL), dots = tow_dots_saveable(), nested = tow_save_either(&dots, &none);
+    const tow_policy *policies[] = {&none, &nested};
+    for (size_t i = 0; i < 2; i++) {
+        tow_graph *g = trace(sin_sin, NULL, 1, &x, NULL, 1), *result = NULL;
+        assert_int_equal(tow_remat_whole(g, policies[i], &result), TOW_INVALID_ARGUMENT);
+        assert_null(result);
+        assert_non_null(strstr(tow_context_error(ctx), "a custom policy has no function"));
+        tow_graph_release(g);
+    }
+}
+
 static void test_own_output(void **state) /* exp and tanh read their own output: one repetition under a remat */
 {
     (void)state;
@@ -822,6 +837,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sin_sin),
+        cmocka_unit_test(test_policy_without_function),
         cmocka_unit_test(test_own_output),
         cmocka_unit_test(test_nothing_needed),
         cmocka_unit_test(test_named_sins),
