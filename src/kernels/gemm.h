@@ -19,8 +19,8 @@
  * batches and products that leave a scan cut or join rows. Callers that cut columns choose an engine for the whole
  * product first (tow__gemm_choose) and pass it with each part. bench/kernels/products.c measures it (183
  * products of training, forward, dX and dW; AVX-512): f32 always runs on the own kernel, within 10 % of the best engine
- * on 177 of them. On the rest libxsmm is ahead with tiny tiles, by up to 1.7, and BLIS with thousands of rows, by 12 %,
- * where a second engine would cost what the own kernel gives: the same bits for all cuts and on all machines, and strips
+ * on 178 of them. On the rest libxsmm is ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where a
+ * second engine would cost what the own kernel gives: the same bits for all cuts and on all machines, and strips
  * that are handed on while they are hot. BLIS is 1.3 times slower on average and ten times on small products. f64 runs
  * on BLIS. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
