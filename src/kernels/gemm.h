@@ -41,8 +41,7 @@ typedef struct tow__gemm {
     bool accumulate; /* C += */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
-    int64_t
-        depth; /* own kernel: C is made block of k by block; this is the depth of the whole product. 0: the product is whole */
+    int64_t depth; /* own kernel: of the whole product, of which this is a part along k; 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;
     const void *b;

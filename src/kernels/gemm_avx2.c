@@ -31,15 +31,6 @@ TOW__INLINE void store(f32 *x, vector v) { _mm256_storeu_ps(x, v); }
 TOW__INLINE void store_lanes(f32 *x, lanes l, vector v) { _mm256_maskstore_ps(x, l, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm256_add_ps(x, y); }
 TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm256_fmadd_ps(x, y, z); }
-/* Three instructions in this order: compilers that may move them apart run out of registers. */
-#define HAVE_MULTIPLY_ROW
-TOW__INLINE void multiply_row(const f32 *x, vector y0, vector y1, vector *sum0, vector *sum1)
-{
-    vector every;
-    __asm__ volatile("vbroadcastss %5, %0\n\tvfmadd231ps %3, %0, %1\n\tvfmadd231ps %4, %0, %2"
-                     : "=&x"(every), "+x"(*sum0), "+x"(*sum1)
-                     : "x"(y0), "x"(y1), "m"(*x));
-}
 
 TOW__INLINE void transpose(vector r[W])
 {
@@ -63,6 +54,8 @@ TOW__INLINE void transpose(vector r[W])
         r[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
     }
 }
+
+#include "src/kernels/multiply_row.inc"
 
 #define TILE_ROWS 6
 #define VERSION   tow__gemm_avx2_version

@@ -28,15 +28,6 @@ TOW__INLINE void store(f32 *x, vector v) { _mm512_storeu_ps(x, v); }
 TOW__INLINE void store_lanes(f32 *x, lanes l, vector v) { _mm512_mask_storeu_ps(x, l, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
 TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fmadd_ps(x, y, z); }
-/* Three instructions in this order: compilers that may move them apart run out of registers. */
-#define HAVE_MULTIPLY_ROW
-TOW__INLINE void multiply_row(const f32 *x, vector y0, vector y1, vector *sum0, vector *sum1)
-{
-    vector every;
-    __asm__ volatile("vbroadcastss %5, %0\n\tvfmadd231ps %3, %0, %1\n\tvfmadd231ps %4, %0, %2"
-                     : "=&v"(every), "+v"(*sum0), "+v"(*sum1)
-                     : "v"(y0), "v"(y1), "m"(*x));
-}
 
 TOW__INLINE void transpose(vector r[W])
 {
@@ -67,6 +58,8 @@ TOW__INLINE void transpose(vector r[W])
 #pragma GCC unroll 16
     for (int i = 0; i < W; i++) r[i] = t[i];
 }
+
+#include "src/kernels/multiply_row.inc"
 
 #define TILE_ROWS 14
 #define VERSION   tow__gemm_avx512_version

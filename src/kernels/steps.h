@@ -6,7 +6,8 @@
 #include "src/ops/params.h"
 
 /* dot_steps(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
- * dot_general of two matrices with one contracted axis each, or of two vectors with none. add_steps(init, x [steps, ...]): init + x_0 + x_1 ...
+ * dot_general of two matrices with one contracted axis each, or of two vectors with none.
+ * add_steps(init, x [steps, ...]): init + x_0 + x_1 ...
  * The order is that of the steps, from the last one with `reverse`; the bits are those of products and additions done
  * one by one. */
 typedef struct tow__steps_params {

@@ -20,14 +20,8 @@ TOW__INLINE vector zero(void) { return _mm256_setzero_ps(); }
 TOW__INLINE vector load(const f32 *x) { return _mm256_loadu_ps(x); }
 TOW__INLINE void store(f32 *x, vector v) { _mm256_storeu_ps(x, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm256_add_ps(x, y); }
-/* Three instructions in this order: compilers that may move them apart run out of registers. */
-TOW__INLINE void multiply_row(const f32 *x, vector y0, vector y1, vector *sum0, vector *sum1)
-{
-    vector every;
-    __asm__ volatile("vbroadcastss %5, %0\n\tvfmadd231ps %3, %0, %1\n\tvfmadd231ps %4, %0, %2"
-                     : "=&x"(every), "+x"(*sum0), "+x"(*sum1)
-                     : "x"(y0), "x"(y1), "m"(*x));
-}
+
+#include "src/kernels/multiply_row.inc"
 
 #define ROWS 3
 #define SUM  tow__steps_sum_avx2
