@@ -9,7 +9,7 @@
  *
  * Threads then take their rows through all steps of a chunk, and each its share of the steps after that (spread.c): they
  * meet twice in a chunk instead of several times in a step. What is deferred waits in a near cache. No bits change. */
-#include "src/plan/plan.h"
+#include "src/plan/hoist.h"
 #include "tow/ops.h"
 
 enum {
@@ -31,9 +31,7 @@ typedef struct parts {
     int64_t steps; /* of a chunk; 0: the scan stays as it is */
 } parts;
 
-static bool is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
-
-static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || is(e, "remat"); }
+static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || tow__is(e, "remat"); }
 
 static tow_type type_of(const parts *s, uint32_t var) { return s->body->vars[var].type; }
 
@@ -70,7 +68,7 @@ static bool keeps_rows(const parts *s, const tow__equation *e)
 {
     tow__view in[8] = {0}, out[4] = {0};
     bool split[8];
-    if (is(e, "broadcast_in_dim") || is(e, "const")) return true;
+    if (tow__is(e, "broadcast_in_dim") || tow__is(e, "const")) return true;
     if (e->n_in > 8 || e->n_out > 4 || e->n_in == 0) return false;
     for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
     for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
@@ -97,18 +95,11 @@ static bool is_worth_it(const parts *s)
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
         const tow__equation *e = &s->body->equations[i];
         if (is_region(e) || (s->first[i] && !keeps_rows(s, e))) return false;
-        if (!is(e, "dot_general")) continue;
+        if (!tow__is(e, "dot_general")) continue;
         *(s->first[i] ? &first : &second) = true;
         work += work_of(s, e);
     }
     return first && second && work <= MOST_WORK;
-}
-
-static bool has_room(const parts *s, uint32_t first, uint32_t n, const uint32_t *vars)
-{
-    for (uint32_t i = first; i < n; i++)
-        if (type_of(s, vars[i]).rank + 2 > TOW_MAX_RANK) return false;
-    return true;
 }
 
 static void choose_steps(parts *s)
@@ -119,8 +110,7 @@ static void choose_steps(parts *s)
         if (s->waits[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return;
         if (s->waits[v]) bytes += (int64_t)tow_type_bytes(type_of(s, v));
     }
-    if (!has_room(s, s->consts + s->carry, g->n_inputs, g->inputs) || !has_room(s, s->carry, g->n_outputs, g->outputs))
-        return;
+    if (!tow__has_chunks(&s->params)) return;
     int64_t steps = bytes * MOST_STEPS > CHUNK_BYTES ? CHUNK_BYTES / bytes : MOST_STEPS;
     if (steps > length) steps = length;
     while (steps >= LEAST_STEPS && length % steps != 0) steps--;
@@ -145,26 +135,6 @@ static tow_status analyse(tow__arena *arena, const tow__equation *scan, const to
 
 /* ---- recording anew ---------------------------------------------------------------------------------------------- */
 
-static tow_type row_type(tow_type type) { return tow_make_type(type.dtype, type.rank - 1, type.dims + 1); }
-
-/* x [steps, ...] as [chunks, steps of a chunk, ...]. */
-static tow_value cut(tow_value x, int64_t steps)
-{
-    tow_type type = tow_value_type(x);
-    int64_t dims[TOW_MAX_RANK] = {type.dims[0] / steps, steps};
-    for (int i = 1; i < type.rank; i++) dims[i + 1] = type.dims[i];
-    return tow_reshape(x, type.rank + 1, dims);
-}
-
-/* The other way round. */
-static tow_value join(tow_value x)
-{
-    tow_type type = tow_value_type(x);
-    int64_t dims[TOW_MAX_RANK] = {type.dims[0] * type.dims[1]};
-    for (int i = 2; i < type.rank; i++) dims[i - 1] = type.dims[i];
-    return tow_reshape(x, type.rank - 1, dims);
-}
-
 static void record_equations(tow_trace *t, const parts *s, bool first, tow_value *values)
 {
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
@@ -179,25 +149,25 @@ static void record_equations(tow_trace *t, const parts *s, bool first, tow_value
     }
 }
 
-/* Memory that recording a scan takes; vars: those of the body. */
-typedef struct desk {
+/* Values while a scan is recorded; vars: those of the body. */
+typedef struct recording {
     tow_value *values; /* [n_vars] inside */
     tow_value *rows;   /* [n_vars] outside: of all steps of a chunk */
     tow_value *in, *out;
-} desk;
+} recording;
 
-static bool open_desk(tow_trace *t, const tow_graph *g, desk *d)
+static bool begin_recording(tow_trace *t, const tow_graph *g, recording *r)
 {
     size_t most = (size_t)g->n_vars + g->n_inputs + g->n_outputs;
-    d->values = tow__trace_alloc(t, g->n_vars, sizeof *d->values);
-    d->rows = tow__trace_alloc(t, g->n_vars, sizeof *d->rows);
-    d->in = tow__trace_alloc(t, most, sizeof *d->in);
-    d->out = tow__trace_alloc(t, most, sizeof *d->out);
-    return d->values && d->rows && d->in && d->out;
+    r->values = tow__trace_alloc(t, g->n_vars, sizeof *r->values);
+    r->rows = tow__trace_alloc(t, g->n_vars, sizeof *r->rows);
+    r->in = tow__trace_alloc(t, most, sizeof *r->in);
+    r->out = tow__trace_alloc(t, most, sizeof *r->out);
+    return r->values && r->rows && r->in && r->out;
 }
 
 /* The scan whose carries are those of the whole; ys: early outputs, then what waits. */
-static bool record_first(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, desk *d)
+static bool record_first(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, recording *r)
 {
     const tow_graph *g = s->body;
     tow_value *captures;
@@ -207,29 +177,29 @@ static bool record_first(tow_trace *t, const parts *s, const tow_value *operands
     p.length = s->steps;
     tow__push(t);
     for (uint32_t i = 0; i < g->n_inputs; i++)
-        d->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
-    record_equations(t, s, true, d->values);
-    for (uint32_t i = 0; i < s->carry; i++) d->out[i] = d->values[g->outputs[i]];
+        r->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
+    record_equations(t, s, true, r->values);
+    for (uint32_t i = 0; i < s->carry; i++) r->out[i] = r->values[g->outputs[i]];
     for (uint32_t i = s->carry; i < g->n_outputs; i++)
-        if (s->early[g->outputs[i]]) d->out[n++] = d->values[g->outputs[i]];
+        if (s->early[g->outputs[i]]) r->out[n++] = r->values[g->outputs[i]];
     for (uint32_t v = 0; v < g->n_vars; v++)
-        if (s->waits[v]) d->out[n++] = d->values[v];
-    p.body = tow__pop(t, n, d->out, &n_captures, &captures);
+        if (s->waits[v]) r->out[n++] = r->values[v];
+    p.body = tow__pop(t, n, r->out, &n_captures, &captures);
     if (!p.body) return false;
     tow__set_source(t, &s->scan->source);
-    tow__bind(t, s->scan->primitive, &p, g->n_inputs, operands, n, d->out);
+    tow__bind(t, s->scan->primitive, &p, g->n_inputs, operands, n, r->out);
     tow_graph_release(p.body);
     n = s->carry;
-    for (uint32_t i = 0; i < s->carry; i++) results[i] = d->out[i];
+    for (uint32_t i = 0; i < s->carry; i++) results[i] = r->out[i];
     for (uint32_t i = s->carry; i < g->n_outputs; i++)
-        if (s->early[g->outputs[i]]) results[i] = d->out[n++];
+        if (s->early[g->outputs[i]]) results[i] = r->out[n++];
     for (uint32_t v = 0; v < g->n_vars; v++)
-        if (s->waits[v]) d->rows[v] = d->out[n++];
+        if (s->waits[v]) r->rows[v] = r->out[n++];
     return true;
 }
 
 /* The scan without carries, from constants, xs and what has waited. */
-static void record_second(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, desk *d)
+static void record_second(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, recording *r)
 {
     const tow_graph *g = s->body;
     tow_value *captures;
@@ -241,61 +211,37 @@ static void record_second(tow_trace *t, const parts *s, const tow_value *operand
     tow__push(t);
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         if (is_carry(s, g->inputs[i])) continue;
-        d->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
-        d->in[n_in++] = operands[i];
+        r->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
+        r->in[n_in++] = operands[i];
     }
     for (uint32_t v = 0; v < g->n_vars; v++) {
         if (!s->waits[v]) continue;
-        d->values[v] = tow__input(t, type_of(s, v), NULL);
-        d->in[n_in++] = d->rows[v];
+        r->values[v] = tow__input(t, type_of(s, v), NULL);
+        r->in[n_in++] = r->rows[v];
     }
-    record_equations(t, s, false, d->values);
+    record_equations(t, s, false, r->values);
     for (uint32_t i = s->carry; i < g->n_outputs; i++)
-        if (!s->early[g->outputs[i]]) d->out[n_out++] = d->values[g->outputs[i]];
-    p.body = tow__pop(t, n_out, d->out, &n_captures, &captures);
+        if (!s->early[g->outputs[i]]) r->out[n_out++] = r->values[g->outputs[i]];
+    p.body = tow__pop(t, n_out, r->out, &n_captures, &captures);
     if (!p.body) return;
     tow__set_source(t, &s->scan->source);
-    tow__bind(t, s->scan->primitive, &p, n_in, d->in, n_out, d->out);
+    tow__bind(t, s->scan->primitive, &p, n_in, r->in, n_out, r->out);
     tow_graph_release(p.body);
     n_out = 0;
     for (uint32_t i = s->carry; i < g->n_outputs; i++)
-        if (!s->early[g->outputs[i]]) results[i] = d->out[n_out++];
+        if (!s->early[g->outputs[i]]) results[i] = r->out[n_out++];
 }
 
-static void record_parts(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, desk *d)
+/* user: the parts. */
+static void record_chunk(tow_trace *t, const tow__equation *scan, const tow__scan_params *chunk, const void *user,
+                         const tow_value *operands, tow_value *results)
 {
-    if (record_first(t, s, operands, results, d)) record_second(t, s, operands, results, d);
-}
-
-static void record_chunks(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results)
-{
-    const tow_graph *g = s->body;
-    uint32_t first_x = s->consts + s->carry;
-    tow_value *outer = tow__trace_alloc(t, g->n_inputs, sizeof *outer), *captures;
-    tow_value *inner = tow__trace_alloc(t, g->n_inputs, sizeof *inner);
-    tow_value *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
-    size_t n_captures;
-    tow__scan_params p = s->params;
-    desk d;
-    if (!outer || !inner || !out || !open_desk(t, g, &d)) return;
-    if (s->steps == p.length) {
-        record_parts(t, s, operands, results, &d);
-        return;
-    }
-    p.length /= s->steps;
-    for (uint32_t i = 0; i < g->n_inputs; i++) outer[i] = i < first_x ? operands[i] : cut(operands[i], s->steps);
-    tow__push(t);
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        tow_type type = tow_value_type(outer[i]);
-        inner[i] = tow__input(t, i < first_x ? type : row_type(type), g->input_names[i]);
-    }
-    record_parts(t, s, inner, out, &d);
-    p.body = tow__pop(t, g->n_outputs, out, &n_captures, &captures);
-    if (!p.body) return;
-    tow__set_source(t, &s->scan->source);
-    tow__bind(t, s->scan->primitive, &p, g->n_inputs, outer, g->n_outputs, results);
-    tow_graph_release(p.body);
-    for (uint32_t i = s->carry; i < g->n_outputs; i++) results[i] = join(results[i]);
+    const parts *s = user;
+    recording r;
+    (void)scan;
+    (void)chunk;
+    if (begin_recording(t, s->body, &r) && record_first(t, s, operands, results, &r))
+        record_second(t, s, operands, results, &r);
 }
 
 tow_status tow__defer(tow__arena *arena, tow_trace *t, const tow__equation *scan, const tow__scan_params *params,
@@ -304,6 +250,6 @@ tow_status tow__defer(tow__arena *arena, tow_trace *t, const tow__equation *scan
     parts s;
     tow_status status = analyse(arena, scan, params, &s);
     *done = status == TOW_OK && s.steps > 0;
-    if (*done && t) record_chunks(t, &s, operands, results);
+    if (*done && t) tow__record_chunks(t, scan, params, s.steps, record_chunk, &s, operands, results);
     return status;
 }

@@ -1,6 +1,7 @@
-/* What leaves a scan, and what stays (hoist.c), for those who record it anew (hoist_record.c). */
-#ifndef TOW_SRC_PLAN_HOIST_H
-#define TOW_SRC_PLAN_HOIST_H
+/* Scans that are recorded anew: what leaves one, and what stays (hoist.c, hoist_record.c), and chunks of steps (chunks.c),
+ * which defer.c makes as well. */
+#ifndef TOW_SRC_HOIST_H
+#define TOW_SRC_HOIST_H
 
 #include "src/plan/plan.h"
 
@@ -63,5 +64,19 @@ static inline bool tow__leaves(const tow__split *s, uint32_t i)
  * scan over chunks of steps. */
 void tow__record_split(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow_value *operands,
                        tow_value *results);
+
+/* ---- chunks.c ---------------------------------------------------------------------------------------------------- */
+
+/* Records what the steps of one chunk do; chunk: parameters of the scan, with their number as length. */
+typedef void (*tow__chunk_recorder)(tow_trace *t, const tow__equation *scan, const tow__scan_params *chunk,
+                                    const void *user, const tow_value *operands, tow_value *results);
+
+/* True if xs and ys have room for one more axis. */
+bool tow__has_chunks(const tow__scan_params *params);
+/* Records a scan with these parameters as one over chunks of `steps` steps, which divide its length. */
+void tow__record_chunks(tow_trace *t, const tow__equation *scan, const tow__scan_params *params, int64_t steps,
+                        tow__chunk_recorder record, const void *user, const tow_value *operands, tow_value *results);
+/* Of one row of a stack. */
+tow_type tow__row_type(tow_type type);
 
 #endif

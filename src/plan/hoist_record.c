@@ -1,9 +1,9 @@
 /* Records a scan without what leaves it (hoist.c), and what has left it before and after.
  *
  * What is made for all steps before the loop, and what is kept for the sums after it, may be much larger than the caches.
- * Then the steps are cut into chunks for which it is not: the scan becomes one over chunks, whose body makes the products
- * of its steps, runs them, and adds to the sums. Sums go on where the chunk before left them, in the order of the steps,
- * so no bits change. */
+ * Then the steps are cut into chunks for which it is not (chunks.c): the scan becomes one over chunks, whose body makes
+ * the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left them, in the order
+ * of the steps, so no bits change. */
 #include "src/plan/hoist.h"
 #include "tow/ops.h"
 
@@ -29,8 +29,6 @@ static tow_value sums_of_all(tow_trace *t, const tow__equation *e, tow_value x)
     return tow__bind1(t, e->primitive, &p, 1, &x);
 }
 
-static tow_type row_type(tow_type type) { return tow_make_type(type.dtype, type.rank - 1, type.dims + 1); }
-
 /* A scan around one sum: sum' = sum + dot(x, y), or sum + x. */
 static tow_value sum_over_steps(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow__sum *k,
                                 tow_value init, uint32_t n, const tow_value *xs)
@@ -39,7 +37,7 @@ static tow_value sum_over_steps(tow_trace *t, const tow__split *s, const tow__eq
     size_t n_captures;
     tow__push(t);
     tow_value old = tow__input(t, tow_value_type(init), NULL);
-    for (uint32_t i = 0; i < n; i++) x[i] = tow__input(t, row_type(tow_value_type(xs[i])), NULL);
+    for (uint32_t i = 0; i < n; i++) x[i] = tow__input(t, tow__row_type(tow_value_type(xs[i])), NULL);
     tow_value d = n == 2 ? tow__bind1(t, k->e->primitive, k->e->params, 2, x) : x[0];
     bool first = k->add->in[0] == s->body->inputs[s->consts + k->carry];
     out = tow__bind1(t, k->add->primitive, NULL, 2, (tow_value[]){first ? old : d, first ? d : old});
@@ -131,7 +129,7 @@ static bool record_scan(tow_trace *t, const tow__split *s, const tow__equation *
     return true;
 }
 
-/* Records scan `e`, whose body has been split, on `operands`. */
+/* The scan, with what has left it before and after. */
 static void record_whole(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow_value *operands,
                          tow_value *results)
 {
@@ -171,79 +169,26 @@ static size_t bytes_outside(const tow__split *s)
     return bytes;
 }
 
-static bool has_room(const tow__split *s, uint32_t first, uint32_t n, const uint32_t *vars)
-{
-    for (uint32_t i = first; i < n; i++)
-        if (tow__type_of(s, vars[i]).rank + 2 > TOW_MAX_RANK) return false;
-    return true;
-}
-
 /* Steps of a chunk; all of them if the scan stays whole. */
 static int64_t chunk_of(const tow__split *s)
 {
     int64_t length = s->params->length, bytes = (int64_t)bytes_outside(s);
-    bool cuts = has_room(s, s->consts + s->carry, s->body->n_inputs, s->body->inputs) &&
-                has_room(s, s->carry, s->body->n_outputs, s->body->outputs);
-    if (!cuts || bytes == 0 || bytes > CHUNK_BYTES || length < FEW_BYTES / bytes) return length;
+    if (!tow__has_chunks(s->params) || bytes == 0 || bytes > CHUNK_BYTES || length < FEW_BYTES / bytes) return length;
     int64_t chunk = CHUNK_BYTES / bytes;
     while (length % chunk) chunk--;
     return chunk * bytes < CHUNK_BYTES / 4 ? length : chunk;
 }
 
-/* x [steps, ...] as [chunks, chunk, ...]. */
-static tow_value cut(tow_value x, int64_t chunk)
+static void record_chunk(tow_trace *t, const tow__equation *scan, const tow__scan_params *chunk, const void *user,
+                         const tow_value *operands, tow_value *results)
 {
-    tow_type type = tow_value_type(x);
-    int64_t dims[TOW_MAX_RANK] = {type.dims[0] / chunk, chunk};
-    for (int i = 1; i < type.rank; i++) dims[i + 1] = type.dims[i];
-    return tow_reshape(x, type.rank + 1, dims);
-}
-
-/* The other way round. */
-static tow_value join(tow_value x)
-{
-    tow_type type = tow_value_type(x);
-    int64_t dims[TOW_MAX_RANK] = {type.dims[0] * type.dims[1]};
-    for (int i = 2; i < type.rank; i++) dims[i - 1] = type.dims[i];
-    return tow_reshape(x, type.rank - 1, dims);
-}
-
-/* A scan over chunks of steps, each of which is the scan that has been split. */
-static void record_chunks(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow_value *operands,
-                          int64_t chunk, tow_value *results)
-{
-    const tow_graph *g = s->body;
-    uint32_t first_x = s->consts + s->carry;
-    tow_value *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *inner = tow__trace_alloc(t, g->n_inputs, sizeof *in);
-    tow_value *out = tow__trace_alloc(t, g->n_outputs, sizeof *out), *captures;
-    size_t n_captures;
-    tow__scan_params all = *s->params, one = *s->params;
-    tow__split part = *s;
-    if (!in || !inner || !out) return;
-    all.length /= chunk;
-    one.length = chunk;
-    part.params = &one;
-    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = i < first_x ? operands[i] : cut(operands[i], chunk);
-    tow__push(t);
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        tow_type type = tow_value_type(in[i]);
-        inner[i] = tow__input(t, i < first_x ? type : row_type(type), g->input_names[i]);
-    }
-    record_whole(t, &part, scan, inner, out);
-    all.body = tow__pop(t, g->n_outputs, out, &n_captures, &captures);
-    if (!all.body) return;
-    tow__set_source(t, &scan->source);
-    tow__bind(t, scan->primitive, &all, g->n_inputs, in, g->n_outputs, results);
-    tow_graph_release(all.body);
-    for (uint32_t i = s->carry; i < g->n_outputs; i++) results[i] = join(results[i]);
+    tow__split part = *(const tow__split *)user;
+    part.params = chunk;
+    record_whole(t, &part, scan, operands, results);
 }
 
 void tow__record_split(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow_value *operands,
                        tow_value *results)
 {
-    int64_t chunk = chunk_of(s);
-    if (chunk < s->params->length)
-        record_chunks(t, s, scan, operands, chunk, results);
-    else
-        record_whole(t, s, scan, operands, results);
+    tow__record_chunks(t, scan, s->params, chunk_of(s), record_chunk, s, operands, results);
 }
