@@ -1,4 +1,4 @@
-/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/fused.h).
+/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/fused.h, fuse_program.c).
  *
  * Steps are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that make
  * or read what it reads. The schedule is a list of groups by position:
@@ -12,67 +12,31 @@
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves; and forward and backward steps are never mixed. Values that only their own group
  * reads become temporaries of the program and lose their storage. */
-#include "src/kernels/pairs.h"
-#include "src/plan/plan.h"
+#include "src/plan/fuse.h"
 
 enum {
     WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
 };
 
-typedef struct group {
-    uint32_t *members; /* steps, ascending */
-    uint32_t n, position;
-    tow_type shape; /* of the results; its dtype says nothing */
-    int64_t count;
-    uint32_t product; /* the member that is one, or TOW__NONE */
-    bool fusible, backward;
-} group;
-
-typedef struct fuser {
-    tow_program *p;
-    tow__plan *plan;
-    tow__arena *scratch;
-    tow__tile *tiles;   /* [n_steps] NULL: not elementwise */
-    group *groups;      /* [n_steps] */
-    uint32_t *group_of; /* [n_steps] */
-    uint32_t *order;    /* [n_steps] position -> group, or TOW__NONE where one has moved away */
-    uint32_t n_order;
-    uint32_t *producer;    /* [n_storages] step, or TOW__NONE */
-    uint32_t *last_reader; /* [n_storages] step that reads it last, or TOW__NONE */
-    uint32_t *reads;       /* [n_storages] operands of steps that read it */
-    uint32_t *recent;      /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
-} fuser;
-
 /* ---- what is elementwise ------------------------------------------------------------------------------------------ */
 
-static bool is_whole(const tow_program *p, const tow__view *x)
-{
-    return x->offset == 0 && tow__view_contiguous(x) && p->storages[x->storage].bytes == tow_type_bytes(x->type);
-}
-
-static bool same_dims(tow_type a, tow_type b)
-{
-    b.dtype = a.dtype;
-    return tow_type_equal(a, b);
-}
-
 /* A product that computes all of a storage, in a type in which programs can go on. */
-static bool is_product(const fuser *f, const tow__step *step)
+static bool is_product(const tow__fuser *f, const tow__step *step)
 {
     return step->kernel && strcmp(step->primitive, "dot_general") == 0 && step->n_in == 2 && step->n_out == 1 &&
-           is_whole(f->p, &step->out[0]);
+           tow__is_whole(f->p, &step->out[0]);
 }
 
-static tow__tile tile_of(const fuser *f, const tow__step *step)
+static tow__tile tile_of(const tow__fuser *f, const tow__step *step)
 {
     tow__buffer buffers[TOW__FUSED_ARITY + TOW__FUSED_RESULTS];
     if (!step->kernel || step->n_in > TOW__FUSED_ARITY || step->n_out > TOW__FUSED_RESULTS || !step->n_in) return NULL;
     for (uint32_t i = 0; i < step->n_in; i++) {
-        if (step->in[i].type.rank > 0 && !same_dims(step->in[i].type, step->out[0].type)) return NULL;
+        if (step->in[i].type.rank > 0 && !tow__same_dims(step->in[i].type, step->out[0].type)) return NULL;
         buffers[i] = tow__view_buffer(&step->in[i]);
     }
     for (uint32_t i = 0; i < step->n_out; i++) {
-        if (!is_whole(f->p, &step->out[i]) || !same_dims(step->out[i].type, step->out[0].type)) return NULL;
+        if (!tow__is_whole(f->p, &step->out[i]) || !tow__same_dims(step->out[i].type, step->out[0].type)) return NULL;
         buffers[step->n_in + i] = tow__view_buffer(&step->out[i]);
     }
     tow__kernel_call call = {
@@ -80,252 +44,16 @@ static tow__tile tile_of(const fuser *f, const tow__step *step)
     return tow__kernel_tile(step->kernel, &call);
 }
 
-/* x as a view of the whole shape: a scalar repeats, another shape of as many elements is reshaped. */
-static bool spread(const tow__view *x, const tow_type *shape, tow__view *y)
-{
-    tow_type type = *shape;
-    type.dtype = x->type.dtype;
-    if (x->type.rank == 0) {
-        *y = *x;
-        y->type = type;
-        for (int i = 0; i < TOW_MAX_RANK; i++) y->strides[i] = 0;
-        return true;
-    }
-    return tow__view_reshape(x, type, y);
-}
-
-/* ---- row programs -------------------------------------------------------------------------------------------------- */
-
-/* A group as a step: what it reads and makes. Values are numbered as in the program. */
-typedef struct draft {
-    tow__fused_op ops[TOW__FUSED_OPS];
-    tow__view in[TOW__FUSED_IN], out[TOW__FUSED_OUT];
-    uint8_t sizes[TOW__FUSED_TEMPS];
-    uint32_t n_ops, n_in, n_out, n_temps;
-    uint32_t product, home; /* step, or TOW__NONE; the result in whose memory it is computed */
-    bool keeps_product;     /* somebody outside reads it */
-} draft;
-
-enum {
-    /* numbers in a draft before operands and results are counted */
-    FIRST_OUT = TOW__FUSED_IN,
-    FIRST_TEMP = TOW__FUSED_IN + TOW__FUSED_OUT
-};
-
-/* Values made inside the group while its program is written. */
-typedef struct made {
-    uint32_t storage, number, last_op;
-} made;
-
-typedef struct writer {
-    const fuser *f;
-    tow_type shape;
-    uint32_t members[2 * TOW__FUSED_OPS], n;
-    draft *d;
-    made made[TOW__FUSED_RESULTS * TOW__FUSED_OPS];
-    uint32_t n_made;
-    bool used[TOW__FUSED_TEMPS];
-} writer;
-
-static made *find_made(writer *w, uint32_t storage)
-{
-    for (uint32_t i = 0; i < w->n_made; i++)
-        if (w->made[i].storage == storage) return &w->made[i];
-    return NULL;
-}
-
-static bool reads_storage(const tow__step *step, uint32_t storage)
-{
-    for (uint32_t i = 0; i < step->n_in; i++)
-        if (step->in[i].storage == storage) return true;
-    return false;
-}
-
-/* Does anybody outside the group need the value? *last: the last member that reads it, as an op. */
-static bool is_needed_outside(const writer *w, uint32_t storage, uint32_t *last)
-{
-    const fuser *f = w->f;
-    uint32_t reads = 0;
-    for (uint32_t i = 0; i < w->n; i++) {
-        const tow__step *step = &f->plan->steps[w->members[i]];
-        for (uint32_t j = 0; j < step->n_in; j++) reads += step->in[j].storage == storage;
-        if (reads_storage(step, storage)) *last = i;
-    }
-    return f->p->storages[storage].kind != TOW__S_ARENA || f->reads[storage] > reads;
-}
-
-static bool add_operand(writer *w, const tow__view *x, uint8_t *number)
-{
-    draft *d = w->d;
-    made *inside = find_made(w, x->storage);
-    if (inside) { /* only as the member before made it: element by element */
-        if (!is_whole(w->f->p, x)) return false;
-        *number = (uint8_t)inside->number;
-        return true;
-    }
-    tow__view y;
-    if (!spread(x, &w->shape, &y)) return false;
-    for (uint32_t i = 0; i < d->n_in; i++)
-        if (tow__view_same(&d->in[i], &y)) {
-            *number = (uint8_t)i;
-            return true;
-        }
-    if (d->n_in == TOW__FUSED_IN) return false;
-    *number = (uint8_t)d->n_in;
-    d->in[d->n_in++] = y;
-    return true;
-}
-
-/* Tiles of temporaries that nobody reads after op `last` are free again. */
-static void release_temps(writer *w, uint32_t last)
-{
-    for (uint32_t i = 0; i < w->n_made; i++) {
-        made *value = &w->made[i];
-        if (value->number < FIRST_TEMP || value->last_op != last) continue;
-        w->used[value->number - FIRST_TEMP] = false;
-        value->last_op = TOW__NONE;
-    }
-}
-
-static bool add_temp(writer *w, size_t size, uint32_t *number)
-{
-    draft *d = w->d;
-    for (uint32_t i = 0; i < d->n_temps; i++)
-        if (!w->used[i] && d->sizes[i] == size) {
-            w->used[i] = true;
-            *number = FIRST_TEMP + i;
-            return true;
-        }
-    if (d->n_temps == TOW__FUSED_TEMPS) return false;
-    w->used[d->n_temps] = true;
-    d->sizes[d->n_temps] = (uint8_t)size;
-    *number = FIRST_TEMP + d->n_temps++;
-    return true;
-}
-
-static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *number)
-{
-    draft *d = w->d;
-    made *value = &w->made[w->n_made];
-    value->storage = x->storage;
-    value->last_op = op;
-    if (is_needed_outside(w, x->storage, &value->last_op)) {
-        if (d->n_out == TOW__FUSED_OUT) return false;
-        value->number = FIRST_OUT + d->n_out;
-        if (!spread(x, &w->shape, &d->out[d->n_out])) return false;
-        d->n_out++;
-        value->last_op = TOW__NONE;
-    } else if (!add_temp(w, tow_dtype_size(x->type.dtype), &value->number)) {
-        return false;
-    }
-    *number = (uint8_t)value->number;
-    w->n_made++;
-    return true;
-}
-
-/* The product is operand 0 of the program. It needs its own operands as a whole, so none may be made inside. */
-static bool add_product(writer *w, uint32_t i)
-{
-    const tow__step *step = &w->f->plan->steps[w->members[i]];
-    uint32_t last;
-    for (uint32_t j = 0; j < step->n_in; j++)
-        if (find_made(w, step->in[j].storage)) return false;
-    w->d->keeps_product = is_needed_outside(w, step->out[0].storage, &last);
-    w->made[w->n_made++] = (made){step->out[0].storage, 0, TOW__NONE};
-    return true;
-}
-
-static bool add_op(writer *w, uint32_t i)
-{
-    const tow__step *step = &w->f->plan->steps[w->members[i]];
-    tow__fused_op *op = &w->d->ops[w->d->n_ops++];
-    *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
-                          .params = step->params,
-                          .primitive = step->primitive,
-                          .dtype = step->out[0].type.dtype,
-                          .n_in = (uint8_t)step->n_in,
-                          .n_out = (uint8_t)step->n_out};
-    for (uint32_t j = 0; j < step->n_in; j++)
-        if (!add_operand(w, &step->in[j], &op->in[j])) return false;
-    /* A tile function may write what it reads, but with two results one could meet the operands of the other. */
-    if (step->n_out == 1) release_temps(w, i);
-    for (uint32_t j = 0; j < step->n_out; j++)
-        if (!add_result(w, &step->out[j], i, &op->out[j])) return false;
-    release_temps(w, i);
-    return true;
-}
-
-/* The product is computed in its own storage if that is kept, else in the last result of its type. */
-static bool find_home(draft *d)
-{
-    if (d->product == TOW__NONE) return true;
-    d->home = d->n_out;
-    if (d->keeps_product) return d->n_out < TOW__FUSED_OUT;
-    while (d->home > 0)
-        if (d->out[--d->home].type.dtype == d->in[0].type.dtype) return true;
-    return false;
-}
-
-/* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
-static bool write_program(const fuser *f, const group *a, const group *b, tow_type shape, draft *d)
-{
-    writer w = {.f = f, .shape = shape, .d = d};
-    uint32_t i = 0, j = 0, n_b = b ? b->n : 0;
-    if (a->n + n_b > TOW__FUSED_OPS) return false;
-    while (i < a->n || j < n_b)
-        w.members[w.n++] = j == n_b || (i < a->n && a->members[i] < b->members[j]) ? a->members[i++] : b->members[j++];
-    d->n_in = d->n_out = d->n_temps = d->n_ops = 0;
-    d->product = b && b->product != TOW__NONE ? b->product : a->product;
-    d->keeps_product = false;
-    if (d->product != TOW__NONE) d->in[d->n_in++] = f->plan->steps[d->product].out[0];
-    for (uint32_t k = 0; k < w.n; k++)
-        if (!(w.members[k] == d->product ? add_product(&w, k) : add_op(&w, k))) return false;
-    return d->n_out > 0 && find_home(d);
-}
-
-/* Numbers without gaps; for each result, whether operands are read after it is made. */
-static tow__fused *finish_program(const fuser *f, draft *d)
-{
-    tow__arena *memory = &f->p->memory;
-    tow__fused *program = tow__arena_alloc(memory, 1, sizeof *program);
-    if (!program) return NULL;
-    uint32_t closed[FIRST_TEMP + TOW__FUSED_TEMPS];
-    for (uint32_t i = 0; i < FIRST_TEMP + TOW__FUSED_TEMPS; i++)
-        closed[i] = i < FIRST_OUT ? i : i < FIRST_TEMP ? i - FIRST_OUT + d->n_in : i - FIRST_TEMP + d->n_in + d->n_out;
-    for (uint32_t i = 0; i < d->n_ops; i++) {
-        for (uint32_t j = 0; j < d->ops[i].n_in; j++) d->ops[i].in[j] = (uint8_t)closed[d->ops[i].in[j]];
-        for (uint32_t j = 0; j < d->ops[i].n_out; j++) d->ops[i].out[j] = (uint8_t)closed[d->ops[i].out[j]];
-    }
-    uint32_t first_temp = d->n_in + d->n_out, made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
-    d->n_ops = tow__join_pairs(d->ops, d->n_ops, first_temp);
-    for (uint32_t i = 0; i < d->n_ops; i++) {
-        const tow__fused_op *op = &d->ops[i];
-        for (uint32_t j = 0; j < op->n_in; j++)
-            if (op->in[j] < d->n_in) last_operand = i;
-        for (uint32_t j = 0; j < op->n_out; j++)
-            if (op->out[j] >= d->n_in && op->out[j] < first_temp) made_at[op->out[j] - d->n_in] = i;
-    }
-    *program = (tow__fused){.n_ops = d->n_ops, .n_in = d->n_in, .n_out = d->n_out, .n_temps = d->n_temps};
-    for (uint32_t i = 0; i < d->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(d->in[i].type.dtype);
-    for (uint32_t i = 0; i < d->n_out; i++) {
-        program->sizes[d->n_in + i] = (uint8_t)tow_dtype_size(d->out[i].type.dtype);
-        program->late[i] = last_operand > made_at[i];
-    }
-    memcpy(program->sizes + d->n_in + d->n_out, d->sizes, d->n_temps);
-    program->ops = tow__arena_copy(memory, d->ops, d->n_ops, sizeof *d->ops);
-    return program->ops ? program : NULL;
-}
-
 /* ---- merging -------------------------------------------------------------------------------------------------------- */
 
-static bool makes(const fuser *f, const group *g, uint32_t storage)
+static bool makes(const tow__fuser *f, const tow__group *g, uint32_t storage)
 {
     uint32_t step = f->producer[storage];
     return step != TOW__NONE && f->group_of[step] == (uint32_t)(g - f->groups);
 }
 
 /* Does b read what a makes? */
-static bool reads_from(const fuser *f, const group *b, const group *a)
+static bool reads_from(const tow__fuser *f, const tow__group *b, const tow__group *a)
 {
     for (uint32_t i = 0; i < b->n; i++) {
         const tow__step *step = &f->plan->steps[b->members[i]];
@@ -339,12 +67,12 @@ typedef struct gap {
     bool empty, sinks, rises; /* nothing between; a may move down to b; b may move up to a */
 } gap;
 
-static gap look_between(const fuser *f, const group *a, const group *b)
+static gap look_between(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
     gap between = {true, true, true};
     for (uint32_t i = a->position + 1; i < b->position; i++) {
         if (f->order[i] == TOW__NONE) continue;
-        const group *g = &f->groups[f->order[i]];
+        const tow__group *g = &f->groups[f->order[i]];
         between.empty = false;
         if (f->plan->steps[g->members[0]].n_out == 0) between.sinks = false; /* may overwrite what has been read */
         if (between.sinks) between.sinks = !reads_from(f, g, a);
@@ -353,14 +81,14 @@ static gap look_between(const fuser *f, const group *a, const group *b)
     return between;
 }
 
-static int64_t arena_bytes(const fuser *f, uint32_t storage)
+static int64_t arena_bytes(const tow__fuser *f, uint32_t storage)
 {
     const tow__storage *s = &f->p->storages[storage];
     return s->kind == TOW__S_ARENA && s->plan == f->plan ? (int64_t)s->bytes : 0;
 }
 
 /* Bytes of operands of group a (not made by itself or b) that nobody needs after a. */
-static int64_t dying_bytes(const fuser *f, const group *a, const group *b)
+static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -377,7 +105,7 @@ static int64_t dying_bytes(const fuser *f, const group *a, const group *b)
 }
 
 /* Bytes of results of group a that become temporaries if b joins it, and of those that do not. */
-static void result_bytes(const fuser *f, const group *a, const group *b, int64_t *inner, int64_t *outer)
+static void result_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b, int64_t *inner, int64_t *outer)
 {
     *inner = *outer = 0;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -397,7 +125,7 @@ static void result_bytes(const fuser *f, const group *a, const group *b, int64_t
 }
 
 /* Moves group `from` into `to`, which keeps its position. */
-static tow_status absorb(fuser *f, group *to, group *from, tow_type shape)
+static tow_status absorb(tow__fuser *f, tow__group *to, tow__group *from, tow_type shape)
 {
     uint32_t n = to->n + from->n, i = 0, j = 0, k = 0;
     uint32_t *members = tow__arena_alloc(f->scratch, n, sizeof *members);
@@ -416,10 +144,10 @@ static tow_status absorb(fuser *f, group *to, group *from, tow_type shape)
 }
 
 /* Merges two groups if that is possible and worth it; *merged is the group that remains. */
-static tow_status try_merge(fuser *f, group *x, group *y, group **merged)
+static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__group **merged)
 {
-    group *a = x->position < y->position ? x : y, *b = a == x ? y : x;
-    draft d;
+    tow__group *a = x->position < y->position ? x : y, *b = a == x ? y : x;
+    tow__draft d;
     *merged = NULL;
     if (a == b || !a->fusible || !b->fusible || a->backward != b->backward || a->count != b->count) return TOW_OK;
     bool products = a->product != TOW__NONE || b->product != TOW__NONE;
@@ -434,9 +162,9 @@ static tow_status try_merge(fuser *f, group *x, group *y, group **merged)
     int64_t rising = between.rises ? kept - inner - dying_bytes(f, b, a) : INT64_MAX;
     if (!between.empty && sinking > 0 && rising > 0) return TOW_OK;
     tow_type shape = b->product != TOW__NONE ? b->shape : a->shape;
-    if (!write_program(f, a, b, shape, &d)) {
+    if (!tow__write_program(f, a, b, shape, &d)) {
         shape = b->shape;
-        if (products || same_dims(shape, a->shape) || !write_program(f, a, b, shape, &d)) return TOW_OK;
+        if (products || tow__same_dims(shape, a->shape) || !tow__write_program(f, a, b, shape, &d)) return TOW_OK;
     }
     bool sinks = between.sinks && sinking <= rising;
     *merged = sinks ? b : a;
@@ -452,7 +180,7 @@ static uint32_t *alloc_none(tow__arena *arena, size_t n)
     return array;
 }
 
-static tow_status prepare(fuser *f)
+static tow_status prepare(tow__fuser *f)
 {
     uint32_t n_steps = f->plan->n_steps, n_storages = f->p->n_storages;
     f->tiles = tow__arena_alloc(f->scratch, n_steps, sizeof *f->tiles);
@@ -479,21 +207,21 @@ static tow_status prepare(fuser *f)
 }
 
 /* Merges the group of step i with group `other`, if that works. */
-static tow_status meet(fuser *f, uint32_t i, uint32_t step, bool *met)
+static tow_status meet(tow__fuser *f, uint32_t i, uint32_t step, bool *met)
 {
-    group *merged = NULL;
+    tow__group *merged = NULL;
     if (step == TOW__NONE || step >= i) return TOW_OK;
     tow_status status = try_merge(f, &f->groups[f->group_of[step]], &f->groups[f->group_of[i]], &merged);
     *met |= merged != NULL;
     return status;
 }
 
-static tow_status place_step(fuser *f, uint32_t i)
+static tow_status place_step(tow__fuser *f, uint32_t i)
 {
     const tow__step *step = &f->plan->steps[i];
-    group *g = &f->groups[i];
+    tow__group *g = &f->groups[i];
     tow_status status = TOW_OK;
-    *g = (group){.n = 1, .position = f->n_order, .product = TOW__NONE, .backward = step->backward};
+    *g = (tow__group){.n = 1, .position = f->n_order, .product = TOW__NONE, .backward = step->backward};
     if (is_product(f, step)) g->product = i;
     g->fusible = f->tiles[i] || g->product != TOW__NONE;
     g->members = tow__arena_alloc(f->scratch, 1, sizeof *g->members);
@@ -520,7 +248,7 @@ done:
 }
 
 /* A product with its program: operands are those of the product, then those of the program beside it. */
-static tow_status emit_product(fuser *f, const draft *d, const tow__fused *program, tow__step *step)
+static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fused *program, tow__step *step)
 {
     const tow__step *product = &f->plan->steps[d->product];
     tow__arena *memory = &f->p->memory;
@@ -543,17 +271,17 @@ static tow_status emit_product(fuser *f, const draft *d, const tow__fused *progr
     return tow__add_scratch(&l, step);
 }
 
-static tow_status emit(fuser *f, const group *g, tow__step *step)
+static tow_status emit(tow__fuser *f, const tow__group *g, tow__step *step)
 {
-    draft d;
+    tow__draft d;
     if (g->n == 1) {
         *step = f->plan->steps[g->members[0]];
         return TOW_OK;
     }
-    if (!write_program(f, g, NULL, g->shape, &d))
+    if (!tow__write_program(f, g, NULL, g->shape, &d))
         return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
                          g->n);
-    const tow__fused *program = finish_program(f, &d);
+    const tow__fused *program = tow__finish_program(f, &d);
     if (!program) return TOW_OUT_OF_MEMORY;
     if (d.product != TOW__NONE) return emit_product(f, &d, program, step);
     *step = (tow__step){.primitive = "fused",
@@ -579,7 +307,7 @@ const tow__fused *tow__step_program(const tow__step *step)
 
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
 {
-    fuser f = {.p = p, .plan = plan, .scratch = scratch};
+    tow__fuser f = {.p = p, .plan = plan, .scratch = scratch};
     tow_status status = TOW_OK;
     uint32_t n = 0;
     if (p->no_fusion) return TOW_OK;
