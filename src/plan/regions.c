@@ -69,7 +69,7 @@ static int64_t choose_blocks(const tow__former *f)
     return 1;
 }
 
-/* Units of a block in order: between blocks every sum may be cut. f->units: one block, so nothing to gain. */
+/* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */
 static int64_t choose_block(const tow__former *f)
 {
     int64_t units = 1, rows = INT64_MAX;
@@ -186,12 +186,12 @@ static bool is_read_inside_only(const tow__former *f, uint32_t s)
     return n == f->reads[s];
 }
 
-/* Bytes of what sums read and what need not be there as a whole if they are made in order. */
-static size_t saved_bytes(const tow__former *f)
+/* *saved: bytes of what sums read and what need not be there as a whole if they are made in order. */
+static tow_status find_saved(const tow__former *f, size_t *saved)
 {
-    size_t bytes = 0;
     bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
-    if (!seen) return 0;
+    *saved = 0;
+    if (!seen) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__step *step = &f->steps[f->inside[i]];
         for (uint32_t j = 0; j < step->n_in && f->parts[f->inside[i]] == TOW__SUMS; j++) {
@@ -199,10 +199,10 @@ static size_t saved_bytes(const tow__former *f)
             const tow__storage *storage = &f->p->storages[s];
             if (f->made[s] != TOW__INSIDE || storage->kind != TOW__S_ARENA || seen[s]) continue;
             seen[s] = true;
-            if (is_read_inside_only(f, s)) bytes += storage->bytes;
+            if (is_read_inside_only(f, s)) *saved += storage->bytes;
         }
     }
-    return bytes;
+    return TOW_OK;
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------- */
@@ -212,7 +212,11 @@ static tow_status build_in_order(tow__former *f, tow__lowering *l, bool *built)
 {
     int64_t size = choose_block(f), blocks = f->units / size, rest = f->units % size;
     tow_status status = TOW_OK;
-    size_t saved = size < f->units ? saved_bytes(f) / (size_t)f->units * (size_t)(f->units - size) : 0;
+    size_t saved = 0;
+    *built = false;
+    if (size == f->units) return TOW_OK;
+    TRY(find_saved(f, &saved));
+    saved = saved / (size_t)f->units * (size_t)(f->units - size);
     *built = saved >= LEAST_SAVED && saved >= f->peak / SAVED_SHARE;
     if (!*built) return TOW_OK;
     TRY(tow__build_region(f, l, 0, blocks, size, false));
