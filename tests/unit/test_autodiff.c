@@ -685,7 +685,7 @@ static void test_sqrt_nesting(void **state)
     expect_residuals(trace(outer_loop, NULL, 1, &x, NULL, 1), 0, NULL, "f32[4] scan");
 }
 
-/* ---- C37, C38: three products per step ------------------------------------------------------------------------------------------------------------ */
+/* ---- three products per step ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct three {
     const tow_policy *body, *whole;

@@ -11,6 +11,7 @@
 
 #include "src/plan/timeline.h"
 #include "tests/unit/counting_allocator.h"
+#include "tests/unit/threaded_context.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
 #include "tow/program.h"
@@ -19,26 +20,6 @@ enum {
     LENGTH = 5,
     WIDTH = 48
 };
-
-static tow_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return tow_context_create(&(tow_context_options){.threads = 2}, &ctx) == TOW_OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tow_context_destroy(ctx);
-    return 0;
-}
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
-    } while (0)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 

@@ -8,27 +8,8 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/threaded_context.h"
 #include "tow/tow.h"
-
-static tow_context *ctx;
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
-    } while (0)
-
-static int setup(void **state)
-{
-    (void)state;
-    return tow_context_create(&(tow_context_options){.threads = 2}, &ctx) == TOW_OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tow_context_destroy(ctx);
-    return 0;
-}
 
 typedef struct recipe {
     int64_t n, c, v;
@@ -70,8 +51,7 @@ static size_t steps_named(const tow_program *p, const char *name)
     char *text = malloc(length + 1);
     assert_non_null(text);
     tow_program_text(p, text, length + 1);
-    for (const char *at = text; (at = strstr(at, name)) != NULL; at += strlen(name))
-        n += at[strlen(name)] != '_';
+    for (const char *at = text; (at = strstr(at, name)) != NULL; at += strlen(name)) n += at[strlen(name)] != '_';
     free(text);
     return n;
 }

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "src/plan/plan.h"
-#include "tests/unit/counting_allocator.h"
+#include "tests/unit/failing_compiles.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 #include "tow/program.h"
@@ -291,21 +291,7 @@ static void allocations_may_fail(void **state)
     descent d = {.parameter = tow_array_data(p.inputs[1])};
     tow_consumer c = {.output = 2, .input = 1, .consume = consume, .user = &d};
     tow_compile_options options = {.consumers = &c, .n_consumers = 1};
-    tow_program_free(compile(&p, options)); /* starts the context's threads, which stay */
-    long blocks = p.count.blocks;
-    for (long n = 0;; n++) {
-        tow_program *program;
-        p.count.calls = 0;
-        p.count.fail_at = n;
-        tow_status status = tow_compile(p.ctx, p.gradient, &options, &program);
-        p.count.fail_at = -1;
-        if (status == TOW_OK) {
-            tow_program_free(program);
-            break;
-        }
-        assert_int_equal(status, TOW_OUT_OF_MEMORY);
-        assert_int_equal(p.count.blocks, blocks);
-    }
+    expect_compile_survives(&p.count, p.ctx, p.gradient, &options);
     end(&p);
 }
 

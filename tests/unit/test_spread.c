@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "src/plan/plan.h"
-#include "tests/unit/counting_allocator.h"
+#include "tests/unit/failing_compiles.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 #include "tow/program.h"
@@ -200,24 +200,10 @@ static void allocations_may_fail(void **state)
     counting count = {.fail_at = -1};
     tow_context_options options = {.allocator = {.resize = counting_resize, .user = &count}, .threads = 2};
     tow_graph *g, *gradient;
-    tow_program *p;
     assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
     OK(tow_graph_parse(ctx, examples[0].text, &g));
     OK(tow_value_and_grad(g, 3, (size_t[]){0, 1, 2}, false, &gradient));
-    OK(tow_compile(ctx, gradient, NULL, &p)); /* starts the context's threads, which stay */
-    tow_program_free(p);
-    long blocks = count.blocks;
-    tow_status status = TOW_OUT_OF_MEMORY;
-    for (long n = 0; status != TOW_OK; n++) {
-        count.calls = 0;
-        count.fail_at = n;
-        status = tow_compile(ctx, gradient, NULL, &p);
-        count.fail_at = -1;
-        if (status == TOW_OK) break;
-        assert_int_equal(status, TOW_OUT_OF_MEMORY);
-        assert_int_equal(count.blocks, blocks);
-    }
-    tow_program_free(p);
+    expect_compile_survives(&count, ctx, gradient, NULL);
     tow_graph_release(g);
     tow_graph_release(gradient);
     tow_context_destroy(ctx);
