@@ -137,9 +137,10 @@ TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
 /* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Negative indices count from the end; outside: NaN. */
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
-/* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...]. */
+/* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices. Negative ones
+ * count from the end; outside: dropped. */
 TOW_API tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows);
-/* x [V, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices; those outside are dropped. */
+/* x [V, ...] plus updates [I..., ...] at the rows indices [I...], likewise. */
 TOW_API tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates);
 
 /* ---- random numbers: pure functions of a key u32[2], equal to JAX's threefry 2x32 bit for bit --------------------------- */

@@ -25,8 +25,12 @@ typedef struct tow_compile_options {
     int threads;                   /* 0: the context's */
     const tow_consumer *consumers; /* copied; each names another output */
     size_t n_consumers;
-    bool no_regions; /* every instruction runs over all rows before the next one begins: slower, the same bits */
-    bool no_fusion;  /* every instruction makes a pass over memory of its own: slower, the same bits */
+    /* Every instruction runs over all rows before the next one begins, and scans run step by step: slower, the same
+     * bits. */
+    bool no_regions;
+    /* Every instruction makes a pass over memory of its own, and a cross-entropy makes its logits again for the
+     * gradient: slower, the same bits. */
+    bool no_fusion;
     /* Take subnormal numbers as zeros while the program runs, as XLA does: gradients that fade away over many layers
      * otherwise cost up to a hundred times more per operation. Training states do so. */
     bool flush_subnormals;

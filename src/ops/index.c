@@ -1,5 +1,5 @@
-/* Primitives with computed positions: gather, scatter_add, index_add, dynamic_slice, dynamic_update_slice. They are linear in their
- * float operands and keep the indices, never the arrays that are read or written. */
+/* Primitives with computed positions: gather, scatter_add, index_add, dynamic_slice, dynamic_update_slice. They are
+ * linear in their float operands and keep the indices, never the arrays that are read or written. */
 #include "src/ops/rules.h"
 
 static tow_value bind_gather(tow_value table, tow_value indices)

@@ -1,6 +1,7 @@
 /* Plans: what src/plan makes and src/run runs.
  *
- *   graph ──flat.c──> nodes ──lower.c, loop.c──> steps on views of storages ──inplace.c, place.c──> offsets ──link.c──> calls
+ *   graph ──hoist.c, defer.c──> graph ──flat.c, loss.c, pads.c──> nodes ──lower.c, loop.c──> steps on views of storages
+ *         ──fuse.c, spread.c, regions.c──> fewer steps, loops over blocks ──inplace.c, place.c──> offsets ──link.c──> calls
  *
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
  * storage with offset and strides. Every output of every step has a storage of its own; in-place reuse joins storages
@@ -292,12 +293,13 @@ void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity
 
 /* ---- fuse.c ----------------------------------------------------------------------------------------------------- */
 
-/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h), unless p->no_fusion. After lowering. */
+/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h; fuse_program.c), unless p->no_fusion.
+ * After lowering. */
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 
-/* ---- rows.c, regions.c, spread.c ------------------------------------------------------------------------------------------ */
+/* ---- rows.c, regions.c, blocks.c, spread.c -------------------------------------------------------------------------------- */
 
 /* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
  * the same rows only, else the whole. */
