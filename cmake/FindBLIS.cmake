@@ -8,8 +8,8 @@ find_library(BLIS_LIBRARY libblis.a PATH_SUFFIXES blis-openmp)
 mark_as_advanced(BLIS_INCLUDE_DIR BLIS_LIBRARY)
 
 # The header does not tell its version, so the library is asked, which also shows that it links and has the symbol.
-if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND NOT DEFINED BLIS_VERSION)
-  find_package(OpenMP QUIET COMPONENTS C)
+find_package(OpenMP QUIET COMPONENTS C)
+if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND OpenMP_C_FOUND AND NOT DEFINED BLIS_VERSION)
   set(_blis_source "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/blis_version.c")
   file(WRITE "${_blis_source}"
     "#include <stdio.h>\n#include <blis.h>\nint main(void)\n{\n    bli_init();\n"
@@ -27,10 +27,10 @@ if(BLIS_INCLUDE_DIR AND BLIS_LIBRARY AND NOT DEFINED BLIS_VERSION)
 endif()
 
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(BLIS REQUIRED_VARS BLIS_LIBRARY BLIS_INCLUDE_DIR BLIS_VERSION VERSION_VAR BLIS_VERSION)
+find_package_handle_standard_args(BLIS REQUIRED_VARS BLIS_LIBRARY BLIS_INCLUDE_DIR OpenMP_C_FOUND BLIS_VERSION
+  VERSION_VAR BLIS_VERSION)
 
 if(BLIS_FOUND AND NOT TARGET BLIS::BLIS)
-  find_package(OpenMP REQUIRED COMPONENTS C)
   add_library(BLIS::BLIS STATIC IMPORTED)
   set_target_properties(BLIS::BLIS PROPERTIES
     IMPORTED_LOCATION "${BLIS_LIBRARY}"

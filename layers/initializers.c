@@ -246,7 +246,7 @@ tow_initializer tow_init_truncated_normal(double stddev)
 }
 tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution)
 {
-    return (tow_initializer){.fill = fill_variance, .a = scale, .mode = mode, .distribution = distribution};
+    return (tow_initializer){.fill = fill_variance, .a = scale, .mode = (int)mode, .distribution = (int)distribution};
 }
 tow_initializer tow_init_lecun_normal(void) { return tow_init_variance_scaling(1, TOW_FAN_IN, TOW_TRUNCATED_NORMAL); }
 tow_initializer tow_init_lecun_uniform(void) { return tow_init_variance_scaling(1, TOW_FAN_IN, TOW_UNIFORM); }

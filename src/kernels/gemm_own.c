@@ -15,7 +15,7 @@ static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_
 static const tow__gemm_version *version(const tow__gemm_choice *choice)
 {
 #if defined(__x86_64__)
-    tow__gemm_set set = choice != NULL ? choice->set : TOW__GEMM_AUTO;
+    tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
     if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && has_avx512()) return &tow__gemm_avx512_version;
     if (set != TOW__GEMM_PLAIN && has_avx2()) return &tow__gemm_avx2_version;
 #else

@@ -224,7 +224,7 @@ static void test_truncated_text(void **state)
 {
     (void)state;
     static char text[sizeof rich_text];
-    size_t whole = strrchr(rich_text, '}') - rich_text;
+    size_t whole = (size_t)(strrchr(rich_text, '}') - rich_text);
     for (size_t n = 0; n <= whole; n++) {
         tow_graph *g = NULL;
         memcpy(text, rich_text, n);
