@@ -179,6 +179,11 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     dx.accumulate = dw.accumulate = true;
     need_scratch(&j, dx);
     need_scratch(&j, dw);
+    /* Those of the last panels sum fewer elements, perhaps in longer blocks, which take more room when they are packed. */
+    dx.k = j.v % j.panel_width;
+    dw.k = j.n % j.panel_rows;
+    if (dx.k > 0) need_scratch(&j, dx);
+    if (dw.k > 0) need_scratch(&j, dw);
     return j;
 }
 
