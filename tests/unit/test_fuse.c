@@ -10,17 +10,11 @@
 
 #include "src/kernels/fused.h"
 #include "src/plan/plan.h"
+#include "tests/unit/pick.h"
 #include "tests/unit/threaded_context.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
 #include "tow/program.h"
-
-static uint32_t seed;
-static int pick(int n)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (int)((seed >> 8) % (uint32_t)n);
-}
 
 static tow_graph *trace(tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out)
 {
