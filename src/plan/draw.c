@@ -91,7 +91,12 @@ static void add_group_name(picture *d, const tow__live_group *g)
     add_escaped(&d->s, g->scope, g->length);
 }
 
-static void add_bytes(picture *d, double bytes) { tow__string_add(&d->s, "%.4g %s", bytes / d->unit_bytes, d->unit); }
+/* Numbers that are next to nothing beside others (a loss) are told exactly. */
+static void add_bytes(picture *d, double bytes)
+{
+    bool small = bytes > 0 && bytes < d->unit_bytes / 1000;
+    tow__string_add(&d->s, "%.4g %s", bytes / (small ? 1 : d->unit_bytes), small ? "bytes" : d->unit);
+}
 
 static void begin_text(picture *d, double x, double y, const char *anchor)
 {
