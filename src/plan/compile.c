@@ -66,6 +66,48 @@ static size_t residual_bytes(const tow_program *p)
     return bytes;
 }
 
+/* What there is before anything is planned. */
+static tow_status begin_program(tow_program *p, const tow_compile_options *options, int threads)
+{
+    tow_status status = TOW_OK;
+    if (options) {
+        p->no_fusion = options->no_fusion;
+        p->no_regions = options->no_regions;
+        p->plan_only = options->plan_only;
+        p->flush_subnormals = options->flush_subnormals;
+    }
+    p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
+    if (!p->top) return TOW_OUT_OF_MEMORY;
+    p->top->block = TOW__NONE;
+    p->top->team = &p->team;
+    p->copy = tow__kernel_find("copy", TOW_F32);
+    if (!p->copy) return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
+    TRY(tow__team_create(p->ctx, threads, &p->team));
+    p->solo = (tow__team){.threads = 1, .products = p->team.products};
+    TRY(tow__set_consumers(p, options));
+done:
+    return status;
+}
+
+static tow_status make_plan(tow_program *p, tow__arena *scratch)
+{
+    tow_status status = TOW_OK;
+    TRY(lower_graph(p, scratch));
+    TRY(tow__fuse(p, p->top, scratch));
+    TRY(tow__form_regions(p, p->top, scratch));
+    TRY(tow__reuse(p, p->top));
+    TRY(tow__place_plan(p, p->top, scratch));
+    p->bytes.arena = p->top->bytes;
+    p->bytes.lower_bound = p->top->need;
+    p->bytes.residuals = residual_bytes(p);
+    TRY(tow__link(p, scratch));
+#ifndef NDEBUG
+    TRY(tow_program_check(p));
+#endif
+done:
+    return status;
+}
+
 tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
                        tow_program **program)
 {
@@ -77,52 +119,22 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
-    p->no_fusion = options && options->no_fusion;
     union {
         const tow_graph *constant;
         tow_graph *counted;
     } same = {graph};
     p->graph = tow_graph_retain(same.counted);
-    tow__arena_init(&p->memory, ctx);
     tow__arena scratch;
+    tow__arena_init(&p->memory, ctx);
     tow__arena_init(&scratch, ctx);
-
-    tow_status status = TOW_OUT_OF_MEMORY;
-    p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
-    if (!p->top) goto done;
-    p->top->block = TOW__NONE;
-    p->top->team = &p->team;
-    p->no_regions = options && options->no_regions;
-    p->plan_only = options && options->plan_only;
-    p->flush_subnormals = options && options->flush_subnormals;
-    p->copy = tow__kernel_find("copy", TOW_F32);
-    if (!p->copy) {
-        status = tow__fail(ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
-        goto done;
-    }
-    TRY(tow__team_create(ctx, threads, &p->team));
-    p->solo = (tow__team){.threads = 1, .products = p->team.products};
-    TRY(tow__set_consumers(p, options));
-    TRY(lower_graph(p, &scratch));
-    TRY(tow__fuse(p, p->top, &scratch));
-    TRY(tow__form_regions(p, p->top, &scratch));
-    TRY(tow__reuse(p, p->top));
-    TRY(tow__place_plan(p, p->top, &scratch));
-    p->bytes.arena = p->top->bytes;
-    p->bytes.lower_bound = p->top->need;
-    p->bytes.residuals = residual_bytes(p);
-    TRY(tow__link(p, &scratch));
-#ifndef NDEBUG
-    TRY(tow_program_check(p));
-#endif
-done:
+    tow_status status = begin_program(p, options, threads);
+    if (status == TOW_OK) status = make_plan(p, &scratch);
     tow__arena_free(&scratch);
-    if (status != TOW_OK) {
+    if (status == TOW_OK)
+        *program = p;
+    else
         tow_program_free(p);
-        return status;
-    }
-    *program = p;
-    return TOW_OK;
+    return status;
 }
 
 void tow_program_free(tow_program *p)
