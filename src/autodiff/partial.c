@@ -312,7 +312,7 @@ static tow_status finish(tow__split *s, bool stage_known, const bool *force_stag
         if (p->out_staged[i]) outputs[n_staged++] = tow__split_staged(s, g->outputs[i]);
     }
     if (status == TOW_OK && tow__failed(s->k)) {
-        status = g->ctx->status;
+        status = tow__report(s->k);
         tow__trace_abandon(s->u);
         s->u = NULL;
     }

@@ -65,6 +65,8 @@ tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outpu
 void tow__trace_abandon(tow_trace *t); /* frees without a result; NULL accepted */
 
 bool tow__failed(const tow_trace *t); /* an error sticks */
+/* The sticky error, which is repeated in the context, where traces that began since have cleared it; or TOW_OK. */
+tow_status tow__report(tow_trace *t);
 /* Makes the error that stands in the context (of a failed inner pass) the sticky error of the trace. */
 void tow__adopt_error(tow_trace *t);
 /* Equations recorded so far in the innermost builder. */

@@ -61,7 +61,7 @@ void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...
 }
 
 /* Repeats the sticky error in the context: calls in between may have left their own. */
-static tow_status report(tow_trace *t) { return tow__fail(t->ctx, t->status, "%s", t->error); }
+tow_status tow__report(tow_trace *t) { return tow__failed(t) ? tow__fail(t->ctx, t->status, "%s", t->error) : TOW_OK; }
 
 void tow__adopt_error(tow_trace *t) { stick(t); }
 
@@ -443,7 +443,7 @@ tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outpu
     if (t->builders.count != 1)
         tow_trace_fail(t, TOW_INTERNAL_ERROR, "%u bodies were pushed and not popped", t->builders.count - 1);
     tow_graph *g = tow__failed(t) ? NULL : close_innermost(t, n_outputs, outputs);
-    tow_status status = tow__failed(t) ? report(t) : TOW_OK;
+    tow_status status = tow__report(t);
     tow__trace_abandon(t);
     if (status != TOW_OK || !dce) {
         *graph = g;

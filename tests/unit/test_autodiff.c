@@ -776,12 +776,16 @@ static void test_errors(void **state)
 typedef struct ration {
     long left;  /* allocations that still succeed; < 0: all */
     long alive; /* bytes */
+    bool once;  /* one allocation fails, those behind it succeed again */
 } ration;
 
 static void *rationed(void *user, void *pointer, size_t old_size, size_t size)
 {
     ration *r = user;
-    if (size > 0 && r->left == 0) return NULL;
+    if (size > 0 && r->left == 0) {
+        if (r->once) r->left = -1;
+        return NULL;
+    }
     if (size > 0 && r->left > 0) r->left--;
     r->alive += (long)size - (long)old_size;
     if (size == 0) {
@@ -811,10 +815,9 @@ static tow_status differentiate_everything(tow_context *c)
     return status;
 }
 
-static void test_allocation_failures(void **state)
+static void expect_failures(bool once)
 {
-    (void)state;
-    ration r = {.left = -1};
+    ration r = {.left = -1, .once = once};
     tow_context_options options = {.allocator = {rationed, &r}};
     tow_context *c;
     assert_int_equal(tow_context_create(&options, &c), TOW_OK);
@@ -831,6 +834,13 @@ static void test_allocation_failures(void **state)
     r.left = -1;
     tow_context_destroy(c);
     assert_int_equal(r.alive, 0);
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    expect_failures(false);
+    expect_failures(true);
 }
 
 int main(void)
