@@ -99,6 +99,13 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
     tow_graph_release(reduced);
 }
 
+/* A copy of the operands, because callers may have results written over them; NULL if one is null or tracing failed. */
+static tow_value *operands_of(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b)
+{
+    if (any_null(n, a) || any_null(m, b) || tow__failed(t)) return NULL;
+    return join(t, n, a, m, b);
+}
+
 /* ---- remat, call ------------------------------------------------------------------------------------------------------- */
 
 /* Looks for a checkpoint name in a graph and the bodies in it. */
@@ -150,14 +157,15 @@ static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph 
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
+    const tow_value *operands = operands_of(trace, n_inputs, inputs, 0, NULL);
     clear(n_outputs, outputs);
-    if (any_null(n_inputs, inputs) || tow__failed(trace)) return;
+    if (!operands) return;
     body b = {0};
-    tow_type *types = types_of(trace, n_inputs, inputs);
+    tow_type *types = types_of(trace, n_inputs, operands);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
     if (names_exist(trace, policy, b.graph))
-        bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, inputs, n_outputs,
+        bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, operands, n_outputs,
                     outputs);
     tow_graph_release(b.graph);
 }
@@ -165,13 +173,14 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
 void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
               const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
+    const tow_value *operands = operands_of(trace, n_inputs, inputs, 0, NULL);
     clear(n_outputs, outputs);
-    if (any_null(n_inputs, inputs) || tow__failed(trace)) return;
+    if (!operands) return;
     body b = {0};
-    tow_type *types = types_of(trace, n_inputs, inputs);
+    tow_type *types = types_of(trace, n_inputs, operands);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__call_params params = {.name = name ? name : "function"};
-    bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, inputs, n_outputs,
+    bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, operands, n_outputs,
                 outputs);
     tow_graph_release(b.graph);
 }
@@ -247,12 +256,12 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                        size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                        tow_value *carry_out, tow_value *ys)
 {
+    tow_value *explicit_in = operands_of(trace, n_carry, carry, n_xs, xs);
     clear(n_carry, carry_out);
     clear(n_ys, ys);
-    if (any_null(n_carry, carry) || any_null(n_xs, xs) || tow__failed(trace)) return;
-    int64_t length = scan_length(trace, options, n_xs, xs);
-    tow_value *explicit_in = join(trace, n_carry, carry, n_xs, xs);
-    tow_type *types = explicit_in ? types_of(trace, n_carry + n_xs, explicit_in) : NULL;
+    if (!explicit_in) return;
+    int64_t length = scan_length(trace, options, n_xs, explicit_in + n_carry);
+    tow_type *types = types_of(trace, n_carry + n_xs, explicit_in);
     if (length < 0 || !types) return;
     for (size_t i = n_carry; i < n_carry + n_xs; i++) {
         types[i].rank--;
@@ -268,7 +277,7 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                                .carry = (int64_t)n_carry};
     tow_value *operands = join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
-    if (operands && results && carries_agree(trace, b.graph, n_carry, carry)) {
+    if (operands && results && carries_agree(trace, b.graph, n_carry, explicit_in)) {
         tow__bind(trace, &tow__scan_p, &params, b.graph->n_inputs, operands, n_carry + n_ys, results);
         memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);

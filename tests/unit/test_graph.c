@@ -420,12 +420,53 @@ static void test_checker_sees_damage(void **state)
 #include "graph_passes.h"
 #include "graph_texts.h"
 
+/* Results of regions written over their operands. */
+static void twice(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_add(in[0], in[0]);
+}
+
+static void apart(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value v[4] = {in[0]};
+    tow_remat_function(t, twice, NULL, NULL, 1, &v[0], 1, &v[1]);
+    tow_call(t, twice, NULL, "twice", 1, &v[1], 1, &v[2]);
+    tow_scan_function(t, twice, NULL, &(tow_scan_options){.length = 3, .has_length = true}, 1, &v[2], 0, NULL, 0, &v[3],
+                      NULL);
+    out[0] = v[3];
+}
+
+static void in_place(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value v = in[0];
+    tow_remat_function(t, twice, NULL, NULL, 1, &v, 1, &v);
+    tow_call(t, twice, NULL, "twice", 1, &v, 1, &v);
+    tow_scan_function(t, twice, NULL, &(tow_scan_options){.length = 3, .has_length = true}, 1, &v, 0, NULL, 0, &v,
+                      NULL);
+    out[0] = v;
+}
+
+static void test_results_over_operands(void **state)
+{
+    (void)state;
+    static char text[1 << 12];
+    tow_graph *g = trace(apart, 1, 1), *h = trace(in_place, 1, 1);
+    assert_true(tow_graph_text(g, text, sizeof text) < sizeof text);
+    assert_text(h, text);
+    tow_graph_release(h);
+    tow_graph_release(g);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_trace),
         TEST(test_closure_conversion),
+        TEST(test_results_over_operands),
         TEST(test_outputs_are_captured),
         TEST(test_trace_errors),
         TEST(test_error_survives_other_calls),
