@@ -30,6 +30,17 @@ void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_
     if (t) tow__set_source(t, source);
 }
 
+bool tow__rebind_among(tow_trace *t, const tow__equation *e, tow_value *values)
+{
+    tow_value *operands = tow__trace_alloc(t, (size_t)e->n_in + e->n_out, sizeof *operands);
+    if (!operands) return false;
+    for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+    tow__set_source(t, &e->source);
+    tow__rebind(t, e, operands, operands + e->n_in);
+    for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
+    return true;
+}
+
 static void clear_values(size_t n, tow_value *values)
 {
     for (size_t i = 0; i < n; i++) values[i] = (tow_value){0};

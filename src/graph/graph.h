@@ -102,6 +102,8 @@ void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
 void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out);
 /* Re-binds one equation on new operands. */
 void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out);
+/* The same with its source on values [n_vars] of its graph, which receive the results. False: no memory. */
+bool tow__rebind_among(tow_trace *t, const tow__equation *e, tow_value *values);
 
 /* DCE with outputs dropped: keeps outputs i with used[i] (NULL: all). kept_inputs (may be NULL; n_inputs long) receives
  * which inputs the rest still needs; with `drop_inputs` the unneeded ones are removed from the result. */

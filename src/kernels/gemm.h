@@ -83,7 +83,7 @@ extern const tow__gemm_engine tow__gemm_xsmm;
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine for g and for every cut of it in rows or columns. Reads neither pointers nor m. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
-/* Bytes of `scratch` with which g runs fastest. */
+/* Bytes of `scratch` with which g runs fastest. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g);
 /* The engine of this name, or NULL. */
 const tow__gemm_engine *tow__gemm_find(const char *name);

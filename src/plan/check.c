@@ -27,7 +27,7 @@ static place place_of(const checker *c, uint32_t storage)
         begin = s->offset;
     } else if (s->kind != TOW__S_CONSTANT) {
         uint64_t kind = s->kind;
-        bool blocks = c->loop && (c->loop->parallel || c->loop->ordered);
+        bool blocks = c->loop && tow__by_blocks(c->loop);
         if (kind == TOW__S_ROW_OUT && blocks) { /* they may take the place of others */
             uint32_t root = tow__root(c->p, c->loop->ys[s->index].array.storage);
             for (uint32_t i = 0; i < c->loop->n_xs; i++)

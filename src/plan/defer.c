@@ -138,14 +138,7 @@ static tow_status analyse(tow__arena *arena, const tow__equation *scan, const to
 static void record_equations(tow_trace *t, const parts *s, bool first, tow_value *values)
 {
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
-        const tow__equation *e = &s->body->equations[i];
-        if (s->first[i] != first) continue;
-        tow_value *operands = tow__trace_alloc(t, (size_t)e->n_in + e->n_out, sizeof *operands);
-        if (!operands) return;
-        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
-        tow__set_source(t, &e->source);
-        tow__rebind(t, e, operands, operands + e->n_in);
-        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
+        if (s->first[i] == first && !tow__rebind_among(t, &s->body->equations[i], values)) return;
     }
 }
 

@@ -65,13 +65,11 @@ static bool any_carries(const tow__flat *f, uint32_t n, const uint32_t *values)
     return false;
 }
 
-static bool is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
-
 /* True if the graph has a differentiated region: it is part of a backward pass. */
 static bool is_backward_graph(const tow_graph *g)
 {
     for (uint32_t i = 0; i < g->n_equations; i++)
-        if (is(&g->equations[i], "remat") && ((const tow__remat_params *)g->equations[i].params)->differentiated)
+        if (tow__is(&g->equations[i], "remat") && ((const tow__remat_params *)g->equations[i].params)->differentiated)
             return true;
     return false;
 }
@@ -157,10 +155,11 @@ static tow_status inline_decomposition(inliner *in, const tow_graph *g, const to
 static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
                                   uint32_t *results, bool force)
 {
-    if (e->primitive->kind == TOW__NAME || is(e, "stop_gradient")) return inline_alias(operands, results);
-    if (is(e, "call")) return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
-    if (is(e, "remat")) return inline_remat(in, e->params, e->n_in, operands, results);
-    if (is(e, "const") || is(e, "scan") || tow__view_is_move(e->primitive))
+    if (e->primitive->kind == TOW__NAME || tow__is(e, "stop_gradient")) return inline_alias(operands, results);
+    if (tow__is(e, "call"))
+        return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
+    if (tow__is(e, "remat")) return inline_remat(in, e->params, e->n_in, operands, results);
+    if (tow__is(e, "const") || tow__is(e, "scan") || tow__view_is_move(e->primitive))
         return add_node(in, g, e, NULL, operands, results, force);
     tow_dtype dtype = kernel_dtype(g, e);
     const tow__kernel *kernel = tow__kernel_find(e->primitive->name, dtype);

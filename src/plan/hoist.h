@@ -35,8 +35,6 @@ typedef struct tow__split {
     bool changes;
 } tow__split;
 
-static inline bool tow__is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
-
 static inline const tow__equation *tow__maker(const tow__split *s, uint32_t var)
 {
     uint32_t e = s->body->vars[var].equation;

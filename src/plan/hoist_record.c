@@ -66,13 +66,7 @@ static tow_graph *record_body(tow_trace *t, const tow__split *s, const tow_type 
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         if (s->fates[i] == TOW__BEFORE) values[e->out[0]] = tow__input(t, products[next++], NULL);
-        if (s->fates[i] != TOW__STAYS) continue;
-        tow_value *operands = tow__trace_alloc(t, (size_t)e->n_in + e->n_out, sizeof *operands);
-        if (!operands) break;
-        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
-        tow__set_source(t, &e->source);
-        tow__rebind(t, e, operands, operands + e->n_in);
-        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
+        if (s->fates[i] == TOW__STAYS && !tow__rebind_among(t, e, values)) break;
     }
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         if (tow__leaves(s, i)) continue;

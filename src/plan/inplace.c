@@ -40,7 +40,7 @@ static bool region_may_overwrite(const tow_program *p, const tow__step *step, ui
 
 bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
 {
-    if (step->loop && (step->loop->parallel || step->loop->ordered)) return region_may_overwrite(p, step, k, s);
+    if (step->loop && tow__by_blocks(step->loop)) return region_may_overwrite(p, step, k, s);
     uint32_t n = 0;
     bool fits = true;
     unsigned flags = step->kernel ? step->kernel->flags : 0;
@@ -170,7 +170,7 @@ tow_status tow__reuse(tow_program *p, tow__plan *plan)
     find_lifetimes(p, plan);
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        bool whole = !step->loop || step->loop->parallel || step->loop->ordered;
+        bool whole = !step->loop || tow__by_blocks(step->loop);
         uint32_t n = whole ? step->n_out : step->loop->n_carry;
         for (uint32_t k = 0; k < n && k < step->n_out; k++) {
             uint32_t donor = find_donor(p, plan, i, k);

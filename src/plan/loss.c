@@ -8,8 +8,6 @@
 
 static const tow_primitive both = {.name = "linear_cross_entropy_and_vjp"};
 
-static bool is(const tow__node *node, const char *name) { return strcmp(node->e->primitive->name, name) == 0; }
-
 /* True if `value` depends on the results of node `on`, or may do. Nodes read what nodes before them make, except for what
  * has been merged, so the walk goes down. */
 static tow_status depends(const tow__flat *f, tow__arena *scratch, uint32_t value, uint32_t on, bool *result)
@@ -60,12 +58,12 @@ tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f)
 {
     for (uint32_t at = 0; at < f->n_nodes; at++) {
         const tow__node *node = &f->nodes[at];
-        if (!is(node, "linear_cross_entropy_vjp")) continue;
+        if (!tow__is(node->e, "linear_cross_entropy_vjp")) continue;
         uint32_t forward = f->makers[node->in[3]];
         if (forward == TOW__INPUT || forward >= at) continue;
         const tow__node *loss = &f->nodes[forward];
         bool waits = true;
-        if (!is(loss, "linear_cross_entropy") || loss->out[1] != node->in[3]) continue;
+        if (!tow__is(loss->e, "linear_cross_entropy") || loss->out[1] != node->in[3]) continue;
         if (memcmp(loss->in, node->in, 3 * sizeof *loss->in) != 0) continue;
         tow_status status = depends(f, scratch, node->in[4], forward, &waits);
         if (status == TOW_OK && !waits) status = merge(p, scratch, f, at, forward);

@@ -19,8 +19,6 @@ typedef struct pads {
     int n;
 } pads;
 
-static bool is(const tow__node *node, const char *name) { return strcmp(node->e->primitive->name, name) == 0; }
-
 static const tow__node *maker(const pads *s, uint32_t value)
 {
     return s->f->makers[value] == TOW__INPUT ? NULL : &s->f->nodes[s->f->makers[value]];
@@ -32,7 +30,7 @@ static int padded_axis(const pads *s, const tow__node *pad)
     const tow__pad_params *p = pad->e->params;
     const tow__node *value = maker(s, pad->in[1]);
     int axis = -1;
-    if (!value || !is(value, "const")) return -1;
+    if (!value || !tow__is(value->e, "const")) return -1;
     tow_array *zero = ((const tow__const_params *)value->e->params)->value;
     const char *bytes = tow_array_data(zero);
     for (size_t i = 0; i < tow_type_bytes(tow_array_type(zero)); i++)
@@ -51,8 +49,8 @@ static bool collect(pads *s, uint32_t value, int depth)
 {
     const tow__node *node = maker(s, value);
     if (!node || s->uses[value] != 1 || depth > MOST_PIECES) return false;
-    if (is(node, "add")) return collect(s, node->in[0], depth + 1) && collect(s, node->in[1], depth + 1);
-    if (!is(node, "pad") || s->n == MOST_PIECES) return false;
+    if (tow__is(node->e, "add")) return collect(s, node->in[0], depth + 1) && collect(s, node->in[1], depth + 1);
+    if (!tow__is(node->e, "pad") || s->n == MOST_PIECES) return false;
     s->piece[s->n++] = node;
     return true;
 }
@@ -154,12 +152,12 @@ tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f)
     pads s = {.p = p, .scratch = scratch, .f = f};
     uint32_t n = f->n_nodes;
     bool any = false;
-    for (uint32_t i = 0; i < n && !any; i++) any = is(&f->nodes[i], "pad");
+    for (uint32_t i = 0; i < n && !any; i++) any = tow__is(f->nodes[i].e, "pad");
     if (!any) return TOW_OK;
     if (!(s.uses = count_uses(scratch, f))) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = n; i-- > 0;) { /* outer sums first */
         const tow__node *node = &f->nodes[i];
-        if (!is(node, "add")) continue;
+        if (!tow__is(node->e, "add")) continue;
         s.n = 0;
         if (!collect(&s, node->in[0], 0) || !collect(&s, node->in[1], 0)) continue;
         int axis = filled_axis(&s);

@@ -117,6 +117,9 @@ typedef struct tow__loop {
     int64_t row; /* at hand, while it runs */
 } tow__loop;
 
+/* The body makes rows, or blocks of them, and has no carries. */
+static inline bool tow__by_blocks(const tow__loop *loop) { return loop->parallel || loop->ordered; }
+
 /* Parameters of a step "consume": elements from *row * count on go to a consumer. */
 typedef struct tow__consumption {
     const tow_consumer *consumer;
@@ -196,6 +199,8 @@ tow_status tow__hoist(const tow_graph *g, bool defers, tow_graph **result);
 /* defer.c: records scan `scan` with these parameters in chunks, if that is worth it (*done). trace NULL: only tells. */
 tow_status tow__defer(tow__arena *arena, tow_trace *trace, const tow__equation *scan, const tow__scan_params *params,
                       const tow_value *operands, tow_value *results, bool *done);
+
+static inline bool tow__is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
 
 /* ---- flat.c: inlined equations in the order in which they will run -------------------------------------------------- */
 

@@ -7,8 +7,6 @@ typedef struct parts {
     const tow__node *add, *dot;
 } parts;
 
-static bool is(const tow__node *node, const char *name) { return strcmp(node->e->primitive->name, name) == 0; }
-
 static bool find_parts(const tow__node *node, parts *p)
 {
     const tow__scan_params *scan = node->e->params;
@@ -17,10 +15,10 @@ static bool find_parts(const tow__node *node, parts *p)
     uint32_t n_xs = body->n_inputs - 1;
     if (n_xs < 1 || n_xs > 2 || body->n_order != n_xs) return false;
     *p = (parts){.add = &body->nodes[body->order[n_xs - 1]], .dot = n_xs == 2 ? &body->nodes[body->order[0]] : NULL};
-    if (!is(p->add, "add") || body->outputs[0] != p->add->out[0]) return false;
+    if (!tow__is(p->add->e, "add") || body->outputs[0] != p->add->out[0]) return false;
     uint32_t d = body->inputs[1];
     if (p->dot) {
-        if (!is(p->dot, "dot_general") || p->dot->in[0] != d || p->dot->in[1] != body->inputs[2]) return false;
+        if (!tow__is(p->dot->e, "dot_general") || p->dot->in[0] != d || p->dot->in[1] != body->inputs[2]) return false;
         d = p->dot->out[0];
     }
     const uint32_t *in = p->add->in;

@@ -1,5 +1,5 @@
 /* linear_cross_entropy and its derivative against double precision: one and several tiles of classes and rows, one and
- * several panels, both orientations of the weights, in all layouts; and that whole logits are in no program. */
+ * several panels, both orientations of the weights, in all layouts; and that no program has the logits of many rows at once. */
 #include "tests/unit/kernels.h"
 
 #include <float.h>
@@ -175,7 +175,7 @@ static void mean_loss(tow_trace *t, const tow_value *in, tow_value *out, void *u
     out[0] = tow_mean(tow_linear_cross_entropy(in[0], in[1], true, in[2]), 0, NULL);
 }
 
-static void logits_exist_in_no_program(void **state)
+static void logits_of_many_rows_exist_in_no_program(void **state)
 {
     (void)state;
     tow_context *ctx = NULL;
@@ -201,7 +201,7 @@ int main(void)
         cmocka_unit_test(values_and_gradients),
         cmocka_unit_test(infinities),
         cmocka_unit_test(last_panels_have_room),
-        cmocka_unit_test(logits_exist_in_no_program),
+        cmocka_unit_test(logits_of_many_rows_exist_in_no_program),
     };
     return cmocka_run_group_tests_name("linear cross-entropy", tests, NULL, NULL);
 }
