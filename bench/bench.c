@@ -234,7 +234,8 @@ static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph *
     tow_program *program = NULL;
     bench_check(b, tow_trace_function(b->context, g->loss, g->user, g->n_inputs, g->types, NULL, 1, &loss));
     bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, false, gradient));
-    bench_check(b, tow_compile(b->context, *gradient, &(tow_compile_options){.flush_subnormals = true}, &program));
+    const tow_compile_options options = {.flush_subnormals = true, .keep_within = g->keep_within};
+    bench_check(b, tow_compile(b->context, *gradient, &options, &program));
     tow_graph_release(loss);
     return program;
 }

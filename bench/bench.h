@@ -69,6 +69,7 @@ typedef struct bench_gradient {
     const size_t *wrt;
     int64_t calls;     /* per timing; 0: 1 */
     bool only_compile; /* time tracing and compiling only */
+    size_t keep_within; /* tow_compile_options */
 } bench_gradient;
 /* Adds compile_seconds (tracing and compiling), planned bytes and the times of a step. */
 void bench_run_gradient(bench *b, const bench_gradient *g);

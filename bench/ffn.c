@@ -1,6 +1,6 @@
 /* Two products with a gelu between them, sum((gelu(x W1) W2)^2): value and gradients of x, W1 and W2.
  *
- *     ffn --batch 64 [--width 512] [--hidden 8192] [--checkpoint] */
+ *     ffn --batch 64 [--width 512] [--hidden 8192] [--checkpoint] [--keep-within BYTES] */
 #include "bench.h"
 
 static void block(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
@@ -18,12 +18,13 @@ static void checkpointed(tow_trace *trace, const tow_value *in, tow_value *out, 
 int main(int argc, char **argv)
 {
     bench b;
-    int64_t batch = 64, width = 512, hidden = 8192;
+    int64_t batch = 64, width = 512, hidden = 8192, keep_within = 0;
     bool checkpoint = false;
     const bench_option options[] = {{"batch", .number = &batch},
                                     {"width", .number = &width},
                                     {"hidden", .number = &hidden},
                                     {"checkpoint", .flag = &checkpoint},
+                                    {"keep-within", .number = &keep_within},
                                     {0}};
     bench_start(&b, "ffn", argc, argv, options);
     const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){batch, width}),
@@ -34,6 +35,7 @@ int main(int argc, char **argv)
                                              .types = types,
                                              .scales = (const double[]){1.7, 0.087, 0.017},
                                              .n_wrt = 3,
-                                             .wrt = (const size_t[]){0, 1, 2}});
+                                             .wrt = (const size_t[]){0, 1, 2},
+                                             .keep_within = (size_t)keep_within});
     return bench_finish(&b, 12.0 * (double)batch * (double)width * (double)hidden);
 }

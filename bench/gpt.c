@@ -1,6 +1,6 @@
 /* A training step of the example's GPT on random tokens: loss, gradients and AdamW.
  *
- *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing] [--no-scan]
+ *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing] [--keep-within BYTES] [--no-scan]
  *         [--early-update] [--only-compile]
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
@@ -71,7 +71,8 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
     free(wrt);
 }
 
-static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update)
+static void time_steps(bench *b, const shape *s, const tow_module *model, tow_type type, bool early_update,
+                       int64_t keep_within)
 {
     training t = {0};
     tow_train_options train = {
@@ -79,7 +80,8 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
         .n_inputs = 2,
         .input_types = (tow_type[]){type, type},
         .loss = gpt_loss,
-        .early_update = early_update};
+        .early_update = early_update,
+        .keep_within = (size_t)keep_within};
     double start = bench_now();
     bench_check(b, tow_train_create(b->context, model, &train, &t.state));
     bench_set(b, "create_seconds", json_real(bench_now() - start));
@@ -101,6 +103,7 @@ int main(int argc, char **argv)
     shape s = {.layers = 6, .width = 384, .heads = 6, .context = 256, .batch = 8, .vocabulary = 65};
     const char *policy_text = "none";
     bool unrolled = false, scan = false, early_update = false, only_compile = false;
+    int64_t keep_within = 0;
     tow_policy *policy = NULL;
     const bench_option options[] = {{"layers", .number = &s.layers},
                                     {"width", .number = &s.width},
@@ -112,6 +115,7 @@ int main(int argc, char **argv)
                                     {"no-scan", .flag = &unrolled},
                                     {"scan", .flag = &scan},
                                     {"early-update", .flag = &early_update},
+                                    {"keep-within", .number = &keep_within},
                                     {"only-compile", .flag = &only_compile},
                                     {0}};
     bench_start(&b, "gpt", argc, argv, options);
@@ -130,7 +134,7 @@ int main(int argc, char **argv)
     if (only_compile)
         time_compiling(&b, TOW_MODULE(&model), type);
     else
-        time_steps(&b, &s, TOW_MODULE(&model), type, early_update);
+        time_steps(&b, &s, TOW_MODULE(&model), type, early_update, keep_within);
     tow_policy_free(b.context, policy);
     return bench_finish(&b, useful_flops(&s));
 }

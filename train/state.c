@@ -102,8 +102,8 @@ static void take_gradient(void *user, int64_t first, int64_t count, const void *
 static tow_status compile_gradient(tow_train_state *state, const tow_graph *graph)
 {
     tow_context *ctx = state->ctx;
-    if (!state->early_update)
-        return tow_compile(ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &state->program);
+    tow_compile_options options = {.flush_subnormals = true, .keep_within = state->keep_within};
+    if (!state->early_update) return tow_compile(ctx, graph, &options, &state->program);
     tow_consumer *consumers = tow__alloc(ctx, state->n_params, sizeof *consumers);
     state->early = tow__alloc(ctx, state->n_params, sizeof *state->early);
     tow_status status = TOW_OUT_OF_MEMORY;
@@ -113,8 +113,8 @@ static tow_status compile_gradient(tow_train_state *state, const tow_graph *grap
             consumers[i] = (tow_consumer){
                 .output = 1 + state->n_variables + i, .input = i, .consume = take_gradient, .user = &state->early[i]};
         }
-        tow_compile_options options = {
-            .consumers = consumers, .n_consumers = state->n_params, .flush_subnormals = true};
+        options.consumers = consumers;
+        options.n_consumers = state->n_params;
         status = tow_compile(ctx, graph, &options, &state->program);
     }
     if (consumers != NULL) tow__free(ctx, consumers, state->n_params, sizeof *consumers);
@@ -194,6 +194,7 @@ static tow_status make_state(tow_train_state *state, const tow_module *model, co
     tow_status status = TOW_OK;
     TRY(tow__optimizer_resolve(ctx, &options->optimizer, &state->updater.optimizer));
     state->early_update = options->early_update;
+    state->keep_within = options->keep_within;
     if (options->early_update && options->optimizer.clip_norm > 0)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected .clip_norm = 0 with .early_update, found %g; clipping needs the "

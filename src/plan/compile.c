@@ -74,6 +74,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
         p->no_fusion = options->no_fusion;
         p->no_regions = options->no_regions;
         p->plan_only = options->plan_only;
+        p->keep_within = options->keep_within;
         p->flush_subnormals = options->flush_subnormals;
     }
     p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
@@ -108,17 +109,15 @@ done:
     return status;
 }
 
-tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
-                       tow_program **program)
+/* kept: of the repeated products, those made last first, that are not made again. */
+static tow_status compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                          uint32_t kept, tow_program **program)
 {
     *program = NULL;
-    int threads = options && options->threads ? options->threads : ctx->threads;
-    if (threads < 1)
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
-                         threads);
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
+    p->n_kept = kept;
     union {
         const tow_graph *constant;
         tow_graph *counted;
@@ -135,6 +134,48 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     else
         tow_program_free(p);
     return status;
+}
+
+/* How many repeated products the budget allows to keep: all of them, or what halving finds. */
+static tow_status count_kept(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                             uint32_t *kept)
+{
+    tow_compile_options plan = *options;
+    plan.plan_only = true;
+    tow_program *p;
+    *kept = 0;
+    tow_status status = compile(ctx, graph, &plan, threads, 0, &p);
+    if (status != TOW_OK) return status;
+    size_t limit = p->bytes.arena > options->keep_within ? p->bytes.arena : options->keep_within;
+    uint32_t most = p->n_repeated, next = most;
+    tow_program_free(p);
+    while (*kept < most) {
+        status = compile(ctx, graph, &plan, threads, next, &p);
+        if (status != TOW_OK) return status;
+        if (p->bytes.arena <= limit)
+            *kept = next;
+        else
+            most = next - 1;
+        tow_program_free(p);
+        next = *kept + (most - *kept + 1) / 2;
+    }
+    return TOW_OK;
+}
+
+tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                       tow_program **program)
+{
+    *program = NULL;
+    int threads = options && options->threads ? options->threads : ctx->threads;
+    uint32_t kept = 0;
+    if (threads < 1)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
+                         threads);
+    if (options && options->keep_within) {
+        tow_status status = count_kept(ctx, graph, options, threads, &kept);
+        if (status != TOW_OK) return status;
+    }
+    return compile(ctx, graph, options, threads, kept, program);
 }
 
 void tow_program_free(tow_program *p)

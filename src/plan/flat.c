@@ -2,7 +2,7 @@
  *
  * call and remat are replaced by their bodies, name and stop_gradient by their operands, composites without a kernel by
  * their decompositions. The body of a scan becomes a flat list of its own. Equal equations are not merged: that would
- * undo recomputation. What pads.c and loss.c merge repeats nothing. Nodes run in the order of the graph, except lazy ones
+ * undo recomputation; keep.c does so within the bytes that the caller allows for it. Nodes run in the order of the graph, except lazy ones
  * (sources, and inside a differentiated remat region whatever does not depend on a cotangent: the recomputation), which
  * run directly before their first reader. */
 #include "src/plan/plan.h"
@@ -272,6 +272,7 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
         if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
+    if (status == TOW_OK && p->keep_within && !scan) status = tow__keep_repeated(p, scratch, f);
     if (status == TOW_OK) status = tow__merge_pads(p, scratch, f);
     if (status == TOW_OK && !p->no_fusion) status = tow__merge_losses(p, scratch, f);
     return status == TOW_OK ? order_nodes(f, scratch) : status;

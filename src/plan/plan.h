@@ -1,6 +1,6 @@
 /* Plans: what src/plan makes and src/run runs.
  *
- *   graph ──hoist.c, defer.c──> graph ──flat.c, loss.c, pads.c──> nodes ──lower.c, loop.c──> steps on views of storages
+ *   graph ──hoist.c, defer.c──> graph ──flat.c, keep.c, loss.c, pads.c──> nodes ──lower.c, loop.c──> steps on views of storages
  *         ──fuse.c, spread.c, regions.c──> fewer steps, loops over blocks ──inplace.c, place.c──> offsets ──link.c──> calls
  *
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
@@ -183,7 +183,10 @@ struct tow_program {
     bool *consumed;                               /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;                               /* 0: where there are no rows */
     bool no_regions, plan_only, flush_subnormals; /* of the options */
-    tow__team team, solo;                         /* all threads; the caller alone */
+    size_t keep_within;
+    uint32_t n_repeated,
+        n_kept;           /* keep.c: nodes that repeat one of the forward part; those of them that are left out */
+    tow__team team, solo; /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
@@ -231,6 +234,8 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
                         tow__flat **flat);
 /* A new value of a flat graph, or TOW__NONE. */
 uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
+/* keep.c: leaves out p->n_kept of the repeated nodes, counts them in p->n_repeated. Before the merges below. */
+tow_status tow__keep_repeated(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* loss.c: a cross-entropy and its derivative become one node. */
 tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* pads.c: sums of pads become concatenations. */

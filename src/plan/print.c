@@ -133,6 +133,10 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     " instructions per run\n",
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
                     p->bytes.residuals, tow_program_count(p, NULL));
+    if (p->n_repeated)
+        tow__string_add(
+            &s, "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32 " are kept within %zu bytes\n",
+            p->n_repeated, p->n_kept, p->keep_within);
     size_t length = tow__string_export(&s, text, size);
     tow__string_free(&s);
     return length;

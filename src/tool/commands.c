@@ -329,7 +329,8 @@ tow_status tool_plan(tool *t)
         graph = NULL;
         status = differentiate(t, true, &graph);
     }
-    if (status == TOW_OK) status = tow_compile(t->context, graph, &(tow_compile_options){.plan_only = true}, &program);
+    const tow_compile_options options = {.plan_only = true, .keep_within = t->options.keep_within};
+    if (status == TOW_OK) status = tow_compile(t->context, graph, &options, &program);
     if (status == TOW_OK) status = tow_program_check(program);
     if (status == TOW_OK && t->options.memory)
         status = write_file(t, t->options.memory, tow_program_draw_memory, program);

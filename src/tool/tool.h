@@ -33,6 +33,7 @@ typedef struct tool_options {
     size_t wrt[TOOL_MAX_ARRAYS];
     size_t n_wrt;
     const char *policy; /* NULL: no remat region */
+    size_t keep_within; /* bytes, or 0 */
     const char *memory; /* SVG to draw, or NULL */
     const char *trace;  /* trace events to write, or NULL */
     bool value, run, grad, jvp, split, dce, cse, json;

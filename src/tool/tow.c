@@ -47,6 +47,7 @@ enum {
     KEY_DCE,
     KEY_CSE,
     KEY_JSON,
+    KEY_KEEP,
     KEY_MEMORY,
     KEY_TRACE
 };
@@ -72,6 +73,10 @@ static const struct argp_option argp_options[] = {
     {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
     {"split", KEY_SPLIT, NULL, 0, "grad: forward graph, residuals and backward graph side by side", 2},
     {"grad", KEY_GRAD, NULL, 0, "plan: of the value and gradient", 2},
+    {"keep-within", KEY_KEEP, "BYTES", 0,
+     "plan: keep products that remat would make again while the arena stays within so many bytes; 1: what costs "
+     "nothing",
+     2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
     {"trace", KEY_TRACE, "FILE", 0, "run, grad --run: write when each instruction ran, for Perfetto", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
@@ -98,6 +103,7 @@ static const struct {
     {KEY_JVP, GRAD},
     {KEY_SPLIT, GRAD},
     {KEY_GRAD, PLAN},
+    {KEY_KEEP, PLAN},
     {KEY_MEMORY, PLAN},
     {KEY_TRACE, RUN | GRAD},
     {KEY_DCE, ANY},
@@ -199,6 +205,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_SPLIT:
         o->split = true;
+        break;
+    case KEY_KEEP:
+        o->keep_within = (size_t)read_number(argument, "--keep-within", state);
         break;
     case KEY_MEMORY:
         o->memory = argument;

@@ -68,6 +68,20 @@ expect 0 '"backward"' "$tow" grad scalar.tow --split --json
 expect 0 'kept between them' "$tow" grad scalar.tow --split
 expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4
 
+# ---- remat within a budget: three, then two products ----------------------------------------------------------------------
+cat >products.tow <<'END'
+{ lambda ; x:f32[64,32]"x" w:f32[32,32]"w". let
+    y:f32[64,32] = dot_general[lhs_contract=(1) rhs_contract=(0)] x w
+    z:f32[64,32] = tanh y
+    s:f32[] = reduce_sum[axes=(0,1)] z
+  in (s) }
+END
+expect 0 'remat would repeat 1 products of the forward part; 1 are kept within 100000 bytes' "$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000
+test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
+test "$("$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
+expect 2 '--keep-within: expected a non-negative whole number' "$tow" plan products.tow --grad --keep-within much
+expect 2 "--keep-within does not go with 'run'" "$tow" run products.tow --keep-within 1
+
 # ---- pictures and traces -----------------------------------------------------------------------------------------------
 expect 0 'arena' "$tow" plan scalar.tow --grad --memory memory.svg
 grep -q '^<svg ' memory.svg && grep -q '>peak ' memory.svg || { echo "no picture: $(cat memory.svg)"; failed=1; }

@@ -1,0 +1,109 @@
+/* Recomputation is left out as far as the caller's budget of bytes allows (tow_compile_options.keep_within).
+ *
+ *   forward     z = dot x w1    h = gelu z    y = dot h w2    loss
+ *   recomputed  z'              h'            y'              cotangents of y', h', z' ...
+ *
+ * The value of a forward product and of its repetition are the same, bit for bit. Reading the former in place of the latter
+ * saves the work and keeps the value alive between them, which may raise the peak or not: right after a forward part, where
+ * the backward part begins, it often does not. Values that were made last are needed first, so what is kept is all products
+ * behind one point of the forward part. The earliest point is looked for by compiling (compile.c): only a plan tells its
+ * arena, with row regions and in-place reuse as they are.
+ *
+ * Only what multiplies is kept: the rest costs about as much to read as to make again. Bodies of scans are left alone. */
+#include <stdlib.h>
+
+#include "src/graph/builder.h"
+#include "src/plan/plan.h"
+
+typedef struct repetition {
+    uint32_t forward, again; /* nodes */
+} repetition;
+
+typedef struct twins {
+    const tow__flat *f;
+    uint32_t *same;  /* [n_values] the first value that is the same */
+    uint32_t *table; /* nodes; TOW__NONE: free */
+    uint32_t n_table;
+} twins;
+
+/* ---- equal nodes ------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_node(const twins *t, const tow__node *node)
+{
+    uint64_t h = tow__params_hash(node->e->primitive, node->e->params);
+    for (uint32_t i = 0; i < node->e->n_in; i++) h = (h ^ t->same[node->in[i]]) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 32;
+}
+
+static bool equal(const twins *t, const tow__node *a, const tow__node *b)
+{
+    if (a->e->primitive != b->e->primitive || a->e->n_in != b->e->n_in || a->e->n_out != b->e->n_out) return false;
+    for (uint32_t i = 0; i < a->e->n_in; i++)
+        if (t->same[a->in[i]] != t->same[b->in[i]]) return false;
+    return tow__params_equal(a->e->primitive, a->e->params, b->e->params);
+}
+
+/* The first node that equals node n: n itself if there was none before. */
+static uint32_t first_equal(twins *t, uint32_t n)
+{
+    const tow__node *node = &t->f->nodes[n];
+    uint32_t mask = t->n_table - 1, i = (uint32_t)(hash_node(t, node) >> 20) & mask;
+    while (t->table[i] != TOW__NONE && !equal(t, &t->f->nodes[t->table[i]], node)) i = (i + 1) & mask;
+    if (t->table[i] == TOW__NONE) t->table[i] = n;
+    return t->table[i];
+}
+
+static bool multiplies(const tow__node *node)
+{
+    return tow__is(node->e, "dot_general") || tow__is(node->e, "attention") || tow__is(node->e, "scan") ||
+           tow__is(node->e, "linear_cross_entropy");
+}
+
+/* ---- repetitions ------------------------------------------------------------------------------------------------- */
+
+static int made_last_first(const void *a, const void *b)
+{
+    const repetition *x = a, *y = b;
+    if (x->forward != y->forward) return x->forward > y->forward ? -1 : 1;
+    return x->again < y->again ? -1 : x->again > y->again;
+}
+
+/* *list: in scratch, what was made last comes first. */
+static tow_status find_repetitions(tow__arena *scratch, const tow__flat *f, repetition **list, uint32_t *n)
+{
+    twins t = {.f = f, .n_table = 16};
+    while (t.n_table / 2 <= f->n_nodes) t.n_table *= 2;
+    t.same = tow__arena_alloc(scratch, f->n_values, sizeof *t.same);
+    t.table = tow__arena_alloc(scratch, t.n_table, sizeof *t.table);
+    *list = tow__arena_alloc(scratch, f->n_nodes, sizeof **list);
+    *n = 0;
+    if (!t.same || !t.table || !*list) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_values; i++) t.same[i] = i;
+    for (uint32_t i = 0; i < t.n_table; i++) t.table[i] = TOW__NONE;
+    for (uint32_t i = 0; i < f->n_nodes; i++) {
+        const tow__node *node = &f->nodes[i];
+        uint32_t first = first_equal(&t, i);
+        if (first == i) continue;
+        for (uint32_t j = 0; j < node->e->n_out; j++) t.same[node->out[j]] = t.same[f->nodes[first].out[j]];
+        if (node->lazy && !f->nodes[first].lazy && multiplies(node)) (*list)[(*n)++] = (repetition){first, i};
+    }
+    qsort(*list, *n, sizeof **list, made_last_first);
+    return TOW_OK;
+}
+
+tow_status tow__keep_repeated(tow_program *p, tow__arena *scratch, tow__flat *f)
+{
+    repetition *list;
+    uint32_t *now = tow__arena_alloc(scratch, f->n_values, sizeof *now);
+    tow_status status = now ? find_repetitions(scratch, f, &list, &p->n_repeated) : TOW_OUT_OF_MEMORY;
+    if (status != TOW_OK) return status;
+    for (uint32_t i = 0; i < f->n_values; i++) now[i] = i;
+    for (uint32_t i = 0; i < p->n_kept && i < p->n_repeated; i++) {
+        const tow__node *forward = &f->nodes[list[i].forward], *again = &f->nodes[list[i].again];
+        for (uint32_t j = 0; j < again->e->n_out; j++) now[again->out[j]] = forward->out[j];
+    }
+    for (uint32_t i = 0; i < f->n_nodes; i++)
+        for (uint32_t j = 0; j < f->nodes[i].e->n_in; j++) f->nodes[i].in[j] = now[f->nodes[i].in[j]];
+    for (uint32_t i = 0; i < f->n_outputs; i++) f->outputs[i] = now[f->outputs[i]];
+    return TOW_OK;
+}
