@@ -21,13 +21,15 @@
 #include "src/plan/blocks.h"
 
 enum {
-    BLOCK_ROWS = 256,     /* rows of a block, about, where there are more */
-    LEAST_ROWS = 64,      /* fewer make products slow */
-    LEAST_WORK = 1 << 20, /* operations per block that are worth a region */
-    DEFERRED_SHARE = 8,   /* steps that were put off may keep 1/8 of the plan's peak alive */
-    ORDERED_ROWS = 640,   /* rows of a block in order, at least: each block reads and writes all of the sums */
-    SAVED_SHARE = 3,      /* regions in order save 1/3 of the plan's peak, */
-    LEAST_SAVED = 4 << 20 /* and more than fits into a cache */
+    BLOCK_ROWS = 256,      /* rows of a block, about, where there are more, */
+    LARGE_ROWS = 512,      /* and where every block fetches its weights again from beyond the second cache: */
+    LARGE_BYTES = 4 << 20, /* of a weight */
+    LEAST_ROWS = 64,       /* fewer make products slow */
+    LEAST_WORK = 1 << 20,  /* operations per block that are worth a region */
+    DEFERRED_SHARE = 8,    /* steps that were put off may keep 1/8 of the plan's peak alive */
+    ORDERED_ROWS = 640,    /* rows of a block in order, at least: each block reads and writes all of the sums */
+    SAVED_SHARE = 3,       /* regions in order save 1/3 of the plan's peak, */
+    LEAST_SAVED = 4 << 20  /* and more than fits into a cache */
 };
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -42,11 +44,13 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* What the leading axes of products and sequence kernels have in common, or 0, and the least rows of a product in it. */
-static int64_t common_rows(const tow__former *f, int64_t *inner)
+/* What the leading axes of products and sequence kernels have in common, or 0, the least rows of a product in it, and the
+ * bytes of the largest operand that a step needs as a whole. */
+static int64_t common_rows(const tow__former *f, int64_t *inner, size_t *whole)
 {
     int64_t common = 0;
     *inner = INT64_MAX;
+    *whole = 0;
     for (uint32_t i = 0; i < f->n_steps; i++) {
         const tow__step *step = &f->steps[i];
         bool heavy = step->kernel &&
@@ -54,6 +58,8 @@ static int64_t common_rows(const tow__former *f, int64_t *inner)
         if (!heavy || !tow__step_splits(step, f->split)) continue;
         common = gcd(common, step->out[0].type.dims[0]);
         if (tow__inner_rows(step) < *inner) *inner = tow__inner_rows(step);
+        for (uint32_t j = 0; j < step->n_in; j++)
+            if (!f->split[j] && tow_type_bytes(step->in[j].type) > *whole) *whole = tow_type_bytes(step->in[j].type);
     }
     return *inner < 1 ? 0 : common;
 }
@@ -61,9 +67,11 @@ static int64_t common_rows(const tow__former *f, int64_t *inner)
 /* Cut so that products keep enough rows in a block, and the second cache enough room for it. */
 static int64_t choose_blocks(const tow__former *f)
 {
-    int64_t inner, common = common_rows(f, &inner);
+    size_t whole;
+    int64_t inner, common = common_rows(f, &inner, &whole);
     if (common < 2) return 1;
-    int64_t most = common * inner / LEAST_ROWS, blocks = common * inner / BLOCK_ROWS;
+    int64_t most = common * inner / LEAST_ROWS;
+    int64_t blocks = common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS);
     for (blocks = blocks > 2 ? blocks : 2; blocks <= most && blocks <= common; blocks++)
         if (common % blocks == 0 && tow__balanced(blocks, f->p->team.threads)) return blocks;
     return 1;
@@ -320,11 +328,12 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
 {
     tow_status status = TOW_OK;
     int64_t inner;
+    size_t whole;
     if (p->no_regions) return TOW_OK;
     tow__former f = {.p = p, .plan = plan, .scratch = scratch, .steps = plan->steps, .n_steps = plan->n_steps};
     f.split = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.split);
     if (!f.split) return TOW_OUT_OF_MEMORY;
-    int64_t blocks = choose_blocks(&f), common = common_rows(&f, &inner);
+    int64_t blocks = choose_blocks(&f), common = common_rows(&f, &inner, &whole);
     if (blocks < 2) return TOW_OK;
     TRY(tow__part_sums(p, plan));
     TRY(form(&f, true, common));

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -164,6 +165,39 @@ static void regions_need_less_memory(void **state)
     end(&p);
 }
 
+/* Blocks of the only region of tanh(x w) v, where x has 4 x 256 rows and w and v `width` x `width` elements. */
+static int64_t blocks_of(problem *p, int width)
+{
+    char text[640];
+    snprintf(text, sizeof text,
+             "{ lambda ; x:f32[4,256,%d]\"x\" w:f32[%d,%d]\"w\" v:f32[%d,%d]\"v\". let\n"
+             "    h:f32[4,256,%d] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] x w\n"
+             "    t:f32[4,256,%d] = tanh h\n"
+             "    o:f32[4,256,%d] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] t v\n"
+             "  in (o) }",
+             width, width, width, width, width, width, width, width);
+    tow_graph *g;
+    tow_program *program;
+    OK(p, tow_graph_parse(p->ctx, text, &g));
+    OK(p, tow_compile(p->ctx, g, &(tow_compile_options){.plan_only = true, .threads = 2}, &program));
+    assert_int_equal(count_regions(program->top), 1);
+    int64_t blocks = program->top->steps[0].loop->length;
+    tow_program_free(program);
+    tow_graph_release(g);
+    return blocks;
+}
+
+/* Weights that do not fit the second cache are fetched again for each block: fewer blocks. */
+static void large_weights_meet_more_rows(void **state)
+{
+    (void)state;
+    problem p;
+    begin(&p);
+    assert_int_equal(blocks_of(&p, 128), 4);
+    assert_int_equal(blocks_of(&p, 1536), 2);
+    end(&p);
+}
+
 /* ---- consumers --------------------------------------------------------------------------------------------------- */
 
 typedef struct descent {
@@ -298,11 +332,9 @@ static void allocations_may_fail(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_change_no_bits),
-        cmocka_unit_test(regions_need_less_memory),
-        cmocka_unit_test(consumers_update_as_whole_gradients_do),
-        cmocka_unit_test(wrong_consumers_are_refused),
-        cmocka_unit_test(inputs_that_are_read_later_wait),
+        cmocka_unit_test(regions_change_no_bits),       cmocka_unit_test(regions_need_less_memory),
+        cmocka_unit_test(large_weights_meet_more_rows), cmocka_unit_test(consumers_update_as_whole_gradients_do),
+        cmocka_unit_test(wrong_consumers_are_refused),  cmocka_unit_test(inputs_that_are_read_later_wait),
         cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
