@@ -34,22 +34,28 @@ def gpt(sizes, options=""):
 
 def gpt_peers(sizes, jax, torch=()):
     peers = {"JAX": [f"gpt_jax{sizes} --mode {mode}" for mode in jax]}
-    return peers | ({"PyTorch": [f"gpt_torch{sizes} --mode {mode}" for mode in torch]} if torch else {})
+    return peers | {library: [f"gpt_torch{sizes} --mode {mode}"] for library, mode in zip(("PyTorch", "PyTorch compile"), torch)}
 
 
 def both(name, options):
-    return {"JAX": [f"{name}_jax{options}"], "PyTorch": [f"{name}_torch{options}"]}
+    return {"JAX": [f"{name}_jax{options}"], "PyTorch": [f"{name}_torch{options}"],
+            "PyTorch compile": [f"{name}_torch{options} --compile"]}
+
+
+def chain_peers(sizes, jax, torch):
+    """Modes of JAX and the one mode of PyTorch, which it compiles as well."""
+    return {"JAX": [f"chain_jax{sizes} --mode {mode}" for mode in jax], "PyTorch": [f"chain_torch{sizes} --mode {torch}"],
+            "PyTorch compile": [f"chain_torch{sizes} --mode {'compile_sqrt' if torch == 'sqrt' else 'compile'}"]}
 
 
 def ffn_rows(number, batch, bars, budget):
-    """Standard and checkpoint, in Tow within a budget of bytes; PyTorch compiles both versions in the same way."""
+    """Standard and checkpoint, in Tow within a budget of bytes."""
     rows = []
     for (name, flag), bar in zip((("standard", ""), ("checkpoint", " --checkpoint")), bars):
         within = f" --keep-within {budget}" if flag else ""
         options = f" --batch {batch}{flag}"
-        peers = both("ffn", options)
-        peers["PyTorch"].append(f"ffn_torch{options} --compile")
-        rows.append(Row(number, f"FFN 512-8192-512, N {batch}: {name}", f"ffn {batch}", "ffn" + options + within, peers, bar))
+        rows.append(Row(number, f"FFN 512-8192-512, N {batch}: {name}", f"ffn {batch}", "ffn" + options + within,
+                        both("ffn", options), bar))
     return rows
 
 
@@ -73,14 +79,15 @@ ROWS = [
     Row(7, "the same, temporary bytes of checkpoint over Tow's own of standard", "ffn 2048", f"ffn --batch 2048 --checkpoint --keep-within {FFN_BUDGET}",
         {"Tow": ["ffn --batch 2048"]}, 0.4, "temporary"),
     Row(8, "tanh chain, 4096 layers, C 128, B 128, scan: plain", "deep", "chain" + DEEP,
-        {"JAX": [f"chain_jax{DEEP}"], "PyTorch": [f"chain_torch{DEEP}"]}, 0.33),
-    Row(8, "the same, temporary bytes", "deep", "chain" + DEEP, {"JAX": [f"chain_jax{DEEP}"]}, 0.5, "temporary"),
-    Row(8, "the same, sqrt-nested remat", "deep", f"chain{DEEP} --mode sqrt",
-        {"JAX": [f"chain_jax{DEEP} --mode sqrt"], "PyTorch": [f"chain_torch{DEEP} --mode sqrt"]}, 0.45),
-    Row(8, "the same, temporary bytes", "deep", f"chain{DEEP} --mode sqrt", {"JAX": [f"chain_jax{DEEP} --mode sqrt"]}, 0.7,
+        chain_peers(DEEP, ["scan"], "eager"), 0.33),
+    Row(8, "the same, temporary bytes: plain", "deep", "chain" + DEEP, {"JAX": [f"chain_jax{DEEP} --mode scan"]}, 0.5,
         "temporary"),
+    Row(8, "the same, sqrt-nested remat", "deep", f"chain{DEEP} --mode sqrt",
+        chain_peers(DEEP, ["sqrt"], "sqrt"), 0.45),
+    Row(8, "the same, temporary bytes: sqrt-nested remat", "deep", f"chain{DEEP} --mode sqrt",
+        {"JAX": [f"chain_jax{DEEP} --mode sqrt"]}, 0.7, "temporary"),
     Row(9, "tanh chain, 256 layers, C 64, B 64", "chain", "chain" + CHAIN,
-        {"JAX": [f"chain_jax{CHAIN}", f"chain_jax{CHAIN} --mode unrolled"], "PyTorch": [f"chain_torch{CHAIN}"]}, 0.35),
+        chain_peers(CHAIN, ["scan", "unrolled"], "eager"), 0.35),
     Row(10, "LSTM, T 512, B 16, H 128", "lstm", "lstm --length 512 --batch 16 --width 128",
         both("lstm", " --length 512 --batch 16 --width 128"), 0.65),
     Row(11, "LSTM, T 4096, B 1, H 32", "lstm", "lstm --length 4096 --batch 1 --width 32",
@@ -88,7 +95,7 @@ ROWS = [
     Row(12, "MLP 8-32-32-4, B 4, one call of value and gradient", "mlp", "mlp", both("mlp", ""), 0.05),
     Row(13, "trace and compile: row 1", "compile", f"gpt{GPT} --only-compile",
         {"JAX": [f"gpt_jax{GPT} --mode {mode} --only-compile" for mode in ("plain", "scan")],
-         "PyTorch": [f"gpt_torch{GPT} --mode compile"]}, 0.03, "compile_seconds"),
+         "PyTorch compile": [f"gpt_torch{GPT} --mode compile --only-compile"]}, 0.03, "compile_seconds"),
     Row(13, "trace and compile: row 9, 256 layers unrolled", "compile", f"chain{CHAIN} --mode unrolled --only-compile",
         {"JAX": [f"chain_jax{CHAIN} --mode unrolled --only-compile"]}, 0.03, "compile_seconds"),
     Row(13, "trace and compile: row 9, 1024 layers unrolled", "compile 1024",

@@ -10,13 +10,13 @@
 
 #include "src/plan/plan.h"
 #include "tests/unit/failing_compiles.h"
+#include "tests/unit/graph_runs.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 #include "tow/program.h"
 
 enum {
     LAYERS = 3,
-    INPUTS = 6,
     WEIGHTS = 4, /* inputs that are differentiated: embedding, two stacked matrices, stacked scale */
     STEPS = 3
 };
@@ -39,61 +39,14 @@ static const char model[] =
     "    sum:f32[] = reduce_sum[axes=(0,1)] c\n"
     "  in (sum) }";
 
-static size_t bytes_of(const tow_array *x) { return tow_type_bytes(tow_array_type(x)); }
-
-typedef struct problem {
-    counting count;
-    tow_context *ctx;
-    tow_graph *gradient;
-    tow_array *inputs[INPUTS], *outputs[1 + WEIGHTS];
-} problem;
-
-#define OK(p, call)                                                                                                    \
-    do {                                                                                                               \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error((p)->ctx));                                  \
-    } while (0)
-
 static void begin(problem *p)
 {
-    tow_graph *loss;
-    *p = (problem){.count.fail_at = -1};
-    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &p->count}, .threads = 2};
-    assert_int_equal(tow_context_create(&options, &p->ctx), TOW_OK);
+    tow_graph *loss, *gradient;
+    start_context(p);
     OK(p, tow_graph_parse(p->ctx, model, &loss));
-    OK(p, tow_value_and_grad(loss, WEIGHTS, (size_t[]){0, 1, 2, 3}, false, &p->gradient));
-    uint32_t seed = 1;
-    for (size_t i = 0; i < INPUTS; i++) {
-        OK(p, tow_array_create(p->ctx, tow_graph_input_type(loss, i), &p->inputs[i]));
-        tow_type type = tow_array_type(p->inputs[i]);
-        for (int64_t j = 0; j < tow_type_count(type); j++) {
-            seed = seed * 1664525u + 1013904223u;
-            if (type.dtype == TOW_I32)
-                ((int32_t *)tow_array_data(p->inputs[i]))[j] = (int32_t)(seed >> 16) % 64;
-            else
-                ((float *)tow_array_data(p->inputs[i]))[j] = ((float)(seed >> 8) / 16777216.0f - 0.5f) * 0.3f;
-        }
-    }
-    for (size_t i = 0; i <= WEIGHTS; i++)
-        OK(p, tow_array_create(p->ctx, tow_graph_output_type(p->gradient, i), &p->outputs[i]));
+    OK(p, tow_value_and_grad(loss, WEIGHTS, (size_t[]){0, 1, 2, 3}, false, &gradient));
     tow_graph_release(loss);
-}
-
-static void end(problem *p)
-{
-    for (size_t i = 0; i < INPUTS; i++) tow_array_release(p->inputs[i]);
-    for (size_t i = 0; i <= WEIGHTS; i++) tow_array_release(p->outputs[i]);
-    tow_graph_release(p->gradient);
-    tow_context_destroy(p->ctx);
-    assert_int_equal(p->count.blocks, 0);
-    assert_int_equal(p->count.wrong_sizes, 0);
-}
-
-static tow_program *compile(problem *p, tow_compile_options options)
-{
-    tow_program *program;
-    OK(p, tow_compile(p->ctx, p->gradient, &options, &program));
-    OK(p, tow_program_check(program));
-    return program;
+    set_graph(p, gradient, 0.3f);
 }
 
 static uint32_t count_regions(const tow__plan *plan)
@@ -104,17 +57,6 @@ static uint32_t count_regions(const tow__plan *plan)
         if (loop) n += (loop->parallel ? 1u : 0u) + count_regions(loop->body);
     }
     return n;
-}
-
-static void run_to(problem *p, tow_program *program, char *bytes[1 + WEIGHTS])
-{
-    for (size_t i = 0; i <= WEIGHTS; i++) memset(tow_array_data(p->outputs[i]), 0xff, bytes_of(p->outputs[i]));
-    OK(p, tow_program_run(program, p->inputs, p->outputs));
-    for (size_t i = 0; i <= WEIGHTS; i++) {
-        bytes[i] = malloc(bytes_of(p->outputs[i]));
-        assert_non_null(bytes[i]);
-        memcpy(bytes[i], tow_array_data(p->outputs[i]), bytes_of(p->outputs[i]));
-    }
 }
 
 static void regions_change_no_bits(void **state)
@@ -274,7 +216,7 @@ static void wrong_consumers_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_compile_options options = {.consumers = cases[i].c, .n_consumers = cases[i].n};
-        assert_int_equal(tow_compile(p.ctx, p.gradient, &options, &program), cases[i].status);
+        assert_int_equal(tow_compile(p.ctx, p.graph, &options, &program), cases[i].status);
         assert_null(program);
     }
     end(&p);
@@ -325,7 +267,7 @@ static void allocations_may_fail(void **state)
     descent d = {.parameter = tow_array_data(p.inputs[1])};
     tow_consumer c = {.output = 2, .input = 1, .consume = consume, .user = &d};
     tow_compile_options options = {.consumers = &c, .n_consumers = 1};
-    expect_compile_survives(&p.count, p.ctx, p.gradient, &options);
+    expect_compile_survives(&p.count, p.ctx, p.graph, &options);
     end(&p);
 }
 

@@ -9,12 +9,12 @@
 
 #include "src/plan/plan.h"
 #include "tests/unit/failing_compiles.h"
+#include "tests/unit/graph_runs.h"
 #include "tow/graph.h"
 #include "tow/program.h"
 
 enum {
     HIDDEN = 1040,
-    INPUTS = 4,
     OUTPUTS = 3
 };
 
@@ -32,57 +32,15 @@ static const char model[] =
     "    dx:f32[%1$d,%2$d,24] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=() rhs_batch=()] dz w\n"
     "  in (dv, dw, dx) }";
 
-typedef struct problem {
-    counting count;
-    tow_context *ctx;
-    tow_graph *graph;
-    tow_array *inputs[INPUTS], *outputs[OUTPUTS];
-} problem;
-
-#define OK(p, call)                                                                                                    \
-    do {                                                                                                               \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error((p)->ctx));                                  \
-    } while (0)
-
 static void begin(problem *p, int rows, int inner)
 {
     char text[2 * sizeof model];
-    *p = (problem){.count.fail_at = -1};
-    tow_context_options options = {.allocator = {.resize = counting_resize, .user = &p->count}, .threads = 2};
-    assert_int_equal(tow_context_create(&options, &p->ctx), TOW_OK);
+    tow_graph *graph;
+    start_context(p);
     snprintf(text, sizeof text, model, rows, inner);
-    OK(p, tow_graph_parse(p->ctx, text, &p->graph));
-    uint32_t seed = 1;
-    for (size_t i = 0; i < INPUTS; i++) {
-        OK(p, tow_array_create(p->ctx, tow_graph_input_type(p->graph, i), &p->inputs[i]));
-        for (int64_t j = 0; j < tow_type_count(tow_array_type(p->inputs[i])); j++) {
-            seed = seed * 1664525u + 1013904223u;
-            ((float *)tow_array_data(p->inputs[i]))[j] = (float)(seed >> 8) / 16777216.0f - 0.5f;
-        }
-    }
-    for (size_t i = 0; i < OUTPUTS; i++)
-        OK(p, tow_array_create(p->ctx, tow_graph_output_type(p->graph, i), &p->outputs[i]));
+    OK(p, tow_graph_parse(p->ctx, text, &graph));
+    set_graph(p, graph, 1);
 }
-
-static void end(problem *p)
-{
-    for (size_t i = 0; i < INPUTS; i++) tow_array_release(p->inputs[i]);
-    for (size_t i = 0; i < OUTPUTS; i++) tow_array_release(p->outputs[i]);
-    tow_graph_release(p->graph);
-    tow_context_destroy(p->ctx);
-    assert_int_equal(p->count.blocks, 0);
-    assert_int_equal(p->count.wrong_sizes, 0);
-}
-
-static tow_program *compile(problem *p, tow_compile_options options)
-{
-    tow_program *program;
-    OK(p, tow_compile(p->ctx, p->graph, &options, &program));
-    OK(p, tow_program_check(program));
-    return program;
-}
-
-static size_t bytes_of(const tow_array *x) { return tow_type_bytes(tow_array_type(x)); }
 
 /* Blocks that run in order; *rest: those that go on with sums of a loop before. */
 static int64_t count_blocks(const tow_program *program, int64_t *rest)
@@ -96,17 +54,6 @@ static int64_t count_blocks(const tow_program *program, int64_t *rest)
         if (loop->continues) *rest += loop->length;
     }
     return n;
-}
-
-static void run_to(problem *p, tow_program *program, char *bytes[OUTPUTS])
-{
-    for (size_t i = 0; i < OUTPUTS; i++) memset(tow_array_data(p->outputs[i]), 0xff, bytes_of(p->outputs[i]));
-    OK(p, tow_program_run(program, p->inputs, p->outputs));
-    for (size_t i = 0; i < OUTPUTS; i++) {
-        bytes[i] = malloc(bytes_of(p->outputs[i]));
-        assert_non_null(bytes[i]);
-        memcpy(bytes[i], tow_array_data(p->outputs[i]), bytes_of(p->outputs[i]));
-    }
 }
 
 /* k 1920 is summed in 5 blocks of 384, which make 2 blocks of rows and a rest; k 2304 in 6, which make 3. */
