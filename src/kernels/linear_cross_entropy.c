@@ -20,8 +20,10 @@
 enum {
     ROWS = 256,          /* of a tile */
     CLASSES = 512,       /* of a tile */
-    SHARE_ROWS = 128,    /* of dx, that one block of work adds to */
-    SHARE_CLASSES = 256, /* of dw */
+    SHARE_ROWS = 256,    /* of dx, that one block of work adds to */
+    SHARE_CLASSES = 448, /* of dw, at most */
+    SHARE_LEAST = 128,   /* if there are so many */
+    SHARE_UNIT = 32,     /* columns of dx and classes of dw are cut at multiples of this */
     PANEL_ROWS = 8192,   /* of a panel at most */
     LEAST_ROWS = 256,    /* of a panel, if there are so many: with fewer, w and dw pass through memory too often */
     BAND = 1 << 22,      /* numbers of all classes of a panel's rows, about */
@@ -60,10 +62,11 @@ typedef struct job {
     int64_t panel_rows, panel_width; /* backward */
     int64_t panel_stride;            /* of its rows: no multiple of a page, whose columns would share a cache set */
     size_t engine_bytes;             /* of scratch per thread */
-    bool whole;                      /* the panel is a part of `band`, where all classes of its rows are */
+    bool whole;                      /* the panel is a band: all classes of its rows are there */
+    int64_t dx_columns, dw_classes;  /* of a share */
     int64_t part_row;                /* of x, the first one that `parts` is for */
     int64_t part_rows;
-    char *parts, *tile, *panel, *band, *engine;
+    char *parts, *tile, *panel, *engine;
     void *loss, *row_lse, *dx, *dw;
     int64_t first_row, row_count, first_class, class_count; /* the panel at hand */
 } job;
@@ -108,6 +111,12 @@ static void need_scratch(job *j, tow__gemm g)
 {
     size_t bytes = lines((int64_t)tow__gemm_scratch(&g));
     if (bytes > j->engine_bytes) j->engine_bytes = bytes;
+}
+
+/* Columns or classes of one of `shares` shares. */
+static int64_t share(int64_t count, int64_t shares)
+{
+    return tow__max(1, tow__ceil_div(tow__ceil_div(count, shares), SHARE_UNIT)) * SHARE_UNIT;
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -171,7 +180,9 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
                         : product(&j, j.c, j.panel_width, j.panel_rows, transposed(j.x), dl);
     j.dx_engine = tow__gemm_choose(&dx);
     j.dw_engine = tow__gemm_choose(&dw);
+    j.dx_columns = share(j.c, tow__ceil_div(tow__threads(call), tow__ceil_div(j.panel_rows, SHARE_ROWS)));
     dx.m = tow__min(SHARE_ROWS, j.n);
+    dx.n = tow__min(j.dx_columns, j.c);
     if (rows)
         dw.m = tow__min(SHARE_CLASSES, j.v);
     else
@@ -198,7 +209,7 @@ static size_t divide_memory(job *j, char *memory, bool forward, bool backward)
     if (forward && backward) j->part_rows = j->panel_rows;
     if (forward) j->parts = take(memory, &n, lines(2 * j->part_rows * j->tiles * j->size));
     if (forward && !backward) j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
-    if (backward) j->panel = j->band = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
+    if (backward) j->panel = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
     return n;
 }
 
@@ -318,37 +329,52 @@ static void make_logits(const job *j, const tile *t, int thread)
     run(j, product(j, t->rows, t->classes, j->c, x, w), t->logits, j->panel_stride, false, j->logits_engine, thread);
 }
 
+/* Logits of the panel's rows and some of its classes become cotangents. */
+static void make_cotangents(const job *j, const tile *t)
+{
+    char *logits = t->logits;
+    for (int64_t r = 0; r < t->rows; r++, logits += j->panel_stride * j->size) {
+        int64_t i = j->first_row + t->row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - t->first;
+        if (j->dtype == TOW_F32)
+            logits_to_cotangents_f32(t->classes, label, element(&j->lse, i), element(&j->ct, i), logits);
+        else
+            logits_to_cotangents_f64(t->classes, label, element(&j->lse, i), element(&j->ct, i), logits);
+    }
+}
+
 static void panel_tile(void *user, int64_t block, int thread)
 {
     const job *j = user;
     const tile t = tile_of(j, block);
-    int64_t row = t.row, first = t.first, rows = t.rows, classes = t.classes;
-    char *logits = t.logits;
     if (!j->whole) make_logits(j, &t, thread);
-    for (int64_t r = 0; r < rows; r++, logits += j->panel_stride * j->size) {
-        int64_t i = j->first_row + row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - first;
-        if (j->dtype == TOW_F32)
-            logits_to_cotangents_f32(classes, label, element(&j->lse, i), element(&j->ct, i), logits);
-        else
-            logits_to_cotangents_f64(classes, label, element(&j->lse, i), element(&j->ct, i), logits);
-    }
+    make_cotangents(j, &t);
 }
 
+/* A share of dx: some rows and columns. All panels of a band in order, or the panel at hand. */
 static void add_to_dx(void *user, int64_t block, int thread)
 {
     const job *j = user;
-    int64_t row = block * SHARE_ROWS, rows = tow__min(SHARE_ROWS, j->row_count - row);
-    matrix dl = {j->panel, j->panel_stride, 1, 0};
-    run(j, product(j, rows, j->c, j->class_count, part(j, dl, row, 0), transposed(part(j, j->w, 0, j->first_class))),
-        (char *)j->dx + (j->first_row + row) * j->c * j->size, j->c, j->first_class > 0, j->dx_engine, thread);
+    int64_t parts = tow__ceil_div(j->c, j->dx_columns), row = block / parts * SHARE_ROWS,
+            column = block % parts * j->dx_columns;
+    int64_t rows = tow__min(SHARE_ROWS, j->row_count - row), columns = tow__min(j->dx_columns, j->c - column);
+    char *dx = (char *)j->dx + ((j->first_row + row) * j->c + column) * j->size;
+    matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, row, 0);
+    for (int64_t first = 0, count; first < j->class_count; first += count) {
+        int64_t at = j->first_class + first;
+        count = tow__min(j->panel_width, j->class_count - first);
+        run(j, product(j, rows, columns, count, part(j, dl, 0, first), transposed(part(j, j->w, column, at))), dx, j->c,
+            at > 0, j->dx_engine, thread);
+    }
 }
 
+/* A share of dw: some classes, whose cotangents are made here if the panel is the band. */
 static void add_to_dw(void *user, int64_t block, int thread)
 {
     const job *j = user;
-    int64_t first = block * SHARE_CLASSES, classes = tow__min(SHARE_CLASSES, j->class_count - first),
+    int64_t first = block * j->dw_classes, classes = tow__min(j->dw_classes, j->class_count - first),
             at = j->first_class + first;
     matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, 0, first), x = part(j, j->x, j->first_row, 0);
+    if (j->whole) make_cotangents(j, &(tile){0, j->row_count, first, classes, j->panel + first * j->size});
     bool add = j->first_row > 0;
     if (j->rows)
         run(j, product(j, classes, j->c, j->row_count, transposed(dl), x), (char *)j->dw + at * j->c * j->size, j->c,
@@ -363,12 +389,17 @@ static int64_t tiles_of_panel(const job *j)
     return tow__ceil_div(j->row_count, ROWS) * tow__ceil_div(j->class_count, CLASSES);
 }
 
-static void run_panel(job *j)
+static void run_dx(job *j)
 {
-    const tow__team *team = j->call->team;
-    tow__team_run_indexed(team, tiles_of_panel(j), panel_tile, j);
-    if (j->dx != NULL) tow__team_run_indexed(team, tow__ceil_div(j->row_count, SHARE_ROWS), add_to_dx, j);
-    if (j->dw != NULL) tow__team_run_indexed(team, tow__ceil_div(j->class_count, SHARE_CLASSES), add_to_dw, j);
+    int64_t shares = tow__ceil_div(j->row_count, SHARE_ROWS) * tow__ceil_div(j->c, j->dx_columns);
+    tow__team_run_indexed(j->call->team, shares, add_to_dx, j);
+}
+
+static void run_dw(job *j)
+{
+    int64_t shares = tow__ceil_div(j->class_count, SHARE_CLASSES), threads = tow__threads(j->call);
+    j->dw_classes = tow__max(SHARE_LEAST, share(j->class_count, tow__ceil_div(shares, threads) * threads));
+    tow__team_run_indexed(j->call->team, tow__ceil_div(j->class_count, j->dw_classes), add_to_dw, j);
 }
 
 /* The rows of a panel, panel by panel. */
@@ -376,9 +407,20 @@ static void run_panels(job *j)
 {
     for (j->first_class = 0; j->first_class < j->v; j->first_class += j->panel_width) {
         j->class_count = tow__min(j->panel_width, j->v - j->first_class);
-        if (j->whole) j->panel = j->band + j->first_class * j->size;
-        run_panel(j);
+        tow__team_run_indexed(j->call->team, tiles_of_panel(j), panel_tile, j);
+        if (j->dx != NULL) run_dx(j);
+        if (j->dw != NULL) run_dw(j);
     }
+}
+
+/* The rows of a band, whose logits are there: cotangents are made with dw, or alone. */
+static void run_band(job *j)
+{
+    if (j->dw != NULL)
+        run_dw(j);
+    else
+        tow__team_run_indexed(j->call->team, tiles_of_panel(j), panel_tile, j);
+    if (j->dx != NULL) run_dx(j);
 }
 
 static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct, const tow__buffer *out, int64_t wrt)
@@ -435,10 +477,9 @@ static void run_both(const tow__kernel_call *call)
         j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
         j.first_class = 0;
         j.class_count = j.v;
-        j.panel = j.band;
         tow__team_run_indexed(call->team, tiles_of_panel(&j), band_tile, &j);
         tow__team_run(call->team, tow__ceil_div(j.row_count, JOINED), join_rows, &j);
-        run_panels(&j);
+        run_band(&j);
     }
 }
 
