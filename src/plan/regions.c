@@ -21,15 +21,16 @@
 #include "src/plan/blocks.h"
 
 enum {
-    BLOCK_ROWS = 256,      /* rows of a block, about, where there are more, */
-    LARGE_ROWS = 512,      /* and where every block fetches its weights again from beyond the second cache: */
-    LARGE_BYTES = 4 << 20, /* of a weight */
-    LEAST_ROWS = 64,       /* fewer make products slow */
-    LEAST_WORK = 1 << 20,  /* operations per block that are worth a region */
-    DEFERRED_SHARE = 8,    /* steps that were put off may keep 1/8 of the plan's peak alive */
-    ORDERED_ROWS = 640,    /* rows of a block in order, at least: each block reads and writes all of the sums */
-    SAVED_SHARE = 3,       /* regions in order save 1/3 of the plan's peak, */
-    LEAST_SAVED = 4 << 20  /* and more than fits into a cache */
+    BLOCK_ROWS = 256,       /* rows of a block, about, where there are more, */
+    LARGE_ROWS = 512,       /* and where every block fetches its weights again from beyond the second cache: */
+    LARGE_BYTES = 4 << 20,  /* of a weight */
+    LEAST_ROWS = 64,        /* fewer make products slow, */
+    LARGE_LEAST_ROWS = 256, /* and where weights are large, threads that share columns each fetch only some of them */
+    LEAST_WORK = 1 << 20,   /* operations per block that are worth a region */
+    DEFERRED_SHARE = 8,     /* steps that were put off may keep 1/8 of the plan's peak alive */
+    ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
+    SAVED_SHARE = 3,        /* regions in order save 1/3 of the plan's peak, */
+    LEAST_SAVED = 4 << 20   /* and more than fits into a cache */
 };
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -70,7 +71,7 @@ static int64_t choose_blocks(const tow__former *f)
     size_t whole;
     int64_t inner, common = common_rows(f, &inner, &whole);
     if (common < 2) return 1;
-    int64_t most = common * inner / LEAST_ROWS;
+    int64_t most = common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS);
     int64_t blocks = common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS);
     for (blocks = blocks > 2 ? blocks : 2; blocks <= most && blocks <= common; blocks++)
         if (common % blocks == 0 && tow__balanced(blocks, f->p->team.threads)) return blocks;
@@ -334,8 +335,9 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     f.split = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.split);
     if (!f.split) return TOW_OUT_OF_MEMORY;
     int64_t blocks = choose_blocks(&f), common = common_rows(&f, &inner, &whole);
-    if (blocks < 2) return TOW_OK;
+    if (common < 2 || (blocks < 2 && whole <= LARGE_BYTES)) return TOW_OK;
     TRY(tow__part_sums(p, plan));
+    if (blocks < 2) return TOW_OK;
     TRY(form(&f, true, common));
     TRY(form(&f, false, blocks));
 done:
