@@ -13,6 +13,11 @@
     X("tanh", tow__tanh_f32)                                                                                           \
     X("logistic", tow__logistic_f32)                                                                                   \
     X("silu", tow__silu_f32)                                                                                           \
+    X("silu_grad", tow__silu_slope_f32)                                                                                \
+    X("gelu", tow__gelu_tanh_f32)                                                                                      \
+    X("gelu_grad", tow__gelu_tanh_slope_f32)                                                                           \
+    X("gelu (erf)", tow__gelu_erf_f32)                                                                                 \
+    X("gelu_grad (erf)", tow__gelu_erf_slope_f32)                                                                      \
     X("erf", tow__erf_f32)
 
 enum {

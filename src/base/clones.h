@@ -4,7 +4,8 @@
 
 /* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
  * multiply-adds are written out, so all versions give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__OPTIMIZE__) && (!defined(__clang__) || __clang_major__ >= 19)
+#define TOW__HAVE_CLONES
 #define TOW__CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define TOW__CLONES

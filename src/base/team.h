@@ -48,7 +48,7 @@ void tow__team_run_indexed(const tow__team *team, int64_t blocks, void (*body)(v
  * others. The estimate comes from shapes alone, as everything that decides how work is split. */
 static inline const tow__team *tow__team_for(const tow__team *team, double nanoseconds)
 {
-    return nanoseconds < TOW__WORTH_WAKING ? NULL : team;
+    return nanoseconds < (double)TOW__WORTH_WAKING ? NULL : team;
 }
 /* Modes of floating-point arithmetic of the calling thread, which workers take over with a job. */
 unsigned tow__float_modes(void);

@@ -129,17 +129,42 @@ TOW__INLINE void tow__threefry2x32(u32 k0, u32 k1, u32 *x0, u32 *x1)
     *x1 = b;
 }
 
+/* x y + z, rounded once, without an instruction for it: the product is exact in double precision; the sum is rounded to
+ * odd (if it is inexact, its last bit becomes 1), and with 53 >= 2 * 24 + 2 bits a second rounding then gives what one
+ * rounding gives. */
+TOW__INLINE f32 tow__fma_of_doubles(f32 x, f32 y, f32 z)
+{
+    f64 p = (f64)x * (f64)y, c = (f64)z, sum = p + c, part = sum - p, error = (p - (sum - part)) + (c - part);
+    union {
+        f64 f;
+        int64_t i;
+    } v = {sum};
+    int64_t odd = ((error < 0) | (error > 0)) & ~v.i; /* NaN, which infinities leave, is neither */
+    v.i += odd - 2 * (odd & ((error < 0) ^ (sum < 0)));
+    return (f32)v.f;
+}
+/* The same as an instruction, or as a call where a function for processors without it is compiled beside others. Where
+ * none are, loops with calls would not become vector code. */
+TOW__INLINE f32 tow__fma(f32 x, f32 y, f32 z)
+{
+#if defined(TOW__HAVE_CLONES) || defined(__FP_FAST_FMAF)
+    return fmaf(x, y, z);
+#else
+    return tow__fma_of_doubles(x, y, z);
+#endif
+}
+
 /* erf_inv for f32: Giles, "Approximating the erfinv function" (2010), single precision, with the logarithm and the
  * fused multiply-adds of XLA's CPU code, so that normal draws equal JAX's bit for bit. */
 TOW__INLINE f32 tow__giles_log1p(f32 t)
 {
     /* near zero: a rational of Cephes; else log(1 + t) of Cephes; both computed, one chosen */
     f32 p = 4.527e-05f, q = 1.0f, t2 = t * t;
-    p = fmaf(p, t, 0.49854103f), p = fmaf(p, t, 6.5787325f), p = fmaf(p, t, 29.911919f);
-    p = fmaf(p, t, 60.94967f), p = fmaf(p, t, 57.112965f), p = fmaf(p, t, 20.039553f);
-    q = fmaf(q, t, 15.062909f), q = fmaf(q, t, 83.04757f), q = fmaf(q, t, 221.7624f);
-    q = fmaf(q, t, 309.09872f), q = fmaf(q, t, 216.42789f), q = fmaf(q, t, 60.11866f);
-    f32 near = t + fmaf(-0.5f, t2, (t * t2) * (p / q));
+    p = tow__fma(p, t, 0.49854103f), p = tow__fma(p, t, 6.5787325f), p = tow__fma(p, t, 29.911919f);
+    p = tow__fma(p, t, 60.94967f), p = tow__fma(p, t, 57.112965f), p = tow__fma(p, t, 20.039553f);
+    q = tow__fma(q, t, 15.062909f), q = tow__fma(q, t, 83.04757f), q = tow__fma(q, t, 221.7624f);
+    q = tow__fma(q, t, 309.09872f), q = tow__fma(q, t, 216.42789f), q = tow__fma(q, t, 60.11866f);
+    f32 near = t + tow__fma(-0.5f, t2, (t * t2) * (p / q));
 
     union {
         f32 f;
@@ -151,12 +176,12 @@ TOW__INLINE f32 tow__giles_log1p(f32 t)
     f32 x = low ? (m.f - 1.0f) + m.f : m.f - 1.0f;
     e = low ? e - 1.0f : e;
     f32 x2 = x * x, x3 = x2 * x;
-    f32 a = fmaf(fmaf(0.070376836f, x, -0.1151461f), x, 0.116769984f);
-    f32 b = fmaf(fmaf(-0.12420141f, x, 0.14249323f), x, -0.16668057f);
-    f32 c = fmaf(fmaf(0.20000714f, x, -0.24999994f), x, 0.3333333f);
-    f32 y = fmaf(fmaf(a, x3, b), x3, c);
-    y = fmaf(y, x3, e * -2.1219444e-04f);
-    f32 far = fmaf(e, 0.693359375f, fmaf(-0.5f, x2, x) + y);
+    f32 a = tow__fma(tow__fma(0.070376836f, x, -0.1151461f), x, 0.116769984f);
+    f32 b = tow__fma(tow__fma(-0.12420141f, x, 0.14249323f), x, -0.16668057f);
+    f32 c = tow__fma(tow__fma(0.20000714f, x, -0.24999994f), x, 0.3333333f);
+    f32 y = tow__fma(tow__fma(a, x3, b), x3, c);
+    y = tow__fma(y, x3, e * -2.1219444e-04f);
+    f32 far = tow__fma(e, 0.693359375f, tow__fma(-0.5f, x2, x) + y);
     return fabsf(t) < 0.41421357f ? near : far;
 }
 
@@ -165,7 +190,7 @@ TOW__INLINE f32 tow__erf_inv_f32(f32 x)
     f32 l = tow__giles_log1p(-(x * x));
     bool near = l > -5.0f;
     f32 w = near ? -2.5f - l : sqrtf(near ? 5.0f : -l) - 3.0f;
-#define STEP(a, b) p = fmaf(p, w, near ? (a) : (b))
+#define STEP(a, b) p = tow__fma(p, w, near ? (a) : (b))
     f32 p = near ? 2.8102264e-08f : -2.0021426e-04f;
     STEP(3.4327394e-07f, 1.0095056e-04f), STEP(-3.5233877e-06f, 1.3493432e-03f);
     STEP(-4.3915065e-06f, -3.6734284e-03f), STEP(2.1858087e-04f, 5.7395077e-03f);

@@ -51,6 +51,17 @@ TOW__INLINE f64 tow__exp_f64(f64 x) { return exp(x); }
 TOW__INLINE f64 tow__log_f64(f64 x) { return log(x); }
 TOW__INLINE f64 tow__abs_f64(f64 x) { return fabs(x); }
 TOW__INLINE f64 tow__sqrt_f64(f64 x) { return sqrt(x); }
+/* x / y, with r = 1 / y: the quotients of a row by one number need no further division. */
+TOW__INLINE f32 tow__divided_f32(f32 x, f32 y, f32 r)
+{
+    f32 q = x * r;
+    return tow__fma(tow__fma(-y, q, x), r, q);
+}
+TOW__INLINE f64 tow__divided_f64(f64 x, f64 y, f64 r)
+{
+    (void)r;
+    return x / y;
+}
 TOW__INLINE f32 tow__abs_f32(f32 x) { return fabsf(x); }
 TOW__INLINE f32 tow__sqrt_f32(f32 x) { return sqrtf(x); }
 

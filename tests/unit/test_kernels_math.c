@@ -67,6 +67,37 @@ static void all_exponents(void **state)
     for (int f = 0; f < VECTOR_FUNCTIONS; f++) expect_bounds(&vector_functions[f], (uint64_t)f, 4099);
 }
 
+/* ---- multiply-adds ----------------------------------------------------------------------------------------------- */
+
+/* Numbers of all exponents, and sums that cancel or lie next to the middle between two floats. */
+static void multiply_adds(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4000000; i++) {
+        union {
+            uint32_t bits;
+            float f;
+        } x = {random_bits()}, y = {random_bits()}, z = {random_bits()}, got, want;
+        if (i < SPECIALS * SPECIALS * SPECIALS) {
+            x.f = specials[i % SPECIALS];
+            y.f = specials[i / SPECIALS % SPECIALS];
+            z.f = specials[i / (SPECIALS * SPECIALS)];
+        } else if (i % 4 == 0) {
+            z.f = -(x.f * y.f);
+        } else if (i % 4 == 1) {
+            z.f = ldexpf(x.f * y.f, (int)(random_bits() % 64) - 32);
+        } else if (i % 4 == 2) {
+            x.bits &= 0xFFFFF000u, y.bits &= 0xFFFF8000u; /* few bits: products of 25 and ties */
+            z.f = ldexpf(1 + (float)(random_bits() % 4), ilogbf(x.f * y.f) + (int)(random_bits() % 28) - 2);
+        }
+        got.f = tow__fma_of_doubles(x.f, y.f, z.f);
+        want.f = fmaf(x.f, y.f, z.f);
+        if (got.bits != want.bits && !(isnan(got.f) && isnan(want.f)))
+            fail_msg("%.9g * %.9g + %.9g: %.9g, not %.9g", (double)x.f, (double)y.f, (double)z.f, (double)got.f,
+                     (double)want.f);
+    }
+}
+
 /* ---- one source, several instruction sets ------------------------------------------------------------------------ */
 
 #define FUNCTIONS(X)                                                                                                   \
@@ -144,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_of_one_variable),
         cmocka_unit_test(all_exponents),
+        cmocka_unit_test(multiply_adds),
 #if defined(__x86_64__) && defined(__GNUC__)
         cmocka_unit_test(instruction_sets),
 #endif

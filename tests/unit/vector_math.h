@@ -83,7 +83,7 @@ static const struct vector_function {
     {"expm1", expm1, 2, 0, false, NULL},
     {"log", log, 1, 0, false, NULL},
     {"log1p", log1p, 1, 0, false, NULL},
-    {"tanh", tanh, 2.5, 0, false, NULL},
+    {"tanh", tanh, 2, 0, false, NULL},
     {"erf", erf, 2, 0, false, NULL},
     {"erf_inv", reference_erf_inv, 5, 0, false, rounded_square},
     {"sqrt", sqrt, 0.5, 0, false, NULL},
