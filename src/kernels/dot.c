@@ -60,6 +60,7 @@ typedef struct dot_run {
     const char *x, *y;
     char *out, *scratch;
     const tow__finish *finish;
+    int64_t next_y; /* bytes from y to that of the next call; 0: unknown */
     bool adds;
 } dot_run;
 
@@ -272,6 +273,7 @@ static void run_block(void *user, int64_t block, int thread)
     const dot_job *job = r->job;
     tow__gemm g = job_product(r, block / job->slices);
     if (job->slices > 1) cut(&g, block % job->slices, job->slices);
+    if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
     part p = {r->finish, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
     if (r->finish != NULL) {
@@ -298,6 +300,7 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
     dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish, .adds = adds};
     r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
+    if (call->next != NULL && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
     if (job->jobs * job->slices == 1)
         run_block(&r, 0, 0);
     else
@@ -364,6 +367,7 @@ static size_t scratch_part(const tow__kernel_call *call)
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
+     .flags = TOW__LOOKS_AHEAD,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
      .engine = "own", /* of f32 by rule; tow_context_describe tells what a context says */

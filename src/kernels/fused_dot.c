@@ -79,6 +79,7 @@ static size_t scratch_fused_dot(const tow__kernel_call *call)
 static const tow__kernel kernels[] = {
     {.primitive = "fused_dot_general",
      .dtypes = TOW__FLOATS,
+     .flags = TOW__LOOKS_AHEAD,
      .run = run_fused_dot,
      .scratch = scratch_fused_dot,
      .engine = "own",

@@ -32,13 +32,15 @@ typedef struct tow__kernel_call {
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
     const tow__finish *finish; /* dot_general; NULL: nothing to do */
+    const void *next;          /* where operand 1 of the next call will be, for TOW__LOOKS_AHEAD; NULL: unknown */
     const void *state;         /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
 enum {
     TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
     TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
-    TOW__IN_PLACE_EACH = 4   /* with TOW__IN_PLACE: so may every other output */
+    TOW__IN_PLACE_EACH = 4,  /* with TOW__IN_PLACE: so may every other output */
+    TOW__LOOKS_AHEAD = 8     /* fetches from `next` of a call, where perhaps nothing is */
 };
 
 typedef struct tow__kernel {

@@ -14,7 +14,8 @@ typedef struct linker {
     tow__arena *scratch;
     numbered_patch *patches;
     uint32_t n, capacity;
-    uint32_t copy; /* of the body that is being linked */
+    uint32_t copy;         /* of the body that is being linked, */
+    const tow__loop *loop; /* which belongs to this loop, or NULL */
 } linker;
 
 /* Inputs and outputs have the first slots, each moving storage of a loop one of its own. */
@@ -104,6 +105,24 @@ static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, co
     return TOW_OK;
 }
 
+/* Where operand 1 of the step will be in the next iteration, if it is a row that moves on from one to the next on the same
+ * thread. Behind the last row there may be nothing, but addresses are all that is taken of it. */
+static tow_status link_next(linker *k, const tow__plan *plan, tow__step *step)
+{
+    const tow__loop *loop = k->loop;
+    if (!(step->kernel->flags & TOW__LOOKS_AHEAD) || !loop || loop->body != plan || loop->parallel) return TOW_OK;
+    const tow__storage *s = &k->p->storages[tow__root(k->p, step->in[1].storage)];
+    if (s->kind != TOW__S_ROW_IN || s->plan != plan) return TOW_OK;
+    ptrdiff_t stride = loop->xs[s->index].stride;
+    union {
+        const void **constant;
+        void **any;
+    } where = {&step->call.next};
+    tow_status status = link_address(k, where.any, &step->in[1]);
+    if (status == TOW_OK) k->patches[k->n - 1].patch.offset += loop->reverse ? -stride : stride;
+    return status;
+}
+
 static tow_status prepare_call(linker *k, tow__step *step)
 {
     const tow__kernel *kernel = step->kernel;
@@ -126,6 +145,7 @@ static tow_status link_call(linker *k, const tow__plan *plan, tow__step *step)
         tow__view whole = {.storage = step->scratch};
         TRY(link_address(k, &step->call.scratch, &whole));
     }
+    TRY(link_next(k, plan, step));
     TRY(prepare_call(k, step));
 done:
     return status;
@@ -149,7 +169,10 @@ static tow_status link_loop(linker *k, tow__loop *loop)
     }
     for (uint32_t j = 0; j < loop->n_xs; j++) TRY(link_data(k, &loop->xs[j].data, &loop->xs[j].array));
     for (uint32_t j = 0; j < loop->n_ys; j++) TRY(link_data(k, &loop->ys[j].data, &loop->ys[j].array));
-    TRY(loop->body->copies ? link_copies(k, loop->body) : link_plan(k, loop->body));
+    const tow__loop *around = k->loop;
+    k->loop = loop;
+    status = loop->body->copies ? link_copies(k, loop->body) : link_plan(k, loop->body);
+    k->loop = around;
 done:
     return status;
 }

@@ -275,6 +275,47 @@ static void test_joined_stacks(void **state)
     }
 }
 
+/* c -> c w: after the last iteration, the product knows where the row after the last one would be. */
+static void multiply_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_matmul(x[0], x[1]);
+}
+
+static void multiply(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    tow_scan_options options = {.reverse = user != NULL};
+    tow_scan_function(t, multiply_body, NULL, &options, 1, x, 1, x + 1, 0, y, NULL);
+}
+
+static void test_next_operands(void **state)
+{
+    (void)state;
+    for (int reverse = 0; reverse < 2; reverse++) {
+        tow_type in[] = {f32(2, 8, 8, 0), f32(3, 6, 8, 8)};
+        tow_graph *g;
+        tow_program *p;
+        tow_array *x[2], *y[1];
+        OK(tow_trace_function(ctx, multiply, reverse ? &in : NULL, 2, in, NULL, 1, &g));
+        OK(tow_compile(ctx, g, NULL, &p));
+        for (int i = 0; i < 2; i++) OK(tow_array_create(ctx, in[i], &x[i]));
+        OK(tow_array_create(ctx, in[0], &y[0]));
+        OK(tow_program_run(p, x, y));
+        assert_int_equal(p->top->n_steps, 1);
+        assert_non_null(p->top->steps[0].loop);
+        const tow__plan *body = p->top->steps[0].loop->body;
+        const float *weights = tow_array_data(x[1]);
+        assert_int_equal(body->n_steps, 1);
+        assert_ptr_equal(body->steps[0].call.in[1].data, weights + (reverse ? 0 : 5 * 64));
+        assert_ptr_equal(body->steps[0].call.next,
+                         (const char *)weights + (reverse ? -64 : 6 * 64) * (int)sizeof(float));
+        for (int i = 0; i < 2; i++) tow_array_release(x[i]);
+        tow_array_release(y[0]);
+        tow_program_free(p);
+        tow_graph_release(g);
+    }
+}
+
 /* Empty arrays everywhere: as carry, rows, results and operands of a reduction. */
 static void empty_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
@@ -439,6 +480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hand_worked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shared_init, setup, teardown),
         cmocka_unit_test_setup_teardown(test_joined_stacks, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_next_operands, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_arrays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_recomputation_comes_late, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checker, setup, teardown),
