@@ -10,7 +10,9 @@
 
 enum {
     BLOCK = 1 << 14,
-    LANES = 16
+    LANES = 16,
+    LINE = 16,  /* elements */
+    AHEAD = 512 /* elements that are fetched early */
 };
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
@@ -133,8 +135,9 @@ static double global_norm(tow__updater *u)
 
 /* Elements [0, n). m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
  * p -= rate (m/bias1 / (sqrt(v/bias2) + eps) + decay p) */
-TOW__CLONES static void adamw(const tow__coefficients *c, float decay, int64_t n, float *restrict p, float *restrict m,
-                              float *restrict v, const float *restrict g)
+static inline __attribute__((always_inline)) void adamw_elements(const tow__coefficients *c, float decay, int64_t n,
+                                                                 float *restrict p, float *restrict m,
+                                                                 float *restrict v, const float *restrict g)
 {
     for (int64_t i = 0; i < n; i++) {
         float gi = g[i] * c->scale;
@@ -145,6 +148,22 @@ TOW__CLONES static void adamw(const tow__coefficients *c, float decay, int64_t n
         float update = mi / c->bias1 / (sqrtf(vi / c->bias2) + c->eps) + decay * p[i];
         p[i] -= c->rate * update;
     }
+}
+
+/* Line by line: four arrays from memory at once are more than the processor fetches early by itself. What lies behind the
+ * arrays is only hinted at. */
+TOW__CLONES static void adamw(const tow__coefficients *c, float decay, int64_t n, float *restrict p, float *restrict m,
+                              float *restrict v, const float *restrict g)
+{
+    int64_t i = 0;
+    for (; i + LINE <= n; i += LINE) {
+        __builtin_prefetch(p + i + AHEAD, 1);
+        __builtin_prefetch(m + i + AHEAD, 1);
+        __builtin_prefetch(v + i + AHEAD, 1);
+        __builtin_prefetch(g + i + AHEAD);
+        adamw_elements(c, decay, LINE, p + i, m + i, v + i, g + i);
+    }
+    adamw_elements(c, decay, n - i, p + i, m + i, v + i, g + i);
 }
 
 /* g += decay p;  m = g + momentum m;  p -= rate m, with nesterov rate (g + momentum m) */
