@@ -60,10 +60,13 @@ tow_status tow__depends(const tow_graph *g, const bool *in, bool *out);
 void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in,
                            const tow_value *ct, tow_value *dx);
 
-/* ---- scan.c: the rules of scan ------------------------------------------------------------------------------------------ */
+/* linear[v]: value v of g depends on a linear input. NULL: no memory. */
+bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs);
+
+/* ---- scan.c, scan_transpose.c: the rules of scan -------------------------------------------------------------------------- */
 void tow__scan_jvp(tow__jvp *r);
-/* r->dx holds what has been accumulated for constants of the loop on entry (null: nothing) and the new sum on exit; for
- * carries and xs it is the contribution of this scan alone. */
+/* r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier operand is the same
+ * value) and the new sum on exit. */
 void tow__scan_transpose(tow__transpose *r);
 
 #endif

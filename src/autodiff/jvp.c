@@ -53,6 +53,18 @@ void tow__jvp_of_decomposition(tow__jvp *r)
     tow_graph_release(g);
 }
 
+/* The tangent that output `at` of the body hands through: an operand, or a result that stands before it; else the result
+ * itself. The caller then knows both as one value, whose cotangents add up in one order. */
+static tow_value same_tangent(const tow_graph *body, uint32_t first, uint32_t at, const tow_value *in,
+                              const tow_value *out)
+{
+    for (uint32_t i = 0; i < body->n_inputs; i++)
+        if (body->inputs[i] == body->outputs[at]) return in[i];
+    for (uint32_t i = first; i < at; i++)
+        if (body->outputs[i] == body->outputs[at]) return out[i];
+    return out[at];
+}
+
 /* remat: the same region around the differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero dy.... */
 static void remat_jvp(tow__jvp *r)
 {
@@ -76,12 +88,12 @@ static void remat_jvp(tow__jvp *r)
     }
     params.body = body;
     tow__bind(r->t, &tow__remat_p, &params, n_in, in, body->n_outputs, out);
-    tow_graph_release(body);
-    size_t next = e->n_out;
+    uint32_t next = e->n_out;
     for (uint32_t i = 0; i < e->n_out; i++) {
         r->y[i] = out[i];
-        r->dy[i] = out_nonzero[i] ? out[next++] : (tow_value){0};
+        r->dy[i] = out_nonzero[i] ? same_tangent(body, e->n_out, next++, in, out) : (tow_value){0};
     }
+    tow_graph_release(body);
 }
 
 static void call_jvp(tow__jvp *r)

@@ -11,8 +11,7 @@ static bool has_linear_operand(const tow__equation *e, const bool *linear)
     return false;
 }
 
-/* linear[v]: value v depends on a linear input. */
-static bool *linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs)
+bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs)
 {
     bool *linear = tow__trace_alloc(t, g->n_vars, sizeof *linear);
     if (!linear) return NULL;
@@ -79,8 +78,9 @@ static void transpose_body(tow_trace *t, const region *re, const tow_value *in, 
     tow__partial_free(&p);
 }
 
-/* remat: one region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new sums. */
-static void remat_transpose(tow__transpose *r)
+/* remat: one region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new sums.
+ * No linear operand stands twice. */
+static void transpose_region(tow__transpose *r)
 {
     const tow__equation *e = r->e;
     tow__remat_params params = *(const tow__remat_params *)e->params;
@@ -125,6 +125,65 @@ static void remat_transpose(tow__transpose *r)
         if (changed[i]) r->dx[i] = results[n++];
 }
 
+/* The body with input i replaced by input first[i] <= i where they differ. */
+static tow_status merge_inputs(const tow_graph *body, const uint32_t *first, tow_graph **result)
+{
+    tow_trace *t = tow__trace_begin(body->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *in = tow__trace_alloc(t, body->n_inputs, sizeof *in),
+              *out = tow__trace_alloc(t, body->n_outputs, sizeof *out);
+    if (!in || !out) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < body->n_inputs; i++)
+        in[i] = first[i] == i ? tow__input(t, body->vars[body->inputs[i]].type, body->input_names[i]) : in[first[i]];
+    tow__inline(t, body, in, out);
+    return tow__trace_end(t, body->n_outputs, out, false, result);
+}
+
+/* remat. A linear operand that stands twice becomes one input of the region, so that what comes from either place is
+ * added in the order of the equations inside. */
+static void remat_transpose(tow__transpose *r)
+{
+    const tow__equation *e = r->e;
+    uint32_t *first = tow__trace_alloc(r->t, e->n_in, sizeof *first), n = 0;
+    if (!first) return;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        first[i] = r->linear[i] ? 0 : i;
+        while (e->in[first[i]] != e->in[i]) first[i]++;
+        n += first[i] == i;
+    }
+    if (n == e->n_in) {
+        transpose_region(r);
+        return;
+    }
+    tow__remat_params params = *(const tow__remat_params *)e->params;
+    tow__equation merged = {.primitive = e->primitive, .params = &params, .n_in = n, .n_out = e->n_out, .out = e->out};
+    tow__transpose inner = {.t = r->t, .e = &merged, .ct = r->ct};
+    merged.source = e->source;
+    merged.in = tow__trace_alloc(r->t, n, sizeof *merged.in);
+    tow_value *x = tow__trace_alloc(r->t, n, sizeof *x), *dx = tow__trace_alloc(r->t, n, sizeof *dx);
+    bool *linear = tow__trace_alloc(r->t, n, sizeof *linear);
+    tow_type *types = tow__trace_alloc(r->t, n, sizeof *types);
+    if (!merged.in || !x || !dx || !linear || !types) return;
+    n = 0;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        if (first[i] != i) continue;
+        merged.in[n] = e->in[i], x[n] = r->x[i], dx[n] = r->dx[i], linear[n] = r->linear[i];
+        types[n++] = r->in_types[i];
+    }
+    inner.x = x, inner.dx = dx, inner.linear = linear, inner.in_types = types;
+    if (merge_inputs(params.body, first, &params.body) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    transpose_region(&inner);
+    tow_graph_release(params.body);
+    n = 0;
+    for (uint32_t i = 0; i < e->n_in; i++) r->dx[i] = first[i] == i ? dx[n++] : (tow_value){0};
+}
+
 /* Adds the contribution of one reader. */
 static void accumulate(tow_value *sum, tow_value term)
 {
@@ -137,19 +196,18 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
 {
     const tow__equation *e = r->e;
     const tow_primitive *p = e->primitive;
-    bool continues_all = p == &tow__remat_p, continues_consts = p == &tow__scan_p;
-    int64_t consts = continues_consts ? ((const tow__scan_params *)e->params)->consts : 0;
+    bool continues_all = p == &tow__remat_p || p == &tow__scan_p || p->continues;
     for (uint32_t i = 0; i < e->n_in;
          i++) { /* an operand that stands twice has one running sum: only its first place continues it */
         bool first = true;
         for (uint32_t j = 0; j < i; j++) first &= e->in[j] != e->in[i];
-        bool continues = r->linear[i] && first && (continues_all || (continues_consts && i < consts) || p->continues);
+        bool continues = r->linear[i] && first && continues_all;
         r->dx[i] = continues ? sums[e->in[i]] : (tow_value){0};
         if (continues) sums[e->in[i]] = (tow_value){0};
     }
-    if (continues_all) {
+    if (p == &tow__remat_p) {
         remat_transpose(r);
-    } else if (continues_consts) {
+    } else if (p == &tow__scan_p) {
         tow__scan_transpose(r);
     } else if (p == &tow__name_p) {
         r->dx[0] = r->ct[0];
@@ -168,7 +226,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
 {
     tow_value *values = tow__trace_alloc(t, g->n_vars, sizeof *values),
               *sums = tow__trace_alloc(t, g->n_vars, sizeof *sums);
-    bool *linear = linear_values(t, g, linear_inputs);
+    bool *linear = tow__linear_values(t, g, linear_inputs);
     size_t widest = 1;
     for (uint32_t i = 0; i < g->n_equations; i++) {
         size_t width = g->equations[i].n_in > g->equations[i].n_out ? g->equations[i].n_in : g->equations[i].n_out;

@@ -1,0 +1,85 @@
+/* Where the carries of a scan come from, and how many terms the cotangent of a value has. */
+#include "src/autodiff/scan_flow.h"
+
+void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow)
+{
+    const tow_graph *g = p->body;
+    uint32_t consts = (uint32_t)p->consts, carries = (uint32_t)p->carry;
+    for (uint32_t k = 0; k < carries; k++) {
+        uint32_t v = g->outputs[k];
+        flow[k] = (tow__flow){.kind = TOW__FLOW_MADE, .index = v};
+        for (uint32_t i = 0; i < g->n_inputs; i++) {
+            if (g->inputs[i] != v) continue;
+            bool carry = i >= consts && i < consts + carries;
+            flow[k].kind = i < consts ? TOW__FLOW_CONSTANT : carry ? TOW__FLOW_CARRY : TOW__FLOW_ELEMENT;
+            flow[k].index = carry ? i - consts : i;
+        }
+        if (linear && !linear[v]) flow[k].kind = TOW__FLOW_NONE;
+    }
+}
+
+tow__flow tow__scan_final(const tow__scan_params *p, const tow__flow *flow, uint32_t carry)
+{
+    int64_t left = p->length;
+    uint32_t depth = 0;
+    for (; left > 0 && flow[carry].kind == TOW__FLOW_CARRY && depth < p->carry; left--, depth++)
+        carry = flow[carry].index;
+    if (left > 0 && flow[carry].kind != TOW__FLOW_CARRY)
+        return (tow__flow){flow[carry].kind, flow[carry].index, flow[carry].kind == TOW__FLOW_CONSTANT ? 0 : depth};
+    if (left > 0) { /* a ring of carries */
+        int64_t round = 1;
+        for (uint32_t k = flow[carry].index; k != carry; k = flow[k].index) round++;
+        for (left %= round; left > 0; left--) carry = flow[carry].index;
+    }
+    return (tow__flow){.kind = TOW__FLOW_CARRY, .index = carry};
+}
+
+static bool flow_equal(tow__flow a, tow__flow b)
+{
+    return a.kind == b.kind && a.index == b.index && a.depth == b.depth;
+}
+
+void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
+                       tow_value *results)
+{
+    tow__flow *flow = tow__trace_alloc(t, (size_t)p->carry, sizeof *flow),
+              *final = tow__trace_alloc(t, (size_t)p->carry, sizeof *final);
+    if (!flow || !final) return;
+    tow__scan_flow(p, NULL, flow);
+    for (int64_t k = first; k < p->carry; k++) {
+        final[k] = tow__scan_final(p, flow, (uint32_t)k);
+        if (final[k].kind == TOW__FLOW_CARRY) results[k] = operands[p->consts + final[k].index];
+        if (final[k].kind == TOW__FLOW_CONSTANT) results[k] = operands[final[k].index];
+        for (int64_t j = first; j < k; j++)
+            if (flow_equal(final[j], final[k])) results[k] = results[j];
+    }
+}
+
+static const tow_graph *body_of(const tow__equation *e)
+{
+    if (e->primitive == &tow__scan_p) return ((const tow__scan_params *)e->params)->body;
+    if (e->primitive == &tow__remat_p) return ((const tow__remat_params *)e->params)->body;
+    return NULL;
+}
+
+/* Terms of operand i of equation e: those of a region's body, of a constant in every iteration. */
+static int operand_terms(const tow__equation *e, uint32_t i)
+{
+    const tow_graph *body = body_of(e);
+    if (!body) return 1;
+    const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
+    if (p && i >= p->consts + p->carry) return 1;
+    int n = tow__terms(body, body->inputs[i]);
+    for (uint32_t j = 0; j < body->n_outputs; j++)
+        if (body->outputs[j] == body->inputs[i]) n = 2;
+    return p && i < p->consts && p->length > 1 ? 2 * n : n;
+}
+
+int tow__terms(const tow_graph *g, uint32_t var)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_equations && n < 2; i++)
+        for (uint32_t j = 0; j < g->equations[i].n_in && n < 2; j++)
+            if (g->equations[i].in[j] == var) n += operand_terms(&g->equations[i], j);
+    return n < 2 ? n : 2;
+}

@@ -1,0 +1,42 @@
+/* What becomes of the carries of a scan whose body hands values on as they are.
+ *
+ *   body: (a, b, c) -> (u, a, a)        u: made by the body
+ *   b and c hold what a held one iteration earlier: the value u of iteration t is a in t + 1, and b and c in t + 2
+ *
+ * In the iterations written out u, a, b and c name one value there, whose cotangents add up in one order. Linear scans
+ * are asked about: those of tangents. Shared by the rules of scan (scan.c, scan_transpose.c, scan_normal.c). */
+#ifndef TOW_SRC_SCAN_FLOW_H
+#define TOW_SRC_SCAN_FLOW_H
+
+#include "src/autodiff/autodiff.h"
+
+typedef enum tow__flow_kind {
+    TOW__FLOW_NONE,     /* nothing linear: its cotangent goes nowhere */
+    TOW__FLOW_MADE,     /* by an equation of the body; index: the variable */
+    TOW__FLOW_ELEMENT,  /* of xs; index: input of the body */
+    TOW__FLOW_CONSTANT, /* of the loop; index: input of the body */
+    TOW__FLOW_CARRY     /* index: which carry. Of a final value: the initial value of that carry */
+} tow__flow_kind;
+
+/* Where a carry's next value comes from, or what its final value is: `depth` iterations before the last. */
+typedef struct tow__flow {
+    tow__flow_kind kind;
+    uint32_t index, depth;
+} tow__flow;
+
+/* linear: of the body's values (NULL: all are). flow: [carry]. */
+void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow);
+tow__flow tow__scan_final(const tow__scan_params *p, const tow__flow *flow, uint32_t carry);
+/* Results of a scan that are final carries, from carry `first` on: what is an operand, or the same as an earlier one,
+ * becomes that. */
+void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
+                       tow_value *results);
+
+/* Readers of a linear value that each add a term to its cotangent, those inside of regions counted; more than 2 count as 2. */
+int tow__terms(const tow_graph *g, uint32_t var);
+
+/* scan_normal.c: a linear scan in which two operands or carries are the same value for a while is transposed as an equal
+ * program in which they are one. False if there is nothing of the kind; true as well after an error. */
+bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow);
+
+#endif
