@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/counting_allocator.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"
 #include "tow/program.h"
@@ -145,14 +146,20 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     out[0] = tow_add(total, sum(tow_mul(tow_reduce_sum(in[3], 1, (int[]){0}), p.c)));
 }
 
+static void input_types(const shape *s, tow_type *types)
+{
+    const int64_t dims[] = {N, N}, rows[] = {s->length, N};
+    for (int i = 0; i < 3; i++) types[i] = tow_make_type(TOW_F32, 1, dims);
+    types[3] = tow_make_type(TOW_F32, 2, rows);
+    types[4] = tow_make_type(TOW_F32, 2, dims);
+}
+
 /* The loss and all gradients, one after the other. */
 static size_t run(const shape *s, const variant *v, float *numbers)
 {
-    const int64_t dims[] = {N, N}, rows[] = {s->length, N};
-    tow_type vector = tow_make_type(TOW_F32, 1, dims), types[INPUTS] = {vector, vector, vector};
+    tow_type types[INPUTS];
     const size_t wrt[INPUTS] = {0, 1, 2, 3, 4};
-    types[3] = tow_make_type(TOW_F32, 2, rows);
-    types[4] = tow_make_type(TOW_F32, 2, dims);
+    input_types(s, types);
     program p = {.s = s, .v = v};
     tow_graph *g, *whole, *gradient;
     tow_array *in[INPUTS], *out[INPUTS + 1];
@@ -295,12 +302,51 @@ static void test_random_shapes(void **state)
     }
 }
 
+/* ---- every allocation failing in turn --------------------------------------------------------------------------- */
+
+static void fail_allocations(const shape *s)
+{
+    const tow_policy nothing = tow_nothing_saveable();
+    const variant v = {.loop = true, .remat = true, .policy = &nothing};
+    const size_t wrt[INPUTS] = {0, 1, 2, 3, 4};
+    program p = {.s = s, .v = &v};
+    tow_type types[INPUTS];
+    tow_status status = TOW_OUT_OF_MEMORY;
+    input_types(s, types);
+    for (long n = 0; status != TOW_OK; n += 1 + n / 40) { /* every one at first, then a growing sample */
+        counting count;
+        tow_context_options options = counting_options(&count, n);
+        tow_context *c;
+        tow_graph *g = NULL, *gradient = NULL;
+        status = tow_context_create(&options, &c);
+        if (status == TOW_OK) {
+            status = tow_trace_function(c, loss, &p, INPUTS, types, NULL, 1, &g);
+            if (status == TOW_OK) status = tow_value_and_grad(g, INPUTS, wrt, false, &gradient);
+            tow_graph_release(gradient);
+            tow_graph_release(g);
+            tow_context_destroy(c);
+        }
+        assert_true(status == TOW_OUT_OF_MEMORY || (status == TOW_OK && count.calls <= n));
+        assert_int_equal(count.blocks, 0);
+        assert_int_equal(count.wrong_sizes, 0);
+    }
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    fail_allocations(
+        &(shape){.carry = {M0, K0, K0}, .y = {K2, C}, .start = {0, 1, 1}, .length = 5, .constant_x = true});
+    fail_allocations(&(shape){.carry = {K1, K0, M1}, .y = {K1, M1}, .start = {0, 1, 2}, .length = 3, .reverse = true});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fresh_carries),         cmocka_unit_test(test_one_value_to_two_carries),
         cmocka_unit_test(test_carries_handed_on),     cmocka_unit_test(test_constants_handed_on),
         cmocka_unit_test(test_xs_that_are_constants), cmocka_unit_test(test_random_shapes),
+        cmocka_unit_test(test_allocation_failures),
     };
     if (tow_context_create(NULL, &ctx) != TOW_OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
