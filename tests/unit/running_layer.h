@@ -117,6 +117,24 @@ static inline void expect_same_tensors(const char *what, const tow_tensors *a, c
     }
 }
 
+static inline void expect_same_list(const char *what, const tow_params *a, const tow_params *b)
+{
+    tow_tensors *x = tensors_of(a), *y = tensors_of(b);
+    expect_same_tensors(what, x, y);
+    tow_tensors_free(x);
+    tow_tensors_free(y);
+}
+
+/* Every variable of one list gets the value that the other list has at its path. */
+static inline void copy_matching(tow_params *to, const tow_params *from)
+{
+    for (size_t i = 0; i < tow_params_count(to); ++i) {
+        tow_array *source = tow_params_find(from, tow_params_path(to, i)), *target = tow_params_array(to, i);
+        assert_non_null(source);
+        memcpy(tow_array_data(target), tow_array_data(source), tow_type_bytes(tow_array_type(target)));
+    }
+}
+
 static inline int32_t count_at(const tow_params *list, const char *path)
 {
     tow_array *array;

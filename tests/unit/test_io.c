@@ -1,67 +1,14 @@
-/* .npy and safetensors: round trips, files that NumPy wrote, hostile files, full disks, replacement as a whole. */
+/* .npy and safetensors: round trips, files that NumPy wrote, hostile files, files damaged at every byte. What the file
+ * system does to them is tested in test_io_system.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "tow/io.h"
-
-typedef struct fixture {
-    tow_context *ctx;
-    char directory[64];
-    char path[96];
-} fixture;
-
-static int setup(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    if (f == NULL) return -1;
-    strcpy(f->directory, "/tmp/tow-test-io-XXXXXX");
-    if (mkdtemp(f->directory) == NULL || tow_context_create(NULL, &f->ctx) != TOW_OK) return -1;
-    snprintf(f->path, sizeof f->path, "%s/file", f->directory);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture *f = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
-    int failed = system(command);
-    tow_context_destroy(f->ctx);
-    free(f);
-    return failed;
-}
-
-static void write_bytes(const char *path, const void *data, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
-static size_t read_bytes(const char *path, unsigned char *data, size_t capacity)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t n = fread(data, 1, capacity, file);
-    fclose(file);
-    return n;
-}
+#include "tests/unit/io_files.h"
 
 /* A safetensors file from a header text and a number of zero bytes of data. */
 static void write_safetensors(const char *path, const char *header, size_t data)
@@ -85,19 +32,6 @@ static void write_npy(const char *path, const char *header, const void *data, si
     write_bytes(path, bytes, 10 + length + size);
 }
 
-static void assert_message(const fixture *f, const char *part)
-{
-    const char *text = tow_context_error(f->ctx);
-    if (strstr(text, part) == NULL) fail_msg("expected a message with \"%s\", found \"%s\"", part, text);
-}
-
-static tow_array *array_of(const fixture *f, tow_type type, const void *data)
-{
-    tow_array *array = NULL;
-    assert_int_equal(tow_array_from_data(f->ctx, type, data, &array), TOW_OK);
-    return array;
-}
-
 static void assert_array(const tow_array *array, tow_type type, const void *data)
 {
     assert_non_null(array);
@@ -105,7 +39,7 @@ static void assert_array(const tow_array *array, tow_type type, const void *data
     assert_memory_equal(tow_array_data(array), data, tow_type_bytes(type));
 }
 
-/* ---- .npy --------------------------------------------------------------------------------------------------------- */
+/* ---- .npy -------------------------------------------------------------------------------------------------------- */
 
 static void npy_round_trip(void **state)
 {
@@ -226,31 +160,7 @@ static void npy_bools_are_checked(void **state)
     assert_message(f, "bytes 0 and 1");
 }
 
-/* ---- safetensors -------------------------------------------------------------------------------------------------- */
-
-static tow_tensors *sample(const fixture *f)
-{
-    tow_tensors *tensors;
-    static const float a[6] = {1, 2, 3, 4, 5, 6};
-    static const unsigned char b[3] = {1, 0, 1};
-    static const double c[2] = {0.1, -7};
-    static const int32_t d = -5;
-    assert_int_equal(tow_tensors_create(f->ctx, &tensors), TOW_OK);
-    tow_array *arrays[] = {array_of(f, tow_make_type(TOW_F32, 2, (int64_t[]){2, 3}), a),
-                           array_of(f, tow_make_type(TOW_BOOL, 1, (int64_t[]){3}), b),
-                           array_of(f, tow_make_type(TOW_F64, 1, (int64_t[]){2}), c),
-                           array_of(f, tow_make_type(TOW_I32, 0, NULL), &d),
-                           array_of(f, tow_make_type(TOW_U32, 2, (int64_t[]){0, 4}), "")};
-    static const char *const names[] = {"params/a", "b", "c \"quoted\"", "d/\xc3\xa9", "empty"};
-    for (size_t i = 0; i < 5; i++) {
-        assert_int_equal(tow_tensors_add(tensors, names[i], arrays[i]), TOW_OK);
-        tow_array_release(arrays[i]);
-    }
-    assert_int_equal(tow_tensors_set_metadata(tensors, "step", "1"), TOW_OK);
-    assert_int_equal(tow_tensors_set_metadata(tensors, "note", "line\nbreak"), TOW_OK);
-    assert_int_equal(tow_tensors_set_metadata(tensors, "step", "12"), TOW_OK);
-    return tensors;
-}
+/* ---- safetensors ------------------------------------------------------------------------------------------------- */
 
 static void safetensors_round_trip(void **state)
 {
@@ -389,7 +299,7 @@ static void safetensors_deep_json(void **state)
     assert_int_equal(tow_safetensors_read(f->ctx, f->path, &tensors), TOW_BAD_FORMAT);
 }
 
-/* ---- files damaged at every byte ------------------------------------------------------------------------------------- */
+/* ---- files damaged at every byte --------------------------------------------------------------------------------- */
 
 typedef tow_status (*reader)(tow_context *ctx, const char *path, void **result);
 
@@ -455,186 +365,8 @@ static void safetensors_damaged(void **state)
     damage(f, read_safetensors);
 }
 
-/* ---- the file system ---------------------------------------------------------------------------------------------------- */
-
-static size_t count_files(const fixture *f)
-{
-    char command[160], text[32] = "";
-    snprintf(command, sizeof command, "ls -A '%s' | wc -l", f->directory);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    assert_non_null(fgets(text, sizeof text, pipe));
-    pclose(pipe);
-    return (size_t)strtoul(text, NULL, 10);
-}
-
-static void unreadable_files(void **state)
-{
-    fixture *f = *state;
-    tow_array *array;
-    tow_tensors *tensors;
-    assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_IO_ERROR);
-    assert_message(f, "No such file");
-    assert_int_equal(tow_safetensors_read(f->ctx, f->directory, &tensors), TOW_IO_ERROR);
-    assert_message(f, "a directory");
-    assert_int_equal(mkfifo(f->path, 0600), 0);
-    assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_IO_ERROR);
-    assert_message(f, "regular file");
-    assert_int_equal(tow_npy_read(f->ctx, NULL, &array), TOW_INVALID_ARGUMENT);
-}
-
-static void unwritable_files(void **state)
-{
-    fixture *f = *state;
-    tow_tensors *tensors = sample(f);
-    char path[128];
-    assert_int_equal(tow_safetensors_write(f->directory, tensors), TOW_IO_ERROR);
-    assert_message(f, "a directory");
-    snprintf(path, sizeof path, "%s/absent/file", f->directory);
-    assert_int_equal(tow_safetensors_write(path, tensors), TOW_IO_ERROR);
-    assert_message(f, path);
-    assert_int_equal(tow_safetensors_write("", tensors), TOW_INVALID_ARGUMENT);
-    assert_int_equal(tow_safetensors_write(NULL, tensors), TOW_INVALID_ARGUMENT);
-    tow_tensors_free(tensors);
-}
-
-/* A full disk: the device that is always full, and a limit on the size of files. The old file stays, no other remains. */
-static void full_disk(void **state)
-{
-    fixture *f = *state;
-    static float zeros[4096];
-    tow_array *array = array_of(f, tow_make_type(TOW_F32, 1, (int64_t[]){4096}), zeros);
-    struct stat before, after;
-    assert_int_equal(stat("/dev/full", &before), 0);
-    assert_int_equal(tow_npy_write("/dev/full", array, f->ctx), TOW_IO_ERROR);
-    assert_message(f, "/dev/full: cannot write: No space left");
-    assert_int_equal(stat("/dev/full", &after), 0);
-    assert_true(S_ISCHR(after.st_mode) && before.st_ino == after.st_ino);
-
-    write_bytes(f->path, "old", 3);
-    struct rlimit old, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    small = old;
-    small.rlim_cur = 5000;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    tow_status status = tow_npy_write(f->path, array, f->ctx);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_int_equal(status, TOW_IO_ERROR);
-    assert_message(f, "cannot write");
-    assert_message(f, f->path);
-    unsigned char bytes[8];
-    assert_int_equal(read_bytes(f->path, bytes, sizeof bytes), 3);
-    assert_memory_equal(bytes, "old", 3);
-    assert_int_equal(count_files(f), 1);
-    tow_array_release(array);
-}
-
-static void a_left_over_temporary_file_is_taken_over(void **state)
-{
-    fixture *f = *state;
-    char temporary[128];
-    tow_tensors *tensors = sample(f), *back;
-    snprintf(temporary, sizeof temporary, "%s.tmp", f->path);
-    write_bytes(temporary, "of a killed process, and longer than nothing", 40);
-    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
-    assert_int_equal(count_files(f), 1);
-    assert_int_equal(tow_safetensors_read(f->ctx, f->path, &back), TOW_OK);
-    tow_tensors_free(back);
-    tow_tensors_free(tensors);
-}
-
-static void two_writers_are_kept_apart(void **state)
-{
-    fixture *f = *state;
-    char temporary[128];
-    tow_tensors *tensors = sample(f);
-    snprintf(temporary, sizeof temporary, "%s.tmp", f->path);
-    int fd = open(temporary, O_WRONLY | O_CREAT, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
-    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_IO_ERROR);
-    assert_message(f, "another process");
-    assert_int_equal(access(temporary, F_OK), 0);
-    close(fd);
-    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
-    tow_tensors_free(tensors);
-}
-
-static void symbolic_links_keep_pointing(void **state)
-{
-    fixture *f = *state;
-    char link_path[128];
-    struct stat info;
-    float x = 3;
-    tow_array *array = array_of(f, tow_make_type(TOW_F32, 0, NULL), &x), *back;
-    snprintf(link_path, sizeof link_path, "%s/link", f->directory);
-    write_bytes(f->path, "old", 3);
-    assert_int_equal(symlink(f->path, link_path), 0);
-    assert_int_equal(tow_npy_write(link_path, array, f->ctx), TOW_OK);
-    assert_int_equal(lstat(link_path, &info), 0);
-    assert_true(S_ISLNK(info.st_mode));
-    assert_int_equal(tow_npy_read(f->ctx, f->path, &back), TOW_OK);
-    tow_array_release(back);
-    tow_array_release(array);
-}
-
-/* ---- failing allocations -------------------------------------------------------------------------------------------------- */
-
-typedef struct budget {
-    long allowed;
-    long in_use;
-} budget;
-
-static void *limited(void *user, void *pointer, size_t old_size, size_t size)
-{
-    budget *b = user;
-    (void)old_size;
-    if (size == 0) {
-        if (pointer != NULL) b->in_use--;
-        free(pointer);
-        return NULL;
-    }
-    if (b->allowed-- <= 0) return NULL;
-    if (pointer == NULL) {
-        void *memory = NULL;
-        if (posix_memalign(&memory, 64, size) != 0) return NULL;
-        b->in_use++;
-        return memory;
-    }
-    return realloc(pointer, size);
-}
-
-/* Reading and writing with 0, 1, 2, ... allocations allowed, until it succeeds: a status each time, and nothing leaks. */
-static void every_allocation_fails_in_turn(void **state)
-{
-    fixture *f = *state;
-    tow_tensors *tensors = sample(f);
-    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
-    tow_tensors_free(tensors);
-    budget b = {.allowed = 1000000};
-    tow_context *ctx;
-    assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}, .threads = 1}, &ctx),
-                     TOW_OK);
-    long idle = b.in_use, n = 0;
-    tow_status status = TOW_OUT_OF_MEMORY;
-    for (; status != TOW_OK; n++) {
-        b.allowed = n;
-        status = tow_safetensors_read(ctx, f->path, &tensors);
-        if (status != TOW_OK) assert_int_equal(status, TOW_OUT_OF_MEMORY);
-        tow_tensors_free(tensors);
-        assert_int_equal(b.in_use, idle);
-        assert_true(n < 1000);
-    }
-    assert_true(n > 10);
-    b.allowed = 1000000;
-    tow_context_destroy(ctx);
-    assert_int_equal(b.in_use, 0);
-}
-
 int main(void)
 {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(npy_round_trip),
         TEST(npy_empty),
@@ -649,14 +381,6 @@ int main(void)
         TEST(safetensors_deep_json),
         TEST(npy_damaged),
         TEST(safetensors_damaged),
-        TEST(unreadable_files),
-        TEST(unwritable_files),
-        TEST(full_disk),
-        TEST(a_left_over_temporary_file_is_taken_over),
-        TEST(two_writers_are_kept_apart),
-        TEST(symbolic_links_keep_pointing),
-        TEST(every_allocation_fails_in_turn),
     };
-#undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
