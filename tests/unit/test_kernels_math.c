@@ -88,7 +88,9 @@ static void multiply_adds(void **state)
             z.f = ldexpf(x.f * y.f, (int)(random_bits() % 64) - 32);
         } else if (i % 4 == 2) {
             x.bits &= 0xFFFFF000u, y.bits &= 0xFFFF8000u; /* few bits: products of 25 and ties */
-            z.f = ldexpf(1 + (float)(random_bits() % 4), ilogbf(x.f * y.f) + (int)(random_bits() % 28) - 2);
+            float product = x.f * y.f;
+            int exponent = isfinite(product) && product != 0 ? ilogbf(product) : 0;
+            z.f = ldexpf(1 + (float)(random_bits() % 4), exponent + (int)(random_bits() % 28) - 2);
         }
         got.f = tow__fma_of_doubles(x.f, y.f, z.f);
         want.f = fmaf(x.f, y.f, z.f);
