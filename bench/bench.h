@@ -67,8 +67,8 @@ typedef struct bench_gradient {
     const double *scales;
     size_t n_wrt;
     const size_t *wrt;
-    int64_t calls;     /* per timing; 0: 1 */
-    bool only_compile; /* time tracing and compiling only */
+    int64_t calls;      /* per timing; 0: 1 */
+    bool only_compile;  /* time tracing and compiling only */
     size_t keep_within; /* tow_compile_options */
 } bench_gradient;
 /* Adds compile_seconds (tracing and compiling), planned bytes and the times of a step. */

@@ -1,7 +1,7 @@
 /* A training step of the example's GPT on random tokens: loss, gradients and AdamW.
  *
- *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing] [--keep-within BYTES] [--no-scan]
- *         [--early-update] [--only-compile]
+ *     gpt --layers 6 --width 384 --heads 6 --context 256 --batch 8 --vocabulary 65 [--policy nothing]
+ *         [--keep-within BYTES] [--no-scan] [--early-update] [--only-compile]
  *
  * Useful flops: 6 per parameter that takes part in products and token, plus causal attention (two products forward and
  * four backward over half of the T x T pairs). */

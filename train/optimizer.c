@@ -157,10 +157,11 @@ TOW__CLONES static void adamw(const tow__coefficients *c, float decay, int64_t n
 {
     int64_t i = 0;
     for (; i + LINE <= n; i += LINE) {
-        __builtin_prefetch(p + i + AHEAD, 1);
-        __builtin_prefetch(m + i + AHEAD, 1);
-        __builtin_prefetch(v + i + AHEAD, 1);
-        __builtin_prefetch(g + i + AHEAD);
+        const uintptr_t ahead = (uintptr_t)(i + AHEAD) * sizeof *p; /* perhaps behind the end */
+        __builtin_prefetch((const void *)((uintptr_t)p + ahead), 1);
+        __builtin_prefetch((const void *)((uintptr_t)m + ahead), 1);
+        __builtin_prefetch((const void *)((uintptr_t)v + ahead), 1);
+        __builtin_prefetch((const void *)((uintptr_t)g + ahead));
         adamw_elements(c, decay, LINE, p + i, m + i, v + i, g + i);
     }
     adamw_elements(c, decay, n - i, p + i, m + i, v + i, g + i);

@@ -35,9 +35,9 @@ struct tow_train_state {
      * gradients.... The evaluation program takes the same inputs and writes the loss only. */
     tow_array **inputs, **outputs;
     size_t n_params, n_variables, n_inputs, n_streams;
-    bool early_update; /* then the program hands gradients over, and there are no arrays for them */
+    bool early_update;  /* then the program hands gradients over, and there are no arrays for them */
     size_t keep_within; /* of the options */
-    tow__early *early; /* [n_params] */
+    tow__early *early;  /* [n_params] */
 };
 
 #endif

@@ -1,5 +1,6 @@
 /* Where the carries of a scan come from, and how many terms the cotangent of a value has. */
 #include "src/autodiff/scan_flow.h"
+#include "src/ops/rules.h"
 
 void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow)
 {
@@ -53,6 +54,12 @@ void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, c
         for (int64_t j = first; j < k; j++)
             if (flow_equal(final[j], final[k])) results[k] = results[j];
     }
+}
+
+tow_value tow__scan_row(tow_value x, int64_t i)
+{
+    tow_type type = tow_value_type(x);
+    return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
 }
 
 static const tow_graph *body_of(const tow__equation *e)

@@ -32,6 +32,8 @@ tow__flow tow__scan_final(const tow__scan_params *p, const tow__flow *flow, uint
 void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
                        tow_value *results);
 
+/* Row i of x, without its first axis. */
+tow_value tow__scan_row(tow_value x, int64_t i);
 /* Readers of a linear value that each add a term to its cotangent, those inside of regions counted; more than 2 count as 2. */
 int tow__terms(const tow_graph *g, uint32_t var);
 

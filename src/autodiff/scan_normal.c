@@ -1,6 +1,5 @@
 /* Linear scans in which operands or carries are the same value for a while, as equal programs in which they are one.
  *
- *
  *   two carries from one value of the body             the first iterations stand before the loop, as far as the two
  *   a carry that is a constant after some iterations   differ; the loop over the rest has one carry, or the constant
  *   two carries, or a carry and a constant, that       the same: only the first iterations see the initial value
@@ -152,12 +151,6 @@ static bool find_gathered(rewriting *w)
 
 /* ---- the program ------------------------------------------------------------------------------------------------ */
 
-static tow_value row_of(tow_value x, int64_t i)
-{
-    tow_type type = tow_value_type(x);
-    return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
-}
-
 /* The rows of x that the loop sees. */
 static tow_value rest_of(const rewriting *w, tow_value x)
 {
@@ -171,7 +164,7 @@ static void record_iteration(rewriting *w, int64_t t)
     tow_value *in = w->row, *out = in + w->n_in;
     memcpy(in, w->x, w->consts * sizeof *in);
     if (w->carries) memcpy(in + w->consts, w->carry, w->carries * sizeof *in);
-    for (uint32_t i = xs; i < w->n_in; i++) in[i] = row_of(w->x[i], w->p->reverse ? w->p->length - 1 - t : t);
+    for (uint32_t i = xs; i < w->n_in; i++) in[i] = tow__scan_row(w->x[i], w->p->reverse ? w->p->length - 1 - t : t);
     tow__inline(w->t, w->body, in, out);
     if (w->carries) memcpy(w->carry, out, w->carries * sizeof *out);
     for (uint32_t y = 0; y < w->n_ys; y++) w->ys[y * w->peeled + t] = out[w->carries + y];

@@ -10,7 +10,7 @@
  *   carries of one chain      u -> k1 -> k2: u of iteration t is k1 in t + 1 and k2 in t + 2; its sum travels back
  *                             from k2 over k1 to u
  *   ys of a chain             rows of u, k1 or k2 come before the terms of iterations: where that matters they are
- *                             read one or more iterations earlier, from an array that is shifted (STACKED)
+ *                             read one or more iterations earlier, from a shifted copy of all of them (STACKED)
  *   initial values            go on from the caller's sums; where that matters their first terms are added to these
  *                             in the iteration that adds them (CHOSEN)
  *   rings                     carries that change places: sums go on from those of the initial values
@@ -55,12 +55,6 @@ static tow_type input_type(const loop *l, uint32_t i) { return l->body->vars[l->
 static uint32_t carry_input(const loop *l, uint32_t k) { return l->consts + k; }
 /* The row that iteration t reads and writes. */
 static int64_t row_index(const loop *l, int64_t t) { return l->p->reverse ? l->p->length - 1 - t : t; }
-
-static tow_value row_of(tow_value x, int64_t i)
-{
-    tow_type type = tow_value_type(x);
-    return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
-}
 
 /* n rows of -0. */
 static tow_value neutral_rows(const loop *l, tow_type type, int64_t n)
@@ -190,7 +184,7 @@ static void stack_chain(loop *l, uint32_t head)
         for (int64_t d = at + 1; d <= chain->length; d++) {
             int64_t t = l->p->length - d + at;
             tow_value *start = &l->start[carry_input(l, at_depth(l, head, (uint32_t)d))];
-            if (t >= 0) *start = tow__add_or(*start, row_of(l->r->ct[y], row_index(l, t)));
+            if (t >= 0) *start = tow__add_or(*start, tow__scan_row(l->r->ct[y], row_index(l, t)));
         }
         l->ct[y] = (tow_value){0};
     }
@@ -243,8 +237,13 @@ static void start_constant(loop *l, uint32_t i)
 /* Carry k of a ring ends with the initial value of carry `from`, whose sum goes on: rows of ys come first. */
 static void start_ring(loop *l, uint32_t k)
 {
-    uint32_t from = tow__scan_final(l->p, l->flow, k).index, i = carry_input(l, k);
+    tow__flow final = tow__scan_final(l->p, l->flow, k);
+    uint32_t from = final.index, i = carry_input(l, k);
     int64_t round = 1;
+    if (final.kind != TOW__FLOW_CARRY) { /* two carries read this one: scan_normal.c has made them one before */
+        tow_trace_fail(l->r->t, TOW_INTERNAL_ERROR, "scan: carry %u is neither in a chain nor in a ring", (unsigned)k);
+        return;
+    }
     for (uint32_t c = l->flow[k].index; c != k; c = l->flow[c].index) round++;
     l->goes_on[i] = true;
     l->start[i] = tow__add_or(l->r->dx[carry_input(l, from)], l->r->ct[k]);

@@ -136,7 +136,8 @@ static tow_status compile(tow_context *ctx, const tow_graph *graph, const tow_co
     return status;
 }
 
-/* How many repeated products the budget allows to keep: all of them, or what halving finds. */
+/* How many repeated products the budget allows to keep: all of them, or the most that halving finds (the arena mostly
+ * grows with their number, but need not). */
 static tow_status count_kept(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
                              uint32_t *kept)
 {

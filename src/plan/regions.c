@@ -23,9 +23,9 @@
 enum {
     BLOCK_ROWS = 256,       /* rows of a block, about, where there are more, */
     LARGE_ROWS = 512,       /* and where every block fetches its weights again from beyond the second cache: */
-    LARGE_BYTES = 4 << 20,  /* of a weight */
+    LARGE_BYTES = 4 << 20,  /* of an operand that blocks need as a whole: a weight */
     LEAST_ROWS = 64,        /* fewer make products slow, */
-    LARGE_LEAST_ROWS = 256, /* and where weights are large, threads that share columns each fetch only some of them */
+    LARGE_LEAST_ROWS = 256, /* the same where weights are large: threads that share columns each fetch some of them */
     LEAST_WORK = 1 << 20,   /* operations per block that are worth a region */
     DEFERRED_SHARE = 8,     /* steps that were put off may keep 1/8 of the plan's peak alive */
     ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
@@ -336,7 +336,7 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     if (!f.split) return TOW_OUT_OF_MEMORY;
     int64_t blocks = choose_blocks(&f), common = common_rows(&f, &inner, &whole);
     if (common < 2 || (blocks < 2 && whole <= LARGE_BYTES)) return TOW_OK;
-    TRY(tow__part_sums(p, plan));
+    TRY(tow__part_sums(p, plan)); /* without regions, too: threads share the rows of the first part */
     if (blocks < 2) return TOW_OK;
     TRY(form(&f, true, common));
     TRY(form(&f, false, blocks));

@@ -42,7 +42,8 @@ static tow_array *operand(tow_type type, uint32_t seed, int64_t classes)
 }
 
 enum {
-    OUTPUTS = 4 /* loss, dx, dw, dweights */
+    OUTPUTS = 4, /* loss, dx, dw, dweights */
+    WAYS = 4     /* of compiling: in two steps, in one, on more threads */
 };
 
 static size_t steps_named(const tow_program *p, const char *name)
@@ -75,20 +76,21 @@ static void expect_same(recipe r)
                          tow_make_type(r.dtype, 2, r.rows ? (int64_t[]){r.v, r.c} : (int64_t[]){r.c, r.v}),
                          tow_make_type(TOW_I32, 1, &r.n), tow_make_type(r.dtype, 1, &r.n)};
     tow_graph *loss, *gradient;
-    tow_array *x[4], *y[3][OUTPUTS];
+    tow_array *x[4], *y[WAYS][OUTPUTS];
     OK(tow_trace_function(ctx, weighted, &r, 4, types, NULL, 1, &loss));
     OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 3}, false, &gradient));
     for (size_t i = 0; i < 4; i++) x[i] = operand(types[i], (uint32_t)i + 7, r.v);
     run(gradient, &(tow_compile_options){.threads = 1, .no_fusion = true}, x, y[0], 0, 1);
     run(gradient, &(tow_compile_options){.threads = 1}, x, y[1], !r.waits, r.waits);
     run(gradient, &(tow_compile_options){.threads = 2}, x, y[2], !r.waits, r.waits);
+    run(gradient, &(tow_compile_options){.threads = 5}, x, y[3], !r.waits, r.waits);
     for (size_t i = 0; i < OUTPUTS; i++)
-        for (int way = 1; way < 3; way++)
+        for (int way = 1; way < WAYS; way++)
             if (memcmp(tow_array_data(y[0][i]), tow_array_data(y[way][i]), tow_type_bytes(tow_array_type(y[0][i]))) !=
                 0)
                 fail_msg("%lld rows, %lld features, %lld classes: output %zu differs, way %d", (long long)r.n,
                          (long long)r.c, (long long)r.v, i, way);
-    for (int way = 0; way < 3; way++)
+    for (int way = 0; way < WAYS; way++)
         for (size_t i = 0; i < OUTPUTS; i++) tow_array_release(y[way][i]);
     for (size_t i = 0; i < 4; i++) tow_array_release(x[i]);
     tow_graph_release(gradient);
@@ -103,6 +105,11 @@ static void one_step_has_the_bits_of_two(void **state)
     expect_same((recipe){300, 7, 5000, false, false, TOW_F64});
     expect_same((recipe){700, 3, 20000, true, false, TOW_F32}); /* three bands of rows, several panels */
     expect_same((recipe){700, 3, 20000, false, false, TOW_F32});
+    for (int rows = 0; rows < 2; rows++) /* threads share the columns of dx */
+        for (int f64 = 0; f64 < 2; f64++) {
+            expect_same((recipe){200, 70, 1500, rows, false, f64 ? TOW_F64 : TOW_F32});
+            expect_same((recipe){40, 100, 6000, rows, false, f64 ? TOW_F64 : TOW_F32});
+        }
 }
 
 static void a_cotangent_that_waits_keeps_two_steps(void **state)

@@ -302,7 +302,7 @@ static void test_random_shapes(void **state)
     }
 }
 
-/* ---- every allocation failing in turn --------------------------------------------------------------------------- */
+/* ---- allocations failing: a sample --------------------------------------------------------------------------- */
 
 static void fail_allocations(const shape *s)
 {

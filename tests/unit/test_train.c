@@ -205,6 +205,28 @@ static void early_updates_are_the_same(void **state)
     assert_message(f, "clip_norm");
 }
 
+/* Layers one by one in remat: with a budget nothing is made again, and nothing else changes. */
+static void budgets_for_remat_are_the_same(void **state)
+{
+    fixture *f = *state;
+    tow_dense layer = TOW_DENSE(.features = 40);
+    tow_remat cheap = TOW_REMAT(&layer, .policy = tow_nothing_saveable());
+    tow_scan unrolled = TOW_SCAN(&cheap, .length = 4, .unrolled = true);
+    for (int early = 0; early < 2; early++) {
+        tow_train_options options = {.optimizer = {.learning_rate = {.peak_value = 0.01}}, .early_update = early};
+        training without = start(f->ctx, TOW_MODULE(&unrolled), 40, 40, options);
+        options.keep_within = SIZE_MAX;
+        training within = start(f->ctx, TOW_MODULE(&unrolled), 40, 40, options);
+        step(&without, 3);
+        step(&within, 3);
+        save(f, &without, f->a);
+        save(f, &within, f->b);
+        assert_equal_files(f->a, f->b);
+        stop(&without);
+        stop(&within);
+    }
+}
+
 static void resumed_is_bit_equal(void **state)
 {
     fixture *f = *state;
@@ -347,6 +369,7 @@ int main(void)
         TEST(clipping_scales_to_the_norm),
         TEST(threads_do_not_matter),
         TEST(early_updates_are_the_same),
+        TEST(budgets_for_remat_are_the_same),
         TEST(resumed_is_bit_equal),
         TEST(masks_change_with_the_step),
         TEST(scanned_and_unrolled_read_each_other),
