@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/directories.h"
 #include "tow/io.h"
 
 typedef struct fixture {
@@ -29,9 +30,7 @@ static inline int setup(void **state)
 static inline int teardown(void **state)
 {
     fixture *f = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
-    int failed = system(command);
+    int failed = remove_directory(f->directory);
     tow_context_destroy(f->ctx);
     free(f);
     return failed;

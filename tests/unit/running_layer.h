@@ -8,27 +8,8 @@
 #include <string.h>
 
 #include "tests/unit/counting_allocator.h"
+#include "tests/unit/plain_context.h"
 #include "tow/tow.h"
-
-static tow_context *ctx;
-
-static inline int setup(void **state)
-{
-    (void)state;
-    return tow_context_create(NULL, &ctx) == TOW_OK ? 0 : -1;
-}
-
-static inline int teardown(void **state)
-{
-    (void)state;
-    tow_context_destroy(ctx);
-    return 0;
-}
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
-    } while (0)
 
 #define TYPE(dtype, ...)                                                                                               \
     tow_make_type(dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})

@@ -9,29 +9,10 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/plain_context.h"
 #include "tow/autodiff.h"
 #include "tow/layers.h"
 #include "tow/transforms.h"
-
-static tow_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return tow_context_create(NULL, &ctx) == TOW_OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tow_context_destroy(ctx);
-    return 0;
-}
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != TOW_OK) fail_msg("%s: %s", #call, tow_context_error(ctx));                                       \
-    } while (0)
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/directories.h"
 #include "tow/tow.h"
 
 /* ---- a small model ---------------------------------------------------------------------------------------------------- */
@@ -94,9 +95,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
-    int failed = system(command);
+    int failed = remove_directory(f->directory);
     tow_context_destroy(f->ctx);
     free(f);
     return failed;
@@ -106,6 +105,20 @@ static void assert_message(const fixture *f, const char *part)
 {
     const char *text = tow_context_error(f->ctx);
     if (strstr(text, part) == NULL) fail_msg("expected a message with \"%s\", found \"%s\"", part, text);
+}
+
+/* tow_train_create() refuses these options for a model [ROWS, features] -> [ROWS, features]. */
+static inline void assert_refused(const fixture *f, const tow_module *model, int64_t features,
+                                  tow_train_options options, const char *message)
+{
+    tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, features});
+    tow_train_state *s;
+    options.n_inputs = options.n_extra = 1;
+    options.input_types = options.extra_types = &type;
+    options.loss = mean_squared_error;
+    assert_int_equal(tow_train_create(f->ctx, model, &options, &s), TOW_INVALID_ARGUMENT);
+    assert_null(s);
+    assert_message(f, message);
 }
 
 static void save(const fixture *f, const training *t, const char *path)
