@@ -96,8 +96,9 @@ static bool allocate(const shape *s, const tow__attention_code *code, memory *m)
                   random_numbers(count)};
     bool complete = m->qkv && m->out && m->lse && m->ct;
     for (int i = 0; i < 3; i++) complete &= (m->grads[i] = random_numbers(count)) != NULL;
-    tow__attention_job job = job_of(s, m, true);
-    m->scratch = aligned_alloc(64, (code->bytes(&job) + 63) / 64 * 64);
+    tow__attention_job forward = job_of(s, m, false), backward = job_of(s, m, true);
+    size_t bytes = code->bytes(&forward), more = code->bytes(&backward);
+    m->scratch = aligned_alloc(64, ((bytes > more ? bytes : more) + 63) / 64 * 64);
     return complete && m->scratch != NULL;
 }
 

@@ -1,18 +1,23 @@
 /* Attention in single precision: what does not depend on the instruction set, and the choice of one.
  *
- * Memory of a strip, one per thread (64 = queries, C = keys of a cut; rows of D and E are rounded up, see spaced):
+ * Memory of a strip, one per thread (64 = queries, C = most keys of a cut; rows of D and E are rounded up, see spaced):
  *
- *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | out: 64 x E | k: S x D | v: S x E |
- *   backward  | ctt: E x 64 | ct: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
+ *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | k: S x D | v: S x E |
+ *   forward   | out: 64 x E |
+ *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
  *
- * Keys and values of a head are copied there once: in place, their rows lie far apart. */
+ * Keys and values of a head are copied there once: in place, their rows lie far apart. out, dq, dk and dv are made in
+ * the results and have no memory here if the rows of those are whole vectors. */
 #include "src/kernels/attention.h"
 #include "src/kernels/attention_lanes.h"
 
 enum {
     QUERIES = TOW__STRIP,
-    CUT = 2048, /* keys of a strip that are worked on together */
-    AHEAD = 12  /* rows */
+    /* Keys of a strip that are worked on together. Forward, sums are rescaled between cuts, so bits depend on them;
+     * backward, they do not. */
+    CUT = 2048,
+    BACKWARD_CUT = 64,
+    AHEAD = 12 /* rows */
 };
 
 #ifdef __clang__
@@ -27,6 +32,12 @@ typedef struct matrix {
     int64_t ld, width;
 } matrix;
 
+/* Rows of whole vectors in which products are summed, ld apart. */
+typedef struct sums {
+    f32 *data;
+    int64_t ld;
+} sums;
+
 /* A cut of a strip: keys first .. first + keys. Limits, and what else counts keys, are relative to `first`. */
 typedef struct view {
     int64_t first, keys, rows, vectors; /* rows: queries; vectors of 16 of them */
@@ -35,7 +46,7 @@ typedef struct view {
 } view;
 
 typedef struct workspace {
-    f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *dp, *dq, *dk, *dv;
+    f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *o, *dp, *dq, *dk, *dv;
     int64_t written; /* keys that have begun in dk and dv */
 } workspace;
 
@@ -44,8 +55,11 @@ static int64_t padded(int64_t width) { return tow__ceil_div(width, LANES) * LANE
 /* Stride of rows: an odd number of cache lines, so that a few columns of many rows lie in different sets of a cache. */
 static int64_t spaced(int64_t width) { return (tow__ceil_div(width, LANES) | 1) * LANES; }
 
-/* Equal cuts of at most CUT keys. */
-static int64_t cut_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, CUT))); }
+/* Equal cuts of at most `most` keys. */
+static int64_t cut_keys(int64_t keys, int64_t most)
+{
+    return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, most)));
+}
 
 static view view_of(const tow__strip *s, int64_t first, int64_t keys)
 {
@@ -64,6 +78,9 @@ static view view_of(const tow__strip *s, int64_t first, int64_t keys)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
+/* Whether sums can be made in the rows of a result. */
+static bool in_place(int64_t width) { return width % LANES == 0; }
+
 static bool usable(const tow__heads *x) { return x->column == 1 && x->width % LANES == 0; }
 
 /* The next `count` floats of the memory, in whole cache lines. */
@@ -77,20 +94,23 @@ static f32 *part(char *memory, size_t *used, int64_t count)
 static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
 {
     size_t n = 0;
-    int64_t d = a->q.width, e = a->v.width, cut = cut_keys(a->s);
+    int64_t d = a->q.width, e = a->v.width, cut = tow__min(a->s, a->backward ? BACKWARD_CUT : CUT);
     *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
                      .q = part(memory, &n, QUERIES * spaced(d)),
                      .p = part(memory, &n, cut * QUERIES),
-                     .out = part(memory, &n, QUERIES * spaced(e)),
                      .k = part(memory, &n, a->s * spaced(d)),
                      .v = part(memory, &n, a->s * spaced(e))};
-    if (!a->backward) return n;
+    if (!a->backward) {
+        w->out = part(memory, &n, in_place(e) ? 0 : QUERIES * spaced(e));
+        return n;
+    }
     w->ctt = part(memory, &n, padded(e) * QUERIES);
     w->ct = part(memory, &n, QUERIES * spaced(e));
+    w->o = part(memory, &n, QUERIES * spaced(e));
     w->dp = part(memory, &n, cut * QUERIES);
-    w->dq = part(memory, &n, QUERIES * spaced(d));
-    w->dk = part(memory, &n, a->s * spaced(d));
-    w->dv = part(memory, &n, a->s * spaced(e));
+    w->dq = part(memory, &n, in_place(d) ? 0 : QUERIES * spaced(d));
+    w->dk = part(memory, &n, in_place(d) ? 0 : a->s * spaced(d));
+    w->dv = part(memory, &n, in_place(e) ? 0 : a->s * spaced(e));
     return n;
 }
 
@@ -128,10 +148,41 @@ static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
                      : 0;
 }
 
-/* The first row that a strip has in a result [B, T, H, width]. */
-static f32 *result_row(const tow__attention_job *a, const tow__strip *s, void *data, int64_t width)
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+/* The rows of a strip in a result [B, T, H, width], if there is one. */
+static sums strip_result(const tow__attention_job *a, const tow__strip *s, void *result, int64_t width)
 {
-    return (f32 *)data + ((s->b * a->t + s->first) * a->heads + s->h) * width;
+    int64_t at = ((s->b * a->t + s->first) * a->heads + s->h) * width;
+    return (sums){result == NULL ? NULL : (f32 *)result + at, a->heads * width};
+}
+
+/* The rows of a group in a result [B, S, G, width], if there is one. */
+static sums group_result(const tow__attention_job *a, int64_t b, int64_t g, void *result, int64_t width)
+{
+    int64_t at = (b * a->s * a->groups + g) * width;
+    return (sums){result == NULL ? NULL : (f32 *)result + at, a->groups * width};
+}
+
+/* Where the sums are made that become rows of a result. */
+static sums sums_of(sums result, int64_t width, f32 *memory)
+{
+    return in_place(width) ? result : (sums){memory, spaced(width)};
+}
+
+/* Copies sums that were not made in the result. */
+static void write_sums(int64_t rows, sums x, int64_t width, sums result)
+{
+    for (int64_t i = 0; i < rows && x.data != result.data; i++)
+        memcpy(result.data + i * result.ld, x.data + i * x.ld, (size_t)width * sizeof(f32));
+}
+
+/* The same for the sums of a group, of which `written` keys have some; the others get zeros. */
+static void write_group(int64_t keys, int64_t written, sums x, int64_t width, sums result)
+{
+    if (result.data == NULL) return;
+    write_sums(written, x, width, result);
+    for (int64_t j = written; j < keys; j++) memset(result.data + j * result.ld, 0, (size_t)width * sizeof(f32));
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------------ */
