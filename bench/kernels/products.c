@@ -236,7 +236,7 @@ static figures measure(const setting *set, tow__gemm *g)
             tow__gemm_choice choice = {.engine = set->engines[e]};
             g->choice = &choice;
             if (!set->engines[e]->applicable(g)) continue;
-            g->scratch = tow__gemm_scratch(g) > 0 ? set->scratch : NULL;
+            g->scratch = tow__gemm_scratch(g, rule) > 0 ? set->scratch : NULL;
             double t = time_once(g, set->engines[e], repetitions);
             spent += t * (double)repetitions;
             if (round == 0 || t < f.best[e]) f.best[e] = t;

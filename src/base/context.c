@@ -4,7 +4,7 @@
 
 #include "src/base/base.h"
 #include "src/base/team.h"
-#include "src/kernels/gemm.h"
+#include "src/kernels/gemm_own.h"
 
 /* ---- the allocator of the C library ---------------------------------------------------------------------------- */
 
@@ -80,6 +80,7 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     ctx->threads = threads < 1 ? 1 : threads;
     ctx->engine = engine_name(options) ? tow__gemm_find(engine_name(options)) : NULL;
     ctx->portable_bits = options && options->portable_bits;
+    ctx->matrix_unit = tow__gemm_amx_usable();
     *context = ctx;
     return TOW_OK;
 }
@@ -142,8 +143,10 @@ size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
     char features[128], products[256];
     cpu_features(features, sizeof features);
-    tow__gemm_describe(&(tow__gemm_choice){.engine = context->engine, .portable = context->portable_bits}, products,
-                       sizeof products);
+    tow__gemm_describe(&(tow__gemm_choice){.engine = context->engine,
+                                           .portable = context->portable_bits,
+                                           .matrix_unit = context->matrix_unit},
+                       products, sizeof products);
     int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\n", features, tow__cpu_count(),
                           context->threads, products);
     return length < 0 ? 0 : (size_t)length;

@@ -20,6 +20,7 @@ typedef struct tow__crew tow__crew;
 typedef struct tow__gemm_choice {
     const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
     bool portable;                         /* only what has the same bits on all machines */
+    bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
     int set;                               /* tow__gemm_set, for tests */
 } tow__gemm_choice;
 

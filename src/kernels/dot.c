@@ -176,7 +176,7 @@ static void choose_engine(dot_job *job, const tow__team *team)
     if (team != NULL) job->choice = team->products;
     g->choice = &job->choice;
     job->engine = tow__gemm_choose(g);
-    job->engine_bytes = round_up(tow__gemm_scratch(g));
+    job->engine_bytes = round_up(tow__gemm_scratch(g, job->engine));
     g->choice = NULL; /* the job may move: runs set it */
     double work = (double)g->m * (double)g->n * (double)g->k;
     job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
@@ -199,6 +199,8 @@ static dot_job job_of(const tow__kernel_call *call, int64_t depth)
                               .n = inner_dim(&job.y.free),
                               .k = inner_dim(&job.x.contract),
                               .depth = depth,
+                              .rows = p->rows > 0 ? p->rows : job.m,
+                              .columns = p->columns > 0 ? p->columns : job.n,
                               .a_row = inner_stride(&job.x.free),
                               .a_column = inner_stride(&job.x.contract),
                               .b_row = inner_stride(&job.y.contract),
@@ -331,6 +333,20 @@ static size_t scratch_dot_general(const tow__kernel_call *call)
     return scratch_bytes(call, &job);
 }
 
+static int64_t free_elements(tow_type type, const tow__ints *batch, const tow__ints *contract)
+{
+    int64_t taken = 1;
+    for (int i = 0; i < batch->n; i++) taken *= type.dims[batch->v[i]];
+    for (int i = 0; i < contract->n; i++) taken *= type.dims[contract->v[i]];
+    return taken > 0 ? tow_type_count(type) / taken : 0;
+}
+
+void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y)
+{
+    p->rows = free_elements(x, &p->lhs_batch, &p->lhs_contract);
+    p->columns = free_elements(y, &p->rhs_batch, &p->rhs_contract);
+}
+
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 int64_t tow__dot_depth(const tow__kernel_call *call)
@@ -338,7 +354,8 @@ int64_t tow__dot_depth(const tow__kernel_call *call)
     const tow__dot_params *p = call->params;
     if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
     dot_job job = job_of(call, 0);
-    return job.engine == &tow__gemm_own ? tow__gemm_depth(job.product.k) : 0;
+    bool in_parts = job.engine == &tow__gemm_own || job.engine == &tow__gemm_amx;
+    return in_parts ? tow__gemm_depth(job.product.k) : 0;
 }
 
 static void run_part(const tow__kernel_call *call)

@@ -7,7 +7,7 @@
 
 /* In the order of preference. */
 static const tow__gemm_engine *const engines[] = {
-    &tow__gemm_own,
+    &tow__gemm_amx,       &tow__gemm_own,
 #ifdef TOW_HAVE_BLIS
     &tow__gemm_blis,
 #endif
@@ -24,13 +24,15 @@ const tow__gemm_engine *tow__gemm_at(int index) { return index < ENGINES ? engin
 
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
 {
-    tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 64, .n = 64, .k = 64, .ldc = 64}, wide;
-    single.a_row = single.b_row = 64;
+    tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide;
+    single.a_row = single.b_row = 256;
     single.a_column = single.b_column = 1;
     wide = single;
     wide.dtype = TOW_F64;
+    const tow__gemm_engine *f32 = tow__gemm_choose(&single);
+    const char *small = f32 == &tow__gemm_amx && choice->engine == NULL ? ", small ones by own kernel" : "";
     const char *why = choice->portable ? "; bits are portable" : choice->engine != NULL ? "; chosen by the caller" : "";
-    int length = snprintf(text, size, "f32 by %s, f64 by %s%s", tow__gemm_choose(&single)->describe(),
+    int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", f32->describe(), small,
                           tow__gemm_choose(&wide)->describe(), why);
     return length < 0 ? 0 : (size_t)length;
 }
@@ -58,14 +60,17 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
     if (forced != NULL && forced->applicable(g)) return forced;
     int i = 0;
-    while (!engines[i]->applicable(g)) i++; /* the last one always is */
+    while (!engines[i]->applicable(g) || (engines[i] == &tow__gemm_amx && !tow__gemm_amx_gains(g)))
+        i++; /* the last one always is */
     return engines[i];
 }
 
-size_t tow__gemm_scratch(const tow__gemm *g)
+size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0 || g->k == 0) return 0;
-    return tow__gemm_choose(g) == &tow__gemm_own ? tow__gemm_own_scratch(g) : 0;
+    return engine == &tow__gemm_amx   ? tow__gemm_amx_scratch(g)
+           : engine == &tow__gemm_own ? tow__gemm_own_scratch(g)
+                                      : 0;
 }
 
 static void clear(const tow__gemm *g)

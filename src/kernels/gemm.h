@@ -41,6 +41,7 @@ typedef struct tow__gemm {
     bool accumulate; /* C += */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
+    int64_t rows, columns; /* m and n of the product of which this is a part, as the user's graph states it; 0: m and n */
     int64_t depth; /* own kernel: of the whole product, of which this is a part along k; 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;
@@ -74,7 +75,7 @@ typedef struct tow__gemm_engine {
     bool cuts;     /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
 } tow__gemm_engine;
 
-extern const tow__gemm_engine tow__gemm_own, tow__gemm_reference;
+extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;
 #ifdef TOW_HAVE_BLIS
 extern const tow__gemm_engine tow__gemm_blis;
 #endif
@@ -86,8 +87,8 @@ extern const tow__gemm_engine tow__gemm_xsmm;
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine for g and for every cut of it in rows or columns. Reads neither pointers nor m. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
-/* Bytes of `scratch` with which g runs fastest. A product of another k, or of fewer rows, may need more. */
-size_t tow__gemm_scratch(const tow__gemm *g);
+/* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
+size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine of this name, or NULL. */
 const tow__gemm_engine *tow__gemm_find(const char *name);
 /* Engine number `index` of this build, in the order of preference; NULL behind the last one. */

@@ -16,6 +16,11 @@ static inline int64_t tow__gemm_depth(int64_t k)
 }
 
 size_t tow__gemm_own_scratch(const tow__gemm *g);
+size_t tow__gemm_amx_scratch(const tow__gemm *g);
+/* True if the processor has a matrix unit for bf16 and the system lets this process use it, which it is asked for. */
+bool tow__gemm_amx_usable(void);
+/* True if g is large enough for it: by rows, columns and k of the whole product, which cuts do not change. */
+bool tow__gemm_amx_gains(const tow__gemm *g);
 
 typedef struct tow__gemm_version {
     const char *text;

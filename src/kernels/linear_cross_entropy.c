@@ -83,6 +83,8 @@ static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a
                        .m = m,
                        .n = n,
                        .k = k,
+                       .rows = m,
+                       .columns = n,
                        .a = a.data,
                        .a_row = a.row,
                        .a_column = a.column,
@@ -107,9 +109,9 @@ static void run(const job *j, tow__gemm g, void *c, int64_t ldc, bool add, const
     tow__gemm_run(&g, engine);
 }
 
-static void need_scratch(job *j, tow__gemm g)
+static void need_scratch(job *j, tow__gemm g, const tow__gemm_engine *engine)
 {
-    size_t bytes = lines((int64_t)tow__gemm_scratch(&g));
+    size_t bytes = lines((int64_t)tow__gemm_scratch(&g, engine));
     if (bytes > j->engine_bytes) j->engine_bytes = bytes;
 }
 
@@ -168,7 +170,9 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     j.tiles = tow__ceil_div(j.v, CLASSES);
     tow__gemm logits = product(&j, j.n, j.v, j.c, j.x, j.w);
     j.logits_engine = tow__gemm_choose(&logits);
-    need_scratch(&j, product(&j, tow__min(ROWS, j.n), tow__min(CLASSES, j.v), j.c, j.x, j.w));
+    logits.m = tow__min(ROWS, j.n);
+    logits.n = tow__min(CLASSES, j.v);
+    need_scratch(&j, logits, j.logits_engine);
     j.part_rows = j.n;
     if (!backward) return j;
     j.panel_rows = rows_of_panel(j.n, j.v);
@@ -188,13 +192,13 @@ static job begin(const tow__kernel_call *call, bool rows, bool backward, bool wh
     else
         dw.n = tow__min(SHARE_CLASSES, j.v);
     dx.accumulate = dw.accumulate = true;
-    need_scratch(&j, dx);
-    need_scratch(&j, dw);
+    need_scratch(&j, dx, j.dx_engine);
+    need_scratch(&j, dw, j.dw_engine);
     /* Those of the last panels sum fewer elements, perhaps in longer blocks, which take more room when they are packed. */
     dx.k = j.v % j.panel_width;
     dw.k = j.n % j.panel_rows;
-    if (dx.k > 0) need_scratch(&j, dx);
-    if (dw.k > 0) need_scratch(&j, dw);
+    if (dx.k > 0) need_scratch(&j, dx, j.dx_engine);
+    if (dw.k > 0) need_scratch(&j, dw, j.dw_engine);
     return j;
 }
 

@@ -9,6 +9,7 @@
 
 enum {
     PANEL_BYTES = 16 << 10, /* of the result */
+    UNIT_ROWS = 64,         /* of it, on the matrix unit, where each panel splits its operands */
     COLUMNS = 512           /* elements of the result that add_steps takes at a time */
 };
 
@@ -159,6 +160,8 @@ static void run_dot_steps(const tow__kernel_call *call)
                                .m = x.count,
                                .n = y.count,
                                .k = x.depth,
+                               .rows = p->dot.rows,
+                               .columns = p->dot.columns,
                                .a_row = x.free_stride,
                                .a_column = x.depth_stride,
                                .b_row = y.depth_stride,
@@ -177,6 +180,7 @@ static void run_dot_steps(const tow__kernel_call *call)
     job.product.choice = call->team ? &call->team->products : NULL;
     job.engine = tow__gemm_choose(&job.product);
     job.tiles = tiles_for(&job);
+    if (job.engine == &tow__gemm_amx) job.panel = tow__max(job.panel, UNIT_ROWS);
     store_init(call);
     if (job.tiles)
         tow__team_run(call->team, job.blocks, run_columns, &job);

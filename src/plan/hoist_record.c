@@ -4,6 +4,7 @@
  * Then the steps are cut into chunks for which it is not (chunks.c): the scan becomes one over chunks, whose body makes
  * the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left them, in the order
  * of the steps, so no bits change. */
+#include "src/kernels/dot.h"
 #include "src/plan/hoist.h"
 #include "tow/ops.h"
 
@@ -18,6 +19,7 @@ enum {
 static tow_value product_of_all(tow_trace *t, const tow__equation *e, tow_value x, tow_value w)
 {
     tow__dot_params p = *(const tow__dot_params *)e->params;
+    if (p.rows == 0) tow__dot_sizes(&p, tow__row_type(tow_value_type(x)), tow_value_type(w));
     for (int i = 0; i < p.lhs_contract.n; i++) p.lhs_contract.v[i]++;
     return tow__bind1(t, e->primitive, &p, 2, (tow_value[]){x, w});
 }

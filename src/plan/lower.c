@@ -1,5 +1,6 @@
 /* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans
  * become loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. */
+#include "src/kernels/dot.h"
 #include "src/plan/plan.h"
 
 uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes)
@@ -120,6 +121,18 @@ static tow_status lower_move(tow__lowering *l, const tow__node *node)
     return tow__add_copy(l, &x, s, node->backward);
 }
 
+/* Parameters of a product with the sizes that it has before it is cut. NULL: out of memory. */
+static const void *whole_params(tow__lowering *l, const tow__node *node)
+{
+    const tow__dot_params *p = node->e->params;
+    if (!tow__is(node->e, "dot_general") || p->rows > 0) return p;
+    tow__dot_params *whole = tow__arena_alloc(&l->p->memory, 1, sizeof *whole);
+    if (!whole) return NULL;
+    *whole = *p;
+    tow__dot_sizes(whole, l->flat->types[node->in[0]], l->flat->types[node->in[1]]);
+    return whole;
+}
+
 static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
 {
     const tow__equation *e = node->e;
@@ -134,7 +147,8 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     if (!bytes) return TOW_OK; /* nothing to write */
     tow__step *step = tow__add_step(l, e->primitive->name, e->n_in, e->n_out);
     if (!step) return TOW_OUT_OF_MEMORY;
-    step->params = e->params;
+    step->params = whole_params(l, node);
+    if (e->params && !step->params) return TOW_OUT_OF_MEMORY;
     step->backward = node->backward;
     step->kernel = node->kernel;
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];

@@ -165,11 +165,9 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
                             tow__buffer *out, const void *params, int threads)
 {
     tow_context *ctx = NULL;
-    tow__team team = {1, NULL};
-    if (threads > 1) {
-        assert_int_equal(tow_context_create(NULL, &ctx), TOW_OK);
-        assert_int_equal(tow__team_create(ctx, threads, &team), TOW_OK);
-    }
+    tow__team team;
+    assert_int_equal(tow_context_create(NULL, &ctx), TOW_OK);
+    assert_int_equal(tow__team_create(ctx, threads, &team), TOW_OK);
     tow__buffer blank[16];
     assert_true(n_in <= 12 && n_out <= 4);
     /* scratch is asked for before there are addresses */
