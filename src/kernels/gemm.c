@@ -29,10 +29,10 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
     single.a_column = single.b_column = 1;
     wide = single;
     wide.dtype = TOW_F64;
-    const tow__gemm_engine *f32 = tow__gemm_choose(&single);
-    const char *small = f32 == &tow__gemm_amx && choice->engine == NULL ? ", small ones by own kernel" : "";
+    const tow__gemm_engine *engine = tow__gemm_choose(&single);
+    const char *small = engine == &tow__gemm_amx && choice->engine == NULL ? ", small ones by own kernel" : "";
     const char *why = choice->portable ? "; bits are portable" : choice->engine != NULL ? "; chosen by the caller" : "";
-    int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", f32->describe(), small,
+    int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", engine->describe(), small,
                           tow__gemm_choose(&wide)->describe(), why);
     return length < 0 ? 0 : (size_t)length;
 }

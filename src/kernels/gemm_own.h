@@ -16,6 +16,7 @@ static inline int64_t tow__gemm_depth(int64_t k)
 }
 
 size_t tow__gemm_own_scratch(const tow__gemm *g);
+void tow__gemm_amx_run(const tow__gemm *g); /* m, n, k > 0; f32; only if usable */
 size_t tow__gemm_amx_scratch(const tow__gemm *g);
 /* True if the processor has a matrix unit for bf16 and the system lets this process use it, which it is asked for. */
 bool tow__gemm_amx_usable(void);
