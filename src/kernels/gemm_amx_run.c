@@ -98,38 +98,39 @@ static void configure(void)
         if (two_rows && two_columns) _tile_dpbf16ps(3, 5, 7);                                                          \
     } while (0)
 
-/* What the rest of the processor does while the matrix unit multiplies, a share for each group of k: it delivers the sums
- * of the strip before, splits the next panel, and fetches what it will be made of after that. */
-typedef struct meanwhile {
-    const scales *a, *b; /* of the sums */
-    f32 *sums, *c, *first_c;
+/* Sums of a strip and a panel on their way to C. */
+typedef struct delivery {
+    const scales *a, *b;
+    const f32 *sums;
+    f32 *c;
     int64_t ldc, row, rows, columns;
-    int64_t rows_per_turn;
     bool adds;
-    source next; /* panel */
-    const scales *next_scales;
-    uint16_t *next_panel;
-    int64_t next_columns, depth;
-    int64_t part, parts, turn, turns; /* of the next panel; of all strips and groups */
+} delivery;
+
+/* What the rest of the processor does while the matrix unit multiplies, a share in each turn, which is a group of k: it
+ * delivers the sums of the strip before, splits the next panel, and fetches the one after it. */
+typedef struct meanwhile {
+    delivery sums;
+    int64_t rows; /* per turn */
+    const side *panel;
+    int64_t part, turn, turns; /* of the panel; of all strips */
     const f32 *ahead;
-    int64_t ahead_item, ahead_items, ahead_group; /* pieces of 32 elements; the next group's are ahead_group away */
+    int64_t ahead_item, ahead_items,
+        ahead_group; /* pieces of 32 elements; those of the next turn are ahead_group away */
 } meanwhile;
 
 /* C = or += sums, without the powers of two: `count` rows. */
-static inline __attribute__((always_inline)) void deliver(meanwhile *w, int64_t count, bool scaled, bool adds)
+static inline __attribute__((always_inline)) void deliver(delivery *d, int64_t count, bool adds)
 {
-    const lanes low = first_lanes(w->columns), high = first_lanes(w->columns - W);
-    const vector b_low = _mm512_loadu_ps(w->b->exponent), b_high = _mm512_loadu_ps(w->b->exponent + W);
-    int64_t limit = tow__min(w->rows, w->row + count);
-    for (; w->row < limit; w->row++) {
-        const f32 *sums = w->sums + w->row * PANEL;
-        f32 *c = w->c + w->row * w->ldc;
-        vector x = _mm512_load_ps(sums), y = _mm512_load_ps(sums + W);
-        if (scaled) {
-            vector e = _mm512_set1_ps(w->a->exponent[w->row]);
-            x = _mm512_scalef_ps(x, _mm512_add_ps(e, b_low));
-            y = _mm512_scalef_ps(y, _mm512_add_ps(e, b_high));
-        }
+    const lanes low = first_lanes(d->columns), high = first_lanes(d->columns - W);
+    const vector b_low = _mm512_loadu_ps(d->b->exponent), b_high = _mm512_loadu_ps(d->b->exponent + W);
+    int64_t limit = tow__min(d->rows, d->row + count);
+    for (; d->row < limit; d->row++) {
+        const f32 *sums = d->sums + d->row * PANEL;
+        f32 *c = d->c + d->row * d->ldc;
+        vector e = _mm512_set1_ps(d->a->exponent[d->row]);
+        vector x = _mm512_scalef_ps(_mm512_load_ps(sums), _mm512_add_ps(e, b_low));
+        vector y = _mm512_scalef_ps(_mm512_load_ps(sums + W), _mm512_add_ps(e, b_high));
         if (adds) {
             x = _mm512_add_ps(_mm512_maskz_loadu_ps(low, c), x);
             y = _mm512_add_ps(_mm512_maskz_loadu_ps(high, c + W), y);
@@ -139,20 +140,24 @@ static inline __attribute__((always_inline)) void deliver(meanwhile *w, int64_t 
     }
 }
 
-static void deliver_rows(meanwhile *w, int64_t count)
+static void deliver_rows(delivery *d, int64_t count)
 {
-    if (w->adds)
-        deliver(w, count, true, true);
+    if (d->row == d->rows) return;
+    if (d->adds)
+        deliver(d, count, true);
     else
-        deliver(w, count, true, false);
+        deliver(d, count, false);
 }
+
+static void measure_side(side *s) { find_scales(&s->from, s->items, s->depth, &s->scale); }
 
 static __attribute__((noinline)) void work(meanwhile *w)
 {
-    deliver_rows(w, w->rows_per_turn);
+    deliver_rows(&w->sums, w->rows);
     w->turn++;
-    for (; w->part * w->turns < w->turn * w->parts; w->part++)
-        split_part(&w->next, w->next_columns, w->depth, w->next_scales, w->part, w->next_panel);
+    if (w->panel != NULL)
+        for (int64_t parts = parts_of(w->panel); w->part * w->turns < w->turn * parts; w->part++)
+            split_part(w->panel, w->part);
     const f32 *ahead = w->ahead;
     for (int64_t i = 0; i < w->ahead_items; i++, ahead += w->ahead_item) {
         __builtin_prefetch(ahead, 0, 2);
@@ -194,141 +199,141 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
 
 /* ---- loops --------------------------------------------------------------------------------------------------------- */
 
+enum {
+    RING = 3 /* panels: one whose sums are being delivered, one that is multiplied, one that is split */
+};
+
 typedef struct job {
     const tow__gemm *g;
-    int64_t depth;             /* of a block of k */
-    uint16_t *strips, *panels; /* two panels */
-    scales *rows;              /* of the strips */
-    f32 *sums;                 /* of two strips and a panel */
+    int64_t depth;   /* of a block of k */
+    side *strips;    /* of a block of rows */
+    uint16_t *a, *b; /* tiles of all strips, and of two panels */
+    f32 *sums;       /* of two strips and a panel */
 } job;
 
-/* Rows of C and one block of k. */
+/* Rows of C and one block of k, and where their columns `from` .. `limit` go. */
 typedef struct piece {
-    int64_t row, rows, first, depth;
+    int64_t row, rows, first, depth, groups;
+    int64_t from, limit;
+    f32 *c;
+    int64_t ldc;
+    bool adds, finishes;
 } piece;
-
-static source rows_of(const tow__gemm *g, int64_t row, int64_t first)
-{
-    return (source){(const f32 *)g->a + row * g->a_row + first * g->a_column, g->a_row, g->a_column};
-}
-static source columns_of(const tow__gemm *g, int64_t column, int64_t first)
-{
-    return (source){(const f32 *)g->b + first * g->b_row + column * g->b_column, g->b_column, g->b_row};
-}
-
-static void split_rows(const job *j, const piece *x)
-{
-    int64_t groups = tow__ceil_div(x->depth, GROUP);
-    for (int64_t i = 0; i < x->rows; i += STRIP) {
-        int64_t rows = tow__min(STRIP, x->rows - i);
-        source s = rows_of(j->g, x->row + i, x->first);
-        find_scales(&s, rows, x->depth, &j->rows[i / STRIP]);
-        split_strip(&s, rows, x->depth, &j->rows[i / STRIP], j->strips + i / STRIP * groups * PIECE);
-    }
-}
-
-/* Elements of rows and columns with infinities or NaNs. All others are delivered first. */
-static __attribute__((noinline)) void run_special(const job *j, const piece *x, int64_t row, int64_t column,
-                                                  meanwhile *w)
-{
-    f32 own[STRIP * PANEL], kept[STRIP * PANEL];
-    tow__gemm g = *j->g;
-    int64_t rows = w->rows, columns = w->columns;
-    g.accumulate = false;
-    g.m = rows, g.n = columns, g.k = g.depth = x->depth;
-    g.a = rows_of(j->g, row, x->first).data, g.b = columns_of(j->g, column, x->first).data, g.c = own;
-    g.ldc = PANEL;
-    g.scratch = NULL, g.finish = NULL, g.next_b = NULL;
-    tow__gemm_avx512_version.run(&g);
-    for (int64_t i = 0; i < rows; i++) memcpy(kept + i * PANEL, w->c + i * w->ldc, (size_t)columns * sizeof *kept);
-    deliver_rows(w, STRIP);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t y = 0; y < columns; y++)
-            if ((w->a->special >> i & 1) || (w->b->special >> y & 1))
-                w->c[i * w->ldc + y] = w->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y];
-}
-
-/* The panel at `column` of a piece, split into `to`. */
-typedef struct panel {
-    source from;
-    int64_t columns;
-    scales scale;
-    uint16_t *parts;
-} panel;
-
-static panel begin_panel(const job *j, const piece *x, int64_t column, int64_t limit, uint16_t *parts)
-{
-    panel b = {.from = columns_of(j->g, column, x->first), .columns = tow__min(PANEL, limit - column), .parts = parts};
-    find_scales(&b.from, b.columns, x->depth, &b.scale);
-    return b;
-}
-
-/* The share of strip `row` of the piece in fetching the panel at `column`. */
-static void look_ahead(const job *j, const piece *x, int64_t column, int64_t row, meanwhile *w)
-{
-    const tow__gemm *g = j->g;
-    bool straight = g->b_column == 1;
-    w->ahead_items = w->ahead_group = 0;
-    if (column >= g->n || (!straight && g->b_row != 1)) return;
-    int64_t strips = tow__ceil_div(x->rows, STRIP), share = tow__ceil_div(GROUP, strips);
-    w->ahead_item = straight ? g->b_row : g->b_column;
-    w->ahead_group = straight ? GROUP * g->b_row : GROUP;
-    w->ahead_items = tow__max(0, tow__min(share, GROUP - row / STRIP * share));
-    w->ahead = columns_of(g, column, x->first).data + row / STRIP * share * w->ahead_item;
-}
-
-/* All strips of a piece times panel b, at `column` of C. */
-static void run_panel(const job *j, const piece *x, const panel *b, int64_t column, meanwhile *w)
-{
-    int64_t groups = tow__ceil_div(x->depth, GROUP);
-    f32 *sums = j->sums, *other = j->sums + STRIP * PANEL;
-    for (int64_t i = 0; i < x->rows; i += STRIP) {
-        int64_t rows = tow__min(STRIP, x->rows - i);
-        const uint16_t *strip = j->strips + i / STRIP * groups * PIECE;
-        look_ahead(j, x, column + 2 * PANEL, i, w);
-        if (rows > W && b->columns > W)
-            multiply(true, true, groups, strip, b->parts, sums, w);
-        else if (rows > W)
-            multiply(true, false, groups, strip, b->parts, sums, w);
-        else if (b->columns > W)
-            multiply(false, true, groups, strip, b->parts, sums, w);
-        else
-            multiply(false, false, groups, strip, b->parts, sums, w);
-        deliver_rows(w, STRIP);
-        w->a = &j->rows[i / STRIP];
-        w->sums = sums;
-        w->c = w->first_c + i * w->ldc;
-        w->row = 0, w->rows = rows;
-        w->rows_per_turn = tow__ceil_div(rows, groups);
-        if (w->a->special | b->scale.special) run_special(j, x, x->row + i, column, w);
-        f32 *swap = sums;
-        sums = other, other = swap;
-    }
-    deliver_rows(w, STRIP);
-}
-
-/* Columns [from, limit) of a piece to c, rows ldc apart. */
-static void run_panels(const job *j, const piece *x, int64_t from, int64_t limit, f32 *c, int64_t ldc, bool adds)
-{
-    int64_t groups = tow__ceil_div(x->depth, GROUP);
-    panel now = begin_panel(j, x, from, limit, j->panels), next;
-    for (int64_t unit = 0; unit < 2 * groups; unit++)
-        split_part(&now.from, now.columns, x->depth, &now.scale, unit, now.parts);
-    for (int64_t at = from; at < limit; at += PANEL, now = next) {
-        meanwhile w = {.b = &now.scale, .first_c = c + (at - from), .ldc = ldc, .columns = now.columns, .adds = adds};
-        if (at + PANEL < limit) {
-            next =
-                begin_panel(j, x, at + PANEL, limit, now.parts == j->panels ? j->panels + groups * PIECE : j->panels);
-            w.next = next.from, w.next_scales = &next.scale, w.next_panel = next.parts, w.next_columns = next.columns;
-            w.parts = 2 * groups, w.turns = groups * tow__ceil_div(x->rows, STRIP), w.depth = x->depth;
-        }
-        run_panel(j, x, &now, at, &w);
-    }
-}
 
 static piece piece_of(const job *j, int64_t row, int64_t block, int64_t first)
 {
-    return (piece){row, tow__min(block, j->g->m - row), first, tow__min(j->depth, j->g->k - first)};
+    const tow__gemm *g = j->g;
+    piece x = {.row = row, .rows = tow__min(block, g->m - row), .first = first, .limit = g->n};
+    x.depth = tow__min(j->depth, g->k - first);
+    x.groups = tow__ceil_div(x.depth, GROUP);
+    return x;
+}
+
+static side strip_at(const job *j, const piece *x, int64_t row)
+{
+    const tow__gemm *g = j->g;
+    const f32 *from = (const f32 *)g->a + (x->row + row) * g->a_row + x->first * g->a_column;
+    return (side){.from = {from, g->a_row, g->a_column},
+                  .items = tow__min(STRIP, x->rows - row),
+                  .depth = x->depth,
+                  .tiles = j->a + row / STRIP * x->groups * PIECE};
+}
+
+static side panel_at(const job *j, const piece *x, int64_t column)
+{
+    const tow__gemm *g = j->g;
+    const f32 *from = (const f32 *)g->b + x->first * g->b_row + column * g->b_column;
+    return (side){.from = {from, g->b_column, g->b_row},
+                  .items = tow__min(PANEL, x->limit - column),
+                  .depth = x->depth,
+                  .columns = true,
+                  .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
+}
+
+/* Elements of rows and columns with infinities or NaNs. All others are delivered first. */
+static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, delivery *d)
+{
+    f32 own[STRIP * PANEL], kept[STRIP * PANEL] = {0};
+    tow__gemm g = *j->g;
+    g.accumulate = false;
+    g.m = d->rows, g.n = d->columns, g.k = g.depth = a->depth;
+    g.a = a->from.data, g.b = b->from.data, g.c = own;
+    g.ldc = PANEL;
+    g.scratch = NULL, g.finish = NULL, g.next_b = NULL;
+    tow__gemm_avx512_version.run(&g);
+    for (int64_t i = 0; i < d->rows && d->adds; i++)
+        memcpy(kept + i * PANEL, d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);
+    deliver_rows(d, STRIP);
+    for (int64_t i = 0; i < d->rows; i++)
+        for (int64_t y = 0; y < d->columns; y++)
+            if ((a->scale.special >> i & 1) || (b->scale.special >> y & 1))
+                d->c[i * d->ldc + y] = d->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y];
+}
+
+/* The share of strip `row` in fetching the panel at `column`. */
+static void look_ahead(const piece *x, const tow__gemm *g, int64_t column, int64_t row, meanwhile *w)
+{
+    bool straight = g->b_column == 1;
+    w->ahead_items = w->ahead_group = 0;
+    if (column >= g->n || (!straight && g->b_row != 1)) return;
+    int64_t share = tow__ceil_div(GROUP, tow__ceil_div(x->rows, STRIP)), item = row / STRIP * share;
+    w->ahead_item = straight ? g->b_row : g->b_column;
+    w->ahead_group = straight ? GROUP * g->b_row : GROUP;
+    w->ahead_items = tow__max(0, tow__min(share, GROUP - item));
+    w->ahead = (const f32 *)g->b + x->first * g->b_row + column * g->b_column + item * w->ahead_item;
+}
+
+/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. */
+static void run_panel(const job *j, const piece *x, const side *b, int64_t column, meanwhile *w)
+{
+    for (int64_t row = 0; row < x->rows; row += STRIP) {
+        const side *a = &j->strips[row / STRIP];
+        f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums;
+        look_ahead(x, j->g, column + 2 * PANEL, row, w);
+        if (a->items > W && b->items > W)
+            multiply(true, true, x->groups, a->tiles, b->tiles, sums, w);
+        else if (a->items > W)
+            multiply(true, false, x->groups, a->tiles, b->tiles, sums, w);
+        else if (b->items > W)
+            multiply(false, true, x->groups, a->tiles, b->tiles, sums, w);
+        else
+            multiply(false, false, x->groups, a->tiles, b->tiles, sums, w);
+        deliver_rows(&w->sums, STRIP);
+        w->sums = (delivery){&a->scale, &b->scale, sums,   x->c + row * x->ldc + (column - x->from), x->ldc, 0,
+                             a->items,  b->items,  x->adds};
+        w->rows = tow__ceil_div(a->items, x->groups);
+        if (a->scale.special | b->scale.special) run_special(j, a, b, &w->sums);
+    }
+}
+
+static void run_piece(const job *j, const piece *x)
+{
+    side ring[RING] = {panel_at(j, x, x->from)};
+    meanwhile w = {.turns = x->groups * tow__ceil_div(x->rows, STRIP)};
+    for (int64_t row = 0; row < x->rows; row += STRIP) {
+        side *strip = &j->strips[row / STRIP];
+        *strip = strip_at(j, x, row);
+        measure_side(strip);
+        split_parts(strip, 0, INT64_MAX);
+    }
+    measure_side(&ring[0]);
+    split_parts(&ring[0], 0, INT64_MAX);
+    for (int64_t at = x->from, i = 0, finished = x->from; at < x->limit; at += PANEL, i++) {
+        side *next = &ring[(i + 1) % RING];
+        bool more = at + PANEL < x->limit;
+        w.panel = more ? next : NULL;
+        w.part = w.turn = 0;
+        if (more) {
+            *next = panel_at(j, x, at + PANEL);
+            measure_side(next);
+        }
+        run_panel(j, x, &ring[i % RING], at, &w);
+        int64_t done = tow__min(at + PANEL, x->limit);
+        if (x->finishes ? more && done - finished < TOW__GEMM_FINISH_COLUMNS : more) continue;
+        deliver_rows(&w.sums, STRIP);
+        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, finished, done - finished);
+        finished = done;
+    }
 }
 
 static void run_blocks(const job *j, int64_t block)
@@ -337,15 +342,11 @@ static void run_blocks(const job *j, int64_t block)
     for (int64_t row = 0; row < g->m; row += block) {
         for (int64_t first = 0; first < g->k; first += j->depth) {
             piece x = piece_of(j, row, block, first);
-            bool adds = g->accumulate || first > 0, last = first + x.depth >= g->k;
-            split_rows(j, &x);
-            bool finishes = last && g->finish != NULL;
-            int64_t step = finishes ? TOW__GEMM_FINISH_COLUMNS : g->n;
-            for (int64_t from = 0; from < g->n; from += step) {
-                int64_t limit = tow__min(from + step, g->n);
-                run_panels(j, &x, from, limit, (f32 *)g->c + row * g->ldc + from, g->ldc, adds);
-                if (finishes) g->finish(g->user, row, x.rows, from, limit - from);
-            }
+            x.c = (f32 *)g->c + row * g->ldc;
+            x.ldc = g->ldc;
+            x.adds = g->accumulate || first > 0;
+            x.finishes = g->finish != NULL && first + x.depth >= g->k;
+            run_piece(j, &x);
         }
     }
 }
@@ -359,8 +360,10 @@ static void run_sums(const job *j, int64_t block, f32 *sums, int64_t ld)
             int64_t limit = tow__min(from + ld, g->n), rows = tow__min(block, g->m - row);
             for (int64_t first = 0; first < g->k; first += j->depth) {
                 piece x = piece_of(j, row, block, first);
-                split_rows(j, &x);
-                run_panels(j, &x, from, limit, sums, ld, first > 0);
+                x.from = from, x.limit = limit;
+                x.c = sums, x.ldc = ld;
+                x.adds = first > 0;
+                run_piece(j, &x);
             }
             for (int64_t at = from, columns; at < limit; at += columns) {
                 columns = tow__min(TOW__GEMM_FINISH_COLUMNS, limit - at);
@@ -401,7 +404,7 @@ static parts divide_scratch(const tow__gemm *g, int64_t block)
     parts p = {.panels = (size_t)strips * strip_bytes(depth)};
     p.sums = p.panels + 2 * strip_bytes(depth);
     p.rows = p.sums + 2 * STRIP * PANEL * sizeof(f32);
-    p.beside = p.bytes = p.rows + round_up((size_t)strips * sizeof(scales));
+    p.beside = p.bytes = p.rows + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
     int64_t sums = tow__min(SUMS, rows * tow__ceil_div(g->n, PANEL) * PANEL);
     if (sums_beside(g)) p.bytes += (size_t)sums * sizeof(f32);
@@ -414,10 +417,10 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
 {
     parts p = divide_scratch(g, block);
     job j = {.g = g, .depth = depth_of(g)};
-    j.strips = (uint16_t *)(void *)memory;
-    j.panels = (uint16_t *)(void *)(memory + p.panels);
+    j.a = (uint16_t *)(void *)memory;
+    j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);
-    j.rows = (scales *)(void *)(memory + p.rows);
+    j.strips = (side *)(void *)(memory + p.rows);
     if (sums_beside(g))
         run_sums(&j, block, (f32 *)(void *)(memory + p.beside), columns);
     else
