@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/gemm_own.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -227,16 +227,18 @@ typedef struct setting {
 static figures measure(const setting *set, tow__gemm *g)
 {
     figures f = {.chosen = -1};
+    bool unit = tow__gemm_amx_usable();
+    g->choice = &(tow__gemm_choice){.matrix_unit = unit};
     const tow__gemm_engine *rule = tow__gemm_choose(g);
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     int64_t repetitions = 1 + (int64_t)(20e-6 * 100e9 / flops);
     double spent = 0, limit = set->budget * set->n_engines;
     for (int round = 0; round < 1000 && (round < 3 || spent < limit); round++) {
         for (int e = 0; e < set->n_engines; e++) {
-            tow__gemm_choice choice = {.engine = set->engines[e]};
+            tow__gemm_choice choice = {.engine = set->engines[e], .matrix_unit = unit};
             g->choice = &choice;
             if (!set->engines[e]->applicable(g)) continue;
-            g->scratch = tow__gemm_scratch(g, rule) > 0 ? set->scratch : NULL;
+            g->scratch = tow__gemm_scratch(g, set->engines[e]) > 0 ? set->scratch : NULL;
             double t = time_once(g, set->engines[e], repetitions);
             spent += t * (double)repetitions;
             if (round == 0 || t < f.best[e]) f.best[e] = t;
@@ -343,7 +345,7 @@ static int run(const setting *set, const char *only, FILE *json)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"own", "blis", "xsmm", "reference"};
+    static const char *const names[] = {"amx", "own", "blis", "xsmm", "reference"};
     setting set = {.budget = 0.02, .scratch = aligned_alloc(64, 4 << 20)};
     const char *only = NULL, *path = NULL;
     for (int i = 1; i + 1 < argc; i += 2) {

@@ -57,11 +57,13 @@ typedef struct tow_allocator {
 typedef struct tow_context_options {
     tow_allocator allocator; /* zero: the C library */
     int threads;             /* threads that run programs; 0: as many as the affinity mask allows */
-    /* What computes matrix products where it can: "own", "blis", "xsmm" (libxsmm) or "reference"; others are computed as
-     * if it were not set. For experiments: with xsmm, bits may depend on how work is cut. NULL: the environment variable
-     * TOW_ENGINE, else what is best for each product. */
+    /* What computes matrix products where it can: "amx" (the matrix unit of some x86-64 processors, f32 as sums of three
+     * bf16, with errors no larger than those of f32 arithmetic), "own", "blis", "xsmm" (libxsmm) or "reference"; others
+     * are computed as if it were not set. For experiments: with xsmm, bits may depend on how work is cut. NULL: the
+     * environment variable TOW_ENGINE, else what is best for each product. */
     const char *engine;
-    /* Products only by what has the same bits on all machines, so that a seed gives the same losses everywhere. */
+    /* Products only by what has the same bits on all machines, so that a seed gives the same losses everywhere: without
+     * the matrix unit, and f64 without BLIS. */
     bool portable_bits;
 } tow_context_options;
 

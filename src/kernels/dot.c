@@ -381,20 +381,22 @@ static size_t scratch_part(const tow__kernel_call *call)
     return scratch_bytes(call, &job);
 }
 
+const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 0).engine->name; }
+
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
      .flags = TOW__LOOKS_AHEAD,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
-     .engine = "own", /* of f32 by rule; tow_context_describe tells what a context says */
+     .engine_of = tow__dot_engine,
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_dot_general},
     {.primitive = "dot_general_part",
      .dtypes = 1u << TOW_F32,
      .run = run_part,
      .scratch = scratch_part,
-     .engine = "own",
+     .engine_of = tow__dot_engine,
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_part},
 };

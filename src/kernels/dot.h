@@ -16,6 +16,8 @@ typedef struct tow__dot_part_params {
 /* Elements of k that are summed before they are added to the result, where the product can be made in parts; else 0.
  * Data pointers are not read. */
 int64_t tow__dot_depth(const tow__kernel_call *call);
+/* The name of the engine of the products of a call, of dot_general or what begins with its operands and parameters. */
+const char *tow__dot_engine(const tow__kernel_call *call);
 /* Writes rows and columns of p: those of a product of arrays of these types. Engines are chosen by them (gemm.h), so that
  * what cuts or joins rows later changes no bits. */
 void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y);

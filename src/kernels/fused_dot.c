@@ -2,6 +2,7 @@
  * product is computed in one of the step's results, whose elements the program then overwrites strip by strip. */
 #include <string.h>
 
+#include "src/kernels/dot.h"
 #include "src/kernels/fused.h"
 #include "src/kernels/tables.h"
 
@@ -82,7 +83,7 @@ static const tow__kernel kernels[] = {
      .flags = TOW__LOOKS_AHEAD,
      .run = run_fused_dot,
      .scratch = scratch_fused_dot,
-     .engine = "own",
+     .engine_of = tow__dot_engine,
      .state_bytes = sizeof(fused_dot_state),
      .prepare = prepare_fused_dot},
 };

@@ -6,23 +6,28 @@
  *
  * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone: not
  * on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they like, if
- * all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With accumulate, the own
- * and the reference engine round the element of A B as they would alone, then add it to C: the same as a product followed
+ * all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With accumulate, the
+ * engines of this library round the element of A B as they would alone, then add it to C: the same as a product followed
  * by an addition. The libraries may add to C between blocks of k.
  *
  * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
- * So a product may also be made in parts along k, of whole blocks but for the last: each says the `depth` of all, and all
- * but the first accumulate, which then means that blocks are added to C one by one.
+ * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose error is half that
+ * of the chain. So a product may also be made in parts along k, of whole blocks but for the last: each says the `depth`
+ * of all, and all but the first accumulate, which then means that blocks are added to C one by one.
  *
- * The rule. Which engine runs a product depends on its type, n, k and strides, never on m, nor on C: row regions,
- * batches and products that leave a scan cut or join rows. Callers that cut columns choose an engine for the whole
- * product first (tow__gemm_choose) and pass it with each part. bench/kernels/products.c measures it (183
- * products of training, forward, dX and dW; AVX-512): f32 always runs on the own kernel, within 10 % of the best engine
- * on 178 of them. On the rest libxsmm is ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where a
- * second engine would cost what the own kernel gives: the same bits for all cuts and on all machines, and strips
- * that are handed on while they are hot. BLIS is 1.3 times slower on average and ten times on small products. f64 runs
- * on BLIS. */
+ * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the whole
+ * product as the user's graph states it, never on m and n of a part, because row regions, threads and products that
+ * leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose) and pass
+ * it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
+ *   - f32 runs on the own kernel: within 10 % of the best of own, BLIS and libxsmm on 178 of them. On the rest libxsmm is
+ *     ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where another engine would cost what the own
+ *     kernel gives: the same bits for all cuts and on all machines, and strips that are handed on while they are hot. BLIS
+ *     is 1.3 times slower on average and ten times on small products.
+ *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds) run on the matrix unit where there is
+ *     one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among others: splitting
+ *     numbers costs more than it saves, and the unit lowers the clock.
+ *   - f64 runs on BLIS. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
@@ -42,7 +47,7 @@ typedef struct tow__gemm {
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
     int64_t rows, columns; /* m and n of the product of which this is a part, as the user's graph states it; 0: m and n */
-    int64_t depth; /* own kernel: of the whole product, of which this is a part along k; 0: the product is whole */
+    int64_t depth; /* own, amx: of the whole product, of which this is a part along k; 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;
     const void *b;

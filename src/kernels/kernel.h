@@ -50,11 +50,12 @@ typedef struct tow__kernel {
     unsigned flags;
     void (*run)(const tow__kernel_call *call);
     size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */
-    const char *engine;                              /* "reference", "blis", ... for plans */
+    const char *engine;                              /* "reference", "vector", ... for plans */
     /* Optional: what a run would work out again and again from shapes, strides, dtypes and params, done once when a
      * program is linked. Addresses move between runs, so the state holds none: they come from the buffers. */
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
+    const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
 } tow__kernel;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */

@@ -255,6 +255,8 @@ bool tow__view_contiguous(const tow__view *x);
 bool tow__view_same(const tow__view *x, const tow__view *y);
 /* What a kernel gets; data stays NULL. */
 tow__buffer tow__view_buffer(const tow__view *x);
+/* The name of the engine that runs a step, which is no loop. */
+const char *tow__step_engine(const tow_program *p, const tow__step *step);
 
 /* ---- lower.c, loop.c ---------------------------------------------------------------------------------------------------- */
 

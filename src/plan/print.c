@@ -86,11 +86,22 @@ static void add_parts(tow__string *s, const tow__fused *program)
     }
 }
 
+const char *tow__step_engine(const tow_program *p, const tow__step *step)
+{
+    if (!step->kernel->engine_of) return step->kernel->engine;
+    tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
+                out = tow__view_buffer(&step->out[0]);
+    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params};
+    tow__team team = p->team;
+    call.team = &team;
+    return step->kernel->engine_of(&call);
+}
+
 static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan, uint32_t i, int depth)
 {
     const tow__step *step = &plan->steps[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ",
-                    !step->loop                                   ? step->kernel->engine
+                    !step->loop                                   ? tow__step_engine(p, step)
                     : step->loop->parallel || step->loop->ordered ? "region"
                                                                   : "loop");
     for (uint32_t j = 0; j < step->n_out; j++) {

@@ -125,7 +125,7 @@ static void write_event(FILE *file, const tow_program *p, int lane, const tow__e
             event->start - r->start, event->end - event->start, phase);
     write_string(file, step->primitive);
     fprintf(file, ",\"args\":{\"phase\":\"%s\"", phase);
-    write_text(file, "engine", !loop ? step->kernel->engine : tow__by_blocks(loop) ? "region" : "loop");
+    write_text(file, "engine", !loop ? tow__step_engine(p, step) : tow__by_blocks(loop) ? "region" : "loop");
     if (step->source) write_text(file, "scope", step->source->scope);
     if (step->source) write_text(file, "source", step->source->here);
     if (step->n_out) write_text(file, "result", tow__type_name(step->out[0].type).text);
