@@ -19,13 +19,12 @@
     } while (0)
 
 enum {
-    STEPS = 3,
     INPUTS = 5
 };
 
-/* h' = tanh(h w + x u) + (h v) v', for rows x width numbers; u has `features` rows. */
+/* In each step h' = tanh(h w + x u) + (h v) v', for rows x width numbers; u has `features` rows. */
 typedef struct model {
-    int64_t rows, width, features, inner;
+    int64_t steps, rows, width, features, inner;
 } model;
 
 typedef struct variant {
@@ -67,7 +66,7 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     tow_value h = in[0];
     c.w = in[2], c.u = in[3], c.side = in[4];
     if (c.v->loop) tow_scan_function(t, body, &c, NULL, 1, &h, 1, &in[1], 0, &h, NULL);
-    for (int64_t i = 0; i < STEPS && !c.v->loop; i++)
+    for (int64_t i = 0; i < c.m->steps && !c.v->loop; i++)
         body(t, (tow_value[]){h, tow_squeeze(tow_slice_axis(in[1], 0, i, i + 1), 0)}, &h, &c);
     out[0] = tow_reduce_sum(tow_mul(h, h), 0, NULL);
 }
@@ -76,7 +75,7 @@ static void loss(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 static float *run(const model *m, const variant *v, const char *engine, size_t *count)
 {
     const tow_type types[INPUTS] = {tow_make_type(TOW_F32, 2, (int64_t[]){m->rows, m->width}),
-                                    tow_make_type(TOW_F32, 3, (int64_t[]){STEPS, m->rows, m->features}),
+                                    tow_make_type(TOW_F32, 3, (int64_t[]){m->steps, m->rows, m->features}),
                                     tow_make_type(TOW_F32, 2, (int64_t[]){m->width, m->width}),
                                     tow_make_type(TOW_F32, 2, (int64_t[]){m->features, m->width}),
                                     tow_make_type(TOW_F32, 2, (int64_t[]){m->width, m->inner})};
@@ -152,20 +151,20 @@ static void engines_change_no_bits_within_a_program(void **state)
 {
     (void)state;
     static const model models[] = {
-        {176, 160, 160, 192}, /* all products are large */
-        {300, 130, 40, 150},  /* some are */
-        {64, 192, 400, 256},  /* few rows in an iteration, more than the rule asks for in all of them */
-        {1, 512, 512, 200},
+        {3, 176, 160, 160, 192}, /* all products are large */
+        {3, 300, 130, 40, 150},  /* some are */
+        {48, 4, 160, 160, 192},  /* few rows in an iteration, more than the rule asks for in all of them */
+        {200, 1, 192, 192, 130},
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) expect_same_bits(&models[i], NULL);
-    expect_same_bits(&(model){40, 33, 50, 70}, "amx"); /* small ones, on the matrix unit where there is one */
+    expect_same_bits(&(model){3, 40, 33, 50, 70}, "amx"); /* small ones, on the matrix unit where there is one */
 }
 
 /* A choice of the caller holds for large products, too, and portable bits are those of the own kernel. */
 static void choices_hold(void **state)
 {
     (void)state;
-    const model m = {176, 160, 160, 192};
+    const model m = {3, 176, 160, 160, 192};
     const variant v = {.threads = 2};
     size_t count;
     float *own = run(&m, &v, "own", &count), *rule = run(&m, &v, NULL, &count);
