@@ -1,29 +1,32 @@
 /* Attention in single precision: what does not depend on the instruction set, and the choice of one.
  *
- * Memory of a strip, one per thread (64 = queries, C = most keys of a cut; rows of D and E are rounded up, see spaced):
+ * Memory of a strip, one per thread (64 = queries, C = most keys of a cut forward, of a block backward; rows of D and E
+ * are rounded up, see spaced):
  *
  *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | k: S x D | v: S x E |
  *   forward   | out: 64 x E |
  *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
  *
- * Keys and values of a head are copied there once: in place, their rows lie far apart. out, dq, dk and dv are made in
- * the results and have no memory here if the rows of those are whole vectors. */
+ * Keys and values of a head are copied there once: in place, their rows lie far apart. Forward, where keys are used
+ * only once per strip, those of short sequences stay in place. out, dq, dk and dv are made in the results and have no
+ * memory here if the rows of those are whole vectors. */
 #include "src/kernels/attention.h"
 #include "src/kernels/attention_lanes.h"
 
 enum {
     QUERIES = TOW__STRIP,
-    /* Keys of a strip that are worked on together. Forward, sums are rescaled between cuts, so bits depend on them;
-     * backward, they do not. */
-    CUT = 2048,
-    BACKWARD_CUT = 64,
-    AHEAD = 12 /* rows */
+    CUT = 2048,     /* keys of a strip that have a maximum in common: sums are rescaled between cuts */
+    BLOCK = 64,     /* keys that are worked on together: their logits stay in the first cache */
+    IN_PLACE = 256, /* most keys of a head that stay in place forward, where few strips read them */
+    AHEAD = 12      /* rows */
 };
 
 #ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL   _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL   _Pragma("GCC unroll 16")
+#define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
 /* Rows of `width` numbers and zeros up to whole vectors, ld apart. */
@@ -38,11 +41,16 @@ typedef struct sums {
     int64_t ld;
 } sums;
 
-/* A cut of a strip: keys first .. first + keys. Limits, and what else counts keys, are relative to `first`. */
+/* The queries of a strip: the highest logit, the sum of exponentials, and what sums are multiplied with. */
+typedef struct softmax {
+    f32 top[QUERIES], sum[QUERIES], factor[QUERIES];
+} softmax;
+
+/* Some keys of a strip: first .. first + keys. What counts keys is relative to `first`. */
 typedef struct view {
-    int64_t first, keys, rows, vectors; /* rows: queries; vectors of 16 of them */
-    int64_t limit[QUERIES];
-    int64_t low[QUERIES / LANES], high[QUERIES / LANES]; /* of a vector's limits */
+    const tow__strip *strip;
+    int64_t first, keys, rows, vectors;                  /* rows: queries; vectors of 16 of them */
+    int64_t low[QUERIES / LANES], high[QUERIES / LANES]; /* of the keys that a vector's queries see */
 } view;
 
 typedef struct workspace {
@@ -50,38 +58,51 @@ typedef struct workspace {
     int64_t written; /* keys that have begun in dk and dv */
 } workspace;
 
+static bool whole_vectors(int64_t width) { return width % LANES == 0; }
 static int64_t padded(int64_t width) { return tow__ceil_div(width, LANES) * LANES; }
 
 /* Stride of rows: an odd number of cache lines, so that a few columns of many rows lie in different sets of a cache. */
 static int64_t spaced(int64_t width) { return (tow__ceil_div(width, LANES) | 1) * LANES; }
 
-/* Equal cuts of at most `most` keys. */
-static int64_t cut_keys(int64_t keys, int64_t most)
+/* Equal cuts of at most CUT keys. */
+static int64_t cut_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, CUT))); }
+
+/* Equal blocks of at least BLOCK keys, if there are as many, and less than twice as many. */
+static int64_t block_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, keys / BLOCK)); }
+
+/* ---- views ------------------------------------------------------------------------------------------------------ */
+
+static int64_t within(int64_t keys, int64_t limit) { return tow__max(0, tow__min(keys, limit)); }
+
+/* How many of the keys query i sees, but for the mask. */
+static int64_t seen(const view *w, int64_t i) { return within(w->keys, w->strip->limit[i] - w->first); }
+
+static view view_of(const tow__strip *s)
 {
-    return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, most)));
+    view w = {.strip = s, .keys = s->keys, .rows = s->rows, .vectors = tow__ceil_div(s->rows, LANES)};
+    for (int64_t v = 0; v < QUERIES / LANES; v++) {
+        w.low[v] = w.high[v] = s->limit[v * LANES];
+        for (int64_t i = v * LANES + 1; i < (v + 1) * LANES; i++) {
+            w.low[v] = tow__min(w.low[v], s->limit[i]);
+            w.high[v] = tow__max(w.high[v], s->limit[i]);
+        }
+    }
+    return w;
 }
 
-static view view_of(const tow__strip *s, int64_t first, int64_t keys)
+TOW__INLINE view block_of(const view *strip, int64_t first, int64_t keys)
 {
-    view w = {.first = first, .keys = keys, .rows = s->rows, .vectors = tow__ceil_div(s->rows, LANES)};
-    for (int64_t i = 0; i < QUERIES; i++) w.limit[i] = tow__max(0, tow__min(keys, s->limit[i] - first));
-    for (int64_t v = 0; v < w.vectors; v++) {
-        w.low[v] = keys;
-        w.high[v] = 0;
-        for (int64_t i = v * LANES; i < (v + 1) * LANES; i++) {
-            w.low[v] = tow__min(w.low[v], w.limit[i]);
-            w.high[v] = tow__max(w.high[v], w.limit[i]);
-        }
+    view w = {.strip = strip->strip, .first = first, .keys = keys, .rows = strip->rows, .vectors = strip->vectors};
+    for (int64_t v = 0; v < QUERIES / LANES; v++) {
+        w.low[v] = within(keys, strip->low[v] - first);
+        w.high[v] = within(keys, strip->high[v] - first);
     }
     return w;
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-/* Whether sums can be made in the rows of a result. */
-static bool in_place(int64_t width) { return width % LANES == 0; }
-
-static bool usable(const tow__heads *x) { return x->column == 1 && x->width % LANES == 0; }
+static bool usable(const tow__heads *x) { return x->column == 1 && whole_vectors(x->width); }
 
 /* The next `count` floats of the memory, in whole cache lines. */
 static f32 *part(char *memory, size_t *used, int64_t count)
@@ -94,23 +115,23 @@ static f32 *part(char *memory, size_t *used, int64_t count)
 static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
 {
     size_t n = 0;
-    int64_t d = a->q.width, e = a->v.width, cut = tow__min(a->s, a->backward ? BACKWARD_CUT : CUT);
+    int64_t d = a->q.width, e = a->v.width, cut = tow__min(a->s, a->backward ? 2 * BLOCK : CUT);
     *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
                      .q = part(memory, &n, QUERIES * spaced(d)),
                      .p = part(memory, &n, cut * QUERIES),
                      .k = part(memory, &n, a->s * spaced(d)),
                      .v = part(memory, &n, a->s * spaced(e))};
     if (!a->backward) {
-        w->out = part(memory, &n, in_place(e) ? 0 : QUERIES * spaced(e));
+        w->out = part(memory, &n, whole_vectors(e) ? 0 : QUERIES * spaced(e));
         return n;
     }
     w->ctt = part(memory, &n, padded(e) * QUERIES);
     w->ct = part(memory, &n, QUERIES * spaced(e));
     w->o = part(memory, &n, QUERIES * spaced(e));
     w->dp = part(memory, &n, cut * QUERIES);
-    w->dq = part(memory, &n, in_place(d) ? 0 : QUERIES * spaced(d));
-    w->dk = part(memory, &n, in_place(d) ? 0 : a->s * spaced(d));
-    w->dv = part(memory, &n, in_place(e) ? 0 : a->s * spaced(e));
+    w->dq = part(memory, &n, whole_vectors(d) ? 0 : QUERIES * spaced(d));
+    w->dk = part(memory, &n, whole_vectors(d) ? 0 : a->s * spaced(d));
+    w->dv = part(memory, &n, whole_vectors(e) ? 0 : a->s * spaced(e));
     return n;
 }
 
@@ -128,6 +149,13 @@ static workspace workspace_of(const tow__attention_job *a, void *memory)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+static matrix rows_in_place(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t first)
+{
+    return (matrix){(const f32 *)(const void *)tow__head_row(a, x, b, head, first), x->row, x->width};
+}
+
+static matrix packed(const tow__heads *x, const f32 *memory) { return (matrix){memory, spaced(x->width), x->width}; }
 
 /* to [rows, spaced(width)], zeros behind the width up to whole vectors */
 static void copy_rows(const tow__heads *x, const f32 *from, int64_t rows, f32 *to)
@@ -167,7 +195,7 @@ static sums group_result(const tow__attention_job *a, int64_t b, int64_t g, void
 /* Where the sums are made that become rows of a result. */
 static sums sums_of(sums result, int64_t width, f32 *memory)
 {
-    return in_place(width) ? result : (sums){memory, spaced(width)};
+    return whole_vectors(width) ? result : (sums){memory, spaced(width)};
 }
 
 /* Copies sums that were not made in the result. */
@@ -192,54 +220,55 @@ static void hide_masked(const tow__attention_job *a, const tow__strip *s, const 
     for (int64_t i = 0; a->mask != NULL && i < s->rows; i++) {
         tow__mask_row mask = tow__strip_mask(a, s, i);
         mask.data += w->first * mask.stride;
-        for (int64_t j = 0; j < w->limit[i]; j++)
+        for (int64_t j = 0, end = seen(w, i); j < end; j++)
             if (!mask.data[j * mask.stride]) p[j * QUERIES + i] = -FLT_MAX;
     }
 }
 
-/* What blind queries have in p. Their sums are not rescaled. */
-static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value, f32 *factor)
+/* What blind queries have in p. */
+static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value)
 {
-    for (int64_t i = 0; i < s->rows; i++) {
-        if (!s->blind[i]) continue;
-        for (int64_t j = 0; j < w->keys; j++) p[j * QUERIES + i] = value;
-        if (factor != NULL) factor[i] = 1;
-    }
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; s->blind[i] && j < w->keys; j++) p[j * QUERIES + i] = value;
 }
 
 /* ---- instruction sets ------------------------------------------------------------------------------------------- */
 
-#define UP_TO_4(X)                                                                                                     \
-    X(1)                                                                                                               \
-    X(2)                                                                                                               \
-    X(3)                                                                                                               \
-    X(4)
-#define UP_TO_6(X)                                                                                                     \
-    UP_TO_4(X) X(5)                                                                                                    \
-    X(6)
-#define UP_TO_14(X)                                                                                                    \
-    UP_TO_6(X) X(7)                                                                                                    \
-    X(8)                                                                                                               \
-    X(9)                                                                                                               \
-    X(10)                                                                                                              \
-    X(11)                                                                                                              \
-    X(12)                                                                                                              \
-    X(13)                                                                                                              \
-    X(14)
+/* Tiles of 1 .. 14 rows and v vectors */
+#define UP_TO_4(X, v)                                                                                                  \
+    X(1, v)                                                                                                            \
+    X(2, v)                                                                                                            \
+    X(3, v)                                                                                                            \
+    X(4, v)
+#define UP_TO_6(X, v)                                                                                                  \
+    UP_TO_4(X, v) X(5, v)                                                                                              \
+    X(6, v)
+#define UP_TO_9(X, v)                                                                                                  \
+    UP_TO_6(X, v) X(7, v)                                                                                              \
+    X(8, v)                                                                                                            \
+    X(9, v)
+#define UP_TO_14(X, v)                                                                                                 \
+    UP_TO_9(X, v) X(10, v)                                                                                             \
+    X(11, v)                                                                                                           \
+    X(12, v)                                                                                                           \
+    X(13, v)                                                                                                           \
+    X(14, v)
 
 #define SET(name) name##_plain
 #define INLINE    TOW__INLINE
 #define TARGET
 #define ROWS         4
 #define VECTORS      1
-#define EACH_ROWS(X) UP_TO_4(X)
+#define MOST_ROWS    4
+#define EACH_TILE(X) UP_TO_4(X, 1)
 #include "src/kernels/attention_f32.inc"
 #undef SET
 #undef INLINE
 #undef TARGET
 #undef ROWS
 #undef VECTORS
-#undef EACH_ROWS
+#undef MOST_ROWS
+#undef EACH_TILE
 
 #ifdef __x86_64__
 #define SET(name)    name##_avx2
@@ -247,21 +276,24 @@ static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value, f32 *
 #define TARGET       TARGET_AVX2
 #define ROWS         6
 #define VECTORS      1
-#define EACH_ROWS(X) UP_TO_6(X)
+#define MOST_ROWS    6
+#define EACH_TILE(X) UP_TO_6(X, 1)
 #include "src/kernels/attention_f32.inc"
 #undef SET
 #undef INLINE
 #undef TARGET
 #undef ROWS
 #undef VECTORS
-#undef EACH_ROWS
+#undef MOST_ROWS
+#undef EACH_TILE
 
 #define SET(name)    name##_avx512
 #define INLINE       INLINE_AVX512
 #define TARGET       TARGET_AVX512
 #define ROWS         14
-#define VECTORS      2
-#define EACH_ROWS(X) UP_TO_14(X)
+#define VECTORS      4
+#define MOST_ROWS    14, 14, 9, 6
+#define EACH_TILE(X) UP_TO_14(X, 1) UP_TO_14(X, 2) UP_TO_9(X, 3) UP_TO_6(X, 4)
 #include "src/kernels/attention_f32.inc"
 #endif
 

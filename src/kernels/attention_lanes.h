@@ -1,6 +1,6 @@
 /* Sixteen floats that are worked on together, for three instruction sets: one AVX-512 register, two AVX2 registers, or
- * an array. All sets round alike, multiply-adds are fused in all of them, and maxima and minima take the second operand
- * if they cannot decide; so code written once over these functions gives the same bits with every set.
+ * an array. All sets round alike, multiply-adds are fused in all of them, and maxima take the second operand if they
+ * cannot decide; so code written once over these functions gives the same bits with every set.
  *
  * A set S consists of the type lanes_S and the functions below, each NAME_S. src/kernels/attention_f32.c includes its
  * code once per set. */
@@ -55,21 +55,22 @@ TOW__INLINE lanes_plain fma_plain(lanes_plain x, lanes_plain y, lanes_plain z)
     EACH_LANE z.x[l] = fmaf(x.x[l], y.x[l], z.x[l]);
     return z;
 }
-/* x > y ? x : y and x < y ? x : y */
+/* x > y ? x : y */
 TOW__INLINE lanes_plain max_plain(lanes_plain x, lanes_plain y)
 {
     EACH_LANE y.x[l] = x.x[l] > y.x[l] ? x.x[l] : y.x[l];
-    return y;
-}
-TOW__INLINE lanes_plain min_plain(lanes_plain x, lanes_plain y)
-{
-    EACH_LANE y.x[l] = x.x[l] < y.x[l] ? x.x[l] : y.x[l];
     return y;
 }
 /* Where x < limit, `instead`; else y. */
 TOW__INLINE lanes_plain unless_below_plain(lanes_plain x, lanes_plain limit, lanes_plain instead, lanes_plain y)
 {
     EACH_LANE y.x[l] = x.x[l] < limit.x[l] ? instead.x[l] : y.x[l];
+    return y;
+}
+/* 0 where x < limit, else y z */
+TOW__INLINE lanes_plain product_from_plain(lanes_plain x, lanes_plain limit, lanes_plain y, lanes_plain z)
+{
+    EACH_LANE y.x[l] = x.x[l] < limit.x[l] ? 0 : y.x[l] * z.x[l];
     return y;
 }
 /* 2^n, n the low bits of x + 1.5 2^23 */
@@ -139,15 +140,15 @@ INLINE_AVX2 lanes_avx2 max_avx2(lanes_avx2 x, lanes_avx2 y)
     return HALVES(F);
 #undef F
 }
-INLINE_AVX2 lanes_avx2 min_avx2(lanes_avx2 x, lanes_avx2 y)
-{
-#define F(half) _mm256_min_ps(x.half, y.half)
-    return HALVES(F);
-#undef F
-}
 INLINE_AVX2 lanes_avx2 unless_below_avx2(lanes_avx2 x, lanes_avx2 limit, lanes_avx2 instead, lanes_avx2 y)
 {
 #define F(half) _mm256_blendv_ps(y.half, instead.half, _mm256_cmp_ps(x.half, limit.half, _CMP_LT_OQ))
+    return HALVES(F);
+#undef F
+}
+INLINE_AVX2 lanes_avx2 product_from_avx2(lanes_avx2 x, lanes_avx2 limit, lanes_avx2 y, lanes_avx2 z)
+{
+#define F(half) _mm256_andnot_ps(_mm256_cmp_ps(x.half, limit.half, _CMP_LT_OQ), _mm256_mul_ps(y.half, z.half))
     return HALVES(F);
 #undef F
 }
@@ -203,10 +204,13 @@ INLINE_AVX512 lanes_avx512 fma_avx512(lanes_avx512 x, lanes_avx512 y, lanes_avx5
     return _mm512_fmadd_ps(x, y, z);
 }
 INLINE_AVX512 lanes_avx512 max_avx512(lanes_avx512 x, lanes_avx512 y) { return _mm512_max_ps(x, y); }
-INLINE_AVX512 lanes_avx512 min_avx512(lanes_avx512 x, lanes_avx512 y) { return _mm512_min_ps(x, y); }
 INLINE_AVX512 lanes_avx512 unless_below_avx512(lanes_avx512 x, lanes_avx512 limit, lanes_avx512 instead, lanes_avx512 y)
 {
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, limit, _CMP_LT_OQ), instead);
+}
+INLINE_AVX512 lanes_avx512 product_from_avx512(lanes_avx512 x, lanes_avx512 limit, lanes_avx512 y, lanes_avx512 z)
+{
+    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), y, z);
 }
 INLINE_AVX512 lanes_avx512 power_avx512(lanes_avx512 x)
 {

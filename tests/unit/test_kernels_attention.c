@@ -7,12 +7,15 @@
 typedef struct shape {
     int64_t b, t, s, h, g, d, e;
     bool causal, masked;
+    layout keys;
 } shape;
 
 static const shape shapes[] = {
-    {1, 1, 1, 1, 1, 1, 1, false, false},     {2, 70, 70, 4, 2, 64, 64, true, false},
-    {1, 130, 67, 2, 1, 20, 33, false, true}, {2, 33, 140, 2, 2, 32, 16, true, true},
-    {1, 200, 90, 1, 1, 48, 80, true, false}, {1, 5, 5000, 1, 1, 16, 8, true, false},
+    {1, 1, 1, 1, 1, 1, 1, false, false, SPACED},          {2, 70, 70, 4, 2, 64, 64, true, false, SPACED},
+    {1, 130, 67, 2, 1, 20, 33, false, true, SPACED},      {2, 33, 140, 2, 2, 32, 16, true, true, SPACED},
+    {1, 200, 90, 1, 1, 48, 80, true, false, SPACED},      {1, 5, 5000, 1, 1, 16, 8, true, false, SPACED},
+    {2, 150, 150, 2, 1, 48, 112, true, false, ROW_MAJOR}, /* keys in place */
+    {1, 100, 256, 2, 2, 160, 48, false, true, ROW_MAJOR},
 };
 
 typedef struct operands {
@@ -22,7 +25,7 @@ typedef struct operands {
 static operands make_operands(const shape *c)
 {
     operands x = {.q = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR),
-                  .k = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), SPACED),
+                  .k = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), c->keys),
                   .v = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR),
                   .mask = random_operand(TOW_BOOL, SHAPE(c->b, 1, c->t, c->s), ROW_MAJOR),
                   .out = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR),
@@ -129,7 +132,8 @@ static void sequences_are_independent(void **state)
 static void later_keys_do_not_matter(void **state)
 {
     (void)state;
-    shape all = {1, 2100, 2100, 1, 1, 16, 16, true, false}, first = {1, 2040, 2040, 1, 1, 16, 16, true, false};
+    shape all = {1, 2100, 2100, 1, 1, 16, 16, true, false, ROW_MAJOR},
+          first = {1, 2040, 2040, 1, 1, 16, 16, true, false, ROW_MAJOR};
     operands x = make_operands(&all), y = x;
     tow__buffer *operands_of_y[] = {&y.q, &y.k, &y.v, &y.out, &y.ct};
     for (size_t i = 0; i < 5; i++) operands_of_y[i]->dims[1] = first.t;
