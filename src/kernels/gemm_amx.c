@@ -3,6 +3,7 @@
 #include "src/kernels/gemm_own.h"
 
 #if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,18 @@ enum {
     LEAST = 128,         /* rows, columns and k from which the unit gains */
     LEAST_WORK = 1 << 22 /* rows * columns * k */
 };
+
+/* Asked of the processor itself: not all compilers know the names of these features. */
+static bool has_unit(void)
+{
+    enum {
+        LEAF = 7,
+        BF16 = 1 << 22, /* of edx */
+        TILE = 1 << 24
+    };
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE);
+}
 
 bool tow__gemm_amx_usable(void)
 {
@@ -19,9 +32,8 @@ bool tow__gemm_amx_usable(void)
         TILE_DATA = 18
     };
     unsigned long allowed = 0;
-    if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") ||
-        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq") ||
-        !__builtin_cpu_supports("avx512vl"))
+    if (!has_unit() || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return false;
     if (syscall(SYS_arch_prctl, GET, &allowed) != 0) return false;
     return (allowed >> TILE_DATA & 1) || syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
