@@ -9,7 +9,7 @@
 
 enum {
     LEAST = 128,         /* rows, columns and k from which the unit gains */
-    LEAST_WORK = 1 << 22 /* rows * columns * k */
+    LEAST_WORK = 1 << 22 /* rows * columns * k; of a block of k, which is what parts along k know as well */
 };
 
 /* Asked of the processor itself: not all compilers know the names of these features. */
@@ -41,7 +41,7 @@ bool tow__gemm_amx_usable(void)
 
 bool tow__gemm_amx_gains(const tow__gemm *g)
 {
-    int64_t k = g->depth > 0 ? g->depth : g->k;
+    int64_t k = g->depth > 0 || g->k == 0 ? g->depth : tow__gemm_depth(g->k);
     int64_t rows = g->rows > 0 ? g->rows : g->m, columns = g->columns > 0 ? g->columns : g->n;
     return rows >= LEAST && columns >= LEAST && k >= LEAST && rows * columns >= LEAST_WORK / k;
 }
