@@ -90,7 +90,8 @@ extern const tow__gemm_engine tow__gemm_xsmm;
 
 /* Runs g on `engine`, or with NULL on the one that tow__gemm_choose finds. m, n or k may be 0. */
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
-/* The engine for g and for every cut of it in rows or columns. Reads neither pointers nor m. */
+/* The engine for g and for every cut of it in rows or columns. Reads no pointers; m and n only if rows
+ * and columns are 0. */
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
 /* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);

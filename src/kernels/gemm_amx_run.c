@@ -1,17 +1,18 @@
 /* Products in f32 on the matrix unit of x86-64 (AMX), which multiplies bf16 and sums in f32.
  *
  * A number is the sum of three bf16, exactly: the nearest one, the one nearest to the rest, and what is left. Of the nine
- * products of two such sums six are made; those left out are below 2^-23 of the product together. This is what
- * TPUs do for f32 with precision "highest", and what XLA calls BF16_BF16_F32_X6.
+ * products of two such sums six are made; those left out are together below 2^-23 of the product, barely above 2^-24 at
+ * most. This is what TPUs do for f32 with precision "highest", and what XLA calls BF16_BF16_F32_X6.
  *
  *   x = x1 + x2 + x3        x y = x1 y3 + x1 y2 + x2 y2 + x2 y1 + x3 y1 + x1 y1 + (x2 y3 + x3 y2 + x3 y3)
  *
  * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, the row of A and the column of
- * B are first multiplied with the power of two that brings their largest element into [1, 2): so nothing that matters
- * underflows, and nothing overflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours,
- * pass in order through the unit, each with the six products in the order above; the sum begins with 0. Then the powers
- * are taken back, and blocks are added in order. All that depends on the row, the column and k alone. Where a row or a
- * column has an infinity or a NaN in the block, its elements are those of the own kernel.
+ * B are first multiplied with the power of two that brings their largest element into [1, 2): so nothing overflows, and
+ * of each pair of elements at most 2^-122 of the product of these largest ones underflows. Groups of 32 elements of k, in
+ * which element i and element i + 16 are neighbours, pass in order through the unit, each with the six products in the
+ * order above; the sum begins with 0. Then the powers are taken back, and blocks are added in order. All that depends on
+ * the row, the column and k alone. Where a row or a column has an infinity, a NaN or a number of 2^64 or more in the
+ * block, its elements are those of the own kernel.
  *
  *   C          | panel | panel | ...        a panel is 32 columns: two tiles of B, three parts each
  *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
@@ -250,7 +251,7 @@ static side panel_at(const job *j, const piece *x, int64_t column)
                   .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
 }
 
-/* Elements of rows and columns with infinities or NaNs. All others are delivered first. */
+/* Elements of rows and columns with infinities, NaNs or large numbers. All others are delivered first. */
 static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, delivery *d)
 {
     f32 own[STRIP * PANEL], kept[STRIP * PANEL] = {0};

@@ -1,5 +1,7 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
  * splits of rows and columns, and for all instruction sets of the own kernel. */
+#include <float.h>
+
 #include "tests/unit/kernels.h"
 
 #include "src/kernels/gemm_own.h"
@@ -223,6 +225,43 @@ static void own_bits_are_the_same_everywhere(void **state)
             for (size_t s = 0; s < sizeof more / sizeof more[0]; s++) check_definition(more[s], transposed, accumulate);
         }
     }
+}
+
+/* On the matrix unit, rows and columns with infinities, NaNs or large numbers have the elements of the own kernel, and
+ * others are what they would be without them. */
+static void special_rows_are_those_of_the_own_kernel(void **state)
+{
+    (void)state;
+    static const int64_t size[3] = {70, 90, 200};
+    static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, 0x1p64F};
+    problem p = make_problem(TOW_F32, size, 0);
+    tow__gemm_choice choice = {.engine = &tow__gemm_amx, .matrix_unit = tow__gemm_amx_usable()};
+    tow__buffer plain = make(TOW_F32, 2, p.c.dims, ROW_MAJOR), own = make(TOW_F32, 2, p.c.dims, ROW_MAJOR),
+                got = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
+    p.g.choice = &choice;
+    p.g.accumulate = false;
+    if (!tow__gemm_amx.applicable(&p.g)) {
+        release_all();
+        skip();
+    }
+    p.g.c = plain.data;
+    tow__gemm_run(&p.g, &tow__gemm_amx);
+    for (int i = 0; i < 5; i++) {
+        ((float *)p.a.data)[(3 + 16 * i) * p.g.a_row + 7 * i] = special[i];
+        ((float *)p.b.data)[(190 - i) * p.g.b_row + 19 * i] = special[i];
+    }
+    p.g.c = own.data;
+    tow__gemm_run(&p.g, &tow__gemm_own);
+    p.g.c = got.data;
+    tow__gemm_run(&p.g, &tow__gemm_amx);
+    for (int64_t i = 0; i < size[0]; i++)
+        for (int64_t j = 0; j < size[1]; j++) {
+            bool rare = i % 16 == 3 || j % 19 == 0;
+            float want = ((const float *)(rare ? own.data : plain.data))[i * p.g.ldc + j];
+            float found = ((const float *)got.data)[i * p.g.ldc + j];
+            assert_true(isnan(want) ? isnan(found) : memcmp(&want, &found, sizeof want) == 0);
+        }
+    release_all();
 }
 
 static void large_products_do_not_depend_on_threads(void **state)
@@ -470,6 +509,7 @@ int main(void)
         cmocka_unit_test(products),
         cmocka_unit_test(splits_keep_bits),
         cmocka_unit_test(own_bits_are_the_same_everywhere),
+        cmocka_unit_test(special_rows_are_those_of_the_own_kernel),
         cmocka_unit_test(large_products_do_not_depend_on_threads),
         cmocka_unit_test(dot_general),
         cmocka_unit_test(layouts_keep_bits),
