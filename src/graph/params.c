@@ -78,6 +78,7 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
     const void *x = field(a, p), *y = field(b, p);
     switch (p->kind) {
     case TOW__P_INT:
+    case TOW__P_PLAN:
         return memcmp(x, y, sizeof(int64_t)) == 0;
     case TOW__P_FLOAT:
         return memcmp(x, y, sizeof(double)) == 0;
@@ -159,6 +160,7 @@ uint64_t tow__params_hash(const tow_primitive *primitive, const void *params)
         const tow__ints *ints = x;
         switch (p->kind) {
         case TOW__P_INT:
+        case TOW__P_PLAN:
             h = hash_bytes(h, x, sizeof(int64_t));
             break;
         case TOW__P_FLOAT:

@@ -73,6 +73,8 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     if (p->kind >= TOW__P_STRING) memcpy(&pointer, field, sizeof pointer);
     tow__string_add(s, "%s=", p->name);
     switch (p->kind) {
+    case TOW__P_PLAN: /* not printed */
+        break;
     case TOW__P_INT:
         tow__string_add(s, "%" PRId64, *(const int64_t *)field);
         break;
@@ -116,7 +118,7 @@ static void add_params(tow__string *s, const tow__equation *e, const tow_type *r
     const char *before = "[";
     if (!e->params) return;
     for (const tow__param *p = e->primitive->params; p && p->name; p++) {
-        if (p->kind == TOW__P_GRAPH) continue;
+        if (p->kind == TOW__P_GRAPH || p->kind == TOW__P_PLAN) continue;
         tow__string_add(s, "%s", before);
         add_param(s, p, e->params, result, indent);
         before = " ";

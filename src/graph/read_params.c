@@ -102,6 +102,8 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
         (p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && tow__word_is(tow__reader_peek_word(r), "none");
     if (none) return tow__reader_keyword(r, "none");
     switch (p->kind) {
+    case TOW__P_PLAN:
+        return false;
     case TOW__P_INT:
         return tow__read_int(r, field);
     case TOW__P_FLOAT:
@@ -130,7 +132,8 @@ static bool unknown_param(tow__reader *r, size_t at, const tow_primitive *primit
 {
     tow__string names;
     tow__string_init(&names, r->ctx);
-    for (const tow__param *p = primitive->params; p && p->name; p++) tow__string_add(&names, " %s", p->name);
+    for (const tow__param *p = primitive->params; p && p->name; p++)
+        if (p->kind != TOW__P_PLAN) tow__string_add(&names, " %s", p->name);
     tow__reader_fail(r, at, TOW_BAD_FORMAT, "expected a parameter of %s (%s), found '%.*s'", primitive->name,
                      names.text && !names.failed ? names.text + 1 : "it has none", w.length > 40 ? 40 : (int)w.length,
                      w.text);
@@ -146,7 +149,7 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
     size_t start = r->at;
     if (!tow__read_word(r, "a parameter or ']'", &w)) return false;
     for (int i = 0; primitive->params && primitive->params[i].name; i++) {
-        if (!tow__word_is(w, primitive->params[i].name)) continue;
+        if (primitive->params[i].kind == TOW__P_PLAN || !tow__word_is(w, primitive->params[i].name)) continue;
         if (*seen >> i & 1)
             return tow__reader_fail(r, start, TOW_BAD_FORMAT, "the parameter %s is given twice",
                                     primitive->params[i].name);
@@ -158,7 +161,8 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
 
 static bool may_be_left_out(tow__param_kind kind)
 {
-    return kind == TOW__P_INTS || kind == TOW__P_BOOL || kind == TOW__P_STRING || kind == TOW__P_POLICY;
+    return kind == TOW__P_INTS || kind == TOW__P_BOOL || kind == TOW__P_STRING || kind == TOW__P_POLICY ||
+           kind == TOW__P_PLAN;
 }
 
 bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_type *result, void *params)

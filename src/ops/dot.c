@@ -157,7 +157,8 @@ const tow_primitive tow__dot_general_p = {
     TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
                 TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
                 TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
-                TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS)),
+                TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS), TOW__PARAM(tow__dot_params, rows, TOW__P_PLAN),
+                TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)),
 };
 
 /* ---- public functions ------------------------------------------------------------------------------------------------------ */

@@ -29,6 +29,7 @@ typedef enum tow__kind {
 
 typedef enum tow__param_kind {
     TOW__P_INT,    /* int64_t */
+    TOW__P_PLAN,   /* int64_t that only plans set: neither printed nor read */
     TOW__P_FLOAT,  /* double */
     TOW__P_BOOL,   /* bool */
     TOW__P_DTYPE,  /* tow_dtype */
