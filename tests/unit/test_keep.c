@@ -198,6 +198,49 @@ static void scans_and_graphs_without_remat_are_as_before(void **state)
     }
 }
 
+/* x [steps, rows, width], start [rows, width], w [width, width]: a scan whose product of few rows is made for all steps at
+ * once, and the product of all rows, which may run on another engine; its repetition must be what it was itself. */
+static void add_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    out[0] = tow_tanh(tow_add(in[0], tow_dot(in[1], *(const tow_value *)user)));
+}
+
+static void tanh_of_product(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_square(tow_tanh(tow_dot(in[0], in[1])));
+}
+
+static void twins(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value w = in[2], last, all;
+    tow_scan_function(t, add_step, &w, &(tow_scan_options){0}, 1, &in[1], 1, &in[0], 0, &last, NULL);
+    tow_remat_function(t, tanh_of_product, NULL, NULL, 2, (tow_value[]){in[0], w}, 1, &all);
+    out[0] = tow_add(tow_reduce_sum(tow_square(last), 0, NULL), tow_reduce_sum(all, 0, NULL));
+}
+
+static void products_of_other_sizes_are_no_repetitions(void **state)
+{
+    (void)state;
+    tow_type types[3] = {tow_make_type(TOW_F32, 3, (int64_t[]){6, 48, 128}),
+                         tow_make_type(TOW_F32, 2, (int64_t[]){48, 128}),
+                         tow_make_type(TOW_F32, 2, (int64_t[]){128, 128})};
+    tow_graph *loss, *gradient;
+    tow_array *want[MOST], *got[MOST];
+    OK(tow_trace_function(ctx, twins, NULL, 3, types, NULL, 1, &loss));
+    OK(tow_value_and_grad(loss, 3, (size_t[]){0, 1, 2}, false, &gradient));
+    size_t n = tow_graph_outputs(gradient);
+    run(compile(gradient, (tow_compile_options){0}), gradient, want);
+    run(compile(gradient, (tow_compile_options){.keep_within = SIZE_MAX}), gradient, got);
+    expect_same(n, want, got);
+    release(n, want);
+    release(n, got);
+    tow_graph_release(gradient);
+    tow_graph_release(loss);
+}
+
 static void allocations_that_fail_are_reported(void **state)
 {
     (void)state;
@@ -213,6 +256,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(budgets_hold_and_change_no_bit, setup, teardown),
         cmocka_unit_test_setup_teardown(what_costs_nothing_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(scans_and_graphs_without_remat_are_as_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(products_of_other_sizes_are_no_repetitions, setup, teardown),
         cmocka_unit_test_setup_teardown(allocations_that_fail_are_reported, setup, teardown),
     };
     return cmocka_run_group_tests_name("remat within a budget", tests, NULL, NULL);
