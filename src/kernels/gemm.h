@@ -12,8 +12,8 @@
  *
  * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
- * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose error is half that
- * of the chain. So a product may also be made in parts along k, of whole blocks but for the last: each says the `depth`
+ * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose errors are
+ * like those of the chain, mostly half of them. So a product may also be made in parts along k, of whole blocks but for the last: each says the `depth`
  * of all, and all but the first accumulate, which then means that blocks are added to C one by one.
  *
  * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the whole
