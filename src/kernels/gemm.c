@@ -31,7 +31,10 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
     wide.dtype = TOW_F64;
     const tow__gemm_engine *engine = tow__gemm_choose(&single);
     const char *small = engine == &tow__gemm_amx && choice->engine == NULL ? ", small ones by own kernel" : "";
-    const char *why = choice->portable ? "; bits are portable" : choice->engine != NULL ? "; chosen by the caller" : "";
+    const char *why = choice->portable           ? "; bits are portable"
+                      : choice->engine == NULL   ? ""
+                      : choice->engine == engine ? "; chosen by the caller"
+                                                 : "; the chosen engine cannot run here";
     int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", engine->describe(), small,
                           tow__gemm_choose(&wide)->describe(), why);
     return length < 0 ? 0 : (size_t)length;

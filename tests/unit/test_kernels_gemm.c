@@ -466,6 +466,8 @@ static void contexts_choose_engines(void **state)
     assert_described(&(tow_context_options){.portable_bits = true}, "f32 by own kernel");
     assert_described(&(tow_context_options){.portable_bits = true}, "f64 by reference; bits are portable");
     assert_described(NULL, "own kernel");
+    assert_described(&(tow_context_options){.engine = "amx"},
+                     tow__gemm_amx_usable() ? "AMX, f64 by" : "the chosen engine cannot run here");
     assert_int_equal(setenv("TOW_ENGINE", "quick", 1), 0);
     assert_refused(NULL, "TOW_ENGINE: expected an engine of this build, one of \"amx\", \"own\"");
     assert_described(&(tow_context_options){.engine = "own"}, "f32 by own kernel");
