@@ -46,7 +46,8 @@ typedef struct tow__gemm {
     bool accumulate; /* C += */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
-    int64_t rows, columns; /* m and n of the product of which this is a part, as the user's graph states it; 0: m and n */
+    int64_t rows,
+        columns;   /* m and n of the product of which this is a part, as the user's graph states it; 0: m and n */
     int64_t depth; /* own, amx: of the whole product, of which this is a part along k; 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;

@@ -29,8 +29,8 @@ TOW__INLINE void store_lanes(f32 *x, lanes l, vector v) { _mm512_mask_storeu_ps(
 TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
 TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fmadd_ps(x, y, z); }
 
-#include "src/kernels/transpose_avx512.inc"
 #include "src/kernels/multiply_row.inc"
+#include "src/kernels/transpose_avx512.inc"
 
 #define TILE_ROWS 14
 #define VERSION   tow__gemm_avx512_version
