@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/gemm.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -4,7 +4,7 @@
 
 #include "src/base/base.h"
 #include "src/base/team.h"
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/gemm.h"
 
 /* ---- the allocator of the C library ---------------------------------------------------------------------------- */
 

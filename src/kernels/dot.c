@@ -354,8 +354,7 @@ int64_t tow__dot_depth(const tow__kernel_call *call)
     const tow__dot_params *p = call->params;
     if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
     dot_job job = job_of(call, 0);
-    bool in_parts = job.engine == &tow__gemm_own || job.engine == &tow__gemm_amx;
-    return in_parts ? tow__gemm_depth(job.product.k) : 0;
+    return job.engine->in_parts ? tow__gemm_depth(job.product.k) : 0;
 }
 
 static void run_part(const tow__kernel_call *call)

@@ -1,6 +1,6 @@
 /* The engine table of matrix products and the rule that picks from it. An engine is added by a file of its own and one
  * line here. */
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/gemm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,7 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
     if (forced != NULL && forced->applicable(g)) return forced;
     int i = 0;
-    while (!engines[i]->applicable(g) || (engines[i] == &tow__gemm_amx && !tow__gemm_amx_gains(g)))
+    while (!engines[i]->applicable(g) || (engines[i]->gains != NULL && !engines[i]->gains(g)))
         i++; /* the last one always is */
     return engines[i];
 }
@@ -71,9 +71,7 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0 || g->k == 0) return 0;
-    return engine == &tow__gemm_amx   ? tow__gemm_amx_scratch(g)
-           : engine == &tow__gemm_own ? tow__gemm_own_scratch(g)
-                                      : 0;
+    return engine->scratch != NULL ? engine->scratch(g) : 0;
 }
 
 static void clear(const tow__gemm *g)

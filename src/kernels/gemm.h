@@ -12,9 +12,10 @@
  *
  * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
- * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose errors are
- * like those of the chain, mostly half of them. So a product may also be made in parts along k, of whole blocks but for the last: each says the `depth`
- * of all, and all but the first accumulate, which then means that blocks are added to C one by one.
+ * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose errors are like
+ * those of the chain, mostly half of them. So on both a product may also be made in parts along k, of whole blocks but for
+ * the last: each says the `depth` of all, and all but the first accumulate, which then means that blocks are added to C
+ * one by one.
  *
  * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the whole
  * product as the user's graph states it, never on m and n of a part, because row regions, threads and products that
@@ -24,14 +25,17 @@
  *     ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where another engine would cost what the own
  *     kernel gives: the same bits for all cuts and on all machines, and strips that are handed on while they are hot. BLIS
  *     is 1.3 times slower on average and ten times on small products.
- *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds) run on the matrix unit where there is
- *     one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among others: splitting
+ *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
+ *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among others: splitting
  *     numbers costs more than it saves, and the unit lowers the clock.
  *   - f64 runs on BLIS. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 
 #include "src/kernels/strided.h"
+
+/* True if the processor has a matrix unit for bf16 and the system lets this process use it, which it is asked for. */
+bool tow__gemm_amx_usable(void);
 
 /* Instruction sets of the own kernel; AUTO is the best that the processor has. */
 typedef enum tow__gemm_set {
@@ -46,8 +50,7 @@ typedef struct tow__gemm {
     bool accumulate; /* C += */
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
-    int64_t rows,
-        columns;   /* m and n of the product of which this is a part, as the user's graph states it; 0: m and n */
+    int64_t rows, columns; /* of the whole product, as the user's graph states it; 0: m and n */
     int64_t depth; /* own, amx: of the whole product, of which this is a part along k; 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;
@@ -79,6 +82,10 @@ typedef struct tow__gemm_engine {
     const char *(*describe)(void);
     bool finishes; /* calls finish itself, else tow__gemm_run does after the product */
     bool cuts;     /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
+    bool in_parts; /* products may be made in parts along k */
+    bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
+                                              next engine. NULL: always */
+    size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;

@@ -39,7 +39,8 @@ bool tow__gemm_amx_usable(void)
     return (allowed >> TILE_DATA & 1) || syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
-bool tow__gemm_amx_gains(const tow__gemm *g)
+/* By rows, columns and k of the whole product, which cuts do not change. */
+static bool gains(const tow__gemm *g)
 {
     int64_t k = g->depth > 0 || g->k == 0 ? g->depth : tow__gemm_depth(g->k);
     int64_t rows = g->rows > 0 ? g->rows : g->m, columns = g->columns > 0 ? g->columns : g->n;
@@ -53,17 +54,13 @@ static bool applicable(const tow__gemm *g)
 }
 
 static void run(const tow__gemm *g) { tow__gemm_amx_run(g); }
+static size_t scratch(const tow__gemm *g) { return tow__gemm_amx_scratch(g); }
 #else
 bool tow__gemm_amx_usable(void) { return false; }
-bool tow__gemm_amx_gains(const tow__gemm *g)
+static bool gains(const tow__gemm *g)
 {
     (void)g;
     return false;
-}
-size_t tow__gemm_amx_scratch(const tow__gemm *g)
-{
-    (void)g;
-    return 0;
 }
 static bool applicable(const tow__gemm *g)
 {
@@ -71,8 +68,14 @@ static bool applicable(const tow__gemm *g)
     return false;
 }
 static void run(const tow__gemm *g) { (void)g; }
+static size_t scratch(const tow__gemm *g)
+{
+    (void)g;
+    return 0;
+}
 #endif
 
 static const char *describe(void) { return "matrix unit, AMX"; }
 
-const tow__gemm_engine tow__gemm_amx = {"amx", applicable, run, describe, true, true};
+const tow__gemm_engine tow__gemm_amx = {"amx",          applicable,        run, describe, true, true, .in_parts = true,
+                                        .gains = gains, .scratch = scratch};

@@ -394,9 +394,9 @@ static size_t strip_bytes(int64_t depth) { return (size_t)(tow__ceil_div(depth, 
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Scratch memory: strips, two panels, sums of two strips, scales of strips, sums beside C. */
+/* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, sums beside C. */
 typedef struct parts {
-    size_t panels, sums, rows, beside, bytes; /* where they begin, and what all take */
+    size_t panels, sums, strips, beside, bytes; /* where they begin, and what all take */
 } parts;
 
 static parts divide_scratch(const tow__gemm *g, int64_t block)
@@ -404,8 +404,8 @@ static parts divide_scratch(const tow__gemm *g, int64_t block)
     int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), depth = depth_of(g);
     parts p = {.panels = (size_t)strips * strip_bytes(depth)};
     p.sums = p.panels + 2 * strip_bytes(depth);
-    p.rows = p.sums + 2 * STRIP * PANEL * sizeof(f32);
-    p.beside = p.bytes = p.rows + round_up((size_t)strips * sizeof(side));
+    p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
+    p.beside = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
     int64_t sums = tow__min(SUMS, rows * tow__ceil_div(g->n, PANEL) * PANEL);
     if (sums_beside(g)) p.bytes += (size_t)sums * sizeof(f32);
@@ -421,7 +421,7 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
     j.a = (uint16_t *)(void *)memory;
     j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);
-    j.strips = (side *)(void *)(memory + p.rows);
+    j.strips = (side *)(void *)(memory + p.strips);
     if (sums_beside(g))
         run_sums(&j, block, (f32 *)(void *)(memory + p.beside), columns);
     else
@@ -429,7 +429,9 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
 }
 
 enum {
-    HERE = 3 * GROUPS * PIECE * 2 + 1024 + 3 * STRIP * PANEL * 4 /* bytes for one strip, and sums as wide as a panel */
+    /* bytes for one strip, and sums as wide as a panel */
+    HERE = 3 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
+           3 * STRIP * PANEL * (int)sizeof(f32)
 };
 
 /* Without scratch memory: strip by strip, and panel by panel if there are sums. */

@@ -33,6 +33,7 @@ static void run(const tow__gemm *g) { version(g->choice)->run(g); }
 
 static const char *describe(void) { return version(NULL)->text; }
 
-size_t tow__gemm_own_scratch(const tow__gemm *g) { return version(g->choice)->scratch(g); }
+static size_t scratch(const tow__gemm *g) { return version(g->choice)->scratch(g); }
 
-const tow__gemm_engine tow__gemm_own = {"own", applicable, run, describe, true, true};
+const tow__gemm_engine tow__gemm_own = {
+    "own", applicable, run, describe, true, true, .in_parts = true, .scratch = scratch};

@@ -15,14 +15,6 @@ static inline int64_t tow__gemm_depth(int64_t k)
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }
 
-size_t tow__gemm_own_scratch(const tow__gemm *g);
-void tow__gemm_amx_run(const tow__gemm *g); /* m, n, k > 0; f32; only if usable */
-size_t tow__gemm_amx_scratch(const tow__gemm *g);
-/* True if the processor has a matrix unit for bf16 and the system lets this process use it, which it is asked for. */
-bool tow__gemm_amx_usable(void);
-/* True if g is large enough for it: by rows, columns and k of the whole product, which cuts do not change. */
-bool tow__gemm_amx_gains(const tow__gemm *g);
-
 typedef struct tow__gemm_version {
     const char *text;
     void (*run)(const tow__gemm *g); /* m, n, k > 0; f32 */
@@ -33,5 +25,9 @@ extern const tow__gemm_version tow__gemm_plain_version;
 #if defined(__x86_64__)
 extern const tow__gemm_version tow__gemm_avx2_version, tow__gemm_avx512_version;
 #endif
+
+/* In gemm_amx_run.c: f32; m, n, k > 0; only if tow__gemm_amx_usable. */
+void tow__gemm_amx_run(const tow__gemm *g);
+size_t tow__gemm_amx_scratch(const tow__gemm *g);
 
 #endif

@@ -1,10 +1,8 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
  * splits of rows and columns, and for all instruction sets of the own kernel. */
-#include <float.h>
-
 #include "tests/unit/kernels.h"
 
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/gemm.h"
 #include "src/kernels/tables.h"
 
 /* Every engine, the own one with every instruction set; those that this build lacks are NULL. */
@@ -123,7 +121,7 @@ static void check_product(int index, tow_dtype dtype, const int64_t *size, unsig
     g.c = two.data;
     g.threads = 2;
     g.finish = NULL;
-    g.scratch = take(tow__gemm_scratch(&g, tow__gemm_choose(&g)) + 1);
+    g.scratch = take(tow__gemm_scratch(&g, engine) + 1);
     tow__gemm_run(&g, engine);
     assert_memory_equal(two.data, p.c.data, bytes);
     release_all();
@@ -225,43 +223,6 @@ static void own_bits_are_the_same_everywhere(void **state)
             for (size_t s = 0; s < sizeof more / sizeof more[0]; s++) check_definition(more[s], transposed, accumulate);
         }
     }
-}
-
-/* On the matrix unit, rows and columns with infinities, NaNs or large numbers have the elements of the own kernel, and
- * others are what they would be without them. */
-static void special_rows_are_those_of_the_own_kernel(void **state)
-{
-    (void)state;
-    static const int64_t size[3] = {70, 90, 200};
-    static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, 0x1p64F};
-    problem p = make_problem(TOW_F32, size, 0);
-    tow__gemm_choice choice = {.engine = &tow__gemm_amx, .matrix_unit = tow__gemm_amx_usable()};
-    tow__buffer plain = make(TOW_F32, 2, p.c.dims, ROW_MAJOR), own = make(TOW_F32, 2, p.c.dims, ROW_MAJOR),
-                got = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
-    p.g.choice = &choice;
-    p.g.accumulate = false;
-    if (!tow__gemm_amx.applicable(&p.g)) {
-        release_all();
-        skip();
-    }
-    p.g.c = plain.data;
-    tow__gemm_run(&p.g, &tow__gemm_amx);
-    for (int i = 0; i < 5; i++) {
-        ((float *)p.a.data)[(3 + 16 * i) * p.g.a_row + 7 * i] = special[i];
-        ((float *)p.b.data)[(190 - i) * p.g.b_row + 19 * i] = special[i];
-    }
-    p.g.c = own.data;
-    tow__gemm_run(&p.g, &tow__gemm_own);
-    p.g.c = got.data;
-    tow__gemm_run(&p.g, &tow__gemm_amx);
-    for (int64_t i = 0; i < size[0]; i++)
-        for (int64_t j = 0; j < size[1]; j++) {
-            bool rare = i % 16 == 3 || j % 19 == 0;
-            float want = ((const float *)(rare ? own.data : plain.data))[i * p.g.ldc + j];
-            float found = ((const float *)got.data)[i * p.g.ldc + j];
-            assert_true(isnan(want) ? isnan(found) : memcmp(&want, &found, sizeof want) == 0);
-        }
-    release_all();
 }
 
 static void large_products_do_not_depend_on_threads(void **state)
@@ -490,7 +451,9 @@ static void programs_use_the_chosen_engine(void **state)
     int differing = 0;
     for (int e = 0; tow__gemm_at(e) != NULL; e++) {
         tow__buffer out = dot_output(c, TOW_F32), want = dot_output(c, TOW_F32);
-        tow__team team = {.threads = 1, .products = {.engine = tow__gemm_at(e)}};
+        tow__gemm_choice choice = {.engine = tow__gemm_at(e), .matrix_unit = tow__gemm_amx_usable()};
+        tow__team team = {.threads = 1, .products = choice};
+        g.choice = &choice;
         if (!tow__gemm_at(e)->applicable(&g)) continue;
         tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = &c->p, .team = &team};
         call.scratch = take(kernel->scratch(&call) + 1);
@@ -511,7 +474,6 @@ int main(void)
         cmocka_unit_test(products),
         cmocka_unit_test(splits_keep_bits),
         cmocka_unit_test(own_bits_are_the_same_everywhere),
-        cmocka_unit_test(special_rows_are_those_of_the_own_kernel),
         cmocka_unit_test(large_products_do_not_depend_on_threads),
         cmocka_unit_test(dot_general),
         cmocka_unit_test(layouts_keep_bits),
