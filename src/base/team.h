@@ -46,8 +46,8 @@ void tow__team_run(const tow__team *team, int64_t blocks, void (*body)(void *use
 void tow__team_run_indexed(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block, int thread),
                            void *user);
 /* The team for work that takes one thread about `nanoseconds`: NULL, the caller alone, if that is not worth waking
- * others. The estimate comes from shapes alone. Where the number of threads decides
- * how work is cut, it is between elements of results, never within a sum. */
+ * others. The estimate comes from shapes alone. Where the number of threads decides how work is cut, it is between
+ * elements of results, never within a sum. */
 static inline const tow__team *tow__team_for(const tow__team *team, double nanoseconds)
 {
     return nanoseconds < (double)TOW__WORTH_WAKING ? NULL : team;

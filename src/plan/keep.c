@@ -9,7 +9,8 @@
  * that were made last. How many is found by compiling and halving (compile.c): only a plan tells its arena, with row regions
  * and in-place reuse as they are.
  *
- * Only what multiplies is kept (products, attention, losses over products, whole scans): the rest costs about as much to read as to make again. Bodies of scans are left alone. */
+ * Only what multiplies is kept (products, attention, losses over products, whole scans): the rest costs about as much to
+ * read as to make again. Bodies of scans are left alone. */
 #include <stdlib.h>
 
 #include "src/graph/builder.h"

@@ -1,6 +1,6 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
  * splits of rows and columns, and for all instruction sets of the own kernel. */
-#include "tests/unit/kernels.h"
+#include "tests/unit/gemm_products.h"
 
 #include "src/kernels/gemm.h"
 #include "src/kernels/tables.h"
@@ -50,19 +50,7 @@ static problem make_problem(tow_dtype dtype, const int64_t *size, unsigned trans
     p.a = random_operand(dtype, SHAPE(m, k), transposed & 4 ? SPACED : transposed & 1 ? COLUMN_MAJOR : ROW_MAJOR);
     p.b = random_operand(dtype, SHAPE(k, n), transposed & 8 ? SPACED : transposed & 2 ? COLUMN_MAJOR : ROW_MAJOR);
     p.c = random_operand(dtype, SHAPE(m, n + 3), ROW_MAJOR);
-    p.g = (tow__gemm){.dtype = dtype,
-                      .threads = 1,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .a = p.a.data,
-                      .a_row = p.a.strides[0],
-                      .a_column = p.a.strides[1],
-                      .b = p.b.data,
-                      .b_row = p.b.strides[0],
-                      .b_column = p.b.strides[1],
-                      .c = p.c.data,
-                      .ldc = n + 3};
+    p.g = product_of(&p.a, &p.b, &p.c);
     return p;
 }
 

@@ -1,6 +1,6 @@
 /* Products on the matrix unit: f32 accuracy on numbers of all sizes, infinities and NaNs as the own kernel has them, and a
  * rule that sees whole products. Skipped where there is no such unit, but for the rule. */
-#include "tests/unit/kernels.h"
+#include "tests/unit/gemm_products.h"
 
 #include <float.h>
 
@@ -31,20 +31,8 @@ static problem problem_of(int64_t m, int64_t n, int64_t k, unsigned transposed)
                  .own = make(TOW_F32, SHAPE(m, n), ROW_MAJOR)};
     for (int64_t i = 0; i < m * k; i++) set(&p.a, i, normal());
     for (int64_t i = 0; i < k * n; i++) set(&p.b, i, normal());
-    p.g = (tow__gemm){.dtype = TOW_F32,
-                      .threads = 1,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .a = p.a.data,
-                      .a_row = p.a.strides[0],
-                      .a_column = p.a.strides[1],
-                      .b = p.b.data,
-                      .b_row = p.b.strides[0],
-                      .b_column = p.b.strides[1],
-                      .c = p.c.data,
-                      .ldc = n,
-                      .choice = &unit};
+    p.g = product_of(&p.a, &p.b, &p.c);
+    p.g.choice = &unit;
     return p;
 }
 
