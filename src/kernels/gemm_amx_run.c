@@ -6,13 +6,13 @@
  *
  *   x = x1 + x2 + x3        x y = x1 y3 + x1 y2 + x2 y2 + x2 y1 + x3 y1 + x1 y1 + (x2 y3 + x3 y2 + x3 y3)
  *
- * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, the row of A and the column of
- * B are first multiplied with the power of two that brings their largest element into [1, 2): so nothing overflows, and
- * of each pair of elements at most 2^-122 of the product of these largest ones underflows. Groups of 32 elements of k, in
- * which element i and element i + 16 are neighbours, pass in order through the unit, each with the six products in the
- * order above; the sum begins with 0. Then the powers are taken back, and blocks are added in order. All that depends on
- * the row, the column and k alone. Where a row or a column has an infinity, a NaN or a number of 2^64 or more in the
- * block, its elements are those of the own kernel.
+ * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, a row of A or a column of B
+ * whose largest element is below 2^-32 or from 2^16 on is first multiplied with the power of two that brings this element
+ * into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these largest ones
+ * underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in order through the
+ * unit, each with the six products in the order above; the sum begins with 0. Then the powers are taken back, and blocks are
+ * added in order. All that depends on the row, the column and k alone. Where a row or a column has an infinity, a NaN or a
+ * number of 2^64 or more in the block, its elements are those of the own kernel.
  *
  *   C          | panel | panel | ...        a panel is 32 columns: two tiles of B, three parts each
  *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
@@ -44,8 +44,6 @@ enum {
     BLOCK = 512,                      /* rows of A at a time */
     SUMS = 1 << 18,                   /* elements of sums beside C, about */
     GROUPS = TOW__GEMM_DEPTH / GROUP, /* of a block of k, at most */
-    AHEAD = 4,                        /* rows by which operands are fetched before they are measured, */
-    AHEAD_ITEMS = 24,                 /* the same for short pieces of rows */
 };
 
 _Static_assert((int)TOW__GEMM_DEPTH % (int)GROUP == 0, "a block of k is whole groups");
@@ -105,66 +103,59 @@ typedef struct delivery {
     const f32 *sums;
     f32 *c;
     int64_t ldc, row, rows, columns;
+    lanes low, high; /* of the columns */
     bool adds;
 } delivery;
 
-/* What the rest of the processor does while the matrix unit multiplies, a share in each turn, which is a group of k: it
- * delivers the sums of the strip before, splits the next panel, and fetches the one after it. */
+/* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than four
+ * products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before are
+ * delivered, a panel or strip that comes next is split, and the panel after it is fetched. */
 typedef struct meanwhile {
     delivery sums;
-    int64_t rows; /* per turn */
-    const side *panel;
-    int64_t part, turn, turns; /* of the panel; of all strips */
-    const f32 *ahead;
-    int64_t ahead_item, ahead_items,
-        ahead_group; /* pieces of 32 elements; those of the next turn are ahead_group away */
+    progress panel, strip, *split;          /* one of the two */
+    int64_t deliveries, split_rows, pieces; /* at a place */
+    const f32 *ahead;                       /* a piece: 32 elements */
+    int64_t ahead_lines, ahead_line, ahead_pieces, ahead_left;
 } meanwhile;
 
-/* C = or += sums, without the powers of two: `count` rows. */
-static inline __attribute__((always_inline)) void deliver(delivery *d, int64_t count, bool adds)
+enum {
+    /* places in a group of k */
+    DELIVERIES = 3,
+    SPLITS = 5,
+    FETCHES = 2
+};
+
+/* C = or += sums, without the powers of two: up to `count` rows. */
+static inline __attribute__((always_inline)) void deliver_rows(delivery *d, int64_t count)
 {
-    const lanes low = first_lanes(d->columns), high = first_lanes(d->columns - W);
-    const vector b_low = _mm512_loadu_ps(d->b->exponent), b_high = _mm512_loadu_ps(d->b->exponent + W);
-    int64_t limit = tow__min(d->rows, d->row + count);
-    for (; d->row < limit; d->row++) {
+    for (; count > 0 && d->row < d->rows; count--, d->row++) {
         const f32 *sums = d->sums + d->row * PANEL;
         f32 *c = d->c + d->row * d->ldc;
         vector e = _mm512_set1_ps(d->a->exponent[d->row]);
-        vector x = _mm512_scalef_ps(_mm512_load_ps(sums), _mm512_add_ps(e, b_low));
-        vector y = _mm512_scalef_ps(_mm512_load_ps(sums + W), _mm512_add_ps(e, b_high));
-        if (adds) {
-            x = _mm512_add_ps(_mm512_maskz_loadu_ps(low, c), x);
-            y = _mm512_add_ps(_mm512_maskz_loadu_ps(high, c + W), y);
+        vector low = _mm512_scalef_ps(_mm512_load_ps(sums), _mm512_add_ps(e, _mm512_loadu_ps(d->b->exponent)));
+        vector high = _mm512_scalef_ps(_mm512_load_ps(sums + W), _mm512_add_ps(e, _mm512_loadu_ps(d->b->exponent + W)));
+        if (d->adds) {
+            low = _mm512_add_ps(_mm512_maskz_loadu_ps(d->low, c), low);
+            high = _mm512_add_ps(_mm512_maskz_loadu_ps(d->high, c + W), high);
         }
-        _mm512_mask_storeu_ps(c, low, x);
-        _mm512_mask_storeu_ps(c + W, high, y);
+        _mm512_mask_storeu_ps(c, d->low, low);
+        _mm512_mask_storeu_ps(c + W, d->high, high);
     }
 }
 
-static void deliver_rows(delivery *d, int64_t count)
+static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
 {
-    if (d->row == d->rows) return;
-    if (d->adds)
-        deliver(d, count, true);
-    else
-        deliver(d, count, false);
-}
-
-static void measure_side(side *s) { find_scales(&s->from, s->items, s->depth, &s->scale); }
-
-static __attribute__((noinline)) void work(meanwhile *w)
-{
-    deliver_rows(&w->sums, w->rows);
-    w->turn++;
-    if (w->panel != NULL)
-        for (int64_t parts = parts_of(w->panel); w->part * w->turns < w->turn * parts; w->part++)
-            split_part(w->panel, w->part);
-    const f32 *ahead = w->ahead;
-    for (int64_t i = 0; i < w->ahead_items; i++, ahead += w->ahead_item) {
-        __builtin_prefetch(ahead, 0, 2);
-        __builtin_prefetch(ahead + GROUP - 1, 0, 2);
+    for (int64_t i = 0; i < w->pieces && w->ahead_lines > 0; i++) {
+        __builtin_prefetch(w->ahead, 0, 2);
+        __builtin_prefetch(w->ahead + GROUP - 1, 0, 2);
+        if (--w->ahead_left > 0) {
+            w->ahead += GROUP;
+        } else {
+            w->ahead += w->ahead_line;
+            w->ahead_left = w->ahead_pieces;
+            w->ahead_lines--;
+        }
     }
-    w->ahead += w->ahead_group;
 }
 
 /* sums [32, 32] = a strip times a panel, `groups` of k */
@@ -181,16 +172,25 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
         LOAD_B(2);
         MULTIPLY;
         LOAD_B(1);
+        split_some(w->split, w->split_rows);
         MULTIPLY;
         LOAD_A(1);
+        split_some(w->split, w->split_rows);
+        deliver_rows(&w->sums, w->deliveries);
         MULTIPLY;
-        work(w);
         LOAD_B(0);
+        split_some(w->split, w->split_rows);
+        fetch_ahead(w);
         MULTIPLY;
         LOAD_A(2);
+        split_some(w->split, w->split_rows);
+        deliver_rows(&w->sums, w->deliveries);
         MULTIPLY;
         LOAD_A(0);
+        split_some(w->split, w->split_rows);
+        fetch_ahead(w);
         MULTIPLY;
+        deliver_rows(&w->sums, w->deliveries);
     }
     _tile_stored(0, sums, 4 * PANEL);
     if (two_columns) _tile_stored(1, sums + W, 4 * PANEL);
@@ -207,6 +207,7 @@ enum {
 typedef struct job {
     const tow__gemm *g;
     int64_t depth;   /* of a block of k */
+    findings *found; /* of a strip and of a panel */
     side *strips;    /* of a block of rows */
     uint16_t *a, *b; /* tiles of all strips, and of two panels */
     f32 *sums;       /* of two strips and a panel */
@@ -237,6 +238,7 @@ static side strip_at(const job *j, const piece *x, int64_t row)
     return (side){.from = {from, g->a_row, g->a_column},
                   .items = tow__min(STRIP, x->rows - row),
                   .depth = x->depth,
+                  .found = &j->found[0],
                   .tiles = j->a + row / STRIP * x->groups * PIECE};
 }
 
@@ -248,6 +250,7 @@ static side panel_at(const job *j, const piece *x, int64_t column)
                   .items = tow__min(PANEL, x->limit - column),
                   .depth = x->depth,
                   .columns = true,
+                  .found = &j->found[1],
                   .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
 }
 
@@ -275,34 +278,70 @@ static __attribute__((noinline)) void run_special(const job *j, const side *a, c
 static void look_ahead(const piece *x, const tow__gemm *g, int64_t column, int64_t row, meanwhile *w)
 {
     bool straight = g->b_column == 1;
-    w->ahead_items = w->ahead_group = 0;
+    w->ahead_lines = 0;
     if (column >= g->n || (!straight && g->b_row != 1)) return;
-    int64_t share = tow__ceil_div(GROUP, tow__ceil_div(x->rows, STRIP)), item = row / STRIP * share;
-    w->ahead_item = straight ? g->b_row : g->b_column;
-    w->ahead_group = straight ? GROUP * g->b_row : GROUP;
-    w->ahead_items = tow__max(0, tow__min(share, GROUP - item));
-    w->ahead = (const f32 *)g->b + x->first * g->b_row + column * g->b_column + item * w->ahead_item;
+    int64_t strips = tow__ceil_div(x->rows, STRIP), lines = straight ? x->depth : PANEL;
+    int64_t share = tow__ceil_div(lines, strips), first = row / STRIP * share;
+    w->ahead_lines = tow__max(0, tow__min(share, lines - first));
+    w->ahead_line = straight ? g->b_row : g->b_column;
+    w->ahead = (const f32 *)g->b + x->first * g->b_row + column * g->b_column + first * w->ahead_line;
+    w->ahead_pieces = w->ahead_left = straight ? 1 : x->groups;
+    w->ahead_line -= (w->ahead_pieces - 1) * GROUP;
+    w->pieces = tow__ceil_div(w->ahead_lines * w->ahead_pieces, FETCHES * x->groups);
 }
 
-/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. */
+/* A side as it is, unless its neighbour was not. */
+static progress begin_side(side *s, bool plain)
+{
+    if (plain)
+        take_plain(s);
+    else
+        take_scaled(s);
+    return begin_split(s);
+}
+
+static void multiply_strip(const piece *x, const side *a, const side *b, f32 *sums, meanwhile *w)
+{
+    if (a->items > W && b->items > W)
+        multiply(true, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (a->items > W)
+        multiply(true, false, x->groups, a->tiles, b->tiles, sums, w);
+    else if (b->items > W)
+        multiply(false, true, x->groups, a->tiles, b->tiles, sums, w);
+    else
+        multiply(false, false, x->groups, a->tiles, b->tiles, sums, w);
+}
+
+/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. Beside the first panel the next
+ * strip is split. */
 static void run_panel(const job *j, const piece *x, const side *b, int64_t column, meanwhile *w)
 {
+    const int64_t strips = tow__ceil_div(x->rows, STRIP);
     for (int64_t row = 0; row < x->rows; row += STRIP) {
-        const side *a = &j->strips[row / STRIP];
+        side *a = &j->strips[row / STRIP], *next = a + 1;
+        bool strip_too = column == x->from && row + STRIP < x->rows;
         f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums;
         look_ahead(x, j->g, column + 2 * PANEL, row, w);
-        if (a->items > W && b->items > W)
-            multiply(true, true, x->groups, a->tiles, b->tiles, sums, w);
-        else if (a->items > W)
-            multiply(true, false, x->groups, a->tiles, b->tiles, sums, w);
-        else if (b->items > W)
-            multiply(false, true, x->groups, a->tiles, b->tiles, sums, w);
-        else
-            multiply(false, false, x->groups, a->tiles, b->tiles, sums, w);
+        if (strip_too) {
+            *next = strip_at(j, x, row + STRIP);
+            w->strip = begin_side(next, a->plain);
+        }
+        w->split = strip_too ? &w->strip : &w->panel;
+        w->split_rows = tow__ceil_div(x->groups * GROUP, SPLITS * x->groups * (strip_too ? 1 : strips));
+        multiply_strip(x, a, b, sums, w);
+        if (strip_too) end_split(&w->strip, next);
         deliver_rows(&w->sums, STRIP);
-        w->sums = (delivery){&a->scale, &b->scale, sums,   x->c + row * x->ldc + (column - x->from), x->ldc, 0,
-                             a->items,  b->items,  x->adds};
-        w->rows = tow__ceil_div(a->items, x->groups);
+        w->sums = (delivery){.a = &a->scale,
+                             .b = &b->scale,
+                             .sums = sums,
+                             .c = x->c + row * x->ldc + (column - x->from),
+                             .ldc = x->ldc,
+                             .rows = a->items,
+                             .columns = b->items,
+                             .low = first_lanes(b->items),
+                             .high = first_lanes(b->items - W),
+                             .adds = x->adds};
+        w->deliveries = tow__ceil_div(a->items, DELIVERIES * x->groups);
         if (a->scale.special | b->scale.special) run_special(j, a, b, &w->sums);
     }
 }
@@ -310,25 +349,20 @@ static void run_panel(const job *j, const piece *x, const side *b, int64_t colum
 static void run_piece(const job *j, const piece *x)
 {
     side ring[RING] = {panel_at(j, x, x->from)};
-    meanwhile w = {.turns = x->groups * tow__ceil_div(x->rows, STRIP)};
-    for (int64_t row = 0; row < x->rows; row += STRIP) {
-        side *strip = &j->strips[row / STRIP];
-        *strip = strip_at(j, x, row);
-        measure_side(strip);
-        split_parts(strip, 0, INT64_MAX);
-    }
-    measure_side(&ring[0]);
-    split_parts(&ring[0], 0, INT64_MAX);
+    meanwhile w = {.panel = begin_side(&ring[0], true)};
+    j->strips[0] = strip_at(j, x, 0);
+    w.strip = begin_side(&j->strips[0], true);
+    end_split(&w.strip, &j->strips[0]);
+    end_split(&w.panel, &ring[0]);
     for (int64_t at = x->from, i = 0, finished = x->from; at < x->limit; at += PANEL, i++) {
         side *next = &ring[(i + 1) % RING];
         bool more = at + PANEL < x->limit;
-        w.panel = more ? next : NULL;
-        w.part = w.turn = 0;
         if (more) {
             *next = panel_at(j, x, at + PANEL);
-            measure_side(next);
+            w.panel = begin_side(next, ring[i % RING].plain);
         }
         run_panel(j, x, &ring[i % RING], at, &w);
+        if (more) end_split(&w.panel, next);
         int64_t done = tow__min(at + PANEL, x->limit);
         if (x->finishes ? more && done - finished < TOW__GEMM_FINISH_COLUMNS : more) continue;
         deliver_rows(&w.sums, STRIP);
@@ -396,7 +430,7 @@ static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, sums beside C. */
 typedef struct parts {
-    size_t panels, sums, strips, beside, bytes; /* where they begin, and what all take */
+    size_t panels, sums, found, strips, beside, bytes; /* where they begin, and what all take */
 } parts;
 
 static parts divide_scratch(const tow__gemm *g, int64_t block)
@@ -404,7 +438,8 @@ static parts divide_scratch(const tow__gemm *g, int64_t block)
     int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), depth = depth_of(g);
     parts p = {.panels = (size_t)strips * strip_bytes(depth)};
     p.sums = p.panels + 2 * strip_bytes(depth);
-    p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
+    p.found = p.sums + 2 * STRIP * PANEL * sizeof(f32);
+    p.strips = p.found + 2 * sizeof(findings);
     p.beside = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
     int64_t sums = tow__min(SUMS, rows * tow__ceil_div(g->n, PANEL) * PANEL);
@@ -421,6 +456,7 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
     j.a = (uint16_t *)(void *)memory;
     j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);
+    j.found = (findings *)(void *)(memory + p.found);
     j.strips = (side *)(void *)(memory + p.strips);
     if (sums_beside(g))
         run_sums(&j, block, (f32 *)(void *)(memory + p.beside), columns);
@@ -431,7 +467,7 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
 enum {
     /* bytes for one strip, and sums as wide as a panel */
     HERE = 3 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
-           3 * STRIP * PANEL * (int)sizeof(f32)
+           3 * STRIP * PANEL * (int)sizeof(f32) + 2 * (int)sizeof(findings)
 };
 
 /* Without scratch memory: strip by strip, and panel by panel if there are sums. */

@@ -94,22 +94,23 @@ static void powers_of_two_change_no_digits(void **state)
 {
     (void)state;
     const int64_t m = 50, n = 45, k = 70;
-    static const int rows[] = {-90, -45, 0, 30, 58}, columns[] = {-20, 0, 40};
+    static const int rows[] = {-90, -36, -35, -34, -33, -20, 0, 13, 14, 15, 30, 58};
+    static const int columns[] = {-34, -20, 0, 14, 40};
     if (!tow__gemm_amx_usable()) skip();
     for (unsigned transposed = 0; transposed < 4; transposed++) {
         problem p = problem_of(m, n, k, transposed);
         run_both(&p);
         tow__buffer before = p.c, after = make(TOW_F32, SHAPE(m, n), ROW_MAJOR);
         for (int64_t i = 0; i < m; i++)
-            for (int64_t q = 0; q < k; q++) set(&p.a, i * k + q, ldexp(get(&p.a, i * k + q), rows[i % 5]));
+            for (int64_t q = 0; q < k; q++) set(&p.a, i * k + q, ldexp(get(&p.a, i * k + q), rows[i % 12]));
         for (int64_t q = 0; q < k; q++)
-            for (int64_t j = 0; j < n; j++) set(&p.b, q * n + j, ldexp(get(&p.b, q * n + j), columns[j % 3]));
+            for (int64_t j = 0; j < n; j++) set(&p.b, q * n + j, ldexp(get(&p.b, q * n + j), columns[j % 5]));
         p.g.c = after.data;
         p.c = after;
         run_both(&p);
         for (int64_t i = 0; i < m; i++) {
             for (int64_t j = 0; j < n; j++) {
-                float want = ldexpf((float)get(&before, i * n + j), rows[i % 5] + columns[j % 3]);
+                float want = ldexpf((float)get(&before, i * n + j), rows[i % 12] + columns[j % 5]);
                 assert_true(get(&after, i * n + j) == (double)want);
             }
         }
