@@ -26,10 +26,11 @@
 #include <string.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), \
-                             apply_to = function)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("amx-tile,amx-bf16,prfchw,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))),                   \
+    apply_to = function)
 #else
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+#pragma GCC target("amx-tile,amx-bf16,prfchw,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
 #endif
 #include <immintrin.h>
 
@@ -109,12 +110,14 @@ typedef struct delivery {
 
 /* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than four
  * products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before are
- * delivered, a panel or strip that comes next is split, and the panel after it is fetched. */
+ * delivered, a panel or strip that comes next is split, and the panel after it and rows of C are fetched. */
 typedef struct meanwhile {
     delivery sums;
     progress panel, strip, *split;          /* one of the two */
     int64_t deliveries, split_rows, pieces; /* at a place */
     const f32 *ahead;                       /* a piece: 32 elements */
+    const f32 *soon;                        /* rows of C that the sums of this strip go to */
+    int64_t soon_row, soon_rows, soon_at_once;
     int64_t ahead_lines, ahead_line, ahead_pieces, ahead_left;
 } meanwhile;
 
@@ -145,6 +148,10 @@ static inline __attribute__((always_inline)) void deliver_rows(delivery *d, int6
 
 static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
 {
+    for (int64_t i = 0; i < w->soon_at_once && w->soon_rows > 0; i++, w->soon_rows--, w->soon += w->soon_row) {
+        __builtin_prefetch(w->soon, 1, 3);
+        __builtin_prefetch(w->soon + PANEL - 1, 1, 3);
+    }
     for (int64_t i = 0; i < w->pieces && w->ahead_lines > 0; i++) {
         __builtin_prefetch(w->ahead, 0, 2);
         __builtin_prefetch(w->ahead + GROUP - 1, 0, 2);
@@ -328,6 +335,9 @@ static void run_panel(const job *j, const piece *x, const side *b, int64_t colum
         }
         w->split = strip_too ? &w->strip : &w->panel;
         w->split_rows = tow__ceil_div(x->groups * GROUP, SPLITS * x->groups * (strip_too ? 1 : strips));
+        w->soon = x->c + row * x->ldc + (column - x->from);
+        w->soon_row = x->ldc, w->soon_rows = a->items;
+        w->soon_at_once = tow__ceil_div(a->items, FETCHES * x->groups);
         multiply_strip(x, a, b, sums, w);
         if (strip_too) end_split(&w->strip, next);
         deliver_rows(&w->sums, STRIP);
