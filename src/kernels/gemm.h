@@ -26,8 +26,8 @@
  *     kernel gives: the same bits for all cuts and on all machines, and strips that are handed on while they are hot. BLIS
  *     is 1.3 times slower on average and ten times on small products.
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
- *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among others: splitting
- *     numbers costs more than it saves, and the unit lowers the clock.
+ *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
+ *     others: they wait for memory.
  *   - f64 runs on BLIS. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
