@@ -1,25 +1,25 @@
 /* Products in f32 on the matrix unit of x86-64 (AMX), which multiplies bf16 and sums in f32.
  *
- * A number is the sum of three bf16, exactly: the nearest one, the one nearest to the rest, and what is left. Of the nine
- * products of two such sums six are made; those left out are together below 2^-23 of the product, barely above 2^-24 at
- * most. This is what TPUs do for f32 with precision "highest", and what XLA calls BF16_BF16_F32_X6.
+ * A number is the sum of three bf16, exactly: the nearest one, the one nearest to the rest, and what is left. Of the
+ * nine products of two such sums six are made; those left out are together below 2^-23 of the product, barely above
+ * 2^-24 at most. This is what TPUs do for f32 with precision "highest", and what XLA calls BF16_BF16_F32_X6.
  *
  *   x = x1 + x2 + x3        x y = x1 y3 + x1 y2 + x2 y2 + x2 y1 + x3 y1 + x1 y1 + (x2 y3 + x3 y2 + x3 y3)
  *
- * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, a row of A or a column of B
- * whose largest element is below 2^-32 or from 2^16 on is first multiplied with the power of two that brings this element
- * into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these largest ones
- * underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in order through the
- * unit, each with the six products in the order above; the sum begins with 0. Then the powers are taken back, and blocks are
- * added in order. All that depends on the row, the column and k alone. Where a row or a column has an infinity, a NaN or a
- * number of 2^64 or more in the block, its elements are those of the own kernel.
+ * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, a row of A or a column of
+ * B whose largest element is below 2^-32 or from 2^16 on is first multiplied with the power of two that brings this
+ * element into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these
+ * largest ones underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in
+ * order through the unit, each with the six products in the order above; the sum begins with 0. Then the powers are
+ * taken back, and blocks are added in order. All that depends on the row, the column and k alone. Where a row or a
+ * column has an infinity, a NaN or a number of 2^64 or more in the block, its elements are those of the own kernel.
  *
  *   C          | panel | panel | ...        a panel is 32 columns: two tiles of B, three parts each
  *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
  *   a block    | strip |                    of A's split rows, which stay in the second cache
  *
- * Tiles are 16 rows of 64 bytes: of A, row i has the pairs (k, k + 16) of row i; of B, row r has the pairs of r and r + 16
- * for each column. */
+ * Tiles are 16 rows of 64 bytes: of A, row i has the pairs (k, k + 16) of row i; of B, row r has the pairs of r and r
+ * + 16 for each column. */
 #include "src/kernels/gemm_own.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -61,7 +61,7 @@ static inline __attribute__((always_inline)) lanes first_lanes(int64_t n)
 
 #include "src/kernels/gemm_amx_split.inc"
 
-/* ---- tiles --------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 typedef struct configuration {
     uint8_t palette, start, reserved[14];
@@ -108,9 +108,9 @@ typedef struct delivery {
     bool adds;
 } delivery;
 
-/* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than four
- * products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before are
- * delivered, a panel or strip that comes next is split, and the panel after it and rows of C are fetched. */
+/* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than
+ * four products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before
+ * are delivered, a panel or strip that comes next is split, and the panel after it and rows of C are fetched. */
 typedef struct meanwhile {
     delivery sums;
     progress panel, strip, *split;          /* one of the two */
@@ -205,7 +205,7 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
     if (two_rows && two_columns) _tile_stored(3, sums + W * PANEL + W, 4 * PANEL);
 }
 
-/* ---- loops --------------------------------------------------------------------------------------------------------- */
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 enum {
     RING = 3 /* panels: one whose sums are being delivered, one that is multiplied, one that is split */
@@ -319,8 +319,8 @@ static void multiply_strip(const piece *x, const side *a, const side *b, f32 *su
         multiply(false, false, x->groups, a->tiles, b->tiles, sums, w);
 }
 
-/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. Beside the first panel the next
- * strip is split. */
+/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. Beside the first panel the
+ * next strip is split. */
 static void run_panel(const job *j, const piece *x, const side *b, int64_t column, meanwhile *w)
 {
     const int64_t strips = tow__ceil_div(x->rows, STRIP);
@@ -334,7 +334,7 @@ static void run_panel(const job *j, const piece *x, const side *b, int64_t colum
             w->strip = begin_side(next, a->plain);
         }
         w->split = strip_too ? &w->strip : &w->panel;
-        w->split_rows = tow__ceil_div(x->groups * GROUP, SPLITS * x->groups * (strip_too ? 1 : strips));
+        w->split_rows = tow__ceil_div(cost_of(w->split->side), SPLITS * (column == x->from ? 1 : strips));
         w->soon = x->c + row * x->ldc + (column - x->from);
         w->soon_row = x->ldc, w->soon_rows = a->items;
         w->soon_at_once = tow__ceil_div(a->items, FETCHES * x->groups);
@@ -423,7 +423,7 @@ static void run_sums(const job *j, int64_t block, f32 *sums, int64_t ld)
     }
 }
 
-/* ---- the engine ---------------------------------------------------------------------------------------------------- */
+/* ---- the engine -------------------------------------------------------------------------------------------------- */
 
 static int64_t depth_of(const tow__gemm *g) { return g->depth > 0 ? g->depth : tow__gemm_depth(g->k); }
 static bool sums_beside(const tow__gemm *g) { return g->accumulate && g->k > depth_of(g) && g->depth == 0; }
@@ -438,7 +438,7 @@ static size_t strip_bytes(int64_t depth) { return (size_t)(tow__ceil_div(depth, 
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, sums beside C. */
+/* Scratch memory: tiles of strips and of two panels, sums of two strips, findings, the strips, sums beside C. */
 typedef struct parts {
     size_t panels, sums, found, strips, beside, bytes; /* where they begin, and what all take */
 } parts;
@@ -475,7 +475,7 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
 }
 
 enum {
-    /* bytes for one strip, and sums as wide as a panel */
+    /* bytes for one strip, sums as wide as a panel, and findings */
     HERE = 3 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
            3 * STRIP * PANEL * (int)sizeof(f32) + 2 * (int)sizeof(findings)
 };
