@@ -157,7 +157,8 @@ static void odd_numbers(void **state)
     }
 }
 
-/* Rows and columns with an infinity, a NaN or a number of 2^64 or more have the bits of the own kernel, all others those that they had. */
+/* Rows and columns with an infinity, a NaN or a number of 2^64 or more have the bits of the own kernel, all others those
+ * that they had. */
 static void special_values_spread_as_in_the_own_kernel(void **state)
 {
     (void)state;
