@@ -12,8 +12,10 @@
 #include "src/kernels/tables.h"
 
 enum {
-    TOW__COLUMNS = 64, /* results of a strip */
-    SPLIT = 1 << 15    /* elements per strip or result from which segments are separate blocks */
+    TOW__COLUMNS = 128, /* results of a strip */
+    AHEAD = 8,          /* rows that are fetched before they are read: they may be far apart in memory */
+    LINE = 64,          /* bytes that are fetched at once */
+    SPLIT = 1 << 15     /* elements per strip or result from which segments are separate blocks */
 };
 
 typedef struct reducer {
