@@ -23,8 +23,11 @@ enum {
     NARROW = 8,      /* inner free axes smaller than this are packed rather than looped over */
     LARGE = 1 << 19, /* m n k from which one product is worth several threads */
     FEW = 4,         /* so many products or more are not cut */
+    PACK = 64,       /* columns of an operand that a thread packs at a time, so that it reads long lines */
     CUT = 32         /* slices end at multiples of this: of the widths of all usual register tiles */
 };
+_Static_assert((int)CUT % (int)TOW__GEMM_PACKED_COLUMNS == 0 && (int)PACK % (int)TOW__GEMM_PACKED_COLUMNS == 0,
+               "slices of a packed operand are whole panels");
 
 #define NANOSECONDS 0.02 /* of one multiply-add on one thread, about */
 
@@ -59,6 +62,7 @@ typedef struct dot_run {
     const dot_job *job;
     const char *x, *y;
     char *out, *scratch;
+    void *packed; /* y, or NULL */
     const tow__finish *finish;
     int64_t next_y; /* bytes from y to that of the next call; 0: unknown */
     bool adds;
@@ -235,6 +239,7 @@ static tow__gemm job_product(const dot_run *r, int64_t index)
     g.a = r->x;
     g.b = r->y;
     g.c = r->out;
+    g.packed = r->packed;
     if (job->jobs == 1) return g;
     int64_t y_outer = index % job->y_outer, x_outer = index / job->y_outer % job->x_outer;
     int64_t batch = index / job->y_outer / job->x_outer, size = (int64_t)tow__element_bytes(job->dtype);
@@ -260,6 +265,7 @@ static void cut(tow__gemm *g, int64_t index, int64_t slices)
         g->b = (const char *)g->b + first * g->b_column * size;
         g->c = (char *)g->c + first * size;
         g->n = limit - first;
+        g->packed_column = first;
     }
 }
 
@@ -297,9 +303,31 @@ static const char *run_packing(const tow__kernel_call *call, const operand *o, c
     return packed;
 }
 
+typedef struct pack_job {
+    tow__gemm whole; /* of B and what it is packed into */
+    const tow__gemm_engine *engine;
+} pack_job;
+
+static void pack_columns(void *user, int64_t block)
+{
+    const pack_job *job = user;
+    tow__gemm g = job->whole;
+    g.packed_column = block * PACK;
+    g.b = (const f32 *)g.b + g.packed_column * g.b_column;
+    g.n = tow__min(PACK, g.n - g.packed_column);
+    tow__gemm_pack(&g, job->engine);
+}
+
+static void run_pack(tow__team *team, const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    pack_job job = {*g, engine};
+    tow__team_run(team, tow__ceil_div(g->n, PACK), pack_columns, &job);
+}
+
 static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
 {
     dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish, .adds = adds};
+    r.packed = call->n_in > 2 ? call->in[2].data : NULL;
     r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
     if (call->next != NULL && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
@@ -380,6 +408,36 @@ static size_t scratch_part(const tow__kernel_call *call)
     return scratch_bytes(call, &job);
 }
 
+/* ---- packed operands --------------------------------------------------------------------------------------------- */
+
+size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
+{
+    dot_job job = job_of(call, 0);
+    if (job.y.pack_bytes > 0 || job.jobs != 1) return 0;
+    *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
+    return tow__gemm_packed(&job.product, job.engine);
+}
+
+static void run_pack_operand(const tow__kernel_call *call)
+{
+    const tow__dot_pack_params *p = call->params;
+    operand y = prepare_operand(&call->in[0], &p->dot.rhs_batch, &p->dot.rhs_contract, false);
+    tow__gemm g = {.dtype = call->in[0].dtype,
+                   .threads = 1,
+                   .n = inner_dim(&y.free),
+                   .k = inner_dim(&y.contract),
+                   .b = call->in[0].data,
+                   .b_row = inner_stride(&y.contract),
+                   .b_column = inner_stride(&y.free),
+                   .packed = call->out[0].data};
+    run_pack(call->team, &g, p->engine);
+}
+
+static const char *pack_engine(const tow__kernel_call *call)
+{
+    return ((const tow__dot_pack_params *)call->params)->engine->name;
+}
+
 const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 0).engine->name; }
 
 static const tow__kernel kernels[] = {
@@ -398,5 +456,6 @@ static const tow__kernel kernels[] = {
      .engine_of = tow__dot_engine,
      .state_bytes = sizeof(dot_job),
      .prepare = prepare_part},
+    {.primitive = "pack_operand", .dtypes = 1u << TOW_F32, .run = run_pack_operand, .engine_of = pack_engine},
 };
 const tow__kernel_table tow__kernels_dot = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -16,6 +16,16 @@ typedef struct tow__dot_part_params {
 /* Elements of k that are summed before they are added to the result, where the product can be made in parts; else 0.
  * Data pointers are not read. */
 int64_t tow__dot_depth(const tow__kernel_call *call);
+/* Parameters of pack_operand, which makes of operand 1 of products what their engine wants. Products with any number of
+ * rows in operand 0 then have it as operand 2, beside operand 1, and the same bits as without. */
+typedef struct tow__dot_pack_params {
+    tow__dot_params dot;
+    const struct tow__gemm_engine *engine;
+} tow__dot_pack_params;
+
+/* Bytes of operand 1 of a product, packed, and how to pack it. 0: its engine gains nothing by that. Data pointers are not
+ * read. */
+size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params);
 /* The name of the engine of the products of a call, of dot_general or what begins with its operands and parameters. */
 const char *tow__dot_engine(const tow__kernel_call *call);
 /* Writes rows and columns of p: those of a product of arrays of these types. Engines are chosen by them (gemm.h), so that

@@ -16,11 +16,17 @@ typedef struct fused_dot_state {
     _Alignas(16) char product[PRODUCT_STATE];
 } fused_dot_state;
 
+/* Operands of the product: two, or three if one is packed. The program has the product itself and those behind them. */
+static size_t product_operands(const tow__kernel_call *call)
+{
+    return call->n_in + 1 - ((const tow__dot_fused_params *)call->params)->program->n_in;
+}
+
 static tow__kernel_call product_call(const tow__kernel_call *call)
 {
     const tow__dot_fused_params *p = call->params;
     tow__kernel_call product = *call;
-    product.n_in = 2;
+    product.n_in = product_operands(call);
     product.n_out = 1;
     product.out = &call->out[p->home];
     product.params = &p->dot;
@@ -31,8 +37,9 @@ static tow__kernel_call product_call(const tow__kernel_call *call)
 static void point_at(const tow__kernel_call *call, const tow__buffer **in, const tow__buffer **out)
 {
     const tow__dot_fused_params *p = call->params;
+    const tow__buffer *rest = call->in + product_operands(call);
     in[0] = &call->out[p->home];
-    for (uint32_t i = 1; i < p->program->n_in; i++) in[i] = &call->in[i + 1];
+    for (uint32_t i = 1; i < p->program->n_in; i++) in[i] = &rest[i - 1];
     for (uint32_t i = 0; i < p->program->n_out; i++) out[i] = &call->out[i];
 }
 

@@ -74,6 +74,16 @@ size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine)
     return engine->scratch != NULL ? engine->scratch(g) : 0;
 }
 
+size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    return engine->packed != NULL && g->n > 0 && g->k > 0 ? engine->packed(g) : 0;
+}
+
+void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    if (g->n > 0 && g->k > 0) engine->pack(g);
+}
+
 static void clear(const tow__gemm *g)
 {
     size_t bytes = tow__element_bytes(g->dtype);

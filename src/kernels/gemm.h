@@ -59,6 +59,10 @@ typedef struct tow__gemm {
     void *c;
     int64_t ldc;
     const tow__gemm_choice *choice; /* what the context says (team.h); NULL: the rule */
+    /* tow__gemm_packed bytes, 64-byte-aligned, in which tow__gemm_pack left B; NULL: it did not. B must be there, too. This
+     * product's B begins at `packed_column` of that one, a multiple of TOW__GEMM_PACKED_COLUMNS. */
+    void *packed;
+    int64_t packed_column;
     void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
     /* Called on rectangles of C that are finished and still in cache: rows [row, row + rows), columns [column, column +
      * columns) of this C. They cover C, each element once, in no particular order; at most TOW__GEMM_FINISH_COLUMNS
@@ -72,7 +76,8 @@ typedef struct tow__gemm {
 
 enum {
     TOW__GEMM_FINISH_COLUMNS = 128,
-    TOW__GEMM_FINISH_BYTES = 256 << 10
+    TOW__GEMM_FINISH_BYTES = 256 << 10,
+    TOW__GEMM_PACKED_COLUMNS = 32
 };
 
 typedef struct tow__gemm_engine {
@@ -86,6 +91,10 @@ typedef struct tow__gemm_engine {
     bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
                                               next engine. NULL: always */
     size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */
+    /* What the engine makes of B in every call unless it finds it done: the bytes of that, and how it is done beforehand.
+     * NULL: it takes B as it is. */
+    size_t (*packed)(const tow__gemm *g);
+    void (*pack)(const tow__gemm *g);
 } tow__gemm_engine;
 
 extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;
@@ -103,6 +112,12 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
 /* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
 size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
+/* Bytes that B takes when it is packed for products with any number of rows on `engine`; 0: that gains nothing. Reads
+ * what tow__gemm_choose reads. */
+size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine);
+/* Packs B [k, n] into g->packed, from packed_column on; several threads may pack columns of one B. Products that use it
+ * have the same k, depth and bits as without. */
+void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine of this name, or NULL. */
 const tow__gemm_engine *tow__gemm_find(const char *name);
 /* Engine number `index` of this build, in the order of preference; NULL behind the last one. */

@@ -55,6 +55,8 @@ static bool applicable(const tow__gemm *g)
 
 static void run(const tow__gemm *g) { tow__gemm_amx_run(g); }
 static size_t scratch(const tow__gemm *g) { return tow__gemm_amx_scratch(g); }
+static size_t packed(const tow__gemm *g) { return tow__gemm_amx_packed(g); }
+static void pack(const tow__gemm *g) { tow__gemm_amx_pack(g); }
 #else
 bool tow__gemm_amx_usable(void) { return false; }
 static bool gains(const tow__gemm *g)
@@ -73,9 +75,20 @@ static size_t scratch(const tow__gemm *g)
     (void)g;
     return 0;
 }
+static size_t packed(const tow__gemm *g) { return scratch(g); }
+static void pack(const tow__gemm *g) { (void)g; }
 #endif
 
 static const char *describe(void) { return "matrix unit, AMX"; }
 
-const tow__gemm_engine tow__gemm_amx = {"amx",          applicable,        run, describe, true, true, .in_parts = true,
-                                        .gains = gains, .scratch = scratch};
+const tow__gemm_engine tow__gemm_amx = {"amx",
+                                        applicable,
+                                        run,
+                                        describe,
+                                        true,
+                                        true,
+                                        .in_parts = true,
+                                        .gains = gains,
+                                        .scratch = scratch,
+                                        .packed = packed,
+                                        .pack = pack};

@@ -18,6 +18,10 @@
  *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
  *   a block    | strip |                    of A's split rows, which stay in the second cache
  *
+ * All rows of a block are split first, then some panels at a time, unless B was packed, which is its panels split for
+ * many products. Splitting waits for memory and keeps the vector units busy, and so is done by itself: beside the
+ * unit's products there is not more room than for delivering sums and for fetching.
+ *
  * Tiles are 16 rows of 64 bytes: of A, row i has the pairs (k, k + 16) of row i; of B, row r has the pairs of r and r
  * + 16 for each column. */
 #include "src/kernels/gemm_own.h"
@@ -42,7 +46,7 @@ enum {
     TILE = W * GROUP,                 /* bf16 of a tile */
     PARTS = 3,                        /* of a number */
     PIECE = 2 * PARTS * TILE,         /* bf16 of a strip or a panel for one group */
-    BLOCK = 512,                      /* rows of A at a time */
+    BLOCK = 384,                      /* rows of A at a time */
     SUMS = 1 << 18,                   /* elements of sums beside C, about */
     GROUPS = TOW__GEMM_DEPTH / GROUP, /* of a block of k, at most */
 };
@@ -108,23 +112,26 @@ typedef struct delivery {
     bool adds;
 } delivery;
 
+/* Lines of memory that are fetched into a cache piece by piece, 32 elements at a time. */
+typedef struct stream {
+    const f32 *at;
+    int64_t lines, line;  /* left; from the end of one to the next */
+    int64_t pieces, left; /* of a line, all and left */
+    int64_t at_once;
+} stream;
+
 /* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than
  * four products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before
- * are delivered, a panel or strip that comes next is split, and the panel after it and rows of C are fetched. */
+ * are delivered, and rows of C that the sums of this strip go to and the panels after this one are fetched. */
 typedef struct meanwhile {
     delivery sums;
-    progress panel, strip, *split;          /* one of the two */
-    int64_t deliveries, split_rows, pieces; /* at a place */
-    const f32 *ahead;                       /* a piece: 32 elements */
-    const f32 *soon;                        /* rows of C that the sums of this strip go to */
-    int64_t soon_row, soon_rows, soon_at_once;
-    int64_t ahead_lines, ahead_line, ahead_pieces, ahead_left;
+    int64_t deliveries; /* at a place */
+    stream c, b;
 } meanwhile;
 
 enum {
     /* places in a group of k */
     DELIVERIES = 3,
-    SPLITS = 5,
     FETCHES = 2
 };
 
@@ -146,23 +153,23 @@ static inline __attribute__((always_inline)) void deliver_rows(delivery *d, int6
     }
 }
 
+static inline __attribute__((always_inline)) void fetch(stream *s, const bool writes, const int level)
+{
+    for (int64_t i = 0; i < s->at_once && s->lines > 0; i++) {
+        __builtin_prefetch(s->at, writes, level);
+        __builtin_prefetch(s->at + GROUP - 1, writes, level);
+        s->at += GROUP;
+        if (--s->left > 0) continue;
+        s->at += s->line;
+        s->left = s->pieces;
+        s->lines--;
+    }
+}
+
 static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
 {
-    for (int64_t i = 0; i < w->soon_at_once && w->soon_rows > 0; i++, w->soon_rows--, w->soon += w->soon_row) {
-        __builtin_prefetch(w->soon, 1, 3);
-        __builtin_prefetch(w->soon + PANEL - 1, 1, 3);
-    }
-    for (int64_t i = 0; i < w->pieces && w->ahead_lines > 0; i++) {
-        __builtin_prefetch(w->ahead, 0, 2);
-        __builtin_prefetch(w->ahead + GROUP - 1, 0, 2);
-        if (--w->ahead_left > 0) {
-            w->ahead += GROUP;
-        } else {
-            w->ahead += w->ahead_line;
-            w->ahead_left = w->ahead_pieces;
-            w->ahead_lines--;
-        }
-    }
+    fetch(&w->c, true, 3);
+    fetch(&w->b, false, 2);
 }
 
 /* sums [32, 32] = a strip times a panel, `groups` of k */
@@ -179,22 +186,17 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
         LOAD_B(2);
         MULTIPLY;
         LOAD_B(1);
-        split_some(w->split, w->split_rows);
         MULTIPLY;
         LOAD_A(1);
-        split_some(w->split, w->split_rows);
         deliver_rows(&w->sums, w->deliveries);
         MULTIPLY;
         LOAD_B(0);
-        split_some(w->split, w->split_rows);
         fetch_ahead(w);
         MULTIPLY;
         LOAD_A(2);
-        split_some(w->split, w->split_rows);
         deliver_rows(&w->sums, w->deliveries);
         MULTIPLY;
         LOAD_A(0);
-        split_some(w->split, w->split_rows);
         fetch_ahead(w);
         MULTIPLY;
         deliver_rows(&w->sums, w->deliveries);
@@ -208,16 +210,18 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 enum {
-    RING = 3 /* panels: one whose sums are being delivered, one that is multiplied, one that is split */
+    PANELS = TOW__GEMM_FINISH_COLUMNS / PANEL /* that are split at a time */
 };
 
 typedef struct job {
     const tow__gemm *g;
-    int64_t depth;   /* of a block of k */
-    findings *found; /* of a strip and of a panel */
-    side *strips;    /* of a block of rows */
-    uint16_t *a, *b; /* tiles of all strips, and of two panels */
-    f32 *sums;       /* of two strips and a panel */
+    int64_t depth;      /* of a block of k */
+    int64_t panels;     /* that are split at a time, at most PANELS */
+    bool plain[2];      /* A, B: not multiplied with powers of two, so far */
+    side *strips;       /* of a block of rows */
+    side split[PANELS]; /* panels */
+    uint16_t *a, *b;    /* tiles of all strips, and of the panels */
+    f32 *sums;          /* of two strips and a panel */
 } job;
 
 /* Rows of C and one block of k, and where their columns `from` .. `limit` go. */
@@ -228,6 +232,11 @@ typedef struct piece {
     int64_t ldc;
     bool adds, finishes;
 } piece;
+
+static int64_t depth_of(const tow__gemm *g) { return g->depth > 0 ? g->depth : tow__gemm_depth(g->k); }
+
+/* Of the tiles of a strip or a panel. */
+static size_t strip_bytes(int64_t depth) { return (size_t)(tow__ceil_div(depth, GROUP) * PIECE) * sizeof(uint16_t); }
 
 static piece piece_of(const job *j, int64_t row, int64_t block, int64_t first)
 {
@@ -245,7 +254,6 @@ static side strip_at(const job *j, const piece *x, int64_t row)
     return (side){.from = {from, g->a_row, g->a_column},
                   .items = tow__min(STRIP, x->rows - row),
                   .depth = x->depth,
-                  .found = &j->found[0],
                   .tiles = j->a + row / STRIP * x->groups * PIECE};
 }
 
@@ -257,8 +265,35 @@ static side panel_at(const job *j, const piece *x, int64_t column)
                   .items = tow__min(PANEL, x->limit - column),
                   .depth = x->depth,
                   .columns = true,
-                  .found = &j->found[1],
-                  .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
+                  .tiles = j->b + (column - x->from) / PANEL % j->panels * x->groups * PIECE};
+}
+
+/* ---- packed panels ----------------------------------------------------------------------------------------------- */
+
+/* B as it is kept for several products: panel by panel, and in each for each block of k its scales and its tiles. */
+enum {
+    HEAD = (int)(sizeof(scales) + 63) / 64 * 64
+};
+
+static size_t panel_bytes(const tow__gemm *g)
+{
+    int64_t depth = depth_of(g), whole = g->k / depth;
+    return (size_t)tow__ceil_div(g->k, depth) * HEAD + (size_t)whole * strip_bytes(depth) + strip_bytes(g->k % depth);
+}
+
+static char *packed_at(const tow__gemm *g, int64_t column, int64_t first)
+{
+    int64_t panel = (g->packed_column + column) / PANEL, depth = depth_of(g);
+    return (char *)g->packed + (size_t)panel * panel_bytes(g) + (size_t)(first / depth) * (HEAD + strip_bytes(depth));
+}
+
+static side packed_panel(const job *j, const piece *x, int64_t column)
+{
+    side s = panel_at(j, x, column);
+    char *packed = packed_at(j->g, column, x->first);
+    memcpy(&s.scale, packed, sizeof s.scale);
+    s.tiles = (uint16_t *)(void *)(packed + HEAD);
+    return s;
 }
 
 /* Elements of rows and columns with infinities, NaNs or large numbers. All others are delivered first. */
@@ -281,30 +316,34 @@ static __attribute__((noinline)) void run_special(const job *j, const side *a, c
                 d->c[i * d->ldc + y] = d->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y];
 }
 
-/* The share of strip `row` in fetching the panel at `column`. */
-static void look_ahead(const piece *x, const tow__gemm *g, int64_t column, int64_t row, meanwhile *w)
+/* `lines` lines of `length` elements that are `apart` from each other, within `places` places. */
+static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t apart, int64_t places)
 {
-    bool straight = g->b_column == 1;
-    w->ahead_lines = 0;
-    if (column >= g->n || (!straight && g->b_row != 1)) return;
-    int64_t strips = tow__ceil_div(x->rows, STRIP), lines = straight ? x->depth : PANEL;
-    int64_t share = tow__ceil_div(lines, strips), first = row / STRIP * share;
-    w->ahead_lines = tow__max(0, tow__min(share, lines - first));
-    w->ahead_line = straight ? g->b_row : g->b_column;
-    w->ahead = (const f32 *)g->b + x->first * g->b_row + column * g->b_column + first * w->ahead_line;
-    w->ahead_pieces = w->ahead_left = straight ? 1 : x->groups;
-    w->ahead_line -= (w->ahead_pieces - 1) * GROUP;
-    w->pieces = tow__ceil_div(w->ahead_lines * w->ahead_pieces, FETCHES * x->groups);
+    stream s = {.at = from, .lines = lines, .pieces = tow__ceil_div(length, GROUP)};
+    s.left = s.pieces;
+    s.line = apart - s.pieces * GROUP;
+    s.at_once = tow__ceil_div(lines * s.pieces, places);
+    return s;
 }
 
-/* A side as it is, unless its neighbour was not. */
-static progress begin_side(side *s, bool plain)
+/* The share of strip `row` in fetching a panel: while that at `column` is multiplied, the next one of packed B, or what
+ * the one so many panels behind is split from. */
+static stream panel_ahead(const job *j, const piece *x, int64_t column, int64_t row)
 {
-    if (plain)
-        take_plain(s);
-    else
-        take_scaled(s);
-    return begin_split(s);
+    const tow__gemm *g = j->g;
+    const int64_t behind = column + (g->packed != NULL ? 1 : j->panels) * PANEL, places = FETCHES * x->groups;
+    const f32 *from = (const f32 *)g->b + x->first * g->b_row + behind * g->b_column;
+    int64_t lines = x->depth, length = PANEL, apart = g->b_row;
+    if (behind >= g->n || (g->packed == NULL && g->b_column != 1 && g->b_row != 1)) return (stream){0};
+    if (g->packed != NULL) {
+        from = (const f32 *)(const void *)(packed_at(g, behind, x->first) + HEAD);
+        lines = x->groups * PIECE * (int64_t)sizeof(uint16_t) / (GROUP * (int64_t)sizeof(f32));
+        apart = GROUP;
+    } else if (g->b_column != 1) {
+        lines = PANEL, length = x->depth, apart = g->b_column;
+    }
+    int64_t share = tow__ceil_div(lines, tow__ceil_div(x->rows, STRIP)), first = row / STRIP * share;
+    return stream_of(from + first * apart, tow__max(0, tow__min(share, lines - first)), length, apart, places);
 }
 
 static void multiply_strip(const piece *x, const side *a, const side *b, f32 *sums, meanwhile *w)
@@ -319,32 +358,21 @@ static void multiply_strip(const piece *x, const side *a, const side *b, f32 *su
         multiply(false, false, x->groups, a->tiles, b->tiles, sums, w);
 }
 
-/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. Beside the first panel the
- * next strip is split. */
+/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. */
 static void run_panel(const job *j, const piece *x, const side *b, int64_t column, meanwhile *w)
 {
-    const int64_t strips = tow__ceil_div(x->rows, STRIP);
     for (int64_t row = 0; row < x->rows; row += STRIP) {
-        side *a = &j->strips[row / STRIP], *next = a + 1;
-        bool strip_too = column == x->from && row + STRIP < x->rows;
-        f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums;
-        look_ahead(x, j->g, column + 2 * PANEL, row, w);
-        if (strip_too) {
-            *next = strip_at(j, x, row + STRIP);
-            w->strip = begin_side(next, a->plain);
-        }
-        w->split = strip_too ? &w->strip : &w->panel;
-        w->split_rows = tow__ceil_div(cost_of(w->split->side), SPLITS * (column == x->from ? 1 : strips));
-        w->soon = x->c + row * x->ldc + (column - x->from);
-        w->soon_row = x->ldc, w->soon_rows = a->items;
-        w->soon_at_once = tow__ceil_div(a->items, FETCHES * x->groups);
+        const side *a = &j->strips[row / STRIP];
+        f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums, *c = x->c + row * x->ldc;
+        c += column - x->from;
+        w->c = stream_of(c, a->items, PANEL, x->ldc, FETCHES * x->groups);
+        w->b = panel_ahead(j, x, column, row);
         multiply_strip(x, a, b, sums, w);
-        if (strip_too) end_split(&w->strip, next);
         deliver_rows(&w->sums, STRIP);
         w->sums = (delivery){.a = &a->scale,
                              .b = &b->scale,
                              .sums = sums,
-                             .c = x->c + row * x->ldc + (column - x->from),
+                             .c = c,
                              .ldc = x->ldc,
                              .rows = a->items,
                              .columns = b->items,
@@ -356,32 +384,33 @@ static void run_panel(const job *j, const piece *x, const side *b, int64_t colum
     }
 }
 
-static void run_piece(const job *j, const piece *x)
+/* j->split: the panels from `column` on. Returns how many. */
+static int64_t take_panels(job *j, const piece *x, int64_t column)
 {
-    side ring[RING] = {panel_at(j, x, x->from)};
-    meanwhile w = {.panel = begin_side(&ring[0], true)};
-    j->strips[0] = strip_at(j, x, 0);
-    w.strip = begin_side(&j->strips[0], true);
-    end_split(&w.strip, &j->strips[0]);
-    end_split(&w.panel, &ring[0]);
-    for (int64_t at = x->from, i = 0, finished = x->from; at < x->limit; at += PANEL, i++) {
-        side *next = &ring[(i + 1) % RING];
-        bool more = at + PANEL < x->limit;
-        if (more) {
-            *next = panel_at(j, x, at + PANEL);
-            w.panel = begin_side(next, ring[i % RING].plain);
-        }
-        run_panel(j, x, &ring[i % RING], at, &w);
-        if (more) end_split(&w.panel, next);
-        int64_t done = tow__min(at + PANEL, x->limit);
-        if (x->finishes ? more && done - finished < TOW__GEMM_FINISH_COLUMNS : more) continue;
+    const bool packed = j->g->packed != NULL;
+    int64_t count = tow__min(j->panels, tow__ceil_div(x->limit - column, PANEL));
+    for (int64_t i = 0; i < count; i++)
+        j->split[i] = packed ? packed_panel(j, x, column + i * PANEL) : panel_at(j, x, column + i * PANEL);
+    if (!packed) j->plain[1] = split_sides(j->split, count, j->plain[1]);
+    return count;
+}
+
+static void run_piece(job *j, const piece *x)
+{
+    meanwhile w = {0};
+    int64_t strips = tow__ceil_div(x->rows, STRIP);
+    for (int64_t i = 0; i < strips; i++) j->strips[i] = strip_at(j, x, i * STRIP);
+    j->plain[0] = split_sides(j->strips, strips, j->plain[0]);
+    for (int64_t at = x->from, limit; at < x->limit; at = limit) {
+        int64_t count = take_panels(j, x, at);
+        limit = tow__min(at + count * PANEL, x->limit);
+        for (int64_t i = 0; i < count; i++) run_panel(j, x, &j->split[i], at + i * PANEL, &w);
         deliver_rows(&w.sums, STRIP);
-        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, finished, done - finished);
-        finished = done;
+        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, at, limit - at);
     }
 }
 
-static void run_blocks(const job *j, int64_t block)
+static void run_blocks(job *j, int64_t block)
 {
     const tow__gemm *g = j->g;
     for (int64_t row = 0; row < g->m; row += block) {
@@ -397,7 +426,7 @@ static void run_blocks(const job *j, int64_t block)
 }
 
 /* C + A B with several blocks of k, which are summed beside C, because C comes last. */
-static void run_sums(const job *j, int64_t block, f32 *sums, int64_t ld)
+static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
 {
     const tow__gemm *g = j->g;
     for (int64_t row = 0; row < g->m; row += block) {
@@ -425,7 +454,6 @@ static void run_sums(const job *j, int64_t block, f32 *sums, int64_t ld)
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-static int64_t depth_of(const tow__gemm *g) { return g->depth > 0 ? g->depth : tow__gemm_depth(g->k); }
 static bool sums_beside(const tow__gemm *g) { return g->accumulate && g->k > depth_of(g) && g->depth == 0; }
 
 static int64_t sum_columns(const tow__gemm *g, int64_t block)
@@ -434,22 +462,19 @@ static int64_t sum_columns(const tow__gemm *g, int64_t block)
     return tow__min(tow__ceil_div(g->n, PANEL) * PANEL, most);
 }
 
-static size_t strip_bytes(int64_t depth) { return (size_t)(tow__ceil_div(depth, GROUP) * PIECE) * sizeof(uint16_t); }
-
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Scratch memory: tiles of strips and of two panels, sums of two strips, findings, the strips, sums beside C. */
+/* Scratch memory: tiles of strips and of panels, sums of two strips, the strips, sums beside C. */
 typedef struct parts {
-    size_t panels, sums, found, strips, beside, bytes; /* where they begin, and what all take */
+    size_t panels, sums, strips, beside, bytes; /* where they begin, and what all take */
 } parts;
 
-static parts divide_scratch(const tow__gemm *g, int64_t block)
+static parts divide_scratch(const tow__gemm *g, int64_t block, int64_t panels)
 {
     int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), depth = depth_of(g);
     parts p = {.panels = (size_t)strips * strip_bytes(depth)};
-    p.sums = p.panels + 2 * strip_bytes(depth);
-    p.found = p.sums + 2 * STRIP * PANEL * sizeof(f32);
-    p.strips = p.found + 2 * sizeof(findings);
+    p.sums = p.panels + (size_t)panels * strip_bytes(depth);
+    p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
     p.beside = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
     int64_t sums = tow__min(SUMS, rows * tow__ceil_div(g->n, PANEL) * PANEL);
@@ -457,16 +482,15 @@ static parts divide_scratch(const tow__gemm *g, int64_t block)
     return p;
 }
 
-size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOCK).bytes; }
+size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOCK, PANELS).bytes; }
 
-static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *memory)
+static void run_with(const tow__gemm *g, int64_t block, int64_t panels, int64_t columns, char *memory)
 {
-    parts p = divide_scratch(g, block);
-    job j = {.g = g, .depth = depth_of(g)};
+    parts p = divide_scratch(g, block, panels);
+    job j = {.g = g, .depth = depth_of(g), .panels = panels, .plain = {true, true}};
     j.a = (uint16_t *)(void *)memory;
     j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);
-    j.found = (findings *)(void *)(memory + p.found);
     j.strips = (side *)(void *)(memory + p.strips);
     if (sums_beside(g))
         run_sums(&j, block, (f32 *)(void *)(memory + p.beside), columns);
@@ -475,26 +499,46 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *m
 }
 
 enum {
-    /* bytes for one strip, sums as wide as a panel, and findings */
-    HERE = 3 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
-           3 * STRIP * PANEL * (int)sizeof(f32) + 2 * (int)sizeof(findings)
+    /* bytes for one strip, one panel, and sums as wide as it */
+    HERE = 2 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
+           3 * STRIP * PANEL * (int)sizeof(f32)
 };
 
-/* Without scratch memory: strip by strip, and panel by panel if there are sums. */
+/* Without scratch memory: strip by strip and panel by panel. */
 static __attribute__((noinline)) void run_here(const tow__gemm *g)
 {
     char memory[HERE] __attribute__((aligned(64)));
-    run_with(g, STRIP, PANEL, memory);
+    run_with(g, STRIP, 1, PANEL, memory);
 }
 
 void tow__gemm_amx_run(const tow__gemm *g)
 {
     configure();
     if (g->scratch != NULL)
-        run_with(g, BLOCK, sum_columns(g, BLOCK), g->scratch);
+        run_with(g, BLOCK, PANELS, sum_columns(g, BLOCK), g->scratch);
     else
         run_here(g);
     _tile_release();
+}
+
+size_t tow__gemm_amx_packed(const tow__gemm *g) { return (size_t)tow__ceil_div(g->n, PANEL) * panel_bytes(g); }
+
+void tow__gemm_amx_pack(const tow__gemm *g)
+{
+    job j = {.g = g, .depth = depth_of(g), .panels = PANELS, .plain = {true, true}};
+    for (int64_t first = 0; first < g->k; first += j.depth) {
+        piece x = piece_of(&j, 0, STRIP, first);
+        for (int64_t column = 0, count; column < g->n; column += count * PANEL) {
+            count = tow__min(PANELS, tow__ceil_div(g->n - column, PANEL));
+            for (int64_t i = 0; i < count; i++) {
+                j.split[i] = panel_at(&j, &x, column + i * PANEL);
+                j.split[i].tiles = (uint16_t *)(void *)(packed_at(g, column + i * PANEL, first) + HEAD);
+            }
+            j.plain[1] = split_sides(j.split, count, j.plain[1]);
+            for (int64_t i = 0; i < count; i++)
+                memcpy(packed_at(g, column + i * PANEL, first), &j.split[i].scale, sizeof j.split[i].scale);
+        }
+    }
 }
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -29,5 +29,7 @@ extern const tow__gemm_version tow__gemm_avx2_version, tow__gemm_avx512_version;
 /* In gemm_amx_run.c: f32; m, n, k > 0; only if tow__gemm_amx_usable. */
 void tow__gemm_amx_run(const tow__gemm *g);
 size_t tow__gemm_amx_scratch(const tow__gemm *g);
+size_t tow__gemm_amx_packed(const tow__gemm *g);
+void tow__gemm_amx_pack(const tow__gemm *g);
 
 #endif

@@ -46,6 +46,7 @@ int64_t tow__sum_depth(const tow__former *f, const tow__step *step)
 
 typedef struct builder {
     tow__former *f;
+    tow__lowering *outer;
     tow__loop *loop;
     tow__plan *body;
     int64_t first, size;        /* units before the first block; of a block */
@@ -127,20 +128,59 @@ static tow_status become_part(builder *b, const tow__step *step, tow__step *part
     return TOW_OK;
 }
 
+enum {
+    PACKED_BLOCKS = 4 /* for which an operand is packed, at least: packing waits for memory longer than splitting */
+};
+
+/* Operand 1 of a product, if all blocks read the whole of it and its engine would make the same of it in each: made once,
+ * before the region. *packed: NULL storage if not. */
+static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packed)
+{
+    tow_program *p = b->f->p;
+    packed->storage = TOW__NONE;
+    const char *name = step->kernel ? step->kernel->primitive : "";
+    bool product = strcmp(name, "dot_general") == 0 || strcmp(name, "fused_dot_general") == 0;
+    if (!product || b->loop->length < PACKED_BLOCKS) return TOW_OK;
+    tow__dot_pack_params *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
+    if (!params) return TOW_OUT_OF_MEMORY;
+    tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
+                out = tow__view_buffer(&step->out[0]);
+    tow__kernel_call call = {
+        .n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = b->body->team};
+    size_t bytes = tow__dot_packed(&call, params);
+    if (bytes == 0) return TOW_OK;
+    tow_type type = {.dtype = TOW_F32, .rank = 1, .dims = {(int64_t)(bytes / tow_dtype_size(TOW_F32))}};
+    uint32_t s = tow__add_storage(p, b->f->plan, TOW__S_ARENA, 0, bytes);
+    tow__step *pack = tow__add_step(b->outer, "pack_operand", 1, 1);
+    if (s == TOW__NONE || !pack) return TOW_OUT_OF_MEMORY;
+    pack->kernel = tow__kernel_find("pack_operand", TOW_F32);
+    pack->params = params;
+    pack->backward = step->backward;
+    pack->source = step->source;
+    pack->in[0] = step->in[1];
+    pack->out[0] = *packed = b->wholes[b->n_wholes++] = tow__view_whole(s, type);
+    return TOW_OK;
+}
+
 static tow_status add_block_step(builder *b, uint32_t index)
 {
     tow__former *f = b->f;
     tow_status status = TOW_OK;
     const tow__step *step = &f->steps[index];
     tow__lowering l = {.p = f->p, .plan = b->body, .scratch = f->scratch};
-    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in, step->n_out);
+    tow__part part = tow__part_of(f, step);
+    tow__view packed = {.storage = TOW__NONE};
+    if (part == TOW__SPLITS && step->n_in > 1 && !f->split[1]) TRY(pack_whole(b, step, &packed));
+    uint32_t more = packed.storage != TOW__NONE;
+    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in + more, step->n_out);
     if (!copy) return TOW_OUT_OF_MEMORY;
     copy->kernel = step->kernel;
     copy->params = step->params;
     copy->backward = step->backward;
     copy->source = step->source;
-    tow__part part = tow__part_of(f, step);
-    for (uint32_t i = 0; i < step->n_in; i++) TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i]));
+    for (uint32_t i = 0; i < step->n_in; i++)
+        TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i < 2 ? i : i + more]));
+    if (more) copy->in[2] = packed;
     if (part == TOW__SUMS) TRY(become_part(b, step, copy));
     for (uint32_t i = 0; i < step->n_out && part == TOW__SPLITS; i++) {
         copy->out[i] = step->out[i];
@@ -169,7 +209,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
         .length = blocks, .parallel = !f->ordered, .ordered = f->ordered, .continues = continues, .body = b->body};
     b->loop->xs = tow__arena_alloc(memory, operands, sizeof *b->loop->xs);
     b->loop->ys = tow__arena_alloc(memory, results, sizeof *b->loop->ys);
-    b->wholes = tow__arena_alloc(f->scratch, operands, sizeof *b->wholes);
+    b->wholes = tow__arena_alloc(f->scratch, 2 * operands, sizeof *b->wholes);
     b->sums = tow__arena_alloc(f->scratch, results, sizeof *b->sums);
     b->body->outer = f->plan;
     b->body->team = f->ordered ? &f->p->team : &f->p->solo;
@@ -200,7 +240,7 @@ tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, in
 {
     tow_program *p = f->p;
     tow_status status = TOW_OK;
-    builder b = {.f = f, .first = first, .size = size};
+    builder b = {.f = f, .outer = l, .first = first, .size = size};
     b.row_in = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.row_in);
     b.row_out = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.row_out);
     b.reads_inside = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.reads_inside);

@@ -89,11 +89,10 @@ static void add_parts(tow__string *s, const tow__fused *program)
 const char *tow__step_engine(const tow_program *p, const tow__step *step)
 {
     if (!step->kernel->engine_of) return step->kernel->engine;
-    tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
-                out = tow__view_buffer(&step->out[0]);
-    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params};
     tow__team team = p->team;
-    call.team = &team;
+    tow__buffer in[2], out = tow__view_buffer(&step->out[0]);
+    tow__kernel_call call = {.n_out = 1, .in = in, .out = &out, .params = step->params, .team = &team};
+    for (; call.n_in < 2 && call.n_in < step->n_in; call.n_in++) in[call.n_in] = tow__view_buffer(&step->in[call.n_in]);
     return step->kernel->engine_of(&call);
 }
 

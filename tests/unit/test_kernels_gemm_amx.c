@@ -231,6 +231,49 @@ static void parts_keep_bits(void **state)
     }
 }
 
+/* B packed in two pieces and used in two: blocks of k that end within a group, panels with columns that need powers of two
+ * and with infinities. */
+static void packed_operands_keep_bits(void **state)
+{
+    (void)state;
+    const int64_t m = 90, n = 300, k = 1000, pieces[] = {0, 96, 300}, cuts[] = {0, 160, 300};
+    if (!tow__gemm_amx_usable()) skip();
+    for (unsigned transposed = 0; transposed < 4; transposed++) {
+        problem p = problem_of(m, n, k, transposed);
+        for (int64_t i = 0; i < k; i++) set(&p.b, i * n + 33, get(&p.b, i * n + 33) * 0x1p-50);
+        for (int64_t i = 0; i < k; i++) set(&p.b, i * n + 290, get(&p.b, i * n + 290) * 0x1p30);
+        set(&p.b, 700 * n + 130, INFINITY);
+        run_both(&p);
+        tow__gemm g = p.g;
+        size_t bytes = tow__gemm_packed(&g, &tow__gemm_amx);
+        g.packed = take(bytes + 64);
+        memset(g.packed, 0xFF, bytes);
+        assert_true(bytes >= (size_t)(n * k) * 3 * sizeof(uint16_t));
+        for (int i = 0; i < 2; i++) {
+            tow__gemm part = g;
+            part.packed_column = pieces[i], part.n = pieces[i + 1] - pieces[i];
+            part.b = (const float *)g.b + pieces[i] * g.b_column;
+            tow__gemm_pack(&part, &tow__gemm_amx);
+        }
+        for (int scratch = 0; scratch < 2; scratch++) {
+            memset(p.own.data, 0xFF, (size_t)(m * n) * sizeof(float));
+            g.scratch = scratch ? take(tow__gemm_scratch(&g, &tow__gemm_amx) + 64) : NULL;
+            for (int i = 0; i < 2; i++) {
+                tow__gemm part = g;
+                part.packed_column = cuts[i], part.n = cuts[i + 1] - cuts[i];
+                part.b = (const float *)g.b + cuts[i] * g.b_column;
+                part.c = (float *)p.own.data + cuts[i];
+                tow__gemm_run(&part, &tow__gemm_amx);
+            }
+            assert_memory_equal(p.c.data, p.own.data, (size_t)(m * n) * sizeof(float));
+        }
+        release_all();
+    }
+    tow__gemm g = problem_of(1, 1, 1, 0).g;
+    assert_int_equal(tow__gemm_packed(&g, &tow__gemm_own), 0);
+    release_all();
+}
+
 /* The rule looks at the product of the graph: a part of a large one runs on the unit, joined small ones do not. */
 static void the_rule_sees_whole_products(void **state)
 {
@@ -268,6 +311,7 @@ int main(void)
         cmocka_unit_test(odd_numbers),
         cmocka_unit_test(special_values_spread_as_in_the_own_kernel),
         cmocka_unit_test(parts_keep_bits),
+        cmocka_unit_test(packed_operands_keep_bits),
         cmocka_unit_test(the_rule_sees_whole_products),
     };
     return cmocka_run_group_tests_name("products on the matrix unit", tests, NULL, NULL);
