@@ -18,9 +18,9 @@
  *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
  *   a block    | strip |                    of A's split rows, which stay in the second cache
  *
- * All rows of a block are split first, then some panels at a time, unless B was packed, which is its panels split for
- * many products. Splitting waits for memory and keeps the vector units busy, and so is done by itself: beside the
- * unit's products there is not more room than for delivering sums and for fetching.
+ * All rows of a block are split first: whole lines in order, fetched ahead, because A is mostly far from the caches.
+ * Each panel is split while the one before it is multiplied, unless B was packed, which is its panels split for many
+ * products.
  *
  * Tiles are 16 rows of 64 bytes: of A, row i has the pairs (k, k + 16) of row i; of B, row r has the pairs of r and r
  * + 16 for each column. */
@@ -122,16 +122,19 @@ typedef struct stream {
 
 /* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than
  * four products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before
- * are delivered, and rows of C that the sums of this strip go to and the panels after this one are fetched. */
+ * are delivered, the next panel is split, and the rows of C that the sums of this strip go to and the panel after the
+ * next are fetched. */
 typedef struct meanwhile {
     delivery sums;
-    int64_t deliveries; /* at a place */
+    progress panel;
+    int64_t deliveries, split_rows; /* at a place */
     stream c, b;
 } meanwhile;
 
 enum {
     /* places in a group of k */
     DELIVERIES = 3,
+    SPLITS = 5,
     FETCHES = 2
 };
 
@@ -173,9 +176,9 @@ static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
 }
 
 /* sums [32, 32] = a strip times a panel, `groups` of k */
-static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns, int64_t groups,
-                                                           const uint16_t *a, const uint16_t *b, f32 *sums,
-                                                           meanwhile *w)
+static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns,
+                                                           const bool splits, int64_t groups, const uint16_t *a,
+                                                           const uint16_t *b, f32 *sums, meanwhile *w)
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -186,17 +189,22 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
         LOAD_B(2);
         MULTIPLY;
         LOAD_B(1);
+        if (splits) split_some(&w->panel, w->split_rows);
         MULTIPLY;
         LOAD_A(1);
+        if (splits) split_some(&w->panel, w->split_rows);
         deliver_rows(&w->sums, w->deliveries);
         MULTIPLY;
         LOAD_B(0);
+        if (splits) split_some(&w->panel, w->split_rows);
         fetch_ahead(w);
         MULTIPLY;
         LOAD_A(2);
+        if (splits) split_some(&w->panel, w->split_rows);
         deliver_rows(&w->sums, w->deliveries);
         MULTIPLY;
         LOAD_A(0);
+        if (splits) split_some(&w->panel, w->split_rows);
         fetch_ahead(w);
         MULTIPLY;
         deliver_rows(&w->sums, w->deliveries);
@@ -210,18 +218,16 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 enum {
-    PANELS = TOW__GEMM_FINISH_COLUMNS / PANEL /* that are split at a time */
+    RING = 3 /* panels: one whose sums are being delivered, one that is multiplied, one that is split */
 };
 
 typedef struct job {
     const tow__gemm *g;
-    int64_t depth;      /* of a block of k */
-    int64_t panels;     /* that are split at a time, at most PANELS */
-    bool plain[2];      /* A, B: not multiplied with powers of two, so far */
-    side *strips;       /* of a block of rows */
-    side split[PANELS]; /* panels */
-    uint16_t *a, *b;    /* tiles of all strips, and of the panels */
-    f32 *sums;          /* of two strips and a panel */
+    int64_t depth;   /* of a block of k */
+    bool plain[2];   /* A, B: not multiplied with powers of two, so far */
+    side *strips;    /* of a block of rows */
+    uint16_t *a, *b; /* tiles of all strips, and of two panels */
+    f32 *sums;       /* of two strips and a panel */
 } job;
 
 /* Rows of C and one block of k, and where their columns `from` .. `limit` go. */
@@ -265,7 +271,7 @@ static side panel_at(const job *j, const piece *x, int64_t column)
                   .items = tow__min(PANEL, x->limit - column),
                   .depth = x->depth,
                   .columns = true,
-                  .tiles = j->b + (column - x->from) / PANEL % j->panels * x->groups * PIECE};
+                  .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
 }
 
 /* ---- packed panels ----------------------------------------------------------------------------------------------- */
@@ -326,12 +332,12 @@ static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t 
     return s;
 }
 
-/* The share of strip `row` in fetching a panel: while that at `column` is multiplied, the next one of packed B, or what
- * the one so many panels behind is split from. */
+/* The share of strip `row` in fetching a panel: while that at `column` is multiplied, the one behind it, or if that has
+ * to be split, which reads it, the one after. */
 static stream panel_ahead(const job *j, const piece *x, int64_t column, int64_t row)
 {
     const tow__gemm *g = j->g;
-    const int64_t behind = column + (g->packed != NULL ? 1 : j->panels) * PANEL, places = FETCHES * x->groups;
+    const int64_t behind = column + (g->packed != NULL ? 1 : 2) * PANEL, places = FETCHES * x->groups;
     const f32 *from = (const f32 *)g->b + x->first * g->b_row + behind * g->b_column;
     int64_t lines = x->depth, length = PANEL, apart = g->b_row;
     if (behind >= g->n || (g->packed == NULL && g->b_column != 1 && g->b_row != 1)) return (stream){0};
@@ -346,16 +352,18 @@ static stream panel_ahead(const job *j, const piece *x, int64_t column, int64_t 
     return stream_of(from + first * apart, tow__max(0, tow__min(share, lines - first)), length, apart, places);
 }
 
-static void multiply_strip(const piece *x, const side *a, const side *b, f32 *sums, meanwhile *w)
+static void multiply_strip(const piece *x, const side *a, const side *b, bool splits, f32 *sums, meanwhile *w)
 {
-    if (a->items > W && b->items > W)
-        multiply(true, true, x->groups, a->tiles, b->tiles, sums, w);
-    else if (a->items > W)
-        multiply(true, false, x->groups, a->tiles, b->tiles, sums, w);
-    else if (b->items > W)
-        multiply(false, true, x->groups, a->tiles, b->tiles, sums, w);
+    if (a->items <= W && b->items <= W)
+        multiply(false, false, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (a->items <= W)
+        multiply(false, true, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (b->items <= W)
+        multiply(true, false, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (splits)
+        multiply(true, true, true, x->groups, a->tiles, b->tiles, sums, w);
     else
-        multiply(false, false, x->groups, a->tiles, b->tiles, sums, w);
+        multiply(true, true, false, x->groups, a->tiles, b->tiles, sums, w);
 }
 
 /* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. */
@@ -367,7 +375,7 @@ static void run_panel(const job *j, const piece *x, const side *b, int64_t colum
         c += column - x->from;
         w->c = stream_of(c, a->items, PANEL, x->ldc, FETCHES * x->groups);
         w->b = panel_ahead(j, x, column, row);
-        multiply_strip(x, a, b, sums, w);
+        multiply_strip(x, a, b, w->panel.parts > 0, sums, w);
         deliver_rows(&w->sums, STRIP);
         w->sums = (delivery){.a = &a->scale,
                              .b = &b->scale,
@@ -384,29 +392,51 @@ static void run_panel(const job *j, const piece *x, const side *b, int64_t colum
     }
 }
 
-/* j->split: the panels from `column` on. Returns how many. */
-static int64_t take_panels(job *j, const piece *x, int64_t column)
+/* Takes the panel at `column`, whose splitting it may only begin. */
+static void begin_panel(job *j, const piece *x, int64_t column, side *s, meanwhile *w)
 {
-    const bool packed = j->g->packed != NULL;
-    int64_t count = tow__min(j->panels, tow__ceil_div(x->limit - column, PANEL));
-    for (int64_t i = 0; i < count; i++)
-        j->split[i] = packed ? packed_panel(j, x, column + i * PANEL) : panel_at(j, x, column + i * PANEL);
-    if (!packed) j->plain[1] = split_sides(j->split, count, j->plain[1]);
-    return count;
+    const tow__gemm *g = j->g;
+    w->panel.part = w->panel.parts = 0;
+    *s = g->packed != NULL ? packed_panel(j, x, column) : panel_at(j, x, column);
+    if (g->packed != NULL) return;
+    if (!j->plain[1] || (g->b_row != 1 && g->b_column != 1)) {
+        j->plain[1] = split_sides(s, 1, false);
+        return;
+    }
+    begin_split(&w->panel, s);
+    w->split_rows = tow__ceil_div(cost_of(s), SPLITS * tow__ceil_div(x->rows, STRIP));
+}
+
+static void end_panel(job *j, side *s, meanwhile *w)
+{
+    if (w->panel.parts == 0) return;
+    end_split(&w->panel);
+    if (!was_plain(s)) j->plain[1] = split_sides(s, 1, false);
 }
 
 static void run_piece(job *j, const piece *x)
 {
+    side ring[RING];
     meanwhile w = {0};
-    int64_t strips = tow__ceil_div(x->rows, STRIP);
+    int64_t strips = tow__ceil_div(x->rows, STRIP), finished = x->from;
     for (int64_t i = 0; i < strips; i++) j->strips[i] = strip_at(j, x, i * STRIP);
     j->plain[0] = split_sides(j->strips, strips, j->plain[0]);
-    for (int64_t at = x->from, limit; at < x->limit; at = limit) {
-        int64_t count = take_panels(j, x, at);
-        limit = tow__min(at + count * PANEL, x->limit);
-        for (int64_t i = 0; i < count; i++) run_panel(j, x, &j->split[i], at + i * PANEL, &w);
+    begin_panel(j, x, x->from, &ring[0], &w);
+    end_panel(j, &ring[0], &w);
+    for (int64_t at = x->from, i = 0; at < x->limit; at += PANEL, i++) {
+        side *next = &ring[(i + 1) % RING];
+        bool more = at + PANEL < x->limit;
+        if (more)
+            begin_panel(j, x, at + PANEL, next, &w);
+        else
+            w.panel.part = w.panel.parts = 0;
+        run_panel(j, x, &ring[i % RING], at, &w);
+        if (more) end_panel(j, next, &w);
+        int64_t done = tow__min(at + PANEL, x->limit);
+        if (x->finishes ? more && done - finished < TOW__GEMM_FINISH_COLUMNS : more) continue;
         deliver_rows(&w.sums, STRIP);
-        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, at, limit - at);
+        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, finished, done - finished);
+        finished = done;
     }
 }
 
@@ -464,16 +494,16 @@ static int64_t sum_columns(const tow__gemm *g, int64_t block)
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Scratch memory: tiles of strips and of panels, sums of two strips, the strips, sums beside C. */
+/* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, sums beside C. */
 typedef struct parts {
     size_t panels, sums, strips, beside, bytes; /* where they begin, and what all take */
 } parts;
 
-static parts divide_scratch(const tow__gemm *g, int64_t block, int64_t panels)
+static parts divide_scratch(const tow__gemm *g, int64_t block)
 {
     int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), depth = depth_of(g);
     parts p = {.panels = (size_t)strips * strip_bytes(depth)};
-    p.sums = p.panels + (size_t)panels * strip_bytes(depth);
+    p.sums = p.panels + 2 * strip_bytes(depth);
     p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
     p.beside = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
@@ -482,12 +512,12 @@ static parts divide_scratch(const tow__gemm *g, int64_t block, int64_t panels)
     return p;
 }
 
-size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOCK, PANELS).bytes; }
+size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOCK).bytes; }
 
-static void run_with(const tow__gemm *g, int64_t block, int64_t panels, int64_t columns, char *memory)
+static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *memory)
 {
-    parts p = divide_scratch(g, block, panels);
-    job j = {.g = g, .depth = depth_of(g), .panels = panels, .plain = {true, true}};
+    parts p = divide_scratch(g, block);
+    job j = {.g = g, .depth = depth_of(g), .plain = {true, true}};
     j.a = (uint16_t *)(void *)memory;
     j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);
@@ -499,8 +529,8 @@ static void run_with(const tow__gemm *g, int64_t block, int64_t panels, int64_t 
 }
 
 enum {
-    /* bytes for one strip, one panel, and sums as wide as it */
-    HERE = 2 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
+    /* bytes for one strip, two panels, and sums as wide as one */
+    HERE = 3 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
            3 * STRIP * PANEL * (int)sizeof(f32)
 };
 
@@ -508,14 +538,14 @@ enum {
 static __attribute__((noinline)) void run_here(const tow__gemm *g)
 {
     char memory[HERE] __attribute__((aligned(64)));
-    run_with(g, STRIP, 1, PANEL, memory);
+    run_with(g, STRIP, PANEL, memory);
 }
 
 void tow__gemm_amx_run(const tow__gemm *g)
 {
     configure();
     if (g->scratch != NULL)
-        run_with(g, BLOCK, PANELS, sum_columns(g, BLOCK), g->scratch);
+        run_with(g, BLOCK, sum_columns(g, BLOCK), g->scratch);
     else
         run_here(g);
     _tile_release();
@@ -525,18 +555,22 @@ size_t tow__gemm_amx_packed(const tow__gemm *g) { return (size_t)tow__ceil_div(g
 
 void tow__gemm_amx_pack(const tow__gemm *g)
 {
-    job j = {.g = g, .depth = depth_of(g), .panels = PANELS, .plain = {true, true}};
+    enum {
+        PANELS = 4 /* that are read together */
+    };
+    side panels[PANELS];
+    job j = {.g = g, .depth = depth_of(g), .plain = {true, true}};
     for (int64_t first = 0; first < g->k; first += j.depth) {
         piece x = piece_of(&j, 0, STRIP, first);
-        for (int64_t column = 0, count; column < g->n; column += count * PANEL) {
-            count = tow__min(PANELS, tow__ceil_div(g->n - column, PANEL));
+        for (int64_t column = 0; column < g->n; column += PANELS * PANEL) {
+            int64_t count = tow__min(PANELS, tow__ceil_div(g->n - column, PANEL));
             for (int64_t i = 0; i < count; i++) {
-                j.split[i] = panel_at(&j, &x, column + i * PANEL);
-                j.split[i].tiles = (uint16_t *)(void *)(packed_at(g, column + i * PANEL, first) + HEAD);
+                panels[i] = panel_at(&j, &x, column + i * PANEL);
+                panels[i].tiles = (uint16_t *)(void *)(packed_at(g, column + i * PANEL, first) + HEAD);
             }
-            j.plain[1] = split_sides(j.split, count, j.plain[1]);
+            j.plain[1] = split_sides(panels, count, j.plain[1]);
             for (int64_t i = 0; i < count; i++)
-                memcpy(packed_at(g, column + i * PANEL, first), &j.split[i].scale, sizeof j.split[i].scale);
+                memcpy(packed_at(g, column + i * PANEL, first), &panels[i].scale, sizeof panels[i].scale);
         }
     }
 }

@@ -231,6 +231,39 @@ static void parts_keep_bits(void **state)
     }
 }
 
+/* Strides of 0, which repeat elements, and others that are neither along k nor across it: the bits of plain copies. */
+static void any_strides_keep_bits(void **state)
+{
+    (void)state;
+    enum {
+        M = 70,
+        N = 140,
+        K = 450
+    };
+    static const int64_t strides[][2] = {{0, 1}, {1, 0}, {0, 0}, {3, 5}, {0, 7}, {K + 1, 1}, {1, K + 1}};
+    if (!tow__gemm_amx_usable()) skip();
+    for (size_t i = 0; i < 2 * sizeof strides / sizeof *strides; i++) {
+        const bool of_b = i % 2;
+        const int64_t *s = strides[i / 2], rows = of_b ? K : M, columns = of_b ? N : K;
+        problem p = problem_of(M, N, K, 0);
+        float *from = take((size_t)(rows * s[0] + columns * s[1] + 1) * sizeof(float));
+        for (int64_t j = 0; j <= rows * s[0] + columns * s[1]; j++) from[j] = normal();
+        for (int64_t j = 0; j < rows; j++)
+            for (int64_t x = 0; x < columns; x++) set(of_b ? &p.b : &p.a, j * columns + x, from[j * s[0] + x * s[1]]);
+        run_both(&p);
+        tow__gemm g = p.g;
+        if (of_b)
+            g.b = from, g.b_row = s[0], g.b_column = s[1];
+        else
+            g.a = from, g.a_row = s[0], g.a_column = s[1];
+        g.c = p.own.data;
+        g.scratch = take(tow__gemm_scratch(&g, &tow__gemm_amx) + 64);
+        tow__gemm_run(&g, &tow__gemm_amx);
+        assert_memory_equal(p.c.data, p.own.data, M * N * sizeof(float));
+        release_all();
+    }
+}
+
 /* B packed in two pieces and used in two: blocks of k that end within a group, panels with columns that need powers of two
  * and with infinities. */
 static void packed_operands_keep_bits(void **state)
@@ -311,6 +344,7 @@ int main(void)
         cmocka_unit_test(odd_numbers),
         cmocka_unit_test(special_values_spread_as_in_the_own_kernel),
         cmocka_unit_test(parts_keep_bits),
+        cmocka_unit_test(any_strides_keep_bits),
         cmocka_unit_test(packed_operands_keep_bits),
         cmocka_unit_test(the_rule_sees_whole_products),
     };
