@@ -14,7 +14,7 @@ import sys
 from html import escape
 
 KINDS = {  # kind: colour, how names of instructions begin
-    "products": ("#4c78a8", ("dot_general",)),
+    "products": ("#4c78a8", ("dot_general", "pack_operand")),
     "attention": ("#e45756", ("attention",)),
     "loss": ("#b279a2", ("linear_cross_entropy", "softmax_cross_entropy")),
     "norms": ("#54a24b", ("layer_norm", "rms_norm", "norm")),

@@ -55,6 +55,7 @@ typedef struct builder {
     bool *whole;                /* [n_storages] listed among what is read as a whole */
     tow__view *wholes, *sums;
     uint32_t n_wholes, n_sums;
+    size_t packed_bytes;
 } builder;
 
 static size_t block_bytes(const builder *b, uint32_t storage)
@@ -129,11 +130,12 @@ static tow_status become_part(builder *b, const tow__step *step, tow__step *part
 }
 
 enum {
-    PACKED_BLOCKS = 4 /* for which an operand is packed, at least: packing waits for memory longer than splitting */
+    PACKED_BLOCKS = 4, /* for which an operand is packed, at least: it is written to memory and read again */
+    PACKED_SHARE = 4   /* all of them together take 1/4 of the plan's peak at most */
 };
 
-/* Operand 1 of a product, if all blocks read the whole of it and its engine would make the same of it in each: made once,
- * before the region. *packed: NULL storage if not. */
+/* Operand 1 of a product, of which all blocks read the whole: what its engine would make of it in each is made once, before
+ * the region. packed->storage is TOW__NONE if it is not. */
 static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packed)
 {
     tow_program *p = b->f->p;
@@ -148,7 +150,8 @@ static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packe
     tow__kernel_call call = {
         .n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = b->body->team};
     size_t bytes = tow__dot_packed(&call, params);
-    if (bytes == 0) return TOW_OK;
+    if (bytes == 0 || b->packed_bytes + bytes > b->f->peak / PACKED_SHARE) return TOW_OK;
+    b->packed_bytes += bytes;
     tow_type type = {.dtype = TOW_F32, .rank = 1, .dims = {(int64_t)(bytes / tow_dtype_size(TOW_F32))}};
     uint32_t s = tow__add_storage(p, b->f->plan, TOW__S_ARENA, 0, bytes);
     tow__step *pack = tow__add_step(b->outer, "pack_operand", 1, 1);

@@ -155,18 +155,18 @@ static void packed_weights_change_no_bits(void **state)
     };
     static const tow_compile_options variants[] = {{.threads = 1, .no_regions = true}, {.threads = 1}, {.threads = 2}};
     const char *text =
-        "{ lambda ; x:f32[8,128,256]\"x\" w:f32[160,256]\"w\" b:f32[160]\"b\" v:f32[160,256]\"v\". let\n"
-        "    h:f32[8,128,160] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=() rhs_batch=()] x w\n"
-        "    r:f32[8,128,160] = broadcast_in_dim[shape=(8,128,160) axes=(2)] b\n"
-        "    s:f32[8,128,160] = add h r\n"
-        "    t:f32[8,128,160] = tanh s\n"
-        "    o:f32[8,128,256] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] t v\n"
+        "{ lambda ; x:f32[16,256,256]\"x\" w:f32[160,256]\"w\" b:f32[160]\"b\" v:f32[160,256]\"v\". let\n"
+        "    h:f32[16,256,160] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=() rhs_batch=()] x w\n"
+        "    r:f32[16,256,160] = broadcast_in_dim[shape=(16,256,160) axes=(2)] b\n"
+        "    s:f32[16,256,160] = add h r\n"
+        "    t:f32[16,256,160] = tanh s\n"
+        "    o:f32[16,256,256] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] t v\n"
         "  in (o) }";
     problem p;
     begin(&p);
     tow_graph *g;
     OK(&p, tow_graph_parse(p.ctx, text, &g));
-    tow_type types[] = {tow_make_type(TOW_F32, 3, (int64_t[]){8, 128, IN}),
+    tow_type types[] = {tow_make_type(TOW_F32, 3, (int64_t[]){16, 256, IN}),
                         tow_make_type(TOW_F32, 2, (int64_t[]){OUT, IN}), tow_make_type(TOW_F32, 1, (int64_t[]){OUT}),
                         tow_make_type(TOW_F32, 2, (int64_t[]){OUT, IN})};
     tow_array *in[4], *out[sizeof variants / sizeof *variants];
@@ -191,10 +191,51 @@ static void packed_weights_change_no_bits(void **state)
         assert_memory_equal(tow_array_data(out[i]), tow_array_data(out[0]), tow_type_bytes(types[0]));
         tow_program_free(program);
     }
+    expect_compile_survives(&p.count, p.ctx, g, &variants[1]);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) tow_array_release(out[i]);
     for (size_t i = 0; i < 4; i++) tow_array_release(in[i]);
     tow_graph_release(g);
     end(&p);
+}
+
+/* However many weights a region reads, packing adds a quarter at most. */
+static void packed_weights_need_little_memory(void **state)
+{
+    (void)state;
+    enum {
+        WEIGHTS_READ = 40
+    };
+    size_t arena[2];
+    for (int portable = 0; portable < 2; portable++) {
+        char text[16384] = "{ lambda ; x:f32[16,128,512]\"x\"";
+        size_t n = strlen(text);
+        for (int i = 0; i < WEIGHTS_READ; i++)
+            n += (size_t)snprintf(text + n, sizeof text - n, " w%d:f32[512,512]\"w%d\"", i, i);
+        n += (size_t)snprintf(text + n, sizeof text - n, ". let\n");
+        for (int i = 0; i < WEIGHTS_READ; i++) {
+            char from[16] = "x";
+            if (i > 0) snprintf(from, sizeof from, "t%d", i - 1);
+            n +=
+                (size_t)snprintf(text + n, sizeof text - n,
+                                 "    h%d:f32[16,128,512] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() "
+                                 "rhs_batch=()] %s w%d\n    t%d:f32[16,128,512] = tanh h%d\n",
+                                 i, from, i, i, i);
+        }
+        snprintf(text + n, sizeof text - n, "  in (t%d) }", WEIGHTS_READ - 1);
+        tow_context *ctx;
+        tow_graph *g;
+        tow_program *program;
+        assert_int_equal(tow_context_create(&(tow_context_options){.portable_bits = portable, .threads = 2}, &ctx),
+                         TOW_OK);
+        assert_int_equal(tow_graph_parse(ctx, text, &g), TOW_OK);
+        assert_int_equal(tow_compile(ctx, g, &(tow_compile_options){.plan_only = true}, &program), TOW_OK);
+        arena[portable] = tow_program_get_bytes(program).arena;
+        tow_program_free(program);
+        tow_graph_release(g);
+        tow_context_destroy(ctx);
+    }
+    print_message("arena: %zu, with portable bits %zu\n", arena[0], arena[1]);
+    assert_true(arena[0] <= arena[1] / 4 * 5 + (4 << 20)); /* tiles of two threads beside it */
 }
 
 /* ---- consumers --------------------------------------------------------------------------------------------------- */
@@ -335,6 +376,7 @@ int main(void)
         cmocka_unit_test(regions_need_less_memory),
         cmocka_unit_test(large_weights_meet_more_rows),
         cmocka_unit_test(packed_weights_change_no_bits),
+        cmocka_unit_test(packed_weights_need_little_memory),
         cmocka_unit_test(consumers_update_as_whole_gradients_do),
         cmocka_unit_test(wrong_consumers_are_refused),
         cmocka_unit_test(inputs_that_are_read_later_wait),
