@@ -130,8 +130,9 @@ static tow_status become_part(builder *b, const tow__step *step, tow__step *part
 }
 
 enum {
-    PACKED_BLOCKS = 4, /* for which an operand is packed, at least: it is written to memory and read again */
-    PACKED_SHARE = 4   /* all of them together take 1/4 of the plan's peak at most */
+    PACKED_BLOCKS = 4,       /* for which an operand is packed, at least: it is written to memory and read again */
+    PACKED_SHARE = 4,        /* those of a region take 1/4 of the plan's peak without regions, */
+    PACKED_BYTES = 64 << 20, /* and so many bytes, at most: regions need much less than that peak */
 };
 
 /* Operand 1 of a product, of which all blocks read the whole: what its engine would make of it in each is made once, before
@@ -150,8 +151,9 @@ static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packe
     tow__kernel_call call = {
         .n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = b->body->team};
     size_t bytes = tow__dot_packed(&call, params);
-    if (bytes == 0 || b->packed_bytes + bytes > b->f->peak / PACKED_SHARE) return TOW_OK;
-    b->packed_bytes += bytes;
+    size_t all = b->packed_bytes + bytes;
+    if (bytes == 0 || all > b->f->peak / PACKED_SHARE || all > PACKED_BYTES) return TOW_OK;
+    b->packed_bytes = all;
     tow_type type = {.dtype = TOW_F32, .rank = 1, .dims = {(int64_t)(bytes / tow_dtype_size(TOW_F32))}};
     uint32_t s = tow__add_storage(p, b->f->plan, TOW__S_ARENA, 0, bytes);
     tow__step *pack = tow__add_step(b->outer, "pack_operand", 1, 1);
