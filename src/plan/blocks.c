@@ -131,7 +131,7 @@ static tow_status become_part(builder *b, const tow__step *step, tow__step *part
 
 enum {
     PACKED_BLOCKS = 4,       /* for which an operand is packed, at least: it is written to memory and read again */
-    PACKED_SHARE = 4,        /* those of a region take 1/4 of the plan's peak without regions, */
+    PACKED_SHARE = 4,        /* those of a region take 1/4 of the plan's peak without regions and a loop's rows, */
     PACKED_BYTES = 64 << 20, /* and so many bytes, at most: regions need much less than that peak */
 };
 
@@ -152,7 +152,7 @@ static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packe
         .n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = b->body->team};
     size_t bytes = tow__dot_packed(&call, params);
     size_t all = b->packed_bytes + bytes;
-    if (bytes == 0 || all > b->f->peak / PACKED_SHARE || all > PACKED_BYTES) return TOW_OK;
+    if (bytes == 0 || all > (b->f->peak + b->f->rows) / PACKED_SHARE || all > PACKED_BYTES) return TOW_OK;
     b->packed_bytes = all;
     tow_type type = {.dtype = TOW_F32, .rank = 1, .dims = {(int64_t)(bytes / tow_dtype_size(TOW_F32))}};
     uint32_t s = tow__add_storage(p, b->f->plan, TOW__S_ARENA, 0, bytes);

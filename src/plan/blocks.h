@@ -36,6 +36,7 @@ typedef struct tow__former {
     uint32_t n_inside, n_deferred;
     uint32_t reach; /* step at which the collection ended */
     size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
+    size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
     size_t deferred_bytes;
     bool *split;      /* of the step at hand */
     tow__part *parts; /* [n_steps] */

@@ -286,6 +286,24 @@ static tow_status find_peak(tow__former *f)
     return TOW_OK;
 }
 
+static bool is_row(const tow__storage *s) { return s->kind == TOW__S_ROW_IN || s->kind == TOW__S_ROW_OUT; }
+
+static tow_status find_rows(tow__former *f)
+{
+    bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
+    if (!seen) return TOW_OUT_OF_MEMORY;
+    f->rows = 0;
+    for (uint32_t i = 0; i < f->n_steps; i++) {
+        const tow__step *step = &f->steps[i];
+        for (uint32_t j = 0; j < step->n_in + step->n_out; j++) {
+            uint32_t s = (j < step->n_in ? step->in[j] : step->out[j - step->n_in]).storage;
+            if (!seen[s] && is_row(&f->p->storages[s])) f->rows += f->p->storages[s].bytes;
+            seen[s] = true;
+        }
+    }
+    return TOW_OK;
+}
+
 static tow_status prepare(tow__former *f)
 {
     f->steps = f->plan->steps;
@@ -307,7 +325,8 @@ static tow_status prepare(tow__former *f)
         }
         f->parts[i] = tow__part_of(f, &f->steps[i]);
     }
-    return find_peak(f);
+    tow_status status = find_peak(f);
+    return status == TOW_OK ? find_rows(f) : status;
 }
 
 /* All regions of one kind, over so many parts of axis 0. */

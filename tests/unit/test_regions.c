@@ -199,6 +199,27 @@ static void packed_weights_change_no_bits(void **state)
     end(&p);
 }
 
+/* What a plan for two threads takes and packs. */
+typedef struct packing {
+    size_t arena;
+    uint64_t operands;
+} packing;
+
+static packing plan_on(const char *engine, const char *text)
+{
+    tow_context *ctx;
+    tow_graph *g;
+    tow_program *program;
+    assert_int_equal(tow_context_create(&(tow_context_options){.engine = engine, .threads = 2}, &ctx), TOW_OK);
+    assert_int_equal(tow_graph_parse(ctx, text, &g), TOW_OK);
+    assert_int_equal(tow_compile(ctx, g, &(tow_compile_options){.plan_only = true}, &program), TOW_OK);
+    packing x = {tow_program_get_bytes(program).arena, tow_program_count(program, "pack_operand")};
+    tow_program_free(program);
+    tow_graph_release(g);
+    tow_context_destroy(ctx);
+    return x;
+}
+
 /* Bytes of the arena for `layers` products with weights of 512 x 512, one after the other. */
 static size_t arena_of(int sequences, int layers, const char *engine)
 {
@@ -216,18 +237,7 @@ static size_t arena_of(int sequences, int layers, const char *engine)
     }
     n += (size_t)snprintf(text + n, sizeof text - n, "  in (t%d) }", layers - 1);
     assert_true(n < sizeof text);
-    tow_context *ctx;
-    tow_graph *g;
-    tow_program *program;
-    tow_context_options options = {.engine = engine, .threads = 2};
-    assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
-    assert_int_equal(tow_graph_parse(ctx, text, &g), TOW_OK);
-    assert_int_equal(tow_compile(ctx, g, &(tow_compile_options){.plan_only = true}, &program), TOW_OK);
-    size_t bytes = tow_program_get_bytes(program).arena;
-    tow_program_free(program);
-    tow_graph_release(g);
-    tow_context_destroy(ctx);
-    return bytes;
+    return plan_on(engine, text).arena;
 }
 
 /* However many weights a region reads, packing adds a quarter of what two activations take, or 64 MiB, and what the unit
@@ -243,6 +253,34 @@ static void packed_weights_need_limited_memory(void **state)
         assert_true(with > without + (1 << 20)); /* something is packed */
         assert_true(with <= without + (quarter < most ? quarter : most) + unit);
     }
+}
+
+/* Operands that are packed in a body for `rows` rows of 256 elements, which itself needs no memory for values. */
+static uint64_t packed_in_body(int64_t rows)
+{
+    char text[2048];
+    const int n = (int)rows / 16;
+    snprintf(
+        text, sizeof text,
+        "{ lambda ; x:f32[16,%d,256]\"x\" w:f32[4,256,256]\"w\". let\n"
+        "    y:f32[16,%d,256] ys:f32[4,16,%d,256] = scan[length=4 reverse=false consts=0 carry=1\n"
+        "      body={ lambda ; x:f32[16,%d,256] w:f32[256,256]. let\n"
+        "          h:f32[16,%d,256] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] x w\n"
+        "          t:f32[16,%d,256] = tanh h\n"
+        "        in (t, t) }] x w\n"
+        "  in (y, ys) }",
+        n, n, n, n, n, n);
+    return plan_on("amx", text).operands;
+}
+
+/* What a body reads and writes of its loop's rows counts as well: a weight, 1 KiB for a row of a result. A quarter is to
+ * hold 6 bytes for each element of the weight. */
+static void weights_are_packed_in_loops(void **state)
+{
+    (void)state;
+    if (!tow__gemm_amx_usable()) skip();
+    assert_int_equal(packed_in_body(2048), 4); /* 0.56 MiB */
+    assert_int_equal(packed_in_body(1024), 0); /* 0.31 MiB */
 }
 
 /* ---- consumers --------------------------------------------------------------------------------------------------- */
@@ -384,6 +422,7 @@ int main(void)
         cmocka_unit_test(large_weights_meet_more_rows),
         cmocka_unit_test(packed_weights_change_no_bits),
         cmocka_unit_test(packed_weights_need_limited_memory),
+        cmocka_unit_test(weights_are_packed_in_loops),
         cmocka_unit_test(consumers_update_as_whole_gradients_do),
         cmocka_unit_test(wrong_consumers_are_refused),
         cmocka_unit_test(inputs_that_are_read_later_wait),
