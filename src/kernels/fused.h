@@ -26,7 +26,7 @@ typedef struct tow__fused_op {
     tow__tile tile;
     const void *params;
     const char *primitive;
-    const char *first; /* of a pair (pairs.h): what its first two operands, or one, go through before; else NULL */
+    const char *first; /* of a pair (pairs.h): the function that is evaluated first; else NULL */
     tow_dtype dtype;   /* of the results */
     uint8_t n_in, n_out;
     uint8_t in[TOW__FUSED_ARITY], out[TOW__FUSED_RESULTS];

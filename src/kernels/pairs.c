@@ -1,8 +1,11 @@
-/* Two arithmetic functions as one tile function: half the calls of a row program, and no tile between them. Each rounds
+/* Two functions as one tile function: two arithmetic ones, of which one reads what the other makes (half the calls of a
+ * row program, and no tile between them), or gelu and its slope, which have an exponential in common. Each rounds
  * as it does alone. */
 #include "src/kernels/pairs.h"
 
 #include <string.h>
+
+#include "src/kernels/math_f32.h"
 
 /* X(name, operands, value): t = first(x [, y]) */
 #define FIRST(X)                                                                                                       \
@@ -53,6 +56,32 @@ tow__tile tow__pair_tile(const char *first, const char *second, int place)
     return NULL;
 }
 
+/* Value and slope of the same element; either may take its memory. (Those of silu have too little in common.) */
+#define WITH_SLOPE(gelu)                                                                                               \
+    TOW__CLONES static void gelu##_with_slope(int64_t n, void *const *out, const void *const *in, const void *params)  \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *px = in[0];                                                                                         \
+        f32 *y = out[0], *dy = out[1];                                                                                 \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const f32 x = px[i];                                                                                       \
+            y[i] = tow__##gelu##_f32(x);                                                                               \
+            dy[i] = tow__##gelu##_slope_f32(x);                                                                        \
+        }                                                                                                              \
+    }
+WITH_SLOPE(gelu_tanh)
+WITH_SLOPE(gelu_erf)
+
+/* NULL: these are not a function and its slope that have one. */
+static tow__tile with_slope_tile(const tow__fused_op *value, const tow__fused_op *slope)
+{
+    if (strcmp(value->primitive, "gelu") != 0 || strcmp(slope->primitive, "gelu_grad") != 0) return NULL;
+    bool approximate = ((const tow__gelu_params *)value->params)->approximate;
+    if (approximate != ((const tow__gelu_params *)slope->params)->approximate) return NULL;
+    return approximate ? gelu_tanh_with_slope : gelu_erf_with_slope;
+}
+
 /* The op that reads value v, which ops[i] makes, if it is the only one and can take the op's place; else n. *place: as
  * which operand. */
 static uint32_t only_reader(const tow__fused_op *ops, uint32_t n, uint32_t i, int *place)
@@ -77,6 +106,51 @@ static uint32_t only_reader(const tow__fused_op *ops, uint32_t n, uint32_t i, in
 
 static bool is_single(const tow__fused_op *op) { return op->dtype == TOW_F32 && op->n_out == 1 && op->first == NULL; }
 
+static bool writes(const tow__fused_op *op, uint8_t value)
+{
+    return op->out[0] == value || (op->n_out > 1 && op->out[1] == value);
+}
+
+static bool touches(const tow__fused_op *op, uint8_t value)
+{
+    for (int j = 0; j < op->n_in; j++)
+        if (op->in[j] == value) return true;
+    return writes(op, value);
+}
+
+/* ops[k] reads what ops[i] reads, and could as well run right after it. */
+static bool runs_beside(const tow__fused_op *ops, uint32_t i, uint32_t k)
+{
+    const uint8_t x = ops[i].in[0];
+    if (ops[k].in[0] != x || writes(&ops[i], x) || writes(&ops[i], ops[k].out[0])) return false;
+    for (uint32_t j = i + 1; j < k; j++)
+        if (touches(&ops[j], ops[k].out[0]) || writes(&ops[j], x)) return false;
+    return true;
+}
+
+static bool is_function(const tow__fused_op *op) { return is_single(op) && op->n_in == 1; }
+
+/* A function and its slope, in whatever order. */
+static uint32_t join_slopes(tow__fused_op *ops, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = i + 1; k < n && is_function(&ops[i]); k++) {
+            if (!is_function(&ops[k]) || !runs_beside(ops, i, k)) continue;
+            tow__tile forward = with_slope_tile(&ops[i], &ops[k]), backward = with_slope_tile(&ops[k], &ops[i]);
+            if (forward == NULL && backward == NULL) continue;
+            const tow__fused_op value = forward ? ops[i] : ops[k], slope = forward ? ops[k] : ops[i];
+            ops[i] = slope;
+            ops[i].tile = forward ? forward : backward;
+            ops[i].first = value.primitive;
+            ops[i].n_out = 2;
+            ops[i].out[0] = value.out[0], ops[i].out[1] = slope.out[0];
+            memmove(&ops[k], &ops[k + 1], (n - k - 1) * sizeof *ops);
+            n--;
+        }
+    }
+    return n;
+}
+
 uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp)
 {
     for (uint32_t i = 0; i < n;) {
@@ -98,5 +172,5 @@ uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp)
         memmove(&ops[i], &ops[i + 1], (n - i - 1) * sizeof *ops);
         n--;
     }
-    return n;
+    return join_slopes(ops, n);
 }

@@ -8,11 +8,12 @@
 
 #include <cmocka.h>
 
-#include "src/kernels/fused.h"
+#include "src/kernels/pairs.h"
 #include "src/plan/plan.h"
 #include "tests/unit/pick.h"
 #include "tests/unit/threaded_context.h"
 #include "tow/autodiff.h"
+#include "tow/graph.h"
 #include "tow/ops.h"
 #include "tow/program.h"
 
@@ -410,12 +411,107 @@ static void test_pairs(void **state)
     }
 }
 
+/* ---- activations and slopes --------------------------------------------------------------------------------------- */
+
+/* What lies between the two: nothing, or ops that take and give back temporaries, and read the first result. */
+static tow_graph *with_slope(const char *dtype, const char *first, const char *second, const char *of, int between)
+{
+    char text[4096];
+    tow_graph *g = NULL;
+    size_t n = (size_t)snprintf(text, sizeof text,
+                                "{ lambda ; a:%s[37,130]\"a\" b:%s[37,130]\"b\". let\n"
+                                "    x:%s[37,130] = add a b\n    z:%s[37,130] = mul a b\n    u:%s[37,130] = %s x\n"
+                                "    r0:%s[37,130] = sub u x\n",
+                                dtype, dtype, dtype, dtype, dtype, first, dtype);
+    for (int i = 0; i < between; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "    r%d:%s[37,130] = tanh r%d\n", i + 1, dtype, i);
+    n += (size_t)snprintf(text + n, sizeof text - n,
+                          "    v:%s[37,130] = %s %s\n    q:%s[37,130] = add r%d u\n  in (u, v, q) }", dtype, second, of,
+                          dtype, between);
+    assert_true(n < sizeof text);
+    OK(tow_graph_parse(ctx, text, &g));
+    return g;
+}
+
+static void test_slopes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value, *slope, *text;
+    } f[] = {{"gelu[approximate=true]", "gelu_grad[approximate=true]", "gelu + gelu_grad"},
+             {"gelu[approximate=false]", "gelu_grad[approximate=false]", "gelu + gelu_grad"}};
+    size_t fused, separate;
+    for (int k = 0; k < 2 * 2 * 2 * 3; k++) {
+        const int which = k % 2, turned = k / 2 % 2, doubled = k / 4 % 2, between = k / 8;
+        tow_graph *g = with_slope(doubled ? "f64" : "f32", turned ? f[which].slope : f[which].value,
+                                  turned ? f[which].value : f[which].slope, "x", between);
+        expect_same(g, (uint32_t)k, &fused, &separate);
+        assert_int_equal(says(g, f[which].text), !doubled);
+        tow_program *program;
+        OK(tow_compile(ctx, g, NULL, &program));
+        assert_int_equal(tow_program_count(program, "gelu"), 1);
+        assert_int_equal(tow_program_count(program, "gelu_grad"), 1);
+        assert_int_equal(tow_program_count(program, NULL), 5 + between);
+        tow_program_free(program);
+        tow_graph_release(g);
+    }
+    tow_graph *g = with_slope("f32", f[0].value, f[0].slope, "z", 0); /* of something else */
+    expect_same(g, 50, &fused, &separate);
+    assert_false(says(g, f[0].text));
+    tow_graph_release(g);
+    g = with_slope("f32", f[0].value, f[1].slope, "x", 0); /* of another function */
+    expect_same(g, 51, &fused, &separate);
+    assert_false(says(g, f[0].text));
+    tow_graph_release(g);
+}
+
+static tow__fused_op op_of(const char *primitive, uint8_t in, uint8_t out)
+{
+    static const tow__gelu_params params = {true};
+    return (tow__fused_op){
+        .primitive = primitive, .params = &params, .dtype = TOW_F32, .n_in = 1, .n_out = 1, .in = {in}, .out = {out}};
+}
+
+/* Values 0 and 1 are operands, 2 and 3 results, the others temporaries. The slope moves to its function only over ops
+ * that leave alone what it reads and makes. */
+static void test_slopes_in_the_way(void **state)
+{
+    (void)state;
+    const struct {
+        tow__fused_op ops[3];
+        bool joins;
+    } cases[] = {
+        {{op_of("gelu", 0, 2), op_of("tanh", 1, 4), op_of("gelu_grad", 0, 3)}, true},
+        {{op_of("gelu_grad", 0, 3), op_of("tanh", 1, 4), op_of("gelu", 0, 2)}, true},
+        {{op_of("gelu", 4, 2), op_of("tanh", 1, 5), op_of("gelu_grad", 4, 4)}, true},  /* takes the place of x */
+        {{op_of("gelu", 0, 3), op_of("tanh", 1, 4), op_of("gelu_grad", 0, 3)}, false}, /* overwrites the value */
+        {{op_of("gelu", 0, 2), op_of("tanh", 3, 4), op_of("gelu_grad", 0, 3)}, false}, /* reads what it will make */
+        {{op_of("gelu", 0, 2), op_of("tanh", 1, 3), op_of("gelu_grad", 0, 3)}, false}, /* makes the same */
+        {{op_of("gelu", 4, 2), op_of("tanh", 1, 4), op_of("gelu_grad", 4, 3)}, false}, /* makes what it reads */
+        {{op_of("gelu", 4, 4), op_of("tanh", 1, 5), op_of("gelu_grad", 4, 3)}, false}, /* so does the function */
+        {{op_of("gelu", 0, 2), op_of("tanh", 1, 4), op_of("gelu_grad", 1, 3)}, false},
+        {{op_of("gelu", 0, 2), op_of("tanh", 1, 4), op_of("silu_grad", 0, 3)}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow__fused_op ops[3];
+        memcpy(ops, cases[i].ops, sizeof ops);
+        assert_int_equal(tow__join_pairs(ops, 3, 4), cases[i].joins ? 2 : 3);
+        if (!cases[i].joins) continue;
+        const tow__fused_op *value = &cases[i].ops[i == 1 ? 2 : 0], *slope = &cases[i].ops[i == 1 ? 0 : 2];
+        assert_true(ops[0].n_out == 2 && ops[0].in[0] == value->in[0]);
+        assert_true(ops[0].out[0] == value->out[0] && ops[0].out[1] == slope->out[0]);
+        assert_string_equal(ops[1].primitive, "tanh");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slopes, setup, teardown),
+        cmocka_unit_test(test_slopes_in_the_way),
     };
     return cmocka_run_group_tests_name("fusion", tests, NULL, NULL);
 }
