@@ -65,6 +65,7 @@ typedef struct dot_run {
     void *packed; /* y, or NULL */
     const tow__finish *finish;
     int64_t next_y; /* bytes from y to that of the next call; 0: unknown */
+    const tow__span *later;
     bool adds;
 } dot_run;
 
@@ -282,6 +283,7 @@ static void run_block(void *user, int64_t block, int thread)
     tow__gemm g = job_product(r, block / job->slices);
     if (job->slices > 1) cut(&g, block % job->slices, job->slices);
     if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
+    g.later = r->later;
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
     part p = {r->finish, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
     if (r->finish != NULL) {
@@ -331,9 +333,10 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
     r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
     if (call->next != NULL && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
-    if (job->jobs * job->slices == 1)
+    if (job->jobs * job->slices == 1) {
+        r.later = call->later;
         run_block(&r, 0, 0);
-    else
+    } else
         tow__team_run_indexed(tow__team_for(call->team, job->nanoseconds), job->jobs * job->slices, run_block, &r);
 }
 

@@ -319,7 +319,7 @@ static __attribute__((noinline)) void run_special(const job *j, const side *a, c
     g.m = d->rows, g.n = d->columns, g.k = g.depth = a->depth;
     g.a = a->from.data, g.b = b->from.data, g.c = own;
     g.ldc = PANEL;
-    g.scratch = NULL, g.finish = NULL, g.next_b = NULL;
+    g.scratch = NULL, g.finish = NULL, g.next_b = NULL, g.later = NULL;
     tow__gemm_avx512_version.run(&g);
     for (int64_t i = 0; i < d->rows && d->adds; i++)
         memcpy(kept + i * PANEL, d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);

@@ -18,6 +18,16 @@ typedef struct tow__buffer {
     int64_t strides[TOW_MAX_RANK]; /* in elements */
 } tow__buffer;
 
+/* Memory that will be read. */
+typedef struct tow__span {
+    const void *data;
+    size_t bytes;
+} tow__span;
+
+enum {
+    TOW__SPANS = 3 /* that a call may fetch for others */
+};
+
 /* Called on strips of a product that are finished and in cache: elements first + i * step .. first + i * step + n for i
  * in [0, times) of the result, by row-major index; all elements once, in no particular order, on any thread. */
 typedef struct tow__finish {
@@ -33,6 +43,7 @@ typedef struct tow__kernel_call {
     tow__team *team;
     const tow__finish *finish; /* dot_general; NULL: nothing to do */
     const void *next;          /* where operand 1 of the next call will be, for TOW__LOOKS_AHEAD; NULL: unknown */
+    tow__span later[TOW__SPANS]; /* likewise: what others will read after this call; no bytes: nothing */
     const void *state;         /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
@@ -40,7 +51,7 @@ enum {
     TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
     TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
     TOW__IN_PLACE_EACH = 4,  /* with TOW__IN_PLACE: so may every other output */
-    TOW__LOOKS_AHEAD = 8     /* fetches from `next` of a call, where perhaps nothing is */
+    TOW__LOOKS_AHEAD = 8     /* fetches from `next` and `later` of a call, where perhaps nothing is */
 };
 
 typedef struct tow__kernel {

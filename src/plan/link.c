@@ -4,6 +4,10 @@
 
 #include "src/plan/plan.h"
 
+enum {
+    LATER_BYTES = 1 << 17 /* of a row that are fetched for the next iteration at most: they are to fit a near cache */
+};
+
 typedef struct numbered_patch {
     uint32_t slot;
     tow__patch patch;
@@ -105,21 +109,71 @@ static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, co
     return TOW_OK;
 }
 
-/* Where operand 1 of the step will be in the next iteration, if it is a row that moves on from one to the next on the same
- * thread. Behind the last row there may be nothing, but addresses are all that is taken of it. */
-static tow_status link_next(linker *k, const tow__plan *plan, tow__step *step)
+/* A row of the loop, which is another one in the next iteration on the same thread. */
+static bool moves_on(const linker *k, const tow__plan *plan, const tow__view *x)
 {
-    const tow__loop *loop = k->loop;
-    if (!(step->kernel->flags & TOW__LOOKS_AHEAD) || !loop || loop->body != plan || loop->parallel) return TOW_OK;
-    const tow__storage *s = &k->p->storages[tow__root(k->p, step->in[1].storage)];
-    if (s->kind != TOW__S_ROW_IN || s->plan != plan) return TOW_OK;
-    ptrdiff_t stride = loop->xs[s->index].stride;
+    const tow__storage *s = &k->p->storages[tow__root(k->p, x->storage)];
+    return s->kind == TOW__S_ROW_IN && s->plan == plan;
+}
+
+/* *where = address of such a view in the next iteration. Behind the last row there may be nothing, but addresses are all
+ * that is taken of it. */
+static tow_status link_next_row(linker *k, const void **where, const tow__view *x)
+{
+    ptrdiff_t stride = k->loop->xs[k->p->storages[tow__root(k->p, x->storage)].index].stride;
     union {
         const void **constant;
         void **any;
-    } where = {&step->call.next};
-    tow_status status = link_address(k, where.any, &step->in[1]);
-    if (status == TOW_OK) k->patches[k->n - 1].patch.offset += loop->reverse ? -stride : stride;
+    } target = {where};
+    tow_status status = link_address(k, target.any, x);
+    if (status == TOW_OK) k->patches[k->n - 1].patch.offset += k->loop->reverse ? -stride : stride;
+    return status;
+}
+
+static bool looks_ahead(const tow__step *step)
+{
+    return step->kernel && (step->kernel->flags & TOW__LOOKS_AHEAD);
+}
+
+static bool is_listed(const uint32_t *list, int n, uint32_t storage)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == storage) return true;
+    return false;
+}
+
+/* What the next iteration reads of its rows, but for what steps fetch for themselves; of large ones the beginning. */
+static tow_status link_later(linker *k, const tow__plan *plan, tow__kernel_call *call)
+{
+    tow_status status = TOW_OK;
+    uint32_t listed[TOW__SPANS];
+    int n = 0;
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        for (uint32_t j = 0; j < step->n_in && n < TOW__SPANS; j++) {
+            const tow__view *x = &step->in[j];
+            if (!moves_on(k, plan, x) || (j == 1 && looks_ahead(step))) continue;
+            if (!tow__view_contiguous(x) || is_listed(listed, n, x->storage)) continue;
+            size_t bytes = (size_t)tow_type_count(x->type) * tow_dtype_size(x->type.dtype);
+            call->later[n].bytes = bytes < LATER_BYTES ? bytes : LATER_BYTES;
+            TRY(link_next_row(k, &call->later[n].data, x));
+            listed[n++] = x->storage;
+        }
+    }
+done:
+    return status;
+}
+
+/* The last step that looks ahead does so for the others. */
+static tow_status link_next(linker *k, const tow__plan *plan, tow__step *step, uint32_t index)
+{
+    tow_status status = TOW_OK;
+    if (!looks_ahead(step) || !k->loop || k->loop->body != plan) return TOW_OK;
+    if (moves_on(k, plan, &step->in[1])) TRY(link_next_row(k, &step->call.next, &step->in[1]));
+    for (uint32_t i = index + 1; i < plan->n_steps; i++)
+        if (looks_ahead(&plan->steps[i])) return TOW_OK;
+    TRY(link_later(k, plan, &step->call));
+done:
     return status;
 }
 
@@ -134,7 +188,7 @@ static tow_status prepare_call(linker *k, tow__step *step)
     return TOW_OK;
 }
 
-static tow_status link_call(linker *k, const tow__plan *plan, tow__step *step)
+static tow_status link_call(linker *k, const tow__plan *plan, tow__step *step, uint32_t index)
 {
     tow_status status = TOW_OK;
     step->call =
@@ -145,7 +199,7 @@ static tow_status link_call(linker *k, const tow__plan *plan, tow__step *step)
         tow__view whole = {.storage = step->scratch};
         TRY(link_address(k, &step->call.scratch, &whole));
     }
-    TRY(link_next(k, plan, step));
+    TRY(link_next(k, plan, step, index));
     TRY(prepare_call(k, step));
 done:
     return status;
@@ -212,7 +266,7 @@ static tow_status link_plan(linker *k, tow__plan *plan)
         if (step->loop)
             TRY(link_loop(k, step->loop));
         else
-            TRY(link_call(k, plan, step));
+            TRY(link_call(k, plan, step, i));
     }
 done:
     return status;
@@ -229,7 +283,7 @@ static tow_status link_copies(linker *k, tow__plan *plan)
         tow__step *steps = tow__arena_copy(&k->p->memory, plan->steps, plan->n_steps, sizeof *steps);
         if (!steps) return TOW_OUT_OF_MEMORY;
         plan->linked[k->copy] = steps;
-        for (uint32_t i = 0; i < plan->n_steps; i++) TRY(link_call(k, plan, &steps[i]));
+        for (uint32_t i = 0; i < plan->n_steps; i++) TRY(link_call(k, plan, &steps[i], i));
     }
 done:
     k->copy = 0;

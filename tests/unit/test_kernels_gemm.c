@@ -162,7 +162,7 @@ static void splits_keep_bits(void **state)
 }
 
 /* What gemm.h says about the bits of the own kernel, with any instruction set: blocks of k, each a chain of fused
- * multiply-adds, added in order; an accumulated C is added last. */
+ * multiply-adds, added in order; an accumulated C is added last. What is fetched meanwhile, from wherever, changes none. */
 static float defined_element(const problem *p, int64_t i, int64_t j)
 {
     const float *a = p->a.data, *b = p->b.data;
@@ -192,6 +192,8 @@ static void check_definition(const int64_t *size, unsigned transposed, bool accu
         memcpy(got.data, p.c.data, bytes);
         g.c = got.data;
         g.choice = &choice;
+        const tow__span later[TOW__SPANS] = {{got.data, bytes}, {(const char *)g.b + 3, 1001}, {&later, 1 << 20}};
+        g.later = set != TOW__GEMM_AUTO ? later : NULL;
         g.scratch = take(tow__gemm_scratch(&g, tow__gemm_choose(&g)) + 1);
         tow__gemm_run(&g, NULL);
         assert_memory_equal(got.data, want.data, bytes);

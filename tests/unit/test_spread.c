@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -211,9 +212,78 @@ static void allocations_may_fail(void **state)
     assert_int_equal(count.wrong_sizes, 0);
 }
 
+/* The products among the steps: the last one fetches what the others read of the next rows, each its own operand 1. */
+static int expect_fetches(const tow__step *steps, uint32_t n, const char *w, const char *row, ptrdiff_t bytes)
+{
+    int products = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const tow__kernel_call *call = &steps[i].call;
+        if (!(steps[i].kernel->flags & TOW__LOOKS_AHEAD)) continue;
+        bool last = ++products == 2;
+        assert_ptr_equal(call->next, last ? NULL : w);
+        assert_ptr_equal(call->later[0].data, last ? row : NULL);
+        assert_int_equal(call->later[0].bytes, last ? bytes : 0);
+        for (int j = 1; j < TOW__SPANS; j++) assert_int_equal(call->later[j].bytes, 0);
+    }
+    return products;
+}
+
+/* A row that is read twice, one that repeats, and two products, of which one has the same second operand throughout. */
+static void products_fetch_the_next_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(tow_context_create(&(tow_context_options){.threads = 2}, &ctx), TOW_OK);
+    for (int variant = 0; variant < 4; variant++) {
+        const bool reverse = variant % 2;
+        const int threads = 1 + variant / 2;
+        char text[2048];
+        snprintf(text, sizeof text,
+                 "{ lambda ; x:f32[32,48]\"x\" v:f32[48,48]\"v\" w:f32[9,48,48]\"w\" r:f32[9,32,48]\"r\" b:f32[9,48]\"b\".\n"
+                 "  let y:f32[32,48] = scan[length=9 reverse=%s consts=1 carry=1\n"
+                 "      body={ lambda ; v:f32[48,48] a:f32[32,48] w:f32[48,48] r:f32[32,48] b:f32[48]. let\n"
+                 "          c:f32[32,48] = broadcast_in_dim[shape=(32,48) axes=(1)] b\n"
+                 "          s:f32[32,48] = mul a r\n"
+                 "          d:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] s w\n"
+                 "          e:f32[32,48] = add d c\n"
+                 "          f:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] e v\n"
+                 "          g:f32[32,48] = sub f r\n"
+                 "        in (g) }] v x w r b\n"
+                 "  in (y) }",
+                 reverse ? "true" : "false");
+        tow_graph *g;
+        tow_program *p;
+        tow_array *inputs[5], *result;
+        OK(tow_graph_parse(ctx, text, &g));
+        OK(tow_compile(ctx, g, &(tow_compile_options){.threads = threads}, &p));
+        for (size_t i = 0; i < 5; i++) {
+            OK(tow_array_create(ctx, tow_graph_input_type(g, i), &inputs[i]));
+            fill(inputs[i], (uint32_t)i + 1);
+        }
+        OK(tow_array_create(ctx, tow_graph_output_type(g, 0), &result));
+        OK(tow_program_run(p, inputs, &result));
+        assert_non_null(p->top->steps[0].loop);
+        const tow__plan *body = p->top->steps[0].loop->body;
+        assert_int_equal(body->copies, threads > 1 ? threads : 0);
+        /* behind the last row */
+        const char *w = (const char *)tow_array_data(inputs[2]) + (reverse ? -1 : 9) * 48 * 48 * 4;
+        const char *r = (const char *)tow_array_data(inputs[3]) + (reverse ? -1 : 9) * 32 * 48 * 4;
+        const ptrdiff_t bytes = 32 * 48 * 4 / threads;
+        for (int t = 0; t < threads; t++) {
+            const tow__step *steps = body->copies ? body->linked[t] : body->steps;
+            assert_int_equal(expect_fetches(steps, body->n_steps, w, r + t * bytes, bytes), 2);
+        }
+        for (size_t i = 0; i < 5; i++) tow_array_release(inputs[i]);
+        tow_array_release(result);
+        tow_program_free(p);
+        tow_graph_release(g);
+    }
+    tow_context_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(spreading_changes_no_bits),
-                                       cmocka_unit_test(allocations_may_fail)};
+                                       cmocka_unit_test(allocations_may_fail),
+                                       cmocka_unit_test(products_fetch_the_next_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
