@@ -418,6 +418,7 @@ size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *param
     dot_job job = job_of(call, 0);
     if (job.y.pack_bytes > 0 || job.jobs != 1) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
+    job.product.choice = &job.choice;
     return tow__gemm_packed(&job.product, job.engine);
 }
 
@@ -432,7 +433,8 @@ static void run_pack_operand(const tow__kernel_call *call)
                    .b = call->in[0].data,
                    .b_row = inner_stride(&y.contract),
                    .b_column = inner_stride(&y.free),
-                   .packed = call->out[0].data};
+                   .packed = call->out[0].data,
+                   .choice = call->team != NULL ? &call->team->products : NULL};
     run_pack(call->team, &g, p->engine);
 }
 

@@ -35,5 +35,17 @@ static const char *describe(void) { return version(NULL)->text; }
 
 static size_t scratch(const tow__gemm *g) { return version(g->choice)->scratch(g); }
 
-const tow__gemm_engine tow__gemm_own = {
-    "own", applicable, run, describe, true, true, .in_parts = true, .scratch = scratch};
+static size_t packed(const tow__gemm *g) { return version(g->choice)->packed(g); }
+
+static void pack(const tow__gemm *g) { version(g->choice)->pack(g); }
+
+const tow__gemm_engine tow__gemm_own = {"own",
+                                        applicable,
+                                        run,
+                                        describe,
+                                        true,
+                                        true,
+                                        .in_parts = true,
+                                        .scratch = scratch,
+                                        .packed = packed,
+                                        .pack = pack};

@@ -19,6 +19,8 @@ typedef struct tow__gemm_version {
     const char *text;
     void (*run)(const tow__gemm *g); /* m, n, k > 0; f32 */
     size_t (*scratch)(const tow__gemm *g);
+    size_t (*packed)(const tow__gemm *g);
+    void (*pack)(const tow__gemm *g);
 } tow__gemm_version;
 
 extern const tow__gemm_version tow__gemm_plain_version;

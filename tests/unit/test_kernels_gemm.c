@@ -177,8 +177,41 @@ static float defined_element(const problem *p, int64_t i, int64_t j)
     return p->g.accumulate ? ((const float *)p->c.data)[i * p->g.ldc + j] + sum : sum;
 }
 
-static void check_definition(const int64_t *size, unsigned transposed, bool accumulate)
+/* Columns from .. limit of g, all columns of which lie in g->packed. */
+static tow__gemm columns_of(const tow__gemm *g, int64_t from, int64_t limit)
 {
+    tow__gemm part = *g;
+    part.packed_column = from;
+    part.n = limit - from;
+    part.b = (const float *)g->b + from * g->b_column;
+    part.c = (float *)g->c + from;
+    return part;
+}
+
+/* B is packed in two pieces and used in two others. False: it is not worth it. */
+static bool run_packed(tow__gemm *g)
+{
+    const tow__gemm_engine *engine = tow__gemm_choose(g);
+    const int64_t first = g->n / 64 * TOW__GEMM_PACKED_COLUMNS, cut = g->n / 96 * 2 * TOW__GEMM_PACKED_COLUMNS;
+    size_t bytes = tow__gemm_packed(g, engine);
+    if (bytes == 0) return false;
+    g->packed = take(bytes + 64);
+    memset(g->packed, 0xFF, bytes);
+    for (int i = 0; i < 2; i++) {
+        tow__gemm part = i == 0 ? columns_of(g, 0, first) : columns_of(g, first, g->n);
+        tow__gemm_pack(&part, engine);
+    }
+    for (int i = 0; i < 2; i++) {
+        tow__gemm part = i == 0 ? columns_of(g, 0, cut) : columns_of(g, cut, g->n);
+        tow__gemm_run(&part, engine);
+    }
+    return true;
+}
+
+/* Returns how often B was packed. */
+static int check_definition(const int64_t *size, unsigned transposed, bool accumulate)
+{
+    int packed = 0;
     problem p = make_problem(TOW_F32, size, transposed);
     p.g.accumulate = accumulate;
     size_t bytes = (size_t)count_of(&p.c) * sizeof(float);
@@ -197,8 +230,13 @@ static void check_definition(const int64_t *size, unsigned transposed, bool accu
         g.scratch = take(tow__gemm_scratch(&g, tow__gemm_choose(&g)) + 1);
         tow__gemm_run(&g, NULL);
         assert_memory_equal(got.data, want.data, bytes);
+        memcpy(got.data, p.c.data, bytes);
+        if (!run_packed(&g)) continue;
+        assert_memory_equal(got.data, want.data, bytes);
+        packed++;
     }
     release_all();
+    return packed;
 }
 
 static void own_bits_are_the_same_everywhere(void **state)
@@ -207,12 +245,15 @@ static void own_bits_are_the_same_everywhere(void **state)
     /* several blocks of k, rows and columns; few rows; rows that are 4 KiB apart */
     static const int64_t more[][3] = {{2, 70, 1500},  {30, 100, 400}, {1, 300, 1000}, {3, 256, 385}, {470, 33, 400},
                                       {20, 300, 400}, {50, 160, 50},  {6, 140, 20},   {15, 65, 1024}};
-    for (unsigned transposed = 0; transposed < 8; transposed++) {
+    int packed = 0;
+    for (unsigned transposed = 0; transposed < 12; transposed++) {
         for (int accumulate = 0; accumulate < 2; accumulate++) {
-            for (int s = 0; s < SIZES; s++) check_definition(sizes[s], transposed, accumulate);
-            for (size_t s = 0; s < sizeof more / sizeof more[0]; s++) check_definition(more[s], transposed, accumulate);
+            for (int s = 0; s < SIZES; s++) packed += check_definition(sizes[s], transposed, accumulate);
+            for (size_t s = 0; s < sizeof more / sizeof more[0]; s++)
+                packed += check_definition(more[s], transposed, accumulate);
         }
     }
+    assert_true(packed > 100);
 }
 
 static void large_products_do_not_depend_on_threads(void **state)
