@@ -314,12 +314,20 @@ static side packed_panel(const job *j, const piece *x, int64_t column)
 static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, delivery *d)
 {
     f32 own[STRIP * PANEL], kept[STRIP * PANEL] = {0};
-    tow__gemm g = *j->g;
-    g.accumulate = false;
-    g.m = d->rows, g.n = d->columns, g.k = g.depth = a->depth;
-    g.a = a->from.data, g.b = b->from.data, g.c = own;
-    g.ldc = PANEL;
-    g.scratch = NULL, g.finish = NULL, g.next_b = NULL, g.later = NULL;
+    const tow__gemm g = {.dtype = TOW_F32,
+                         .threads = 1,
+                         .m = d->rows,
+                         .n = d->columns,
+                         .k = a->depth,
+                         .depth = a->depth,
+                         .a = a->from.data,
+                         .a_row = j->g->a_row,
+                         .a_column = j->g->a_column,
+                         .b = b->from.data,
+                         .b_row = j->g->b_row,
+                         .b_column = j->g->b_column,
+                         .c = own,
+                         .ldc = PANEL};
     tow__gemm_avx512_version.run(&g);
     for (int64_t i = 0; i < d->rows && d->adds; i++)
         memcpy(kept + i * PANEL, d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);
