@@ -336,8 +336,9 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
     if (job->jobs * job->slices == 1) {
         r.later = call->later;
         run_block(&r, 0, 0);
-    } else
+    } else {
         tow__team_run_indexed(tow__team_for(call->team, job->nanoseconds), job->jobs * job->slices, run_block, &r);
+    }
 }
 
 static void run_dot_general(const tow__kernel_call *call)
@@ -418,7 +419,7 @@ size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *param
     dot_job job = job_of(call, 0);
     if (job.y.pack_bytes > 0 || job.jobs != 1) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
-    job.product.choice = &job.choice;
+    job.product.choice = &job.choice; /* the job stays where it is: panels are as wide as the chosen version's */
     return tow__gemm_packed(&job.product, job.engine);
 }
 

@@ -72,7 +72,8 @@ typedef struct tow__gemm {
     /* B of the product that this thread may run next, with the same strides: its beginning is fetched meanwhile, whether it
      * exists or not. NULL: unknown. */
     const void *next_b;
-    /* [TOW__SPANS] what else this thread may read after this product, likewise. NULL: unknown. */
+    /* [TOW__SPANS] what else this thread may read after this product: as much of it is fetched as fits between its
+     * multiply-adds (own; not of products of a few rows or columns), whether it exists or not. NULL: unknown. */
     const tow__span *later;
 } tow__gemm;
 

@@ -109,15 +109,15 @@ static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, co
     return TOW_OK;
 }
 
-/* A row of the loop, which is another one in the next iteration on the same thread. */
+/* A row of the loop, which is another one in the next iteration. If that runs on another thread, or is none, then what is
+ * fetched of it is not used. */
 static bool moves_on(const linker *k, const tow__plan *plan, const tow__view *x)
 {
     const tow__storage *s = &k->p->storages[tow__root(k->p, x->storage)];
     return s->kind == TOW__S_ROW_IN && s->plan == plan;
 }
 
-/* *where = address of such a view in the next iteration. Behind the last row there may be nothing, but addresses are all
- * that is taken of it. */
+/* *where = address of such a view in the next iteration: as in this one, but for the patch, moved by a row. */
 static tow_status link_next_row(linker *k, const void **where, const tow__view *x)
 {
     ptrdiff_t stride = k->loop->xs[k->p->storages[tow__root(k->p, x->storage)].index].stride;
@@ -153,18 +153,18 @@ static tow_status link_later(linker *k, const tow__plan *plan, tow__kernel_call 
         for (uint32_t j = 0; j < step->n_in && n < TOW__SPANS; j++) {
             const tow__view *x = &step->in[j];
             if (!moves_on(k, plan, x) || (j == 1 && looks_ahead(step))) continue;
-            if (!tow__view_contiguous(x) || is_listed(listed, n, x->storage)) continue;
+            if (!tow__view_contiguous(x) || is_listed(listed, n, tow__root(k->p, x->storage))) continue;
             size_t bytes = (size_t)tow_type_count(x->type) * tow_dtype_size(x->type.dtype);
             call->later[n].bytes = bytes < LATER_BYTES ? bytes : LATER_BYTES;
             TRY(link_next_row(k, &call->later[n].data, x));
-            listed[n++] = x->storage;
+            listed[n++] = tow__root(k->p, x->storage);
         }
     }
 done:
     return status;
 }
 
-/* The last step that looks ahead does so for the others. */
+/* Each step that looks ahead does so for its own operand 1, the last one for the other operands of all. */
 static tow_status link_next(linker *k, const tow__plan *plan, tow__step *step, uint32_t index)
 {
     tow_status status = TOW_OK;
