@@ -12,6 +12,10 @@ enum {
     LEAST_WORK = 1 << 22 /* rows * columns * k; of a block of k, which is what parts along k know as well */
 };
 
+#ifdef TOW_EMULATED_AMX
+static bool may_use_unit(void) { return true; }
+static const char *describe(void) { return "matrix unit, emulated AMX"; }
+#else
 /* Asked of the processor itself: not all compilers know the names of these features. */
 static bool has_unit(void)
 {
@@ -24,7 +28,7 @@ static bool has_unit(void)
     return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE);
 }
 
-bool tow__gemm_amx_usable(void)
+static bool may_use_unit(void)
 {
     enum {
         GET = 0x1022, /* of arch_prctl(2): ARCH_GET_XCOMP_PERM */
@@ -32,11 +36,17 @@ bool tow__gemm_amx_usable(void)
         TILE_DATA = 18
     };
     unsigned long allowed = 0;
-    if (!has_unit() || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-        return false;
-    if (syscall(SYS_arch_prctl, GET, &allowed) != 0) return false;
+    if (!has_unit() || syscall(SYS_arch_prctl, GET, &allowed) != 0) return false;
     return (allowed >> TILE_DATA & 1) || syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+
+static const char *describe(void) { return "matrix unit, AMX"; }
+#endif
+
+bool tow__gemm_amx_usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && may_use_unit();
 }
 
 /* By rows, columns and k of the whole product, which cuts do not change. */
@@ -77,9 +87,8 @@ static size_t scratch(const tow__gemm *g)
 }
 static size_t packed(const tow__gemm *g) { return scratch(g); }
 static void pack(const tow__gemm *g) { (void)g; }
+static const char *describe(void) { return "matrix unit"; }
 #endif
-
-static const char *describe(void) { return "matrix unit, AMX"; }
 
 const tow__gemm_engine tow__gemm_amx = {"amx",
                                         applicable,

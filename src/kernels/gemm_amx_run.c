@@ -37,6 +37,9 @@
 #pragma GCC target("amx-tile,amx-bf16,prfchw,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
 #endif
 #include <immintrin.h>
+#ifdef TOW_EMULATED_AMX
+#include "src/kernels/amx_emulated.inc"
+#endif
 
 enum {
     W = 16,
