@@ -39,13 +39,5 @@ static size_t packed(const tow__gemm *g) { return version(g->choice)->packed(g);
 
 static void pack(const tow__gemm *g) { version(g->choice)->pack(g); }
 
-const tow__gemm_engine tow__gemm_own = {"own",
-                                        applicable,
-                                        run,
-                                        describe,
-                                        true,
-                                        true,
-                                        .in_parts = true,
-                                        .scratch = scratch,
-                                        .packed = packed,
-                                        .pack = pack};
+const tow__gemm_engine tow__gemm_own = {
+    "own", applicable, run, describe, true, true, .in_parts = true, .scratch = scratch, .packed = packed, .pack = pack};

@@ -46,7 +46,7 @@ typedef struct tow__kernel_call {
      * (no bytes: unknown). */
     const void *next;
     tow__span later[TOW__SPANS];
-    const void *state;         /* what .prepare made of this call; NULL: nothing, run prepares for itself */
+    const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
 enum {

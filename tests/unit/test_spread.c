@@ -237,19 +237,20 @@ static void products_fetch_the_next_rows(void **state)
         const bool reverse = variant % 2;
         const int threads = 1 + variant / 2;
         char text[2048];
-        snprintf(text, sizeof text,
-                 "{ lambda ; x:f32[32,48]\"x\" v:f32[48,48]\"v\" w:f32[9,48,48]\"w\" r:f32[9,32,48]\"r\" b:f32[9,48]\"b\".\n"
-                 "  let y:f32[32,48] = scan[length=9 reverse=%s consts=1 carry=1\n"
-                 "      body={ lambda ; v:f32[48,48] a:f32[32,48] w:f32[48,48] r:f32[32,48] b:f32[48]. let\n"
-                 "          c:f32[32,48] = broadcast_in_dim[shape=(32,48) axes=(1)] b\n"
-                 "          s:f32[32,48] = mul a r\n"
-                 "          d:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] s w\n"
-                 "          e:f32[32,48] = add d c\n"
-                 "          f:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] e v\n"
-                 "          g:f32[32,48] = sub f r\n"
-                 "        in (g) }] v x w r b\n"
-                 "  in (y) }",
-                 reverse ? "true" : "false");
+        snprintf(
+            text, sizeof text,
+            "{ lambda ; x:f32[32,48]\"x\" v:f32[48,48]\"v\" w:f32[9,48,48]\"w\" r:f32[9,32,48]\"r\" b:f32[9,48]\"b\".\n"
+            "  let y:f32[32,48] = scan[length=9 reverse=%s consts=1 carry=1\n"
+            "      body={ lambda ; v:f32[48,48] a:f32[32,48] w:f32[48,48] r:f32[32,48] b:f32[48]. let\n"
+            "          c:f32[32,48] = broadcast_in_dim[shape=(32,48) axes=(1)] b\n"
+            "          s:f32[32,48] = mul a r\n"
+            "          d:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] s w\n"
+            "          e:f32[32,48] = add d c\n"
+            "          f:f32[32,48] = dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()] e v\n"
+            "          g:f32[32,48] = sub f r\n"
+            "        in (g) }] v x w r b\n"
+            "  in (y) }",
+            reverse ? "true" : "false");
         tow_graph *g;
         tow_program *p;
         tow_array *inputs[5], *result;
