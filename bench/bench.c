@@ -111,8 +111,11 @@ void bench_set(bench *b, const char *key, json_t *value)
 void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options)
 {
     *b = (bench){.workload = workload, .seconds = 3};
-    const bench_option common[] = {
-        {"threads", .number = &b->threads}, {"steps", .number = &b->steps}, {"seconds", .number = &b->seconds}, {0}};
+    const bench_option common[] = {{"threads", .number = &b->threads},
+                                   {"steps", .number = &b->steps},
+                                   {"seconds", .number = &b->seconds},
+                                   {"trace", .text = &b->trace},
+                                   {0}};
     read_options(workload, argc, argv, options, common);
     b->json = json_object();
     if (b->json == NULL || b->threads > 1024) bench_fail("%s: expected at most 1024 threads", workload);
@@ -154,6 +157,15 @@ void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t 
     b->median = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
     b->repeated = n;
     free(seconds);
+}
+
+void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *user)
+{
+    if (b->trace == NULL) return;
+    FILE *file = fopen(b->trace, "w");
+    if (file == NULL) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
+    bench_check(b, step(user, file));
+    if (fclose(file) != 0) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
 }
 
 int bench_finish(bench *b, double flops)
@@ -228,6 +240,14 @@ static tow_status run_once(void *user)
     return TOW_OK;
 }
 
+static tow_status run_traced(void *user, FILE *file)
+{
+    const run *r = user;
+    tow_status status = tow_program_record(r->program, true);
+    if (status == TOW_OK) status = tow_program_run(r->program, r->inputs, r->outputs);
+    return status == TOW_OK ? tow_program_write_trace(r->program, file) : status;
+}
+
 static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph **gradient)
 {
     tow_graph *loss = NULL;
@@ -259,6 +279,7 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &r.outputs[i]));
     if (!g->only_compile) {
         bench_repeat(b, run_once, &r, r.calls);
+        bench_trace(b, run_traced, &r);
         bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
     }
     for (size_t i = 0; i < g->n_inputs; i++) tow_array_release(r.inputs[i]);

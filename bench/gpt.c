@@ -27,6 +27,12 @@ static tow_status step(void *user)
     return tow_train_step(t->state, t->batch, &t->loss);
 }
 
+static tow_status traced_step(void *user, FILE *file)
+{
+    training *t = user;
+    return tow_train_step_traced(t->state, t->batch, &t->loss, file);
+}
+
 static double useful_flops(const shape *s)
 {
     double tokens = (double)(s->batch * s->context), width = (double)s->width;
@@ -91,6 +97,7 @@ static void time_steps(bench *b, const shape *s, const tow_module *model, tow_ty
     }
     set_bytes(b, t.state);
     bench_repeat(b, step, &t, 1);
+    bench_trace(b, traced_step, &t);
     bench_set(b, "loss", json_real(t.loss));
     for (int i = 0; i < 2; i++) tow_array_release(t.batch[i]);
     tow_train_free(t.state);
