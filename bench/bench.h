@@ -27,9 +27,9 @@ typedef struct bench_option {
 
 typedef struct bench {
     const char *workload;
-    int64_t threads; /* --threads, default: what the affinity mask allows */
-    int64_t steps;   /* --steps: timed repetitions; 0: as many as fit --seconds, at least 5 */
-    int64_t seconds; /* --seconds, default 3 */
+    int64_t threads;   /* --threads, default: what the affinity mask allows */
+    int64_t steps;     /* --steps: timed repetitions; 0: as many as fit --seconds, at least 5 */
+    int64_t seconds;   /* --seconds, default 3 */
     const char *trace; /* --trace: file for the trace of one more step; NULL: none */
     tow_context *context;
     double peak;            /* GFLOP/s, measured before and after the workload: the better one */

@@ -21,6 +21,7 @@ KINDS = {  # kind: colour, how names of instructions begin
     "optimiser": ("#eeca3b", ("consume",)),
     "other": ("#9d9d9d", ("",)),
 }
+RATED = ("dot_general", "attention", "linear_cross_entropy")  # their flops are exact
 LEFT, WIDTH, LANE, GAP = 90, 1200, 28, 6
 
 
@@ -30,10 +31,11 @@ def kind_of(name):
 
 def read(path):
     with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
-        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+        trace = json.load(file)
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     if not events:
         sys.exit(f"{path}: expected a trace with instructions, found none")
-    threads = sorted({e["tid"] for e in events})
+    threads = list(range(trace["otherData"]["threads"]))
     begin = min(e["ts"] for e in events)
     shares = []
     for event in events:
@@ -57,7 +59,8 @@ def table(events, threads, seconds):
         busy += time
         flops = sum(e["args"]["flops"] for e in mine)
         if mine:
-            rate = f"{flops / time * 1e-9:.0f}" if kind in ("products", "attention") and time else ""
+            rated = time and all(e["name"].startswith(RATED) for e in mine)
+            rate = f"{flops / time * 1e-9:.0f}" if rated else ""
             lines.append((kind, str(len(mine)), f"{time * 1e3:.1f}", f"{100 * time / (threads * seconds):.1f} %", rate))
     idle = threads * seconds - busy
     lines.append(("idle", "", f"{idle * 1e3:.1f}", f"{100 * idle / (threads * seconds):.1f} %", ""))

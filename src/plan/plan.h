@@ -311,12 +311,12 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 
-/* ---- rows.c, regions.c, blocks.c, spread.c -------------------------------------------------------------------------------- */
+/* ---- rows.c, work.c, regions.c, blocks.c, spread.c ------------------------------------------------------------------------ */
 
 /* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
  * the same rows only, else the whole. */
 bool tow__step_splits(const tow__step *step, bool *split);
-/* Floating-point operations, roughly. */
+/* Floating-point operations: those of products exactly (work.c). */
 double tow__step_work(const tow__step *step);
 /* Rows of a product or of queries that belong to one row of axis 0. */
 int64_t tow__inner_rows(const tow__step *step);

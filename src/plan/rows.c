@@ -237,27 +237,3 @@ tow_status tow__part_sums(tow_program *p, tow__plan *plan)
 done:
     return status;
 }
-
-/* ---- work -------------------------------------------------------------------------------------------------------- */
-
-static double count(const tow__view *x) { return (double)tow_type_count(x->type); }
-
-/* Floating-point operations, roughly; what moves or computes single elements counts as a few each. */
-double tow__step_work(const tow__step *step)
-{
-    enum {
-        PER_ELEMENT = 8
-    };
-    if (strcmp(step->primitive, "dot_general") == 0) {
-        double depth = 1;
-        const tow__dot_params *p = step->params;
-        for (int i = 0; i < p->lhs_contract.n; i++) depth *= (double)step->in[0].type.dims[p->lhs_contract.v[i]];
-        return 2 * depth * count(&step->out[0]);
-    }
-    double work = 0;
-    for (uint32_t i = 0; i < step->n_in; i++) work += count(&step->in[i]);
-    for (uint32_t i = 0; i < step->n_out; i++) work += count(&step->out[i]);
-    if (strncmp(step->primitive, "attention", 9) == 0) /* every query meets every key */
-        return work * (double)step->in[0].type.dims[1];
-    return PER_ELEMENT * work;
-}

@@ -366,6 +366,101 @@ static void traces_tell_every_instruction(void **state)
     }
 }
 
+/* ---- flops ------------------------------------------------------------------------------------------------------- */
+
+enum {
+    BATCH = 2,
+    QUERIES = 7,
+    HEADS = 4,
+    KEYS = 9,
+    GROUPS = 2,
+    FEATURES = 3,
+    VALUES = 5,
+    ROWS = 6,
+    INNER = 8,
+    CLASSES = 1500
+};
+
+/* in: q, k, v, x, w, labels; user: whether attention is causal */
+static void two_losses(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    const tow_attention_options options = {.causal = *(const bool *)user};
+    out[0] = tow_add(tow_reduce_sum(tow_attention(in[0], in[1], in[2], &options), 0, NULL),
+                     tow_reduce_sum(tow_linear_cross_entropy(in[3], in[4], true, in[5]), 0, NULL));
+}
+
+/* Flops of all instructions whose names begin like this. */
+static double flops_of(const json_t *events, const char *name)
+{
+    double flops = 0;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+        if (strncmp(json_string_value(json_object_get(event, "name")), name, strlen(name)) == 0)
+            flops += number(json_object_get(event, "args"), "flops");
+    }
+    return flops;
+}
+
+/* Two for each multiply-add: of every pair of a query and a key that it sees, one by one. */
+static double attention_flops(bool causal, int features, int values)
+{
+    double flops = 0;
+    for (int i = 0; i < BATCH * HEADS * QUERIES; i++)
+        for (int j = 0; j < KEYS; j++)
+            if (!causal || j <= i % QUERIES + KEYS - QUERIES) flops += 2 * (features * FEATURES + values * VALUES);
+    return flops;
+}
+
+static void check_flops(bool causal, size_t n, const size_t *wrt, double expected_attention, double expected_loss)
+{
+    const tow_type types[] = {tow_make_type(TOW_F32, 4, (int64_t[]){BATCH, QUERIES, HEADS, FEATURES}),
+                              tow_make_type(TOW_F32, 4, (int64_t[]){BATCH, KEYS, GROUPS, FEATURES}),
+                              tow_make_type(TOW_F32, 4, (int64_t[]){BATCH, KEYS, GROUPS, VALUES}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){ROWS, INNER}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){CLASSES, INNER}),
+                              tow_make_type(TOW_I32, 1, (int64_t[]){ROWS})};
+    tow_graph *loss = NULL, *gradient = NULL;
+    tow_program *p = NULL;
+    tow_array *in[6], *out[6];
+    OK(tow_trace_function(ctx, two_losses, &causal, 6, types, NULL, 1, &loss));
+    OK(tow_value_and_grad(loss, n, wrt, false, &gradient));
+    OK(tow_compile(ctx, gradient, NULL, &p));
+    for (size_t i = 0; i < 6; i++) {
+        OK(tow_array_create(ctx, types[i], &in[i]));
+        memset(tow_array_data(in[i]), 0, tow_type_bytes(types[i]));
+    }
+    for (size_t i = 0; i <= n; i++) OK(tow_array_create(ctx, tow_graph_output_type(gradient, i), &out[i]));
+    OK(tow_program_record(p, true));
+    OK(tow_program_run(p, in, out));
+    FILE *file = tmpfile();
+    OK(tow_program_write_trace(p, file));
+    char *text = read_back(file);
+    json_t *trace = json_loads(text, 0, NULL);
+    const json_t *events = json_object_get(trace, "traceEvents");
+    assert_true(flops_of(events, "attention") == expected_attention);
+    assert_true(flops_of(events, "linear_cross_entropy") == expected_loss);
+    json_decref(trace);
+    free(text);
+    for (size_t i = 0; i < 6; i++) tow_array_release(in[i]);
+    for (size_t i = 0; i <= n; i++) tow_array_release(out[i]);
+    tow_program_free(p);
+    tow_graph_release(gradient);
+    tow_graph_release(loss);
+}
+
+/* Forward: logits (features), their sums (values). Backward: both again, and a product for each gradient. */
+static void products_inside_instructions_count(void **state)
+{
+    (void)state;
+    const double logits = 2.0 * ROWS * INNER * CLASSES;
+    for (int causal = 0; causal < 2; causal++) {
+        check_flops(causal, 5, (const size_t[]){0, 1, 2, 3, 4}, attention_flops(causal, 4, 3), 3 * logits);
+        check_flops(causal, 2, (const size_t[]){2, 3}, attention_flops(causal, 2, 3), 2 * logits);
+        check_flops(causal, 1, (const size_t[]){1}, attention_flops(causal, 3, 2), logits);
+    }
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Draws and switches recording on with the allocation number `at` refused; false once none is left to refuse. */
@@ -412,7 +507,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timeline_agrees_with_plan),     cmocka_unit_test(timeline_by_hand),
         cmocka_unit_test(pictures_are_well_formed),      cmocka_unit_test(unwritable_files_are_errors),
-        cmocka_unit_test(traces_tell_every_instruction), cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(traces_tell_every_instruction), cmocka_unit_test(products_inside_instructions_count),
+        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
