@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "src/base/clones.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -102,8 +103,8 @@ __attribute__((target("avx512f"))) static int avx512_rounds(int64_t rounds)
 bench_isa bench_best_isa(void)
 {
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return BENCH_AVX512;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? BENCH_AVX2 : BENCH_PLAIN;
+    if (tow__has_avx512()) return BENCH_AVX512;
+    return tow__has_avx2() ? BENCH_AVX2 : BENCH_PLAIN;
 }
 
 static int rounds_of(bench_isa isa, int64_t rounds)

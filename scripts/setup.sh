@@ -37,7 +37,7 @@ install_missing() {
 
 is_preset() {
     case $1 in
-        release | debug | sanitize | reference) return 0 ;;
+        release | debug | sanitize | reference | avx2) return 0 ;;
         *) return 1 ;;
     esac
 }

@@ -10,7 +10,7 @@ if [ $# -gt 0 ]; then
     case $1 in
         -*) ;;
         *)
-            is_preset "$1" || die "unknown preset '$1': expected release, debug, sanitize or reference"
+            is_preset "$1" || die "unknown preset '$1': expected release, debug, sanitize, reference or avx2"
             preset=$1
             shift
             ;;

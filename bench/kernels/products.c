@@ -97,8 +97,8 @@ static double peak(void)
     float (*chains)(void) = chains_plain;
     double lanes = 1;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chains = chains_256, lanes = 8;
-    if (__builtin_cpu_supports("avx512f")) chains = chains_512, lanes = 16;
+    if (tow__has_avx2()) chains = chains_256, lanes = 8;
+    if (tow__has_avx512()) chains = chains_512, lanes = 16;
 #endif
     double best = 0;
     for (int i = 0; i < 5; i++) {

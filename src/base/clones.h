@@ -2,13 +2,36 @@
 #ifndef TOW_SRC_CLONES_H
 #define TOW_SRC_CLONES_H
 
+#include <stdbool.h>
+
 /* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
  * multiply-adds are written out, so all versions give the same bits. */
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__OPTIMIZE__) && (!defined(__clang__) || __clang_major__ >= 19)
 #define TOW__HAVE_CLONES
+#if defined(TOW_WITHOUT_AVX512)
+#define TOW__CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
+#else
 #define TOW__CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#endif
 #else
 #define TOW__CLONES
+#endif
+
+/* What code for an instruction set may use: the processor has all of it, and the build is for processors that may. */
+#if defined(__x86_64__)
+static inline bool tow__has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#if defined(TOW_WITHOUT_AVX512)
+static inline bool tow__has_avx512(void) { return false; }
+#else
+static inline bool tow__has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+#else
+static inline bool tow__has_avx2(void) { return false; }
+static inline bool tow__has_avx512(void) { return false; }
 #endif
 
 #endif

@@ -132,8 +132,8 @@ static void cpu_features(char *text, size_t size)
 {
     __builtin_cpu_init();
     snprintf(text, size, "x86-64%s%s%s%s", __builtin_cpu_supports("avx2") ? " avx2" : "",
-             __builtin_cpu_supports("fma") ? " fma" : "", __builtin_cpu_supports("avx512f") ? " avx512f" : "",
-             __builtin_cpu_supports("avx512vnni") ? " avx512vnni" : "");
+             __builtin_cpu_supports("fma") ? " fma" : "", tow__has_avx512() ? " avx512f" : "",
+             tow__has_avx512() && __builtin_cpu_supports("avx512vnni") ? " avx512vnni" : "");
 }
 #else
 static void cpu_features(char *text, size_t size) { snprintf(text, size, "generic"); }

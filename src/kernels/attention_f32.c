@@ -300,10 +300,8 @@ static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value)
 const tow__attention_code *tow__attention_f32(int choice)
 {
 #ifdef __x86_64__
-    bool avx512 = __builtin_cpu_supports("avx512f") != 0;
-    bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-    if (avx512 && choice-- == 0) return &code_avx512;
-    if (avx2 && choice-- == 0) return &code_avx2;
+    if (tow__has_avx512() && choice-- == 0) return &code_avx512;
+    if (tow__has_avx2() && choice-- == 0) return &code_avx2;
 #endif
     return choice == 0 ? &code_plain : NULL;
 }

@@ -45,8 +45,7 @@ static const char *describe(void) { return "matrix unit, AMX"; }
 
 bool tow__gemm_amx_usable(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && may_use_unit();
+    return tow__has_avx512() && may_use_unit();
 }
 
 /* By rows, columns and k of the whole product, which cuts do not change. */

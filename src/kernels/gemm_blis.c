@@ -18,10 +18,8 @@ enum {
 static int choice(void)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        return CHOICE_SKX;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CHOICE_HASWELL;
+    if (tow__has_avx512()) return CHOICE_SKX;
+    if (tow__has_avx2()) return CHOICE_HASWELL;
 #endif
     return CHOICE_OWN;
 }

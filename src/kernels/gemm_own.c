@@ -1,23 +1,13 @@
 /* The own kernel of matrix products as an engine: picks the version for the processor. */
 #include "src/kernels/gemm_own.h"
 
-#if defined(__x86_64__)
-static bool has_avx512(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-}
-
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#endif
-
 /* The version that `choice` asks for, or the best below it that the processor can run. */
 static const tow__gemm_version *version(const tow__gemm_choice *choice)
 {
 #if defined(__x86_64__)
     tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
-    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && has_avx512()) return &tow__gemm_avx512_version;
-    if (set != TOW__GEMM_PLAIN && has_avx2()) return &tow__gemm_avx2_version;
+    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512()) return &tow__gemm_avx512_version;
+    if (set != TOW__GEMM_PLAIN && tow__has_avx2()) return &tow__gemm_avx2_version;
 #else
     (void)choice;
 #endif

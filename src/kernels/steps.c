@@ -84,10 +84,8 @@ static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
 #if defined(__x86_64__)
     const tow__gemm *g = &job->product;
     if (job->engine != &tow__gemm_own || g->k > TOW__STEPS_ROWS || g->b_column != 1) return NULL;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        return tow__steps_sum_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return tow__steps_sum_avx2;
+    if (tow__has_avx512()) return tow__steps_sum_avx512;
+    if (tow__has_avx2()) return tow__steps_sum_avx2;
 #else
     (void)job;
 #endif
