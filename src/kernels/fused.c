@@ -2,7 +2,8 @@
  *
  * Operands that are contiguous along the last axis, after merging axes that all operands can merge, are used where they
  * lie; elements that repeat are written into a tile, once per row or once at all; everything else is gathered. If the
- * last axis is short, a tile covers several rows, and operands that are not contiguous as a whole are gathered. */
+ * last axis is short, a tile covers several rows, and operands that are not contiguous as a whole are gathered; a row that
+ * all rows have in common is written into a tile as often as it fits, once at all. */
 #include "src/kernels/fused.h"
 
 #include <string.h>
@@ -54,14 +55,14 @@ static tow__access access_of(const tow__fused_layout *l, uint32_t operand)
 {
     const int64_t *strides = l->strides[operand];
     int64_t step = l->row;
-    bool whole = strides[l->rank] == 1, constant = strides[l->rank] == 0;
+    bool whole = strides[l->rank] == 1, same = true;
     for (int i = l->rank - 1; i >= 0; i--) {
         whole &= strides[i] == step;
-        constant &= strides[i] == 0;
+        same &= strides[i] == 0;
         step *= l->dims[i];
     }
-    if (constant) return TOW__REPEATED;
-    if (l->shared) return whole ? TOW__CONTIGUOUS : TOW__GATHERED;
+    if (same && strides[l->rank] == 0) return TOW__REPEATED;
+    if (l->shared) return whole ? TOW__CONTIGUOUS : same && strides[l->rank] == 1 ? TOW__SAME_ROW : TOW__GATHERED;
     return strides[l->rank] == 1 ? TOW__CONTIGUOUS : strides[l->rank] == 0 ? TOW__PER_ROW : TOW__GATHERED;
 }
 
@@ -78,13 +79,27 @@ static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l
 }
 _Static_assert(2 * GRAIN * 8 * TOW__FUSED_VALUES <= STACK, "the shortest tiles of the largest program fit");
 
+/* Tiles of whole rows, if a row fits, for operands that have one row for all. */
+static void share_rows(const tow__fused *program, tow__fused_layout *l)
+{
+    int64_t rows = l->tile / l->row;
+    for (uint32_t i = 0; i < program->n_in; i++) {
+        if (l->access[i] != TOW__SAME_ROW) continue;
+        if (rows > 0)
+            l->tile = rows * l->row;
+        else
+            l->access[i] = TOW__GATHERED;
+    }
+}
+
 void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in, const tow__buffer *const *out,
                         tow__fused_layout *l)
 {
     merge_axes(program, in, out[0], l);
     l->shared = l->rank > 0 && l->row < SHORT_ROW;
     for (uint32_t i = 0; i < program->n_in; i++) l->access[i] = access_of(l, i);
-    l->tile = tile_length(program, l);
+    l->room = l->tile = tile_length(program, l);
+    share_rows(program, l);
 }
 
 void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow__fused_layout *layout,
@@ -112,6 +127,7 @@ typedef struct cursor {
     char *tiles[TOW__FUSED_VALUES];    /* of values that need one */
     const char *rows[TOW__FUSED_IN];
     int64_t longest; /* elements that a tile gets at most */
+    int64_t column;  /* with which the tiles of rows that all have in common begin; -1: they are not written yet */
 } cursor;
 
 static void place_tiles(const tow__fused_job *job, cursor *c, char *memory)
@@ -124,7 +140,7 @@ static void place_tiles(const tow__fused_job *job, cursor *c, char *memory)
                                                            : true;
         if (!needed) continue;
         c->in[i] = c->out[i] = c->tiles[i] = memory;
-        memory += l->tile * program->sizes[i];
+        memory += l->room * program->sizes[i];
     }
 }
 
@@ -133,6 +149,22 @@ static void fill_repeated(const tow__fused_job *job, cursor *c)
     for (uint32_t i = 0; i < job->program->n_in; i++)
         if (job->layout->access[i] == TOW__REPEATED)
             tow__copy_run(job->program->sizes[i], c->longest, c->tiles[i], job->in[i], 0);
+}
+
+/* Rows that all rows have in common, from `column` on. */
+static void fill_rows(const tow__fused_job *job, cursor *c, int64_t column)
+{
+    const int64_t row = job->layout->row;
+    if (c->column == column) return;
+    c->column = column;
+    for (uint32_t i = 0; i < job->program->n_in; i++) {
+        if (job->layout->access[i] != TOW__SAME_ROW) continue;
+        const int64_t size = job->program->sizes[i];
+        for (int64_t n, at = 0, from = column; at < c->longest; at += n, from = 0) {
+            n = tow__min(row - from, c->longest - at);
+            memcpy(c->tiles[i] + at * size, job->in[i] + from * size, (size_t)(n * size));
+        }
+    }
 }
 
 static void start_row(const tow__fused_job *job, cursor *c, int64_t row)
@@ -205,6 +237,7 @@ static void run_stretch(const tow__fused_job *job, cursor *c, int64_t start, int
 {
     const tow__fused_layout *l = job->layout;
     if (l->shared) {
+        fill_rows(job, c, start % l->row);
         run_tiles(job, c, start, 0, end - start);
         return;
     }
@@ -225,6 +258,7 @@ void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int
         times = 1;
     }
     c.longest = tow__min(l->tile, n);
+    c.column = -1;
     place_tiles(job, &c, memory);
     fill_repeated(job, &c);
     int64_t row = first / l->row, column = first % l->row;

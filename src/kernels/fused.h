@@ -46,12 +46,14 @@ typedef enum tow__access {
     TOW__CONTIGUOUS, /* along rows */
     TOW__REPEATED,   /* one element for all rows */
     TOW__PER_ROW,    /* one element per row */
+    TOW__SAME_ROW,   /* one row for all rows, which share tiles of whole rows */
     TOW__GATHERED
 } tow__access;
 
 /* What follows from shapes and strides alone. Axes: those of the results, merged where all operands allow it. */
 typedef struct tow__fused_layout {
     int64_t count, row, tile; /* elements in all; of the last merged axis; of one tile */
+    int64_t room;             /* elements from tile to tile in memory */
     bool shared;              /* rows share tiles: operands are read as a whole */
     int rank;                 /* of the axes before the last */
     int64_t dims[TOW_MAX_RANK];

@@ -1,6 +1,6 @@
-/* Two functions as one tile function: two arithmetic ones, of which one reads what the other makes (half the calls of a
- * row program, and no tile between them), or gelu and its slope, which have an exponential in common. Each rounds
- * as it does alone. */
+/* Two functions as one tile function: two arithmetic ones, of which one reads what the other makes, or a sum and a
+ * function of it (half the calls of a row program, and no tile between them), or gelu and its slope, which have an
+ * exponential in common. Each rounds as it does alone. */
 #include "src/kernels/pairs.h"
 
 #include <string.h>
@@ -39,14 +39,36 @@
 #define PAIRS(first, n, t) SECOND(PAIR, first, n, t)
 FIRST(PAIRS)
 
+/* X(function, value): a bias and an activation */
+#define OF_SUM(X)                                                                                                      \
+    X(tanh, tow__tanh_f32(t))                                                                                          \
+    X(logistic, tow__logistic_f32(t))                                                                                  \
+    X(silu, tow__silu_f32(t))                                                                                          \
+    X(relu, t <= 0 ? 0.0f : t)
+#define SUM_THEN(function, value)                                                                                      \
+    TOW__CLONES static void add_##function(int64_t n, void *const *out, const void *const *in, const void *params)     \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const f32 *px = in[0], *py = in[1];                                                                            \
+        f32 *z = out[0];                                                                                               \
+        TOW__VECTORIZE                                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const f32 t = px[i] + py[i];                                                                               \
+            z[i] = (value);                                                                                            \
+        }                                                                                                              \
+    }
+OF_SUM(SUM_THEN)
+
 static const struct {
     const char *first, *second;
     int place;
     tow__tile tile;
 } pairs[] = {
+#define SUM_ROW(function, value) {"add", #function, 0, add_##function},
+    OF_SUM(SUM_ROW)
 #define ROW(first, n, t, second, place, value) {#first, #second, place, first##_##second##_##place},
 #define ROWS(first, n, t)                      SECOND(ROW, first, n, t)
-    FIRST(ROWS)};
+        FIRST(ROWS)};
 
 tow__tile tow__pair_tile(const char *first, const char *second, int place)
 {
@@ -163,12 +185,12 @@ uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp)
             i++;
             continue;
         }
-        uint8_t other = b->in[1 - place];
+        const uint8_t others = (uint8_t)(b->n_in - 1), other = b->in[others - place];
         b->tile = tile;
         b->first = a.primitive;
-        b->n_in = (uint8_t)(a.n_in + 1);
+        b->n_in = (uint8_t)(a.n_in + others);
         memcpy(b->in, a.in, a.n_in);
-        b->in[a.n_in] = other;
+        if (others) b->in[a.n_in] = other;
         memmove(&ops[i], &ops[i + 1], (n - i - 1) * sizeof *ops);
         n--;
     }

@@ -411,6 +411,48 @@ static void test_pairs(void **state)
     }
 }
 
+/* ---- a row for all rows ------------------------------------------------------------------------------------------- */
+
+enum {
+    FUNCTIONS = 4
+};
+static const char *const functions[FUNCTIONS] = {"tanh", "logistic", "silu", "relu"};
+static tow_value function_of(int which, tow_value x)
+{
+    return which == 0 ? tow_tanh(x) : which == 1 ? tow_logistic(x) : which == 2 ? tow_silu(x) : tow_relu(x);
+}
+
+/* in: x [m, k], w [k, n], bias [n], mask [n]; with the product, or with x for it where k = n */
+static void biased(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t;
+    const int which = *(const int *)user % FUNCTIONS, product = *(const int *)user / FUNCTIONS;
+    tow_value z = product ? tow_dot(x[0], x[1]) : x[0];
+    y[0] = tow_mul(function_of(which, tow_add(z, x[2])), x[3]);
+}
+
+/* Rows that fill no tile, tiles exactly, a part of one, or more than the columns that a product hands on at a time. */
+static void test_rows_in_common(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {1, 2, 7, 64, 100, 127, 128, 129, 200, 250, 255, 256, 300};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        for (int k = 0; k < 2 * FUNCTIONS; k++) {
+            const int64_t n = widths[i], depth = k / FUNCTIONS ? 33 : n;
+            size_t fused, separate;
+            tow_type row = tow_make_type(TOW_F32, 1, &n);
+            tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){91, depth}),
+                                tow_make_type(TOW_F32, 2, (int64_t[]){depth, n}), row, row};
+            tow_graph *g = trace(biased, &k, 4, types, 1);
+            char name[32];
+            snprintf(name, sizeof name, "add + %s", functions[k % FUNCTIONS]);
+            expect_same(g, (uint32_t)(i * 10) + (uint32_t)k, &fused, &separate);
+            assert_true(says(g, name));
+            tow_graph_release(g);
+        }
+    }
+}
+
 /* ---- activations and slopes --------------------------------------------------------------------------------------- */
 
 /* What lies between the two: nothing, or ops that take and give back temporaries, and read the first result. */
@@ -510,6 +552,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows_in_common, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slopes, setup, teardown),
         cmocka_unit_test(test_slopes_in_the_way),
     };
