@@ -1,5 +1,22 @@
-/* Arenas: blocks of growing size, filled from the front and freed together. Memory is zeroed because blocks are. */
+/* Arenas: blocks of growing size, filled from the front and freed together. Memory is zeroed because blocks are.
+ *
+ * With the address sanitizer, what nobody asked for may not be touched: there is a gap behind each piece. */
 #include "src/base/base.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+enum {
+    GAP = 16
+};
+static void lock(const void *memory, size_t bytes) { ASAN_POISON_MEMORY_REGION(memory, bytes); }
+static void unlock(const void *memory, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(memory, bytes); }
+#else
+enum {
+    GAP = 0
+};
+static void lock(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
+static void unlock(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
+#endif
 
 /*   head -> [ block | used ... free ] -> [ older block ] -> ...  */
 struct tow__arena_block {
@@ -20,6 +37,7 @@ void tow__arena_free(tow__arena *arena)
     while (arena->head) {
         tow__arena_block *block = arena->head;
         arena->head = block->next;
+        unlock(block + 1, block->size);
         tow__free(arena->ctx, block, 1, sizeof *block + block->size);
     }
 }
@@ -32,6 +50,7 @@ static bool add_block(tow__arena *arena, size_t bytes)
     tow__arena_block *block = tow__alloc(arena->ctx, 1, sizeof *block + size);
     if (!block) return false;
     *block = (tow__arena_block){.next = arena->head, .size = size};
+    lock(block + 1, size);
     arena->head = block;
     return true;
 }
@@ -43,14 +62,15 @@ void *tow__arena_alloc(tow__arena *arena, size_t count, size_t size)
         tow__fail(arena->ctx, TOW_OUT_OF_MEMORY, "out of memory: %zu x %zu bytes are too many", count, size);
         return NULL;
     }
-    bytes = (bytes + 15) / 16 * 16;
+    size_t taken = (bytes + 15) / 16 * 16 + GAP;
     tow__arena_block *block = arena->head;
-    if (!block || block->size - block->used < bytes) {
-        if (!add_block(arena, bytes)) return NULL;
+    if (!block || block->size - block->used < taken) {
+        if (!add_block(arena, taken)) return NULL;
         block = arena->head;
     }
     void *memory = (char *)(block + 1) + block->used;
-    block->used += bytes;
+    unlock(memory, bytes);
+    block->used += taken;
     return memory;
 }
 

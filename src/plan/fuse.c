@@ -30,7 +30,8 @@ static bool is_product(const tow__fuser *f, const tow__step *step)
 static tow__tile tile_of(const tow__fuser *f, const tow__step *step)
 {
     tow__buffer buffers[TOW__FUSED_ARITY + TOW__FUSED_RESULTS];
-    if (!step->kernel || step->n_in > TOW__FUSED_ARITY || step->n_out > TOW__FUSED_RESULTS || !step->n_in) return NULL;
+    if (!step->kernel || !step->n_in || !step->n_out) return NULL;
+    if (step->n_in > TOW__FUSED_ARITY || step->n_out > TOW__FUSED_RESULTS) return NULL;
     for (uint32_t i = 0; i < step->n_in; i++) {
         if (step->in[i].type.rank > 0 && !tow__same_dims(step->in[i].type, step->out[0].type)) return NULL;
         buffers[i] = tow__view_buffer(&step->in[i]);
