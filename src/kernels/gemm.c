@@ -90,6 +90,18 @@ static void clear(const tow__gemm *g)
     for (int64_t i = 0; i < g->m; i++) memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
 }
 
+/* C + 0: a zero becomes positive, as in any other sum with a product. */
+static void add_zeros(const tow__gemm *g)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            if (g->dtype == TOW_F32)
+                ((f32 *)g->c)[i * g->ldc + j] += 0.0f;
+            else
+                ((double *)g->c)[i * g->ldc + j] += 0.0;
+        }
+}
+
 static void finish_all(const tow__gemm *g)
 {
     int64_t width = tow__min(g->n, TOW__GEMM_FINISH_COLUMNS);
@@ -105,7 +117,9 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
     if (engine == NULL) engine = tow__gemm_choose(g);
     if (g->k > 0)
         engine->run(g);
-    else if (!g->accumulate)
+    else if (g->accumulate)
+        add_zeros(g);
+    else
         clear(g);
     if (g->finish != NULL && (g->k == 0 || !engine->finishes)) finish_all(g);
 }

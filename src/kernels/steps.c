@@ -83,7 +83,7 @@ static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
 {
 #if defined(__x86_64__)
     const tow__gemm *g = &job->product;
-    if (job->engine != &tow__gemm_own || g->k > TOW__STEPS_ROWS || g->b_column != 1) return NULL;
+    if (job->engine != &tow__gemm_own || g->k < 1 || g->k > TOW__STEPS_ROWS || g->b_column != 1) return NULL;
     if (tow__has_avx512()) return tow__steps_sum_avx512;
     if (tow__has_avx2()) return tow__steps_sum_avx2;
 #else

@@ -125,6 +125,25 @@ static void products(void **state)
                     check_product(e, variant & 1 ? TOW_F64 : TOW_F32, sizes[s], transposed, variant & 2);
 }
 
+/* A product over nothing is zero: it clears C, or is added to it, after which a zero is positive. */
+static void products_over_nothing(void **state)
+{
+    (void)state;
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        float c[] = {-0.0f, 1, -2, 7, 3, -0.0f, -5, 7};
+        double d[] = {-0.0, 1, -2, 7, 3, -0.0, -5, 7};
+        tow__gemm g = {
+            .accumulate = accumulate, .m = 2, .n = 3, .a_row = 1, .a_column = 1, .b_row = 3, .b_column = 1, .ldc = 4};
+        g.dtype = TOW_F32, g.c = c;
+        tow__gemm_run(&g, NULL);
+        g.dtype = TOW_F64, g.c = d;
+        tow__gemm_run(&g, NULL);
+        const float cleared[] = {0, 0, 0, 7, 0, 0, 0, 7}, kept[] = {0, 1, -2, 7, 3, 0, -5, 7};
+        assert_memory_equal(c, accumulate ? kept : cleared, sizeof c);
+        for (int i = 0; i < 8; i++) assert_true(d[i] == (double)c[i] && !signbit(d[i]) == !signbit(c[i]));
+    }
+}
+
 /* A row, or a column, computed alone has the bits that it has in the whole product. */
 static void splits_keep_bits(void **state)
 {
@@ -503,6 +522,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
+        cmocka_unit_test(products_over_nothing),
         cmocka_unit_test(splits_keep_bits),
         cmocka_unit_test(own_bits_are_the_same_everywhere),
         cmocka_unit_test(large_products_do_not_depend_on_threads),
