@@ -166,11 +166,31 @@ void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *use
     if (file == NULL) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
     bench_check(b, step(user, file));
     if (fclose(file) != 0) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
+    b->trace = NULL;
+}
+
+typedef struct program_run {
+    tow_program *program;
+    tow_array **inputs, **outputs;
+} program_run;
+
+static tow_status run_traced(void *user, FILE *file)
+{
+    const program_run *r = user;
+    tow_status status = tow_program_record(r->program, true);
+    if (status == TOW_OK) status = tow_program_run(r->program, r->inputs, r->outputs);
+    return status == TOW_OK ? tow_program_write_trace(r->program, file) : status;
+}
+
+void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow_array **outputs)
+{
+    bench_trace(b, run_traced, &(program_run){program, inputs, outputs});
 }
 
 int bench_finish(bench *b, double flops)
 {
     char describe[1024];
+    if (b->trace != NULL) bench_fail("%s: %s: no step was run that could be traced", b->workload, b->trace);
     tow_context_describe(b->context, describe, sizeof describe);
     bench_set(b, "rss_peak", json_integer((json_int_t)resident("VmHWM")));
     bench_set(b, "rss_before", json_integer((json_int_t)b->rss_before));
@@ -240,14 +260,6 @@ static tow_status run_once(void *user)
     return TOW_OK;
 }
 
-static tow_status run_traced(void *user, FILE *file)
-{
-    const run *r = user;
-    tow_status status = tow_program_record(r->program, true);
-    if (status == TOW_OK) status = tow_program_run(r->program, r->inputs, r->outputs);
-    return status == TOW_OK ? tow_program_write_trace(r->program, file) : status;
-}
-
 static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph **gradient)
 {
     tow_graph *loss = NULL;
@@ -279,7 +291,7 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
         bench_check(b, tow_array_create(b->context, tow_graph_output_type(gradient, i), &r.outputs[i]));
     if (!g->only_compile) {
         bench_repeat(b, run_once, &r, r.calls);
-        bench_trace(b, run_traced, &r);
+        bench_trace_program(b, r.program, r.inputs, r.outputs);
         bench_set(b, "loss", json_real(((float *)tow_array_data(r.outputs[0]))[0]));
     }
     for (size_t i = 0; i < g->n_inputs; i++) tow_array_release(r.inputs[i]);

@@ -30,7 +30,7 @@ typedef struct bench {
     int64_t threads;   /* --threads, default: what the affinity mask allows */
     int64_t steps;     /* --steps: timed repetitions; 0: as many as fit --seconds, at least 5 */
     int64_t seconds;   /* --seconds, default 3 */
-    const char *trace; /* --trace: file for the trace of one more step; NULL: none */
+    const char *trace; /* --trace: file for the trace of one more step; NULL: none, or it has been written */
     tow_context *context;
     double peak;            /* GFLOP/s, measured before and after the workload: the better one */
     size_t rss_before;      /* resident bytes before the workload is built */
@@ -41,12 +41,15 @@ typedef struct bench {
 
 double bench_now(void); /* seconds */
 
-/* options ends with a NULL name; --threads, --steps, --seconds and --trace are understood by all programs. */
+/* options ends with a NULL name; --threads, --steps, --seconds and --trace are understood by all programs. Without a
+ * step there is no trace: asking for one is an error then. */
 void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options);
 /* Two calls to warm up, then timed ones. `calls`: steps that one call of `step` makes (small ones are timed in groups). */
 void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t calls);
 /* With --trace, runs `step`, which records one more step and writes its trace to the file. */
 void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *user);
+/* The same for one more run of a program. */
+void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow_array **outputs);
 /* flops 0: no rates. Returns the exit status. */
 int bench_finish(bench *b, double flops);
 

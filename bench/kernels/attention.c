@@ -143,6 +143,10 @@ static bool measure(const shape *s, const tow__attention_code *code, bench_isa i
 int main(int argc, char **argv)
 {
     int64_t only = argc == 3 && strcmp(argv[1], "--only") == 0 ? atoll(argv[2]) : 0;
+    if (argc > 1 && only < 1) {
+        fprintf(stderr, "attention: expected nothing or --only T, a number of queries\n");
+        return 2;
+    }
     printf("%-8s %4s %5s %4s %4s  %11s %6s %7s  %11s %6s %7s\n", "", "B", "T", "H", "D", "forward", "GF/s", "of peak",
            "backward", "GF/s", "of peak");
     for (int choice = 0; tow__attention_f32(choice) != NULL; choice++) {

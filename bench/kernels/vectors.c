@@ -254,6 +254,7 @@ int main(int argc, char **argv)
     const char *only = "";
     const bench_option options[] = {{"only", .text = &only}, {0}};
     bench_start(&b, "vectors", argc, argv, options);
+    if (b.trace != NULL) bench_fail("vectors: --trace: there are no steps here; trace one of the other programs");
     int threads = (int)b.threads;
     const size_t row = ROW * sizeof(float);
     double near = bench_copy_bandwidth(threads, NEAR_ROWS * row / (size_t)threads / 64 * 64);

@@ -56,7 +56,7 @@ typedef struct tow_allocator {
 
 typedef struct tow_context_options {
     tow_allocator allocator; /* zero: the C library */
-    int threads;             /* threads that run programs; 0: as many as the affinity mask allows */
+    int threads;             /* threads that run programs, at most; 0: as many as the affinity mask allows */
     /* What computes matrix products where it can: "amx" (the matrix unit of some x86-64 processors, f32 as sums of three
      * bf16, with errors like those of f32 arithmetic; docs/performance.md), "own", "blis", "xsmm" (libxsmm) or
      * "reference"; others are computed as if it were not set. For experiments: with xsmm, bits may depend on how work is
@@ -82,7 +82,7 @@ TOW_API const char *tow_context_error(const tow_context *context);
 /* Status of the last failed call since tow_context_clear_error; TOW_OK if none. */
 TOW_API tow_status tow_context_status(const tow_context *context);
 TOW_API void tow_context_clear_error(tow_context *context);
-/* Number of threads programs of this context run on. */
+/* Number of threads that programs of this context run on: no more than the affinity mask allows now. */
 TOW_API int tow_context_threads(const tow_context *context);
 /* Describes CPU, threads and the kernels in use (BLIS sub-configuration, vector width) in a few lines of text, written
  * like snprintf: returns the length that the whole text needs. */

@@ -125,7 +125,11 @@ tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ..
 
 /* ---- description ----------------------------------------------------------------------------------------------- */
 
-int tow_context_threads(const tow_context *context) { return context->threads; }
+int tow_context_threads(const tow_context *context)
+{
+    int cpus = tow__cpu_count();
+    return context->threads < cpus ? context->threads : cpus;
+}
 
 #if defined(__x86_64__)
 static void cpu_features(char *text, size_t size)
@@ -148,6 +152,6 @@ size_t tow_context_describe(const tow_context *context, char *text, size_t size)
                                            .matrix_unit = context->matrix_unit},
                        products, sizeof products);
     int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\n", features, tow__cpu_count(),
-                          context->threads, products);
+                          tow_context_threads(context), products);
     return length < 0 ? 0 : (size_t)length;
 }

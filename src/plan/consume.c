@@ -17,6 +17,10 @@ tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options
     p->consumers = tow__arena_alloc(&p->memory, g->n_outputs, sizeof *p->consumers);
     p->consumed = tow__arena_alloc(&p->memory, g->n_outputs, sizeof *p->consumed);
     if (!p->consumers || !p->consumed) return TOW_OUT_OF_MEMORY;
+    if (options && options->n_consumers > 0 && !options->consumers)
+        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_compile: n_consumers is %zu, but consumers is NULL; pass an array of so many",
+                         options->n_consumers);
     for (size_t i = 0; options && i < options->n_consumers; i++) {
         const tow_consumer *c = &options->consumers[i];
         if (!c->consume || c->output >= g->n_outputs || c->input >= g->n_inputs || p->consumers[c->output].consume)

@@ -364,6 +364,9 @@ static void wrong_consumers_are_refused(void **state)
         assert_int_equal(tow_compile(p.ctx, p.graph, &options, &program), cases[i].status);
         assert_null(program);
     }
+    assert_int_equal(tow_compile(p.ctx, p.graph, &(tow_compile_options){.n_consumers = 2}, &program),
+                     TOW_INVALID_ARGUMENT);
+    assert_null(program);
     end(&p);
 }
 
