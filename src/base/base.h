@@ -5,16 +5,15 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "src/base/team.h"
 #include "tow/base.h"
 
 struct tow_context {
     tow_allocator allocator;
     int threads;
-    const struct tow__gemm_engine *engine; /* of products, forced; or NULL */
-    bool portable_bits;
-    bool matrix_unit;       /* for products: there, and allowed */
-    struct tow__crew *crew; /* worker threads (team.h), NULL until a program has use for them */
-    tow_status status;      /* of the last failure; the first one of a trace sticks there */
+    tow__gemm_choice products; /* what computes them */
+    tow__crew *crew;           /* worker threads, NULL until a program has use for them */
+    tow_status status;         /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };
 

@@ -31,7 +31,7 @@ enum {
     CONTEXT_BYTES = (sizeof(struct tow_context) + 63) / 64 * 64
 };
 
-/* The name of the engine that is asked for, or NULL. */
+/* What is said of engines, or NULL. */
 static const char *engine_name(const tow_context_options *options)
 {
     if (options && options->engine) return options->engine;
@@ -46,7 +46,9 @@ static size_t refuse_engine(const char *name, bool option, char *text, size_t si
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "", tow__gemm_at(i)->name);
     }
-    int length = snprintf(text, size, "%s: expected an engine of this build, one of %s, found \"%s\"",
+    int length = snprintf(text, size,
+                          "%s: expected an engine of this build, one of %s, or, with minus signs and commas, those to "
+                          "leave out, which cannot be \"reference\"; found \"%s\"",
                           option ? "option engine" : "environment variable TOW_ENGINE", names, name);
     return length < 0 ? 0 : (size_t)length;
 }
@@ -56,7 +58,8 @@ size_t tow_context_options_check(const tow_context_options *options, char *text,
     const char *name = engine_name(options);
     int length = 0;
     if (size > 0) text[0] = '\0';
-    if (name && !tow__gemm_find(name)) return refuse_engine(name, options && options->engine, text, size);
+    if (name && !tow__gemm_read_choice(name, &(tow__gemm_choice){0}))
+        return refuse_engine(name, options && options->engine, text, size);
     if (options && options->threads < 0)
         length = snprintf(text, size, "option threads: expected 0 or more, found %d", options->threads);
     else if (options && options->portable_bits && name && strcmp(name, "own") != 0)
@@ -78,9 +81,9 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     memset(ctx, 0, sizeof *ctx);
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
-    ctx->engine = engine_name(options) ? tow__gemm_find(engine_name(options)) : NULL;
-    ctx->portable_bits = options && options->portable_bits;
-    ctx->matrix_unit = tow__gemm_amx_usable();
+    if (engine_name(options)) (void)tow__gemm_read_choice(engine_name(options), &ctx->products);
+    ctx->products.portable = options && options->portable_bits;
+    ctx->products.matrix_unit = tow__gemm_amx_usable();
     *context = ctx;
     return TOW_OK;
 }
@@ -147,10 +150,7 @@ size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
     char features[128], products[256];
     cpu_features(features, sizeof features);
-    tow__gemm_describe(&(tow__gemm_choice){.engine = context->engine,
-                                           .portable = context->portable_bits,
-                                           .matrix_unit = context->matrix_unit},
-                       products, sizeof products);
+    tow__gemm_describe(&context->products, products, sizeof products);
     int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\n", features, tow__cpu_count(),
                           tow_context_threads(context), products);
     return length < 0 ? 0 : (size_t)length;

@@ -211,9 +211,7 @@ static bool has_workers(const tow__crew *crew)
 tow_status tow__team_create(tow_context *ctx, int threads, tow__team *team)
 {
     int cpus = tow__cpu_count();
-    *team = (tow__team){
-        .threads = threads < cpus ? threads : cpus,
-        .products = {.engine = ctx->engine, .portable = ctx->portable_bits, .matrix_unit = ctx->matrix_unit}};
+    *team = (tow__team){.threads = threads < cpus ? threads : cpus, .products = ctx->products};
     if (team->threads < 2) return TOW_OK;
     tow__crew *crew = ctx->crew;
     if (crew && crew->capacity < team->threads - 1) { /* the affinity mask has grown: its first workers serve */

@@ -19,6 +19,7 @@ typedef struct tow__crew tow__crew;
 /* Which engine computes products (src/kernels/gemm.h). Zero: the rule. */
 typedef struct tow__gemm_choice {
     const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
+    unsigned without;                      /* bit i: the rule leaves engine i (tow__gemm_at) out */
     bool portable;                         /* only what has the same bits on all machines */
     bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
     int set;                               /* tow__gemm_set, for tests */

@@ -24,14 +24,17 @@ const tow__gemm_engine *tow__gemm_at(int index) { return index < ENGINES ? engin
 
 size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
 {
-    tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide;
+    tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide, tiny;
     single.a_row = single.b_row = 256;
     single.a_column = single.b_column = 1;
-    wide = single;
+    wide = tiny = single;
     wide.dtype = TOW_F64;
+    tiny.m = tiny.n = tiny.k = 16;
     const tow__gemm_engine *engine = tow__gemm_choose(&single);
-    const char *small = engine == &tow__gemm_amx && choice->engine == NULL ? ", small ones by own kernel" : "";
+    const char *small =
+        engine == &tow__gemm_amx && tow__gemm_choose(&tiny) == &tow__gemm_own ? ", small ones by own kernel" : "";
     const char *why = choice->portable           ? "; bits are portable"
+                      : choice->without != 0     ? "; without those that the caller leaves out"
                       : choice->engine == NULL   ? ""
                       : choice->engine == engine ? "; chosen by the caller"
                                                  : "; the chosen engine cannot run here";
@@ -45,6 +48,23 @@ const tow__gemm_engine *tow__gemm_find(const char *name)
     for (int i = 0; i < ENGINES; i++)
         if (strcmp(engines[i]->name, name) == 0) return engines[i];
     return NULL;
+}
+
+bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice)
+{
+    choice->without = 0;
+    choice->engine = tow__gemm_find(text);
+    if (choice->engine != NULL) return true;
+    for (size_t length; *text == '-'; text += length + (text[length] == ',' && text[length + 1] == '-')) {
+        int i = 0;
+        length = strcspn(++text, ",");
+        while (i < ENGINES - 1 && (strlen(engines[i]->name) != length || strncmp(engines[i]->name, text, length) != 0))
+            i++;
+        if (i == ENGINES - 1) return false;
+        choice->without |= 1u << i;
+        if (text[length] == '\0') return true;
+    }
+    return false;
 }
 
 bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
@@ -62,9 +82,11 @@ const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
         return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
     if (forced != NULL && forced->applicable(g)) return forced;
+    const unsigned without = g->choice != NULL ? g->choice->without : 0;
     int i = 0;
-    while (!engines[i]->applicable(g) || (engines[i]->gains != NULL && !engines[i]->gains(g)))
-        i++; /* the last one always is */
+    while ((without >> i & 1) || !engines[i]->cuts || !engines[i]->applicable(g) ||
+           (engines[i]->gains != NULL && !engines[i]->gains(g)))
+        i++; /* the last one can do everything */
     return engines[i];
 }
 

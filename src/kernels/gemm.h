@@ -123,6 +123,9 @@ size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine);
 void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine of this name, or NULL. */
 const tow__gemm_engine *tow__gemm_find(const char *name);
+/* Reads what a context is told: the name of an engine that is forced, or names of some that are left out, each behind a
+ * minus sign, with commas between them ("-blis,-xsmm"). "reference" cannot be left out: something must do the rest. */
+bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice);
 /* Engine number `index` of this build, in the order of preference; NULL behind the last one. */
 const tow__gemm_engine *tow__gemm_at(int index);
 /* What computes products under this choice, in a line for tow_context_describe; written like snprintf. */

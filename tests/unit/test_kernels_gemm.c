@@ -473,6 +473,15 @@ static void contexts_choose_engines(void **state)
     assert_refused(&(tow_context_options){.engine = "fast"}, "found \"fast\"");
     assert_refused(&(tow_context_options){.engine = ""}, "option engine");
     assert_refused(&(tow_context_options){.engine = "reference", .portable_bits = true}, "portable_bits");
+    static const char *const wrong[] = {"-",        "-fast",    "-reference", "-own,", "-own,amx",
+                                        "-own-amx", "own,-amx", "-ow",        "-owner"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_refused(&(tow_context_options){.engine = wrong[i]}, wrong[i]);
+    assert_described(&(tow_context_options){.engine = "-amx"}, "f32 by own kernel");
+    const char *left_out = tow__gemm_find("blis") != NULL ? "-amx,-own,-blis" : "-amx,-own";
+    assert_described(&(tow_context_options){.engine = left_out}, "f32 by reference, f64 by reference");
+    if (tow__gemm_find("blis") != NULL) assert_described(&(tow_context_options){.engine = "-own,-amx"}, "f32 by blis");
+    assert_described(&(tow_context_options){.engine = "-amx"}, "; without those that the caller leaves out");
     assert_described(&(tow_context_options){.engine = "reference"}, "f32 by reference, f64 by reference");
     assert_described(&(tow_context_options){.portable_bits = true}, "f32 by own kernel");
     assert_described(&(tow_context_options){.portable_bits = true}, "f64 by reference; bits are portable");
