@@ -1,7 +1,9 @@
 /* Every engine of matrix products on the products of training, and the rule that picks among them, against the peak of
  * fused multiply-adds measured in the same process.
  *
- *   products [--seconds S] [--only SUBSTRING] [--json FILE]
+ *   products [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512]
+ *
+ * With --set, the own kernel alone with this instruction set, against its peak.
  *
  * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread, matrices in huge pages
  * as in the memory of programs. Engines run in turn; each figure is the best of many rounds. Rounds of up to a few
@@ -91,14 +93,23 @@ static float chains_plain(void)
     return total;
 }
 
-/* GFLOP/s of the widest instruction set; called between products, the best counts. */
-static double peak(void)
+/* True if the processor can run the own kernel with this instruction set. */
+static bool is_there(tow__gemm_set isa)
+{
+    return isa == TOW__GEMM_AVX512 ? tow__has_avx512() : isa == TOW__GEMM_AVX2 ? tow__has_avx2() : true;
+}
+
+/* GFLOP/s of this instruction set, or of the widest; called between products, the best counts. */
+static double peak(tow__gemm_set isa)
 {
     float (*chains)(void) = chains_plain;
     double lanes = 1;
 #if defined(__x86_64__)
-    if (tow__has_avx2()) chains = chains_256, lanes = 8;
-    if (tow__has_avx512()) chains = chains_512, lanes = 16;
+    bool widest = isa == TOW__GEMM_AUTO;
+    if (isa == TOW__GEMM_AVX2 || (widest && tow__has_avx2())) chains = chains_256, lanes = 8;
+    if (isa == TOW__GEMM_AVX512 || (widest && tow__has_avx512())) chains = chains_512, lanes = 16;
+#else
+    (void)isa;
 #endif
     double best = 0;
     for (int i = 0; i < 5; i++) {
@@ -222,20 +233,22 @@ typedef struct setting {
     int n_engines;
     double budget; /* seconds per product and engine */
     void *scratch;
+    tow__gemm_set isa; /* of the own kernel; AUTO: all engines, at their best */
+    const char *only, *path;
 } setting;
 
 static figures measure(const setting *set, tow__gemm *g)
 {
     figures f = {.chosen = -1};
-    bool unit = tow__gemm_amx_usable();
-    g->choice = &(tow__gemm_choice){.matrix_unit = unit};
+    bool unit = set->isa == TOW__GEMM_AUTO && tow__gemm_amx_usable();
+    g->choice = &(tow__gemm_choice){.matrix_unit = unit, .set = (int)set->isa};
     const tow__gemm_engine *rule = tow__gemm_choose(g);
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     int64_t repetitions = 1 + (int64_t)(20e-6 * 100e9 / flops);
     double spent = 0, limit = set->budget * set->n_engines;
     for (int round = 0; round < 1000 && (round < 3 || spent < limit); round++) {
         for (int e = 0; e < set->n_engines; e++) {
-            tow__gemm_choice choice = {.engine = set->engines[e], .matrix_unit = unit};
+            tow__gemm_choice choice = {.engine = set->engines[e], .matrix_unit = unit, .set = (int)set->isa};
             g->choice = &choice;
             if (!set->engines[e]->applicable(g)) continue;
             g->scratch = tow__gemm_scratch(g, set->engines[e]) > 0 ? set->scratch : NULL;
@@ -314,16 +327,16 @@ static float *random_matrix(size_t elements)
     return x;
 }
 
-static int run(const setting *set, const char *only, FILE *json)
+static int run(const setting *set, FILE *json)
 {
-    double top = peak();
+    double top = peak(set->isa);
     summary all = {0};
     printf("%-9s %5s %5s %5s  %-3s", "", "m", "k", "n", "");
     for (int e = 0; e < set->n_engines; e++) printf("  %8s", set->engines[e]->name);
     printf("  of peak  of best\n");
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
-        if (only != NULL && strstr(s->name, only) == NULL) continue;
+        if (set->only != NULL && strstr(s->name, set->only) == NULL) continue;
         float *x = random_matrix((size_t)(s->m * tow__max(s->k, s->n)));
         float *y = random_matrix((size_t)(tow__max(s->k, s->m) * s->n));
         float *c = random_matrix((size_t)tow__max(s->m * tow__max(s->n, s->k), s->k * s->n));
@@ -332,7 +345,7 @@ static int run(const setting *set, const char *only, FILE *json)
             tow__gemm g = product_of(s, kind, x, y);
             g.c = c;
             figures f = measure(set, &g);
-            double now = peak();
+            double now = peak(set->isa);
             if (now > top) top = now;
             print_row(set, s, kind, &g, &f, top, &all, json);
             fflush(stdout);
@@ -343,26 +356,43 @@ static int run(const setting *set, const char *only, FILE *json)
     return 0;
 }
 
+static bool read_option(setting *set, const char *name, const char *value)
+{
+    static const char *const sets[] = {"", "plain", "avx2", "avx512"}; /* tow__gemm_set */
+    if (strcmp(name, "--seconds") == 0) return (set->budget = atof(value)) > 0;
+    if (strcmp(name, "--only") == 0) return (set->only = value) != NULL;
+    if (strcmp(name, "--json") == 0) return (set->path = value) != NULL;
+    if (strcmp(name, "--set") != 0) return false;
+    for (int k = TOW__GEMM_PLAIN; k <= TOW__GEMM_AVX512; k++)
+        if (strcmp(value, sets[k]) == 0) set->isa = (tow__gemm_set)k;
+    return set->isa != TOW__GEMM_AUTO && is_there(set->isa);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"amx", "own", "blis", "xsmm", "reference"};
     setting set = {.budget = 0.02, .scratch = aligned_alloc(64, 4 << 20)};
-    const char *only = NULL, *path = NULL;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--seconds") == 0) set.budget = atof(argv[i + 1]);
-        if (strcmp(argv[i], "--only") == 0) only = argv[i + 1];
-        if (strcmp(argv[i], "--json") == 0) path = argv[i + 1];
+    bool known = argc % 2 == 1;
+    for (int i = 1; i + 1 < argc; i += 2) known &= read_option(&set, argv[i], argv[i + 1]);
+    if (!known) {
+        fputs(
+            "products: expected [--seconds S] [--only SUBSTRING] [--json FILE] [--set plain | avx2 | avx512], of which "
+            "the processor must have the last\n",
+            stderr);
+        return 2;
     }
     if (set.scratch == NULL) return 1;
-    for (size_t i = 0; i + 1 < sizeof names / sizeof names[0]; i++) /* the reference is a hundred times slower */
+    for (size_t i = 0; i + 1 < sizeof names / sizeof names[0]; i++) { /* the reference is a hundred times slower */
+        if (set.isa != TOW__GEMM_AUTO && strcmp(names[i], "own") != 0) continue;
         if (tow__gemm_find(names[i]) != NULL) set.engines[set.n_engines++] = tow__gemm_find(names[i]);
-    FILE *json = path != NULL ? fopen(path, "w") : NULL;
-    if (path != NULL && json == NULL) {
-        fprintf(stderr, "products: cannot write %s\n", path);
+    }
+    FILE *json = set.path != NULL ? fopen(set.path, "w") : NULL;
+    if (set.path != NULL && json == NULL) {
+        fprintf(stderr, "products: cannot write %s\n", set.path);
         return 1;
     }
     if (json != NULL) fputs("[", json);
-    int failed = run(&set, only, json);
+    int failed = run(&set, json);
     if (json != NULL) {
         fputs("\n]\n", json);
         failed |= fclose(json) != 0;
