@@ -57,10 +57,9 @@ def table(events, threads, seconds):
         mine = [e for e in events if kind_of(e["name"]) == kind]
         time = sum(e["dur"] for e in mine) * 1e-6
         busy += time
-        flops = sum(e["args"]["flops"] for e in mine)
+        flops = sum(e["args"]["flops"] for e in mine if e["name"].startswith(RATED))
         if mine:
-            rated = time and all(e["name"].startswith(RATED) for e in mine)
-            rate = f"{flops / time * 1e-9:.0f}" if rated else ""
+            rate = f"{flops / time * 1e-9:.0f}" if flops and time else ""
             lines.append((kind, str(len(mine)), f"{time * 1e3:.1f}", f"{100 * time / (threads * seconds):.1f} %", rate))
     idle = threads * seconds - busy
     lines.append(("idle", "", f"{idle * 1e3:.1f}", f"{100 * idle / (threads * seconds):.1f} %", ""))
