@@ -3,19 +3,27 @@
  * With the address sanitizer, what nobody asked for may not be touched: there is a gap behind each piece. */
 #include "src/base/base.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define SANITIZED
+#endif
+
+#if defined(SANITIZED)
 #include <sanitizer/asan_interface.h>
 enum {
     GAP = 16
 };
-static void lock(const void *memory, size_t bytes) { ASAN_POISON_MEMORY_REGION(memory, bytes); }
-static void unlock(const void *memory, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(memory, bytes); }
+static void hide(const void *memory, size_t bytes) { ASAN_POISON_MEMORY_REGION(memory, bytes); }
+static void show(const void *memory, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(memory, bytes); }
 #else
 enum {
     GAP = 0
 };
-static void lock(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
-static void unlock(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
+static void hide(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
+static void show(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
 #endif
 
 /*   head -> [ block | used ... free ] -> [ older block ] -> ...  */
@@ -37,7 +45,7 @@ void tow__arena_free(tow__arena *arena)
     while (arena->head) {
         tow__arena_block *block = arena->head;
         arena->head = block->next;
-        unlock(block + 1, block->size);
+        show(block + 1, block->size);
         tow__free(arena->ctx, block, 1, sizeof *block + block->size);
     }
 }
@@ -50,7 +58,7 @@ static bool add_block(tow__arena *arena, size_t bytes)
     tow__arena_block *block = tow__alloc(arena->ctx, 1, sizeof *block + size);
     if (!block) return false;
     *block = (tow__arena_block){.next = arena->head, .size = size};
-    lock(block + 1, size);
+    hide(block + 1, size);
     arena->head = block;
     return true;
 }
@@ -69,7 +77,7 @@ void *tow__arena_alloc(tow__arena *arena, size_t count, size_t size)
         block = arena->head;
     }
     void *memory = (char *)(block + 1) + block->used;
-    unlock(memory, bytes);
+    show(memory, bytes);
     block->used += taken;
     return memory;
 }

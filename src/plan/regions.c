@@ -316,8 +316,8 @@ static tow_status prepare(tow__former *f)
     f->inside = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->inside);
     f->deferred = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->deferred);
     f->parts = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->parts);
-    f->split =
-        tow__arena_alloc(f->scratch, widest_step(f->plan), sizeof *f->split); /* regions of the form before, too */
+    /* Of the widest step now: regions that were formed before read more than any step did. */
+    f->split = tow__arena_alloc(f->scratch, widest_step(f->plan), sizeof *f->split);
     if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->split)
         return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_steps; i++) {
