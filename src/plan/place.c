@@ -80,6 +80,11 @@ tow_status tow__place(tow_context *ctx, tow__interval *all, uint32_t n, uint32_t
 {
     *total = *bound = 0;
     if (!n) return TOW_OK;
+    size_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (__builtin_add_overflow(sum, all[i].bytes, &sum) || sum > SIZE_MAX / 4)
+            return tow__fail(ctx, TOW_OUT_OF_MEMORY,
+                             "out of memory: the values of the program take more than %zu bytes", SIZE_MAX / 4);
     tow__arena memory;
     tow__arena_init(&memory, ctx);
     tow_status status = TOW_OUT_OF_MEMORY;

@@ -1,4 +1,5 @@
 /* Inputs and outputs of `tow run` and `tow grad --run`: .npy, safetensors, JSON values, random numbers. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ static bool in_range(tow_dtype dtype, double x)
 {
     if (dtype == TOW_I32) return x >= INT32_MIN && x <= INT32_MAX;
     if (dtype == TOW_U32) return x >= 0 && x <= UINT32_MAX;
-    return true;
+    return dtype != TOW_F32 || isfinite((float)x);
 }
 
 /* Fills data from nested lists that have the type's shape. */

@@ -99,6 +99,8 @@ expect 1 'x (f32[2,2]) is not given' "$tow" run double.tow
 expect 1 'input x: expected f32[2,2]' "$tow" run double.tow --input '[1,2]' --input 0
 expect 1 'input i' "$tow" run double.tow --input 1 --input 0.5
 expect 1 'input i' "$tow" run double.tow --input 1 --input 5000000000
+expect 1 'input x' "$tow" run double.tow --input 1e39 --input 0
+expect 1 'input x' "$tow" run double.tow --input '[[1, 2], [-4e38, 3]]' --input 0
 expect 1 'is too many' "$tow" run double.tow --input 1 --input 2 --input 3
 expect 1 'given twice' "$tow" run double.tow --input x=1 --input x=2
 expect 1 'expected f32[2,2], found i32[]' "$tow" run double.tow --input i.npy --input 0

@@ -97,11 +97,27 @@ static void test_placement(void **state)
     }
 }
 
+/* Sums that would wrap around are no memory to plan with. */
+static void test_too_many_bytes(void **state)
+{
+    (void)state;
+    size_t total, bound;
+    tow__interval all[4];
+    for (int i = 0; i < 4; i++)
+        all[i] = (tow__interval){.last = 3, .bytes = SIZE_MAX / 2 / 64 * 64, .need = SIZE_MAX / 2 / 64 * 64};
+    for (uint32_t n = 1; n <= 4; n++) {
+        assert_int_equal(tow__place(ctx, all, n, 4, &total, &bound), TOW_OUT_OF_MEMORY);
+        assert_non_null(strstr(tow_context_error(ctx), "more than"));
+        tow_context_clear_error(ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reshaped_views, setup, teardown),
         cmocka_unit_test_setup_teardown(test_placement, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_many_bytes, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
