@@ -169,14 +169,15 @@ void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *use
     b->trace = NULL;
 }
 
-typedef struct program_run {
+typedef struct run {
     tow_program *program;
     tow_array **inputs, **outputs;
-} program_run;
+    int64_t calls;
+} run;
 
 static tow_status run_traced(void *user, FILE *file)
 {
-    const program_run *r = user;
+    const run *r = user;
     tow_status status = tow_program_record(r->program, true);
     if (status == TOW_OK) status = tow_program_run(r->program, r->inputs, r->outputs);
     return status == TOW_OK ? tow_program_write_trace(r->program, file) : status;
@@ -184,7 +185,7 @@ static tow_status run_traced(void *user, FILE *file)
 
 void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow_array **outputs)
 {
-    bench_trace(b, run_traced, &(program_run){program, inputs, outputs});
+    bench_trace(b, run_traced, &(run){program, inputs, outputs, 1});
 }
 
 int bench_finish(bench *b, double flops)
@@ -243,12 +244,6 @@ void bench_fill(tow_array *array, uint64_t seed, double scale)
 }
 
 /* ---- value and gradient of a function ------------------------------------------------------------------------------- */
-
-typedef struct run {
-    tow_program *program;
-    tow_array **inputs, **outputs;
-    int64_t calls;
-} run;
 
 static tow_status run_once(void *user)
 {

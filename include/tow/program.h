@@ -82,7 +82,8 @@ TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *input
 TOW_API tow_status tow_program_record(tow_program *program, bool on);
 /* Writes the last recorded run as trace events (JSON) that Perfetto and chrome://tracing open: for each instruction the
  * thread and, as arguments, phase, engine, scope, source line, result, bytes read and written, and flops (exact for
- * products, also those inside attention, without masks, and linear_cross_entropy; rough elsewhere). Errors: TOW_INVALID_ARGUMENT if nothing was recorded, TOW_IO_ERROR. */
+ * products, also those inside attention, without masks, and linear_cross_entropy; rough elsewhere). Errors:
+ * TOW_INVALID_ARGUMENT if nothing was recorded, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_write_trace(const tow_program *program, FILE *file);
 
 /* Compiles, allocates the outputs, runs once and frees the program: for tests, tools and one-off calls.

@@ -43,10 +43,7 @@ static bool may_use_unit(void)
 static const char *describe(void) { return "matrix unit, AMX"; }
 #endif
 
-bool tow__gemm_amx_usable(void)
-{
-    return tow__has_avx512() && may_use_unit();
-}
+bool tow__gemm_amx_usable(void) { return tow__has_avx512() && may_use_unit(); }
 
 /* By rows, columns and k of the whole product, which cuts do not change. */
 static bool gains(const tow__gemm *g)

@@ -18,13 +18,9 @@ static double dot_work(const tow__step *step)
 /* Pairs of a query and a key that it may see, in one head; a mask, which is not known here, may hide more. */
 static double pairs(int64_t queries, int64_t keys, bool causal)
 {
-    double n = 0;
     if (!causal) return (double)queries * (double)keys;
-    for (int64_t i = 0; i < queries; i++) {
-        int64_t seen = i + 1 + keys - queries;
-        n += (double)(seen > 0 ? seen : 0);
-    }
-    return n;
+    double seeing = (double)(queries < keys ? queries : keys); /* the last one sees all keys, each before it one less */
+    return seeing * (double)keys - seeing * (seeing - 1) / 2;
 }
 
 /* Forward, logits and what they weigh of v; backward, logits again, the cotangents of probabilities, and a product for

@@ -51,6 +51,14 @@ static inline uint32_t random_bits(void)
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(random_state >> 33) ^ (uint32_t)(random_state >> 20);
 }
+/* A unit in the last place of a float of this magnitude. */
+static inline double ulp_of(double magnitude)
+{
+    int exponent;
+    frexp(magnitude, &exponent);
+    return ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+}
+
 /* In [-1, 1). */
 static inline double random_unit(void) { return (double)random_bits() / 2147483648.0 - 1; }
 

@@ -158,12 +158,11 @@ static void instruction_sets(void **state)
     float *y = take(INPUTS * sizeof *y), *z = take(INPUTS * sizeof *z);
     for (size_t f = 0; f < sizeof levels / sizeof *levels; f++) {
         levels[f].plain(INPUTS, y, x);
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        if (tow__has_avx2()) {
             levels[f].v3(INPUTS, z, x);
             expect_bits(levels[f].name, "AVX2", INPUTS, x, y, z);
         }
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
+        if (tow__has_avx512()) {
             levels[f].v4(INPUTS, z, x);
             expect_bits(levels[f].name, "AVX-512", INPUTS, x, y, z);
         }

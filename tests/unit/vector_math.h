@@ -16,9 +16,7 @@ static double ulps(double got, double want, double least)
            limit = largest + ldexp(1, 103); /* rounds to infinity */
     if (fabs(want) >= limit) return isinf(got) && (got > 0) == (want > 0) ? 0 : fabs(got) == largest ? 1 : 1e30;
     if (isinf(got)) return fabs(want) > largest * (1 - ldexp(1, -22)) ? 1 : 1e30;
-    int exponent;
-    frexp(want, &exponent);
-    double unit = ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+    double unit = ulp_of(want);
     return fabs(got - want) / (unit > least ? unit : least);
 }
 
