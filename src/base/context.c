@@ -128,11 +128,7 @@ tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ..
 
 /* ---- description ----------------------------------------------------------------------------------------------- */
 
-int tow_context_threads(const tow_context *context)
-{
-    int cpus = tow__cpu_count();
-    return context->threads < cpus ? context->threads : cpus;
-}
+int tow_context_threads(const tow_context *context) { return tow__team_size(context->threads); }
 
 #if defined(__x86_64__)
 static void cpu_features(char *text, size_t size)

@@ -210,14 +210,11 @@ static bool has_workers(const tow__crew *crew)
 
 tow_status tow__team_create(tow_context *ctx, int threads, tow__team *team)
 {
-    int cpus = tow__cpu_count();
-    *team = (tow__team){.threads = threads < cpus ? threads : cpus, .products = ctx->products};
+    *team = (tow__team){.threads = tow__team_size(threads), .products = ctx->products};
     if (team->threads < 2) return TOW_OK;
     tow__crew *crew = ctx->crew;
-    if (crew && crew->capacity < team->threads - 1) { /* the affinity mask has grown: its first workers serve */
-        team->threads = crew->capacity + 1;
-    }
-    if (!crew && !(crew = ctx->crew = make_crew(ctx, cpus - 1))) return TOW_OUT_OF_MEMORY;
+    if (!crew && !(crew = ctx->crew = make_crew(ctx, tow__cpu_count() - 1))) return TOW_OUT_OF_MEMORY;
+    if (crew->capacity < team->threads - 1) team->threads = crew->capacity + 1; /* the affinity mask has changed */
     while (has_workers(crew) && crew->started < team->threads - 1) {
         int error = start_worker(crew);
         if (error)
@@ -306,4 +303,10 @@ int tow__cpu_count(void)
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (int)online : 1;
+}
+
+int tow__team_size(int threads)
+{
+    int cpus = tow__cpu_count();
+    return threads < cpus ? threads : cpus;
 }

@@ -36,8 +36,8 @@ enum {
     TOW__WORTH_WAKING = 8000 /* nanoseconds of work from which threads gain more than their meeting costs */
 };
 
-/* A team of `threads` threads, fewer if the affinity mask has fewer CPUs; starts the workers that it needs. Nothing has
- * to be freed. Errors: TOW_OUT_OF_MEMORY (also when the system gives no more threads). */
+/* A team of tow__team_size(threads) threads at most; starts the workers that it needs. Nothing has to be freed. Errors:
+ * TOW_OUT_OF_MEMORY (also when the system gives no more threads). */
 tow_status tow__team_create(tow_context *ctx, int threads, tow__team *team);
 
 /* Calls body(user, block) for block in [0, blocks), on the team if threads > 1 and blocks > 1, and returns when all are
@@ -63,6 +63,8 @@ unsigned tow__flushing(unsigned modes);
 int tow__team_thread(void);
 /* CPUs that the affinity mask allows. */
 int tow__cpu_count(void);
+/* How many of `threads` threads run: no more than there are such CPUs. */
+int tow__team_size(int threads);
 
 /* Ends the workers of a context. NULL is accepted. */
 void tow__crew_free(tow_context *ctx, tow__crew *crew);
