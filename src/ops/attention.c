@@ -342,23 +342,7 @@ static void attention_vjp_decompose(tow_trace *t, const tow__equation *e, const 
 static void attention_jvp_transpose(tow__transpose *r)
 {
     tow__attention_ad_params p = *(const tow__attention_ad_params *)r->e->params;
-    size_t residuals = residual_count(&p), next = residuals, places[3], n = 0;
-    tow_value in[7] = {{0}}, out[3];
-    int64_t wrt = 0;
-    for (int bit = 0; bit < 3; bit++) {
-        if (!(p.wrt >> bit & 1)) continue;
-        if (r->linear[next]) {
-            wrt |= 1 << bit;
-            places[n++] = next;
-        }
-        next++;
-    }
-    p.wrt = wrt;
-    for (size_t i = 0; i < residuals; i++) in[i] = r->x[i];
-    in[residuals] = r->ct[0];
-    if (tow__any_null(residuals + 1, in)) return;
-    tow__bind(r->t, &tow__attention_vjp_p, &p, residuals + 1, in, n, out);
-    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+    tow__transpose_to_vjp(r, &tow__attention_vjp_p, &p, &p.wrt, residual_count(&p));
 }
 
 #define AD_PARAMS                                                                                                      \

@@ -155,21 +155,7 @@ static void jvp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
 static void jvp_transpose(tow__transpose *r)
 {
     tow__linear_cross_entropy_ad_params p = *(const tow__linear_cross_entropy_ad_params *)r->e->params;
-    tow_value in[5] = {r->x[0], r->x[1], r->x[2], r->x[3], r->ct[0]}, out[2];
-    size_t next = 4, places[2], n = 0;
-    int64_t wrt = 0;
-    for (int bit = 0; bit < 2; bit++) {
-        if (!(p.wrt >> bit & 1)) continue;
-        if (r->linear[next]) {
-            wrt |= 1 << bit;
-            places[n++] = next;
-        }
-        next++;
-    }
-    p.wrt = wrt;
-    if (tow__any_null(5, in)) return;
-    tow__bind(r->t, &tow__linear_cross_entropy_vjp_p, &p, 5, in, n, out);
-    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+    tow__transpose_to_vjp(r, &tow__linear_cross_entropy_vjp_p, &p, &p.wrt, 4);
 }
 
 static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)

@@ -244,25 +244,10 @@ static void norm_vjp_decompose(tow_trace *t, const tow__equation *e, const tow_v
 
 static void norm_jvp_transpose(tow__transpose *r)
 {
-    size_t residuals = residuals_of(r->e->primitive), next = residuals;
+    const size_t residuals = residuals_of(r->e->primitive);
+    const tow_primitive *vjp = residuals == 4 ? &tow__layer_norm_vjp_p : &tow__rms_norm_vjp_p;
     tow__norm_ad_params p = *(const tow__norm_ad_params *)r->e->params;
-    tow_value in[5] = {{0}}, out[3];
-    size_t places[3], n = 0;
-    int64_t wrt = 0;
-    for (int bit = 0; bit < 3; bit++) {
-        if (!(p.wrt >> bit & 1)) continue;
-        if (r->linear[next]) {
-            wrt |= 1 << bit;
-            places[n++] = next;
-        }
-        next++;
-    }
-    p.wrt = wrt;
-    for (size_t i = 0; i < residuals; i++) in[i] = r->x[i];
-    in[residuals] = r->ct[0];
-    if (tow__any_null(residuals + 1, in)) return;
-    tow__bind(r->t, residuals == 4 ? &tow__layer_norm_vjp_p : &tow__rms_norm_vjp_p, &p, residuals + 1, in, n, out);
-    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+    tow__transpose_to_vjp(r, vjp, &p, &p.wrt, residuals);
 }
 
 #define NORM_PARAMS TOW__PARAMS(tow__norm_params, TOW__PARAM(tow__norm_params, epsilon, TOW__P_FLOAT))

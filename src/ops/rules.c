@@ -265,3 +265,24 @@ bool tow__uses_residual_outputs(const tow__jvp *r)
         if (r->used[i]) return true;
     return false;
 }
+
+void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *params, int64_t *wrt, size_t residuals)
+{
+    tow_value in[TOW__PAIR_RESIDUALS + 1], out[TOW__PAIR_WRT];
+    size_t next = residuals, places[TOW__PAIR_WRT], n = 0;
+    int64_t wanted = 0;
+    for (int bit = 0; bit < TOW__PAIR_WRT; bit++) {
+        if (!(*wrt >> bit & 1)) continue;
+        if (r->linear[next]) {
+            wanted |= 1 << bit;
+            places[n++] = next;
+        }
+        next++;
+    }
+    *wrt = wanted;
+    for (size_t i = 0; i < residuals; i++) in[i] = r->x[i];
+    in[residuals] = r->ct[0];
+    if (tow__any_null(residuals + 1, in)) return;
+    tow__bind(r->t, vjp, params, residuals + 1, in, n, out);
+    for (size_t i = 0; i < n; i++) r->dx[places[i]] = out[i];
+}

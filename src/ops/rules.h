@@ -92,6 +92,16 @@ void tow__jvp_decomposed(tow__jvp *r);
 /* True if outputs 1.. have readers. */
 bool tow__uses_residual_outputs(const tow__jvp *r);
 
+enum {
+    TOW__PAIR_RESIDUALS = 6, /* of a fused pair, */
+    TOW__PAIR_WRT = 3        /* and the operands that it differentiates, at most */
+};
+
+/* The transpose of NAME_jvp, whose operands are `residuals` values and the tangents of those operands of NAME that the bits
+ * of *wrt name, is NAME_vjp: binds `vjp` on the residuals and the cotangent. *wrt is a field of `params`, which are the
+ * equation's; it becomes those whose cotangents are wanted. */
+void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *params, int64_t *wrt, size_t residuals);
+
 /* ---- parameter tables ------------------------------------------------------------------------------------------------------- */
 
 #define TOW__PARAM(struct_type, field, field_kind)                                                                     \
