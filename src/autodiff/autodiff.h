@@ -18,8 +18,6 @@
  * transposed, so composites may use their fused pair. */
 void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_value *x, const tow_value *dx,
                      tow_value *y, tow_value *dy);
-/* The rule of primitives without one of their own that decompose. */
-void tow__jvp_of_decomposition(tow__jvp *r);
 
 /* jvp of a whole graph: inputs (x..., dx of those with in_nonzero), outputs (y..., dy of those with out_nonzero).
  * out_nonzero comes in as what must be there (zeros are instantiated) and goes out as what is. */

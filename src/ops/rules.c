@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 
-#include "src/autodiff/autodiff.h"
-
 /* ---- values ----------------------------------------------------------------------------------------------------------- */
 
 bool tow__any_null(size_t n, const tow_value *x)
@@ -256,8 +254,6 @@ void tow__jvp_primal(tow__jvp *r)
 {
     tow__bind(r->t, r->e->primitive, r->e->params, r->e->n_in, r->x, r->e->n_out, r->y);
 }
-
-void tow__jvp_decomposed(tow__jvp *r) { tow__jvp_of_decomposition(r); }
 
 bool tow__uses_residual_outputs(const tow__jvp *r)
 {

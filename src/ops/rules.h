@@ -87,8 +87,6 @@ tow_type tow__without_axes(tow_type type, const tow__ints *axes);
 
 /* Binds the primal equation as it is. */
 void tow__jvp_primal(tow__jvp *r);
-/* Differentiates the primitive's decomposition instead (forward mode, higher orders). */
-void tow__jvp_decomposed(tow__jvp *r);
 /* True if outputs 1.. have readers. */
 bool tow__uses_residual_outputs(const tow__jvp *r);
 
