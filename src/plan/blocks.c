@@ -185,6 +185,7 @@ static tow_status add_block_step(builder *b, uint32_t index)
     copy->source = step->source;
     for (uint32_t i = 0; i < step->n_in; i++)
         TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i < 2 ? i : i + more]));
+    copy->packed = more;
     if (more) copy->in[2] = packed;
     if (part == TOW__SUMS) TRY(become_part(b, step, copy));
     for (uint32_t i = 0; i < step->n_out && part == TOW__SPLITS; i++) {

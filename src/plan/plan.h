@@ -137,6 +137,7 @@ typedef struct tow__step {
     tow__view *in, *out;
     uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
     bool backward;    /* comes from the backward part of a gradient */
+    bool packed;      /* a product whose operand 2 is operand 1, packed, and read in its place */
     const tow__source *source;     /* of the equation it was made for; NULL: of none */
     uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
     tow__kernel_call call;

@@ -92,10 +92,12 @@ static void write_text(FILE *file, const char *key, const char *text)
     write_string(file, text);
 }
 
+/* Read and written. */
 static size_t step_bytes(const tow__step *step)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < step->n_in; i++) bytes += tow_type_bytes(step->in[i].type);
+    for (uint32_t i = 0; i < step->n_in; i++)
+        if (!step->packed || i != 1) bytes += tow_type_bytes(step->in[i].type);
     for (uint32_t i = 0; i < step->n_out; i++) bytes += tow_type_bytes(step->out[i].type);
     return bytes;
 }

@@ -463,6 +463,61 @@ static void products_inside_instructions_count(void **state)
     }
 }
 
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* Products read weights as the own kernel wants them, here of as many elements in whole panels, and not as they were given. */
+static void packed_weights_are_read_once(void **state)
+{
+    (void)state;
+    enum {
+        SEQUENCES = 16,
+        TOKENS = 256,
+        IN = 256,
+        OUT = 160
+    };
+    const tow_type types[] = {tow_make_type(TOW_F32, 3, (int64_t[]){SEQUENCES, TOKENS, IN}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){OUT, IN})};
+    const char *products =
+        "{ lambda ; x:f32[16,256,256]\"x\" w:f32[160,256]\"w\". let\n"
+        "    h:f32[16,256,160] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=() rhs_batch=()] x w\n"
+        "    t:f32[16,256,160] = tanh h\n"
+        "    o:f32[16,256,256] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] t w\n"
+        "  in (o) }";
+    tow_context *own = NULL;
+    tow_graph *graph = NULL;
+    tow_program *p = NULL;
+    tow_array *in[2], *out;
+    assert_int_equal(tow_context_create(&(tow_context_options){.engine = "own", .threads = 1}, &own), TOW_OK);
+    assert_int_equal(tow_graph_parse(own, products, &graph), TOW_OK);
+    assert_int_equal(tow_compile(own, graph, NULL, &p), TOW_OK);
+    assert_int_equal(tow_program_count(p, "pack_operand"), 2);
+    for (size_t i = 0; i < 2; i++) assert_int_equal(tow_array_create(own, types[i], &in[i]), TOW_OK);
+    assert_int_equal(tow_array_create(own, types[0], &out), TOW_OK);
+    assert_int_equal(tow_program_record(p, true), TOW_OK);
+    assert_int_equal(tow_program_run(p, in, &out), TOW_OK);
+    FILE *file = tmpfile();
+    assert_int_equal(tow_program_write_trace(p, file), TOW_OK);
+    char *text = read_back(file);
+    json_t *trace = json_loads(text, 0, NULL);
+    const json_t *events = json_object_get(trace, "traceEvents");
+    double bytes = 0, calls = 0;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+        if (!argument(event, "result") || json_object_get(json_object_get(event, "args"), "block") == NULL) continue;
+        bytes += number(json_object_get(event, "args"), "bytes");
+        calls++;
+    }
+    assert_true(calls > 2); /* two for each block */
+    assert_true(bytes == 4 * (2 * SEQUENCES * TOKENS * (IN + OUT) + calls * OUT * IN));
+    json_decref(trace);
+    free(text);
+    for (size_t i = 0; i < 2; i++) tow_array_release(in[i]);
+    tow_array_release(out);
+    tow_program_free(p);
+    tow_graph_release(graph);
+    tow_context_destroy(own);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Draws and switches recording on with the allocation number `at` refused; false once none is left to refuse. */
@@ -510,7 +565,7 @@ int main(void)
         cmocka_unit_test(timeline_agrees_with_plan),     cmocka_unit_test(timeline_by_hand),
         cmocka_unit_test(pictures_are_well_formed),      cmocka_unit_test(unwritable_files_are_errors),
         cmocka_unit_test(traces_tell_every_instruction), cmocka_unit_test(products_inside_instructions_count),
-        cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(packed_weights_are_read_once),  cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
