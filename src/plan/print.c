@@ -100,9 +100,9 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
 {
     const tow__step *step = &plan->steps[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ",
-                    !step->loop                                   ? tow__step_engine(p, step)
-                    : step->loop->parallel || step->loop->ordered ? "region"
-                                                                  : "loop");
+                    !step->loop                  ? tow__step_engine(p, step)
+                    : tow__by_blocks(step->loop) ? "region"
+                                                 : "loop");
     for (uint32_t j = 0; j < step->n_out; j++) {
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &step->out[j]);
