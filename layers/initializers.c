@@ -8,6 +8,7 @@
 
 #include "layers/keys.h"
 #include "src/base/base.h"
+#include "src/base/clones.h"
 #include "tow/module.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -138,13 +139,11 @@ draw_avx512(const draw_job *job, int64_t count, float *data)
 static void draw(const draw_job *job, int64_t count, float *data)
 {
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    if (tow__has_avx512()) {
         draw_avx512(job, count, data);
         return;
     }
-    if (avx2) {
+    if (tow__has_avx2()) {
         draw_avx2(job, count, data);
         return;
     }
