@@ -4,9 +4,7 @@
 
 #include "src/base/base.h"
 
-enum {
-    TOW__NO_NAME = UINT32_MAX
-};
+#define TOW__NO_NAME UINT32_MAX
 
 typedef struct tow__names {
     tow_context *ctx;

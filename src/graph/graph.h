@@ -14,9 +14,7 @@
 #include "src/base/base.h"
 #include "tow/graph.h"
 
-enum {
-    TOW__INPUT = UINT32_MAX
-};
+#define TOW__INPUT UINT32_MAX
 
 typedef struct tow_primitive tow_primitive;
 

@@ -29,8 +29,8 @@ static inline void tow__locale_leave(tow__locale l)
  * ab,
  * ...; numbers of reserved words are left out. */
 uint32_t tow__name_after(uint32_t last);
+#define TOW__NAME_NONE UINT32_MAX
 enum {
-    TOW__NAME_NONE = UINT32_MAX,
     TOW__NAME_BYTES = 8
 };
 void tow__name_write(uint32_t number, char text[TOW__NAME_BYTES]);

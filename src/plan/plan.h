@@ -27,8 +27,9 @@
 #include "src/ops/primitive.h"
 #include "tow/program.h"
 
+#define TOW__NONE UINT32_MAX
+
 enum {
-    TOW__NONE = UINT32_MAX,
     TOW__ALIGNMENT = 64
 };
 
