@@ -251,6 +251,18 @@ static void split_equation(tow__split *s, const tow__equation *e)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------------------- */
 
+/* Records the body of a call among the values of the graph around it. False: no memory. */
+static bool inline_call(tow_trace *t, const tow__equation *e, tow_value *values)
+{
+    tow_value *in = tow__trace_alloc(t, e->n_in, sizeof *in), *out = tow__trace_alloc(t, e->n_out, sizeof *out);
+    if (!in || !out) return false;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = values[e->in[i]];
+    tow__set_source(t, &e->source);
+    tow__inline(t, ((const tow__call_params *)e->params)->body, in, out);
+    for (uint32_t i = 0; i < e->n_out; i++) values[e->out[i]] = out[i];
+    return true;
+}
+
 /* calls at the top level replaced by their bodies; *result is retained. */
 static tow_status without_calls(const tow_graph *g, tow_graph **result)
 {
@@ -263,13 +275,8 @@ static tow_status without_calls(const tow_graph *g, tow_graph **result)
     *result = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);
     tow_value *values = t ? tow__trace_alloc(t, g->n_vars, sizeof *values) : NULL;
-    size_t widest = g->n_inputs + g->n_outputs + 1;
-    for (i = 0; i < g->n_equations; i++) {
-        size_t width = (size_t)g->equations[i].n_in + g->equations[i].n_out;
-        if (width > widest) widest = width;
-    }
-    tow_value *buffer = t ? tow__trace_alloc(t, widest, sizeof *buffer) : NULL;
-    if (!values || !buffer) {
+    tow_value *outputs = t ? tow__trace_alloc(t, g->n_outputs, sizeof *outputs) : NULL;
+    if (!values || !outputs) {
         tow__trace_abandon(t);
         return TOW_OUT_OF_MEMORY;
     }
@@ -277,18 +284,11 @@ static tow_status without_calls(const tow_graph *g, tow_graph **result)
         values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = values[e->in[j]];
-        tow__set_source(t, &e->source);
-        if (e->primitive == &tow__call_p)
-            tow__inline(t, ((const tow__call_params *)e->params)->body, buffer, buffer + e->n_in);
-        else
-            tow__rebind(t, e, buffer, buffer + e->n_in);
-        tow__set_source(t, NULL);
-        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = buffer[e->n_in + j];
+        if (!(e->primitive == &tow__call_p ? inline_call(t, e, values) : tow__rebind_among(t, e, values))) break;
     }
-    for (i = 0; i < g->n_outputs; i++) buffer[i] = values[g->outputs[i]];
+    for (i = 0; i < g->n_outputs; i++) outputs[i] = values[g->outputs[i]];
     tow_graph *flat = NULL;
-    tow_status status = tow__trace_end(t, g->n_outputs, buffer, false, &flat);
+    tow_status status = tow__trace_end(t, g->n_outputs, outputs, false, &flat);
     if (status == TOW_OK) status = without_calls(flat, result);
     tow_graph_release(flat);
     return status;

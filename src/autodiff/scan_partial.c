@@ -53,77 +53,97 @@ static bool find_unknown_carries(loop *l)
 
 /* ---- 2: values that do not change from step to step --------------------------------------------------------------------------- */
 
-/* Runs the equations that depend on known constants alone in the known trace, and rebuilds the body with those of their
- * results that may be kept as further constants. */
-static bool hoist(loop *l)
-{
-    tow__split *s = l->s;
-    const tow_graph *g = l->p->body;
-    tow_trace *k = s->k, *t = tow__trace_begin(g->ctx);
-    if (!t) {
-        tow__adopt_error(k);
-        return false;
-    }
-    tow_value *outside = tow__trace_alloc(k, g->n_vars, sizeof *outside),
-              *inside = tow__trace_alloc(k, g->n_vars, sizeof *inside);
-    bool *leaves = tow__trace_alloc(k, g->n_vars, sizeof *leaves),
-         *varies = tow__trace_alloc(k, g->n_vars, sizeof *varies);
-    l->hoisted_known = tow__trace_alloc(k, g->n_vars, sizeof *l->hoisted_known);
-    tow__split inner = {.g = g, .policy = s->policy, .vars = tow__trace_alloc(k, g->n_vars, sizeof *inner.vars)};
-    size_t widest = g->n_inputs + g->n_outputs + 1;
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        size_t width = (size_t)g->equations[i].n_in + g->equations[i].n_out;
-        if (width > widest) widest = width;
-    }
-    tow_value *buffer = tow__trace_alloc(k, widest, sizeof *buffer);
-    if (!outside || !inside || !leaves || !varies || !l->hoisted_known || !inner.vars || !buffer) {
-        tow__trace_abandon(t);
-        return false;
-    }
-    tow__split_find_roots(&inner);
-    for (uint32_t i = 0; i < l->consts; i++)
-        if (!s->vars[l->e->in[i]].unknown)
-            outside[g->inputs[i]] = s->vars[l->e->in[i]].known, varies[g->inputs[i]] = true;
-    for (uint32_t i = 0; i < l->consts; i++)
-        inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+typedef struct hoisting {
+    loop *l;
+    const tow_graph *g;          /* the body as it is */
+    tow__split split;            /* of g, for what the policy says */
+    tow_value *outside, *inside; /* [n_vars] values of g in the known trace, and in the new body */
+    bool *varies;                /* [n_vars] depends on an operand of the loop, not only on literals */
+    bool *leaves;                /* [n_vars] becomes a constant of the loop */
+} hoisting;
 
-    for (uint32_t i = 0; i < g->n_equations; i++) { /* outside the loop, as far as possible */
+/* False: no memory. */
+static bool begin_hoisting(hoisting *h, loop *l)
+{
+    tow_trace *k = l->s->k;
+    const tow_graph *g = l->p->body;
+    *h = (hoisting){.l = l, .g = g, .split = {.g = g, .policy = l->s->policy}};
+    h->split.vars = tow__trace_alloc(k, g->n_vars, sizeof *h->split.vars);
+    h->outside = tow__trace_alloc(k, g->n_vars, sizeof *h->outside);
+    h->inside = tow__trace_alloc(k, g->n_vars, sizeof *h->inside);
+    h->varies = tow__trace_alloc(k, g->n_vars, sizeof *h->varies);
+    h->leaves = tow__trace_alloc(k, g->n_vars, sizeof *h->leaves);
+    l->hoisted_known = tow__trace_alloc(k, g->n_vars, sizeof *l->hoisted_known);
+    if (!h->split.vars || !h->outside || !h->inside || !h->varies || !h->leaves || !l->hoisted_known) return false;
+    tow__split_find_roots(&h->split);
+    return true;
+}
+
+/* Records what depends on known constants alone in the known trace. Results that may be kept leave the loop, and are
+ * inputs of the new body t behind its constants. */
+static void record_outside(hoisting *h, tow_trace *t)
+{
+    const tow_graph *g = h->g;
+    loop *l = h->l;
+    tow_trace *k = l->s->k;
+    for (uint32_t i = 0; i < l->consts; i++) {
+        const tow__pvar *constant = &l->s->vars[l->e->in[i]];
+        h->inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+        if (constant->unknown) continue;
+        h->outside[g->inputs[i]] = constant->known;
+        h->varies[g->inputs[i]] = true;
+    }
+    for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        bool constant = e->primitive->kind != TOW__REGION,
-             depends = false; /* on an operand of the loop, not only on literals */
+        bool constant = e->primitive->kind != TOW__REGION, varies = false;
         for (uint32_t j = 0; j < e->n_in; j++) {
-            constant &= !tow_is_null(outside[e->in[j]]);
-            depends |= varies[e->in[j]];
+            constant &= !tow_is_null(h->outside[e->in[j]]);
+            varies |= h->varies[e->in[j]];
         }
         if (!constant) continue;
-        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = outside[e->in[j]];
-        tow__set_source(k, &e->source);
-        tow__rebind(k, e, buffer, buffer + e->n_in);
-        bool keep = depends && e->primitive != &tow__name_p && tow__split_saves(&inner, e);
+        if (!tow__rebind_among(k, e, h->outside)) break;
+        bool leaves = varies && e->primitive != &tow__name_p && tow__split_saves(&h->split, e);
         for (uint32_t j = 0; j < e->n_out; j++) {
             uint32_t v = e->out[j];
-            outside[v] = buffer[e->n_in + j];
-            varies[v] = depends;
-            if (!keep) continue;
-            leaves[v] = true;
-            l->hoisted_known[l->hoisted++] = outside[v];
-            inside[v] = tow__input(t, g->vars[v].type, NULL);
+            h->varies[v] = varies;
+            if (!leaves) continue;
+            h->leaves[v] = true;
+            l->hoisted_known[l->hoisted++] = h->outside[v];
+            h->inside[v] = tow__input(t, g->vars[v].type, NULL);
         }
     }
+    tow__set_source(k, &l->e->source);
+}
+
+/* Records the rest of the body in t, and ends it. */
+static tow_status record_inside(hoisting *h, tow_trace *t)
+{
+    const tow_graph *g = h->g;
+    loop *l = h->l;
     for (uint32_t i = l->consts; i < g->n_inputs; i++)
-        inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+        h->inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        if (e->n_out > 0 && leaves[e->out[0]]) continue;
-        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = inside[e->in[j]];
-        tow__set_source(t, &e->source);
-        tow__rebind(t, e, buffer, buffer + e->n_in);
-        for (uint32_t j = 0; j < e->n_out; j++) inside[e->out[j]] = buffer[e->n_in + j];
+        if (e->n_out > 0 && h->leaves[e->out[0]]) continue;
+        if (!tow__rebind_among(t, e, h->inside)) break;
     }
-    tow__set_source(k, &l->e->source);
-    for (uint32_t i = 0; i < g->n_outputs; i++) buffer[i] = inside[g->outputs[i]];
-    if (tow__trace_end(t, g->n_outputs, buffer, false, &l->body) == TOW_OK) return true;
-    tow__adopt_error(k);
+    tow_value *outputs = tow__trace_alloc(t, g->n_outputs, sizeof *outputs);
+    for (uint32_t i = 0; outputs && i < g->n_outputs; i++) outputs[i] = h->inside[g->outputs[i]];
+    return tow__trace_end(t, outputs ? g->n_outputs : 0, outputs, false, &l->body);
+}
+
+/* Rebuilds the body with results that depend on known constants alone as further constants. */
+static bool hoist(loop *l)
+{
+    hoisting h;
+    tow_trace *t = tow__trace_begin(l->p->body->ctx);
+    if (t && begin_hoisting(&h, l)) {
+        record_outside(&h, t);
+        if (record_inside(&h, t) == TOW_OK) return true;
+    } else {
+        tow__trace_abandon(t);
+    }
+    tow__adopt_error(l->s->k);
     return false;
 }
 

@@ -245,11 +245,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
     }
     for (uint32_t i = 0; i < g->n_equations; i++) { /* what does not depend on tangents runs forward */
         const tow__equation *e = &g->equations[i];
-        if (has_linear_operand(e, linear)) continue;
-        for (uint32_t j = 0; j < e->n_in; j++) buffer[j] = values[e->in[j]];
-        tow__set_source(t, &e->source);
-        tow__rebind(t, e, buffer, buffer + widest);
-        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = buffer[widest + j];
+        if (!has_linear_operand(e, linear) && !tow__rebind_among(t, e, values)) return;
     }
     tow__set_source(t, NULL);
     for (uint32_t i = 0; i < g->n_outputs; i++)
