@@ -189,9 +189,10 @@ tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonze
     *result = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *x = tow__trace_alloc(t, 2 * (size_t)g->n_inputs, sizeof *x), *dx = x + g->n_inputs;
-    tow_value *y = tow__trace_alloc(t, 3 * (size_t)g->n_outputs, sizeof *y), *dy = y + 2 * (size_t)g->n_outputs;
-    if (!x || !y) {
+    tow_value *x = tow__trace_alloc(t, g->n_inputs, sizeof *x), *dx = tow__trace_alloc(t, g->n_inputs, sizeof *dx);
+    tow_value *y = tow__trace_alloc(t, 2 * (size_t)g->n_outputs, sizeof *y),
+              *dy = tow__trace_alloc(t, g->n_outputs, sizeof *dy);
+    if (!x || !dx || !y || !dy) {
         tow__trace_abandon(t);
         return TOW_OUT_OF_MEMORY;
     }
