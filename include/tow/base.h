@@ -82,6 +82,7 @@ TOW_API void tow_context_destroy(tow_context *context);
 TOW_API const char *tow_context_error(const tow_context *context);
 /* Status of the last failed call since tow_context_clear_error; TOW_OK if none. */
 TOW_API tow_status tow_context_status(const tow_context *context);
+/* Forgets the last failure: status TOW_OK, message "". */
 TOW_API void tow_context_clear_error(tow_context *context);
 /* Number of threads that programs of this context run on: no more than the affinity mask allows now. */
 TOW_API int tow_context_threads(const tow_context *context);
@@ -110,7 +111,9 @@ enum {
     TOW_MAX_RANK = 8
 };
 
+/* "f32"; "?" for what is no dtype. */
 TOW_API const char *tow_dtype_name(tow_dtype dtype);
+/* Bytes of one element; 0 for what is no dtype. */
 TOW_API size_t tow_dtype_size(tow_dtype dtype);
 /* True for f32 and f64. */
 TOW_API bool tow_dtype_is_float(tow_dtype dtype);
@@ -124,6 +127,7 @@ typedef struct tow_type {
 
 /* tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}) is f32[3,4]. */
 TOW_API tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims);
+/* Same dtype, rank and dimensions. */
 TOW_API bool tow_type_equal(tow_type a, tow_type b);
 /* Number of elements (1 for a scalar) and bytes. */
 TOW_API int64_t tow_type_count(tow_type type);
@@ -144,10 +148,12 @@ TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, cons
 TOW_API tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array);
 /* Row `index` of axis 0 as a view that shares storage: type [d1, d2, ...]. Error: TOW_INVALID_ARGUMENT out of range. */
 TOW_API tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row);
+/* One reference more; returns `array`. NULL is accepted. */
 TOW_API tow_array *tow_array_retain(tow_array *array);
 /* Drops a reference. NULL is accepted. */
 TOW_API void tow_array_release(tow_array *array);
 TOW_API tow_type tow_array_type(const tow_array *array);
+/* Its elements, row-major, tow_type_bytes(type) bytes, for reading and writing; valid as long as the array. */
 TOW_API void *tow_array_data(const tow_array *array);
 /* One line per row, numpy-like, long axes shortened; written like snprintf. */
 TOW_API size_t tow_array_text(const tow_array *array, char *text, size_t size);

@@ -35,6 +35,7 @@ static inline bool tow_is_null(tow_value value) { return value.trace == NULL; }
 
 /* Type of a value; f32[] for the null value. */
 TOW_API tow_type tow_value_type(tow_value value);
+/* Where the value is recorded; NULL for the null value. */
 TOW_API tow_trace *tow_value_trace(tow_value value);
 
 /* A C function that is traced: reads the inputs, writes the outputs. The counts are those that were given to whoever
@@ -54,6 +55,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 TOW_API void
 tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...);
+/* The context that the trace was begun with. */
 TOW_API tow_context *tow_trace_context(tow_trace *trace);
 /* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/'. Every push needs its pop. */
 TOW_API void tow_trace_push_scope(tow_trace *trace, const char *name);
@@ -61,12 +63,15 @@ TOW_API void tow_trace_pop_scope(tow_trace *trace);
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
 
+/* A graph never changes. It is counted: one reference more, which is `graph`; and one less. NULL is accepted. */
 TOW_API tow_graph *tow_graph_retain(tow_graph *graph);
 TOW_API void tow_graph_release(tow_graph *graph);
 TOW_API tow_context *tow_graph_context(const tow_graph *graph);
+/* How many there are. */
 TOW_API size_t tow_graph_inputs(const tow_graph *graph);
 TOW_API size_t tow_graph_outputs(const tow_graph *graph);
 TOW_API size_t tow_graph_equations(const tow_graph *graph); /* at the top level, without nested graphs */
+/* f32[] where there is no such input or output. */
 TOW_API tow_type tow_graph_input_type(const tow_graph *graph, size_t index);
 TOW_API tow_type tow_graph_output_type(const tow_graph *graph, size_t index);
 /* Name of an input, or NULL. */
@@ -80,6 +85,7 @@ TOW_API const char *tow_primitive_name(size_t index);
 
 /* The stable textual form (docs/textual-form.md), written like snprintf. */
 TOW_API size_t tow_graph_text(const tow_graph *graph, char *text, size_t size);
+/* The same into a file. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_graph_print(const tow_graph *graph, FILE *file);
 /* Reads the textual form. Errors: TOW_BAD_FORMAT and others with "line L, column C: ...". */
 TOW_API tow_status tow_graph_parse(tow_context *context, const char *text, tow_graph **graph);

@@ -12,25 +12,33 @@ extern "C" {
 /* Reads version 1.0, 2.0 and 3.0 files of f4 f8 i4 u4 b1 (and i8 with values that fit i32), little-endian, C or Fortran order.
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array);
+/* Writes version 1.0 in C order. Errors: TOW_IO_ERROR with the path. */
 TOW_API tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context);
 
 /* Named arrays of one file, in the order of the file. */
 typedef struct tow_tensors tow_tensors;
 
+/* An empty set. */
 TOW_API tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors);
+/* Frees it and drops its references. NULL is accepted. */
 TOW_API void tow_tensors_free(tow_tensors *tensors);
-/* Adds an array (retained). Errors: a name that is there already. */
+/* Adds an array (retained) under a copy of `name`. Error: TOW_INVALID_ARGUMENT for a name that is there already, and for
+ * "__metadata__". */
 TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array);
 TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
+/* Of tensor `index`; NULL behind the last one. */
 TOW_API const char *tow_tensors_name(const tow_tensors *tensors, size_t index);
 TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index);       /* not retained */
 TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name); /* NULL if absent */
-/* The __metadata__ of the file: strings by key. */
+/* The __metadata__ of the file: strings by key, both copied. A key that is there gets the new value. */
 TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value);
+/* NULL if there is no such key. */
 TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key);
 
-/* Reads and checks everything: header length against file size and 100 MB, JSON, dtypes, offsets in bounds, no gaps, no overlaps. */
+/* Reads and checks everything: header length against file size and 100 MB, JSON, dtypes, offsets in bounds, no gaps, no
+ * overlaps. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors);
+/* Errors: TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT where the names need a header of more than 100 MB. */
 TOW_API tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors);
 
 #ifdef __cplusplus

@@ -31,8 +31,8 @@ typedef struct tow_dense {
 
 /* ---- DenseGeneral: contracts several axes into several feature axes ---------------------------------------------- */
 /* x [batch..., ..., axes...] -> [batch..., ..., features...]. kernel [batch..., contracted..., features...],
- * bias [batch..., features...]. Example: .features = {heads, 64}; or .features = {512}, .n_axes = 2, .axes = {-2,
- * -1}. */
+ * bias [batch..., features...]. Examples: .features = {heads, 64}; or .features = {512}, .n_axes = 2,
+ * .axes = {-2, -1}. */
 typedef struct tow_dense_general {
     tow_module module;
     int64_t features[TOW_MAX_RANK]; /* ends at the first zero */

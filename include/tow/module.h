@@ -37,9 +37,11 @@ TOW_API tow_value tow_apply_module(tow_scope *scope, const char *name, const tow
 TOW_API void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in,
                                 const tow_value *in, size_t n_out, tow_value *out);
 
+/* The trace that the layer records in. */
 TOW_API tow_trace *tow_scope_trace(tow_scope *scope);
 /* "blocks/attn": components joined by '/'. Valid as long as the scope. */
 TOW_API const char *tow_scope_path(const tow_scope *scope);
+/* Records an error in the trace, the scope's path in front: the first one sticks. printf format. */
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -55,12 +57,13 @@ typedef struct tow_initializer {
     bool out_axis_first; /* Embed: axis 0 is the output */
     int in_axes; /* 0: the usual fan rule; n: the first n axes are contracted, the rest features (DenseGeneral) */
 } tow_initializer;
+/* Those of jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA. */
 TOW_API tow_initializer tow_init_zeros(void);
 TOW_API tow_initializer tow_init_ones(void);
 TOW_API tow_initializer tow_init_constant(double value);
 TOW_API tow_initializer tow_init_normal(double stddev);
-TOW_API tow_initializer tow_init_uniform(double scale); /* [0, scale) */
-TOW_API tow_initializer tow_init_truncated_normal(double stddev);
+TOW_API tow_initializer tow_init_uniform(double scale);           /* [0, scale) */
+TOW_API tow_initializer tow_init_truncated_normal(double stddev); /* normal, of what lies within 2 stddev */
 typedef enum tow_fan_mode {
     TOW_FAN_IN,
     TOW_FAN_OUT,
@@ -72,6 +75,9 @@ typedef enum tow_distribution {
     TOW_NORMAL,
     TOW_UNIFORM
 } tow_distribution;
+/* Mean 0 and variance scale / fan, for parameters of rank 2 or more: axis -2 is the input, axis -1 the output, each times
+ * the size of all other axes; fans of mode _AVG and _GEO_AVG are the arithmetic and the geometric mean of the two. lecun:
+ * scale 1, fan in; he: scale 2, fan in; glorot: scale 1, average. _normal is truncated. */
 TOW_API tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution);
 TOW_API tow_initializer tow_init_lecun_normal(void);
 TOW_API tow_initializer tow_init_lecun_uniform(void);
@@ -118,6 +124,7 @@ TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name,
 /* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream:
  * error. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
+/* True if the caller gave a key for this stream. */
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);
 /* True if the model is traced for evaluation: tow_model_options.deterministic. */
 TOW_API bool tow_scope_deterministic(const tow_scope *scope);
@@ -131,15 +138,18 @@ TOW_API void tow_scope_end(tow_scope *child);
  * begin with their collection ("batch_stats/norm/mean"). Layers of a scan are stacked on axis 0 (outermost scan first)
  * and called "blocks/{}/attn/kernel"; on disk they are "blocks/0/attn/kernel", "blocks/1/...". */
 typedef struct tow_params tow_params;
+/* Frees the list and drops its arrays. NULL is accepted. */
 TOW_API void tow_params_free(tow_params *params);
 TOW_API size_t tow_params_count(const tow_params *params);
+/* Of entry `index`; NULL behind the last one. */
 TOW_API const char *tow_params_path(const tow_params *params, size_t index);
 TOW_API tow_array *tow_params_array(const tow_params *params, size_t index); /* not retained */
-TOW_API tow_array *tow_params_find(const tow_params *params,
-                                   const char *path); /* also "blocks/3/...": NULL unless the whole array */
+/* The array of exactly this path, not retained, or NULL. tow_params_get finds single layers as well. */
+TOW_API tow_array *tow_params_find(const tow_params *params, const char *path);
 /* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage.
  * A new reference. Error: TOW_NOT_FOUND, with the paths that there are. */
 TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
+/* Of all arrays together. */
 TOW_API int64_t tow_params_elements(const tow_params *params);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
@@ -184,7 +194,7 @@ TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module 
                                          const tow_type *input_types, const tow_model_options *options,
                                          tow_params **params, tow_params **state);
 /* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
- * extra: inputs that the model does not see (labels). Returns the scalar loss; writes aux[n_aux]. */
+ * extra: inputs that the model does not see (labels). Writes the scalar *loss and aux[n_aux]. */
 typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
                                   tow_value *aux, void *user);
 /* Graph (params..., state..., inputs..., stream keys...) -> (outputs..., updates...). params and .state give paths and

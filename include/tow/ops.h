@@ -18,6 +18,7 @@ TOW_API tow_value tow_constant_data(tow_trace *trace, tow_type type, const void 
 TOW_API tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value);          /* [] */
 TOW_API tow_value tow_full(tow_trace *trace, tow_type type, double value);              /* a scalar, broadcast */
 TOW_API tow_value tow_iota(tow_trace *trace, tow_type type, int axis);                  /* 0, 1, 2, ... along axis */
+/* Constants of x's type. */
 TOW_API tow_value tow_full_like(tow_value x, double value);
 TOW_API tow_value tow_zeros_like(tow_value x);
 /* i32 of x's shape, counting along axis (negative: from the end). */
@@ -51,9 +52,10 @@ TOW_API tow_value tow_iota_like(tow_value x, int axis);
 #define X(name) TOW_API tow_value tow_##name(tow_value x);
 TOW_UNARY_LIST(X)
 #undef X
+/* x^exponent, which may be negative. */
 TOW_API tow_value tow_integer_pow(tow_value x, int64_t exponent);
-TOW_API tow_value tow_convert(tow_value x,
-                              tow_dtype dtype); /* float to integer truncates, anything to bool is x != 0 */
+/* Float to integer truncates, anything to bool is x != 0. */
+TOW_API tow_value tow_convert(tow_value x, tow_dtype dtype);
 TOW_API tow_value tow_bitcast(tow_value x, tow_dtype dtype); /* between 4-byte types */
 /* approximate: 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))); else 0.5x(1+erf(x/sqrt 2)). */
 TOW_API tow_value tow_gelu(tow_value x, bool approximate);
@@ -114,26 +116,33 @@ TOW_API tow_value tow_matmul(tow_value x, tow_value y);
 TOW_REDUCTION_LIST(X)
 #undef X
 TOW_API tow_value tow_mean(tow_value x, int n_axes, const int *axes);
-TOW_API tow_value tow_argmax(tow_value x, int axis); /* i32; the first of equal maxima */
+/* i32, the axis vanishes; the first of equal maxima. */
+TOW_API tow_value tow_argmax(tow_value x, int axis);
+/* Sums of all elements up to each one along the axis; reverse: from each one on. */
 TOW_API tow_value tow_cumsum(tow_value x, int axis, bool reverse);
 
-/* ---- moving elements -------------------------------------------------------------------------------------------------- */
+/* ---- moving elements: arrays of start, limit, low, ... have an entry for each axis of x; single axes may be negative --- */
 /* Axis i of x becomes axis axes[i] of the result (increasing); other axes repeat. Axes of size 1 stretch. */
 TOW_API tow_value tow_broadcast_in_dim(tow_value x, int rank, const int64_t *shape, const int *axes);
 TOW_API tow_value tow_broadcast_to(tow_value x, int rank, const int64_t *shape); /* NumPy's rule */
 TOW_API tow_value tow_reshape(tow_value x, int rank, const int64_t *shape);      /* one dimension may be -1 */
 TOW_API tow_value tow_transpose(tow_value x, int rank, const int *permutation);  /* rank 0: reverse all axes */
-TOW_API tow_value tow_expand_dims(tow_value x, int axis);
-TOW_API tow_value tow_squeeze(tow_value x, int axis);
-TOW_API tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit,
-                            const int64_t *stride); /* stride NULL: 1 */
+TOW_API tow_value tow_expand_dims(tow_value x, int axis);                        /* a new axis of size 1 */
+TOW_API tow_value tow_squeeze(tow_value x, int axis);                            /* an axis of size 1 vanishes */
+/* Elements start, start + stride, ... below limit of each axis. stride NULL: 1. */
+TOW_API tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit, const int64_t *stride);
+/* Elements [start, limit) of one axis, all of the others. */
 TOW_API tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit);
-TOW_API tow_value tow_dynamic_slice(tow_value x, const tow_value *start,
-                                    const int64_t *sizes); /* i32 scalars, clamped */
+/* `sizes` elements from `start` on: i32 scalars, clamped so that the part lies in x. */
+TOW_API tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes);
+/* x with the part of update's shape from `start` on, clamped likewise, replaced by update. */
 TOW_API tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start);
+/* value [] before (low) and behind (high) each axis, and between neighbours (interior NULL: 0). low, high < 0 cut. */
 TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_t *high,
-                          const int64_t *interior); /* interior NULL: 0 */
+                          const int64_t *interior);
+/* n > 0 values that differ in the size of this axis only. */
 TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
+/* Reverses the order along these axes; n_axes 0: along all. */
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
 /* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Negative indices count from the end; outside: NaN. */
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
@@ -153,11 +162,13 @@ TOW_API tow_value tow_random_normal(tow_value key, int rank, const int64_t *shap
 TOW_API tow_value tow_random_bernoulli(tow_value key, double p, int rank, const int64_t *shape);              /* bool */
 
 /* ---- composites ------------------------------------------------------------------------------------------------------------ */
+/* exp(x) / sum(exp(x)) along the axis, its logarithm, and log(sum(exp(x))), none of which overflows. */
 TOW_API tow_value tow_softmax(tow_value x, int axis);
 TOW_API tow_value tow_log_softmax(tow_value x, int axis);
 TOW_API tow_value tow_logsumexp(tow_value x, int axis); /* the axis vanishes */
 /* Over the last axis. x: [..., D]; scale, bias: [D]. layer_norm: (x-mean)*rsqrt(var+epsilon)*scale+bias, two-pass variance. */
 TOW_API tow_value tow_normalize_layer(tow_value x, tow_value scale, tow_value bias, double epsilon);
+/* x*rsqrt(mean(x^2)+epsilon)*scale. */
 TOW_API tow_value tow_normalize_rms(tow_value x, tow_value scale, double epsilon);
 typedef struct tow_attention_options {
     bool causal;

@@ -39,6 +39,7 @@ typedef struct tow_schedule {
 } tow_schedule;
 
 TOW_API tow_schedule tow_schedule_constant(double value);
+/* With exponent 1. */
 TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, int64_t warmup_steps,
                                                 int64_t decay_steps, double end_value);
 /* The value for the update that follows `step` finished updates: the first update takes the value at 0. */
@@ -99,6 +100,7 @@ typedef struct tow_train_options {
  * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of range. */
 TOW_API tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
                                     tow_train_state **state);
+/* NULL is accepted. */
 TOW_API void tow_train_free(tow_train_state *state);
 
 /* One update of the parameters and of all variables that the layers write; variables get no gradient and the optimiser
@@ -123,8 +125,7 @@ TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t positi
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
 /* The parameters; they change with every step and belong to the state. */
 TOW_API tow_params *tow_train_params(const tow_train_state *state);
-/* The variables of all other collections ("batch_stats/norm/mean"), in the same way; a list of none if there are none.
- * */
+/* The variables of all other collections ("batch_stats/norm/mean"), in the same way; an empty list if there are none. */
 TOW_API tow_params *tow_train_variables(const tow_train_state *state);
 /* The graph (params..., variables..., inputs..., extra..., keys...) -> (loss, new variables...) before differentiation,
  * for tow_saved_residuals and printing, and the program that a step runs. Both belong to the state. */

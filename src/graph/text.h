@@ -25,8 +25,7 @@ static inline void tow__locale_leave(tow__locale l)
     freelocale(l.c);
 }
 
-/* The number that takes part in naming the value after the one with number `last`: 0, 1, 2, ... are a, b, ..., z, aa,
- * ab,
+/* The number whose name follows that of `last` (TOW__NAME_NONE: the first one): 0, 1, 2, ... are a, b, ..., z, aa, ab,
  * ...; numbers of reserved words are left out. */
 uint32_t tow__name_after(uint32_t last);
 #define TOW__NAME_NONE UINT32_MAX
