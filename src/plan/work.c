@@ -23,41 +23,62 @@ static double pairs(int64_t queries, int64_t keys, bool causal)
     return seeing * (double)keys - seeing * (seeing - 1) / 2;
 }
 
-/* Forward, logits and what they weigh of v; backward, logits again, the cotangents of probabilities, and a product for
- * each gradient. q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] */
-static double attention_work(const tow__step *step, bool backward)
+/* features: those of a head that products sum or make, all together. q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] */
+static double attention_products(const tow__step *step, bool causal, double features)
 {
     const int64_t *q = step->in[0].type.dims, *v = step->in[2].type.dims;
-    double d = (double)q[3], e = (double)v[3], width = d + e;
-    bool causal;
-    if (backward) {
-        const tow__attention_ad_params *p = step->params;
-        causal = p->causal;
-        width += (p->wrt & 1 ? d : 0) + (p->wrt & 2 ? d : 0) + (p->wrt & 4 ? e : 0);
-    } else {
-        causal = ((const tow__attention_params *)step->params)->causal;
-    }
-    return 2 * width * (double)(q[0] * q[2]) * pairs(q[1], v[1], causal);
+    return 2 * features * (double)(q[0] * q[2]) * pairs(q[1], v[1], causal);
+}
+
+/* Logits, and what they weigh of v. */
+static double attention_work(const tow__step *step)
+{
+    double d = (double)step->in[0].type.dims[3], e = (double)step->in[2].type.dims[3];
+    return attention_products(step, ((const tow__attention_params *)step->params)->causal, d + e);
+}
+
+/* Logits again, the cotangents of probabilities, and a product for each gradient. */
+static double attention_vjp_work(const tow__step *step)
+{
+    const tow__attention_ad_params *p = step->params;
+    double d = (double)step->in[0].type.dims[3], e = (double)step->in[2].type.dims[3];
+    double gradients = (p->wrt & 1 ? d : 0) + (p->wrt & 2 ? d : 0) + (p->wrt & 4 ? e : 0);
+    return attention_products(step, p->causal, d + e + gradients);
 }
 
 /* x [..., C] and w of C times V elements: logits, and a product for each gradient. */
-static double linear_cross_entropy_work(const tow__step *step, uint32_t gradients)
+static double losses(const tow__step *step, uint32_t gradients)
 {
     const tow_type *x = &step->in[0].type;
     double features = (double)x->dims[x->rank - 1];
     return features > 0 ? 2 * count(&step->in[0]) * (count(&step->in[1]) / features) * (1 + gradients) : 0;
 }
 
+static double loss_work(const tow__step *step) { return losses(step, 0); }
+static double loss_vjp_work(const tow__step *step) { return losses(step, step->n_out); }
+/* Results: loss, log-sum-exp, gradients. */
+static double loss_and_vjp_work(const tow__step *step) { return losses(step, step->n_out - 2); }
+
+/* Updates, and what they change, read and written. */
+static double index_add_work(const tow__step *step) { return PER_ELEMENT * 3 * count(&step->in[2]); }
+
+static const struct {
+    const char *primitive;
+    double (*work)(const tow__step *step);
+} works[] = {
+    {"dot_general", dot_work},
+    {"attention", attention_work},
+    {"attention_vjp", attention_vjp_work},
+    {"linear_cross_entropy", loss_work},
+    {"linear_cross_entropy_vjp", loss_vjp_work},
+    {"linear_cross_entropy_and_vjp", loss_and_vjp_work},
+    {"index_add", index_add_work},
+};
+
 double tow__step_work(const tow__step *step)
 {
-    const char *name = step->primitive;
-    if (strcmp(name, "dot_general") == 0) return dot_work(step);
-    if (strcmp(name, "attention") == 0) return attention_work(step, false);
-    if (strcmp(name, "attention_vjp") == 0) return attention_work(step, true);
-    if (strcmp(name, "linear_cross_entropy") == 0) return linear_cross_entropy_work(step, 0);
-    if (strcmp(name, "linear_cross_entropy_vjp") == 0) return linear_cross_entropy_work(step, step->n_out);
-    if (strcmp(name, "linear_cross_entropy_and_vjp") == 0) return linear_cross_entropy_work(step, step->n_out - 2);
-    if (strcmp(name, "index_add") == 0) return PER_ELEMENT * 3 * count(&step->in[2]); /* updates, what they change */
+    for (size_t i = 0; i < sizeof works / sizeof works[0]; i++)
+        if (strcmp(works[i].primitive, step->primitive) == 0) return works[i].work(step);
     double elements = 0;
     for (uint32_t i = 0; i < step->n_in; i++) elements += count(&step->in[i]);
     for (uint32_t i = 0; i < step->n_out; i++) elements += count(&step->out[i]);
