@@ -17,6 +17,10 @@ struct tow_context {
     char error[2048];
 };
 
+/* A context. custom NULL: the C library's allocator; threads 0: as many as there are CPUs. Error: TOW_OUT_OF_MEMORY. */
+tow_status tow__context_create(const tow_allocator *custom, int threads, const tow__gemm_choice *products,
+                               tow_context **context);
+
 /* Sets status and text and returns status, so that `return tow__fail(...)` reads well. */
 __attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format,
                                                            ...);
