@@ -269,7 +269,7 @@ static tow_status without_calls(const tow_graph *g, tow_graph **result)
     uint32_t i = 0;
     while (i < g->n_equations && g->equations[i].primitive != &tow__call_p) i++;
     if (i == g->n_equations) {
-        *result = tow_graph_retain((tow_graph *)(uintptr_t)g);
+        *result = tow__graph_share(g);
         return TOW_OK;
     }
     *result = NULL;

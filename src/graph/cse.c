@@ -159,7 +159,7 @@ static tow_status cse(const tow_graph *g, tow_graph **result)
     }
     TRY(merge_graph(&m, &n_forward));
     if (m.merged == 0 && !tow__failed(m.t)) {
-        *result = tow_graph_retain((tow_graph *)(uintptr_t)g);
+        *result = tow__graph_share(g);
         goto done;
     }
     for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = m.values[g->outputs[i]];

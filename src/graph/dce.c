@@ -185,7 +185,7 @@ static tow_status record_region(walk *w, tow_trace *t, const tow__equation *e, c
     tow_graph *body = NULL;
     tow_status status = TOW_OK;
     if (all(r->out, e->n_out) && all(r->in, e->n_in) && whole(w, r->body))
-        body = tow_graph_retain((tow_graph *)(uintptr_t)r->body->g);
+        body = tow__graph_share(r->body->g);
     else
         status = record(w, r->body, r->in, r->out, &body);
     if (status != TOW_OK) return status;

@@ -7,6 +7,8 @@ tow_graph *tow_graph_retain(tow_graph *graph)
     return graph;
 }
 
+tow_graph *tow__graph_share(const tow_graph *g) { return tow_graph_retain((tow_graph *)(uintptr_t)g); }
+
 void tow_graph_release(tow_graph *graph)
 {
     if (!graph || --graph->references > 0) return;

@@ -103,6 +103,9 @@ void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_
 /* The same with its source on values [n_vars] of its graph, which receive the results. False: no memory. */
 bool tow__rebind_among(tow_trace *t, const tow__equation *e, tow_value *values);
 
+/* One more reference to a graph that is only read: counting changes nothing else in it. */
+tow_graph *tow__graph_share(const tow_graph *g);
+
 /* DCE with outputs dropped: keeps outputs i with used[i] (NULL: all). kept_inputs (may be NULL; n_inputs long) receives
  * which inputs the rest still needs; with `drop_inputs` the unneeded ones are removed from the result. */
 tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool *kept_inputs, tow_graph **result);

@@ -118,11 +118,7 @@ static tow_status compile(tow_context *ctx, const tow_graph *graph, const tow_co
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
     p->n_kept = kept;
-    union {
-        const tow_graph *constant;
-        tow_graph *counted;
-    } same = {graph};
-    p->graph = tow_graph_retain(same.counted);
+    p->graph = tow__graph_share(graph);
     tow__arena scratch;
     tow__arena_init(&p->memory, ctx);
     tow__arena_init(&scratch, ctx);

@@ -225,11 +225,7 @@ tow_status tow__hoist(const tow_graph *g, bool defers, tow_graph **result)
     *result = NULL;
     TRY(find_changes(&arena, g, defers, &changes));
     if (!changes) {
-        union {
-            const tow_graph *constant;
-            tow_graph *counted;
-        } same = {g};
-        *result = tow_graph_retain(same.counted);
+        *result = tow__graph_share(g);
         goto done;
     }
     tow_value *values = tow__arena_alloc(&arena, (size_t)g->n_vars + g->n_outputs, sizeof *values);
