@@ -40,8 +40,7 @@ typedef struct tow__named_input {
 } tow__named_input;
 
 typedef struct tow__builder {
-    tow_graph
-        *graph; /* its arena holds what equations point to; vars and equations are in the vectors until it closes */
+    tow_graph *graph;      /* its arena holds what equations point to; the rest is in the vectors until it closes */
     uint32_t serial;       /* never used twice within a trace */
     tow__vector vars;      /* tow__var */
     tow__vector equations; /* tow__equation */

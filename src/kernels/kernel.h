@@ -58,8 +58,8 @@ enum {
 
 typedef struct tow__kernel {
     const char *primitive; /* name in the textual form */
-    unsigned
-        dtypes; /* bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result) */
+    /* Bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result). */
+    unsigned dtypes;
     unsigned flags;
     void (*run)(const tow__kernel_call *call);
     size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */

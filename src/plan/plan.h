@@ -181,18 +181,17 @@ struct tow_program {
     uint32_t n_slots;
     tow__patch *patches;
     const tow__kernel *copy;
-    tow_consumer *consumers;                      /* [outputs of the graph]; .consume is NULL where there is none */
-    bool *consumed;                               /* [outputs of the graph] a loop hands it over row by row */
-    int64_t no_row;                               /* 0: where there are no rows */
-    bool no_regions, plan_only, flush_subnormals; /* of the options */
+    tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
+    bool *consumed;          /* [outputs of the graph] a loop hands it over row by row */
+    int64_t no_row;          /* 0: where there are no rows */
+    bool no_fusion, no_regions, plan_only, flush_subnormals; /* of the options */
     size_t keep_within;
-    uint32_t n_repeated,
-        n_kept;           /* keep.c: nodes that repeat one of the forward part; those of them that are left out */
+    uint32_t n_repeated;  /* keep.c: nodes that repeat one of the forward part, */
+    uint32_t n_kept;      /* and those of them that are left out */
     tow__team team, solo; /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
-    bool no_fusion;
     tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
 
