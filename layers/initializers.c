@@ -204,6 +204,13 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
     int64_t count = tow_type_count(type);
     if (count == 0) return TOW_OK;
     double in = 1, out = 1;
+    if (self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG || self->distribution < TOW_TRUNCATED_NORMAL ||
+        self->distribution > TOW_UNIFORM)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "variance scaling: expected a tow_fan_mode of 0 to %d and a tow_distribution of 0 to %d, found "
+            "%d and %d",
+            TOW_FAN_GEO_AVG, TOW_UNIFORM, self->mode, self->distribution);
     tow_status status = fans(ctx, self, type, &in, &out);
     if (status) return status;
     const double denominators[] = {
@@ -213,8 +220,8 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
         .distribution = (tow_distribution)self->distribution, .key = {{key[0], key[1]}}, .low = -1, .span = 2};
     switch (job.distribution) {
     case TOW_TRUNCATED_NORMAL:
-        job.scale = sqrtf(variance) / 0.87962566103423978F;
-        break; /* its standard deviation */
+        job.scale = sqrtf(variance) / 0.87962566103423978F; /* the standard deviation of what lies within 2 */
+        break;
     case TOW_NORMAL:
         job.scale = sqrtf(variance);
         break;

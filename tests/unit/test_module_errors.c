@@ -90,6 +90,12 @@ static void test_layers_check_inputs_and_options(void **state)
     expect_error(init((tow_dense){.features = 3}, F32(2)), TOW_INVALID_ARGUMENT, "the layer has no class");
     expect_error(init(TOW_DENSE(.features = 3, .bias_init = tow_init_lecun_normal()), F32(2)), TOW_INVALID_ARGUMENT,
                  "params/part/layer/bias: variance scaling needs a shape of rank 2 or more", "f32[3]");
+    tow_initializer no_fan = tow_init_variance_scaling(1, (tow_fan_mode)7, TOW_NORMAL);
+    tow_initializer no_distribution = tow_init_variance_scaling(1, TOW_FAN_IN, (tow_distribution)3);
+    expect_error(init(TOW_DENSE(.features = 3, .kernel_init = no_fan), F32(2)), TOW_INVALID_ARGUMENT,
+                 "params/part/layer/kernel: variance scaling", "found 7 and 1");
+    expect_error(init(TOW_DENSE(.features = 3, .kernel_init = no_distribution), F32(2)), TOW_INVALID_ARGUMENT,
+                 "params/part/layer/kernel: variance scaling", "found 0 and 3");
 }
 
 /* Two children of one name and different sizes. */
