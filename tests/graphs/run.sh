@@ -67,8 +67,8 @@ while IFS= read -r line; do
         echo "$file: tow $arguments: exit status $status, expected $want"
         cat "$scratch/err"
         failed=1
-    elif [ ! -f "$expected" ]; then
-        echo "$file: tow $arguments: $expected is missing; work out what it must say"
+    elif [ ! -s "$expected" ]; then
+        echo "$file: tow $arguments: $expected is missing or empty; work out what it must say"
         failed=1
     elif [ "$kind" = error ]; then
         while IFS= read -r part; do
