@@ -19,7 +19,7 @@ struct tow_params {
 tow_status tow__params_create(tow_context *ctx, tow_params **params);
 /* Appends a parameter without an array; the path must be new. */
 tow_status tow__params_add(tow_params *params, const char *path, tow_type type);
-/* How many "{}" components a path has. */
+/* How many "{}" components a path has: stacked axes of its array. */
 int tow__path_levels(const char *path);
 
 #endif

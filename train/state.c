@@ -5,6 +5,7 @@
 #include "train/state.h"
 
 #include "layers/keys.h"
+#include "layers/params.h"
 #include "tow/program.h"
 
 /* ---- random keys -------------------------------------------------------------------------------------------------------- */
@@ -30,14 +31,6 @@ static size_t count_streams(const tow_model_options *model)
     return n;
 }
 
-/* Number of stacked axes of a path: "blocks/{}/attn/kernel" has one. */
-static int stacked_axes(const char *path)
-{
-    int n = 0;
-    for (; (path = strstr(path, "{}")) != NULL; path += 2) n++;
-    return n;
-}
-
 static tow_status make_updater(tow_train_state *state)
 {
     tow_context *ctx = state->ctx;
@@ -60,7 +53,7 @@ static tow_status make_updater(tow_train_state *state)
             .v = state->n_slots > 1 ? tow_array_data(tow_params_array(state->slots[1], i)) : NULL,
             .g = state->early_update ? NULL : tow_array_data(state->outputs[1 + state->n_variables + i]),
             .count = tow_type_count(type),
-            .decay = u->optimizer.decay_all || type.rank - stacked_axes(path) >= 2,
+            .decay = u->optimizer.decay_all || type.rank - tow__path_levels(path) >= 2,
         };
     }
     return tow__updater_init(ctx, u);
@@ -148,9 +141,9 @@ static tow_status trace_loss(tow_train_state *state, const tow_module *model, co
     tow_model_options model_options = options->model != NULL ? *options->model : (tow_model_options){0};
     static const char *const every_collection[] = {TOW_EVERY_COLLECTION, NULL};
     model_options.state = state->variables;
-    if (evaluation)
+    if (evaluation) {
         model_options.deterministic = true;
-    else {
+    } else {
         model_options.mutable_collections = every_collection;
         model_options.updates = &state->updates;
     }
