@@ -106,7 +106,8 @@ TOW_API void tow_train_free(tow_train_state *state);
 /* One update of the parameters and of all variables that the layers write; variables get no gradient and the optimiser
  * does not see them. inputs: the model's inputs, then the extra ones. loss (may be NULL): before the update. Allocates
  * nothing.
- * Errors: TOW_TYPE_MISMATCH with index, expected and found; then nothing has changed. */
+ * Errors: TOW_TYPE_MISMATCH with index, expected and found, TOW_INVALID_ARGUMENT for a missing array; then nothing has
+ * changed. */
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
 /* The same, and writes what the program did when to `file`, as tow_program_write_trace does; the optimiser's pass over the
  * parameters, where it comes after the program, is not in it. Allocates. Errors: TOW_OUT_OF_MEMORY, before anything has
