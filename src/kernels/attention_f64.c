@@ -38,7 +38,8 @@ static size_t workspace_bytes(const tow__attention_job *a)
     return divide_memory(a, NULL, &w);
 }
 
-static void product(int64_t m, int64_t n, int64_t k, matrix x, matrix y, f64 *c, int64_t ldc, bool add)
+static void product(const tow__attention_job *a, int64_t m, int64_t n, int64_t k, matrix x, matrix y, f64 *c,
+                    int64_t ldc, bool add)
 {
     tow__gemm g = {.dtype = TOW_F64,
                    .accumulate = add,
@@ -53,7 +54,8 @@ static void product(int64_t m, int64_t n, int64_t k, matrix x, matrix y, f64 *c,
                    .b_row = y.row,
                    .b_column = y.column,
                    .c = c,
-                   .ldc = ldc};
+                   .ldc = ldc,
+                   .choice = a->products};
     tow__gemm_run(&g, NULL);
 }
 
@@ -87,8 +89,8 @@ static f64 *result_group(const tow__attention_job *a, const tow__strip *s, void 
 static void logits_of(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
     read_rows(a, &a->q, s, a->scale, w->q);
-    product(s->rows, s->keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(a, &a->k, s)), w->p, s->keys,
-            false);
+    product(a, s->rows, s->keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(a, &a->k, s)), w->p,
+            s->keys, false);
     for (int64_t i = 0; i < s->rows; i++) {
         tow__mask_row mask = tow__strip_mask(a, s, i);
         for (int64_t j = 0; mask.data != NULL && j < s->limit[i]; j++)
@@ -116,7 +118,7 @@ static void forward_strip(const tow__attention_job *a, const tow__strip *s, cons
         sums[i] = row_sum_f64(s->limit[i], p);
         lse[i] = s->blind[i] ? -DBL_MAX : log(sums[i]) + top;
     }
-    product(s->rows, a->v.width, s->keys, matrix_of(w->p, s->keys), of_group(a, &a->v, s),
+    product(a, s->rows, a->v.width, s->keys, matrix_of(w->p, s->keys), of_group(a, &a->v, s),
             result_row(a, s, a->out, 0, a->v.width), a->heads * a->v.width, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t e = 0; e < a->v.width; e++) result_row(a, s, a->out, i, a->v.width)[e] /= sums[i];
@@ -136,7 +138,8 @@ static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t f
 static void through_softmax(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
     int64_t width = a->v.width;
-    product(s->rows, s->keys, width, matrix_of(w->ct, width), transposed(of_group(a, &a->v, s)), w->dp, s->keys, false);
+    product(a, s->rows, s->keys, width, matrix_of(w->ct, width), transposed(of_group(a, &a->v, s)), w->dp, s->keys,
+            false);
     for (int64_t i = 0; i < s->rows; i++) {
         f64 *p = w->p + i * s->keys, *dp = w->dp + i * s->keys, delta = 0;
         for (int64_t e = 0; e < width; e++) delta += w->ct[i * width + e] * w->out[i * width + e];
@@ -159,15 +162,15 @@ static void backward_strip(const tow__attention_job *a, const tow__strip *s, con
     read_rows(a, &a->ct, s, 1, w->ct);
     read_rows(a, &a->o, s, 1, w->out);
     if (a->dv != NULL)
-        product(s->keys, e, s->rows, transposed(matrix_of(w->p, s->keys)), matrix_of(w->ct, e),
+        product(a, s->keys, e, s->rows, transposed(matrix_of(w->p, s->keys)), matrix_of(w->ct, e),
                 result_group(a, s, a->dv, e), a->groups * e, true);
     if (a->dq == NULL && a->dk == NULL) return;
     through_softmax(a, s, w);
     if (a->dk != NULL)
-        product(s->keys, d, s->rows, transposed(matrix_of(w->dp, s->keys)), matrix_of(w->q, d),
+        product(a, s->keys, d, s->rows, transposed(matrix_of(w->dp, s->keys)), matrix_of(w->q, d),
                 result_group(a, s, a->dk, d), a->groups * d, true);
     if (a->dq == NULL) return;
-    product(s->rows, d, s->keys, matrix_of(w->dp, s->keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
+    product(a, s->rows, d, s->keys, matrix_of(w->dp, s->keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
             a->heads * d, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < d; j++) result_row(a, s, a->dq, i, d)[j] *= a->scale;

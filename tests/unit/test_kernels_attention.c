@@ -1,8 +1,9 @@
 /* Single-precision attention: every instruction set that this CPU has gives the same bits, forward and backward, and
- * the bits of a sequence do not depend on the others in the batch. */
+ * the bits of a sequence do not depend on the others in the batch. Double precision: products as the context says. */
 #include "tests/unit/kernels.h"
 
 #include "src/kernels/attention.h"
+#include "tow/program.h"
 
 typedef struct shape {
     int64_t b, t, s, h, g, d, e;
@@ -149,10 +150,40 @@ static void later_keys_do_not_matter(void **state)
     release_all();
 }
 
+/* One query and one key, whose log-sum-exp is the logit: -(1 + 2^-29) + (1 + 2^-30)^2, of which 2^-60 is left where products
+ * are not rounded before they are added, as in BLIS, and nothing in plain C, which is what has the same bits everywhere. */
+static void double_precision_takes_the_products_of_the_context(void **state)
+{
+    (void)state;
+    static const tow_context_options options[] = {
+        {.portable_bits = true}, {.engine = "reference"}, {.engine = "-blis"}};
+    const char *text = "{ lambda ; q:f64[1,1,1,2]\"q\" k:f64[1,1,1,2]\"k\" v:f64[1,1,1,1]\"v\". let\n"
+                       "    out:f64[1,1,1,1] lse:f64[1,1,1] = attention[causal=false scale=1.0] q k v\n"
+                       "  in (lse) }";
+    double q[2] = {1, 1 + 0x1p-30}, k[2] = {-(1 + 0x1p-29), 1 + 0x1p-30}, v[1] = {1};
+    double *const data[3] = {q, k, v};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        tow_context *ctx = NULL;
+        tow_graph *graph = NULL;
+        tow_array *in[3] = {NULL}, *out = NULL;
+        assert_int_equal(tow_context_create(&options[i], &ctx), TOW_OK);
+        assert_int_equal(tow_graph_parse(ctx, text, &graph), TOW_OK);
+        for (size_t j = 0; j < 3; j++)
+            assert_int_equal(tow_array_borrow(ctx, tow_graph_input_type(graph, j), data[j], &in[j]), TOW_OK);
+        assert_int_equal(tow_evaluate(graph, in, &out), TOW_OK);
+        assert_true(*(const double *)tow_array_data(out) == 0);
+        for (size_t j = 0; j < 3; j++) tow_array_release(in[j]);
+        tow_array_release(out);
+        tow_graph_release(graph);
+        tow_context_destroy(ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(instruction_sets_agree),
                                        cmocka_unit_test(sequences_are_independent),
-                                       cmocka_unit_test(later_keys_do_not_matter)};
-    return cmocka_run_group_tests_name("attention in single precision", tests, NULL, NULL);
+                                       cmocka_unit_test(later_keys_do_not_matter),
+                                       cmocka_unit_test(double_precision_takes_the_products_of_the_context)};
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }
