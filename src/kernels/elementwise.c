@@ -121,7 +121,7 @@ TOW__CLONES static void integer_pow_tile(int64_t n, void *const *out, const void
 }
 SIMPLE(integer_pow)
 
-/* ---- gelu and its derivative, which is multiplied by a second operand if there is one --------------------------- */
+/* ---- gelu and its derivative ------------------------------------------------------------------------------------- */
 
 #define GELU(name)                                                                                                     \
     TOW__CLONES static void name##_tile(int64_t n, void *const *out, const void *const *in, const void *params)        \
@@ -132,21 +132,10 @@ SIMPLE(integer_pow)
         TOW__VECTORIZE                                                                                                 \
         for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]);                                                \
     }
-#define GELU_SLOPE(name)                                                                                               \
-    GELU(name)                                                                                                         \
-    TOW__CLONES static void name##_product_tile(int64_t n, void *const *out, const void *const *in,                    \
-                                                const void *params)                                                    \
-    {                                                                                                                  \
-        (void)params;                                                                                                  \
-        const f32 *x = in[0], *ct = in[1];                                                                             \
-        f32 *y = out[0];                                                                                               \
-        TOW__VECTORIZE                                                                                                 \
-        for (int64_t i = 0; i < n; i++) y[i] = tow__##name##_f32(x[i]) * ct[i];                                        \
-    }
 GELU(gelu_tanh)
 GELU(gelu_erf)
-GELU_SLOPE(gelu_tanh_slope)
-GELU_SLOPE(gelu_erf_slope)
+GELU(gelu_tanh_slope)
+GELU(gelu_erf_slope)
 
 static bool approximate(const tow__kernel_call *call) { return ((const tow__gelu_params *)call->params)->approximate; }
 
@@ -154,7 +143,6 @@ static tow__tile pick_gelu(const tow__kernel_call *call) { return approximate(ca
 
 static tow__tile pick_gelu_grad(const tow__kernel_call *call)
 {
-    if (call->n_in > 1) return approximate(call) ? gelu_tanh_slope_product_tile : gelu_erf_slope_product_tile;
     return approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile;
 }
 

@@ -43,11 +43,6 @@ tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const to
 
 tow_value tow__op1(const tow_primitive *p, tow_value x) { return tow__op(p, NULL, 1, &x); }
 
-tow_value tow__op2(const tow_primitive *p, tow_value x, tow_value y)
-{
-    return tow__op(p, NULL, 2, (tow_value[]){x, y});
-}
-
 bool tow__broadcast_type(size_t n, const tow_type *types, tow_type *result)
 {
     int32_t rank = 0;

@@ -27,7 +27,6 @@ __attribute__((format(printf, 4, 5))) tow_value tow__op_fail(tow_value x, const 
                                                              const char *format, ...);
 /* Binds one primitive on operands of which none is null, else gives the null value. */
 tow_value tow__op1(const tow_primitive *p, tow_value x);
-tow_value tow__op2(const tow_primitive *p, tow_value x, tow_value y);
 tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const tow_value *x);
 
 /* The shape that n shapes broadcast to by NumPy's rule; false if they do not. dtype is that of types[0]. */
