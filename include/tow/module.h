@@ -124,7 +124,7 @@ TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name,
 /* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream:
  * error. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
-/* True if the caller gave a key for this stream. */
+/* True if there is a key for this stream: the caller gave one, or the model is being initialised. */
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);
 /* True if the model is traced for evaluation: tow_model_options.deterministic. */
 TOW_API bool tow_scope_deterministic(const tow_scope *scope);
