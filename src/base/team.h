@@ -1,5 +1,6 @@
-/* A team of threads: the caller and workers that belong to a context. Blocks are numbered by shapes, never by the number
- * of threads, and handed out statically: thread t of n runs blocks t*blocks/n .. (t+1)*blocks/n.
+/* A team of threads: the caller and workers that belong to a context. Blocks are numbered by shapes; where the number of
+ * threads decides how work is cut, it is between elements of results, never within a sum. They are handed out statically:
+ * thread t of n runs blocks t*blocks/n .. (t+1)*blocks/n.
  *
  * All teams of a context share one crew of workers, which start when the first team that has use for them is made and
  * end with the context. Idle workers spin for some microseconds, so that handing out work costs about one, and then
@@ -47,8 +48,7 @@ void tow__team_run(const tow__team *team, int64_t blocks, void (*body)(void *use
 void tow__team_run_indexed(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block, int thread),
                            void *user);
 /* The team for work that takes one thread about `nanoseconds`: NULL, the caller alone, if that is not worth waking
- * others. The estimate comes from shapes alone. Where the number of threads decides how work is cut, it is between
- * elements of results, never within a sum. */
+ * others. The estimate comes from shapes alone. */
 static inline const tow__team *tow__team_for(const tow__team *team, double nanoseconds)
 {
     return nanoseconds < (double)TOW__WORTH_WAKING ? NULL : team;
