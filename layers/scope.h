@@ -60,15 +60,16 @@ typedef struct tow__recipe {
     const tow_scope *scope;
     tow_initializer init;
     uint32_t counter;
-    int levels; /* leading axes that are iterations */
-    bool stale; /* drawn in a trace that does not count: the next request draws anew */
+    int levels;        /* leading axes that are iterations */
+    uint32_t recorded; /* how many the store had recorded before it, redrawn ones counted again */
+    bool stale;        /* drawn in a trace that does not count: the next request draws anew */
 } tow__recipe;
 
 /* The parameters, by their paths; or the variables of all other collections, by "collection/path". */
 typedef struct tow__store {
     tow_params *list;     /* initialising: recorded here; else given */
     tow__recipe *recipes; /* initialising: one per entry */
-    uint32_t recipe_capacity;
+    uint32_t recipe_capacity, recorded;
     bool *used; /* else: the model asked for it */
 } tow__store;
 

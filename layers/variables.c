@@ -106,6 +106,7 @@ void tow__store_record(tow_scope *scope, tow__store *store, const char *path, ui
         return;
     }
     if (draws) recipe.counter = tow__scope_count(scope, "params");
+    recipe.recorded = store->recorded++;
     store->recipes[index] = recipe;
 }
 

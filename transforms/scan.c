@@ -76,14 +76,16 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 
 /* ---- one iteration ----------------------------------------------------------------------------------------------- */
 
-/* After a trace that does not count, entries made since `first` below the scope are drawn anew. */
+/* After a trace that does not count, entries below the scope that it made, or drew anew after the trace of a scan around
+ * this one, are drawn anew. first: how many had been recorded before it. */
 static void set_stale(tow__store *store, uint32_t first, const tow_scope *scope, bool collections)
 {
     size_t length = strlen(scope->path);
-    for (uint32_t i = first; i < store->list->names.count; ++i) {
+    for (uint32_t i = 0; i < store->list->names.count; ++i) {
         const char *path = store->list->names.names[i];
         if (collections) path = strchr(path, '/') + 1;
-        if (strncmp(path, scope->path, length) == 0) store->recipes[i].stale = true;
+        if (store->recipes[i].recorded >= first && strncmp(path, scope->path, length) == 0)
+            store->recipes[i].stale = true;
     }
 }
 
@@ -93,7 +95,7 @@ static void call_for_counters(const call_info *c, tow_scope *iteration, size_t n
                               tow_value *out)
 {
     tow__model *model = c->scope->model;
-    uint32_t params = model->params.list->names.count, state = model->state.list->names.count;
+    uint32_t params = model->params.recorded, state = model->state.recorded;
     tow__frame dropped;
     tow__frame_open(model, &dropped);
     tow__call_here(iteration, c->m->inner, n_in, in, c->n_carry + c->n_ys, out);

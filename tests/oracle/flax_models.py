@@ -86,6 +86,22 @@ class Scanned(nn.Module):
         return scan(layer, x, None)[0]
 
 
+class Nested(nn.Module):
+    """Scans of scans of a Dense layer, the outermost first in `lengths`; all have the name `stack`."""
+
+    lengths: tuple
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        def body(dense, carry, _):
+            return dense(carry), None
+
+        for length in reversed(self.lengths):
+            body = nn.scan(body, variable_axes={"params": 0}, split_rngs={"params": True}, length=length)
+        return body(nn.Dense(x.shape[-1], use_bias=self.bias, name="stack"), x, None)[0]
+
+
 class First(nn.Module):
     """A parameter before the children, so that counters are seen to be per scope."""
 

@@ -131,6 +131,12 @@ static bool with_model(const char *name, model_use use, void *user)
     CASE("scan_flax", NAMED("stack", &scan6), TOW_F32, 2, 6)
     tow_scan scan5 = TOW_SCAN(&dense5, .length = 3, .keys = TOW_KEYS_FLAX);
     CASE("scan_flax_no_bias", NAMED("stack", &scan5), TOW_F32, 2, 5)
+    tow_scan inner6 = TOW_SCAN(&dense6, .length = 3, .keys = TOW_KEYS_FLAX);
+    tow_scan outer6 = TOW_SCAN(&inner6, .length = 2, .keys = TOW_KEYS_FLAX);
+    CASE("scan_flax_nested", NAMED("stack", &outer6), TOW_F32, 2, 6)
+    tow_scan middle5 = TOW_SCAN(&scan5, .length = 1, .keys = TOW_KEYS_FLAX);
+    tow_scan outer5 = TOW_SCAN(&middle5, .length = 2, .keys = TOW_KEYS_FLAX);
+    CASE("scan_flax_nested_no_bias", NAMED("stack", &outer5), TOW_F32, 2, 5)
     tow_initializer init;
     if (find_initializer(name, &init)) CASE(name, TOW_DENSE(.features = 33, .kernel_init = init), TOW_F32, 2, 17)
     return false;
@@ -152,8 +158,7 @@ static tow_array *find_param(const tow_params *params, const char *path)
     for (size_t i = 0; i < tow_params_count(params); ++i) {
         char plain[256];
         snprintf(plain, sizeof plain, "%s", tow_params_path(params, i));
-        char *level = strstr(plain, "{}/");
-        if (level) memmove(level, level + 3, strlen(level + 3) + 1);
+        for (char *level; (level = strstr(plain, "{}/"));) memmove(level, level + 3, strlen(level + 3) + 1);
         if (strcmp(plain, path) == 0) return tow_params_array(params, i);
     }
     return NULL;
