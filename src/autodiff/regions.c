@@ -252,6 +252,64 @@ static bool carries_agree(tow_trace *t, const tow_graph *g, size_t n_carry, cons
     return true;
 }
 
+/* A carry that the body hands on as it is never changes. */
+static bool handed_on(const body *b, size_t carry)
+{
+    return b->graph->outputs[carry] == b->graph->inputs[b->n_captures + carry];
+}
+
+/* The body with the carries that it hands on as further constants: (captures, handed on, carry, xs) -> (carry, ys), so that
+ * what is kept of them is kept once, not for every step. order: the new order of its inputs. */
+static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order, tow_graph **result)
+{
+    const tow_graph *g = b->graph;
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    if (!in || !out) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    size_t n = 0, n_out = 0, end = b->n_captures + n_carry;
+    for (size_t i = 0; i < b->n_captures; i++) order[n++] = i;
+    for (size_t i = b->n_captures; i < end; i++)
+        if (handed_on(b, i - b->n_captures)) order[n++] = i;
+    for (size_t i = b->n_captures; i < g->n_inputs; i++)
+        if (i >= end || !handed_on(b, i - b->n_captures)) order[n++] = i;
+    for (size_t i = 0; i < n; i++)
+        in[order[i]] = tow__input(t, g->vars[g->inputs[order[i]]].type, g->input_names[order[i]]);
+    tow__inline(t, g, in, out);
+    for (size_t i = 0; i < g->n_outputs; i++)
+        if (i >= n_carry || !handed_on(b, i)) out[n_out++] = out[i];
+    return tow__trace_end(t, n_out, out, false, result);
+}
+
+/* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
+static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse, size_t n_carry, const tow_value *operands,
+                      size_t n_out, tow_value *out)
+{
+    size_t n_in = b->graph->n_inputs, n_handed = 0;
+    size_t *order = tow__trace_alloc(t, n_in, sizeof *order);
+    tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *results = tow__trace_alloc(t, n_out, sizeof *results);
+    if (!order || !in || !results) return;
+    for (size_t i = 0; i < n_carry; i++) n_handed += handed_on(b, i);
+    tow_graph *graph = NULL;
+    if (without_handed_on(b, n_carry, order, &graph) != TOW_OK) {
+        tow__adopt_error(t);
+        return;
+    }
+    for (size_t i = 0; i < n_in; i++) in[i] = operands[order[i]];
+    tow__scan_params params = {.body = graph,
+                               .length = length,
+                               .reverse = reverse,
+                               .consts = (int64_t)(b->n_captures + n_handed),
+                               .carry = (int64_t)(n_carry - n_handed)};
+    if (n_out > n_handed) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_handed, results);
+    for (size_t i = 0, next = 0; i < n_out; i++)
+        out[i] = i < n_carry && handed_on(b, i) ? operands[b->n_captures + i] : results[next++];
+    tow_graph_release(graph);
+}
+
 void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
                        size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                        tow_value *carry_out, tow_value *ys)
@@ -270,15 +328,10 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     }
     body b = {0};
     if (!trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
-    tow__scan_params params = {.body = b.graph,
-                               .length = length,
-                               .reverse = options && options->reverse,
-                               .consts = (int64_t)b.n_captures,
-                               .carry = (int64_t)n_carry};
     tow_value *operands = join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
     if (operands && results && carries_agree(trace, b.graph, n_carry, explicit_in)) {
-        tow__bind(trace, &tow__scan_p, &params, b.graph->n_inputs, operands, n_carry + n_ys, results);
+        bind_scan(trace, &b, length, options && options->reverse, n_carry, operands, n_carry + n_ys, results);
         memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
     }

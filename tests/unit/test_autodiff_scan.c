@@ -119,6 +119,43 @@ static void test_hoisting(void **state)
     expect_residuals(trace(hoist_loop, NULL, 2, types, names, 1), 0, NULL, "f32[4,4] sin; f32[4,4] cos; f32[9,4] scan");
 }
 
+/* The same with W as a carry that the body hands on: it never changes, so it is a constant, and what depends on it is kept
+ * once. Expected: what JAX keeps. */
+static void handed_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_dot(tow_sin(in[0]), in[1]);
+}
+
+static void handed_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    out[0] = in[0];
+    if (user)
+        tow_remat_function(t, handed_step, NULL, NULL, 2, in, 1, &out[1]);
+    else
+        handed_step(t, in, &out[1], NULL);
+}
+
+/* in: W, c. The final W is read as well. */
+static void handed_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_scan_options options = {.length = 9, .has_length = true};
+    tow_value last[2];
+    tow_scan_function(t, handed_body, user, &options, 2, in, 0, NULL, 0, last, NULL);
+    out[0] = tow_dot(last[0], last[1]);
+}
+
+static void test_handed_on(void **state)
+{
+    (void)state;
+    tow_type types[] = {f32(2, 4, 4, 0), f32(1, 4, 0, 0)};
+    const char *names[] = {"W", "c"};
+    expect_residuals(trace(handed_loop, NULL, 2, types, names, 1), 0, NULL,
+                     "f32[4,4] W; f32[4,4] sin; f32[4,4] cos; f32[4] scan; f32[9,4] scan");
+    expect_residuals(trace(handed_loop, &(bool){true}, 2, types, names, 1), 0, NULL,
+                     "f32[4,4] W; f32[4] scan; f32[9,4] scan");
+}
+
 /* scan(remat(scan)) of 4 by 4 sins keeps 4 numbers, the plain loop 16. */
 typedef struct lengths {
     int64_t n[2];
@@ -280,7 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rnn),           cmocka_unit_test(test_everything_around_scan),
         cmocka_unit_test(test_hoisting),      cmocka_unit_test(test_sqrt_nesting),
-        cmocka_unit_test(test_dots_and_scan), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_dots_and_scan), cmocka_unit_test(test_handed_on),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
