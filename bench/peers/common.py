@@ -53,18 +53,40 @@ def report(workload, library, args, **figures):
     print(json.dumps({"workload": workload, "library": library, **vars(args), **figures, "rss_peak": resident("VmHWM")}), flush=True)
 
 
-def compile_jax(function, *values, donate=()):
+def compile_jax(function, *values, donate=(), keep=False):
     """The compiled function and what XLA says about it. Seconds count tracing, lowering and compiling."""
     import jax
 
     start = time.perf_counter()
-    compiled = jax.jit(function, donate_argnums=donate).lower(*values).compile()
+    compiled = jax.jit(function, donate_argnums=donate, keep_unused=keep).lower(*values).compile()
     seconds = time.perf_counter() - start
     memory = compiled.memory_analysis()
     planned = {"inputs": memory.argument_size_in_bytes, "outputs": memory.output_size_in_bytes,
                "temporary": memory.temp_size_in_bytes}
     return compiled, {"compile_seconds": seconds, "planned": planned, "rss_before": resident("VmRSS"),
                       "version": jax.__version__}
+
+
+def compile_gradient(gradient, *values):
+    """A step that returns the value of gradient(*values) = (value, gradients of all values), and its figures, as compile_jax.
+
+    The gradients of a step are donated to the next one, which makes its own in their memory, as Tow makes them in arrays of the
+    caller: otherwise every step would pay for fresh pages of all that it returns.
+    """
+    import jax
+
+    compiled, figures = compile_jax(lambda last, *values: gradient(*values), values, *values, donate=(0,), keep=True)
+    last = None
+
+    def step():
+        nonlocal last
+        if last is None:
+            last = jax.tree.map(jax.numpy.zeros_like, values)
+        value, last = compiled(last, *values)
+        jax.block_until_ready((value, last))
+        return value
+
+    return step, figures
 
 
 def start_torch(args):
