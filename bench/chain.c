@@ -4,6 +4,7 @@
  *
  * scan: one loop; remat: its body in remat; sqrt: a loop over remat regions that each loop over sqrt(layers) layers;
  * unrolled: every layer by itself, with parameters of its own. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +111,7 @@ int main(int argc, char **argv)
         bool bias = i % 2 == 0;
         const int64_t dims[] = {c.layers, c.width, c.width};
         types[i] = tow_make_type(TOW_F32, (bias ? 1 : 2) + !unrolled, dims + unrolled);
-        scales[i] = bias ? 0.01 : 0.1;
+        scales[i] = bias ? 0 : sqrt(3.0 / (double)c.width); /* variances of the peers: gradients do not fade away */
         wrt[i - 1] = i;
     }
     bench_run_gradient(&b, &(bench_gradient){.loss = loss,
