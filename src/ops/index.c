@@ -39,6 +39,27 @@ static tow_status gather_type(const tow__typing *ty)
     return tow__require_valid(ty, y);
 }
 
+/* Rows of x, zeros where the index is outside. */
+static tow_value rows_inside(tow_value x, tow_value indices)
+{
+    int axes[TOW_MAX_RANK];
+    double rows = (double)tow_value_type(x).dims[0];
+    for (int d = 0; d < tow_value_type(indices).rank; d++) axes[d] = d;
+    tow_value found = bind_gather(x, indices), inside = tow_lt(indices, tow_full_like(indices, rows));
+    tow_type type = tow_value_type(found);
+    if (tow__dtype(indices) == TOW_I32) inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -rows)));
+    inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
+    return tow_select(inside, found, tow_zeros_like(found));
+}
+
+/* The rows outside are NaN whatever the table is: their tangents are zeros. The transpose drops them in any case. */
+static void gather_jvp(tow__jvp *r)
+{
+    tow__jvp_primal(r);
+    if (tow_is_null(r->dx[0])) return;
+    r->dy[0] = r->reverse ? bind_gather(r->dx[0], r->x[1]) : rows_inside(r->dx[0], r->x[1]);
+}
+
 /* Adds to what has been accumulated for the table, which may be much larger than the rows that were read. */
 static void gather_transpose(tow__transpose *r)
 {
@@ -52,6 +73,7 @@ const tow_primitive tow__gather_p = {.name = "gather",
                                      .kind = TOW__MOVE,
                                      .continues = true,
                                      .type = gather_type,
+                                     .jvp = gather_jvp,
                                      .transpose = gather_transpose};
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
@@ -90,21 +112,9 @@ static tow_status scatter_type(const tow__typing *ty)
     return tow__require_valid(ty, y);
 }
 
-/* Rows of ct where the index is inside; updates that were dropped get zeros. */
-static tow_value rows_inside(tow__transpose *r, tow_value indices, int64_t rows, tow_type type)
-{
-    int axes[TOW_MAX_RANK];
-    for (int d = 0; d < tow_value_type(indices).rank; d++) axes[d] = d;
-    tow_value inside = tow_lt(indices, tow_full_like(indices, (double)rows));
-    if (tow__dtype(indices) == TOW_I32)
-        inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -(double)rows)));
-    inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
-    return tow_select(inside, bind_gather(r->ct[0], indices), tow__zeros(r->t, type));
-}
-
 static void scatter_transpose(tow__transpose *r)
 {
-    r->dx[1] = rows_inside(r, r->x[0], ((const tow__rows_params *)r->e->params)->rows, r->in_types[1]);
+    r->dx[1] = rows_inside(r->ct[0], r->x[0]);
 }
 
 const tow_primitive tow__scatter_add_p = {
@@ -156,7 +166,7 @@ static void index_add_jvp(tow__jvp *r)
 static void index_add_transpose(tow__transpose *r)
 {
     if (r->linear[0]) r->dx[0] = r->ct[0];
-    if (r->linear[2]) r->dx[2] = rows_inside(r, r->x[1], r->in_types[0].dims[0], r->in_types[2]);
+    if (r->linear[2]) r->dx[2] = rows_inside(r->ct[0], r->x[1]);
 }
 
 const tow_primitive tow__index_add_p = {.name = "index_add",

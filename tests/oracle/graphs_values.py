@@ -34,6 +34,7 @@ def choice(x, y): return jnp.sum(jnp.maximum(x, y) + jax.nn.relu(x) + jnp.abs(y)
 def select(p, x, y): return jnp.sum(jnp.where(p, x, y) ** 2)
 def dot(x, w): return jnp.sum(jnp.tanh(x @ w))
 def rows(table, rows): return jnp.sum(table[rows] ** 2)
+def rows_outside(table, rows): return table.at[rows].get(mode="fill")
 def reductions(x, y): return jnp.sum(jnp.max(x, axis=1)) + y[0] * y[1] * y[2]
 def softmax(x, w): return jnp.sum(jax.nn.softmax(x, axis=1) * w)
 def cross_entropy(logits, labels): return -jnp.sum(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
@@ -122,7 +123,7 @@ def show(x):
     x = np.asarray(x)
     name = next(n for n, d in DTYPES.items() if d == x.dtype)
     data = json.dumps(x.tolist()) if x.dtype != np.float32 else json.dumps(np.float64(x).tolist())
-    return f"{name}[{','.join(map(str, x.shape))}] {data}\n"
+    return f"{name}[{','.join(map(str, x.shape))}] {data.replace('NaN', 'nan')}\n"
 
 
 def inputs_of(text, arguments):
@@ -144,8 +145,10 @@ def evaluate(function, arguments, inputs):
            for n in (arguments[arguments.index("--wrt") + 1].split(",") if "--wrt" in arguments else ["0"])]
     if "--jvp" in arguments:
         primals, tangents = inputs[:len(names)], inputs[len(names):]
-        every = [tangents[wrt.index(i)] if i in wrt else jnp.zeros_like(x) for i, x in enumerate(primals)]
-        return list(jax.jvp(function, primals, every))
+
+        def chosen(*values):
+            return function(*(values[wrt.index(i)] if i in wrt else x for i, x in enumerate(primals)))
+        return list(jax.jvp(chosen, [primals[i] for i in wrt], tangents))
     value, gradients = jax.value_and_grad(function, argnums=tuple(wrt))(*inputs)
     return ([value] if "--value" in arguments else []) + list(gradients)
 
