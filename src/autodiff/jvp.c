@@ -38,10 +38,11 @@ void tow__jvp_decomposed(tow__jvp *r)
     tow_value *in = inner ? tow__trace_alloc(inner, e->n_in, sizeof *in) : NULL;
     tow_value *out = inner ? tow__trace_alloc(inner, e->n_out, sizeof *out) : NULL;
     tow_graph *g = NULL;
-    if (in && out) {
+    if (in && out && !tow__failed(r->t)) {
         tow__set_source(inner, &e->source);
         for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__input(inner, tow_value_type(r->x[i]), NULL);
-        e->primitive->decompose(inner, e, in, out);
+        /* it takes the operands' shapes for granted, which null values do not have */
+        if (!tow__failed(inner)) e->primitive->decompose(inner, e, in, out);
         tow__trace_end(inner, e->n_out, out, true, &g);
     } else {
         tow__trace_abandon(inner);

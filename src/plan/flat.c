@@ -145,7 +145,7 @@ static tow_status inline_decomposition(inliner *in, const tow_graph *g, const to
     if (!t) return TOW_OUT_OF_MEMORY;
     tow__set_source(t, &e->source);
     for (uint32_t i = 0; i < e->n_in; i++) x[i] = tow__input(t, g->vars[e->in[i]].type, NULL);
-    e->primitive->decompose(t, e, x, y);
+    if (!tow__failed(t)) e->primitive->decompose(t, e, x, y); /* null values have no shapes */
     tow_status status = tow__trace_end(t, e->n_out, y, true, &parts);
     if (status != TOW_OK) return status;
     kept[p->n_decompositions++] = parts;
