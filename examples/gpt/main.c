@@ -58,7 +58,8 @@ typedef struct run {
 
 static int complain(const run *r, int exit_status)
 {
-    fprintf(stderr, "gpt: %s\n", tow_context_error(r->context));
+    const char *error = tow_context_error(r->context);
+    fprintf(stderr, "gpt: %s\n", *error ? error : "out of memory");
     return exit_status;
 }
 
@@ -81,7 +82,10 @@ static int make_checkpoint_path(run *r)
         return FAILURE;
     }
     r->checkpoint = malloc(strlen(directory) + sizeof name);
-    if (r->checkpoint == NULL) return FAILURE;
+    if (r->checkpoint == NULL) {
+        fprintf(stderr, "gpt: out of memory\n");
+        return FAILURE;
+    }
     strcpy(r->checkpoint, directory);
     strcat(r->checkpoint, name);
     return SUCCESS;
@@ -114,7 +118,7 @@ static int make_state(run *r)
                                .n_inputs = 2,
                                .input_types = (tow_type[]){type, type},
                                .loss = gpt_loss,
-                               .evaluation = o->eval_every > 0,
+                               .evaluation = o->eval_every > 0 || o->checkpoint != NULL,
                                .description = description};
     tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
     if (status == TOW_OK) status = tow_array_create(r->context, type, &r->batch[0]);
@@ -132,15 +136,21 @@ static int resume(run *r)
         return SUCCESS;
     }
     if (tow_train_load(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
-    printf("%s: going on after step %lld\n", r->checkpoint, (long long)tow_train_step_number(r->state));
+    const int64_t done = tow_train_step_number(r->state);
+    printf("%s: going on after step %lld\n", r->checkpoint, (long long)done);
+    if (done >= r->options.steps)
+        printf("nothing is left to train: --steps %lld counts those before, too\n", (long long)r->options.steps);
     return SUCCESS;
 }
 
 static int prepare(run *r)
 {
     const options *o = &r->options;
-    if (tow_context_create(&(tow_context_options){.threads = o->threads}, &r->context) != TOW_OK) {
-        fprintf(stderr, "gpt: cannot create a context\n");
+    const tow_context_options context = {.threads = o->threads};
+    if (tow_context_create(&context, &r->context) != TOW_OK) {
+        char why[512];
+        tow_context_options_check(&context, why, sizeof why);
+        fprintf(stderr, "gpt: %s\n", *why ? why : "out of memory");
         return FAILURE;
     }
     if (o->policy != NULL && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
@@ -189,6 +199,21 @@ static tow_status traced_step(run *r, double *loss)
     return status == TOW_IO_ERROR ? TOW_OK : status;
 }
 
+/* An update can leave parameters whose loss is not finite: such ones must not replace a checkpoint that is good. */
+static int save(run *r)
+{
+    double loss;
+    if (tow_train_evaluate(r->state, r->batch, &loss) != TOW_OK) return complain(r, FAILURE);
+    if (!isfinite(loss)) {
+        fprintf(stderr,
+                "gpt: the parameters after step %lld give a loss that is not finite; %s was left as it was; go on from "
+                "it, if it is there, with a smaller --learning-rate\n",
+                (long long)tow_train_step_number(r->state), r->checkpoint);
+        return FAILURE;
+    }
+    return tow_train_save(r->state, r->checkpoint) == TOW_OK ? SUCCESS : complain(r, FAILURE);
+}
+
 /* One step and what follows it. */
 static int step(run *r, progress *p)
 {
@@ -213,9 +238,8 @@ static int step(run *r, progress *p)
         if (isnan(val_loss) && tow_context_status(r->context) != TOW_OK) return complain(r, FAILURE);
     }
     if (!progress_step(p, done, loss, val_loss)) return FAILURE;
-    bool save = r->checkpoint != NULL && (due(done, o->save_every, o->steps) || done == o->steps);
-    if (save && tow_train_save(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
-    return SUCCESS;
+    bool saves = r->checkpoint != NULL && (due(done, o->save_every, o->steps) || done == o->steps);
+    return saves ? save(r) : SUCCESS;
 }
 
 static int train(run *r)
@@ -228,7 +252,7 @@ static int train(run *r)
     while (status == SUCCESS && !interrupted && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     if (status != SUCCESS || !interrupted) return status;
-    if (r->checkpoint != NULL && tow_train_save(r->state, r->checkpoint) != TOW_OK) return complain(r, FAILURE);
+    if (r->checkpoint != NULL && (status = save(r)) != SUCCESS) return status;
     if (r->checkpoint != NULL)
         printf("stopped after step %lld; saved to %s; add --resume to go on\n",
                (long long)tow_train_step_number(r->state), r->checkpoint);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,7 +147,7 @@ static void check_together(struct argp_state *state, const options *o)
     if (o->save_every >= 0 && o->checkpoint == NULL)
         argp_error(state, "--save-every needs --checkpoint DIR to say where to");
     if (o->resume && o->checkpoint == NULL) argp_error(state, "--resume needs --checkpoint DIR to say from where");
-    if (o->steps > 0 && o->warmup >= o->steps)
+    if (o->warmup > 0 && o->warmup >= o->steps)
         argp_error(state, "--warmup %lld leaves nothing of --steps %lld", (long long)o->warmup, (long long)o->steps);
 }
 
@@ -239,7 +240,10 @@ void read_options(int argc, char **argv, options *o)
                    .eval_every = 50,
                    .sample = 400};
     argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, o);
+    if (argp_parse(&argp, argc, argv, 0, NULL, o) != 0) { /* not a bad option: those end the program */
+        fprintf(stderr, "gpt: out of memory\n");
+        exit(1);
+    }
     if (o->save_every < 0) o->save_every = 100;
     if (o->warmup < 0) o->warmup = o->steps / 10 < 100 ? o->steps / 10 : 100;
 }

@@ -37,7 +37,7 @@ static bool open_log(progress *p)
     long keep = 0;
     char *line = NULL;
     size_t capacity = 0;
-    rewind(p->log);
+    if (p->first > 0) rewind(p->log);
     while (p->first > 0) {
         ssize_t length = getline(&line, &capacity, p->log);
         long long step;
@@ -48,7 +48,7 @@ static bool open_log(progress *p)
     free(line);
     fflush(p->log);
     if (p->first > 0 && ftruncate(fileno(p->log), keep) != 0) return log_failed(p);
-    return fseek(p->log, 0, SEEK_END) == 0 || log_failed(p);
+    return fseek(p->log, 0, SEEK_END) == 0 || errno == ESPIPE || log_failed(p); /* a pipe is always at its end */
 }
 
 /* JSON has no NaN and no infinities: they are null. */

@@ -43,6 +43,17 @@ expect_status 1 "cannot create the directory" "${small[@]}" --steps 2 --checkpoi
 expect_status 1 "text: cannot write checkpoints there: Not a directory" "${small[@]}" --steps 2 --checkpoint text
 expect_status 1 "not finite" "${small[@]}" --steps 30 --warmup 0 --learning-rate 1e30 --checkpoint diverged
 [ ! -e diverged/checkpoint.safetensors ] || fail "saved what had diverged"
+# an update that ruins the parameters does not replace the checkpoint before it
+"$gpt" "${small[@]}" --steps 3 --warmup 0 --checkpoint ruined >out
+cp ruined/checkpoint.safetensors before
+expect_status 1 "was left as it was" "${small[@]}" --steps 9 --warmup 0 --learning-rate 1e30 --save-every 1 --resume --checkpoint ruined
+cmp before ruined/checkpoint.safetensors || fail "parameters that give no finite loss were saved"
+"$gpt" "${small[@]}" --steps 2 --warmup 0 --resume --checkpoint ruined >out
+grep -q 'nothing is left to train' out || fail "resuming a finished run says nothing: $(tail -n 2 out)"
+TOW_ENGINE=nonsense expect_status 1 "TOW_ENGINE" "${small[@]}"
+expect_status 2 "--warmup 5 leaves nothing of --steps 0" "${small[@]}" --steps 0 --warmup 5
+"$gpt" "${small[@]}" --steps 2 --log /dev/stdout | cat >out || fail "a pipe is no log: $(cat out)"
+grep -q '^{"step": 2,' out || fail "no log in the pipe: $(cat out)"
 expect_status 1 "/dev/zero: cannot read: File too large" "${small[@]}" --text /dev/zero
 status=0
 "$gpt" "${small[@]}" --steps 1 >/dev/full 2>err || status=$?
