@@ -19,6 +19,7 @@ typedef struct tow_value {
     tow_trace *trace;
     const char *here;
     uint32_t id;
+    uint32_t serial; /* of the trace: a later one may have its address */
 } tow_value;
 
 #define TOW__STRING2(x) #x

@@ -13,6 +13,7 @@ struct tow_context {
     int threads;
     tow__gemm_choice products; /* what computes them */
     tow__crew *crew;           /* worker threads, NULL until a program has use for them */
+    uint32_t traces;           /* begun so far */
     tow_status status;         /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };

@@ -17,6 +17,7 @@ typedef struct value_place {
 
 struct tow_trace {
     tow_context *ctx;
+    uint32_t serial; /* which of the context's traces this is: values carry it, too */
     tow__arena arena;
     tow__vector builders; /* tow__builder, innermost last */
     tow__vector values;   /* value_place */
@@ -85,6 +86,7 @@ tow_trace *tow__trace_begin(tow_context *ctx)
     tow_trace *t = tow__alloc(ctx, 1, sizeof *t);
     if (!t) return NULL;
     t->ctx = ctx;
+    t->serial = ++ctx->traces;
     tow__arena_init(&t->arena, ctx);
     tow__string_init(&t->scope, ctx);
     if (add_builder(t)) return t;
@@ -159,7 +161,7 @@ static tow_value new_value(tow_trace *t, uint32_t depth, uint32_t var, const cha
         return null_value;
     }
     *place = (value_place){.depth = depth, .serial = builder_at(t, depth)->serial, .var = var};
-    return (tow_value){.trace = t, .here = here, .id = t->values.count - 1};
+    return (tow_value){.trace = t, .here = here, .id = t->values.count - 1, .serial = t->serial};
 }
 
 /* Where a value lives, or NULL if its builder is gone. */
@@ -177,7 +179,8 @@ static tow_type type_of(const tow_trace *t, const value_place *place)
 
 tow_type tow_value_type(tow_value value)
 {
-    const value_place *place = value.trace ? place_of(value.trace, value.id) : NULL;
+    bool current = value.trace && value.serial == value.trace->serial;
+    const value_place *place = current ? place_of(value.trace, value.id) : NULL;
     return place ? type_of(value.trace, place) : (tow_type){.dtype = TOW_F32};
 }
 
@@ -227,6 +230,13 @@ tow_value tow__import(tow_trace *t, tow_value v)
                        v.here ? v.here : "", v.here ? ": " : "");
         return null_value;
     }
+    if (v.serial != t->serial) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "%s%sa value of an earlier trace, which has ended, is used: values live as long as the call that "
+                       "traces; make it again in this one",
+                       v.here ? v.here : "", v.here ? ": " : "");
+        return null_value;
+    }
     const value_place *place = place_of(t, v.id);
     if (!place) {
         tow_trace_fail(
@@ -242,7 +252,7 @@ tow_value tow__import(tow_trace *t, tow_value v)
             stick(t);
             return null_value;
         }
-    return (tow_value){.trace = t, .here = v.here, .id = id};
+    return (tow_value){.trace = t, .here = v.here, .id = id, .serial = t->serial};
 }
 
 static uint32_t var_of(const tow_trace *t, tow_value v) { return ((const value_place *)t->values.data)[v.id].var; }
@@ -428,7 +438,7 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
     uint32_t n = innermost(t)->captures.count;
     tow_value *outer = tow__failed(t) ? NULL : tow__trace_alloc(t, n, sizeof *outer);
     const tow__capture *from = innermost(t)->captures.data;
-    for (uint32_t i = 0; outer && i < n; i++) outer[i] = (tow_value){.trace = t, .id = from[i].outer};
+    for (uint32_t i = 0; outer && i < n; i++) outer[i] = (tow_value){.trace = t, .id = from[i].outer, .serial = t->serial};
     tow_graph *g = close_innermost(t, n_outputs, outputs);
     if (g) {
         *n_captures = n;

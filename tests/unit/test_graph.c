@@ -215,6 +215,16 @@ static void output_of_another_trace(tow_trace *t, const tow_value *in, tow_value
     out[0] = foreign;
 }
 
+/* A value that was kept from one call to the next: the new trace often has the address of the old one. */
+static void from_an_earlier_trace(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    (void)user;
+    tow_value kept = in[0];
+    kept.serial--;
+    out[0] = tow_add(in[0], kept);
+}
+
 static void wrong_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)user;
@@ -263,6 +273,7 @@ static void test_trace_errors(void **state)
         {never_written, 2, TOW_INVALID_ARGUMENT, {"output 1 was never written"}},
         {from_another_trace, 1, TOW_INVALID_ARGUMENT, {"another trace"}},
         {output_of_another_trace, 1, TOW_INVALID_ARGUMENT, {"another trace"}},
+        {from_an_earlier_trace, 1, TOW_INVALID_ARGUMENT, {"test_graph.c:", "an earlier trace"}},
         {wrong_operation, 1, TOW_SHAPE_MISMATCH, {"test_graph.c:", "block/mlp", "reshape", "f32[3]", "4"}},
         {fails_itself, 1, TOW_UNSUPPORTED, {"layer: width 7"}},
         {too_many_pops, 1, TOW_INVALID_ARGUMENT, {"never pushed"}},
