@@ -4,6 +4,7 @@
  * over LANES interleaved lanes, added in a fixed order. */
 #include "train/optimizer.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "src/base/clones.h"
@@ -16,6 +17,13 @@ enum {
 };
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
+
+/* A share: at least 0, below 1. */
+static tow_status check_share(tow_context *ctx, const char *name, double value)
+{
+    if (value >= 0.0 && (float)value < 1.0f) return TOW_OK;
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected %s in [0, 1), found %.9g", name, value);
+}
 
 static tow_status check_range(tow_context *ctx, const char *name, double value, double low, double high)
 {
@@ -50,11 +58,11 @@ tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected TOW_ADAMW or TOW_SGD, found %d",
                          (int)options->kind);
     TRY(check_schedule(ctx, &resolved->learning_rate));
-    TRY(check_range(ctx, "b1", resolved->b1, 0.0, 1.0 - 1e-9));
-    TRY(check_range(ctx, "b2", resolved->b2, 0.0, 1.0 - 1e-9));
-    TRY(check_range(ctx, "eps", resolved->eps, 0.0, HUGE_VAL));
+    TRY(check_share(ctx, "b1", resolved->b1));
+    TRY(check_share(ctx, "b2", resolved->b2));
+    TRY(check_range(ctx, "eps", resolved->eps, FLT_TRUE_MIN, FLT_MAX)); /* in f32 neither 0 nor infinite */
     TRY(check_range(ctx, "momentum", resolved->momentum, 0.0, 1.0));
-    TRY(check_range(ctx, "weight_decay", resolved->weight_decay, 0.0, HUGE_VAL));
+    TRY(check_range(ctx, "weight_decay", resolved->weight_decay, 0.0, FLT_MAX));
     TRY(check_range(ctx, "clip_norm", resolved->clip_norm, 0.0, HUGE_VAL));
 done:
     return status;

@@ -79,7 +79,8 @@ static char *join(const char *a, const char *b)
 static tow_status open_temporary(tow__output_file *file)
 {
     for (;;) {
-        int fd = open(file->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        /* O_NONBLOCK: a pipe of that name must not hang; it has no effect on regular files */
+        int fd = open(file->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (fd < 0)
             return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot create the temporary file %s: %s", file->path,
                              file->temporary, strerror(errno));
@@ -93,6 +94,10 @@ static tow_status open_temporary(tow__output_file *file)
         if (fstat(fd, &opened) == 0 && lstat(file->temporary, &named) == 0 && opened.st_ino == named.st_ino &&
             opened.st_dev == named.st_dev) {
             file->fd = fd;
+            if (!S_ISREG(opened.st_mode))
+                return tow__fail(file->ctx, TOW_IO_ERROR,
+                                 "%s: the temporary file %s is a device or pipe; remove it or choose another name",
+                                 file->path, file->temporary);
             if (ftruncate(fd, 0) == 0) return TOW_OK;
             return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot empty the temporary file: %s", file->path,
                              strerror(errno));

@@ -89,7 +89,9 @@ static tow_status read_header(reader *r)
     TRY(tow__input_read(&r->file, sizeof length, text, (size_t)length));
     json_error_t error;
     r->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    if (r->header == NULL)
+    if (r->header == NULL && error.text[0] == '\0') /* the reader of JSON says nothing when it lacks memory */
+        status = tow__fail(ctx, TOW_OUT_OF_MEMORY, "%s: out of memory while reading the header", path);
+    else if (r->header == NULL)
         status = tow__fail(ctx, TOW_BAD_FORMAT, "%s: the header is not valid JSON: %s (byte %d of the header)", path,
                            error.text, error.position);
     else if (!json_is_object(r->header))
@@ -301,15 +303,37 @@ static bool has_size(const tow_tensors *tensors, size_t index, size_t size)
     return tow_dtype_size(tow_array_type(tow_tensors_at(tensors, index)).dtype) == size;
 }
 
+/* As RFC 3629 has it: neither overlong forms nor surrogates, at most U+10FFFF. Asked when JSON refuses a string, which is
+ * either this or a lack of memory. */
+static bool is_utf8(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        const int more = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : (*c & 0xf0) == 0xe0 ? 2 : *c >= 0xf0 && *c < 0xf5 ? 3 : -1;
+        if (more < 0 || (*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) ||
+            (*c == 0xf4 && c[1] > 0x8f))
+            return false;
+        c++;
+        for (int i = 0; i < more; i++, c++)
+            if ((*c & 0xc0) != 0x80) return false;
+    }
+    return true;
+}
+
 /* Steals `value`. A failure is either a name that is not UTF-8 or a lack of memory. */
 static tow_status put(tow_context *ctx, const char *path, json_t *object, const char *key, json_t *value)
 {
     if (value != NULL && json_object_set_new(object, key, value) == 0) return TOW_OK;
-    json_t *probe = json_string(key);
-    bool utf8 = probe != NULL;
-    json_decref(probe);
-    if (utf8) return tow__fail(ctx, TOW_OUT_OF_MEMORY, "%s: out of memory while writing the header", path);
+    if (is_utf8(key)) return tow__fail(ctx, TOW_OUT_OF_MEMORY, "%s: out of memory while writing the header", path);
     return tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: names in a safetensors file are UTF-8, found '%.200s'", path, key);
+}
+
+static tow_status put_text(tow_context *ctx, const char *path, json_t *object, const char *key, const char *text)
+{
+    json_t *value = json_string(text);
+    if (value == NULL && !is_utf8(text))
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: metadata in a safetensors file are UTF-8, found '%.200s' as '%.200s'",
+                         path, text, key);
+    return put(ctx, path, object, key, value);
 }
 
 static const char *format_dtype(tow_dtype dtype)
@@ -339,7 +363,7 @@ static tow_status make_header(tow_context *ctx, const char *path, const tow_tens
         json_t *metadata = json_object();
         TRY(put(ctx, path, header, "__metadata__", metadata));
         for (size_t i = 0; tow__tensors_metadata_at(tensors, i, &key, &value); i++)
-            TRY(put(ctx, path, metadata, key, json_string(value)));
+            TRY(put_text(ctx, path, metadata, key, value));
     }
     uint64_t at = 0;
     for (size_t s = 0; s < N_ELEMENT_SIZES; s++)

@@ -210,6 +210,13 @@ static void tensors_names_differ(void **state)
     assert_int_equal(access(f->path, F_OK), -1);
     tow_array_release(array);
     tow_tensors_free(tensors);
+    assert_int_equal(tow_tensors_create(f->ctx, &tensors), TOW_OK);
+    assert_int_equal(tow_tensors_set_metadata(tensors, "cup", "caf\xe9"), TOW_OK);
+    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_INVALID_ARGUMENT);
+    assert_message(f, "metadata in a safetensors file are UTF-8, found 'caf\xe9' as 'cup'");
+    assert_int_equal(tow_tensors_set_metadata(tensors, "cup", "caf\xc3\xa9 \xf0\x9f\x8d\xb5"), TOW_OK);
+    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
+    tow_tensors_free(tensors);
 }
 
 typedef struct bad_safetensors {

@@ -53,6 +53,15 @@ static void unwritable_files(void **state)
     snprintf(path, sizeof path, "%s/absent/file", f->directory);
     assert_int_equal(tow_safetensors_write(path, tensors), TOW_IO_ERROR);
     assert_message(f, path);
+    snprintf(path, sizeof path, "%s.tmp", f->path); /* a pipe in the place of the temporary file must not hang */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_IO_ERROR);
+    assert_message(f, path);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_IO_ERROR);
+    assert_message(f, "remove it");
+    close(reader);
+    unlink(path);
     assert_int_equal(tow_safetensors_write("", tensors), TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_safetensors_write(NULL, tensors), TOW_INVALID_ARGUMENT);
     tow_tensors_free(tensors);

@@ -60,6 +60,7 @@ static void checkpoints_that_do_not_fit_change_nothing(void **state)
         {NULL, "step", "1e3", NULL, "'step'"},
         {NULL, "step", "99999999999999999999", NULL, "'step'"},
         {NULL, "step", "18446744073709551615", NULL, "below 2^63"},
+        {NULL, "step", "9223372036854775807", NULL, "below 2^63"},
         {NULL, "step", "", NULL, "'step'"},
         {NULL, "seed", NULL, NULL, "'seed'"},
         {NULL, "data_position", "x", NULL, "'data_position'"},
@@ -125,6 +126,9 @@ static void options_out_of_range(void **state)
         {{.b1 = 1}, "b1"},
         {{.b2 = -0.5}, "b2"},
         {{.eps = -1}, "eps"},
+        {{.eps = 1e-300}, "eps"}, /* 0 in f32: 0 / 0 */
+        {{.weight_decay = INFINITY}, "weight_decay"},
+        {{.b1 = 1}, "[0, 1), found 1"},
         {{.kind = TOW_SGD, .momentum = 2}, "momentum"},
         {{.weight_decay = -1}, "weight_decay"},
         {{.clip_norm = NAN}, "clip_norm"},
