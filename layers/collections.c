@@ -167,7 +167,9 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
     int levels = 0;
     if (!tow__type_valid(type) || !tow__stacked_type(scope, collection, type, &stacked, &levels)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "variable \"%s\": %s in the scans around it exceeds rank %d or has a negative dimension", name,
+                       "variable \"%s\": %s, with the scans around it, exceeds rank %d or 2^60 bytes, or has a negative "
+                       "dimension",
+                       name,
                        tow__type_name(type).text, TOW_MAX_RANK);
         return (tow_value){0};
     }

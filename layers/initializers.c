@@ -202,6 +202,12 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
                                 float *data)
 {
     int64_t count = tow_type_count(type);
+    if (!(self->a >= 0) || self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG ||
+        self->distribution < TOW_TRUNCATED_NORMAL || self->distribution > TOW_UNIFORM)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "variance scaling: expected a scale of at least 0, one of the tow_fan_modes and one of the "
+                         "tow_distributions, found %g, %d and %d",
+                         self->a, self->mode, self->distribution);
     if (count == 0) return TOW_OK;
     double in = 1, out = 1;
     if (self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG || self->distribution < TOW_TRUNCATED_NORMAL ||

@@ -122,7 +122,8 @@ static tow_status fill_store(tow_context *ctx, const tow__store *store, const ch
         if (!status) continue;
         char text[sizeof ctx->error]; /* say where */
         memcpy(text, ctx->error, sizeof text);
-        return tow__fail(ctx, status, "%s%s: %s", kind, store->list->names.names[i], text);
+        return tow__fail(ctx, status, "%s%s: %s", kind, store->list->names.names[i],
+                         text[0] ? text : "its initialiser failed without a message");
     }
     return TOW_OK;
 }

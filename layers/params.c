@@ -264,8 +264,11 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
     for (uint32_t i = 0; i < params->names.count; ++i) {
         int64_t index[TOW_MAX_RANK] = {0};
         int levels = tow__path_levels(params->names.names[i]);
-        if (levels > 0 && matches_layer(params->names.names[i], path, index))
-            return layer_view(params->arrays[i], levels, index, array);
+        if (levels == 0 || !matches_layer(params->names.names[i], path, index)) continue;
+        tow_status status = layer_view(params->arrays[i], levels, index, array);
+        if (status != TOW_INVALID_ARGUMENT) return status;
+        return tow__fail(params->ctx, status, "params/%s: no such layer; params/%s is %s, one row for each layer",
+                         path, params->names.names[i], tow__type_name(params->types[i]).text);
     }
     tow__string known;
     tow__string_init(&known, params->ctx);
@@ -322,6 +325,7 @@ static sum add_entries(table *t, const tow_params *params, const char *prefix, c
 
 static size_t finish(table *t, char *text, size_t size)
 {
+    if (t->text.failed) t->text.length = 0; /* a part of a table would mislead; the context has the error */
     size_t length = tow__string_export(&t->text, text, size);
     tow__string_free(&t->text);
     return length;

@@ -114,12 +114,23 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
 {
     tow__model *m = scope->model;
     if (tow__scope_failed(scope)) return (tow_value){0};
+    if (!name || !name[0] || strchr(name, '/') || strcmp(name, "{}") == 0 || !init.fill || (rank > 0 && !dims)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
+                       "tow_init_zeros(), found no %s",
+                       name ? name : "NULL",
+                       !init.fill            ? "initialiser"
+                       : (rank > 0 && !dims) ? "dimensions"
+                                             : "such name");
+        return (tow_value){0};
+    }
     tow_type type = tow_make_type(TOW_F32, rank, dims), stacked = type;
     int levels = 0;
     if (!tow__type_valid(type) || !tow__stacked_type(scope, NULL, type, &stacked, &levels)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "parameter \"%s\": %s in the scans around it exceeds rank %d or has a negative dimension", name,
-                       tow__type_name(type).text, TOW_MAX_RANK);
+                       "parameter \"%s\": expected a type that with the scans around it has a rank of 0 to %d, no "
+                       "negative dimension and less than 2^60 bytes, found %s (rank %d)",
+                       name, TOW_MAX_RANK, tow__type_name(type).text, rank);
         return (tow_value){0};
     }
     size_t size = strlen(scope->path) + strlen(name) + 2;

@@ -55,7 +55,7 @@ tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data)
     tow_array *array = NULL;
     tow_status status = tow_array_from_data(ctx, type, data, &array);
     if (status != TOW_OK) {
-        tow_trace_fail(trace, status, "constant: no array of type %s could be made", tow__type_name(type).text);
+        tow_trace_fail(trace, status, "constant: %s", tow_context_error(ctx));
         return tow__null();
     }
     tow_value value = tow_constant(trace, array);

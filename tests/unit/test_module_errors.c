@@ -128,6 +128,53 @@ typedef struct bare {
     tow_module module;
 } bare;
 
+/* A parameter of the module's own, as it says. */
+typedef struct own {
+    tow_module module;
+    const char *name;
+    const int64_t *dims;
+    tow_initializer init;
+} own;
+
+static void call_own(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *out)
+{
+    (void)n_in, (void)in, (void)n_out;
+    const own *m = (const own *)module;
+    out[0] = tow_param(s, m->name, 1, m->dims, m->init);
+}
+static const tow_module_class own_class = {"Own", call_own};
+
+static tow_status fail_silently(tow_context *context, const tow_initializer *self, tow_type type, const uint32_t key[2],
+                                float *data)
+{
+    (void)context, (void)self, (void)type, (void)key, (void)data;
+    return TOW_UNSUPPORTED;
+}
+
+static void test_parameters_are_checked(void **state)
+{
+    (void)state;
+    static const int64_t three = 3, negative = -3, huge = INT64_MAX;
+    const tow_initializer zeros = tow_init_zeros(), silent = {.fill = fail_silently};
+    const tow_initializer odd = tow_init_variance_scaling(1, (tow_fan_mode)9, TOW_NORMAL),
+                          below = tow_init_variance_scaling(-1, TOW_FAN_IN, TOW_NORMAL);
+    expect_error(init(((own){{&own_class}, "a/b", &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "\"a/b\"",
+                 "without '/'");
+    expect_error(init(((own){{&own_class}, "{}", &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "\"{}\"");
+    expect_error(init(((own){{&own_class}, "", &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "no such name");
+    expect_error(init(((own){{&own_class}, NULL, &three, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "no such name");
+    expect_error(init(((own){{&own_class}, "a", NULL, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "found no dimensions");
+    expect_error(init(((own){{&own_class}, "a", &three, {0}}), F32(2)), TOW_INVALID_ARGUMENT, "found no initialiser");
+    expect_error(init(((own){{&own_class}, "a", &negative, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "f32[-3]");
+    expect_error(init(((own){{&own_class}, "a", &huge, zeros}), F32(2)), TOW_INVALID_ARGUMENT, "2^60 bytes");
+    expect_error(init(((own){{&own_class}, "a", &three, silent}), F32(2)), TOW_UNSUPPORTED, "params/part/layer/a",
+                 "failed without a message");
+    expect_error(init(((own){{&own_class}, "a", &three, odd}), F32(2)), TOW_INVALID_ARGUMENT, "params/part/layer/a",
+                 "variance scaling", "9");
+    expect_error(init(((own){{&own_class}, "a", &three, below}), F32(2)), TOW_INVALID_ARGUMENT, "found -1");
+}
+
 static void test_scopes_check_names(void **state)
 {
     (void)state;
@@ -282,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_check_inputs_and_options),
         cmocka_unit_test(test_scopes_check_names),
+        cmocka_unit_test(test_parameters_are_checked),
         cmocka_unit_test(test_given_parameters_must_fit),
         cmocka_unit_test(test_streams_and_losses),
         cmocka_unit_test(test_transforms),
