@@ -192,8 +192,7 @@ static tow_status text_of(const tow_graph *g, char **text, size_t *size)
     *size = tow_graph_text(g, NULL, 0) + 1;
     *text = tow__alloc(g->ctx, *size, 1);
     if (!*text) return TOW_OUT_OF_MEMORY;
-    tow_graph_text(g, *text, *size);
-    return TOW_OK;
+    return tow_graph_text(g, *text, *size) > 0 ? TOW_OK : TOW_OUT_OF_MEMORY; /* no graph's text is empty */
 }
 
 static size_t line_length(const char *text) { return strcspn(text, "\n"); }

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/tool/tool.h"
 
@@ -65,7 +66,9 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
     char name[256];
     tow_type_text(type, name, sizeof name);
     json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
-    if (value == NULL) return tool_fail(t, TOW_BAD_FORMAT, "input %s: '%s' is not JSON: %s", what, text, error.text);
+    if (value == NULL && error.text[0] == '\0') return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (value == NULL)
+        return tool_fail(t, TOW_BAD_FORMAT, "input %.200s: '%.200s' is not JSON: %s", what, text, error.text);
     tow_status status = tow_array_create(t->context, type, array);
     if (status == TOW_OK) {
         const bool everywhere = !json_is_array(value);
@@ -78,7 +81,7 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
             while (good && next < tow_type_count(type)) good = fill(value, &element, 0, tow_array_data(*array), &next);
         if (!good)
             status = tool_fail(t, TOW_SHAPE_MISMATCH,
-                               "input %s: expected %s as nested lists (or one number for all), found '%s'", what, name,
+                               "input %.200s: expected %s as nested lists (or one number for all), found '%.200s'", what, name,
                                text);
     }
     json_decref(value);
@@ -145,11 +148,18 @@ static tow_status read_one(tool *t, const tow_graph *graph, const char *argument
     const size_t i = find_input(graph, inputs, argument, &rest);
     char number[24];
     if (i == tow_graph_inputs(graph))
-        return tool_fail(t, TOW_INVALID_ARGUMENT, "the graph has %zu inputs: --input %s is too many", i, argument);
+        return tool_fail(t, TOW_INVALID_ARGUMENT, "the graph has %zu inputs: --input %.200s is too many", i, argument);
     if (inputs[i] != NULL)
         return tool_fail(t, TOW_INVALID_ARGUMENT, "input %s is given twice", input_label(graph, i, number));
     if (is_value(rest))
         return array_from_value(t, rest, tow_graph_input_type(graph, i), input_label(graph, i, number), &inputs[i]);
+    const char *equals = strchr(rest, '=');
+    if (rest == argument && equals != NULL && access(rest, F_OK) != 0)
+        return tool_fail(t, TOW_NOT_FOUND,
+                         "--input %.200s: no input is called '%.*s', and there is no file of that whole name; "
+                         "input %zu is called '%.200s'",
+                         argument, equals - rest > 200 ? 200 : (int)(equals - rest), rest, i,
+                         input_label(graph, i, number));
     return tow_npy_read(t->context, rest, &inputs[i]);
 }
 

@@ -7,6 +7,10 @@
 
 /* ---- loading ---------------------------------------------------------------------------------------------------- */
 
+enum {
+    LIMIT = 1 << 30 /* bytes of a graph: a device that never ends must not fill the memory */
+};
+
 static tow_status read_text(tool *t, char **text)
 {
     const char *path = t->options.file;
@@ -19,6 +23,7 @@ static tow_status read_text(tool *t, char **text)
         length += got;
         if (got == 0) break;
         if (capacity - length > 1) continue;
+        if (capacity >= LIMIT || memchr(buffer, '\0', length) != NULL) break;
         char *larger = realloc(buffer, capacity * 2);
         if (larger == NULL) {
             free(buffer);
@@ -35,6 +40,8 @@ static tow_status read_text(tool *t, char **text)
         status = tool_fail(t, TOW_IO_ERROR, "cannot read: %s", strerror(errno));
     else if (memchr(buffer, '\0', length) != NULL)
         status = tool_fail(t, TOW_BAD_FORMAT, "holds a zero byte: expected a graph in textual form");
+    else if (length + 1 >= LIMIT)
+        status = tool_fail(t, TOW_BAD_FORMAT, "expected less than 1 GiB of text, found more: is this a graph?");
     if (file != stdin) fclose(file);
     if (status != TOW_OK) {
         free(buffer);
@@ -233,8 +240,8 @@ static json_t *json_residuals(const tow_residuals *residuals)
     bool failed = list == NULL;
     for (size_t i = 0; i < residuals->count; i++) {
         const tow_residual *r = &residuals->items[i];
-        json_t *item = json_pack("{s:o, s:s, s:s?, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
-                                 residual_kinds[r->kind], "what", r->what, "here", r->here, "scope", r->scope, "bytes",
+        json_t *item = json_pack("{s:o, s:s, s:o, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
+                                 residual_kinds[r->kind], "what", tool_json_text(r->what), "here", r->here, "scope", r->scope, "bytes",
                                  (json_int_t)r->bytes);
         failed |= json_array_append_new(list, item) != 0;
     }
@@ -310,11 +317,11 @@ static json_t *json_plan(const tow_program *program)
 {
     const tow_program_bytes bytes = tow_program_get_bytes(program);
     char *text = tool_text_of(tool_program_text, program);
-    json_t *result = json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:s}", "bytes", "inputs",
+    json_t *result = text == NULL ? NULL : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs",
                                (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
                                (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
                                (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
-                               (json_int_t)tow_program_count(program, NULL), "text", text == NULL ? "" : text);
+                               (json_int_t)tow_program_count(program, NULL), "text", tool_json_text(text));
     free(text);
     return result;
 }

@@ -16,9 +16,23 @@ size_t tool_residuals_text(const void *residuals, char *text, size_t size)
 char *tool_text_of(tool_text write, const void *object)
 {
     const size_t length = write(object, NULL, 0);
-    char *text = malloc(length + 1);
-    if (text != NULL) write(object, text, length + 1);
-    return text;
+    char *text = length > 0 ? malloc(length + 1) : NULL; /* nothing is written that is empty: memory ran out */
+    if (text != NULL && write(object, text, length + 1) == length) return text;
+    free(text);
+    return NULL;
+}
+
+/* JSON is UTF-8; names of files and what they hold need not be. */
+json_t *tool_json_text(const char *text)
+{
+    json_t *string = json_string(text);
+    if (string != NULL) return string;
+    char *plain = strdup(text);
+    for (char *c = plain; plain != NULL && *c; c++)
+        if ((unsigned char)*c >= 0x80) *c = '?';
+    string = plain != NULL ? json_string(plain) : NULL;
+    free(plain);
+    return string;
 }
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
@@ -59,6 +73,14 @@ enum {
     EDGE = 3           /* of larger ones, so many from both ends of each axis */
 };
 
+/* Brackets and elements of an array without elements are as many as its axes of other sizes say. */
+static int64_t shown_in_full(tow_type type)
+{
+    int64_t count = 1;
+    for (int a = 0; a < type.rank; a++) count *= type.dims[a] > 0 ? type.dims[a] : 1;
+    return count;
+}
+
 /* The part of the array from element `first` on that axes `axis`.. span. */
 static void show_nested(const void *data, const tow_type *type, int axis, int64_t first, bool whole)
 {
@@ -86,7 +108,7 @@ void tool_show_array(tow_array *array)
     char name[256];
     tow_type_text(type, name, sizeof name);
     printf("%s ", name);
-    show_nested(tow_array_data(array), &type, 0, 0, tow_type_count(type) <= MOST_SHOWN);
+    show_nested(tow_array_data(array), &type, 0, 0, shown_in_full(type) <= MOST_SHOWN);
     putchar('\n');
 }
 
@@ -137,6 +159,8 @@ json_t *tool_json_array(tow_array *array)
 {
     const tow_type type = tow_array_type(array);
     int64_t next = 0;
+    if (tow_type_count(type) == 0) /* its rows would be empty lists, perhaps without end */
+        return json_pack("{s:o, s:[]}", "type", tool_json_type(type), "data");
     return json_pack("{s:o, s:o}", "type", tool_json_type(type), "data",
                      json_nested(tow_array_data(array), &type, 0, &next));
 }
@@ -146,7 +170,8 @@ json_t *tool_json_graph(const tow_graph *graph)
     json_t *inputs = json_array(), *outputs = json_array();
     bool failed = false;
     for (size_t i = 0; i < tow_graph_inputs(graph); i++) {
-        json_t *input = json_pack("{s:s?, s:o}", "name", tow_graph_input_name(graph, i), "type",
+        const char *name = tow_graph_input_name(graph, i);
+        json_t *input = json_pack("{s:o, s:o}", "name", name != NULL ? tool_json_text(name) : json_null(), "type",
                                   tool_json_type(tow_graph_input_type(graph, i)));
         failed |= json_array_append_new(inputs, input) != 0;
     }
@@ -155,8 +180,8 @@ json_t *tool_json_graph(const tow_graph *graph)
     char *text = tool_text_of(tool_graph_text, graph);
     json_t *result = NULL;
     if (!failed && text != NULL)
-        result = json_pack("{s:O, s:O, s:I, s:s}", "inputs", inputs, "outputs", outputs, "equations",
-                           (json_int_t)tow_graph_count(graph, NULL), "text", text);
+        result = json_pack("{s:O, s:O, s:I, s:o}", "inputs", inputs, "outputs", outputs, "equations",
+                           (json_int_t)tow_graph_count(graph, NULL), "text", tool_json_text(text));
     free(text);
     json_decref(inputs);
     json_decref(outputs);
@@ -165,7 +190,7 @@ json_t *tool_json_graph(const tow_graph *graph)
 
 tow_status tool_show_json(tool *t, json_t *value)
 {
-    if (value == NULL) return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory, or text that is not UTF-8");
+    if (value == NULL) return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     const int failed = json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(value);
     putchar('\n');
@@ -194,13 +219,13 @@ void tool_report(const tool *t, tow_status status)
     else
         line = 0;
     if (t->options.json) {
-        json_t *error =
-            json_pack("{s:s, s:s, s:s}", "file", file, "status", tow_status_text(status), "message", message);
+        json_t *error = json_pack("{s:o, s:s, s:o}", "file", tool_json_text(file), "status", tow_status_text(status),
+                                  "message", tool_json_text(message));
         if (error != NULL && line > 0) {
             json_object_set_new(error, "line", json_integer(line));
             json_object_set_new(error, "column", json_integer(column));
         }
-        if (error != NULL) json_dumpf(error, stderr, JSON_INDENT(2));
+        if (error == NULL || json_dumpf(error, stderr, JSON_INDENT(2)) != 0) fprintf(stderr, "%s: %s", file, message);
         json_decref(error);
         fputc('\n', stderr);
     } else if (line > 0) {

@@ -304,12 +304,15 @@ int main(int argc, char **argv)
     tool t = {0};
     command_line line = {.t = &t};
     argp_err_exit_status = TOOL_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &line);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &line) != 0) { /* a bad command line has ended the program already */
+        fputs("tow: out of memory\n", stderr);
+        return TOOL_FAILED;
+    }
 
     const tow_context_options options = {.threads = t.options.threads};
     tow_status status = tow_context_create(&options, &t.context);
     if (status != TOW_OK) {
-        char why[256];
+        char why[512];
         tow_context_options_check(&options, why, sizeof why);
         fprintf(stderr, "tow: %s%s%s\n", tow_status_text(status), *why ? ": " : "", why);
         return TOOL_FAILED;

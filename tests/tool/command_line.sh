@@ -139,6 +139,23 @@ expect 1 'empty.tow:1:1' "$tow" check empty.tow
 expect 1 '' "$tow" run double.tow --random-inputs 1 --output /nonexistent/y.npy
 [ -e /dev/full ] && { "$tow" print double.tow >/dev/full 2>err && { echo "a full disk is not noticed"; failed=1; }; }
 
+# ---- names that are not UTF-8, arrays without elements, devices without an end ----------------------------------------------------
+bad=$(printf 'caf\351')
+printf 'no graph' >"$bad.tow"
+expect 1 '"message": "expected ' "$tow" check "$bad.tow" --json
+expect 1 '"file": "caf?.tow"' "$tow" check "$bad.tow" --json
+printf '{ lambda ; x:f32[2]"%s". let in (x) }' "$bad" >named.tow
+expect 0 '"name": "caf?"' "$tow" print named.tow --json
+expect 1 'input caf? (f32[2]) is not given' "$tow" run named.tow --json
+cat >rows.tow <<'END'
+{ lambda ; x:f32[100000000000000,0]"x". let
+  in (x) }
+END
+expect 0 '[[], [], [], ..., [], [], []]' timeout 60 "$tow" run rows.tow --input 1
+expect 0 '"data": []' timeout 60 "$tow" run rows.tow --input 1 --json
+expect 1 'zero byte' timeout 60 "$tow" check /dev/zero
+expect 1 "no input is called 'z'" "$tow" run double.tow --input z=1 --input 2
+
 # ---- bad command lines: exit status 2 ---------------------------------------------------------------------------------------------
 expect 2 'expected a command and a file' "$tow"
 expect 2 'expected a command and a file' "$tow" check
