@@ -189,10 +189,10 @@ size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t siz
 
 static tow_status text_of(const tow_graph *g, char **text, size_t *size)
 {
-    *size = tow_graph_text(g, NULL, 0) + 1;
+    const size_t length = tow_graph_text(g, NULL, 0); /* 0: out of memory, as no graph's text is empty */
+    *size = length + 1;
     *text = tow__alloc(g->ctx, *size, 1);
-    if (!*text) return TOW_OUT_OF_MEMORY;
-    return tow_graph_text(g, *text, *size) > 0 ? TOW_OK : TOW_OUT_OF_MEMORY; /* no graph's text is empty */
+    return *text && length > 0 && tow_graph_text(g, *text, *size) == length ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
 static size_t line_length(const char *text) { return strcspn(text, "\n"); }
@@ -210,7 +210,7 @@ tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, cons
     TRY(text_of(backward, &right, &right_size));
     report_size = tow_residuals_text(&residuals, NULL, 0) + 1;
     TRY((report = tow__alloc(graph->ctx, report_size, 1)) ? TOW_OK : TOW_OUT_OF_MEMORY);
-    tow_residuals_text(&residuals, report, report_size);
+    if (tow_residuals_text(&residuals, report, report_size) + 1 != report_size) TRY(TOW_OUT_OF_MEMORY);
     for (const char *l = left; *l; l += line_length(l) + (l[line_length(l)] == '\n'))
         if (line_length(l) > width) width = line_length(l);
     fprintf(file, "%-*s | %s\n", (int)width, "forward", "backward");
