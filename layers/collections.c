@@ -166,11 +166,11 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
     tow_type stacked = type;
     int levels = 0;
     if (!tow__type_valid(type) || !tow__stacked_type(scope, collection, type, &stacked, &levels)) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "variable \"%s\": %s, with the scans around it, exceeds rank %d or 2^60 bytes, or has a negative "
-                       "dimension",
-                       name,
-                       tow__type_name(type).text, TOW_MAX_RANK);
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "variable \"%s\": %s, with the scans around it, exceeds rank %d or 2^60 bytes, or has a negative "
+            "dimension",
+            name, tow__type_name(type).text, TOW_MAX_RANK);
         return (tow_value){0};
     }
     if (tow_initializer_is_default(&init)) init = tow_init_zeros();

@@ -205,18 +205,11 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
     if (!(self->a >= 0) || self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG ||
         self->distribution < TOW_TRUNCATED_NORMAL || self->distribution > TOW_UNIFORM)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "variance scaling: expected a scale of at least 0, one of the tow_fan_modes and one of the "
-                         "tow_distributions, found %g, %d and %d",
+                         "variance scaling: expected a scale of at least 0, a tow_fan_mode and a tow_distribution, "
+                         "found scale %g, mode %d, distribution %d",
                          self->a, self->mode, self->distribution);
     if (count == 0) return TOW_OK;
     double in = 1, out = 1;
-    if (self->mode < TOW_FAN_IN || self->mode > TOW_FAN_GEO_AVG || self->distribution < TOW_TRUNCATED_NORMAL ||
-        self->distribution > TOW_UNIFORM)
-        return tow__fail(
-            ctx, TOW_INVALID_ARGUMENT,
-            "variance scaling: expected a tow_fan_mode of 0 to %d and a tow_distribution of 0 to %d, found "
-            "%d and %d",
-            TOW_FAN_GEO_AVG, TOW_UNIFORM, self->mode, self->distribution);
     tow_status status = fans(ctx, self, type, &in, &out);
     if (status) return status;
     const double denominators[] = {

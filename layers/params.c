@@ -267,8 +267,8 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
         if (levels == 0 || !matches_layer(params->names.names[i], path, index)) continue;
         tow_status status = layer_view(params->arrays[i], levels, index, array);
         if (status != TOW_INVALID_ARGUMENT) return status;
-        return tow__fail(params->ctx, status, "params/%s: no such layer; params/%s is %s, one row for each layer",
-                         path, params->names.names[i], tow__type_name(params->types[i]).text);
+        return tow__fail(params->ctx, status, "params/%s: no such layer; params/%s is %s, one row for each layer", path,
+                         params->names.names[i], tow__type_name(params->types[i]).text);
     }
     tow__string known;
     tow__string_init(&known, params->ctx);

@@ -121,7 +121,8 @@ static tow_status read_contents(const tow_train_state *state, const char *path, 
     TRY(get_number(state, path, tensors, "seed", &file->seed));
     TRY(get_number(state, path, tensors, "data_position", &file->data_position));
     if (file->step >= INT64_MAX) /* the next step counts one more */
-        TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path, file->step));
+        TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
+                      file->step));
     TRY(check_names(state, path, tensors));
     TRY(read_params(state, path, params_prefix, tensors, state->params, &file->params));
     TRY(read_params(state, path, variables_prefix, tensors, state->variables, &file->variables));

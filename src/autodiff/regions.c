@@ -285,8 +285,8 @@ static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order
 }
 
 /* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
-static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse, size_t n_carry, const tow_value *operands,
-                      size_t n_out, tow_value *out)
+static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse, size_t n_carry,
+                      const tow_value *operands, size_t n_out, tow_value *out)
 {
     size_t n_in = b->graph->n_inputs, n_handed = 0;
     size_t *order = tow__trace_alloc(t, n_in, sizeof *order);

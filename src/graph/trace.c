@@ -231,10 +231,11 @@ tow_value tow__import(tow_trace *t, tow_value v)
         return null_value;
     }
     if (v.serial != t->serial) {
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "%s%sa value of an earlier trace, which has ended, is used: values live as long as the call that "
-                       "traces; make it again in this one",
-                       v.here ? v.here : "", v.here ? ": " : "");
+        tow_trace_fail(
+            t, TOW_INVALID_ARGUMENT,
+            "%s%sa value of an earlier trace, which has ended, is used: values live as long as the call that "
+            "traces; make it again in this one",
+            v.here ? v.here : "", v.here ? ": " : "");
         return null_value;
     }
     const value_place *place = place_of(t, v.id);
@@ -438,7 +439,8 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
     uint32_t n = innermost(t)->captures.count;
     tow_value *outer = tow__failed(t) ? NULL : tow__trace_alloc(t, n, sizeof *outer);
     const tow__capture *from = innermost(t)->captures.data;
-    for (uint32_t i = 0; outer && i < n; i++) outer[i] = (tow_value){.trace = t, .id = from[i].outer, .serial = t->serial};
+    for (uint32_t i = 0; outer && i < n; i++)
+        outer[i] = (tow_value){.trace = t, .id = from[i].outer, .serial = t->serial};
     tow_graph *g = close_innermost(t, n_outputs, outputs);
     if (g) {
         *n_captures = n;

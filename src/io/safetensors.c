@@ -308,7 +308,11 @@ static bool has_size(const tow_tensors *tensors, size_t index, size_t size)
 static bool is_utf8(const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        const int more = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : (*c & 0xf0) == 0xe0 ? 2 : *c >= 0xf0 && *c < 0xf5 ? 3 : -1;
+        const int more = *c < 0x80                 ? 0
+                         : *c >= 0xc2 && *c < 0xe0 ? 1
+                         : (*c & 0xf0) == 0xe0     ? 2
+                         : *c >= 0xf0 && *c < 0xf5 ? 3
+                                                   : -1;
         if (more < 0 || (*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) ||
             (*c == 0xf4 && c[1] > 0x8f))
             return false;
@@ -331,8 +335,8 @@ static tow_status put_text(tow_context *ctx, const char *path, json_t *object, c
 {
     json_t *value = json_string(text);
     if (value == NULL && !is_utf8(text))
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: metadata in a safetensors file are UTF-8, found '%.200s' as '%.200s'",
-                         path, text, key);
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "%s: metadata in a safetensors file are UTF-8, found '%.200s' as '%.200s'", path, text, key);
     return put(ctx, path, object, key, value);
 }
 

@@ -112,10 +112,7 @@ static tow_status scatter_type(const tow__typing *ty)
     return tow__require_valid(ty, y);
 }
 
-static void scatter_transpose(tow__transpose *r)
-{
-    r->dx[1] = rows_inside(r->ct[0], r->x[0]);
-}
+static void scatter_transpose(tow__transpose *r) { r->dx[1] = rows_inside(r->ct[0], r->x[0]); }
 
 const tow_primitive tow__scatter_add_p = {
     .name = "scatter_add",

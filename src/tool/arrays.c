@@ -81,8 +81,8 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
             while (good && next < tow_type_count(type)) good = fill(value, &element, 0, tow_array_data(*array), &next);
         if (!good)
             status = tool_fail(t, TOW_SHAPE_MISMATCH,
-                               "input %.200s: expected %s as nested lists (or one number for all), found '%.200s'", what, name,
-                               text);
+                               "input %.200s: expected %s as nested lists (or one number for all), found '%.200s'",
+                               what, name, text);
     }
     json_decref(value);
     return status;

@@ -241,8 +241,8 @@ static json_t *json_residuals(const tow_residuals *residuals)
     for (size_t i = 0; i < residuals->count; i++) {
         const tow_residual *r = &residuals->items[i];
         json_t *item = json_pack("{s:o, s:s, s:o, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
-                                 residual_kinds[r->kind], "what", tool_json_text(r->what), "here", r->here, "scope", r->scope, "bytes",
-                                 (json_int_t)r->bytes);
+                                 residual_kinds[r->kind], "what", tool_json_text(r->what), "here", r->here, "scope",
+                                 r->scope, "bytes", (json_int_t)r->bytes);
         failed |= json_array_append_new(list, item) != 0;
     }
     json_t *result = failed ? NULL
@@ -317,11 +317,13 @@ static json_t *json_plan(const tow_program *program)
 {
     const tow_program_bytes bytes = tow_program_get_bytes(program);
     char *text = tool_text_of(tool_program_text, program);
-    json_t *result = text == NULL ? NULL : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs",
-                               (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
-                               (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
-                               (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
-                               (json_int_t)tow_program_count(program, NULL), "text", tool_json_text(text));
+    json_t *result =
+        text == NULL ? NULL
+                     : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs",
+                                 (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
+                                 (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
+                                 (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
+                                 (json_int_t)tow_program_count(program, NULL), "text", tool_json_text(text));
     free(text);
     return result;
 }

@@ -74,7 +74,7 @@ tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs);
 /* show.c */
 typedef size_t (*tool_text)(const void *object, char *text, size_t size); /* like snprintf */
 char *tool_text_of(tool_text write, const void *object);                  /* malloc'ed; NULL: out of memory */
-json_t *tool_json_text(const char *text); /* what is not UTF-8 becomes '?' */
+json_t *tool_json_text(const char *text);                                 /* what is not UTF-8 becomes '?' */
 json_t *tool_json_type(tow_type type);
 json_t *tool_json_graph(const tow_graph *graph);
 json_t *tool_json_array(tow_array *array);

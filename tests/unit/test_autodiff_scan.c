@@ -315,9 +315,12 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rnn),           cmocka_unit_test(test_everything_around_scan),
-        cmocka_unit_test(test_hoisting),      cmocka_unit_test(test_sqrt_nesting),
-        cmocka_unit_test(test_dots_and_scan), cmocka_unit_test(test_handed_on),
+        cmocka_unit_test(test_rnn),
+        cmocka_unit_test(test_everything_around_scan),
+        cmocka_unit_test(test_hoisting),
+        cmocka_unit_test(test_sqrt_nesting),
+        cmocka_unit_test(test_dots_and_scan),
+        cmocka_unit_test(test_handed_on),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

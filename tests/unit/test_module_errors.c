@@ -93,9 +93,9 @@ static void test_layers_check_inputs_and_options(void **state)
     tow_initializer no_fan = tow_init_variance_scaling(1, (tow_fan_mode)7, TOW_NORMAL);
     tow_initializer no_distribution = tow_init_variance_scaling(1, TOW_FAN_IN, (tow_distribution)3);
     expect_error(init(TOW_DENSE(.features = 3, .kernel_init = no_fan), F32(2)), TOW_INVALID_ARGUMENT,
-                 "params/part/layer/kernel: variance scaling", "found 7 and 1");
+                 "params/part/layer/kernel: variance scaling", "mode 7, distribution 1");
     expect_error(init(TOW_DENSE(.features = 3, .kernel_init = no_distribution), F32(2)), TOW_INVALID_ARGUMENT,
-                 "params/part/layer/kernel: variance scaling", "found 0 and 3");
+                 "params/part/layer/kernel: variance scaling", "mode 0, distribution 3");
 }
 
 /* Two children of one name and different sizes. */
@@ -171,8 +171,8 @@ static void test_parameters_are_checked(void **state)
     expect_error(init(((own){{&own_class}, "a", &three, silent}), F32(2)), TOW_UNSUPPORTED, "params/part/layer/a",
                  "failed without a message");
     expect_error(init(((own){{&own_class}, "a", &three, odd}), F32(2)), TOW_INVALID_ARGUMENT, "params/part/layer/a",
-                 "variance scaling", "9");
-    expect_error(init(((own){{&own_class}, "a", &three, below}), F32(2)), TOW_INVALID_ARGUMENT, "found -1");
+                 "variance scaling", "mode 9");
+    expect_error(init(((own){{&own_class}, "a", &three, below}), F32(2)), TOW_INVALID_ARGUMENT, "scale -1");
 }
 
 static void test_scopes_check_names(void **state)
