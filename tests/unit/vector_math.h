@@ -91,7 +91,7 @@ static const struct vector_function {
     {"logistic", reference_logistic, 2.5, 0, false, NULL},
     {"silu", reference_silu, 4, 1e-36 / (1 << 24), false, NULL}, /* below it is x times a denormal logistic */
     {"silu_grad", reference_silu_grad, 4, 0x1p-24, false, NULL},
-    {"gelu", reference_gelu_erf, 6, 1e-36 / (1 << 24), false, NULL},
+    {"gelu", reference_gelu_erf, 6.5, 1e-36 / (1 << 24), false, NULL},
     {"gelu", reference_gelu_tanh, 4, 0x1p-26, true, NULL},
     {"gelu_grad", reference_gelu_erf_grad, 4, 0x1p-24, false, NULL},
     {"gelu_grad", reference_gelu_tanh_grad, 4, 0x1p-24, true, NULL},
