@@ -317,6 +317,8 @@ const struct tow__fused *tow__step_program(const tow__step *step);
 /* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
  * the same rows only, else the whole. */
 bool tow__step_splits(const tow__step *step, bool *split);
+/* Is it one of those that reduce rows: sums and maxima along them, softmax, norms? */
+bool tow__step_reduces(const tow__step *step);
 /* Floating-point operations: those of products exactly (work.c). */
 double tow__step_work(const tow__step *step);
 /* Rows of a product or of queries that belong to one row of axis 0. */

@@ -26,6 +26,7 @@ enum {
     LARGE_BYTES = 4 << 20,  /* of an operand that blocks need as a whole: a weight */
     LEAST_ROWS = 64,        /* fewer make products slow, */
     LARGE_LEAST_ROWS = 256, /* the same where weights are large: threads that share columns each fetch some of them */
+    NEAR_BYTES = 128 << 10, /* bytes of the widest operand in a block where rows are only reduced, about */
     LEAST_WORK = 1 << 20,   /* operations per block that are worth a region */
     DEFERRED_SHARE = 8,     /* steps that were put off may keep 1/8 of the plan's peak alive */
     ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
@@ -65,17 +66,38 @@ static int64_t common_rows(const tow__former *f, int64_t *inner, size_t *whole)
     return *inner < 1 ? 0 : common;
 }
 
+/* So many blocks that divide the rows, or a few more that keep all threads busy; 1: there is no such number. */
+static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, int64_t most)
+{
+    for (int64_t blocks = least > 2 ? least : 2; blocks <= most && blocks <= rows; blocks++)
+        if (rows % blocks == 0 && tow__balanced(blocks, f->p->team.threads)) return blocks;
+    return 1;
+}
+
 /* Cut so that products keep enough rows in a block, and the second cache enough room for it. */
 static int64_t choose_blocks(const tow__former *f)
 {
     size_t whole;
     int64_t inner, common = common_rows(f, &inner, &whole);
     if (common < 2) return 1;
-    int64_t most = common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS);
-    int64_t blocks = common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS);
-    for (blocks = blocks > 2 ? blocks : 2; blocks <= most && blocks <= common; blocks++)
-        if (common % blocks == 0 && tow__balanced(blocks, f->p->team.threads)) return blocks;
-    return 1;
+    return round_blocks(f, common, common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS),
+                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
+}
+
+/* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and to
+ * those that read the result, all of which become one pass over memory. */
+static int64_t choose_near_blocks(const tow__former *f)
+{
+    int64_t common = 0;
+    size_t widest = 0;
+    for (uint32_t i = 0; i < f->n_steps; i++) {
+        const tow__step *step = &f->steps[i];
+        if (!tow__step_reduces(step) || !tow__step_splits(step, f->split)) continue;
+        common = gcd(common, step->out[0].type.dims[0]);
+        if (tow_type_bytes(step->in[0].type) > widest) widest = tow_type_bytes(step->in[0].type);
+    }
+    const int64_t least = (int64_t)(widest / NEAR_BYTES);
+    return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
 }
 
 /* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */
@@ -355,11 +377,11 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     tow__former f = {.p = p, .plan = plan, .scratch = scratch, .steps = plan->steps, .n_steps = plan->n_steps};
     f.split = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.split);
     if (!f.split) return TOW_OUT_OF_MEMORY;
-    int64_t blocks = choose_blocks(&f), common = common_rows(&f, &inner, &whole);
-    if (common < 2 || (blocks < 2 && whole <= LARGE_BYTES)) return TOW_OK;
+    int64_t common = common_rows(&f, &inner, &whole), blocks = common ? choose_blocks(&f) : choose_near_blocks(&f);
+    if (blocks < 2 && (common < 2 || whole <= LARGE_BYTES)) return TOW_OK;
     TRY(tow__part_sums(p, plan)); /* without regions, too: threads share the rows of the first part */
     if (blocks < 2) return TOW_OK;
-    TRY(form(&f, true, common));
+    if (common) TRY(form(&f, true, common));
     TRY(form(&f, false, blocks));
 done:
     return status;

@@ -111,37 +111,46 @@ static bool split_pad(const tow__step *step, bool *split)
     return p->low.v[0] == 0 && p->high.v[0] == 0 && p->interior.v[0] == 0 && split_first(step, split);
 }
 
-/* X(primitive, rule) beside the elementwise ones, which their kernels' flags tell */
+/* Beside the elementwise ones, which their kernels' flags tell. reduces: each row, or a part of it, becomes fewer numbers or is
+ * compared with them, so that several steps in turn read whole rows. */
 static const struct {
     const char *primitive;
     row_rule rule;
+    bool reduces;
 } rules[] = {
-    {"argmax", split_along_axis},
-    {"attention", split_attention},
-    {"attention_vjp", split_attention},
-    {"concatenate", split_along_axis},
-    {"convert", split_elementwise},
-    {"copy", split_elementwise},
-    {"cumsum", split_cumsum},
-    {"dot_general", split_dot},
-    {"gather", split_gather},
-    {"layer_norm", split_norm},
-    {"layer_norm_vjp", split_norm_vjp},
-    {"log_softmax", split_along_axis},
-    {"logsumexp", split_along_axis},
-    {"pad", split_pad},
-    {"reduce_and", split_reduction},
-    {"reduce_max", split_reduction},
-    {"reduce_min", split_reduction},
-    {"reduce_or", split_reduction},
-    {"reduce_prod", split_reduction},
-    {"reduce_sum", split_reduction},
-    {"rms_norm", split_norm},
-    {"rms_norm_vjp", split_norm_vjp},
-    {"softmax", split_along_axis},
-    {"softmax_cross_entropy", split_all},
-    {"softmax_cross_entropy_vjp", split_all},
+    {"argmax", split_along_axis, true},
+    {"attention", split_attention, false},
+    {"attention_vjp", split_attention, false},
+    {"concatenate", split_along_axis, false},
+    {"convert", split_elementwise, false},
+    {"copy", split_elementwise, false},
+    {"cumsum", split_cumsum, false},
+    {"dot_general", split_dot, false},
+    {"gather", split_gather, false},
+    {"layer_norm", split_norm, true},
+    {"layer_norm_vjp", split_norm_vjp, true},
+    {"log_softmax", split_along_axis, true},
+    {"logsumexp", split_along_axis, true},
+    {"pad", split_pad, false},
+    {"reduce_and", split_reduction, true},
+    {"reduce_max", split_reduction, true},
+    {"reduce_min", split_reduction, true},
+    {"reduce_or", split_reduction, true},
+    {"reduce_prod", split_reduction, true},
+    {"reduce_sum", split_reduction, true},
+    {"rms_norm", split_norm, true},
+    {"rms_norm_vjp", split_norm_vjp, true},
+    {"softmax", split_along_axis, true},
+    {"softmax_cross_entropy", split_all, true},
+    {"softmax_cross_entropy_vjp", split_all, true},
 };
+
+bool tow__step_reduces(const tow__step *step)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (strcmp(rules[i].primitive, step->primitive) == 0) return rules[i].reduces;
+    return false;
+}
 
 bool tow__step_splits(const tow__step *step, bool *split)
 {

@@ -109,6 +109,66 @@ static void regions_need_less_memory(void **state)
     end(&p);
 }
 
+/* A norm and a softmax written out, over `rows` rows: without products, blocks follow from bytes. */
+static tow_graph *written_out(problem *p, int rows)
+{
+    char text[2048];
+    int n = snprintf(text, sizeof text,
+                     "{ lambda ; x:f32[%1$d,512]\"x\" g:f32[512]\"g\". let\n"
+                     "    q:f32[%1$d,512] = mul x x\n"
+                     "    s:f32[%1$d] = reduce_sum[axes=(1)] q\n"
+                     "    r:f32[%1$d] = rsqrt s\n"
+                     "    w:f32[%1$d,512] = broadcast_in_dim[shape=(%1$d,512) axes=(0)] r\n"
+                     "    h:f32[%1$d,512] = broadcast_in_dim[shape=(%1$d,512) axes=(1)] g\n"
+                     "    n:f32[%1$d,512] = mul x w\n"
+                     "    y:f32[%1$d,512] = mul n h\n"
+                     "    m:f32[%1$d] = reduce_max[axes=(1)] y\n"
+                     "    v:f32[%1$d,512] = broadcast_in_dim[shape=(%1$d,512) axes=(0)] m\n"
+                     "    d:f32[%1$d,512] = sub y v\n"
+                     "    e:f32[%1$d,512] = exp d\n"
+                     "    z:f32[%1$d] = reduce_sum[axes=(1)] e\n"
+                     "    i:f32[%1$d,512] = broadcast_in_dim[shape=(%1$d,512) axes=(0)] z\n"
+                     "    o:f32[%1$d,512] = div e i\n"
+                     "  in (o) }",
+                     rows);
+    assert_true(n > 0 && (size_t)n < sizeof text);
+    tow_graph *g;
+    OK(p, tow_graph_parse(p->ctx, text, &g));
+    return g;
+}
+
+static void reductions_of_rows_are_one_pass(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows;
+        bool region;
+    } cases[] = {{1024, true}, {1000, true}, {1021, false}, {64, false}}; /* a prime; what is near anyway */
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        problem p;
+        start_context(&p);
+        set_graph(&p, written_out(&p, cases[c].rows), 1.0f);
+        char *first, *again;
+        for (int threads = 1; threads <= 2; threads++) {
+            tow_program *whole = compile(&p, (tow_compile_options){.threads = threads, .no_regions = true});
+            tow_program *program = compile(&p, (tow_compile_options){.threads = threads});
+            assert_int_equal(count_regions(program->top), cases[c].region);
+            if (cases[c].region) { /* all of it, and nothing of the size of x lies in memory */
+                assert_int_equal(program->top->n_steps, 1);
+                assert_true(tow_program_get_bytes(program).arena < bytes_of(p.inputs[0]) / 4);
+            }
+            run_to(&p, whole, &first);
+            run_to(&p, program, &again);
+            assert_memory_equal(first, again, bytes_of(p.outputs[0]));
+            free(first);
+            free(again);
+            tow_program_free(whole);
+            tow_program_free(program);
+        }
+        end(&p);
+    }
+}
+
 /* Blocks of the only region of tanh(x w) v, where x has 4 x `rows` rows and w and v `width` x `width` elements; 1: none. */
 static int64_t blocks_of(problem *p, int rows, int width)
 {
@@ -424,6 +484,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_change_no_bits),
         cmocka_unit_test(regions_need_less_memory),
+        cmocka_unit_test(reductions_of_rows_are_one_pass),
         cmocka_unit_test(large_weights_meet_more_rows),
         cmocka_unit_test(packed_weights_change_no_bits),
         cmocka_unit_test(packed_weights_need_limited_memory),
