@@ -15,7 +15,9 @@ extern "C" {
 /* ---- constants: no operand, so they take the trace ---------------------------------------------------------------- */
 TOW_API tow_value tow_constant(tow_trace *trace, tow_array *value);                     /* retained, not copied */
 TOW_API tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data); /* copied */
-TOW_API tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value);          /* [] */
+/* []. Here and in all that follow, an integer constant that is not a whole number in range is an error; u32 takes
+ * numbers from -2^31 on, modulo 2^32. */
+TOW_API tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value);
 TOW_API tow_value tow_full(tow_trace *trace, tow_type type, double value);              /* a scalar, broadcast */
 TOW_API tow_value tow_iota(tow_trace *trace, tow_type type, int axis);                  /* 0, 1, 2, ... along axis */
 /* Constants of x's type. */
@@ -175,7 +177,8 @@ typedef struct tow_attention_options {
     double scale;   /* 0: 1/sqrt(D) */
     tow_value mask; /* bool, rank 4, broadcastable to [B, H, T, S]; null value: none */
 } tow_attention_options;
-/* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only. */
+/* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only.
+ * options may be NULL. */
 TOW_API tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options);
 /* logits: [..., V], labels: i32 [...] -> [...]. Labels outside [0, V) give NaN. */
 TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);

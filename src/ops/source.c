@@ -63,8 +63,23 @@ tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data)
     return value;
 }
 
-tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value)
+/* True if `value` is a number of `dtype`: a whole one in range for integers. u32 takes negative ones modulo 2^32. */
+static bool representable(tow_dtype dtype, double value)
 {
+    if (dtype != TOW_I32 && dtype != TOW_U32) return true;
+    return value >= -0x1p31 && value < (dtype == TOW_I32 ? 0x1p31 : 0x1p32) && value == (double)(int64_t)value;
+}
+
+static tow_value scalar_at(tow_trace *trace, tow_dtype dtype, double value, const char *here)
+{
+    if (!representable(dtype, value)) {
+        if (trace)
+            tow_trace_fail(trace, TOW_INVALID_ARGUMENT,
+                           "%s%sthe constant %g is not a number of type %s: give a whole number in its range, or "
+                           "convert the other operand with tow_convert",
+                           here ? here : "", here ? ": " : "", value, tow_dtype_name(dtype));
+        return tow__null();
+    }
     union {
         float f32;
         double f64;
@@ -92,11 +107,15 @@ tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value)
     return tow_constant_data(trace, tow_make_type(dtype, 0, NULL), &data);
 }
 
-tow_value tow_full(tow_trace *trace, tow_type type, double value)
+tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value) { return scalar_at(trace, dtype, value, NULL); }
+
+static tow_value full_at(tow_trace *trace, tow_type type, double value, const char *here)
 {
-    tow_value scalar = tow_scalar(trace, type.dtype, value);
+    tow_value scalar = scalar_at(trace, type.dtype, value, here);
     return type.rank == 0 ? scalar : tow_broadcast_in_dim(scalar, type.rank, type.dims, NULL);
 }
+
+tow_value tow_full(tow_trace *trace, tow_type type, double value) { return full_at(trace, type, value, NULL); }
 
 tow_value tow_iota(tow_trace *trace, tow_type type, int axis)
 {
@@ -108,7 +127,7 @@ tow_value tow_iota(tow_trace *trace, tow_type type, int axis)
 
 tow_value tow_full_like(tow_value x, double value)
 {
-    return tow_is_null(x) ? x : tow_full(x.trace, tow_value_type(x), value);
+    return tow_is_null(x) ? x : full_at(x.trace, tow_value_type(x), value, x.here);
 }
 
 tow_value tow_zeros_like(tow_value x) { return tow_full_like(x, 0); }

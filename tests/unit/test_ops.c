@@ -1,5 +1,6 @@
 /* Primitives: the table, the messages of type rules and of public operations. Decompositions and derivatives are tested
  * in test_ops_derivatives.c; what primitives compute is the business of tests/property. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -251,6 +252,26 @@ static void bad_reshape(tow_trace *t, const tow_value *in, tow_value *out, void 
     out[0] = tow_reshape(in[0], 2, (int64_t[]){-1, 4});
 }
 
+/* user: {dtype, value} */
+typedef struct constant_case {
+    tow_dtype dtype;
+    double value;
+    bool fits;
+} constant_case;
+
+static void constant(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)in;
+    const constant_case *c = user;
+    out[0] = tow_full(t, tow_make_type(c->dtype, 1, (int64_t[]){2}), c->value);
+}
+
+static void half_of_integers(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_mul_scalar(tow_at(tow_convert(in[0], TOW_I32), "model.c:9"), 0.5);
+}
+
 static void negative_axes(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t, (void)user;
@@ -269,6 +290,17 @@ static void test_public(void **state)
     assert_non_null(strstr(tow_context_error(ctx), "model.c:7: reduce_sum: axis 2 is outside [-2, 2)"));
     assert_int_equal(tow_trace_function(ctx, bad_reshape, NULL, 1, &type, NULL, 1, &g), TOW_SHAPE_MISMATCH);
     assert_non_null(strstr(tow_context_error(ctx), "6 elements"));
+    assert_int_equal(tow_trace_function(ctx, half_of_integers, NULL, 1, &type, NULL, 1, &g), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), "0.5 is not a number of type i32"));
+    constant_case constants[] = {{TOW_I32, 1.5, false},        {TOW_I32, 0x1p31, false}, {TOW_I32, -0x1p31, true},
+                                 {TOW_I32, 0x1p31 - 1, true},  {TOW_I32, NAN, false},    {TOW_I32, -INFINITY, false},
+                                 {TOW_U32, 0x1p32 - 1, true},  {TOW_U32, -1, true},      {TOW_U32, 0x1p32, false},
+                                 {TOW_U32, -0x1p31 - 1, false}, {TOW_F32, 1e300, true},   {TOW_BOOL, 0.5, true}};
+    for (size_t i = 0; i < COUNT(constants); i++) {
+        tow_status expected = constants[i].fits ? TOW_OK : TOW_INVALID_ARGUMENT;
+        assert_int_equal(tow_trace_function(ctx, constant, &constants[i], 0, NULL, NULL, 1, &g), expected);
+        tow_graph_release(g);
+    }
     assert_int_equal(tow_trace_function(ctx, negative_axes, NULL, 1, &cube3, NULL, 1, &g), TOW_OK);
     assert_string_equal(tow__type_name(tow_graph_output_type(g, 0)).text, "f32[1,3]");
     tow_graph_release(g);
