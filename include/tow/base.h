@@ -144,7 +144,8 @@ typedef struct tow_array tow_array;
 TOW_API tow_status tow_array_create(tow_context *context, tow_type type, tow_array **array);
 /* A new array with a copy of `data` (tow_type_bytes(type) bytes). */
 TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, const void *data, tow_array **array);
-/* An array over the caller's memory, which must outlive it; `data` is not copied or freed. */
+/* An array over the caller's memory, which must outlive it; `data` is not copied or freed.
+ * Aligned as its elements at least. Error: TOW_INVALID_ARGUMENT without memory. */
 TOW_API tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array);
 /* Row `index` of axis 0 as a view that shares storage: type [d1, d2, ...]. Error: TOW_INVALID_ARGUMENT out of range. */
 TOW_API tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row);

@@ -59,6 +59,13 @@ tow_status tow_array_from_data(tow_context *context, tow_type type, const void *
 tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array)
 {
     tow_status status = new_array(context, type, array);
+    if (status == TOW_OK && !data && tow_type_bytes(type) > 0) {
+        tow_array_release(*array);
+        *array = NULL;
+        return tow__fail(context, TOW_INVALID_ARGUMENT,
+                         "there is no memory to borrow: an array of type %s needs %zu bytes, found NULL",
+                         tow__type_name(type).text, tow_type_bytes(type));
+    }
     if (status == TOW_OK) (*array)->data = data;
     return status;
 }

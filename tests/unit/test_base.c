@@ -292,6 +292,8 @@ static void test_array_errors(void **state)
     assert_int_equal(tow_array_borrow(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){3}), own, &a), TOW_OK);
     assert_ptr_equal(tow_array_data(a), own);
     tow_array_release(a);
+    assert_int_equal(tow_array_borrow(ctx, tow_make_type(TOW_I32, 1, (int64_t[]){3}), NULL, &a), TOW_INVALID_ARGUMENT);
+    assert_null(a);
     tow_context_destroy(ctx);
 }
 
