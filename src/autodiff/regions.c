@@ -207,7 +207,8 @@ void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy 
 static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t n_xs, const tow_value *xs)
 {
     int64_t length = -1;
-    if (options && options->has_length) {
+    bool given = options && (options->has_length || options->length != 0);
+    if (given) {
         length = options->length;
         if (length < 0) {
             tow_trace_fail(t, TOW_INVALID_ARGUMENT, "scan: length is %lld, expected 0 or more", (long long)length);
@@ -226,7 +227,7 @@ static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t
             tow_trace_fail(t, TOW_SHAPE_MISMATCH,
                            "scan: xs[%zu] is %s, so its leading axis has %lld elements, but %s %lld; make them equal",
                            i, tow__type_name(type).text, (long long)type.dims[0],
-                           i == 0 || (options && options->has_length) ? "the length is" : "xs[0] has",
+                           i == 0 || given ? "the length is" : "xs[0] has",
                            (long long)length);
             return -1;
         }

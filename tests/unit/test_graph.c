@@ -460,6 +460,49 @@ static void in_place(tow_trace *t, const tow_value *in, tow_value *out, void *us
     out[0] = v;
 }
 
+static void add_element(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_add(in[0], in[1]);
+}
+
+/* Sums in[0] over its leading axis with the options at `user`. */
+static void sum_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_value zero = tow_scalar(t, TOW_F32, 0);
+    tow_scan_function(t, add_element, NULL, user, 1, &zero, 1, in, 0, out, NULL);
+}
+
+static void counted_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_scan_function(t, twice, NULL, user, 1, in, 0, NULL, 0, out, NULL);
+}
+
+/* A length counts whether has_length says so or not, which is for length 0. */
+static void test_scan_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        tow_scan_options options;
+        tow_status with_xs, without; /* xs of length 3 */
+    } cases[] = {{{0}, TOW_OK, TOW_INVALID_ARGUMENT},
+                 {{.length = 3}, TOW_OK, TOW_OK},
+                 {{.length = 3, .has_length = true}, TOW_OK, TOW_OK},
+                 {{.length = 2}, TOW_SHAPE_MISMATCH, TOW_OK},
+                 {{.has_length = true}, TOW_SHAPE_MISMATCH, TOW_OK},
+                 {{.length = -1}, TOW_INVALID_ARGUMENT, TOW_INVALID_ARGUMENT}};
+    const tow_type type = vector(3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int with = 0; with < 2; with++) {
+            tow_scan_options options = cases[i].options;
+            tow_graph *g;
+            assert_int_equal(
+                tow_trace_function(ctx, with ? sum_loop : counted_loop, &options, 1, &type, NULL, 1, &g),
+                with ? cases[i].with_xs : cases[i].without);
+            tow_graph_release(g);
+        }
+}
+
 static void test_results_over_operands(void **state)
 {
     (void)state;
@@ -477,6 +520,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_trace),
         TEST(test_closure_conversion),
+        TEST(test_scan_lengths),
         TEST(test_results_over_operands),
         TEST(test_outputs_are_captured),
         TEST(test_trace_errors),
