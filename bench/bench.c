@@ -119,8 +119,10 @@ void bench_start(bench *b, const char *workload, int argc, char **argv, const be
     read_options(workload, argc, argv, options, common);
     b->json = json_object();
     if (b->json == NULL || b->threads > 1024) bench_fail("%s: expected at most 1024 threads", workload);
-    if (tow_context_create(&(tow_context_options){.threads = (int)b->threads}, &b->context) != TOW_OK)
-        bench_fail("%s: cannot make a context", workload);
+    const tow_context_options context = {.threads = (int)b->threads};
+    char why[512];
+    if (tow_context_options_check(&context, why, sizeof why) > 0) bench_fail("%s: %s", workload, why);
+    if (tow_context_create(&context, &b->context) != TOW_OK) bench_fail("%s: out of memory", workload);
     b->threads = tow_context_threads(b->context);
     bench_set(b, "workload", json_string(workload));
     bench_set(b, "library", json_string("tow"));

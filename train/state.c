@@ -264,6 +264,9 @@ void tow_train_free(tow_train_state *state)
 
 static tow_status run(tow_train_state *state, tow_program *program, tow_array *const *inputs, double *loss)
 {
+    if (inputs == NULL && state->n_inputs > 0)
+        return tow__fail(state->ctx, TOW_INVALID_ARGUMENT, "train: expected a batch of %zu arrays, found NULL",
+                         state->n_inputs);
     for (size_t i = 0; i < state->n_inputs; i++) state->inputs[first_input(state) + i] = inputs[i];
     set_keys(state);
     tow_status status = tow_program_run(program, state->inputs, state->outputs);

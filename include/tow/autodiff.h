@@ -112,11 +112,11 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * can show, as an infinity times zero does; in gradients of xs, and in rows of a table that no iteration gathers, zeros may
  * be negative, where slices and gathers written out add up zeros to a positive one; and but for carries that only change
  * places, of which some start from one value or from an outer one: what meets there is added in another order.
- * options NULL, or length 0 without has_length: the length is that of xs. reverse: from the last element to the first, ys
+ * options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the last element to the first, ys
  * in place. Outer values are constants of the loop.
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
 typedef struct tow_scan_options {
-    int64_t length;  /* 0: that of xs, unless has_length */
+    int64_t length;  /* 0 or -1: that of xs, unless has_length */
     bool has_length; /* length 0 is meant: no iterations */
     bool reverse;
 } tow_scan_options;

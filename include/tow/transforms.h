@@ -39,6 +39,8 @@ typedef enum tow_scan_keys {
  * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
  * stacked arrays. The variables of a shared collection are one for all iterations, without "i" in the path: each
  * iteration reads what the one before it wrote (variable_carry in Flax; variable_broadcast if nothing is written).
+ * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
+ * stack that is itself applied more than once: a loop adds up what comes from one application first.
  * Error: a shared collection in which `inner` declares no variable. */
 typedef struct tow_scan {
     tow_module module;

@@ -115,6 +115,15 @@ typedef struct name_search {
     tow__string list;
 } name_search;
 
+/* Is the name among those of the list, which are separated by ", "? */
+static bool is_listed(const tow__string *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list->length ? list->text : NULL; at; at = strchr(at, ',') ? strchr(at, ',') + 2 : NULL)
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == 0)) return true;
+    return false;
+}
+
 static void search_names(const tow_graph *g, name_search *s)
 {
     for (uint32_t i = 0; i < g->n_equations && !s->found; i++) {
@@ -123,7 +132,7 @@ static void search_names(const tow_graph *g, name_search *s)
             const char *name = ((const tow__name_params *)e->params)->name;
             if (s->name)
                 s->found = strcmp(name, s->name) == 0;
-            else
+            else if (!is_listed(&s->list, name))
                 tow__string_add(&s->list, "%s%s", s->list.length ? ", " : "", name);
         }
         for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
@@ -207,7 +216,7 @@ void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy 
 static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t n_xs, const tow_value *xs)
 {
     int64_t length = -1;
-    bool given = options && (options->has_length || options->length != 0);
+    const bool given = options && (options->has_length || (options->length != 0 && options->length != -1));
     if (given) {
         length = options->length;
         if (length < 0) {
@@ -227,8 +236,7 @@ static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t
             tow_trace_fail(t, TOW_SHAPE_MISMATCH,
                            "scan: xs[%zu] is %s, so its leading axis has %lld elements, but %s %lld; make them equal",
                            i, tow__type_name(type).text, (long long)type.dims[0],
-                           i == 0 || given ? "the length is" : "xs[0] has",
-                           (long long)length);
+                           i == 0 || given ? "the length is" : "xs[0] has", (long long)length);
             return -1;
         }
         length = type.dims[0];

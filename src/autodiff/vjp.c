@@ -5,6 +5,11 @@
 /* Which inputs are differentiated, checked: in increasing order, in range, of float type. */
 static tow_status choose_inputs(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool *chosen)
 {
+    if (n_wrt > 0 && !wrt)
+        return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
+                         "%s: expected a list of %zu inputs to differentiate, found NULL; 0 inputs and NULL mean the "
+                         "default",
+                         caller, n_wrt);
     for (size_t i = 0; i < n_wrt; i++) {
         if (wrt[i] >= g->n_inputs)
             return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,

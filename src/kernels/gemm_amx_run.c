@@ -486,15 +486,7 @@ static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
                 x.adds = first > 0;
                 run_piece(j, &x);
             }
-            for (int64_t at = from, columns; at < limit; at += columns) {
-                columns = tow__min(TOW__GEMM_FINISH_COLUMNS, limit - at);
-                for (int64_t i = 0; i < rows; i++) {
-                    f32 *c = (f32 *)g->c + (row + i) * g->ldc + at;
-                    const f32 *sum = sums + i * ld + (at - from);
-                    for (int64_t y = 0; y < columns; y++) c[y] += sum[y];
-                }
-                if (g->finish != NULL) g->finish(g->user, row, rows, at, columns);
-            }
+            tow__gemm_add_sums(g, row, rows, from, limit, sums, ld);
         }
     }
 }

@@ -185,6 +185,9 @@ tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *
         return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
                          "tow_program_run: the program was compiled with .plan_only and has no memory; compile it "
                          "without");
+    if ((!inputs && g->n_inputs) || (!outputs && g->n_outputs))
+        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT, "tow_program_run: expected %u inputs and %u outputs, found NULL",
+                         g->n_inputs, g->n_outputs);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         TRY(check_array(p, "input", i, g->input_names[i], g->vars[g->inputs[i]].type, inputs[i]));
     for (uint32_t i = 0; i < g->n_outputs; i++)

@@ -443,6 +443,9 @@ static void test_errors(void **state)
     assert_int_equal(tow_grad(g, 0, NULL, false, &result), TOW_SHAPE_MISMATCH);
     assert_non_null(strstr(tow_context_error(ctx), "f32[3]"));
     assert_int_equal(tow_vjp(g, 1, &beyond, &result, &result), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_vjp(g, 1, NULL, &result, &result), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), "vjp: expected a list of 1 inputs"));
+    assert_int_equal(tow_jvp(g, 1, NULL, &result), TOW_INVALID_ARGUMENT);
     tow_graph_release(g);
     g = trace(run_chain, &(chain){0}, 1, &integer, NULL, 1);
     size_t zero = 0;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -490,15 +491,16 @@ static void test_scan_lengths(void **state)
                  {{.length = 3, .has_length = true}, TOW_OK, TOW_OK},
                  {{.length = 2}, TOW_SHAPE_MISMATCH, TOW_OK},
                  {{.has_length = true}, TOW_SHAPE_MISMATCH, TOW_OK},
-                 {{.length = -1}, TOW_INVALID_ARGUMENT, TOW_INVALID_ARGUMENT}};
+                 {{.length = -1}, TOW_OK, TOW_INVALID_ARGUMENT},
+                 {{.length = -1, .has_length = true}, TOW_INVALID_ARGUMENT, TOW_INVALID_ARGUMENT},
+                 {{.length = -2}, TOW_INVALID_ARGUMENT, TOW_INVALID_ARGUMENT}};
     const tow_type type = vector(3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int with = 0; with < 2; with++) {
             tow_scan_options options = cases[i].options;
             tow_graph *g;
-            assert_int_equal(
-                tow_trace_function(ctx, with ? sum_loop : counted_loop, &options, 1, &type, NULL, 1, &g),
-                with ? cases[i].with_xs : cases[i].without);
+            assert_int_equal(tow_trace_function(ctx, with ? sum_loop : counted_loop, &options, 1, &type, NULL, 1, &g),
+                             with ? cases[i].with_xs : cases[i].without);
             tow_graph_release(g);
         }
 }
@@ -516,6 +518,7 @@ static void test_results_over_operands(void **state)
 
 int main(void)
 {
+    setenv("TOW_CHECK", "1", 1); /* what passes make is checked, also where nobody else sets it */
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_trace),

@@ -466,6 +466,8 @@ static void test_bad_arrays(void **state)
     assert_int_equal(tow_program_run(p, &x, &wrong), TOW_TYPE_MISMATCH);
     assert_non_null(strstr(tow_context_error(ctx), "output 0: expected f32[4], found f32[4,5]"));
     assert_int_equal(tow_program_run(p, &(tow_array *){NULL}, &y), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_program_run(p, NULL, &y), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_program_run(p, &x, NULL), TOW_INVALID_ARGUMENT);
     OK(tow_program_run(p, &x, &y));
     tow_array_release(x);
     tow_array_release(y);

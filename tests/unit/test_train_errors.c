@@ -109,6 +109,8 @@ static void wrong_batches_change_nothing(void **state)
     tow_array *swapped[2] = {t.batch[1], t.batch[0]};
     assert_int_equal(tow_train_step(t.state, swapped, NULL), TOW_TYPE_MISMATCH);
     assert_message(f, "f32[4,3]");
+    assert_int_equal(tow_train_step(t.state, NULL, NULL), TOW_INVALID_ARGUMENT);
+    assert_message(f, "a batch of 2 arrays");
     save(f, &t, f->b);
     assert_equal_files(f->a, f->b);
     step(&t, 1);
