@@ -147,6 +147,14 @@ static void join(tow_program *p, uint32_t o, uint32_t s)
     }
 }
 
+/* True if an output before output k has taken storage s: if nobody reads that output, s still dies at this step. */
+static bool is_taken(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
+{
+    for (uint32_t j = 0; j < k; j++)
+        if (tow__root(p, step->out[j].storage) == s) return true;
+    return false;
+}
+
 /* The first operand of step i that dies and may be overwritten by output k; TOW__NONE if there is none. */
 static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t i, uint32_t k)
 {
@@ -159,7 +167,7 @@ static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t
         const tow__storage *operand = &p->storages[s];
         if (operand->kind != TOW__S_ARENA || operand->plan != plan || operand->last != i || operand->first >= i)
             continue;
-        if (operand->bytes != p->storages[o].bytes) continue;
+        if (operand->bytes != p->storages[o].bytes || is_taken(p, step, k, s)) continue;
         if (tow__may_overwrite(p, step, k, s) && may_join(p, plan, o, s)) return s;
     }
     return TOW__NONE;

@@ -100,6 +100,17 @@ static const example examples[] = {
      "        in (d, s) }] x w\n"
      "  in (y, s) }",
      0, 1, 0},
+    /* rows that nobody reads take the place of the operand's, so others may not */
+    {"{ lambda ; x:f32[12,96,96]\"x\". let\n"
+     "    n:f32[12,96,96] = neg x\n"
+     "    c:f32[12,96,96] s:f32[12,96,96] = scan[length=12 reverse=false consts=0 carry=0\n"
+     "      body={ lambda ; a:f32[96,96]. let\n"
+     "          c:f32[96,96] = cos a\n"
+     "          s:f32[96,96] = sin a\n"
+     "        in (c, s) }] n\n"
+     "    y:f32[12,96,96] = rev[axes=(0,1)] s\n"
+     "  in (y) }",
+     0, 1, 0},
 };
 
 static tow_context *ctx;
