@@ -41,7 +41,7 @@ void bench_check(const bench *b, tow_status status)
     bench_fail("%s: %s", b->workload, *text ? text : tow_status_text(status));
 }
 
-/* ---- command line --------------------------------------------------------------------------------------------------- */
+/* ---- command line ------------------------------------------------------------------------------------------------ */
 
 static _Noreturn void usage(const char *workload, const char *problem, const char *argument,
                             const bench_option *options, const bench_option *common)
@@ -86,7 +86,7 @@ static void read_options(const char *workload, int argc, char **argv, const benc
     }
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* A line of /proc/self/status in bytes: "VmHWM" is the peak of resident memory of this program image, "VmRSS" what is
  * resident now. 0 where there is no such file. */
@@ -101,7 +101,7 @@ static size_t resident(const char *key)
     return kib * 1024;
 }
 
-/* ---- start, time, report -------------------------------------------------------------------------------------------- */
+/* ---- start, time, report ----------------------------------------------------------------------------------------- */
 
 void bench_set(bench *b, const char *key, json_t *value)
 {
@@ -229,7 +229,7 @@ void bench_set_program_bytes(bench *b, const tow_program *program)
                         (json_int_t)bytes.constants, "temporary", (json_int_t)(bytes.arena + bytes.constants)));
 }
 
-/* ---- data ----------------------------------------------------------------------------------------------------------- */
+/* ---- data -------------------------------------------------------------------------------------------------------- */
 
 void bench_fill(tow_array *array, uint64_t seed, double scale)
 {
@@ -245,7 +245,7 @@ void bench_fill(tow_array *array, uint64_t seed, double scale)
     }
 }
 
-/* ---- value and gradient of a function ------------------------------------------------------------------------------- */
+/* ---- value and gradient of a function ---------------------------------------------------------------------------- */
 
 static tow_status run_once(void *user)
 {

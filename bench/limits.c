@@ -37,7 +37,7 @@ enum {
     X(12)                                                                                                              \
     X(13)
 
-/* ---- multiply-adds: `rounds` on each of 14 sums; returns flops per round ------------------------------------------------ */
+/* ---- multiply-adds: `rounds` on each of 14 sums; returns flops per round ----------------------------------------- */
 
 /* Every sum is a variable of its own: an array of them ends up in memory, and the loop then measures stores. The empty asm
  * keeps each in a register and its chain in place. */
@@ -127,7 +127,7 @@ const char *bench_isa_name(bench_isa isa)
     return isa == BENCH_AVX512 ? "AVX-512" : isa == BENCH_AVX2 ? "AVX2" : "plain C";
 }
 
-/* ---- the same work on all threads at once ------------------------------------------------------------------------------- */
+/* ---- the same work on all threads at once ------------------------------------------------------------------------ */
 
 typedef struct probe {
     pthread_barrier_t barrier;

@@ -13,7 +13,7 @@ static const char format[] = "tow-train-state-1";
 static const char params_prefix[] = "params/";
 static const char variables_prefix[] = "state/"; /* then the collection */
 
-/* ---- saving ------------------------------------------------------------------------------------------------------------- */
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t value)
 {
@@ -44,7 +44,7 @@ done:
     return status;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------------------------ */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 /* What a file says, before it is believed. */
 typedef struct contents {

@@ -16,7 +16,7 @@ enum {
     AHEAD = 512 /* elements that are fetched early */
 };
 
-/* ---- options ---------------------------------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 /* A share: at least 0, below 1. */
 static tow_status check_share(tow_context *ctx, const char *name, double value)
@@ -86,7 +86,7 @@ const char *tow__optimizer_name(const tow_optimizer *optimizer)
     return optimizer->momentum != 0.0 ? "sgd with momentum" : "sgd";
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 tow_status tow__updater_init(tow_context *ctx, tow__updater *u)
 {
@@ -113,7 +113,7 @@ void tow__updater_free(tow_context *ctx, tow__updater *u)
     u->parameters = NULL;
 }
 
-/* ---- the norm ------------------------------------------------------------------------------------------------------------- */
+/* ---- the norm ---------------------------------------------------------------------------------------------------- */
 
 /* partial[block] = sum g^2 */
 static void sum_squares(void *user, int64_t block)
@@ -139,7 +139,7 @@ static double global_norm(tow__updater *u)
     return sqrt(sum);
 }
 
-/* ---- updates -------------------------------------------------------------------------------------------------------------- */
+/* ---- updates ----------------------------------------------------------------------------------------------------- */
 
 /* Elements [0, n). m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
  * p -= rate (m/bias1 / (sqrt(v/bias2) + eps) + decay p) */
@@ -222,7 +222,7 @@ static void update_piece_block(void *user, int64_t block)
     update_range(r->u, r->x, r->first + begin, rest < BLOCK ? rest : BLOCK, r->g + begin);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 void tow__update_begin(tow__updater *u, int64_t step)
 {

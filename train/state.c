@@ -8,7 +8,7 @@
 #include "layers/params.h"
 #include "tow/program.h"
 
-/* ---- random keys -------------------------------------------------------------------------------------------------------- */
+/* ---- random keys ------------------------------------------------------------------------------------------------- */
 
 static size_t first_input(const tow_train_state *state) { return state->n_params + state->n_variables; }
 
@@ -22,7 +22,7 @@ static void set_keys(tow_train_state *state)
     }
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static size_t count_streams(const tow_model_options *model)
 {
@@ -260,7 +260,7 @@ void tow_train_free(tow_train_state *state)
     tow__free(ctx, state, 1, sizeof *state);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static tow_status run(tow_train_state *state, tow_program *program, tow_array *const *inputs, double *loss)
 {
@@ -308,7 +308,7 @@ tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, 
     return run(state, state->evaluation, inputs, loss);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 int64_t tow_train_step_number(const tow_train_state *state) { return state->step; }
 uint64_t tow_train_data_position(const tow_train_state *state) { return state->data_position; }

@@ -21,7 +21,7 @@ enum {
     FAR_ROWS = 16384 /* 64 MiB */
 };
 
-/* ---- what is measured: functions of x, y [rows, ROW], a, b [ROW] and labels [rows] ------------------------------------- */
+/* ---- what is measured: functions of x, y [rows, ROW], a, b [ROW] and labels [rows] ------------------------------- */
 
 enum {
     X,
@@ -122,7 +122,7 @@ static void trace_kernel(tow_trace *trace, const tow_value *inputs, tow_value *o
     if (k->gradient) out[0] = tow_reduce_sum(tow_square(out[0]), 0, NULL);
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------------------------ */
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
 
 /* Seconds of the fastest call, for as long as it takes to see it. */
 static double fastest(tow_status (*step)(void *user), void *user, const bench *b)
@@ -225,7 +225,7 @@ static double measure_adamw(const bench *b, int64_t rows)
     return 7.0 * (double)tow_type_bytes(type) / 4 / seconds * 4e-9;
 }
 
-/* ---- tables --------------------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static void show(const char *name, double near, double far, double near_copy, double far_copy)
 {

@@ -20,7 +20,7 @@ double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- log ------------------------------------------------------------------------------------------------------------- */
+/* ---- log --------------------------------------------------------------------------------------------------------- */
 
 static bool log_failed(const progress *p)
 {
@@ -71,7 +71,7 @@ static bool log_step(progress *p, int64_t step, double loss, double val_loss, do
     return (fflush(p->log) == 0 && !ferror(p->log)) || log_failed(p);
 }
 
-/* ---- screen ------------------------------------------------------------------------------------------------------------ */
+/* ---- screen ------------------------------------------------------------------------------------------------------ */
 
 static void format_duration(double seconds, char *text, size_t size)
 {

@@ -21,7 +21,7 @@ expect_status() { # expect_status STATUS MESSAGE arguments...
     grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
 }
 
-# ---- what does not make sense ------------------------------------------------------------------------------------------
+# ---- what does not make sense ----------------------------------------------------------------------------------------
 expect_status 2 "--layers" "${small[@]}" --layers 0
 expect_status 2 "--steps" "${small[@]}" --steps ten
 expect_status 2 "--batch" "${small[@]}" --batch 99999999999999999999
@@ -67,7 +67,7 @@ for option in early-update text layers width heads context batch steps policy sc
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
 
-# ---- the same losses, whatever is kept, and less memory the less is kept ---------------------------------------------------
+# ---- the same losses, whatever is kept, and less memory the less is kept ---------------------------------------------
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 peak() { sed -n 's/.*"peak": \([0-9]*\).*/\1/p' "$1"; }
 
@@ -105,13 +105,13 @@ grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
 [ "$(losses log)" = "$(losses other)" ] || fail "--early-update --no-scan: other losses"
 grep -q '"gradients": 0' plan || fail "--early-update keeps gradients: $(cat plan)"
 
-# ---- reports, sampled text ------------------------------------------------------------------------------------------------
+# ---- reports, sampled text -------------------------------------------------------------------------------------------
 "$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
 grep -q 'blocks/{}/attn/query/kernel' out || fail "no table of parameters: $(cat out)"
 grep -q "named 'attn_residual'" out || fail "no list of residuals: $(cat out)"
 [ "$(sed '1,/^text from the model/d' out | wc -c)" -ge 41 ] || fail "no 40 characters of text: $(cat out)"
 
-# ---- resuming continues the log; Ctrl-C saves ---------------------------------------------------------------------------------
+# ---- resuming continues the log; Ctrl-C saves ------------------------------------------------------------------------
 "$gpt" "${small[@]}" --steps 20 --save-every 5 --checkpoint all --log all.log >out
 "$gpt" "${small[@]}" --steps 10000000 --save-every 0 --checkpoint some --log some.log --warmup 0 >out 2>err &
 pid=$!

@@ -9,7 +9,7 @@ enum {
     MAX_CHAIN = 16
 };
 
-/* ---- three layers: f, f2, f3, f4 -------------------------------------------------------------------------------------------- */
+/* ---- three layers: f, f2, f3, f4 --------------------------------------------------------------------------------- */
 
 /* in: W [m, n], x [n] -> sin(W x) [m] */
 static void g(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -57,7 +57,7 @@ static void f4(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     tow_remat_function(t, f_named, user, &policy, LAYERS + 1, in, 1, out);
 }
 
-/* ---- a loss over three layers ------------------------------------------------------------------------------------------------ */
+/* ---- a loss over three layers ------------------------------------------------------------------------------------ */
 
 /* user: NULL, or names for the results of the first two layers. in: params[3] [4, 4], x [4] -> [4] */
 static tow_value predict(const tow_value *in, const char *const *names)
@@ -90,7 +90,7 @@ static void loss_checkpoint2(tow_trace *t, const tow_value *in, tow_value *out, 
     tow_remat_function(t, loss, user, &policy, LAYERS + 2, in, 1, out);
 }
 
-/* ---- chains of sines ------------------------------------------------------------------------------------------------------------ */
+/* ---- chains of sines --------------------------------------------------------------------------------------------- */
 
 /* user: int, the number of sines */
 static void chain(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -116,7 +116,7 @@ static void recursive(tow_trace *t, const tow_value *in, tow_value *out, void *u
     recursive(t, &x, out, &first);
 }
 
-/* ---- the lists ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the lists --------------------------------------------------------------------------------------------------- */
 
 static const char *const layer_names[] = {"layer0_output", "layer1_output"};
 static const int eight = 8, sixteen = 16;

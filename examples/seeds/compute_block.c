@@ -50,7 +50,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
     return 0;
 }
 
-/* ---- data -------------------------------------------------------------------------------------------------------------------- */
+/* ---- data -------------------------------------------------------------------------------------------------------- */
 
 enum {
     X,
@@ -78,7 +78,7 @@ static void draw_data(tow_trace *t, const tow_value *in, tow_value *out, void *u
     }
 }
 
-/* ---- the block and its loss ----------------------------------------------------------------------------------------------------- */
+/* ---- the block and its loss -------------------------------------------------------------------------------------- */
 
 /* in: x [batch, input], W1 [input, hidden], W2 [hidden, output] -> [batch, output] */
 static void compute_block(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -100,7 +100,7 @@ static void loss_function(tow_trace *t, const tow_value *in, tow_value *out, voi
     out[0] = tow_mean(tow_square(tow_sub(z, in[TARGETS])), 0, NULL);
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 enum {
     LOSS,

@@ -14,7 +14,7 @@ enum {
     WIDTH = 4
 };
 
-/* ---- a policy for products ----------------------------------------------------------------------------------------------- */
+/* ---- a policy for products --------------------------------------------------------------------------------------- */
 
 static tow_value apply_layer(tow_value w, tow_value x) { return tow_sin(tow_dot(w, x)); }
 
@@ -50,7 +50,7 @@ static void show_policy(tow_context *context)
     tow_graph_release(checkpointed);
 }
 
-/* ---- constants --------------------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 /* f(x) = sum(a x),  a = cos(0, 1, 2, ...): a does not depend on x. user: number of elements */
 static void scaled_constant(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
@@ -93,7 +93,7 @@ static void show_constants(tow_context *context, int64_t elements)
     tow_graph_release(checkpointed);
 }
 
-/* ---- arguments that are not traced ----------------------------------------------------------------------------------------- */
+/* ---- arguments that are not traced ------------------------------------------------------------------------------- */
 
 /* x tanh(x) in training, else tanh(x). user: bool is_training */
 static void foo(tow_trace *trace, const tow_value *in, tow_value *out, void *user)

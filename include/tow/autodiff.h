@@ -85,7 +85,7 @@ TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size
 TOW_API tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy);
 TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 
-/* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------- */
+/* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------ */
 
 /* x, tagged with a name that policies refer to. The tag belongs to the value: every reader of x is served by the saved copy. */
 TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
@@ -148,7 +148,7 @@ TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, cons
 /* The graph with everything inside one remat region. Errors: as tow_remat_function. */
 TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);
 
-/* ---- what reverse mode keeps -------------------------------------------------------------------------------------- */
+/* ---- what reverse mode keeps ------------------------------------------------------------------------------------- */
 
 typedef enum tow_residual_kind {
     TOW_RESIDUAL_ARGUMENT, /* an input of the graph */

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- constants: no operand, so they take the trace ---------------------------------------------------------------- */
+/* ---- constants: no operand, so they take the trace --------------------------------------------------------------- */
 TOW_API tow_value tow_constant(tow_trace *trace, tow_array *value);                     /* retained, not copied */
 TOW_API tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data); /* copied */
 /* []. Here and in all that follow, an integer constant that is not a whole number in range is an error; u32 takes
@@ -26,7 +26,7 @@ TOW_API tow_value tow_zeros_like(tow_value x);
 /* i32 of x's shape, counting along axis (negative: from the end). */
 TOW_API tow_value tow_iota_like(tow_value x, int axis);
 
-/* ---- elementwise, one operand: float unless said otherwise ---------------------------------------------------------- */
+/* ---- elementwise, one operand: float unless said otherwise ------------------------------------------------------- */
 #define TOW_UNARY_LIST(X)                                                                                              \
     X(neg)                                                                                                             \
     X(abs)                                                                                                             \
@@ -62,7 +62,7 @@ TOW_API tow_value tow_bitcast(tow_value x, tow_dtype dtype); /* between 4-byte t
 /* approximate: 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))); else 0.5x(1+erf(x/sqrt 2)). */
 TOW_API tow_value tow_gelu(tow_value x, bool approximate);
 
-/* ---- elementwise, two operands: equal dtypes, NumPy broadcasting ---------------------------------------------------- */
+/* ---- elementwise, two operands: equal dtypes, NumPy broadcasting ------------------------------------------------- */
 #define TOW_BINARY_LIST(X)                                                                                             \
     X(add)                                                                                                             \
     X(sub)                                                                                                             \
@@ -94,7 +94,7 @@ TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value o
 /* min(max(x, low), high); low and high: x's shape or scalars. The gradient passes strictly inside only. */
 TOW_API tow_value tow_clamp(tow_value low, tow_value x, tow_value high);
 
-/* ---- products and reductions; axes may be negative ------------------------------------------------------------------- */
+/* ---- products and reductions; axes may be negative --------------------------------------------------------------- */
 typedef struct tow_dot_dims {
     int n_contract, n_batch;
     int lhs_contract[TOW_MAX_RANK], rhs_contract[TOW_MAX_RANK], lhs_batch[TOW_MAX_RANK], rhs_batch[TOW_MAX_RANK];
@@ -154,7 +154,7 @@ TOW_API tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t 
 /* x [V, ...] plus updates [I..., ...] at the rows indices [I...], likewise. */
 TOW_API tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates);
 
-/* ---- random numbers: pure functions of a key u32[2], equal to JAX's threefry 2x32 bit for bit --------------------------- */
+/* ---- random numbers: pure functions of a key u32[2], equal to JAX's threefry 2x32 bit for bit -------------------- */
 TOW_API tow_value tow_random_key(tow_trace *trace, uint64_t seed);                /* jax.random.PRNGKey */
 TOW_API tow_value tow_random_fold_in(tow_value key, tow_value data);              /* data: u32[] */
 TOW_API tow_value tow_random_split(tow_value key, int64_t n);                     /* u32[n,2] */
@@ -163,7 +163,7 @@ TOW_API tow_value tow_random_uniform(tow_value key, int rank, const int64_t *sha
 TOW_API tow_value tow_random_normal(tow_value key, int rank, const int64_t *shape);                           /* f32 */
 TOW_API tow_value tow_random_bernoulli(tow_value key, double p, int rank, const int64_t *shape);              /* bool */
 
-/* ---- composites ------------------------------------------------------------------------------------------------------------ */
+/* ---- composites -------------------------------------------------------------------------------------------------- */
 /* exp(x) / sum(exp(x)) along the axis, its logarithm, and log(sum(exp(x))), none of which overflows. */
 TOW_API tow_value tow_softmax(tow_value x, int axis);
 TOW_API tow_value tow_log_softmax(tow_value x, int axis);
@@ -189,7 +189,7 @@ TOW_API tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, 
 TOW_API tow_value tow_dropout_with_key(tow_value x, tow_value key, double rate, int n_broadcast_axes,
                                        const int *broadcast_axes);
 
-/* ---- the macros that add the source line ------------------------------------------------------------------------------------ */
+/* ---- the macros that add the source line ------------------------------------------------------------------------- */
 #ifndef TOW_NO_SOURCE_LINES
 #include "tow/ops_lines.h"
 #endif

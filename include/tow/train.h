@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* ---- schedules ---------------------------------------------------------------------------------------------------- */
+/* ---- schedules --------------------------------------------------------------------------------------------------- */
 
 typedef enum tow_schedule_kind {
     TOW_SCHEDULE_CONSTANT,     /* peak_value */
@@ -45,7 +45,7 @@ TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_v
 /* The value for the update that follows `step` finished updates: the first update takes the value at 0. */
 TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 
-/* ---- optimisers ------------------------------------------------------------------------------------------------------ */
+/* ---- optimisers -------------------------------------------------------------------------------------------------- */
 
 typedef enum tow_optimizer_kind {
     TOW_ADAMW,
@@ -71,7 +71,7 @@ typedef struct tow_optimizer {
     double clip_norm; /* 0: no clipping */
 } tow_optimizer;
 
-/* ---- train state ----------------------------------------------------------------------------------------------------- */
+/* ---- train state ------------------------------------------------------------------------------------------------- */
 
 typedef struct tow_train_state tow_train_state;
 
@@ -144,7 +144,7 @@ typedef struct tow_train_bytes {
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 
-/* ---- checkpoints ------------------------------------------------------------------------------------------------------ */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
  * "adam/nu/..." or "sgd/trace/..."; layers of a scan one by one, so scanned and unrolled models read each other's

@@ -12,7 +12,7 @@
 #include "src/ops/primitive.h"
 #include "src/ops/region.h"
 
-/* ---- jvp.c ---------------------------------------------------------------------------------------------------------- */
+/* ---- jvp.c ------------------------------------------------------------------------------------------------------- */
 
 /* Records primal outputs y and tangents dy (null: zero) of g at x, dx (null: zero). `reverse`: the tangent part will be
  * transposed, so composites may use their fused pair. */
@@ -24,7 +24,7 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
 tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero,
                           tow_graph **result);
 
-/* ---- partial.c ------------------------------------------------------------------------------------------------------- */
+/* ---- partial.c --------------------------------------------------------------------------------------------------- */
 
 /* What partial evaluation makes of g. All arrays belong to `arena`.
  *   known:   (known inputs...) -> (known outputs..., residuals...)
@@ -50,7 +50,7 @@ void tow__partial_free(tow__partial *p);
 /* out[j]: output j of g depends on an input with in[i]. */
 tow_status tow__depends(const tow_graph *g, const bool *in, bool *out);
 
-/* ---- transpose.c ------------------------------------------------------------------------------------------------------ */
+/* ---- transpose.c ------------------------------------------------------------------------------------------------- */
 
 /* Records the transpose of g, which is linear in its inputs with linear[i]. in[i]: value of a nonlinear input.
  * ct[j]: cotangent of output j, null = zero. dx[i] for linear inputs: in: what has been accumulated so far (null: nothing),
@@ -61,7 +61,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear,
 /* linear[v]: value v of g depends on a linear input. NULL: no memory. */
 bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs);
 
-/* ---- scan.c, scan_transpose.c: the rules of scan -------------------------------------------------------------------------- */
+/* ---- scan.c, scan_transpose.c: the rules of scan ----------------------------------------------------------------- */
 void tow__scan_jvp(tow__jvp *r);
 /* r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier operand is the same
  * value) and the new sum on exit. */

@@ -12,7 +12,7 @@
  * about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
 
-/* ---- dependence --------------------------------------------------------------------------------------------------------- */
+/* ---- dependence -------------------------------------------------------------------------------------------------- */
 
 static tow_status equation_depends(const tow_graph *g, const tow__equation *e, bool *dep)
 {
@@ -60,7 +60,7 @@ tow_status tow__depends(const tow_graph *g, const bool *in, bool *out)
     return status;
 }
 
-/* ---- residuals and repeated equations -------------------------------------------------------------------------------------- */
+/* ---- residuals and repeated equations ---------------------------------------------------------------------------- */
 
 tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root)
 {
@@ -103,7 +103,7 @@ tow_value tow__split_staged(tow__split *s, uint32_t var)
     return v->staged;
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------------------------- */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 /* Finds the roots of names, and what the policy says about the tags. */
 void tow__split_find_roots(tow__split *s)
@@ -144,7 +144,7 @@ static bool is_trivial(const tow__split *s, const tow__equation *e)
     return producer != TOW__INPUT && s->vars[e->in[0]].available && is_trivial(s, &s->g->equations[producer]);
 }
 
-/* ---- equations ----------------------------------------------------------------------------------------------------------------- */
+/* ---- equations --------------------------------------------------------------------------------------------------- */
 
 static bool any_unknown(const tow__split *s, const tow__equation *e)
 {
@@ -249,7 +249,7 @@ static void split_equation(tow__split *s, const tow__equation *e)
     tow__set_source(s->u, NULL);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* Records the body of a call among the values of the graph around it. False: no memory. */
 static bool inline_call(tow_trace *t, const tow__equation *e, tow_value *values)

@@ -42,7 +42,7 @@ enum {
     WORDS = sizeof words / sizeof *words
 };
 
-/* ---- printing -------------------------------------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 typedef struct sink {
     char *text;
@@ -106,7 +106,7 @@ size_t tow_policy_text(const tow_policy *policy, char *text, size_t size)
     return s.length;
 }
 
-/* ---- parsing --------------------------------------------------------------------------------------------------------- */
+/* ---- parsing ----------------------------------------------------------------------------------------------------- */
 
 /* The arena stands before the policy that is handed out. */
 typedef struct parsed {

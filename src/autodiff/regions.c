@@ -106,7 +106,7 @@ static tow_value *operands_of(tow_trace *t, size_t n, const tow_value *a, size_t
     return join(t, n, a, m, b);
 }
 
-/* ---- remat, call ------------------------------------------------------------------------------------------------------- */
+/* ---- remat, call ------------------------------------------------------------------------------------------------- */
 
 /* Looks for a checkpoint name in a graph and the bodies in it. */
 typedef struct name_search {
@@ -210,7 +210,7 @@ void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy 
     tow_remat_function(trace, call_graph, &call, policy, graph->n_inputs, inputs, graph->n_outputs, outputs);
 }
 
-/* ---- scan -------------------------------------------------------------------------------------------------------------- */
+/* ---- scan -------------------------------------------------------------------------------------------------------- */
 
 /* The length from options and xs, or -1 after an error. */
 static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t n_xs, const tow_value *xs)

@@ -138,7 +138,7 @@ void tow_residuals_free(tow_context *context, tow_residuals *residuals)
     *residuals = (tow_residuals){0};
 }
 
-/* ---- text -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 typedef struct sink {
     char *text;
@@ -185,7 +185,7 @@ size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t siz
     return s.length;
 }
 
-/* ---- forward and backward side by side ------------------------------------------------------------------------------------------------ */
+/* ---- forward and backward side by side --------------------------------------------------------------------------- */
 
 static tow_status text_of(const tow_graph *g, char **text, size_t *size)
 {

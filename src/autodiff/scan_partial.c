@@ -30,7 +30,7 @@ static uint32_t first_x(const loop *l) { return first_carry(l) + l->carry; }
 static uint32_t operand(const loop *l, uint32_t i) { return i < l->consts ? i : i - l->hoisted; }
 static bool is_hoisted(const loop *l, uint32_t i) { return i >= l->consts && i < first_carry(l); }
 
-/* ---- 1: unknown carries ------------------------------------------------------------------------------------------------------ */
+/* ---- 1: unknown carries ------------------------------------------------------------------------------------------ */
 
 static bool find_unknown_carries(loop *l)
 {
@@ -51,7 +51,7 @@ static bool find_unknown_carries(loop *l)
     return true;
 }
 
-/* ---- 2: values that do not change from step to step --------------------------------------------------------------------------- */
+/* ---- 2: values that do not change from step to step -------------------------------------------------------------- */
 
 typedef struct hoisting {
     loop *l;
@@ -147,7 +147,7 @@ static bool hoist(loop *l)
     return false;
 }
 
-/* ---- 3: the split of the body --------------------------------------------------------------------------------------------------- */
+/* ---- 3: the split of the body ------------------------------------------------------------------------------------ */
 
 static bool split_body(loop *l)
 {
@@ -189,7 +189,7 @@ static bool carried(const loop *l, uint32_t i)
     return l->unknown[first_carry(l) + i] || l->available[first_carry(l) + i];
 }
 
-/* ---- 4: the two loops -------------------------------------------------------------------------------------------------------------- */
+/* ---- 4: the two loops -------------------------------------------------------------------------------------------- */
 
 /* The value behind names. */
 static uint32_t root_in(const tow_graph *g, uint32_t v)

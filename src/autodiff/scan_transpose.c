@@ -65,7 +65,7 @@ static tow_value neutral_rows(const loop *l, tow_type type, int64_t n)
     return tow_full(l->r->t, type, -0.0);
 }
 
-/* ---- chains ------------------------------------------------------------------------------------------------------- */
+/* ---- chains ------------------------------------------------------------------------------------------------------ */
 
 static void find_places(loop *l)
 {
@@ -270,7 +270,7 @@ static void start_sums(loop *l)
     }
 }
 
-/* ---- the body ------------------------------------------------------------------------------------------------------- */
+/* ---- the body ---------------------------------------------------------------------------------------------------- */
 
 /* Initial value i has a sum that a chain goes on from inside the loop. */
 static bool is_chosen(const loop *l, uint32_t i)
@@ -359,7 +359,7 @@ static tow_status transposed_body(loop *l, tow_graph **result)
     return tow__trace_end(t, n, out, false, result);
 }
 
-/* ---- the rule ------------------------------------------------------------------------------------------------------- */
+/* ---- the rule ---------------------------------------------------------------------------------------------------- */
 
 /* Operands of the transposed scan in the order of its body; sets the counts. */
 static size_t list_operands(const loop *l, tow__scan_params *params, tow_value *operands)

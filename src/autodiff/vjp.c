@@ -121,7 +121,7 @@ static void copy_used(const tow__parts *parts, const tow_value *x, tow_value *pr
         if (parts->split.input_used[i]) primals[n++] = x[i];
 }
 
-/* ---- jvp ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- jvp --------------------------------------------------------------------------------------------------------- */
 
 tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result)
 {
@@ -144,7 +144,7 @@ done:
     return status;
 }
 
-/* ---- linearize, vjp ---------------------------------------------------------------------------------------------------------------- */
+/* ---- linearize, vjp ---------------------------------------------------------------------------------------------- */
 
 /* x -> (y, used primals, residuals) */
 static tow_status forward_graph(const tow__parts *parts, tow_graph **result)
@@ -261,7 +261,7 @@ tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_
     return pair(graph, "vjp", n_wrt, wrt, forward, backward_result, backward_graph);
 }
 
-/* ---- grad --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- grad -------------------------------------------------------------------------------------------------------- */
 
 static tow_status check_loss(const tow_graph *g, const char *caller, bool has_aux)
 {

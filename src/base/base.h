@@ -56,7 +56,7 @@ void *tow__arena_alloc(tow__arena *arena, size_t count, size_t size);
 void *tow__arena_copy(tow__arena *arena, const void *data, size_t count, size_t size);
 const char *tow__arena_string(tow__arena *arena, const char *text); /* NULL stays NULL */
 
-/* ---- string buffer ------------------------------------------------------------------------------------------------ */
+/* ---- string buffer ----------------------------------------------------------------------------------------------- */
 /* Grows as needed; after an allocation failure it stays valid and `failed` is set. */
 typedef struct tow__string {
     tow_context *ctx;

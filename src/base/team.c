@@ -239,7 +239,7 @@ void tow__crew_free(tow_context *ctx, tow__crew *crew)
     tow__free_aligned(ctx, crew, crew_bytes(crew->capacity));
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void run_alone(const job *j)
 {

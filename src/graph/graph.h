@@ -53,7 +53,7 @@ struct tow_graph {
     uint32_t forward_equations; /* equations [0, n) are the forward part of a gradient; 0: unknown */
 };
 
-/* ---- traces ------------------------------------------------------------------------------------------------------- */
+/* ---- traces ------------------------------------------------------------------------------------------------------ */
 
 /* A trace that passes use: begin, add inputs, record, end. Tracing a C function is this plus one call. */
 tow_trace *tow__trace_begin(tow_context *ctx); /* NULL: out of memory */

@@ -15,7 +15,7 @@
 
 #include "src/base/base.h"
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 tow_status tow__input_open(tow_context *ctx, const char *path, tow__input_file *file)
 {
@@ -61,7 +61,7 @@ void tow__input_close(tow__input_file *file)
     file->fd = -1;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* malloc'ed copies: paths come from realpath, which allocates with malloc, so all of this file's strings do */
 static char *join(const char *a, const char *b)

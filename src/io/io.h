@@ -9,7 +9,7 @@
 #error "the file formats are little-endian and are read and written without swapping bytes"
 #endif
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tow__input_file {
     tow_context *ctx;
@@ -24,7 +24,7 @@ tow_status tow__input_open(tow_context *ctx, const char *path, tow__input_file *
 tow_status tow__input_read(const tow__input_file *file, uint64_t offset, void *data, size_t count);
 void tow__input_close(tow__input_file *file);
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tow__output_file {
     tow_context *ctx;
@@ -43,7 +43,7 @@ tow_status tow__output_commit(tow__output_file *file);
 /* Closes; removes the temporary file unless it was committed. Always the last call, also after an error. */
 void tow__output_close(tow__output_file *file);
 
-/* ---- arrays --------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
 /* True if all bytes are 0 or 1, as the kernels take for granted in arrays of booleans. */
 bool tow__valid_bools(const void *data, size_t count);

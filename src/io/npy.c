@@ -29,7 +29,7 @@ enum {
     N_DESCRS = sizeof descrs / sizeof descrs[0]
 };
 
-/* ---- the header's grammar ------------------------------------------------------------------------------------------- */
+/* ---- the header's grammar ---------------------------------------------------------------------------------------- */
 
 typedef struct header {
     const descr *descr;
@@ -175,7 +175,7 @@ done:
     return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Finds version and extent of the header text: file bytes [*start, *start + *length). */
 static tow_status find_header(const tow__input_file *file, uint64_t *start, size_t *length)
@@ -314,7 +314,7 @@ done:
     return status;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* Magic, version 1.0 and header, padded so that the data start at a multiple of 64. Returns the number of bytes. */
 static size_t make_prefix(tow_type type, char *text, size_t size)

@@ -43,7 +43,7 @@ enum {
     N_DTYPE_NAMES = sizeof dtype_names / sizeof dtype_names[0]
 };
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* One tensor of the header. `name` belongs to the JSON object. */
 typedef struct entry {
@@ -290,7 +290,7 @@ tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tens
     return status;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* Large elements first, so that every tensor is aligned for its type; within a size in the order of insertion. */
 static const size_t element_sizes[] = {8, 4, 1};

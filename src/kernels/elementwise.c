@@ -146,7 +146,7 @@ static tow__tile pick_gelu_grad(const tow__kernel_call *call)
     return approximate(call) ? gelu_tanh_slope_tile : gelu_erf_slope_tile;
 }
 
-/* ---- sine and cosine: tiles with an element beyond what vector code can reduce take the scalar way ----------------- */
+/* ---- sine and cosine: tiles with an element beyond what vector code can reduce take the scalar way --------------- */
 
 TOW__CLONES static bool within(int64_t n, const f32 *x, f32 limit)
 {

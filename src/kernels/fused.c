@@ -20,7 +20,7 @@ enum {
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
 
-/* ---- layout ------------------------------------------------------------------------------------------------------- */
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 static bool merges(const tow__fused *program, const tow__buffer *const *in, const tow__fused_layout *l, int last,
                    int axis)
@@ -118,7 +118,7 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
     }
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* Where values are, and where the current row begins in each operand. */
 typedef struct cursor {
@@ -272,7 +272,7 @@ void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int
     }
 }
 
-/* ---- the kernel ---------------------------------------------------------------------------------------------------- */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 static void point_at(const tow__kernel_call *call, const tow__buffer **in, const tow__buffer **out)
 {

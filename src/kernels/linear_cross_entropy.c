@@ -458,7 +458,7 @@ static size_t scratch_backward(const tow__kernel_call *call)
     return divide_memory(&j, NULL, false, true);
 }
 
-/* ---- both --------------------------------------------------------------------------------------------------------- */
+/* ---- both -------------------------------------------------------------------------------------------------------- */
 
 static void band_tile(void *user, int64_t block, int thread)
 {

@@ -251,7 +251,7 @@ TOW__INLINE f32 tow__gelu_erf_slope_f32(f32 x)
     return density == 0.0f ? cdf : tow__fma(x, density, cdf);
 }
 
-/* ---- sine and cosine ---------------------------------------------------------------------------------------------- */
+/* ---- sine and cosine --------------------------------------------------------------------------------------------- */
 
 /* x = quadrant pi/2 + r with |r| <= pi/4; the quadrant counts modulo 4. */
 typedef struct tow__turned {

@@ -186,7 +186,7 @@ static void run_dot_steps(const tow__kernel_call *call)
         tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 #define ADD_ROWS(T)                                                                                                    \
     TOW__CLONES static void add_rows_##T(int64_t n, T *restrict out, int64_t rows, const T *x, int64_t row)            \

@@ -6,7 +6,7 @@
     const tow_primitive tow__##op##_p = {                                                                              \
         .name = #op, .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = tow__type_same_float, __VA_ARGS__};
 
-/* ---- relu(x) = max(x, 0): select(x > 0, dx, 0); keeps the bool mask ------------------------------------------------------------ */
+/* ---- relu(x) = max(x, 0): select(x > 0, dx, 0); keeps the bool mask ---------------------------------------------- */
 
 static void relu_jvp(tow__jvp *r)
 {
@@ -23,7 +23,7 @@ static void relu_decompose(tow_trace *t, const tow__equation *e, const tow_value
 
 ACTIVATION(relu, .jvp = relu_jvp, .decompose = relu_decompose)
 
-/* ---- silu(x) = x s, s = logistic(x): dx c, c = silu_grad(x) = s (1 + x (1 - s)) --------------------------------------------------- */
+/* ---- silu(x) = x s, s = logistic(x): dx c, c = silu_grad(x) = s (1 + x (1 - s)) ---------------------------------- */
 
 static void silu_jvp(tow__jvp *r)
 {
@@ -98,7 +98,7 @@ static void gelu_jvp(tow__jvp *r)
 ACTIVATION(gelu, .jvp = gelu_jvp, .decompose = gelu_decompose, GELU_PARAMS)
 ACTIVATION(gelu_grad, .decompose = gelu_grad_decompose, GELU_PARAMS)
 
-/* ---- public functions ---------------------------------------------------------------------------------------------------------------- */
+/* ---- public functions -------------------------------------------------------------------------------------------- */
 
 tow_value tow_relu(tow_value x) { return tow__op1(&tow__relu_p, x); }
 tow_value tow_silu(tow_value x) { return tow__op1(&tow__silu_p, x); }

@@ -28,7 +28,7 @@ typedef struct attention {
     double scale;
 } attention;
 
-/* ---- shapes ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 /* [B, T, H, d] -> [B, G, R T, d] */
 static tow_value to_groups(const attention *a, tow_value x, int64_t d)
@@ -61,7 +61,7 @@ static tow_value per_score(const attention *a, tow_value x)
     return tow_broadcast_in_dim(x, 4, shape, (int[]){0, 1, 2});
 }
 
-/* ---- products, batched over B and G ---------------------------------------------------------------------------------------------------- */
+/* ---- products, batched over B and G ------------------------------------------------------------------------------ */
 
 /* rows [B, G, R T, d] . keys [B, S, G, d] -> [B, H, T, S] */
 static tow_value times_keys(const attention *a, tow_value rows, tow_value keys)
@@ -99,7 +99,7 @@ static tow_value to_keys(const attention *a, tow_value scores, tow_value rows)
     return tow_transpose(tow_dot_general(scores_by_group(a, scores), rows, dims), 4, (int[]){0, 2, 1, 3});
 }
 
-/* ---- logits and probabilities -------------------------------------------------------------------------------------------------------------- */
+/* ---- logits and probabilities ------------------------------------------------------------------------------------ */
 
 /* Key j is visible to query i if j <= i + S - T and the mask says so. */
 static tow_value visibility(const attention *a, bool causal, tow_value mask)
@@ -159,7 +159,7 @@ static tow_value where_visible(const attention *a, tow_value x)
     return tow_is_null(a->visible) ? x : tow_select(a->visible, x, tow_zeros_like(x));
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* q, k, v (operands 0..2) and the optional mask at `mask` fit together. */
 static tow_status operands_type(const tow__typing *ty, const tow_type *mask)
@@ -249,7 +249,7 @@ static void attention_jvp(tow__jvp *r)
     r->dy[0] = tow__op(&tow__attention_jvp_p, &p, n, in);
 }
 
-/* ---- companions: (q, k, v, out, lse [, mask], ...) ------------------------------------------------------------------------------------------------- */
+/* ---- companions: (q, k, v, out, lse [, mask], ...) --------------------------------------------------------------- */
 
 static size_t residual_count(const tow__attention_ad_params *p) { return p->masked ? 6 : 5; }
 

@@ -3,7 +3,7 @@
 #include "src/ops/broadcast.h"
 #include "src/ops/rules.h"
 
-/* ---- linear: x + y, x - y ------------------------------------------------------------------------------------------------ */
+/* ---- linear: x + y, x - y ---------------------------------------------------------------------------------------- */
 
 static void add_jvp(tow__jvp *r)
 {
@@ -30,7 +30,7 @@ static void sub_transpose(tow__transpose *r)
     if (r->linear[1]) r->dx[1] = tow_neg(r->ct[0]);
 }
 
-/* ---- x y: dx y + x dy; keeps the opposite operand of each differentiated one ------------------------------------------------ */
+/* ---- x y: dx y + x dy; keeps the opposite operand of each differentiated one ------------------------------------- */
 
 static void mul_jvp(tow__jvp *r)
 {
@@ -64,7 +64,7 @@ static void div_jvp(tow__jvp *r)
 
 static void div_transpose(tow__transpose *r) { r->dx[0] = tow_div(r->ct[0], r->x[1]); }
 
-/* ---- x - y trunc(x/y): dx - dy c, c = trunc(x/y) ---------------------------------------------------------------------------- */
+/* ---- x - y trunc(x/y): dx - dy c, c = trunc(x/y) ----------------------------------------------------------------- */
 
 static void rem_jvp(tow__jvp *r)
 {
@@ -78,7 +78,7 @@ static void rem_jvp(tow__jvp *r)
     r->dy[0] = tow__add_or(r->dx[0], dy);
 }
 
-/* ---- z = x^y: dx c1 + dy c2, c1 = y x^(y-1) (0 where y = 0), c2 = z log(x) (log 1 where x = 0) -------------------------------- */
+/* ---- z = x^y: dx c1 + dy c2, c1 = y x^(y-1) (0 where y = 0), c2 = z log(x) (log 1 where x = 0) ------------------- */
 
 static void pow_jvp(tow__jvp *r)
 {
@@ -96,7 +96,7 @@ static void pow_jvp(tow__jvp *r)
     r->dy[0] = tow__add_or(a, b);
 }
 
-/* ---- max, min: select(z == x, select(z == y, (dx + dy)/2, dx), select(z == y, dy, 0)); keeps two bool masks ----------- */
+/* ---- max, min: select(z == x, select(z == y, (dx + dy)/2, dx), select(z == y, dy, 0)); keeps two bool masks ------ */
 
 /* Where an operand is NaN, so is z, which equals neither: no gradient. */
 static void extremum_jvp(tow__jvp *r)
@@ -109,7 +109,7 @@ static void extremum_jvp(tow__jvp *r)
     r->dy[0] = tow_select(first, tow_select(second, half, dx), dy);
 }
 
-/* ---- descriptors --------------------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 #define BINARY .inputs = 2, .outputs = 1, .kind = TOW__ELEMENTWISE
 
@@ -126,7 +126,7 @@ const tow_primitive tow__pow_p = {.name = "pow", BINARY, .type = tow__type_same_
 const tow_primitive tow__max_p = {.name = "max", BINARY, .type = tow__type_same_number, .jvp = extremum_jvp};
 const tow_primitive tow__min_p = {.name = "min", BINARY, .type = tow__type_same_number, .jvp = extremum_jvp};
 
-/* ---- public functions ------------------------------------------------------------------------------------------------------------ */
+/* ---- public functions -------------------------------------------------------------------------------------------- */
 
 #define PUBLIC(op)                                                                                                     \
     tow_value tow_##op(tow_value x, tow_value y) { return tow__broadcast_op2(&tow__##op##_p, x, y); }

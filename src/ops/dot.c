@@ -161,7 +161,7 @@ const tow_primitive tow__dot_general_p = {
                 TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)),
 };
 
-/* ---- public functions ------------------------------------------------------------------------------------------------------ */
+/* ---- public functions -------------------------------------------------------------------------------------------- */
 
 static bool take_axes(tow_value x, int n, const int *axes, tow__ints *result)
 {

@@ -17,7 +17,7 @@ static tow_value bind_index_add(tow_value x, tow_value indices, tow_value update
     return tow__op(&tow__index_add_p, NULL, 3, (tow_value[]){x, indices, updates});
 }
 
-/* ---- gather(table [V, ...], indices [I...]) -> [I..., ...] ------------------------------------------------------------------------ */
+/* ---- gather(table [V, ...], indices [I...]) -> [I..., ...] ------------------------------------------------------- */
 
 static tow_status gather_type(const tow__typing *ty)
 {
@@ -78,7 +78,7 @@ const tow_primitive tow__gather_p = {.name = "gather",
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
 
-/* ---- scatter_add(indices [I...], updates [I..., ...]) -> [rows, ...] ----------------------------------------------------------------- */
+/* ---- scatter_add(indices [I...], updates [I..., ...]) -> [rows, ...] --------------------------------------------- */
 
 static tow_status require_updates(const tow__typing *ty, tow_type indices, tow_type updates)
 {
@@ -179,7 +179,7 @@ tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates)
     return bind_index_add(x, indices, updates);
 }
 
-/* ---- dynamic_slice(x, one i32 start per axis): starts are clamped so that the slice lies inside ------------------------------------------ */
+/* ---- dynamic_slice(x, one i32 start per axis): starts are clamped so that the slice lies inside ------------------ */
 
 /* Operands first .. are one i32 scalar for each axis of operand 0. */
 static tow_status starts_type(const tow__typing *ty, size_t first)
@@ -238,7 +238,7 @@ tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *
     return tow__op(&tow__dynamic_slice_p, &(tow__sizes_params){tow__ints_of(rank, sizes)}, 1 + (size_t)rank, v);
 }
 
-/* ---- dynamic_update_slice(x, update, starts...): x with a part replaced; linear in x and update together ---------------------------------- */
+/* ---- dynamic_update_slice(x, update, starts...): x with a part replaced; linear in x and update together --------- */
 
 static tow_status dynamic_update_slice_type(const tow__typing *ty)
 {

@@ -3,7 +3,7 @@
 
 #define MOVE(op, count) .name = op, .inputs = count, .outputs = 1, .kind = TOW__MOVE
 
-/* ---- reshape ------------------------------------------------------------------------------------------------------------------ */
+/* ---- reshape ----------------------------------------------------------------------------------------------------- */
 
 static tow_status reshape_type(const tow__typing *ty)
 {
@@ -96,7 +96,7 @@ tow_value tow_squeeze(tow_value x, int axis)
     return tow_reshape(x, type.rank, type.dims);
 }
 
-/* ---- transpose: result axis i is operand axis permutation[i] -------------------------------------------------------------------- */
+/* ---- transpose: result axis i is operand axis permutation[i] ----------------------------------------------------- */
 
 static tow_status transpose_type(const tow__typing *ty)
 {
@@ -151,7 +151,7 @@ tow_value tow_transpose(tow_value x, int rank, const int *permutation)
     return identity ? x : tow__op(&tow__transpose_p, &p, 1, &x);
 }
 
-/* ---- slice: elements start, start + stride, ... below limit ------------------------------------------------------------------------ */
+/* ---- slice: elements start, start + stride, ... below limit ------------------------------------------------------ */
 
 static tow_status slice_type(const tow__typing *ty)
 {
@@ -218,7 +218,7 @@ tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit)
     return tow_slice(x, starts, type.dims, NULL);
 }
 
-/* ---- pad(x, value []): low and high elements at the ends (negative: cut), interior between neighbours ---------------------------------- */
+/* ---- pad(x, value []): low and high elements at the ends (negative: cut), interior between neighbours ------------ */
 
 /* Size of an axis of `size` after padding; -1 where it is negative or a number is beyond any axis. */
 static int64_t padded(int64_t size, int64_t low, int64_t high, int64_t interior)
@@ -301,7 +301,7 @@ tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_
     return nothing ? x : tow__op(&tow__pad_p, &p, 2, (tow_value[]){x, value});
 }
 
-/* ---- concatenate ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- concatenate ------------------------------------------------------------------------------------------------- */
 
 static tow_status concatenate_type(const tow__typing *ty)
 {
@@ -350,7 +350,7 @@ tow_value tow_concatenate(size_t n, const tow_value *x, int axis)
     return n == 1 ? x[0] : tow__op(&tow__concatenate_p, &p, n, x);
 }
 
-/* ---- rev: reverses axes; its own transpose -------------------------------------------------------------------------------------------------- */
+/* ---- rev: reverses axes; its own transpose ----------------------------------------------------------------------- */
 
 static tow_status rev_type(const tow__typing *ty)
 {

@@ -20,7 +20,7 @@ typedef struct norm {
     bool centred;
 } norm;
 
-/* ---- arithmetic over the last axis ------------------------------------------------------------------------------------------------ */
+/* ---- arithmetic over the last axis ------------------------------------------------------------------------------- */
 
 static tow_value mean_last(tow_value x) { return tow_mean(x, 1, (int[]){-1}); }
 
@@ -60,7 +60,7 @@ static tow_value through_statistics(const norm *m, tow_value g)
     return tow_mul(tow_sub(g, along_n), per_row(m->rstd, m->x));
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 static tow_status norm_type(const tow__typing *ty)
 {
@@ -128,7 +128,7 @@ static void norm_jvp(tow__jvp *r)
     r->dy[0] = tow__op(centred ? &tow__layer_norm_jvp_p : &tow__rms_norm_jvp_p, &p, n, in);
 }
 
-/* ---- companions ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- companions -------------------------------------------------------------------------------------------------- */
 
 static size_t residuals_of(const tow_primitive *p)
 {
@@ -293,7 +293,7 @@ const tow_primitive tow__rms_norm_p = {.name = "rms_norm",
 COMPANIONS(layer_norm)
 COMPANIONS(rms_norm)
 
-/* ---- public functions -------------------------------------------------------------------------------------------------------------------- */
+/* ---- public functions -------------------------------------------------------------------------------------------- */
 
 static tow_value bind_norm(const tow_primitive *p, double epsilon, size_t n_in, const tow_value *in)
 {

@@ -73,7 +73,7 @@ const tow_primitive tow__random_bits_p = {
     TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)),
 };
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 tow_value tow_random_key(tow_trace *trace, uint64_t seed)
 {
@@ -122,7 +122,7 @@ tow_value tow_random_split(tow_value key, int64_t n)
     return hashed_keys(key, tow_iota(key.trace, tow_make_type(TOW_U32, 1, &n), 0));
 }
 
-/* ---- draws ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- draws ------------------------------------------------------------------------------------------------------- */
 
 tow_value tow_random_bits(tow_value key, int rank, const int64_t *shape)
 {

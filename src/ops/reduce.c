@@ -25,14 +25,14 @@ static tow_status reduce_extremum_type(const tow__typing *ty)
     return status;
 }
 
-/* ---- reduce_sum: linear ------------------------------------------------------------------------------------------------------ */
+/* ---- reduce_sum: linear ------------------------------------------------------------------------------------------ */
 
 static void reduce_sum_transpose(tow__transpose *r)
 {
     r->dx[0] = tow__unreduce(r->ct[0], r->in_types[0], *axes_of(r->e));
 }
 
-/* ---- y = max x: sum(select(x == y, dx, 0)) / number of ties; keeps a bool mask and the counts (size of y) --------------------- */
+/* ---- y = max x: sum(select(x == y, dx, 0)) / number of ties; keeps a bool mask and the counts (size of y) -------- */
 
 static tow_value sum_over(tow_value x, const tow__ints *axes)
 {
@@ -49,7 +49,7 @@ static void reduce_extremum_jvp(tow__jvp *r)
     r->dy[0] = tow_div(sum_over(tow_select(mask, dx, tow_zeros_like(dx)), axes), count);
 }
 
-/* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division ------------------------------------------------ */
+/* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division ------------------------------- */
 
 /* x: [n, m] -> c: [n, m], c[i] = product of x[j], j != i. With p = first half * second half (elementwise) and o = c of p,
  * the c of the first half is o * second half. An odd n gets a factor 1. */
@@ -132,7 +132,7 @@ tow_value tow_mean(tow_value x, int n_axes, const int *axes)
     return tow_div(tow_at(sum, x.here), tow_full_like(sum, n));
 }
 
-/* ---- argmax: i32, the first of equal maxima -------------------------------------------------------------------------------------- */
+/* ---- argmax: i32, the first of equal maxima ---------------------------------------------------------------------- */
 
 static tow_status argmax_type(const tow__typing *ty)
 {
@@ -164,7 +164,7 @@ tow_value tow_argmax(tow_value x, int axis)
     return tow__op(&tow__argmax_p, &p, 1, &x);
 }
 
-/* ---- cumsum: linear; its transpose runs the other way ------------------------------------------------------------------------------- */
+/* ---- cumsum: linear; its transpose runs the other way ------------------------------------------------------------ */
 
 static tow_status cumsum_type(const tow__typing *ty)
 {

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* ---- values ----------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 bool tow__any_null(size_t n, const tow_value *x)
 {
@@ -115,7 +115,7 @@ tow_value tow__unreduce(tow_value x, tow_type type, tow__ints axes)
 
 tow_value tow__sum_axis(tow_value x, int64_t axis) { return tow_reduce_sum(x, 1, (int[]){(int)axis}); }
 
-/* ---- type rules --------------------------------------------------------------------------------------------------------- */
+/* ---- type rules -------------------------------------------------------------------------------------------------- */
 
 tow_status tow__type_fail(const tow__typing *ty, tow_status status, const char *format, ...)
 {
@@ -243,7 +243,7 @@ tow_type tow__without_axes(tow_type type, const tow__ints *axes)
     return result;
 }
 
-/* ---- differentiation ------------------------------------------------------------------------------------------------------ */
+/* ---- differentiation --------------------------------------------------------------------------------------------- */
 
 void tow__jvp_primal(tow__jvp *r)
 {

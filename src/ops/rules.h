@@ -9,7 +9,7 @@
 #include "src/ops/table.h"
 #include "tow/ops.h"
 
-/* ---- values ----------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static inline tow_value tow__null(void) { return (tow_value){0}; }
 /* True if one of n values is null: then an operation has nothing to do. */
@@ -43,7 +43,7 @@ tow_value tow__unreduce(tow_value x, tow_type type, tow__ints axes);
 /* `x` reduced over one axis (0 <= axis < rank) by the sum. */
 tow_value tow__sum_axis(tow_value x, int64_t axis);
 
-/* ---- type rules --------------------------------------------------------------------------------------------------------- */
+/* ---- type rules -------------------------------------------------------------------------------------------------- */
 
 enum { /* sets of dtypes */
     TOW__FLOATS = 1 << TOW_F32 | 1 << TOW_F64,
@@ -82,7 +82,7 @@ tow_status tow__type_axis_float(const tow__typing *ty);
 /* `type` without the sorted axes. */
 tow_type tow__without_axes(tow_type type, const tow__ints *axes);
 
-/* ---- differentiation ------------------------------------------------------------------------------------------------------ */
+/* ---- differentiation --------------------------------------------------------------------------------------------- */
 
 /* Binds the primal equation as it is. */
 void tow__jvp_primal(tow__jvp *r);
@@ -99,7 +99,7 @@ enum {
  * equation's; it becomes those whose cotangents are wanted. */
 void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *params, int64_t *wrt, size_t residuals);
 
-/* ---- parameter tables ------------------------------------------------------------------------------------------------------- */
+/* ---- parameter tables -------------------------------------------------------------------------------------------- */
 
 #define TOW__PARAM(struct_type, field, field_kind)                                                                     \
     {                                                                                                                  \

@@ -78,7 +78,7 @@ tow_value tow_clamp(tow_value low, tow_value x, tow_value high)
     return tow__op(&tow__clamp_p, NULL, 3, v);
 }
 
-/* ---- convert, bitcast -------------------------------------------------------------------------------------------------------------- */
+/* ---- convert, bitcast -------------------------------------------------------------------------------------------- */
 
 static tow_status convert_type(const tow__typing *ty)
 {

@@ -16,7 +16,7 @@ static tow_value maximum(tow_value x, int64_t axis)
     return tow_stop_gradient(tow_reduce_max(x, 1, (int[]){(int)axis}));
 }
 
-/* ---- y = exp(x - max) / sum: u - y sum(u), u = dx y; keeps its output ------------------------------------------------------------- */
+/* ---- y = exp(x - max) / sum: u - y sum(u), u = dx y; keeps its output -------------------------------------------- */
 
 static void softmax_jvp(tow__jvp *r)
 {
@@ -34,7 +34,7 @@ static void softmax_decompose(tow_trace *t, const tow__equation *e, const tow_va
     y[0] = tow_div(p, along(tow__sum_axis(p, axis), p, axis));
 }
 
-/* ---- y = x - max - log(sum(exp(x - max))): dx - sum(dx p), p = exp(y); keeps p ------------------------------------------------------ */
+/* ---- y = x - max - log(sum(exp(x - max))): dx - sum(dx p), p = exp(y); keeps p ----------------------------------- */
 
 static void log_softmax_jvp(tow__jvp *r)
 {
@@ -52,7 +52,7 @@ static void log_softmax_decompose(tow_trace *t, const tow__equation *e, const to
     y[0] = tow_sub(shifted, along(tow_log(tow__sum_axis(tow_exp(shifted), axis)), shifted, axis));
 }
 
-/* ---- y = max + log(sum(exp(x - max))): sum(dx p), p = exp(x - y); keeps p ------------------------------------------------------------- */
+/* ---- y = max + log(sum(exp(x - max))): sum(dx p), p = exp(x - y); keeps p ---------------------------------------- */
 
 static void logsumexp_jvp(tow__jvp *r)
 {

@@ -4,7 +4,7 @@
  * coefficient c. The formula stands above each rule; docs/residuals.md is the table of all of them. */
 #include "src/ops/rules.h"
 
-/* ---- rules: y = f(x), dy = f'(x) dx ------------------------------------------------------------------------------------- */
+/* ---- rules: y = f(x), dy = f'(x) dx ------------------------------------------------------------------------------ */
 
 /* Records y, and gives dx; null if there is nothing to differentiate. */
 static tow_value primal(tow__jvp *r)
@@ -134,7 +134,7 @@ static void integer_pow_jvp(tow__jvp *r)
             tow_mul(tow_mul_scalar(dx, (double)n), n == 2 ? x : tow_integer_pow(x, n == INT64_MIN ? n + 1 : n - 1));
 }
 
-/* ---- descriptors --------------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 #define UNARY .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE
 
@@ -172,7 +172,7 @@ const tow_primitive tow__integer_pow_p = {
     TOW__PARAMS(tow__integer_pow_params, TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)),
 };
 
-/* ---- public functions ----------------------------------------------------------------------------------------------------- */
+/* ---- public functions -------------------------------------------------------------------------------------------- */
 
 #define PUBLIC(op)                                                                                                     \
     tow_value tow_##op(tow_value x) { return tow__op1(&tow__##op##_p, x); }

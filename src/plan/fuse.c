@@ -18,7 +18,7 @@ enum {
     WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
 };
 
-/* ---- what is elementwise ------------------------------------------------------------------------------------------ */
+/* ---- what is elementwise ----------------------------------------------------------------------------------------- */
 
 /* A product that computes all of a storage, in a type in which programs can go on. */
 static bool is_product(const tow__fuser *f, const tow__step *step)
@@ -45,7 +45,7 @@ static tow__tile tile_of(const tow__fuser *f, const tow__step *step)
     return tow__kernel_tile(step->kernel, &call);
 }
 
-/* ---- merging -------------------------------------------------------------------------------------------------------- */
+/* ---- merging ----------------------------------------------------------------------------------------------------- */
 
 static bool makes(const tow__fuser *f, const tow__group *g, uint32_t storage)
 {
@@ -172,7 +172,7 @@ static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__gr
     return sinks ? absorb(f, b, a, shape) : absorb(f, a, b, shape);
 }
 
-/* ---- the pass -------------------------------------------------------------------------------------------------------- */
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t *alloc_none(tow__arena *arena, size_t n)
 {

@@ -136,7 +136,7 @@ static tow_status analyse(tow__arena *arena, const tow__scan_params *params, con
     return TOW_OK;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equation *e, bool defers,
                                 const tow_value *operands, tow_value *results)

@@ -78,7 +78,7 @@ static int filled_axis(pads *s)
     return end == s->f->types[s->piece[0]->out[0]].dims[axis] ? axis : -1;
 }
 
-/* ---- new nodes ---------------------------------------------------------------------------------------------------- */
+/* ---- new nodes --------------------------------------------------------------------------------------------------- */
 
 static tow__equation *new_equation(pads *s, const char *name, const void *params, size_t params_size, uint32_t n_in)
 {

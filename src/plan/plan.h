@@ -195,7 +195,7 @@ struct tow_program {
     tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
 
-/* ---- hoist.c, defer.c: products that need not wait leave scans --------------------------------------------------------------- */
+/* ---- hoist.c, defer.c: products that need not wait leave scans --------------------------------------------------- */
 
 /* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small
  * scans do not wait for may come later (defer.c). */
@@ -206,7 +206,7 @@ tow_status tow__defer(tow__arena *arena, tow_trace *trace, const tow__equation *
 
 static inline bool tow__is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
 
-/* ---- flat.c: inlined equations in the order in which they will run -------------------------------------------------- */
+/* ---- flat.c: inlined equations in the order in which they will run ----------------------------------------------- */
 
 typedef struct tow__node {
     const tow__equation *e;
@@ -242,7 +242,7 @@ tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* pads.c: sums of pads become concatenations. */
 tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
 
-/* ---- view.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- view.c ------------------------------------------------------------------------------------------------------ */
 
 /* Makes *y, the result of equation e (a primitive that only rearranges) on view x, without moving data. False if e is
  * not of that kind or the result is not a view of x. */
@@ -259,7 +259,7 @@ tow__buffer tow__view_buffer(const tow__view *x);
 /* The name of the engine that runs a step, which is no loop. */
 const char *tow__step_engine(const tow_program *p, const tow__step *step);
 
-/* ---- lower.c, loop.c ---------------------------------------------------------------------------------------------------- */
+/* ---- lower.c, loop.c --------------------------------------------------------------------------------------------- */
 
 /* Steps for a flat graph whose inputs are given as views. env: a view per value. */
 typedef struct tow__lowering {
@@ -290,7 +290,7 @@ uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kin
  * writes there if it can, else a copy step does. */
 tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind, uint32_t index, uint32_t *storage);
 
-/* ---- consume.c ---------------------------------------------------------------------------------------------------- */
+/* ---- consume.c --------------------------------------------------------------------------------------------------- */
 
 /* The consumers of the options, by output. */
 tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options);
@@ -312,7 +312,7 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 
-/* ---- rows.c, work.c, regions.c, blocks.c, spread.c ------------------------------------------------------------------------ */
+/* ---- rows.c, work.c, regions.c, blocks.c, spread.c --------------------------------------------------------------- */
 
 /* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
  * the same rows only, else the whole. */
@@ -337,7 +337,7 @@ tow_status tow__part_sums(tow_program *p, tow__plan *plan);
 /* Joins steps that work row by row into regions. After lowering, before in-place reuse. */
 tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
-/* ---- inplace.c, place.c --------------------------------------------------------------------------------------------------- */
+/* ---- inplace.c, place.c ------------------------------------------------------------------------------------------ */
 
 uint32_t tow__root(const tow_program *p, uint32_t storage);
 /* Lifetimes of the plan's storages, then joins outputs with operands that die. */
@@ -362,12 +362,12 @@ tow_status tow__place(tow_context *ctx, tow__interval *intervals, uint32_t n, ui
 /* Offsets for the storages of a plan. */
 tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
-/* ---- link.c ----------------------------------------------------------------------------------------------------------------- */
+/* ---- link.c ------------------------------------------------------------------------------------------------------ */
 
 /* Allocates the arena, fills all calls, makes slots and patches. */
 tow_status tow__link(tow_program *p, tow__arena *scratch);
 
-/* ---- helpers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 static inline size_t tow__round_up(size_t bytes)
 {

@@ -57,7 +57,7 @@ def nn_remat_policy(seed, x, features):
     return model.apply(model.init(jax.random.PRNGKey(seed), x), x).reshape(-1)
 
 
-# ---- checkpoint_dot_policy ---------------------------------------------------------------------------------------------
+# ---- checkpoint_dot_policy -------------------------------------------------------------------------------------------
 
 
 @jax.checkpoint
@@ -65,7 +65,7 @@ def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-# ---- compute_block --------------------------------------------------------------------------------------------------------
+# ---- compute_block ---------------------------------------------------------------------------------------------------
 
 
 def compute_block_loss(seed, batch, input_dim, hidden_dim, output_dim):
@@ -77,7 +77,7 @@ def compute_block_loss(seed, batch, input_dim, hidden_dim, output_dim):
     return jnp.mean((jax.nn.gelu(x @ w1) @ w2 - targets) ** 2)
 
 
-# ---- checkpoint_notebook ------------------------------------------------------------------------------------------------
+# ---- checkpoint_notebook ---------------------------------------------------------------------------------------------
 
 
 def g(W, x):
@@ -149,7 +149,7 @@ def notebook():
     return [line for title, function, a in lists for line in residual_lines(title, function, *a)]
 
 
-# ---- remat_changes --------------------------------------------------------------------------------------------------------
+# ---- remat_changes ---------------------------------------------------------------------------------------------------
 
 
 def predict(W1, W2, W3, x):

@@ -31,7 +31,7 @@ cat >scalar.tow <<'END'
   in (z) }
 END
 
-# ---- inputs and outputs ------------------------------------------------------------------------------------------------
+# ---- inputs and outputs ----------------------------------------------------------------------------------------------
 expect 0 'f32[2,2] [[2, 4], [6, 8]]' "$tow" run double.tow --input '[[1,2],[3,4]]' --input 5
 expect 0 'i32[] 5' "$tow" run double.tow --input i=5 --input 1
 expect 0 'f32[2,2] [[3, 3], [3, 3]]' "$tow" run double.tow --input 1.5 --input 0
@@ -57,7 +57,7 @@ END
 expect 0 'f32[2,501] [[nan, nan, nan, ..., nan, nan, nan], [nan, nan, nan, ..., nan, nan, nan]]' "$tow" run large.tow --input -1
 expect 0 'f32[2,2] [[-inf, -inf], [-inf, -inf]]' "$tow" run double.tow --input -3e38 --input 0
 
-# ---- standard input, JSON ------------------------------------------------------------------------------------------------
+# ---- standard input, JSON --------------------------------------------------------------------------------------------
 "$tow" check - <double.tow >out || { echo "check - fails"; failed=1; }
 expect 0 '"equations": 1' "$tow" check double.tow --json
 expect 0 '"type": "f32[2,2]"' "$tow" run double.tow --random-inputs 1 --json
@@ -68,7 +68,7 @@ expect 0 '"backward"' "$tow" grad scalar.tow --split --json
 expect 0 'kept between them' "$tow" grad scalar.tow --split
 expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4
 
-# ---- remat within a budget: three, then two products ----------------------------------------------------------------------
+# ---- remat within a budget: three, then two products -----------------------------------------------------------------
 cat >products.tow <<'END'
 { lambda ; x:f32[64,32]"x" w:f32[32,32]"w". let
     y:f32[64,32] = dot_general[lhs_contract=(1) rhs_contract=(0)] x w
@@ -82,7 +82,7 @@ test "$("$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 1
 expect 2 '--keep-within: expected a non-negative whole number' "$tow" plan products.tow --grad --keep-within much
 expect 2 "--keep-within does not go with 'run'" "$tow" run products.tow --keep-within 1
 
-# ---- pictures and traces -----------------------------------------------------------------------------------------------
+# ---- pictures and traces ---------------------------------------------------------------------------------------------
 expect 0 'arena' "$tow" plan scalar.tow --grad --memory memory.svg
 grep -q '^<svg ' memory.svg && grep -q '>peak ' memory.svg || { echo "no picture: $(cat memory.svg)"; failed=1; }
 expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4 --trace trace.json
@@ -94,7 +94,7 @@ expect 1 'absent/trace.json: cannot write' "$tow" run double.tow --input 1 --inp
 expect 2 "--memory does not go with 'run'" "$tow" run double.tow --memory memory.svg
 expect 2 '--trace' "$tow" grad scalar.tow --trace trace.json
 
-# ---- bad graphs, inputs and files: exit status 1 and one message --------------------------------------------------------------
+# ---- bad graphs, inputs and files: exit status 1 and one message -----------------------------------------------------
 expect 1 'x (f32[2,2]) is not given' "$tow" run double.tow
 expect 1 'input x: expected f32[2,2]' "$tow" run double.tow --input '[1,2]' --input 0
 expect 1 'input i' "$tow" run double.tow --input 1 --input 0.5
@@ -139,7 +139,7 @@ expect 1 'empty.tow:1:1' "$tow" check empty.tow
 expect 1 '' "$tow" run double.tow --random-inputs 1 --output /nonexistent/y.npy
 [ -e /dev/full ] && { "$tow" print double.tow >/dev/full 2>err && { echo "a full disk is not noticed"; failed=1; }; }
 
-# ---- names that are not UTF-8, arrays without elements, devices without an end ----------------------------------------------------
+# ---- names that are not UTF-8, arrays without elements, devices without an end ---------------------------------------
 bad=$(printf 'caf\351')
 printf 'no graph' >"$bad.tow"
 expect 1 '"message": "expected ' "$tow" check "$bad.tow" --json
@@ -156,7 +156,7 @@ expect 0 '"data": []' timeout 60 "$tow" run rows.tow --input 1 --json
 expect 1 'zero byte' timeout 60 "$tow" check /dev/zero
 expect 1 "no input is called 'z'" "$tow" run double.tow --input z=1 --input 2
 
-# ---- bad command lines: exit status 2 ---------------------------------------------------------------------------------------------
+# ---- bad command lines: exit status 2 --------------------------------------------------------------------------------
 expect 2 'expected a command and a file' "$tow"
 expect 2 'expected a command and a file' "$tow" check
 expect 2 "unknown command 'chekc'" "$tow" chekc double.tow

@@ -3,7 +3,7 @@
  * Tow keeps less. */
 #include "tests/unit/residual_texts.h"
 
-/* ---- sin(sin x) ------------------------------------------------------------------------------------------------------------- */
+/* ---- sin(sin x) -------------------------------------------------------------------------------------------------- */
 
 static void sin_sin(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -84,7 +84,7 @@ static void test_nothing_needed(void **state)
     expect_residuals(remat(trace(add_one, NULL, 1, &x, NULL, 1), NULL), 0, NULL, "");
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 static void named_sins(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -187,7 +187,7 @@ static void test_name_serves_every_reader(void **state)
     expect_counts(remat(trace(tanh_named, NULL, 2, types, names, 1), &only), true, 0, NULL, "tanh 0, dot_general 4");
 }
 
-/* ---- the examples of the checkpointing notebook --------------------------------------------------------------------------------------- */
+/* ---- the examples of the checkpointing notebook ------------------------------------------------------------------ */
 
 typedef struct predict {
     bool blocks;         /* each layer in a remat of its own */
@@ -304,7 +304,7 @@ static void test_notebook_chains(void **state)
                      "f32[] x; f32[] sin; f32[] sin; f32[] cos; f32[] cos");
 }
 
-/* ---- dots -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- dots -------------------------------------------------------------------------------------------------------- */
 
 static void dots3(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -324,7 +324,7 @@ static void test_dots(void **state)
     expect_counts(remat(trace(dots3, NULL, 1, &batched, NULL, 1), &dots), false, 0, NULL, "sin 2, dot_general 6");
 }
 
-/* ---- recursive checkpointing ------------------------------------------------------------------------------------------------------------ */
+/* ---- recursive checkpointing ------------------------------------------------------------------------------------- */
 
 /* n functions, composed by halving: f1(remat(f2)(x)) */
 static void halve(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -370,7 +370,7 @@ static void test_recursive(void **state)
     assert_int_equal(before, 6); /* 32 functions: x, one sin per level, two cos */
 }
 
-/* ---- nested remats --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- nested remats ----------------------------------------------------------------------------------------------- */
 
 typedef struct nested {
     const tow_policy *inner;
@@ -416,7 +416,7 @@ static void test_directly_nested(void **state)
                   "exp 2");
 }
 
-/* ---- constants ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 static void zeros_times(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -432,7 +432,7 @@ static void test_constants_are_repeated(void **state)
     expect_residuals(remat(trace(zeros_times, ctx, 1, &x, NULL, 1), NULL), 0, NULL, "f32[3] at index 0");
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void test_errors(void **state)
 {

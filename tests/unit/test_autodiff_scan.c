@@ -2,7 +2,7 @@
  * where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less. */
 #include "tests/unit/residual_texts.h"
 
-/* ---- scan ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- scan -------------------------------------------------------------------------------------------------------- */
 
 typedef struct rnn {
     bool remat_body, remat_scan, name;
@@ -196,7 +196,7 @@ static void test_sqrt_nesting(void **state)
     expect_residuals(trace(outer_loop, NULL, 1, &x, NULL, 1), 0, NULL, "f32[4] scan");
 }
 
-/* ---- three products per step ------------------------------------------------------------------------------------------------------------ */
+/* ---- three products per step ------------------------------------------------------------------------------------- */
 
 typedef struct three {
     const tow_policy *body, *whole;
@@ -240,7 +240,7 @@ static void test_dots_and_scan(void **state)
                   "sin 3, cos 3, dot_general 6");
 }
 
-/* ---- every allocation failing in turn -------------------------------------------------------------------------------------------------------------- */
+/* ---- every allocation failing in turn ---------------------------------------------------------------------------- */
 
 typedef struct ration {
     long left;  /* allocations that still succeed; < 0: all */

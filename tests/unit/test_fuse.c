@@ -24,7 +24,7 @@ static tow_graph *trace(tow_function function, void *user, size_t n_in, const to
     return g;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 enum {
     MOST_ARRAYS = 8
@@ -80,7 +80,7 @@ static void expect_same(const tow_graph *g, uint32_t number, size_t *fused, size
     for (size_t i = 0; i < tow_graph_inputs(g); i++) tow_array_release(x[i]);
 }
 
-/* ---- random programs on matrices [rows, columns] --------------------------------------------------------------------- */
+/* ---- random programs on matrices [rows, columns] ----------------------------------------------------------------- */
 
 typedef struct recipe {
     uint32_t number;
@@ -218,7 +218,7 @@ static void test_random_programs(void **state)
     assert_true(fused_total < separate_total * 9 / 10);
 }
 
-/* ---- worked examples ------------------------------------------------------------------------------------------------- */
+/* ---- worked examples --------------------------------------------------------------------------------------------- */
 
 typedef struct plan_summary {
     uint32_t steps, fused, products; /* steps in all; programs; products with a program */
@@ -334,7 +334,7 @@ static void test_worked_examples(void **state)
     assert_true(s.steps == s.fused && s.fused > 1 && s.fused < 8);
 }
 
-/* ---- pairs --------------------------------------------------------------------------------------------------------- */
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
     int first, second, place;
@@ -411,7 +411,7 @@ static void test_pairs(void **state)
     }
 }
 
-/* ---- a row for all rows ------------------------------------------------------------------------------------------- */
+/* ---- a row for all rows ------------------------------------------------------------------------------------------ */
 
 enum {
     FUNCTIONS = 4
@@ -453,7 +453,7 @@ static void test_rows_in_common(void **state)
     }
 }
 
-/* ---- activations and slopes --------------------------------------------------------------------------------------- */
+/* ---- activations and slopes -------------------------------------------------------------------------------------- */
 
 /* What lies between the two: nothing, or ops that take and give back temporaries, and read the first result. */
 static tow_graph *with_slope(const char *dtype, const char *first, const char *second, const char *of, int between)

@@ -14,7 +14,7 @@
 #include "tow/ops.h"
 #include "tow/program.h"
 
-/* ---- the model: a recurrent net over T steps, with a shared weight used twice per step --------------------------------------------- */
+/* ---- the model: a recurrent net over T steps, with a shared weight used twice per step --------------------------- */
 
 enum {
     T = 5,
@@ -101,7 +101,7 @@ static tow_graph *trace_loss(const options *o, tow_dtype dtype)
     return g;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static double noise(uint32_t *state)
 {
@@ -175,7 +175,7 @@ static void check_gradient(const tow_graph *g, const tow_graph *gradient, uint32
     release(n, out);
 }
 
-/* ---- variants -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- variants ---------------------------------------------------------------------------------------------------- */
 
 static const tow_policy everything = {.kind = TOW_POLICY_EVERYTHING}, dots = {.kind = TOW_POLICY_DOTS};
 static const char *const h_names[] = {"h", NULL};
@@ -297,7 +297,7 @@ static void test_forward_mode(void **state)
     }
 }
 
-/* ---- bits -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 static void run_bits(const options *o, int threads, tow_array **out)
 {
@@ -405,7 +405,7 @@ static void test_scan_equals_unrolled(void **state)
     release(4, expected);
 }
 
-/* ---- lengths 0 and 1 ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- lengths 0 and 1 --------------------------------------------------------------------------------------------- */
 
 static void short_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {

@@ -142,7 +142,7 @@ static void release(tow_array **arrays)
     for (int i = 0; i <= INPUTS; i++) tow_array_release(arrays[i]);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static void check_line(char *line, tow_array *const found[2][INPUTS + 1])
 {
@@ -180,7 +180,7 @@ static void values_are_those_of_jax(void **state)
     release(found[1]);
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 /* Batches below and above the limit for moving products, gates wider than a panel and than a block of panels, inputs
  * wider than a block of rows, more steps than are packed at a time, more than make a chunk, steps of one row. */
@@ -219,7 +219,7 @@ static void bits_do_not_depend_on_the_way(void **state)
             }
 }
 
-/* ---- plans ---------------------------------------------------------------------------------------------------------- */
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
 
 static void expect_counts(lstm m, uint64_t dots, uint64_t sums, uint64_t additions)
 {

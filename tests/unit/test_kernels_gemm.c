@@ -439,7 +439,7 @@ static void layouts_keep_bits(void **state)
     }
 }
 
-/* ---- the choice of an engine ---------------------------------------------------------------------------------------- */
+/* ---- the choice of an engine ------------------------------------------------------------------------------------- */
 
 static void assert_refused(const tow_context_options *options, const char *part)
 {

@@ -1,7 +1,7 @@
 /* Training: schedules and optimisers against optax, equal bits for any number of threads and after resuming, evaluation. */
 #include "tests/unit/training.h"
 
-/* ---- optax -------------------------------------------------------------------------------------------------------------- */
+/* ---- optax ------------------------------------------------------------------------------------------------------- */
 
 /* Calls `line(word, rest)` for each line of the golden file that begins with `kind`. */
 static void golden(const char *kind, void (*line)(fixture *f, const char *name, const char *rest), fixture *f)
@@ -142,7 +142,7 @@ static void clipping_scales_to_the_norm(void **state)
     }
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 /* Enough parameters for several blocks of the optimiser. */
 static void threads_do_not_matter(void **state)
@@ -289,7 +289,7 @@ static void scanned_and_unrolled_read_each_other(void **state)
     stop(&c);
 }
 
-/* ---- evaluation, bytes ----------------------------------------------------------------------------------------------------- */
+/* ---- evaluation, bytes ------------------------------------------------------------------------------------------- */
 
 static void evaluation_is_without_dropout_and_changes_nothing(void **state)
 {

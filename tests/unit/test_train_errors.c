@@ -1,7 +1,7 @@
 /* Training: checkpoints, batches and options that do not fit, no allocation in a step, every allocation failing in turn. */
 #include "tests/unit/training.h"
 
-/* ---- what does not fit ------------------------------------------------------------------------------------------------------- */
+/* ---- what does not fit ------------------------------------------------------------------------------------------- */
 
 static tow_tensors *read_back(const fixture *f, const char *path)
 {
@@ -150,7 +150,7 @@ static void options_out_of_range(void **state)
     assert_refused(f, TOW_MODULE(&fixed), 2, (tow_train_options){0}, "no parameters");
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 typedef struct budget {
     long allowed, in_use;

@@ -230,7 +230,7 @@ static void run_dynamic_update_slice(const tow__kernel_call *call)
     tow__strided_store(call->team, &to, &from);
 }
 
-/* ---- gather, scatter_add, index_add ---------------------------------------------------------------------------------------- */
+/* ---- gather, scatter_add, index_add ------------------------------------------------------------------------------ */
 
 /* The row that index i names among `rows`: negative ones count from the end; -1 if there is none. */
 static int64_t row_index(const tow__strided *indices, tow_dtype dtype, int64_t i, int64_t rows)
