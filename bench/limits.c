@@ -39,8 +39,8 @@ enum {
 
 /* ---- multiply-adds: `rounds` on each of 14 sums; returns flops per round ----------------------------------------- */
 
-/* Every sum is a variable of its own: an array of them ends up in memory, and the loop then measures stores. The empty asm
- * keeps each in a register and its chain in place. */
+/* Every sum is a variable of its own: an array of them ends up in memory, and the loop then measures stores. The empty
+ * asm keeps each in a register and its chain in place. */
 #if defined(__x86_64__)
 #define IN_REGISTER(v) __asm__ volatile("" : "+v"(v))
 #elif defined(__aarch64__)

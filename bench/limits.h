@@ -19,8 +19,8 @@ const char *bench_isa_name(bench_isa isa);
  * adds, as it may have no FMA. The best of several bursts of a few milliseconds; 0 if threads cannot be made. */
 double bench_peak_gflops(int threads, bench_isa isa);
 
-/* Gbyte/s that all threads together move when they copy (bytes read plus bytes written) or only read arrays of `bytes` (a
- * multiple of 64) per thread; the best of several passes, 0 if there is no memory. */
+/* Gbyte/s that all threads together move when they copy (bytes read plus bytes written) or only read arrays of `bytes`
+ * (a multiple of 64) per thread; the best of several passes, 0 if there is no memory. */
 double bench_copy_bandwidth(int threads, size_t bytes);
 double bench_read_bandwidth(int threads, size_t bytes);
 

@@ -2,8 +2,8 @@
  *
  *     lstm --length 512 --batch 16 --width 128
  *
- * xs [length, batch, width] are data. Useful flops: two products per gate and step forward, both weight gradients and the
- * gradient of the hidden state backward. */
+ * xs [length, batch, width] are data. Useful flops: two products per gate and step forward, both weight gradients and
+ * the gradient of the hidden state backward. */
 #include "bench.h"
 
 typedef struct cell {

@@ -1,7 +1,7 @@
 /* Checkpoints: parameters, variables, optimiser slots and counters of a train state as one safetensors file.
  *
- * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading reads the whole file into arrays of
- * its own, checks it, and only then copies into the state, so a file that is refused changes nothing. */
+ * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading reads the whole file into
+ * arrays of its own, checks it, and only then copies into the state, so a file that is refused changes nothing. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SGD with momentum and AdamW as fused loops: one pass over gradients for the norm, one pass for everything else.
  *
- * Both passes run over fixed blocks of BLOCK elements. The norm is the root of a sum of doubles, each the sum of one block
- * over LANES interleaved lanes, added in a fixed order. */
+ * Both passes run over fixed blocks of BLOCK elements. The norm is the root of a sum of doubles, each the sum of one
+ * block over LANES interleaved lanes, added in a fixed order. */
 #include "train/optimizer.h"
 
 #include <float.h>
@@ -158,8 +158,8 @@ static inline __attribute__((always_inline)) void adamw_elements(const tow__coef
     }
 }
 
-/* Line by line: four arrays from memory at once are more than the processor fetches early by itself. What lies behind the
- * arrays is only hinted at. */
+/* Line by line: four arrays from memory at once are more than the processor fetches early by itself. What lies behind
+ * the arrays is only hinted at. */
 TOW__CLONES static void adamw(const tow__coefficients *c, float decay, int64_t n, float *restrict p, float *restrict m,
                               float *restrict v, const float *restrict g)
 {

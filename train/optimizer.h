@@ -51,8 +51,8 @@ const char *tow__optimizer_name(const tow_optimizer *optimizer);
 /* `parameters` was set by the caller, from tow__alloc, and is freed with the rest. */
 tow_status tow__updater_init(tow_context *ctx, tow__updater *updater);
 void tow__updater_free(tow_context *ctx, tow__updater *updater);
-/* An update in pieces, whose gradients are never clipped: first the coefficients of the update after `step` finished ones,
- * then elements [first, first + count) of a parameter with their gradient, each once. */
+/* An update in pieces, whose gradients are never clipped: first the coefficients of the update after `step` finished
+ * ones, then elements [first, first + count) of a parameter with their gradient, each once. */
 void tow__update_begin(tow__updater *updater, int64_t step);
 void tow__update_piece(tow__updater *updater, const tow__parameter *parameter, int64_t first, int64_t count,
                        const float *gradient);

@@ -1,7 +1,7 @@
 /* The train state: parameters, slots and compiled programs, and the step that joins them.
  *
- * All arrays are made with the state; a step fills in the caller's inputs and the random keys, runs the program, which writes
- * loss and gradients, and runs the optimiser, which writes parameters and slots in place. */
+ * All arrays are made with the state; a step fills in the caller's inputs and the random keys, runs the program, which
+ * writes loss and gradients, and runs the optimiser, which writes parameters and slots in place. */
 #include "train/state.h"
 
 #include "layers/keys.h"

@@ -76,8 +76,8 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 
 /* ---- one iteration ----------------------------------------------------------------------------------------------- */
 
-/* After a trace that does not count, entries below the scope that it made, or drew anew after the trace of a scan around
- * this one, are drawn anew. first: how many had been recorded before it. */
+/* After a trace that does not count, entries below the scope that it made, or drew anew after the trace of a scan
+ * around this one, are drawn anew. first: how many had been recorded before it. */
 static void set_stale(tow__store *store, uint32_t first, const tow_scope *scope, bool collections)
 {
     size_t length = strlen(scope->path);

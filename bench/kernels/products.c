@@ -5,9 +5,10 @@
  *
  * With --set, the own kernel alone with this instruction set, against its peak.
  *
- * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread, matrices in huge pages
- * as in the memory of programs. Engines run in turn; each figure is the best of many rounds. Rounds of up to a few
- * milliseconds count by the clock on the wall, which the best one finds undisturbed, longer ones by the thread's own. */
+ * For Y[m, n] = X[m, k] W[k, n]: the forward product, dX = dY W^T and dW = X^T dY, on one thread, matrices in huge
+ * pages as in the memory of programs. Engines run in turn; each figure is the best of many rounds. Rounds of up to a
+ * few milliseconds count by the clock on the wall, which the best one finds undisturbed, longer ones by the thread's
+ * own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  *     vectors [--threads N] [--only SUBSTRING]
  *
  * Each kernel runs as a compiled program of one operation, on arrays that lie in the cache and on arrays that do not.
- * GB/s counts every operand read and every result written once. "of copy" is the share of what memcpy moves in arrays of
- * that size, on the same threads in the same process; kernels with much arithmetic cannot reach it in the cache. The
+ * GB/s counts every operand read and every result written once. "of copy" is the share of what memcpy moves in arrays
+ * of that size, on the same threads in the same process; kernels with much arithmetic cannot reach it in the cache. The
  * last table has the functions' arithmetic by itself, compiled for each instruction set. */
 #include <stdio.h>
 #include <string.h>

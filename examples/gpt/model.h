@@ -1,5 +1,5 @@
-/* The model: token and position embeddings, a stack of Transformer blocks, a final norm, and the token embedding again as
- * output projection. */
+/* The model: token and position embeddings, a stack of Transformer blocks, a final norm, and the token embedding again
+ * as output projection. */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 

@@ -25,8 +25,8 @@ typedef struct options {
     bool residuals;
 } options;
 
-/* Fills in defaults and reads the command line. Leaves the program with a message and status 2 for anything that does not
- * make sense, and with status 0 after --help. */
+/* Fills in defaults and reads the command line. Leaves the program with a message and status 2 for anything that does
+ * not make sense, and with status 0 after --help. */
 void read_options(int argc, char **argv, options *o);
 
 #endif

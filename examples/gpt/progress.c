@@ -28,8 +28,8 @@ static bool log_failed(const progress *p)
     return false;
 }
 
-/* Opens the log for appending and cuts it before the first line of a step after `first`, or an unfinished line: a run that
- * was killed may have logged steps that its last checkpoint does not know. */
+/* Opens the log for appending and cuts it before the first line of a step after `first`, or an unfinished line: a run
+ * that was killed may have logged steps that its last checkpoint does not know. */
 static bool open_log(progress *p)
 {
     p->log = fopen(p->log_path, p->first > 0 ? "a+" : "w");

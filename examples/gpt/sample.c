@@ -1,4 +1,5 @@
-/* Sampling: the forward program sees a window of the last tokens, and the logits at the last of them decide about the next. */
+/* Sampling: the forward program sees a window of the last tokens, and the logits at the last of them decide about the
+ * next. */
 #include "sample.h"
 
 #include <math.h>

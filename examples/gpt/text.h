@@ -1,5 +1,5 @@
-/* A text as training data: tokens are the byte values that occur, the last tenth is for validation, and batches are a pure
- * function of seed and position, so that resuming a run needs no random state. */
+/* A text as training data: tokens are the byte values that occur, the last tenth is for validation, and batches are a
+ * pure function of seed and position, so that resuming a run needs no random state. */
 #ifndef GPT_TEXT_H
 #define GPT_TEXT_H
 

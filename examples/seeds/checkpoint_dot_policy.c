@@ -1,5 +1,5 @@
-/* sum((relu(x w1) w2)^2) inside remat with the policy dots_with_no_batch_dims_saveable: both products may be kept, relu is
- * computed again. The value does not depend on the policy.
+/* sum((relu(x w1) w2)^2) inside remat with the policy dots_with_no_batch_dims_saveable: both products may be kept, relu
+ * is computed again. The value does not depend on the policy.
  *
  *     checkpoint_dot_policy --w1 a.npy --w2 b.npy --x x.npy */
 #include <argp.h>

@@ -1,5 +1,5 @@
-/* What reverse mode keeps, for a series of functions: three layers sin(W x) plain, with each layer checkpointed, under a
- * policy, and with named values; a loss over three layers; chains of sines checkpointed recursively. */
+/* What reverse mode keeps, for a series of functions: three layers sin(W x) plain, with each layer checkpointed, under
+ * a policy, and with named values; a loss over three layers; chains of sines checkpointed recursively. */
 #include <stdio.h>
 
 #include "seed.h"
@@ -101,8 +101,8 @@ static void chain(tow_trace *t, const tow_value *in, tow_value *out, void *user)
     out[0] = x;
 }
 
-/* One or two functions are composed; of more, the second half, which comes first, is checkpointed as a whole: D functions
- * keep O(log D) values. */
+/* One or two functions are composed; of more, the second half, which comes first, is checkpointed as a whole: D
+ * functions keep O(log D) values. */
 static void recursive(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     int n = *(int *)user;

@@ -1,5 +1,6 @@
-/* A block with a large intermediate value, gelu(x W1) W2, in a mean-squared-error loss: loss and gradients of W1 and W2 with
- * the block as it is and with the block checkpointed, their times and planned memory, and how far the gradients differ.
+/* A block with a large intermediate value, gelu(x W1) W2, in a mean-squared-error loss: loss and gradients of W1 and W2
+ * with the block as it is and with the block checkpointed, their times and planned memory, and how far the gradients
+ * differ.
  *
  *     compute_block --batch 64 --input-dim 512 --hidden-dim 8192 --output-dim 512 --seed 42 */
 #include <argp.h>

@@ -1,6 +1,6 @@
 /* An MLP, Dense -> relu -> Dense -> relu -> Dense, wrapped in remat with the policy dots_with_no_batch_dims_saveable,
- * initialised from a seed and applied to a vector. The parameters are those of Flax for the same seed, bit for bit, and the
- * result is that of the MLP without remat: a policy matters only to a derivative.
+ * initialised from a seed and applied to a vector. The parameters are those of Flax for the same seed, bit for bit, and
+ * the result is that of the MLP without remat: a policy matters only to a derivative.
  *
  *     nn_remat_policy --seed 7 --features 16 --input x.npy --output y.npy */
 #include <argp.h>

@@ -11,8 +11,8 @@ extern "C" {
 /* ---- policies --------------------------------------------------------------------------------------------------- */
 
 /* What a policy answers about a value. A policy permits saving and never forces it: a value that the backward pass does
- * not read is not kept. Two answers meet where a value is named (one for the equation that makes it, one for each name):
- * "must" beats "prefer", save beats recompute. */
+ * not read is not kept. Two answers meet where a value is named (one for the equation that makes it, one for each
+ * name): "must" beats "prefer", save beats recompute. */
 typedef enum tow_verdict {
     TOW_MUST_RECOMPUTE,
     TOW_PREFER_RECOMPUTE,
@@ -81,13 +81,15 @@ TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy
  * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. The spellings
  * of JAX (dots_saveable, ...) are read as well. */
 TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
-/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT, with the column. */
+/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT, with the
+ * column. */
 TOW_API tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy);
 TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 
 /* ---- remat, names, scan: recorded while tracing ------------------------------------------------------------------ */
 
-/* x, tagged with a name that policies refer to. The tag belongs to the value: every reader of x is served by the saved copy. */
+/* x, tagged with a name that policies refer to. The tag belongs to the value: every reader of x is served by the saved
+ * copy. */
 TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
 
 /* Calls `function` so that reverse mode keeps what `policy` permits and recomputes the rest from the inputs (and from
@@ -107,13 +109,13 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
 /* A loop: function gets carry[0..n_carry) and the element of each xs, and writes n_carry new carries and n_ys outputs.
  *   carry: init values; their types must not change.        xs: arrays [length, ...]; the body sees [...].
  *   results: carry_out[n_carry] final carries; ys[n_ys] arrays [length, ...].
- * Gradients have the bits of the same iterations written out (xs sliced as an iteration begins, ys stacked after the last
- * one), but for zeros: a final carry that nobody reads, or that the body does not need, has a cotangent of zeros, whose sign
- * can show, as an infinity times zero does; in gradients of xs, and in rows of a table that no iteration gathers, zeros may
- * be negative, where slices and gathers written out add up zeros to a positive one; and but for carries that only change
- * places, of which some start from one value or from an outer one: what meets there is added in another order.
- * options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the last element to the first, ys
- * in place. Outer values are constants of the loop.
+ * Gradients have the bits of the same iterations written out (xs sliced as an iteration begins, ys stacked after the
+ * last one), but for zeros: a final carry that nobody reads, or that the body does not need, has a cotangent of zeros,
+ * whose sign can show, as an infinity times zero does; in gradients of xs, and in rows of a table that no iteration
+ * gathers, zeros may be negative, where slices and gathers written out add up zeros to a positive one; and but for
+ * carries that only change places, of which some start from one value or from an outer one: what meets there is added
+ * in another order. options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the
+ * last element to the first, ys in place. Outer values are constants of the loop.
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
 typedef struct tow_scan_options {
     int64_t length;  /* 0 or -1: that of xs, unless has_length */
@@ -140,7 +142,8 @@ TOW_API tow_status tow_linearize(const tow_graph *graph, size_t n_wrt, const siz
 TOW_API tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **forward,
                            tow_graph **backward);
 /* Output 0 must be a float scalar. grad: x... -> gradients of output 0 for wrt [, the other outputs if has_aux].
- * value_and_grad: x... -> (output 0 [, the others if has_aux], gradients). Without has_aux the graph must have one output.
+ * value_and_grad: x... -> (output 0 [, the others if has_aux], gradients). Without has_aux the graph must have one
+ * output.
  * Errors: not a scalar, not a float, wrt out of range or not of float type. */
 TOW_API tow_status tow_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux, tow_graph **result);
 TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
@@ -174,13 +177,16 @@ typedef struct tow_residuals {
     void *memory;
 } tow_residuals;
 
-/* Values that cross from forward to backward when `graph` is differentiated with respect to wrt (n_wrt 0: all float inputs). */
+/* Values that cross from forward to backward when `graph` is differentiated with respect to wrt (n_wrt 0: all float
+ * inputs). */
 TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt,
                                        tow_residuals *residuals);
-/* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like snprintf. */
+/* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like
+ * snprintf. */
 TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
 TOW_API void tow_residuals_free(tow_context *context, tow_residuals *residuals);
-/* Forward and backward graphs side by side with what crosses between them, so that recomputation can be seen; like snprintf. */
+/* Forward and backward graphs side by side with what crosses between them, so that recomputation can be seen; like
+ * snprintf. */
 TOW_API tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, const size_t *wrt, FILE *file);
 
 #ifdef __cplusplus

@@ -57,22 +57,22 @@ typedef struct tow_allocator {
 typedef struct tow_context_options {
     tow_allocator allocator; /* zero: the C library */
     int threads;             /* threads that run programs, at most; 0: as many as the affinity mask allows */
-    /* What computes matrix products where it can: "amx" (the matrix unit of some x86-64 processors, f32 as sums of three
-     * bf16, with errors like those of f32 arithmetic; docs/performance.md), "own", "blis", "xsmm" (libxsmm) or
-     * "reference"; others are computed as if it were not set. Or what is not to compute them: names behind minus signs, for
-     * instance "-amx" or "-blis,-xsmm" (but not "-reference"). For experiments: with xsmm, bits may depend on how work is
-     * cut. NULL: the environment variable TOW_ENGINE, else what is best for each product. */
+    /* What computes matrix products where it can: "amx" (the matrix unit of some x86-64 processors, f32 as sums of
+     * three bf16, with errors like those of f32 arithmetic; docs/performance.md), "own", "blis", "xsmm" (libxsmm) or
+     * "reference"; others are computed as if it were not set. Or what is not to compute them: names behind minus signs,
+     * for instance "-amx" or "-blis,-xsmm" (but not "-reference"). For experiments: with xsmm, bits may depend on how
+     * work is cut. NULL: the environment variable TOW_ENGINE, else what is best for each product. */
     const char *engine;
     /* Products only by what has the same bits on all machines, so that a seed gives the same losses everywhere: without
-     * the matrix unit, and f64 without BLIS. What f64 takes from the C library (exp, log, tanh and the like) has the bits of
-     * that library. */
+     * the matrix unit, and f64 without BLIS. What f64 takes from the C library (exp, log, tanh and the like) has the
+     * bits of that library. */
     bool portable_bits;
 } tow_context_options;
 
 /* Makes a context. `options` may be NULL. On Linux with AMX it asks the system to let this process use the matrix unit;
- * from then on signal stacks (sigaltstack) need about 11 KiB, as getauxval(AT_MINSIGSTKSZ) tells. If the system refuses,
- * products run without it; tow_context_describe says which is the case. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT
- * (options that tow_context_options_check refuses). */
+ * from then on signal stacks (sigaltstack) need about 11 KiB, as getauxval(AT_MINSIGSTKSZ) tells. If the system
+ * refuses, products run without it; tow_context_describe says which is the case. Errors: TOW_OUT_OF_MEMORY,
+ * TOW_INVALID_ARGUMENT (options that tow_context_options_check refuses). */
 TOW_API tow_status tow_context_create(const tow_context_options *options, tow_context **context);
 /* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
  * them. Written like snprintf: returns the length that the whole text needs. */
@@ -141,7 +141,8 @@ TOW_API size_t tow_type_text(tow_type type, char *text, size_t size);
 /* A concrete array: row-major, 64-byte-aligned data. Reference counted; views share storage. */
 typedef struct tow_array tow_array;
 
-/* A new array, filled with zeros. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (bad rank, negative dimension, size overflow). */
+/* A new array, filled with zeros. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT (bad rank, negative dimension, size
+ * overflow). */
 TOW_API tow_status tow_array_create(tow_context *context, tow_type type, tow_array **array);
 /* A new array with a copy of `data` (tow_type_bytes(type) bytes). */
 TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, const void *data, tow_array **array);

@@ -13,8 +13,8 @@ extern "C" {
 typedef struct tow_trace tow_trace;
 typedef struct tow_graph tow_graph;
 
-/* A traced value: a handle, passed by value. `trace` NULL is the null value, which failed operations return and on which
- * operations do nothing. `here` ("file.c:12") is filled by the operation macros of ops.h. Read-only for users. */
+/* A traced value: a handle, passed by value. `trace` NULL is the null value, which failed operations return and on
+ * which operations do nothing. `here` ("file.c:12") is filled by the operation macros of ops.h. Read-only for users. */
 typedef struct tow_value {
     tow_trace *trace;
     const char *here;
@@ -44,8 +44,8 @@ TOW_API tow_trace *tow_value_trace(tow_value value);
 typedef void (*tow_function)(tow_trace *trace, const tow_value *inputs, tow_value *outputs, void *user);
 
 /* Runs `function` on placeholders and returns what it recorded. names may be NULL, or inputs' names for reports.
- * Errors: whatever the first failing operation reported, with its source line and scope path; TOW_INVALID_ARGUMENT if an
- * output was never written or belongs to another trace. */
+ * Errors: whatever the first failing operation reported, with its source line and scope path; TOW_INVALID_ARGUMENT if
+ * an output was never written or belongs to another trace. */
 TOW_API tow_status tow_trace_function(tow_context *context, tow_function function, void *user, size_t n_inputs,
                                       const tow_type *input_types, const char *const *input_names, size_t n_outputs,
                                       tow_graph **graph);
@@ -58,7 +58,8 @@ TOW_API void
 tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...);
 /* The context that the trace was begun with. */
 TOW_API tow_context *tow_trace_context(tow_trace *trace);
-/* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/'. Every push needs its pop. */
+/* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/'. Every push needs
+ * its pop. */
 TOW_API void tow_trace_push_scope(tow_trace *trace, const char *name);
 TOW_API void tow_trace_pop_scope(tow_trace *trace);
 

@@ -1,5 +1,5 @@
-/* Files of arrays: NumPy's .npy and safetensors. Writers go to a temporary file, sync it and rename it, so that a file is
- * either the old one or the whole new one. */
+/* Files of arrays: NumPy's .npy and safetensors. Writers go to a temporary file, sync it and rename it, so that a file
+ * is either the old one or the whole new one. */
 #ifndef TOW_IO_H
 #define TOW_IO_H
 
@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Reads version 1.0, 2.0 and 3.0 files of f4 f8 i4 u4 b1 (and i8 with values that fit i32), little-endian, C or Fortran order.
+/* Reads version 1.0, 2.0 and 3.0 files of f4 f8 i4 u4 b1 (and i8 with values that fit i32), little-endian, C or Fortran
+ * order.
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array);
 /* Writes version 1.0 in C order. Errors: TOW_IO_ERROR with the path. */
@@ -22,8 +23,8 @@ typedef struct tow_tensors tow_tensors;
 TOW_API tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors);
 /* Frees it and drops its references. NULL is accepted. */
 TOW_API void tow_tensors_free(tow_tensors *tensors);
-/* Adds an array (retained) under a copy of `name`. Error: TOW_INVALID_ARGUMENT for a name that is there already, and for
- * "__metadata__". */
+/* Adds an array (retained) under a copy of `name`. Error: TOW_INVALID_ARGUMENT for a name that is there already, and
+ * for "__metadata__". */
 TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array);
 TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
 /* Of tensor `index`; NULL behind the last one. */

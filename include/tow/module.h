@@ -75,9 +75,9 @@ typedef enum tow_distribution {
     TOW_NORMAL,
     TOW_UNIFORM
 } tow_distribution;
-/* Mean 0 and variance scale / fan, for parameters of rank 2 or more: axis -2 is the input, axis -1 the output, each times
- * the size of all other axes; fans of mode _AVG and _GEO_AVG are the arithmetic and the geometric mean of the two. lecun:
- * scale 1, fan in; he: scale 2, fan in; glorot: scale 1, average. _normal is truncated. */
+/* Mean 0 and variance scale / fan, for parameters of rank 2 or more: axis -2 is the input, axis -1 the output, each
+ * times the size of all other axes; fans of mode _AVG and _GEO_AVG are the arithmetic and the geometric mean of the
+ * two. lecun: scale 1, fan in; he: scale 2, fan in; glorot: scale 1, average. _normal is truncated. */
 TOW_API tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution);
 TOW_API tow_initializer tow_init_lecun_normal(void);
 TOW_API tow_initializer tow_init_lecun_uniform(void);

@@ -18,8 +18,8 @@ TOW_API tow_value tow_constant_data(tow_trace *trace, tow_type type, const void 
 /* []. Here and in all that follow, an integer constant that is not a whole number in range is an error; u32 takes
  * numbers from -2^31 on, modulo 2^32. */
 TOW_API tow_value tow_scalar(tow_trace *trace, tow_dtype dtype, double value);
-TOW_API tow_value tow_full(tow_trace *trace, tow_type type, double value);              /* a scalar, broadcast */
-TOW_API tow_value tow_iota(tow_trace *trace, tow_type type, int axis);                  /* 0, 1, 2, ... along axis */
+TOW_API tow_value tow_full(tow_trace *trace, tow_type type, double value); /* a scalar, broadcast */
+TOW_API tow_value tow_iota(tow_trace *trace, tow_type type, int axis);     /* 0, 1, 2, ... along axis */
 /* Constants of x's type. */
 TOW_API tow_value tow_full_like(tow_value x, double value);
 TOW_API tow_value tow_zeros_like(tow_value x);
@@ -123,7 +123,8 @@ TOW_API tow_value tow_argmax(tow_value x, int axis);
 /* Sums of all elements up to each one along the axis; reverse: from each one on. */
 TOW_API tow_value tow_cumsum(tow_value x, int axis, bool reverse);
 
-/* ---- moving elements: arrays of start, limit, low, ... have an entry for each axis of x; single axes may be negative --- */
+/* ---- moving elements: arrays of start, limit, low, ... have an entry for each axis of x; single axes may be negative
+ * --- */
 /* Axis i of x becomes axis axes[i] of the result (increasing); other axes repeat. Axes of size 1 stretch. */
 TOW_API tow_value tow_broadcast_in_dim(tow_value x, int rank, const int64_t *shape, const int *axes);
 TOW_API tow_value tow_broadcast_to(tow_value x, int rank, const int64_t *shape); /* NumPy's rule */
@@ -146,7 +147,8 @@ TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, cons
 TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
 /* Reverses the order along these axes; n_axes 0: along all. */
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
-/* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Negative indices count from the end; outside: NaN. */
+/* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Negative indices count from the end; outside:
+ * NaN. */
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
 /* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices. Negative ones
  * count from the end; outside: dropped. */
@@ -168,7 +170,8 @@ TOW_API tow_value tow_random_bernoulli(tow_value key, double p, int rank, const 
 TOW_API tow_value tow_softmax(tow_value x, int axis);
 TOW_API tow_value tow_log_softmax(tow_value x, int axis);
 TOW_API tow_value tow_logsumexp(tow_value x, int axis); /* the axis vanishes */
-/* Over the last axis. x: [..., D]; scale, bias: [D]. layer_norm: (x-mean)*rsqrt(var+epsilon)*scale+bias, two-pass variance. */
+/* Over the last axis. x: [..., D]; scale, bias: [D]. layer_norm: (x-mean)*rsqrt(var+epsilon)*scale+bias, two-pass
+ * variance. */
 TOW_API tow_value tow_normalize_layer(tow_value x, tow_value scale, tow_value bias, double epsilon);
 /* x*rsqrt(mean(x^2)+epsilon)*scale. */
 TOW_API tow_value tow_normalize_rms(tow_value x, tow_value scale, double epsilon);

@@ -54,8 +54,8 @@ typedef struct tow_program_bytes {
 } tow_program_bytes;
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
- * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED; TOW_INVALID_ARGUMENT for a negative number of threads and for consumers of
- * what is not there or taken already, TOW_TYPE_MISMATCH for those whose input has another type. */
+ * Errors: TOW_OUT_OF_MEMORY, TOW_UNSUPPORTED; TOW_INVALID_ARGUMENT for a negative number of threads and for consumers
+ * of what is not there or taken already, TOW_TYPE_MISMATCH for those whose input has another type. */
 TOW_API tow_status tow_compile(tow_context *context, const tow_graph *graph, const tow_compile_options *options,
                                tow_program **program);
 /* NULL is accepted. */

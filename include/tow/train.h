@@ -97,7 +97,8 @@ typedef struct tow_train_options {
 
 /* Draws the parameters and initial variables, makes the optimiser slots and compiles the program. The options' arrays
  * and the model need to live only during the call; `description` is copied.
- * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of range. */
+ * Errors: those of tow_init, tow_loss, tow_value_and_grad and tow_compile; TOW_INVALID_ARGUMENT for options out of
+ * range. */
 TOW_API tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
                                     tow_train_state **state);
 /* NULL is accepted. */
@@ -109,9 +110,9 @@ TOW_API void tow_train_free(tow_train_state *state);
  * Errors: TOW_TYPE_MISMATCH with index, expected and found, TOW_INVALID_ARGUMENT for a missing array; then nothing has
  * changed. */
 TOW_API tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss);
-/* The same, and writes what the program did when to `file`, as tow_program_write_trace does; the optimiser's pass over the
- * parameters, where it comes after the program, is not in it. Allocates. Errors: TOW_OUT_OF_MEMORY, before anything has
- * changed; TOW_IO_ERROR, after the update. */
+/* The same, and writes what the program did when to `file`, as tow_program_write_trace does; the optimiser's pass over
+ * the parameters, where it comes after the program, is not in it. Allocates. Errors: TOW_OUT_OF_MEMORY, before anything
+ * has changed; TOW_IO_ERROR, after the update. */
 TOW_API tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file);
 /* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
  * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
@@ -153,8 +154,8 @@ TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
  * path. */
 TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
 /* Reads it back. Everything is checked before anything changes. The seed is taken from the file.
- * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_SHAPE_MISMATCH with path, name, expected and
- * found. */
+ * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_SHAPE_MISMATCH with path, name, expected
+ * and found. */
 TOW_API tow_status tow_train_load(tow_train_state *state, const char *path);
 
 #ifdef __cplusplus

@@ -39,10 +39,10 @@ typedef struct tow__partial {
     tow__arena arena;
 } tow__partial;
 
-/* policy NULL: everything is saved (not inside a remat). in_available[i]: known input i can be read by the unknown graph
- * as an input of its own; otherwise it becomes a residual when needed. stage_known: known outputs that the unknown
- * graph can recompute are outputs of it, too (inside an outer remat). force_staged (may be NULL): outputs that the
- * unknown graph must have, by way of residuals if need be. */
+/* policy NULL: everything is saved (not inside a remat). in_available[i]: known input i can be read by the unknown
+ * graph as an input of its own; otherwise it becomes a residual when needed. stage_known: known outputs that the
+ * unknown graph can recompute are outputs of it, too (inside an outer remat). force_staged (may be NULL): outputs that
+ * the unknown graph must have, by way of residuals if need be. */
 tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available,
                              const tow_policy *policy, bool stage_known, const bool *force_staged, tow__partial *p);
 void tow__partial_free(tow__partial *p);
@@ -53,8 +53,9 @@ tow_status tow__depends(const tow_graph *g, const bool *in, bool *out);
 /* ---- transpose.c ------------------------------------------------------------------------------------------------- */
 
 /* Records the transpose of g, which is linear in its inputs with linear[i]. in[i]: value of a nonlinear input.
- * ct[j]: cotangent of output j, null = zero. dx[i] for linear inputs: in: what has been accumulated so far (null: nothing),
- * out: that plus what g adds, term by term in reverse order of the equations, as if g's equations stood in the caller. */
+ * ct[j]: cotangent of output j, null = zero. dx[i] for linear inputs: in: what has been accumulated so far (null:
+ * nothing), out: that plus what g adds, term by term in reverse order of the equations, as if g's equations stood in
+ * the caller. */
 void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in,
                            const tow_value *ct, tow_value *dx);
 

@@ -5,11 +5,12 @@
  *   known, kept by the policy                   -> known graph; a residual if the unknown graph reads it
  *   known, not kept                             -> known graph, and repeated in the unknown graph where that reads it
  *
- * Repeating happens on demand, directly before the first reader, so an unneeded repetition never arises and the order of
- * the unknown graph is already "as late as possible". Dead code elimination then drops what nested regions do not need.
+ * Repeating happens on demand, directly before the first reader, so an unneeded repetition never arises and the order
+ * of the unknown graph is already "as late as possible". Dead code elimination then drops what nested regions do not
+ * need.
  *
- * Names: a name tags a value, so a name's output and its operand are one value here (the root), and the policy's answers
- * about its names count for the equation that makes it. */
+ * Names: a name tags a value, so a name's output and its operand are one value here (the root), and the policy's
+ * answers about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
 
 /* ---- dependence -------------------------------------------------------------------------------------------------- */

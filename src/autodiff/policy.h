@@ -5,7 +5,8 @@
 #include "src/ops/primitive.h"
 #include "tow/autodiff.h"
 
-/* Deep copy into an arena; NULL stays NULL, NULL with the error set on failure. `decide` and `user` are copied as they are. */
+/* Deep copy into an arena; NULL stays NULL, NULL with the error set on failure. `decide` and `user` are copied as they
+ * are. */
 const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy);
 bool tow__policy_equal(const tow_policy *a, const tow_policy *b);
 

@@ -1,7 +1,7 @@
 /* The textual form of policies: a word, then what it applies to.
  *   word | word:name,name | not(P) | either(P;Q) | both(P;Q) | except(P;name,name)
- * A parsed policy is one block of memory (nodes, name lists and characters in an arena behind a header), so that freeing
- * it is freeing one thing. */
+ * A parsed policy is one block of memory (nodes, name lists and characters in an arena behind a header), so that
+ * freeing it is freeing one thing. */
 #include <ctype.h>
 
 #include "src/autodiff/policy.h"

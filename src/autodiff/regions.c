@@ -140,8 +140,8 @@ static void search_names(const tow_graph *g, name_search *s)
     }
 }
 
-/* Reports the first name of `policy` that `region` does not use: a misspelt name would change what is kept without a word.
- * Only regions that a caller writes are checked; in what passes make of them a name may rightly be gone. */
+/* Reports the first name of `policy` that `region` does not use: a misspelt name would change what is kept without a
+ * word. Only regions that a caller writes are checked; in what passes make of them a name may rightly be gone. */
 static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph *region)
 {
     if (!policy) return true;
@@ -267,8 +267,8 @@ static bool handed_on(const body *b, size_t carry)
     return b->graph->outputs[carry] == b->graph->inputs[b->n_captures + carry];
 }
 
-/* The body with the carries that it hands on as further constants: (captures, handed on, carry, xs) -> (carry, ys), so that
- * what is kept of them is kept once, not for every step. order: the new order of its inputs. */
+/* The body with the carries that it hands on as further constants: (captures, handed on, carry, xs) -> (carry, ys), so
+ * that what is kept of them is kept once, not for every step. order: the new order of its inputs. */
 static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order, tow_graph **result)
 {
     const tow_graph *g = b->graph;

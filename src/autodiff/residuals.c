@@ -18,7 +18,8 @@ static const char *argument_name(tow__arena *arena, const tow_graph *g, uint32_t
     return text;
 }
 
-/* The equation that explains a value: through scans, a stacked residual is explained by the body's equation if that is a name. */
+/* The equation that explains a value: through scans, a stacked residual is explained by the body's equation if that is
+ * a name. */
 static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
 {
     const tow__equation *e = &g->equations[g->vars[var].equation];

@@ -4,7 +4,8 @@
  *   jvp                 (c dc, k dk, x dx)                  -> (k dk, y dy)
  *
  * A carry's tangent is nonzero if it starts nonzero or the body makes it so: a fixpoint over the body. Final tangents
- * that are one value in the iterations written out, or an operand's, are one value here: its cotangents add up in one order. */
+ * that are one value in the iterations written out, or an operand's, are one value here: its cotangents add up in one
+ * order. */
 #include "src/autodiff/scan_flow.h"
 #include "tow/ops.h"
 

@@ -34,11 +34,12 @@ void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, c
 
 /* Row i of x, without its first axis. */
 tow_value tow__scan_row(tow_value x, int64_t i);
-/* Readers of a linear value that each add a term to its cotangent, those inside of regions counted; more than 2 count as 2. */
+/* Readers of a linear value that each add a term to its cotangent, those inside of regions counted; more than 2 count
+ * as 2. */
 int tow__terms(const tow_graph *g, uint32_t var);
 
-/* scan_normal.c: a linear scan in which two operands or carries are the same value for a while is transposed as an equal
- * program in which they are one. False if there is nothing of the kind; true as well after an error. */
+/* scan_normal.c: a linear scan in which two operands or carries are the same value for a while is transposed as an
+ * equal program in which they are one. False if there is nothing of the kind; true as well after an error. */
 bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow);
 
 #endif

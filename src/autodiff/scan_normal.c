@@ -172,7 +172,8 @@ static void record_iteration(rewriting *w, int64_t t)
 
 static tow_type input_type(const rewriting *w, uint32_t i) { return w->body->vars[w->body->inputs[i]].type; }
 
-/* The body of the loop: (constants, carries that became constants, gathered xs, carries, xs, position) -> (carries, ys). */
+/* The body of the loop: (constants, carries that became constants, gathered xs, carries, xs, position) -> (carries,
+ * ys). */
 static tow_status loop_body(const rewriting *w, tow_graph **result)
 {
     tow_trace *t = tow__trace_begin(w->body->ctx);
@@ -269,7 +270,8 @@ static void first_rows(rewriting *w, uint32_t y, tow_value *parts)
     }
 }
 
-/* The first iterations' y and the loop's, in one array. What becomes one array is recorded from the first row to the last. */
+/* The first iterations' y and the loop's, in one array. What becomes one array is recorded from the first row to the
+ * last. */
 static tow_value stack(rewriting *w, uint32_t y, tow_value rest)
 {
     tow_value *parts = tow__trace_alloc(w->t, (size_t)w->peeled + 1, sizeof *parts);

@@ -130,7 +130,8 @@ static manner choose_manner(const loop *l, uint32_t head)
     return stacked || (chosen && between) ? STACKED : chosen ? CHOSEN : PLAIN;
 }
 
-/* What has been added to the value that is at depth d when the loop is over: it was made inside, or is an initial value. */
+/* What has been added to the value that is at depth d when the loop is over: it was made inside, or is an initial
+ * value. */
 static tow_value added_after(const loop *l, uint32_t head, uint32_t d)
 {
     tow_value ct = l->r->ct[at_depth(l, head, d)];

@@ -78,8 +78,8 @@ static void transpose_body(tow_trace *t, const region *re, const tow_value *in, 
     tow__partial_free(&p);
 }
 
-/* remat: one region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new sums.
- * No linear operand stands twice. */
+/* remat: one region that repeats and transposes. Operands: nonlinear values, cotangents, sums so far; results: new
+ * sums. No linear operand stands twice. */
 static void transpose_region(tow__transpose *r)
 {
     const tow__equation *e = r->e;

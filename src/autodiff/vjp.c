@@ -1,4 +1,5 @@
-/* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then transpose. */
+/* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then
+ * transpose. */
 #include "src/autodiff/differentiate.h"
 #include "tow/ops.h"
 
@@ -76,8 +77,8 @@ static void add_inputs(tow_trace *t, const tow_graph *g, tow_value *x)
     for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
 }
 
-/* Operands of the unknown graph are used primals, used tangents, residuals: fills `in` and marks the tangents in `linear`.
- * primals: [n_used] in order; dx: per graph input, or NULL. */
+/* Operands of the unknown graph are used primals, used tangents, residuals: fills `in` and marks the tangents in
+ * `linear`. primals: [n_used] in order; dx: per graph input, or NULL. */
 static void unknown_operands(const tow__parts *parts, const tow_value *primals, const tow_value *dx,
                              const tow_value *residuals, tow_value *in, bool *linear)
 {

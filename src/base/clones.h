@@ -5,9 +5,9 @@
 #include <stdbool.h>
 
 /* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
- * multiply-adds are written out, so all versions give the same bits. Not with the thread sanitizer: what chooses a version
- * runs before the sanitizer is set up, and crashes. */
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_THREAD__) &&             \
+ * multiply-adds are written out, so all versions give the same bits. Not with the thread sanitizer: what chooses a
+ * version runs before the sanitizer is set up, and crashes. */
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_THREAD__) &&              \
     (!defined(__clang__) || __clang_major__ >= 19)
 #define TOW__HAVE_CLONES
 #if defined(TOW_WITHOUT_AVX512)

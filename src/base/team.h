@@ -1,6 +1,6 @@
-/* A team of threads: the caller and workers that belong to a context. Blocks are numbered by shapes; where the number of
- * threads decides how work is cut, it is between elements of results, never within a sum. They are handed out statically:
- * thread t of n runs blocks t*blocks/n .. (t+1)*blocks/n.
+/* A team of threads: the caller and workers that belong to a context. Blocks are numbered by shapes; where the number
+ * of threads decides how work is cut, it is between elements of results, never within a sum. They are handed out
+ * statically: thread t of n runs blocks t*blocks/n .. (t+1)*blocks/n.
  *
  * All teams of a context share one crew of workers, which start when the first team that has use for them is made and
  * end with the context. Idle workers spin for some microseconds, so that handing out work costs about one, and then

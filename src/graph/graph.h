@@ -75,7 +75,8 @@ tow_value tow__input(tow_trace *t, tow_type type, const char *name);
 /* Nested bodies. Between push and pop, operations record into the body; outer values used there become captures.
  * Pop closes the body: its inputs are captures first, then explicit inputs in order of creation. The captured outer
  * values (valid in the surrounding builder) are returned in *captures (trace memory, n_captures long), so a caller
- * binds the equation with operands captures ++ explicit. Returns NULL on a sticky error (the builder is popped all the same). */
+ * binds the equation with operands captures ++ explicit. Returns NULL on a sticky error (the builder is popped all the
+ * same). */
 void tow__push(tow_trace *t);
 tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, size_t *n_captures, tow_value **captures);
 
@@ -83,9 +84,9 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
  * bind does this for its operands. Null value on error. */
 tow_value tow__import(tow_trace *t, tow_value v);
 
-/* The only way in: records `primitive` on `in`, with params copied (nested graphs retained), types by the primitive's rule.
- * Fills out[0..n_out) with values, or null values after an error. n_out must be what the type rule yields
- * (for variadic primitives the caller knows it). */
+/* The only way in: records `primitive` on `in`, with params copied (nested graphs retained), types by the primitive's
+ * rule. Fills out[0..n_out) with values, or null values after an error. n_out must be what the type rule yields (for
+ * variadic primitives the caller knows it). */
 void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in,
                size_t n_out, tow_value *out);
 tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in,
@@ -110,7 +111,8 @@ tow_graph *tow__graph_share(const tow_graph *g);
  * which inputs the rest still needs; with `drop_inputs` the unneeded ones are removed from the result. */
 tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool *kept_inputs, tow_graph **result);
 
-/* Debug switch: passes call this on their result; it checks when the environment variable TOW_CHECK is set or in debug builds. */
+/* Debug switch: passes call this on their result; it checks when the environment variable TOW_CHECK is set or in debug
+ * builds. */
 tow_status tow__verify(tow_graph *g, const char *pass);
 
 #endif

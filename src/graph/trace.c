@@ -407,10 +407,11 @@ static tow_graph *close_innermost(tow_trace *t, size_t n_outputs, const tow_valu
         else if (t->ctx->status != TOW_OK)
             stick(t); /* an operation failed and told the context only */
         else
-            tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                           "output %zu was never written: assign outputs[%zu] in the traced function, and to no operation a "
-                           "value that was not initialised",
-                           i, i);
+            tow_trace_fail(
+                t, TOW_INVALID_ARGUMENT,
+                "output %zu was never written: assign outputs[%zu] in the traced function, and to no operation a "
+                "value that was not initialised",
+                i, i);
     }
     tow__builder *b = innermost(t);
     t->builders.count--;

@@ -1,8 +1,8 @@
 /* Files that are either the old version or the whole new one.
  *
- * A new version is written to "<path>.tmp" in the same directory, synced, renamed over the old one, and the directory is
- * synced. The name is fixed, so a process that was killed leaves at most one temporary file, which the next writer takes
- * over; a lock on it keeps two writers apart. Devices and pipes cannot be replaced and are written directly. */
+ * A new version is written to "<path>.tmp" in the same directory, synced, renamed over the old one, and the directory
+ * is synced. The name is fixed, so a process that was killed leaves at most one temporary file, which the next writer
+ * takes over; a lock on it keeps two writers apart. Devices and pipes cannot be replaced and are written directly. */
 #include "src/io/io.h"
 
 #include <errno.h>

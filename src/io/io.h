@@ -1,5 +1,5 @@
-/* Shared by the file formats: reading whole ranges of a file with checks, and writing a file so that it is either the old
- * one or the whole new one. */
+/* Shared by the file formats: reading whole ranges of a file with checks, and writing a file so that it is either the
+ * old one or the whole new one. */
 #ifndef TOW_SRC_IO_H
 #define TOW_SRC_IO_H
 

@@ -1,7 +1,8 @@
 /* NumPy's .npy: magic, version, header length, a Python dictionary as text, data.
  *
- * The header is {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } with keys in any order. The reader takes exactly
- * this grammar and nothing else of Python. Nothing is allocated from a shape before it agrees with the size of the file. */
+ * The header is {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } with keys in any order. The reader takes
+ * exactly this grammar and nothing else of Python. Nothing is allocated from a shape before it agrees with the size of
+ * the file. */
 #include <inttypes.h>
 #include <stdio.h>
 

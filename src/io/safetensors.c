@@ -1,8 +1,8 @@
 /* safetensors: u64 header length, JSON header {name: {dtype, shape, data_offsets: [begin, end)}}, data.
  *
- * Offsets count from the end of the header. A file is read only if the tensors cover the data exactly: no gap, no overlap,
- * nothing behind them. The header is checked as a whole before any data are read, so what a hostile file can make the
- * reader allocate is bounded by the size of the file. */
+ * Offsets count from the end of the header. A file is read only if the tensors cover the data exactly: no gap, no
+ * overlap, nothing behind them. The header is checked as a whole before any data are read, so what a hostile file can
+ * make the reader allocate is bounded by the size of the file. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -303,8 +303,8 @@ static bool has_size(const tow_tensors *tensors, size_t index, size_t size)
     return tow_dtype_size(tow_array_type(tow_tensors_at(tensors, index)).dtype) == size;
 }
 
-/* As RFC 3629 has it: neither overlong forms nor surrogates, at most U+10FFFF. Asked when JSON refuses a string, which is
- * either this or a lack of memory. */
+/* As RFC 3629 has it: neither overlong forms nor surrogates, at most U+10FFFF. Asked when JSON refuses a string, which
+ * is either this or a lack of memory. */
 static bool is_utf8(const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c;) {

@@ -1,7 +1,7 @@
 /* Named arrays and metadata: what a safetensors file holds.
  *
- * Entries are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a power of
- * two and at least twice the number of entries, so every probe ends. */
+ * Entries are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a
+ * power of two and at least twice the number of entries, so every probe ends. */
 #include "src/base/base.h"
 #include "src/io/io.h"
 

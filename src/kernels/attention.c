@@ -2,8 +2,8 @@
  * their maximum and multiplied with the values. Of T x S numbers only a strip exists; the output and the log-sum-exp of
  * each row are kept. The backward pass makes the same strips again.
  *
- * Forward, a block of work is some strips of a head. Backward, the strips of one (batch, group) add to the same dk and dv,
- * so one thread runs them in order. */
+ * Forward, a block of work is some strips of a head. Backward, the strips of one (batch, group) add to the same dk and
+ * dv, so one thread runs them in order. */
 #include "src/kernels/attention.h"
 #include "src/kernels/tables.h"
 #include "src/ops/params.h"

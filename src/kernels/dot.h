@@ -5,8 +5,8 @@
 #include "src/kernels/kernel.h"
 #include "src/ops/params.h"
 
-/* Parameters of dot_general_part, which is called on one block of k of both operands after the other. The bits are those
- * of the whole product if every part but the last is a multiple of tow__dot_depth. */
+/* Parameters of dot_general_part, which is called on one block of k of both operands after the other. The bits are
+ * those of the whole product if every part but the last is a multiple of tow__dot_depth. */
 typedef struct tow__dot_part_params {
     tow__dot_params dot; /* first, so that they can be read as the product's */
     int64_t depth;       /* tow__dot_depth of the whole product */
@@ -23,13 +23,13 @@ typedef struct tow__dot_pack_params {
     const struct tow__gemm_engine *engine;
 } tow__dot_pack_params;
 
-/* Bytes of operand 1 of a product, packed, and how to pack it. 0: its engine gains nothing by that. Data pointers are not
- * read. */
+/* Bytes of operand 1 of a product, packed, and how to pack it. 0: its engine gains nothing by that. Data pointers are
+ * not read. */
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params);
 /* The name of the engine of the products of a call, of dot_general or what begins with its operands and parameters. */
 const char *tow__dot_engine(const tow__kernel_call *call);
-/* Writes rows and columns of p: those of a product of arrays of these types. Engines are chosen by them (gemm.h), so that
- * what cuts or joins rows later changes no bits. */
+/* Writes rows and columns of p: those of a product of arrays of these types. Engines are chosen by them (gemm.h), so
+ * that what cuts or joins rows later changes no bits. */
 void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y);
 
 #endif

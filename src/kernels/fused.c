@@ -2,8 +2,8 @@
  *
  * Operands that are contiguous along the last axis, after merging axes that all operands can merge, are used where they
  * lie; elements that repeat are written into a tile, once per row or once at all; everything else is gathered. If the
- * last axis is short, a tile covers several rows, and operands that are not contiguous as a whole are gathered; a row that
- * all rows have in common is written into a tile as often as it fits, once at all. */
+ * last axis is short, a tile covers several rows, and operands that are not contiguous as a whole are gathered; a row
+ * that all rows have in common is written into a tile as often as it fits, once at all. */
 #include "src/kernels/fused.h"
 
 #include <string.h>

@@ -4,23 +4,23 @@
  *
  * Strides are in elements; those of A and B are positive, so transposes are strides.
  *
- * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone: not
- * on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they like, if
- * all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With accumulate, the
- * engines of this library round the element of A B as they would alone, then add it to C: the same as a product followed
- * by an addition. The libraries may add to C between blocks of k.
+ * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone:
+ * not on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they
+ * like, if all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With
+ * accumulate, the engines of this library round the element of A B as they would alone, then add it to C: the same as a
+ * product followed by an addition. The libraries may add to C between blocks of k.
  *
  * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
  * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose errors are like
- * those of the chain, mostly half of them. So on both a product may also be made in parts along k, of whole blocks but for
- * the last: each says the `depth` of all, and all but the first accumulate, which then means that blocks are added to C
- * one by one.
+ * those of the chain, mostly half of them. So on both a product may also be made in parts along k, of whole blocks but
+ * for the last: each says the `depth` of all, and all but the first accumulate, which then means that blocks are added
+ * to C one by one.
  *
- * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the whole
- * product as the user's graph states it, never on m and n of a part, because row regions, threads and products that
- * leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose) and pass
- * it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
+ * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the
+ * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products
+ * that leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose)
+ * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
  *   - f32 runs on the own kernel: within 10 % of the best of own, BLIS and libxsmm on 178 of them. On the rest libxsmm is
  *     ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where another engine would cost what the own
  *     kernel gives: the same bits for all cuts and on all machines, and strips that are handed on while they are hot. BLIS
@@ -59,8 +59,8 @@ typedef struct tow__gemm {
     void *c;
     int64_t ldc;
     const tow__gemm_choice *choice; /* what the context says (team.h); NULL: the rule */
-    /* tow__gemm_packed bytes, 64-byte-aligned, in which tow__gemm_pack left B; NULL: it did not. B must be there, too. This
-     * product's B begins at `packed_column` of that one, a multiple of TOW__GEMM_PACKED_COLUMNS. */
+    /* tow__gemm_packed bytes, 64-byte-aligned, in which tow__gemm_pack left B; NULL: it did not. B must be there, too.
+     * This product's B begins at `packed_column` of that one, a multiple of TOW__GEMM_PACKED_COLUMNS. */
     void *packed;
     int64_t packed_column;
     void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
@@ -69,8 +69,8 @@ typedef struct tow__gemm {
      * columns and TOW__GEMM_FINISH_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
     void (*finish)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
     void *user;
-    /* B of the product that this thread may run next, with the same strides: its beginning is fetched meanwhile, whether it
-     * exists or not. NULL: unknown. */
+    /* B of the product that this thread may run next, with the same strides: its beginning is fetched meanwhile,
+     * whether it exists or not. NULL: unknown. */
     const void *next_b;
     /* [TOW__SPANS] what else this thread may read after this product: as much of it is fetched as fits between its
      * multiply-adds (own; not of products of a few rows or columns), whether it exists or not. NULL: unknown. */
@@ -94,8 +94,8 @@ typedef struct tow__gemm_engine {
     bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
                                               next engine. NULL: always */
     size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */
-    /* What the engine makes of B in every call unless it finds it done: the bytes of that, and how it is done beforehand.
-     * NULL: it takes B as it is. */
+    /* What the engine makes of B in every call unless it finds it done: the bytes of that, and how it is done
+     * beforehand. NULL: it takes B as it is. */
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
 } tow__gemm_engine;

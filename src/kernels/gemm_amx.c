@@ -1,5 +1,5 @@
-/* The matrix unit of x86-64 (AMX) as an engine: whether it is there, and for which products it is worth it. The products
- * themselves are in gemm_amx_run.c, which only runs where tow__gemm_amx_usable has said yes. */
+/* The matrix unit of x86-64 (AMX) as an engine: whether it is there, and for which products it is worth it. The
+ * products themselves are in gemm_amx_run.c, which only runs where tow__gemm_amx_usable has said yes. */
 #include "src/kernels/gemm_own.h"
 
 #if defined(__x86_64__) && defined(__linux__)

@@ -183,9 +183,9 @@ static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
 
 /* sums [32, 32] = a strip times a panel, `groups` of k.
  *
- * A tile that is stored when none was for some 800 ns keeps the unit waiting for 230 ns more, as if what stores tiles had
- * gone to sleep, and the products of a strip and a panel take 2000. So a tile is stored in each group, where sums come
- * later. Beside splitting, which waits for the unit rather than the other way round, that gains nothing. */
+ * A tile that is stored when none was for some 800 ns keeps the unit waiting for 230 ns more, as if what stores tiles
+ * had gone to sleep, and the products of a strip and a panel take 2000. So a tile is stored in each group, where sums
+ * come later. Beside splitting, which waits for the unit rather than the other way round, that gains nothing. */
 static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns,
                                                            const bool splits, int64_t groups, const uint16_t *a,
                                                            const uint16_t *b, f32 *sums, meanwhile *w)

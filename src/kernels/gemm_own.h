@@ -15,7 +15,8 @@ static inline int64_t tow__gemm_depth(int64_t k)
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }
 
-/* C += sums, rows [row, row + rows) and columns [from, limit), each as soon as it is done given to g->finish. sums: [rows][ld]. */
+/* C += sums, rows [row, row + rows) and columns [from, limit), each as soon as it is done given to g->finish. sums:
+ * [rows][ld]. */
 static inline void tow__gemm_add_sums(const tow__gemm *g, int64_t row, int64_t rows, int64_t from, int64_t limit,
                                       const float *sums, int64_t ld)
 {

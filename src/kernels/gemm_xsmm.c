@@ -1,8 +1,8 @@
 /* Matrix products by libxsmm 1.17, which compiles a kernel for each shape of tile when it is first asked for. C is cut
  * into tiles; those of one product have at most four shapes.
  *
- * libxsmm is column-major, so it computes transposed: its first operand is B, which it cannot transpose; its second is A.
- * Where it gives no kernel (no right to make code, no room for more), the own kernel computes the tile.
+ * libxsmm is column-major, so it computes transposed: its first operand is B, which it cannot transpose; its second is
+ * A. Where it gives no kernel (no right to make code, no room for more), the own kernel computes the tile.
  *
  * The first product in a process pays for its initialisation and for compiling, so the rule does not pick this engine. */
 #include "src/kernels/gemm.h"

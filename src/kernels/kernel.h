@@ -42,8 +42,8 @@ typedef struct tow__kernel_call {
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
     const tow__finish *finish; /* dot_general; NULL: nothing to do */
-    /* For TOW__LOOKS_AHEAD: where operand 1 of the next call will be (NULL: unknown), and what other steps read before it
-     * (no bytes: unknown). */
+    /* For TOW__LOOKS_AHEAD: where operand 1 of the next call will be (NULL: unknown), and what other steps read before
+     * it (no bytes: unknown). */
     const void *next;
     tow__span later[TOW__SPANS];
     const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */

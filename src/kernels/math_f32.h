@@ -1,6 +1,6 @@
-/* Transcendental functions in single precision without branches or tables, so that loops over them become vector code; on
- * processors without multiply-adds these are calls (math.h). Multiply-adds are fused where they are written so and nowhere
- * else: every instruction set gives the same bits.
+/* Transcendental functions in single precision without branches or tables, so that loops over them become vector code;
+ * on processors without multiply-adds these are calls (math.h). Multiply-adds are fused where they are written so and
+ * nowhere else: every instruction set gives the same bits.
  *
  * Largest errors in units in the last place over the whole range, denormals and special values included, as
  * tests/unit/vector_math.h demands them and test_kernels_math_long.c measured them:

@@ -8,8 +8,8 @@
  * NULL: there is no such function. */
 tow__tile tow__pair_tile(const char *first, const char *second, int place);
 
-/* Joins ops of single precision: those whose result only one other reads, and functions with their slopes, whose results
- * are value, slope. Returns how many are left. Values from `first_temp` on are temporaries. */
+/* Joins ops of single precision: those whose result only one other reads, and functions with their slopes, whose
+ * results are value, slope. Returns how many are left. Values from `first_temp` on are temporaries. */
 uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp);
 
 #endif

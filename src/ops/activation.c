@@ -1,5 +1,5 @@
-/* Activations: relu, silu, gelu, and the derivatives of the last two as elementwise primitives of their own, so that one
- * coefficient is all that is kept. */
+/* Activations: relu, silu, gelu, and the derivatives of the last two as elementwise primitives of their own, so that
+ * one coefficient is all that is kept. */
 #include "src/ops/rules.h"
 
 #define ACTIVATION(op, ...)                                                                                            \
@@ -47,8 +47,9 @@ static void silu_grad_decompose(tow_trace *t, const tow__equation *e, const tow_
 ACTIVATION(silu, .jvp = silu_jvp, .decompose = silu_decompose)
 ACTIVATION(silu_grad, .decompose = silu_grad_decompose)
 
-/* ---- gelu(x): dx c, c = gelu_grad(x) ------------------------------------------------------------------------------------------------
- * approximate: x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks & Gimpel, "Gaussian error linear units", 2016)
+/* ---- gelu(x): dx c, c = gelu_grad(x)
+ * ------------------------------------------------------------------------------------------------ approximate: x/2 (1
+ * + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks & Gimpel, "Gaussian error linear units", 2016)
  *   derivative: (1 + t)/2 + x/2 (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 + 3 0.044715 x^2)
  * exact: x/2 (1 + erf(x/sqrt 2));  derivative: (1 + erf(x/sqrt 2))/2 + x exp(-x^2/2)/sqrt(2 pi) */
 

@@ -1,8 +1,9 @@
-/* Scaled dot-product attention with grouped heads (Vaswani et al., "Attention is all you need", 2017; Ainslie et al., "GQA",
- * 2023). The fused pair keeps q, k, v, the output and the log-sum-exp of each row, never the probabilities (Dao et al.,
- * "FlashAttention", 2022).
+/* Scaled dot-product attention with grouped heads (Vaswani et al., "Attention is all you need", 2017; Ainslie et al.,
+ * "GQA", 2023). The fused pair keeps q, k, v, the output and the log-sum-exp of each row, never the probabilities (Dao
+ * et al., "FlashAttention", 2022).
  *   q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], mask: bool [B|1, H|1, T|1, S|1] -> out: [B, T, H, E], lse: [B, H, T]
- * Head h reads group h / (H/G). Inside, heads stand before rows, and the R = H/G heads of a group are rows of one product:
+ * Head h reads group h / (H/G). Inside, heads stand before rows, and the R = H/G heads of a group are rows of one
+ * product:
  *   [B, T, H, d] -> [B, H, T, d] = [B, G, R T, d];  scores: [B, H, T, S] = [B, G, R T, S]
  * Derivatives, with p = exp(logits - lse):
  *   tangent:    dl = scale (dq k + q dk) where visible, else 0;  dout = (p dl) v - sum(p dl) out + p dv
@@ -145,7 +146,8 @@ static tow_value logits_of(const attention *a)
     return tow_is_null(a->visible) ? logits : tow_select(a->visible, logits, tow_full_like(logits, lowest(a)));
 }
 
-/* exp(logits - lse). A row without any visible key has lse = lowest, to which log(S) is lost: its probabilities are 1/S. */
+/* exp(logits - lse). A row without any visible key has lse = lowest, to which log(S) is lost: its probabilities are
+ * 1/S. */
 static tow_value probabilities(const attention *a, tow_value lse)
 {
     tow_value p = tow_exp(tow_sub(logits_of(a), per_score(a, lse)));

@@ -1,5 +1,6 @@
-/* linear_cross_entropy(x [..., C], w, labels i32 [...]) -> loss [...], lse [...]: the cross-entropy of logits x w, which
- * exist for some rows at a time. w is [C, V], or [V, C] with `rows` (an embedding table). A label outside [0, V) gives NaN.
+/* linear_cross_entropy(x [..., C], w, labels i32 [...]) -> loss [...], lse [...]: the cross-entropy of logits x w,
+ * which exist for some rows at a time. w is [C, V], or [V, C] with `rows` (an embedding table). A label outside [0, V)
+ * gives NaN.
  *
  * The fused pair keeps x, w, labels and lse and makes the logits again in chunks, unless a plan makes both in one step
  * (src/plan/loss.c):

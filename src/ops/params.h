@@ -67,7 +67,8 @@ typedef struct tow__pad_params {
 typedef struct tow__rows_params {
     int64_t rows;
 } tow__rows_params; /* scatter_add */
-/* gather(table [V, ...], indices int [I...]) -> [I..., ...]: row indices[i] of table; negative indices count from the end;
+/* gather(table [V, ...], indices int [I...]) -> [I..., ...]: row indices[i] of table; negative indices count from the
+ * end;
  *   an index outside gives NaN rows (0 for integers).
  * scatter_add(indices int [I...], updates [I..., ...]) -> [rows, ...]: zeros plus every update at its row, added in
  *   row-major order of indices; negative indices count from the end; outside: dropped.
@@ -101,8 +102,9 @@ typedef struct tow__gelu_params {
 typedef struct tow__norm_params {
     double epsilon;
 } tow__norm_params;
-/* layer_norm_jvp(x, scale, mean, rstd, dx?, dscale?, dbias?) -> dy; layer_norm_vjp(x, scale, mean, rstd, ct) -> those of dx dscale dbias present.
- * rms_norm_jvp(x, scale, rstd, dx?, dscale?) -> dy; rms_norm_vjp(x, scale, rstd, ct) -> ... `wrt`: bit 0 x, bit 1 scale, bit 2 bias. */
+/* layer_norm_jvp(x, scale, mean, rstd, dx?, dscale?, dbias?) -> dy; layer_norm_vjp(x, scale, mean, rstd, ct) -> those
+ * of dx dscale dbias present. rms_norm_jvp(x, scale, rstd, dx?, dscale?) -> dy; rms_norm_vjp(x, scale, rstd, ct) -> ...
+ * `wrt`: bit 0 x, bit 1 scale, bit 2 bias. */
 typedef struct tow__norm_ad_params {
     double epsilon;
     int64_t wrt;
@@ -132,7 +134,8 @@ typedef struct tow__linear_cross_entropy_ad_params {
     bool rows;
     int64_t wrt;
 } tow__linear_cross_entropy_ad_params;
-/* dropout(x, key u32[2]) -> y: keeps with probability 1 - rate, bernoulli(key) on `broadcast`-reduced shape; x / keep where kept */
+/* dropout(x, key u32[2]) -> y: keeps with probability 1 - rate, bernoulli(key) on `broadcast`-reduced shape; x / keep
+ * where kept */
 typedef struct tow__dropout_params {
     double rate;
     tow__ints broadcast; /* axes that share one draw */

@@ -72,8 +72,8 @@ typedef struct tow__jvp {
     const bool *used; /* used[i]: output i has a reader (or is a graph output) */
 } tow__jvp;
 
-/* Differentiates the primitive's decomposition instead: the rule where there is none, and what rules of composites do in
- * forward mode and for higher orders (src/autodiff/jvp.c). */
+/* Differentiates the primitive's decomposition instead: the rule where there is none, and what rules of composites do
+ * in forward mode and for higher orders (src/autodiff/jvp.c). */
 void tow__jvp_decomposed(tow__jvp *r);
 
 /* What a transpose rule gets. linear[i]: operand i carries a tangent; x[i] is valid only where !linear[i].

@@ -1,5 +1,5 @@
-/* Random numbers as pure functions of a key u32[2]: Threefry 2x32 with 20 rounds (Salmon et al., "Parallel random numbers:
- * as easy as 1, 2, 3", 2011), laid out as JAX does with partitionable keys. Nothing here has a derivative.
+/* Random numbers as pure functions of a key u32[2]: Threefry 2x32 with 20 rounds (Salmon et al., "Parallel random
+ * numbers: as easy as 1, 2, 3", 2011), laid out as JAX does with partitionable keys. Nothing here has a derivative.
  *   fold_in(key, d) = T(key; 0, d)    split(key, n)[i] = T(key; 0, i)    bits(key)[i] = a ^ b, (a, b) = T(key; i >> 32, i) */
 #include "src/ops/rules.h"
 

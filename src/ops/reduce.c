@@ -51,8 +51,8 @@ static void reduce_extremum_jvp(tow__jvp *r)
 
 /* ---- prod x: sum(dx c), c[i] = product of all other factors, made without division ------------------------------- */
 
-/* x: [n, m] -> c: [n, m], c[i] = product of x[j], j != i. With p = first half * second half (elementwise) and o = c of p,
- * the c of the first half is o * second half. An odd n gets a factor 1. */
+/* x: [n, m] -> c: [n, m], c[i] = product of x[j], j != i. With p = first half * second half (elementwise) and o = c of
+ * p, the c of the first half is o * second half. An odd n gets a factor 1. */
 static tow_value other_factors(tow_value x)
 {
     tow_type type = tow_value_type(x);

@@ -1,7 +1,7 @@
 /* What the files of src/ops share: type rules of whole families, and helpers for writing rules and public operations.
  *
- * Public operations check only what they need to build parameters (axes in range, counts); everything about types is the
- * type rule's business, so that graphs that are parsed meet the same messages as graphs that are traced. */
+ * Public operations check only what they need to build parameters (axes in range, counts); everything about types is
+ * the type rule's business, so that graphs that are parsed meet the same messages as graphs that are traced. */
 #ifndef TOW_SRC_RULES_H
 #define TOW_SRC_RULES_H
 
@@ -94,9 +94,9 @@ enum {
     TOW__PAIR_WRT = 3        /* and the operands that it differentiates, at most */
 };
 
-/* The transpose of NAME_jvp, whose operands are `residuals` values and the tangents of those operands of NAME that the bits
- * of *wrt name, is NAME_vjp: binds `vjp` on the residuals and the cotangent. *wrt is a field of `params`, which are the
- * equation's; it becomes those whose cotangents are wanted. */
+/* The transpose of NAME_jvp, whose operands are `residuals` values and the tangents of those operands of NAME that the
+ * bits of *wrt name, is NAME_vjp: binds `vjp` on the residuals and the cotangent. *wrt is a field of `params`, which
+ * are the equation's; it becomes those whose cotangents are wanted. */
 void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *params, int64_t *wrt, size_t residuals);
 
 /* ---- parameter tables -------------------------------------------------------------------------------------------- */

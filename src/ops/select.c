@@ -2,7 +2,8 @@
 #include "src/ops/broadcast.h"
 #include "src/ops/rules.h"
 
-/* ---- select(predicate bool, a, b): linear in a and b; keeps the predicate only, a missing branch is a constant zero --------- */
+/* ---- select(predicate bool, a, b): linear in a and b; keeps the predicate only, a missing branch is a constant zero
+ * --------- */
 
 static tow_status select_type(const tow__typing *ty)
 {
@@ -47,7 +48,8 @@ tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false)
     return tow__broadcast_all(3, v) ? tow__op(&tow__select_p, NULL, 3, v) : tow__null();
 }
 
-/* ---- clamp(low, x, high) = min(max(x, low), high): dx strictly inside; keeps one bool mask per differentiated operand ---------- */
+/* ---- clamp(low, x, high) = min(max(x, low), high): dx strictly inside; keeps one bool mask per differentiated operand
+ * ---------- */
 
 static void clamp_jvp(tow__jvp *r)
 {

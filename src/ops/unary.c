@@ -1,7 +1,7 @@
 /* Elementwise primitives of one float operand, with their derivative rules and public functions.
  *
- * Each rule keeps one array at most: the operand x or the primitive's own output y where the formula allows it, else one
- * coefficient c. The formula stands above each rule; docs/residuals.md is the table of all of them. */
+ * Each rule keeps one array at most: the operand x or the primitive's own output y where the formula allows it, else
+ * one coefficient c. The formula stands above each rule; docs/residuals.md is the table of all of them. */
 #include "src/ops/rules.h"
 
 /* ---- rules: y = f(x), dy = f'(x) dx ------------------------------------------------------------------------------ */

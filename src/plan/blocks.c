@@ -135,8 +135,8 @@ enum {
     PACKED_BYTES = 64 << 20, /* and so many bytes, at most: regions need much less than that peak */
 };
 
-/* Operand 1 of a product, of which all blocks read the whole: what its engine would make of it in each is made once, before
- * the region. packed->storage is TOW__NONE if it is not. */
+/* Operand 1 of a product, of which all blocks read the whole: what its engine would make of it in each is made once,
+ * before the region. packed->storage is TOW__NONE if it is not. */
 static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packed)
 {
     tow_program *p = b->f->p;

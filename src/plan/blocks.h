@@ -46,8 +46,8 @@ typedef struct tow__former {
 tow__part tow__part_of(const tow__former *f, const tow__step *step);
 /* Elements of k between which a product over rows may be cut (src/kernels/dot.h); 0: nowhere. */
 int64_t tow__sum_depth(const tow__former *f, const tow__step *step);
-/* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the loop
- * before this one left them. */
+/* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the
+ * loop before this one left them. */
 tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, int64_t blocks, int64_t size,
                              bool continues);
 

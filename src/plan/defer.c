@@ -7,8 +7,9 @@
  *                                           scan: xs, h                   no carry: the steps do without each other
  *                                             y = dot(z, h)
  *
- * Threads then take their rows through all steps of a chunk, and each its share of the steps after that (spread.c): they
- * meet twice in a chunk instead of several times in a step. What is deferred waits in a near cache. No bits change. */
+ * Threads then take their rows through all steps of a chunk, and each its share of the steps after that (spread.c):
+ * they meet twice in a chunk instead of several times in a step. What is deferred waits in a near cache. No bits
+ * change. */
 #include "src/plan/hoist.h"
 #include "tow/ops.h"
 

@@ -3,8 +3,8 @@
  * call and remat are replaced by their bodies, name and stop_gradient by their operands, composites without a kernel by
  * their decompositions. The body of a scan becomes a flat list of its own. Equal equations are not merged: that would
  * undo recomputation; keep.c does so within the bytes that the caller allows for it. Nodes run in the order of the
- * graph, except lazy ones (sources, and inside a differentiated remat region whatever does not depend on a cotangent: the
- * recomputation), which run directly before their first reader. */
+ * graph, except lazy ones (sources, and inside a differentiated remat region whatever does not depend on a cotangent:
+ * the recomputation), which run directly before their first reader. */
 #include "src/plan/plan.h"
 
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)

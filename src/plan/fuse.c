@@ -1,4 +1,5 @@
-/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/fused.h, fuse_program.c).
+/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/fused.h,
+ * fuse_program.c).
  *
  * Steps are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that make
  * or read what it reads. The schedule is a list of groups by position:

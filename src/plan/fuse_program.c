@@ -1,5 +1,6 @@
-/* Row programs of groups of elementwise steps (fuse.c): operands, results and temporaries get numbers, temporaries share
- * tiles, and pairs of ops become one (src/kernels/pairs.h). A group for which numbers do not suffice has no program. */
+/* Row programs of groups of elementwise steps (fuse.c): operands, results and temporaries get numbers, temporaries
+ * share tiles, and pairs of ops become one (src/kernels/pairs.h). A group for which numbers do not suffice has no
+ * program. */
 #include "src/kernels/pairs.h"
 #include "src/plan/fuse.h"
 

@@ -1,5 +1,5 @@
-/* Scans that are recorded anew: what leaves one, and what stays (hoist.c, hoist_record.c), and chunks of steps (chunks.c),
- * which defer.c makes as well. */
+/* Scans that are recorded anew: what leaves one, and what stays (hoist.c, hoist_record.c), and chunks of steps
+ * (chunks.c), which defer.c makes as well. */
 #ifndef TOW_SRC_HOIST_H
 #define TOW_SRC_HOIST_H
 
@@ -58,8 +58,8 @@ static inline bool tow__leaves(const tow__split *s, uint32_t i)
     return e && s->fates[e - s->body->equations] != TOW__STAYS;
 }
 
-/* Records scan `scan`, which has been split, on `operands`; where rows of all steps would not stay in a near cache, as a
- * scan over chunks of steps. */
+/* Records scan `scan`, which has been split, on `operands`; where rows of all steps would not stay in a near cache, as
+ * a scan over chunks of steps. */
 void tow__record_split(tow_trace *t, const tow__split *s, const tow__equation *scan, const tow_value *operands,
                        tow_value *results);
 

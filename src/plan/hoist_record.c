@@ -1,9 +1,9 @@
 /* Records a scan without what leaves it (hoist.c), and what has left it before and after.
  *
- * What is made for all steps before the loop, and what is kept for the sums after it, may be much larger than the caches.
- * Then the steps are cut into chunks for which it is not (chunks.c): the scan becomes one over chunks, whose body makes
- * the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left them, in the order
- * of the steps, so no bits change. */
+ * What is made for all steps before the loop, and what is kept for the sums after it, may be much larger than the
+ * caches. Then the steps are cut into chunks for which it is not (chunks.c): the scan becomes one over chunks, whose
+ * body makes the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left them,
+ * in the order of the steps, so no bits change. */
 #include "src/kernels/dot.h"
 #include "src/plan/hoist.h"
 #include "tow/ops.h"

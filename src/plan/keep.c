@@ -3,14 +3,14 @@
  *   forward     z = dot x w1    h = gelu z    y = dot h w2    loss
  *   recomputed  z'              h'            y'              cotangents of y', h', z' ...
  *
- * The value of a forward product and of its repetition are the same, bit for bit. Reading the former in place of the latter
- * saves the work and keeps the value alive between them, which may raise the peak or not: right after a forward part, where
- * the backward part begins, it often does not. Values that were made last are needed first, so what is kept is the products
- * that were made last. How many is found by compiling and halving (compile.c): only a plan tells its arena, with row regions
- * and in-place reuse as they are.
+ * The value of a forward product and of its repetition are the same, bit for bit. Reading the former in place of the
+ * latter saves the work and keeps the value alive between them, which may raise the peak or not: right after a forward
+ * part, where the backward part begins, it often does not. Values that were made last are needed first, so what is kept
+ * is the products that were made last. How many is found by compiling and halving (compile.c): only a plan tells its
+ * arena, with row regions and in-place reuse as they are.
  *
- * Only what multiplies is kept (products, attention, losses over products, whole scans): the rest costs about as much to
- * read as to make again. Bodies of scans are left alone. */
+ * Only what multiplies is kept (products, attention, losses over products, whole scans): the rest costs about as much
+ * to read as to make again. Bodies of scans are left alone. */
 #include <stdlib.h>
 
 #include "src/graph/builder.h"

@@ -109,8 +109,8 @@ static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, co
     return TOW_OK;
 }
 
-/* A row of the loop, which is another one in the next iteration. If that runs on another thread, or is none, then what is
- * fetched of it is not used. */
+/* A row of the loop, which is another one in the next iteration. If that runs on another thread, or is none, then what
+ * is fetched of it is not used. */
 static bool moves_on(const linker *k, const tow__plan *plan, const tow__view *x)
 {
     const tow__storage *s = &k->p->storages[tow__root(k->p, x->storage)];

@@ -221,8 +221,8 @@ done:
     return status;
 }
 
-/* The array of rows that stack carry c as it enters has one row more: it holds those that stack it as it leaves, and the
- * result, too. */
+/* The array of rows that stack carry c as it enters has one row more: it holds those that stack it as it leaves, and
+ * the result, too. */
 static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__loop *loop, tow__carry *c,
                         tow__view *result, tow_type type)
 {

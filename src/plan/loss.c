@@ -8,8 +8,8 @@
 
 static const tow_primitive both = {.name = "linear_cross_entropy_and_vjp"};
 
-/* True if `value` depends on the results of node `on`, or may do. Nodes read what nodes before them make, except for what
- * has been merged, so the walk goes down. */
+/* True if `value` depends on the results of node `on`, or may do. Nodes read what nodes before them make, except for
+ * what has been merged, so the walk goes down. */
 static tow_status depends(const tow__flat *f, tow__arena *scratch, uint32_t value, uint32_t on, bool *result)
 {
     uint32_t first = f->makers[value];

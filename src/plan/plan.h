@@ -5,8 +5,8 @@
  *
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
  * storage with offset and strides. Every output of every step has a storage of its own; in-place reuse joins storages
- * (`root`), so the checker can still tell the values apart. A scan is one step of the surrounding plan (a loop) with a plan
- * of its own, whose arena is one block of the surrounding arena:
+ * (`root`), so the checker can still tell the values apart. A scan is one step of the surrounding plan (a loop) with a
+ * plan of its own, whose arena is one block of the surrounding arena:
  *
  *   arena    |  a  |  b   |  block of the loop: | t0 | t1 |     |  stacked result  |
  *   loop     xs row  ──> slot moved by one row per iteration          (read in place)

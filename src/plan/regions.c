@@ -12,10 +12,10 @@
  * are put off to the end of the region; so that what they read does not pile up, a region ends when that exceeds a
  * limit.
  *
- * In order: blocks follow each other, and weight gradients grow block by block, so that what they read need not be there
- * whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on each step of a block.
- * Such regions are made first, and only where they save much. Their blocks are multiples of what the product's kernel
- * sums before it adds to the result, so the order of the sum stays the kernel's own.
+ * In order: blocks follow each other, and weight gradients grow block by block, so that what they read need not be
+ * there whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on each step of a
+ * block. Such regions are made first, and only where they save much. Their blocks are multiples of what the product's
+ * kernel sums before it adds to the result, so the order of the sum stays the kernel's own.
  *
  * Blocks are fixed by shapes. Since every kernel gives a row the same bits alone and among others, regions change none. */
 #include "src/plan/blocks.h"
@@ -46,8 +46,8 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* What the leading axes of products and sequence kernels have in common, or 0, the least rows of a product in it, and the
- * bytes of the largest operand that a step needs as a whole. */
+/* What the leading axes of products and sequence kernels have in common, or 0, the least rows of a product in it, and
+ * the bytes of the largest operand that a step needs as a whole. */
 static int64_t common_rows(const tow__former *f, int64_t *inner, size_t *whole)
 {
     int64_t common = 0;
@@ -84,8 +84,8 @@ static int64_t choose_blocks(const tow__former *f)
                         common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
 }
 
-/* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and to
- * those that read the result, all of which become one pass over memory. */
+/* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and
+ * to those that read the result, all of which become one pass over memory. */
 static int64_t choose_near_blocks(const tow__former *f)
 {
     int64_t common = 0;
@@ -122,8 +122,8 @@ static int64_t choose_block(const tow__former *f)
 
 /* ---- forming ----------------------------------------------------------------------------------------------------- */
 
-/* May the step run inside? Nothing it reads may come later, what it reads as a whole may not be made inside, and only sums
- * over what is made inside are worth it. */
+/* May the step run inside? Nothing it reads may come later, what it reads as a whole may not be made inside, and only
+ * sums over what is made inside are worth it. */
 static bool joins(const tow__former *f, uint32_t i)
 {
     const tow__step *step = &f->steps[i];

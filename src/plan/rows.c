@@ -1,7 +1,7 @@
 /* Which steps compute rows independently, and how an operand takes part in that.
  *
- * A step splits along axis 0 if block b of its results, rows [b n / blocks, (b + 1) n / blocks), depends only on block b
- * of some operands (split) and on others as a whole. The table below says so for every primitive that can; all others
+ * A step splits along axis 0 if block b of its results, rows [b n / blocks, (b + 1) n / blocks), depends only on block
+ * b of some operands (split) and on others as a whole. The table below says so for every primitive that can; all others
  * mix rows. What a kernel computes for a row has the same bits whether it is called for all rows or for a block. */
 #include "src/plan/plan.h"
 
@@ -111,8 +111,8 @@ static bool split_pad(const tow__step *step, bool *split)
     return p->low.v[0] == 0 && p->high.v[0] == 0 && p->interior.v[0] == 0 && split_first(step, split);
 }
 
-/* Beside the elementwise ones, which their kernels' flags tell. reduces: each row, or a part of it, becomes fewer numbers or is
- * compared with them, so that several steps in turn read whole rows. */
+/* Beside the elementwise ones, which their kernels' flags tell. reduces: each row, or a part of it, becomes fewer
+ * numbers or is compared with them, so that several steps in turn read whole rows. */
 static const struct {
     const char *primitive;
     row_rule rule;

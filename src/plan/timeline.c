@@ -1,5 +1,5 @@
-/* Works out what is alive when. Plans are walked to see which groups there are, again with coarser ones until they are few
- * enough to tell apart in a picture, and a last time to add up bytes. */
+/* Works out what is alive when. Plans are walked to see which groups there are, again with coarser ones until they are
+ * few enough to tell apart in a picture, and a last time to add up bytes. */
 #include "src/plan/timeline.h"
 
 enum {

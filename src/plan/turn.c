@@ -1,5 +1,6 @@
-/* Constants of a scan that its products use turned: x w^T with few rows x. The kernel would turn them in every iteration
- * again, which takes longer than the product; so they are copied once, turned, before the loop. Their bits stay. */
+/* Constants of a scan that its products use turned: x w^T with few rows x. The kernel would turn them in every
+ * iteration again, which takes longer than the product; so they are copied once, turned, before the loop. Their bits
+ * stay. */
 #include "src/plan/plan.h"
 
 enum {

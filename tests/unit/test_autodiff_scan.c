@@ -1,5 +1,5 @@
-/* What reverse mode keeps and repeats of loops: counts of primitives and residual lists. The expectations are those of JAX
- * where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less. */
+/* What reverse mode keeps and repeats of loops: counts of primitives and residual lists. The expectations are those of
+ * JAX where the rules agree, and worked out by hand from the rules of docs/residuals.md where Tow keeps less. */
 #include "tests/unit/residual_texts.h"
 
 /* ---- scan -------------------------------------------------------------------------------------------------------- */
@@ -119,8 +119,8 @@ static void test_hoisting(void **state)
     expect_residuals(trace(hoist_loop, NULL, 2, types, names, 1), 0, NULL, "f32[4,4] sin; f32[4,4] cos; f32[9,4] scan");
 }
 
-/* The same with W as a carry that the body hands on: it never changes, so it is a constant, and what depends on it is kept
- * once. Expected: what JAX keeps. */
+/* The same with W as a carry that the body hands on: it never changes, so it is a constant, and what depends on it is
+ * kept once. Expected: what JAX keeps. */
 static void handed_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t, (void)user;

@@ -112,8 +112,8 @@ static char *read_back(FILE *file)
 
 /* ---- the timeline ------------------------------------------------------------------------------------------------ */
 
-/* What is alive at the peak is the lower bound that placement works out in its own way, and residuals live at the border
- * between forward and backward. */
+/* What is alive at the peak is the lower bound that placement works out in its own way, and residuals live at the
+ * border between forward and backward. */
 static void check_timeline(tow_program *p)
 {
     tow__timeline t;
@@ -150,8 +150,8 @@ static void timeline_agrees_with_plan(void **state)
     }
 }
 
-/* y = x.x and z = y.x meet in step 1, y and z in step 2, which writes the caller's array: 2 * 16 KiB and the scratch of a
- * product. */
+/* y = x.x and z = y.x meet in step 1, y and z in step 2, which writes the caller's array: 2 * 16 KiB and the scratch of
+ * a product. */
 static void three_products(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace, (void)user;
@@ -465,7 +465,8 @@ static void products_inside_instructions_count(void **state)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* Products read weights as the own kernel wants them, here of as many elements in whole panels, and not as they were given. */
+/* Products read weights as the own kernel wants them, here of as many elements in whole panels, and not as they were
+ * given. */
 static void packed_weights_are_read_once(void **state)
 {
     (void)state;

@@ -136,8 +136,8 @@ static double value_at(const tow_graph *g, tow_array *const *in)
     return v;
 }
 
-/* gradients (outputs of `gradient`, one per input) of the scalar function `g` along a random direction, against a central
- * difference. The tolerance is the difference's own: what halving the step changes, plus rounding. */
+/* gradients (outputs of `gradient`, one per input) of the scalar function `g` along a random direction, against a
+ * central difference. The tolerance is the difference's own: what halving the step changes, plus rounding. */
 static void check_gradient(const tow_graph *g, const tow_graph *gradient, uint32_t seed)
 {
     tow_array *in[8], *moved[8], *out[8];

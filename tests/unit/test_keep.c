@@ -1,5 +1,6 @@
-/* Remat within a budget of bytes: the same bits for every budget, no arena above it or above what the plan takes without,
- * more products kept the larger it is, none made again where it is large; scans and graphs without remat are as before. */
+/* Remat within a budget of bytes: the same bits for every budget, no arena above it or above what the plan takes
+ * without, more products kept the larger it is, none made again where it is large; scans and graphs without remat are
+ * as before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -198,8 +199,8 @@ static void scans_and_graphs_without_remat_are_as_before(void **state)
     }
 }
 
-/* x [steps, rows, width], start [rows, width], w [width, width]: a scan whose product of few rows is made for all steps at
- * once, and the product of all rows, which may run on another engine; its repetition must be what it was itself. */
+/* x [steps, rows, width], start [rows, width], w [width, width]: a scan whose product of few rows is made for all steps
+ * at once, and the product of all rows, which may run on another engine; its repetition must be what it was itself. */
 static void add_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t;

@@ -154,8 +154,9 @@ static void later_keys_do_not_matter(void **state)
     release_all();
 }
 
-/* One query and one key, whose log-sum-exp is the logit: -(1 + 2^-29) + (1 + 2^-30)^2, of which 2^-60 is left where products
- * are not rounded before they are added, as in BLIS, and nothing in plain C, which is what has the same bits everywhere. */
+/* One query and one key, whose log-sum-exp is the logit: -(1 + 2^-29) + (1 + 2^-30)^2, of which 2^-60 is left where
+ * products are not rounded before they are added, as in BLIS, and nothing in plain C, which is what has the same bits
+ * everywhere. */
 static void double_precision_takes_the_products_of_the_context(void **state)
 {
     (void)state;

@@ -181,7 +181,8 @@ static void splits_keep_bits(void **state)
 }
 
 /* What gemm.h says about the bits of the own kernel, with any instruction set: blocks of k, each a chain of fused
- * multiply-adds, added in order; an accumulated C is added last. What is fetched meanwhile, from wherever, changes none. */
+ * multiply-adds, added in order; an accumulated C is added last. What is fetched meanwhile, from wherever, changes
+ * none. */
 static float defined_element(const problem *p, int64_t i, int64_t j)
 {
     const float *a = p->a.data, *b = p->b.data;

@@ -1,5 +1,5 @@
-/* Products on the matrix unit: f32 accuracy on numbers of all sizes, infinities and NaNs as the own kernel has them, and a
- * rule that sees whole products. Skipped where there is no such unit, but for the rule. */
+/* Products on the matrix unit: f32 accuracy on numbers of all sizes, infinities and NaNs as the own kernel has them,
+ * and a rule that sees whole products. Skipped where there is no such unit, but for the rule. */
 #include "tests/unit/gemm_products.h"
 
 #include <float.h>
@@ -157,8 +157,8 @@ static void odd_numbers(void **state)
     }
 }
 
-/* Rows and columns with an infinity, a NaN or a number of 2^64 or more have the bits of the own kernel, all others those
- * that they had. */
+/* Rows and columns with an infinity, a NaN or a number of 2^64 or more have the bits of the own kernel, all others
+ * those that they had. */
 static void special_values_spread_as_in_the_own_kernel(void **state)
 {
     (void)state;
@@ -264,8 +264,8 @@ static void any_strides_keep_bits(void **state)
     }
 }
 
-/* B packed in two pieces and used in two: blocks of k that end within a group, panels with columns that need powers of two
- * and with infinities. */
+/* B packed in two pieces and used in two: blocks of k that end within a group, panels with columns that need powers of
+ * two and with infinities. */
 static void packed_operands_keep_bits(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* linear_cross_entropy and its derivative against double precision: one and several tiles of classes and rows, one and
- * several panels, both orientations of the weights, in all layouts; and that no program has the logits of many rows at once. */
+ * several panels, both orientations of the weights, in all layouts; and that no program has the logits of many rows at
+ * once. */
 #include "tests/unit/kernels.h"
 
 #include <float.h>
@@ -125,8 +126,8 @@ static void infinities(void **state)
     release_all();
 }
 
-/* Panels of 512 rows, whose sums are cut in the middle, and a last one of 384, whose sums are one block: it needs more room
- * for what is packed. Instruction sets differ in what they pack, never in bits. */
+/* Panels of 512 rows, whose sums are cut in the middle, and a last one of 384, whose sums are one block: it needs more
+ * room for what is packed. Instruction sets differ in what they pack, never in bits. */
 static void last_panels_have_room(void **state)
 {
     (void)state;

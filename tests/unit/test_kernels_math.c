@@ -12,8 +12,7 @@ static const float specials[] = {
     0.0f,    -0.0f,   1e-45f,  -1e-45f, 1.17549435e-38f, -1.17549435e-38f, 1e-30f,         1.0f,     -1.0f,     0.5f,
     -0.5f,   0.625f,  0.9f,    87.0f,   88.72f,          88.73f,           89.0f,          -87.3f,   -87.4f,    -103.0f,
     -103.9f, -104.0f, -105.0f, 1e4f,    -1e4f,           3.4028235e38f,    -3.4028235e38f, INFINITY, -INFINITY, NAN,
-    2.0f,    -2.0f,   10.0f,   -10.0f,  16777216.0f,
-    -5.34855413f /* where gelu is worst of all floats */};
+    2.0f,    -2.0f,   10.0f,   -10.0f,  16777216.0f,     -5.34855413f /* where gelu is worst of all floats */};
 enum {
     SPECIALS = sizeof specials / sizeof specials[0],
     INPUTS = SPREAD * 2 + SPECIALS

@@ -1,5 +1,6 @@
-/* How far softmax, the norms and AdamW may be off what they are in exact arithmetic, in units in the last place (ulps) of
- * the terms that meet in them, over wide ranges of floats: docs/performance.md states these bounds. Compared with double. */
+/* How far softmax, the norms and AdamW may be off what they are in exact arithmetic, in units in the last place (ulps)
+ * of the terms that meet in them, over wide ranges of floats: docs/performance.md states these bounds. Compared with
+ * double. */
 #include "tests/unit/kernels.h"
 
 #include "train/optimizer.h"
@@ -20,8 +21,8 @@ static void keep_largest(double *largest, double x)
     if (!(x <= *largest)) *largest = x;
 }
 
-/* Of an element: 3, one for each unit of its distance from the largest, whose rounding the exponential magnifies, and one
- * for each 1024 elements, which are summed in lanes. */
+/* Of an element: 3, one for each unit of its distance from the largest, whose rounding the exponential magnifies, and
+ * one for each 1024 elements, which are summed in lanes. */
 static void softmax_rounds_little(void **state)
 {
     (void)state;
@@ -85,8 +86,8 @@ static void norms_round_little(void **state)
     assert_true(largest <= 1);
 }
 
-/* m: 1.5 ulps of |b1 m| + |(1 - b1) g|; v: 2 ulps; p: one ulp of its own and 4 of what is subtracted, made of the new m and
- * v as they are rounded, while v / (1 - b2^t) is finite. */
+/* m: 1.5 ulps of |b1 m| + |(1 - b1) g|; v: 2 ulps; p: one ulp of its own and 4 of what is subtracted, made of the new m
+ * and v as they are rounded, while v / (1 - b2^t) is finite. */
 static void adamw_rounds_little(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Products large enough for every engine that the rule knows: loops and their iterations written out, remat, threads and
- * passes left out give the same bits, whatever computes the products and however they are cut or joined; and what leaves
- * a loop keeps the engine of an iteration. */
+/* Products large enough for every engine that the rule knows: loops and their iterations written out, remat, threads
+ * and passes left out give the same bits, whatever computes the products and however they are cut or joined; and what
+ * leaves a loop keeps the engine of an iteration. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

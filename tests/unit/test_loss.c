@@ -1,6 +1,6 @@
-/* A cross-entropy whose derivative is taken in the same program: one step makes both, with the bits of two steps, for any
- * number of rows and classes, orientation of the weights, labels and threads; and two steps stay where the cotangent waits
- * for the loss. */
+/* A cross-entropy whose derivative is taken in the same program: one step makes both, with the bits of two steps, for
+ * any number of rows and classes, orientation of the weights, labels and threads; and two steps stay where the
+ * cotangent waits for the loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -292,9 +292,9 @@ static void test_public(void **state)
     assert_non_null(strstr(tow_context_error(ctx), "6 elements"));
     assert_int_equal(tow_trace_function(ctx, half_of_integers, NULL, 1, &type, NULL, 1, &g), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "0.5 is not a number of type i32"));
-    constant_case constants[] = {{TOW_I32, 1.5, false},        {TOW_I32, 0x1p31, false}, {TOW_I32, -0x1p31, true},
-                                 {TOW_I32, 0x1p31 - 1, true},  {TOW_I32, NAN, false},    {TOW_I32, -INFINITY, false},
-                                 {TOW_U32, 0x1p32 - 1, true},  {TOW_U32, -1, true},      {TOW_U32, 0x1p32, false},
+    constant_case constants[] = {{TOW_I32, 1.5, false},         {TOW_I32, 0x1p31, false}, {TOW_I32, -0x1p31, true},
+                                 {TOW_I32, 0x1p31 - 1, true},   {TOW_I32, NAN, false},    {TOW_I32, -INFINITY, false},
+                                 {TOW_U32, 0x1p32 - 1, true},   {TOW_U32, -1, true},      {TOW_U32, 0x1p32, false},
                                  {TOW_U32, -0x1p31 - 1, false}, {TOW_F32, 1e300, true},   {TOW_BOOL, 0.5, true}};
     for (size_t i = 0; i < COUNT(constants); i++) {
         tow_status expected = constants[i].fits ? TOW_OK : TOW_INVALID_ARGUMENT;

@@ -1,5 +1,5 @@
-/* The memory of plans by itself: reshaped views against positions counted one by one, and offsets of intervals, of which no
- * two may meet both in time and in memory. */
+/* The memory of plans by itself: reshaped views against positions counted one by one, and offsets of intervals, of
+ * which no two may meet both in time and in memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Public operations that the tests of primitives go past, because those take equations: that each is the primitive that its
- * name says, with its operands in order. Values are worked out by hand; random numbers come from threefry on the host, which
- * Flax's parameters are compared with. */
+/* Public operations that the tests of primitives go past, because those take equations: that each is the primitive that
+ * its name says, with its operands in order. Values are worked out by hand; random numbers come from threefry on the
+ * host, which Flax's parameters are compared with. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

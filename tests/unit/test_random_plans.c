@@ -1,6 +1,6 @@
-/* Plans of random programs (views of views, scans of every kind, nested) against an interpreter written with plain loops;
- * no allocation while running; every allocation failing in turn. The interpreter rounds where the program rounds, so
- * results are equal, not close. */
+/* Plans of random programs (views of views, scans of every kind, nested) against an interpreter written with plain
+ * loops; no allocation while running; every allocation failing in turn. The interpreter rounds where the program
+ * rounds, so results are equal, not close. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

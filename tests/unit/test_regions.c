@@ -169,7 +169,8 @@ static void reductions_of_rows_are_one_pass(void **state)
     }
 }
 
-/* Blocks of the only region of tanh(x w) v, where x has 4 x `rows` rows and w and v `width` x `width` elements; 1: none. */
+/* Blocks of the only region of tanh(x w) v, where x has 4 x `rows` rows and w and v `width` x `width` elements; 1:
+ * none. */
 static int64_t blocks_of(problem *p, int rows, int width)
 {
     char text[640];
@@ -297,8 +298,8 @@ static size_t arena_of(int sequences, int layers, const char *engine)
     return plan_on(engine, text).arena;
 }
 
-/* However many weights a region reads, packing adds a quarter of what two activations take, or 64 MiB, and what the engine
- * needs for each of two threads. Packed, all weights would take 73 MB, on the matrix unit 110 MB. */
+/* However many weights a region reads, packing adds a quarter of what two activations take, or 64 MiB, and what the
+ * engine needs for each of two threads. Packed, all weights would take 73 MB, on the matrix unit 110 MB. */
 static void packed_weights_need_limited_memory(void **state)
 {
     (void)state;
@@ -333,8 +334,8 @@ static uint64_t packed_in_body(int64_t rows, const char *engine)
     return plan_on(engine, text).operands;
 }
 
-/* What a body reads and writes of its loop's rows counts as well: a weight, 1 KiB for a row of a result. A quarter is to
- * hold 4 bytes for each element of the weight (0.25 MiB), for the matrix unit 6 (0.38 MiB). */
+/* What a body reads and writes of its loop's rows counts as well: a weight, 1 KiB for a row of a result. A quarter is
+ * to hold 4 bytes for each element of the weight (0.25 MiB), for the matrix unit 6 (0.38 MiB). */
 static void weights_are_packed_in_loops(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Regions whose blocks follow each other, so that weight gradients grow block by block: the same bits as whole products,
- * for blocks of equal size and with a rest; what the gradients read is never there as a whole. */
+/* Regions whose blocks follow each other, so that weight gradients grow block by block: the same bits as whole
+ * products, for blocks of equal size and with a rest; what the gradients read is never there as a whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Thread teams: every block runs once, threads own their index, nested and forked use falls back to the caller, contexts
- * in different threads are independent. */
+/* Thread teams: every block runs once, threads own their index, nested and forked use falls back to the caller,
+ * contexts in different threads are independent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

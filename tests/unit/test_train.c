@@ -1,4 +1,5 @@
-/* Training: schedules and optimisers against optax, equal bits for any number of threads and after resuming, evaluation. */
+/* Training: schedules and optimisers against optax, equal bits for any number of threads and after resuming,
+ * evaluation. */
 #include "tests/unit/training.h"
 
 /* ---- optax ------------------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* Training: checkpoints, batches and options that do not fit, no allocation in a step, every allocation failing in turn. */
+/* Training: checkpoints, batches and options that do not fit, no allocation in a step, every allocation failing in
+ * turn. */
 #include "tests/unit/training.h"
 
 /* ---- what does not fit ------------------------------------------------------------------------------------------- */
