@@ -125,6 +125,10 @@ TOW_REDUCTION_LIST(X)
 
 tow_value tow_mean(tow_value x, int n_axes, const int *axes)
 {
+    if (!tow_is_null(x) && !tow_dtype_is_float(tow_value_type(x).dtype))
+        return tow__op_fail(x, "mean", TOW_TYPE_MISMATCH,
+                            "%s has no mean of its own type; convert it to a float type first",
+                            tow__type_name(tow_value_type(x)).text);
     tow_value sum = tow_reduce_sum(x, n_axes, axes);
     if (tow_is_null(sum)) return sum;
     int64_t count = tow_type_count(tow_value_type(sum));

@@ -272,6 +272,12 @@ static void half_of_integers(tow_trace *t, const tow_value *in, tow_value *out, 
     out[0] = tow_mul_scalar(tow_at(tow_convert(in[0], TOW_I32), "model.c:9"), 0.5);
 }
 
+static void mean_of_integers(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = tow_mean(tow_at(tow_convert(in[0], TOW_I32), "model.c:11"), 0, NULL);
+}
+
 static void negative_axes(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t, (void)user;
@@ -292,6 +298,8 @@ static void test_public(void **state)
     assert_non_null(strstr(tow_context_error(ctx), "6 elements"));
     assert_int_equal(tow_trace_function(ctx, half_of_integers, NULL, 1, &type, NULL, 1, &g), TOW_INVALID_ARGUMENT);
     assert_non_null(strstr(tow_context_error(ctx), "0.5 is not a number of type i32"));
+    assert_int_equal(tow_trace_function(ctx, mean_of_integers, NULL, 1, &type, NULL, 1, &g), TOW_TYPE_MISMATCH);
+    assert_non_null(strstr(tow_context_error(ctx), "model.c:11: mean: i32[2,3] has no mean"));
     constant_case constants[] = {{TOW_I32, 1.5, false},         {TOW_I32, 0x1p31, false}, {TOW_I32, -0x1p31, true},
                                  {TOW_I32, 0x1p31 - 1, true},   {TOW_I32, NAN, false},    {TOW_I32, -INFINITY, false},
                                  {TOW_U32, 0x1p32 - 1, true},   {TOW_U32, -1, true},      {TOW_U32, 0x1p32, false},
