@@ -117,7 +117,7 @@ TOW_API tow_value tow_matmul(tow_value x, tow_value y);
 #define X(name) TOW_API tow_value tow_reduce_##name(tow_value x, int n_axes, const int *axes);
 TOW_REDUCTION_LIST(X)
 #undef X
-TOW_API tow_value tow_mean(tow_value x, int n_axes, const int *axes);
+TOW_API tow_value tow_mean(tow_value x, int n_axes, const int *axes); /* of floats */
 /* i32, the axis vanishes; the first of equal maxima. */
 TOW_API tow_value tow_argmax(tow_value x, int axis);
 /* Sums of all elements up to each one along the axis; reverse: from each one on. */
