@@ -171,6 +171,7 @@ static void double_precision_takes_the_products_of_the_context(void **state)
         tow_context *ctx = NULL;
         tow_graph *graph = NULL;
         tow_array *in[3] = {NULL}, *out = NULL;
+        if (i == 2 && tow_context_options_check(&options[i], NULL, 0) > 0) continue; /* there is no BLIS */
         assert_int_equal(tow_context_create(&options[i], &ctx), TOW_OK);
         assert_int_equal(tow_graph_parse(ctx, text, &graph), TOW_OK);
         for (size_t j = 0; j < 3; j++)
