@@ -185,7 +185,8 @@ typedef struct tow_attention_options {
 TOW_API tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options);
 /* logits: [..., V], labels: i32 [...] -> [...]. Labels outside [0, V) give NaN. */
 TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);
-/* The same for logits x w. With more than 1024 classes those of at most 256 rows, or 2^22 numbers, exist at a time.
+/* The same for logits x w. With more than 1024 classes those of at most 256 rows, or 2^22 numbers, exist at a time, and if
+ * they are more than 2^22 never all of them.
  * x: [..., C]; w: [C, V], or [V, C] if `rows` (an embedding table); labels: i32 [...] -> [...]. */
 TOW_API tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels);
 /* x / (1-rate) where kept, else 0. rate in [0, 1]; axes in broadcast_axes share one draw. */

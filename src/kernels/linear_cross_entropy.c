@@ -26,6 +26,7 @@ enum {
     SHARE_UNIT = 32,     /* columns of dx and classes of dw are cut at multiples of this */
     PANEL_ROWS = 8192,   /* of a panel at most */
     LEAST_ROWS = 256,    /* of a panel, if there are so many: with fewer, w and dw pass through memory too often */
+    HALF_UNIT = 16,      /* half of the rows is rounded up to multiples of this */
     BAND = 1 << 22,      /* numbers of all classes of a panel's rows, about */
     PANEL = 1 << 20      /* numbers of a panel, about; at least one tile wide */
 };
@@ -143,10 +144,11 @@ static char *take(char *memory, size_t *used, size_t bytes)
     return at;
 }
 
-/* Rows of a panel: whole tiles where all classes of PANEL_ROWS are too many. */
+/* Rows of a panel: whole tiles where all classes of PANEL_ROWS are too many, and never all rows then. */
 static int64_t rows_of_panel(int64_t n, int64_t v)
 {
     int64_t rows = tow__max(LEAST_ROWS, BAND / v / LEAST_ROWS * LEAST_ROWS);
+    if (n > BAND / v) rows = tow__min(rows, tow__ceil_div(tow__ceil_div(n, 2), HALF_UNIT) * HALF_UNIT);
     return tow__max(1, tow__min(n, tow__min(rows, PANEL_ROWS)));
 }
 
