@@ -93,11 +93,13 @@ static tow_status open_temporary(tow__output_file *file)
         struct stat opened, named;
         if (fstat(fd, &opened) == 0 && lstat(file->temporary, &named) == 0 && opened.st_ino == named.st_ino &&
             opened.st_dev == named.st_dev) {
-            file->fd = fd;
-            if (!S_ISREG(opened.st_mode))
+            if (!S_ISREG(opened.st_mode)) { /* somebody else's, so it is not removed */
+                close(fd);
                 return tow__fail(file->ctx, TOW_IO_ERROR,
                                  "%s: the temporary file %s is a device or pipe; remove it or choose another name",
                                  file->path, file->temporary);
+            }
+            file->fd = fd;
             if (ftruncate(fd, 0) == 0) return TOW_OK;
             return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot empty the temporary file: %s", file->path,
                              strerror(errno));
