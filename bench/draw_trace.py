@@ -114,8 +114,6 @@ def main():
         events, threads = read(sys.argv[1])
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(f"{sys.argv[1]}: expected a trace that a program of Tow wrote: {error}")
-    if not events:
-        sys.exit(f"{sys.argv[1]}: there is no instruction in this trace")
     table(events, len(threads), max(e["ts"] + e["dur"] for e in events) * 1e-6)
     if len(sys.argv) == 3:
         draw(events, threads, sys.argv[2])
