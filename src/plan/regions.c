@@ -74,11 +74,10 @@ static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, i
     return 1;
 }
 
-/* Cut so that products keep enough rows in a block, and the second cache enough room for it. */
-static int64_t choose_blocks(const tow__former *f)
+/* Cut so that products keep enough rows in a block, and the second cache enough room for it. The arguments are what
+ * common_rows found. */
+static int64_t choose_blocks(const tow__former *f, int64_t common, int64_t inner, size_t whole)
 {
-    size_t whole;
-    int64_t inner, common = common_rows(f, &inner, &whole);
     if (common < 2) return 1;
     return round_blocks(f, common, common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS),
                         common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
@@ -377,7 +376,8 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     tow__former f = {.p = p, .plan = plan, .scratch = scratch, .steps = plan->steps, .n_steps = plan->n_steps};
     f.split = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.split);
     if (!f.split) return TOW_OUT_OF_MEMORY;
-    int64_t common = common_rows(&f, &inner, &whole), blocks = common ? choose_blocks(&f) : choose_near_blocks(&f);
+    int64_t common = common_rows(&f, &inner, &whole);
+    int64_t blocks = common ? choose_blocks(&f, common, inner, whole) : choose_near_blocks(&f);
     if (blocks < 2 && (common < 2 || whole <= LARGE_BYTES)) return TOW_OK;
     TRY(tow__part_sums(p, plan)); /* without regions, too: threads share the rows of the first part */
     if (blocks < 2) return TOW_OK;
