@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flax_models import MLP, Block, Embedding, First, Nested, Rematted, Scanned, inputs
+from flax_models import MLP, Block, Embedding, First, Rematted, Scanned, inputs
 
 INIT = nn.initializers
 INITIALIZERS = {
@@ -46,10 +46,10 @@ CASES = {
     "block": (Block(2, 16), inputs(2, 5, 8)),
     "remat": (Rematted(2, 16), inputs(2, 5, 8)),
     "first": (First(), inputs(2, 6)),
-    "scan_flax": (Scanned(4), inputs(2, 6)),
-    "scan_flax_no_bias": (Scanned(3, bias=False), inputs(2, 5)),
-    "scan_flax_nested": (Nested((2, 3)), inputs(2, 6)),
-    "scan_flax_nested_no_bias": (Nested((2, 1, 3), bias=False), inputs(2, 5)),
+    "scan_flax": (Scanned((4,)), inputs(2, 6)),
+    "scan_flax_no_bias": (Scanned((3,), bias=False), inputs(2, 5)),
+    "scan_flax_nested": (Scanned((2, 3)), inputs(2, 6)),
+    "scan_flax_nested_no_bias": (Scanned((2, 1, 3), bias=False), inputs(2, 5)),
 } | {"init_" + name: (nn.Dense(33, kernel_init=init, name="layer"), inputs(2, 17)) for name, init in INITIALIZERS.items()}
 
 

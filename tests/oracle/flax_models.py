@@ -71,23 +71,7 @@ class Rematted(nn.Module):
 
 
 class Scanned(nn.Module):
-    """A stack of Dense layers under nn.scan; the scan has the name `stack`."""
-
-    length: int
-    bias: bool = True
-
-    @nn.compact
-    def __call__(self, x):
-        def body(dense, carry, _):
-            return dense(carry), None
-
-        layer = nn.Dense(x.shape[-1], use_bias=self.bias, name="stack")
-        scan = nn.scan(body, variable_axes={"params": 0}, split_rngs={"params": True}, length=self.length)
-        return scan(layer, x, None)[0]
-
-
-class Nested(nn.Module):
-    """Scans of scans of a Dense layer, the outermost first in `lengths`; all have the name `stack`."""
+    """A scan, or scans of scans, of a Dense layer, the outermost first in `lengths`; all have the name `stack`."""
 
     lengths: tuple
     bias: bool = True
