@@ -1,5 +1,5 @@
-/* Every allocation failing in turn while a case is differentiated, compiled and printed. What ran out of memory says
- * so, leaves nothing behind, and works the next time. */
+/* Allocations failing in turn, the first forty and then ever fewer, while a case is differentiated, compiled and
+ * printed. What ran out of memory says so, leaves nothing behind, and works the next time. */
 #include <stdio.h>
 
 #include "tests/property/property.h"

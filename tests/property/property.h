@@ -117,7 +117,7 @@ bool property_evaluate(const tow_graph *graph, const property_values *inputs, pr
 
 /* Runs all checks on a case and prints what fails. Returns the number of failures. */
 int property_check(tow_context *context, const property_case *c);
-/* Every allocation failing in turn: the number of failures, which are printed. */
+/* Allocations failing in turn: the number of failures, which are printed. */
 int property_check_failing(const property_case *c);
 
 #endif
