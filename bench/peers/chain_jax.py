@@ -5,7 +5,7 @@
 unrolled: every layer with parameters of its own.
 """
 
-from common import arguments, compile_gradient, measure, report
+from common import arguments, compile_gradient, compile_jax, measure, report
 
 args = arguments(layers=4096, width=128, batch=128, mode="scan", only_compile=False)
 
@@ -40,7 +40,9 @@ b = jnp.zeros((args.layers, args.width))
 if args.mode == "unrolled":
     w, b = list(w), list(b)
 gradient = jax.value_and_grad(lambda w, b: jnp.sum(forward(x, w, b) ** 2), argnums=(0, 1))
-step, figures = compile_gradient(gradient, w, b)
-if not args.only_compile:
+if args.only_compile:
+    _, figures = compile_jax(gradient, w, b)
+else:
+    step, figures = compile_gradient(gradient, w, b)
     figures |= measure(step, args) | {"loss": float(step())}
 report("chain", "jax", args, **figures)
