@@ -272,13 +272,9 @@ static bool handed_on(const body *b, size_t carry)
 static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order, tow_graph **result)
 {
     const tow_graph *g = b->graph;
-    tow_trace *t = tow__trace_begin(g->ctx);
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
-    if (!in || !out) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
     size_t n = 0, n_out = 0, end = b->n_captures + n_carry;
     for (size_t i = 0; i < b->n_captures; i++) order[n++] = i;
     for (size_t i = b->n_captures; i < end; i++)
@@ -302,12 +298,12 @@ static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse,
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *results = tow__trace_alloc(t, n_out, sizeof *results);
     if (!order || !in || !results) return;
     for (size_t i = 0; i < n_carry; i++) n_handed += handed_on(b, i);
-    tow_graph *graph = NULL;
-    if (without_handed_on(b, n_carry, order, &graph) != TOW_OK) {
+    tow_graph *graph = b->graph;
+    if (n_handed > 0 && without_handed_on(b, n_carry, order, &graph) != TOW_OK) {
         tow__adopt_error(t);
         return;
     }
-    for (size_t i = 0; i < n_in; i++) in[i] = operands[order[i]];
+    for (size_t i = 0; i < n_in; i++) in[i] = operands[n_handed > 0 ? order[i] : i];
     tow__scan_params params = {.body = graph,
                                .length = length,
                                .reverse = reverse,
@@ -316,7 +312,7 @@ static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse,
     if (n_out > n_handed) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_handed, results);
     for (size_t i = 0, next = 0; i < n_out; i++)
         out[i] = i < n_carry && handed_on(b, i) ? operands[b->n_captures + i] : results[next++];
-    tow_graph_release(graph);
+    if (graph != b->graph) tow_graph_release(graph);
 }
 
 void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,

@@ -176,15 +176,10 @@ static tow_type input_type(const rewriting *w, uint32_t i) { return w->body->var
  * ys). */
 static tow_status loop_body(const rewriting *w, tow_graph **result)
 {
-    tow_trace *t = tow__trace_begin(w->body->ctx);
+    tow_value *in, *out, position = {0};
+    tow_trace *t = tow__trace_begin_over(w->body, &in, &out);
     if (!t) return TOW_OUT_OF_MEMORY;
     uint32_t xs = w->consts + w->carries, n = 0;
-    tow_value *in = tow__trace_alloc(t, w->n_in, sizeof *in),
-              *out = tow__trace_alloc(t, w->body->n_outputs, sizeof *out), position = {0};
-    if (!in || !out) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
     for (uint32_t i = 0; i < w->consts; i++)
         in[i] = w->same[i] == i ? tow__input(t, input_type(w, i), NULL) : in[w->same[i]];
     for (uint32_t k = 0; k < w->carries; k++)

@@ -256,13 +256,9 @@ static bool bind_known(loop *l, tow_value *stacks)
 static tow_status unknown_body(const loop *l, tow_graph **result)
 {
     const tow_graph *g = l->part.unknown;
-    tow_trace *t = tow__trace_begin(g->ctx);
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
-    if (!in || !out) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
         bool is_carry = i >= first_carry(l) && i < first_x(l);

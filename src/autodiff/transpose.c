@@ -128,14 +128,9 @@ static void transpose_region(tow__transpose *r)
 /* The body with input i replaced by input first[i] <= i where they differ. */
 static tow_status merge_inputs(const tow_graph *body, const uint32_t *first, tow_graph **result)
 {
-    tow_trace *t = tow__trace_begin(body->ctx);
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(body, &in, &out);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *in = tow__trace_alloc(t, body->n_inputs, sizeof *in),
-              *out = tow__trace_alloc(t, body->n_outputs, sizeof *out);
-    if (!in || !out) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
     for (uint32_t i = 0; i < body->n_inputs; i++)
         in[i] = first[i] == i ? tow__input(t, body->vars[body->inputs[i]].type, body->input_names[i]) : in[first[i]];
     tow__inline(t, body, in, out);

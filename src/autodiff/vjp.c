@@ -341,14 +341,9 @@ tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t
 tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result)
 {
     *result = NULL;
-    tow_trace *t = tow__trace_begin(graph->ctx);
+    tow_value *x, *y;
+    tow_trace *t = tow__trace_begin_over(graph, &x, &y);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *x = tow__trace_alloc(t, graph->n_inputs, sizeof *x),
-              *y = tow__trace_alloc(t, graph->n_outputs, sizeof *y);
-    if (!x || !y) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
     add_inputs(t, graph, x);
     tow_remat_graph(t, graph, policy, x, y);
     return tow__trace_end(t, graph->n_outputs, y, false, result);

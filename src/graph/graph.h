@@ -61,6 +61,9 @@ tow_trace *tow__trace_begin(tow_context *ctx); /* NULL: out of memory */
  * Runs dead code elimination if `dce`. */
 tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outputs, bool dce, tow_graph **graph);
 void tow__trace_abandon(tow_trace *t); /* frees without a result; NULL accepted */
+/* Begins a trace in which g will be inlined, with room for what stands for its inputs and its outputs. NULL: out of
+ * memory. */
+tow_trace *tow__trace_begin_over(const tow_graph *g, tow_value **in, tow_value **out);
 
 bool tow__failed(const tow_trace *t); /* an error sticks */
 /* The sticky error, which is repeated in the context, where traces that began since have cleared it; or TOW_OK. */

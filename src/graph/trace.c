@@ -116,6 +116,17 @@ void *tow__trace_alloc(tow_trace *t, size_t count, size_t size)
     return memory;
 }
 
+tow_trace *tow__trace_begin_over(const tow_graph *g, tow_value **in, tow_value **out)
+{
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return NULL;
+    *in = tow__trace_alloc(t, g->n_inputs, sizeof **in);
+    *out = tow__trace_alloc(t, g->n_outputs, sizeof **out);
+    if (*in && *out) return t;
+    tow__trace_abandon(t);
+    return NULL;
+}
+
 tow_context *tow_trace_context(tow_trace *trace) { return trace->ctx; }
 
 void tow__set_source(tow_trace *t, const tow__source *source)
@@ -222,31 +233,25 @@ static bool capture_once(tow_trace *t, uint32_t depth, uint32_t *id)
     return true;
 }
 
+static tow_value refuse_value(tow_trace *t, tow_value v, const char *why)
+{
+    tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s%sa value %s", v.here ? v.here : "", v.here ? ": " : "", why);
+    return null_value;
+}
+
 tow_value tow__import(tow_trace *t, tow_value v)
 {
     if (!t || tow_is_null(v) || tow__failed(t)) return null_value;
-    if (v.trace != t) {
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s%sa value of another trace is used: pass it in as an input instead",
-                       v.here ? v.here : "", v.here ? ": " : "");
-        return null_value;
-    }
-    if (v.serial != t->serial) {
-        tow_trace_fail(
-            t, TOW_INVALID_ARGUMENT,
-            "%s%sa value of an earlier trace, which has ended, is used: values live as long as the call that "
-            "traces; make it again in this one",
-            v.here ? v.here : "", v.here ? ": " : "");
-        return null_value;
-    }
+    if (v.trace != t) return refuse_value(t, v, "of another trace is used: pass it in as an input instead");
+    if (v.serial != t->serial)
+        return refuse_value(t, v,
+                            "of an earlier trace, which has ended, is used: values live as long as the call that "
+                            "traces; make it again in this one");
     const value_place *place = place_of(t, v.id);
-    if (!place) {
-        tow_trace_fail(
-            t, TOW_INVALID_ARGUMENT,
-            "%s%sa value escaped from the body it was traced in (of a remat, scan or call): make it an output of "
-            "that body and use the result",
-            v.here ? v.here : "", v.here ? ": " : "");
-        return null_value;
-    }
+    if (!place)
+        return refuse_value(t, v,
+                            "escaped from the body it was traced in (of a remat, scan or call): make it an output of "
+                            "that body and use the result");
     uint32_t id = v.id;
     for (uint32_t depth = place->depth + 1; depth < t->builders.count; depth++)
         if (!capture_once(t, depth, &id)) {
