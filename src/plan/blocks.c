@@ -259,11 +259,9 @@ tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, in
     }
     TRY(begin_region(&b, blocks, continues));
     for (uint32_t i = 0; i < f->n_inside; i++) TRY(add_block_step(&b, f->inside[i]));
+    TRY(tow__share_rest(p, b.loop, f->scratch));
     TRY(tow__reuse(p, b.body));
     TRY(tow__place_plan(p, b.body, f->scratch));
-    size_t copies = f->ordered ? 1 : b.body->copies;
-    p->storages[b.body->block].bytes = b.body->bytes * copies;
-    p->storages[b.body->block].need = b.body->need * copies;
     TRY(add_region_step(&b, l));
 done:
     return status;

@@ -19,6 +19,7 @@ typedef struct linker {
     numbered_patch *patches;
     uint32_t n, capacity;
     uint32_t copy;         /* of the body that is being linked, */
+    bool together;         /* or all threads on the first one; */
     const tow__loop *loop; /* which belongs to this loop, or NULL */
 } linker;
 
@@ -188,11 +189,15 @@ static tow_status prepare_call(linker *k, tow__step *step)
 static tow_status link_call(linker *k, const tow__plan *plan, tow__step *step, uint32_t index)
 {
     tow_status status = TOW_OK;
-    step->call =
-        (tow__kernel_call){.n_in = step->n_in, .n_out = step->n_out, .params = step->params, .team = plan->team};
+    step->call = (tow__kernel_call){.n_in = step->n_in,
+                                    .n_out = step->n_out,
+                                    .params = step->params,
+                                    .team = k->together ? &k->p->team : plan->team};
     TRY(link_buffers(k, step->in, step->n_in, &step->call.in));
     TRY(link_buffers(k, step->out, step->n_out, &step->call.out));
-    if (step->scratch != TOW__NONE) {
+    if (k->together) {
+        step->call.scratch = k->p->arena + plan->base + plan->bytes;
+    } else if (step->scratch != TOW__NONE) {
         tow__view whole = {.storage = step->scratch};
         TRY(link_address(k, &step->call.scratch, &whole));
     }
@@ -269,21 +274,31 @@ done:
     return status;
 }
 
-/* One list of steps for each thread, with its own calls. */
+/* The steps with calls of their own. */
+static tow_status link_copy(linker *k, const tow__plan *plan, tow__step **result)
+{
+    tow_status status = TOW_OK;
+    tow__step *steps = *result = tow__arena_copy(&k->p->memory, plan->steps, plan->n_steps, sizeof *steps);
+    if (!steps) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->n_steps; i++) TRY(link_call(k, plan, &steps[i], i));
+done:
+    return status;
+}
+
+/* One list of steps for each thread, and one for all of them together. */
 static tow_status link_copies(linker *k, tow__plan *plan)
 {
     tow_status status = TOW_OK;
     TRY(list_dead(k, plan));
     plan->linked = tow__arena_alloc(&k->p->memory, plan->copies, sizeof *plan->linked);
     if (!plan->linked) return TOW_OUT_OF_MEMORY;
-    for (k->copy = 0; k->copy < plan->copies; k->copy++) {
-        tow__step *steps = tow__arena_copy(&k->p->memory, plan->steps, plan->n_steps, sizeof *steps);
-        if (!steps) return TOW_OUT_OF_MEMORY;
-        plan->linked[k->copy] = steps;
-        for (uint32_t i = 0; i < plan->n_steps; i++) TRY(link_call(k, plan, &steps[i], i));
-    }
+    for (k->copy = 0; k->copy < plan->copies; k->copy++) TRY(link_copy(k, plan, &plan->linked[k->copy]));
+    k->copy = 0;
+    k->together = k->loop->shared > 0;
+    if (k->together) TRY(link_copy(k, plan, &plan->together));
 done:
     k->copy = 0;
+    k->together = false;
     return status;
 }
 

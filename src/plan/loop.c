@@ -361,9 +361,6 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(tow__reuse(p, plan));
     TRY(choose_buffers(l, loop));
     TRY(tow__place_plan(p, plan, l->scratch));
-    uint32_t copies = plan->copies ? plan->copies : 1;
-    p->storages[plan->block].bytes = plan->bytes * copies;
-    p->storages[plan->block].need = plan->need * copies;
     TRY(add_loop_step(l, &s, loop));
 done:
     return status;

@@ -45,10 +45,11 @@ tow_status tow__keep_step(tow_program *p, tow__plan *plan, const tow__step *step
     return TOW_OK;
 }
 
-tow_status tow__add_scratch(tow__lowering *l, tow__step *step)
+tow_status tow__scratch_bytes(tow__arena *scratch, const tow__step *step, tow__team *team, size_t *bytes)
 {
+    *bytes = 0;
     if (!step->kernel->scratch) return TOW_OK;
-    tow__buffer *buffers = tow__arena_alloc(l->scratch, (size_t)step->n_in + step->n_out, sizeof *buffers);
+    tow__buffer *buffers = tow__arena_alloc(scratch, (size_t)step->n_in + step->n_out, sizeof *buffers);
     if (!buffers) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < step->n_in; i++) buffers[i] = tow__view_buffer(&step->in[i]);
     for (uint32_t i = 0; i < step->n_out; i++) buffers[step->n_in + i] = tow__view_buffer(&step->out[i]);
@@ -57,9 +58,16 @@ tow_status tow__add_scratch(tow__lowering *l, tow__step *step)
                              .in = buffers,
                              .out = buffers + step->n_in,
                              .params = step->params,
-                             .team = l->plan->team};
-    size_t bytes = step->kernel->scratch(&call);
-    if (!bytes) return TOW_OK;
+                             .team = team};
+    *bytes = step->kernel->scratch(&call);
+    return TOW_OK;
+}
+
+tow_status tow__add_scratch(tow__lowering *l, tow__step *step)
+{
+    size_t bytes;
+    tow_status status = tow__scratch_bytes(l->scratch, step, l->plan->team, &bytes);
+    if (status != TOW_OK || !bytes) return status;
     step->scratch = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, bytes);
     return step->scratch == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }

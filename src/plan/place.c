@@ -116,6 +116,16 @@ static bool has_place(const tow_program *p, const tow__plan *plan, uint32_t s)
     return x->kind == TOW__S_ARENA && x->plan == plan && x->root == s && x->first != TOW__NONE && x->bytes;
 }
 
+/* All copies; those behind the first have room for the scratch memory of shared iterations. */
+static void size_block(tow_program *p, tow__plan *plan)
+{
+    size_t copies = plan->copies ? plan->copies : 1, others = copies - 1;
+    if (others && plan->scratch > plan->bytes * others)
+        plan->bytes = tow__round_up((plan->scratch + others - 1) / others);
+    p->storages[plan->block].bytes = plan->bytes * copies;
+    p->storages[plan->block].need = plan->need * copies;
+}
+
 tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch)
 {
     uint32_t n = 0;
@@ -132,6 +142,8 @@ tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch)
         which[n++] = s;
     }
     tow_status status = tow__place(p->ctx, intervals, n, plan->n_steps, &plan->bytes, &plan->need);
-    for (uint32_t i = 0; status == TOW_OK && i < n; i++) p->storages[which[i]].offset = intervals[i].offset;
-    return status;
+    if (status != TOW_OK) return status;
+    for (uint32_t i = 0; i < n; i++) p->storages[which[i]].offset = intervals[i].offset;
+    if (plan->outer) size_block(p, plan);
+    return TOW_OK;
 }

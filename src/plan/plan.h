@@ -103,13 +103,14 @@ typedef struct tow__rows {
     char *data;
 } tow__rows;
 
-/* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c).
+/* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c); `shared` of
+ * them, the last ones, would keep only some of the threads busy, so all threads share the work on each of their steps.
  * blocks: where more than 1, the rows of all carries and steps are cut into blocks, each of which goes through all
  * iterations by itself (spread.c). In both cases every thread has a copy of the body with an arena of its own.
  * ordered: a row region without carries, whose body adds to sums: results of the loop behind its ys. continues: it does
  * the rest of the rows, and another loop has begun its sums. */
 typedef struct tow__loop {
-    int64_t length, blocks;
+    int64_t length, blocks, shared;
     bool reverse, parallel, ordered, continues;
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
@@ -150,12 +151,14 @@ struct tow__plan {
     tow__step *steps;
     uint32_t n_steps, steps_capacity;
     uint32_t *dead;
-    tow__team *team;    /* that its kernels run on */
-    uint32_t copies;    /* of the body of a region, else 0; copy c lies c * bytes behind the first */
-    tow__step **linked; /* [copies] the steps with the calls of each copy */
-    size_t bytes;       /* of its arena */
-    size_t need;        /* lower bound: most bytes that are alive at once */
-    size_t base;        /* offset of its arena in the program's */
+    tow__team *team;     /* that its kernels run on */
+    uint32_t copies;     /* of the body of a region, else 0; copy c lies c * bytes behind the first */
+    tow__step **linked;  /* [copies] the steps with the calls of each copy */
+    tow__step *together; /* with those of all threads, for shared iterations; they run on the first copy's memory */
+    size_t scratch;      /* of one of these calls, at most; it lies in the memory of the other copies */
+    size_t bytes;        /* of its arena */
+    size_t need;         /* lower bound: most bytes that are alive at once */
+    size_t base;         /* offset of its arena in the program's */
 };
 
 /* Whenever `slot` moves to an address, *where becomes that address + offset. */
@@ -278,6 +281,8 @@ tow_status tow__turn_constant(tow__lowering *outer, const tow__node *node, uint3
 tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done);
 /* Asks the step's kernel for its scratch, once kernel, params and views are known. */
 tow_status tow__add_scratch(tow__lowering *l, tow__step *step);
+/* *bytes: what it needs when it runs on `team`. */
+tow_status tow__scratch_bytes(tow__arena *scratch, const tow__step *step, tow__team *team, size_t *bytes);
 /* Copies view x, row-major, into a storage that exists. */
 tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward);
 /* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
@@ -332,6 +337,8 @@ bool tow__balanced(int64_t blocks, int64_t threads);
 /* spread.c: makes a loop whose iterations, or whose rows, do without each other run side by side; *done: it does. After
  * fusion of its body, before regions. */
 tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done);
+/* Once the body of a parallel loop has its steps: says how many iterations all threads share. */
+tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch);
 /* Steps for a norm's derivative that also sums over rows: first the part that works row by row. */
 tow_status tow__part_sums(tow_program *p, tow__plan *plan);
 /* Joins steps that work row by row into regions. After lowering, before in-place reuse. */
@@ -359,7 +366,7 @@ typedef struct tow__interval {
  * *bound: most bytes of `need` at one step. */
 tow_status tow__place(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_steps, size_t *total,
                       size_t *bound);
-/* Offsets for the storages of a plan. */
+/* Offsets for the storages of a plan, and the size of its block in the surrounding one. */
 tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
 /* ---- link.c ------------------------------------------------------------------------------------------------------ */

@@ -58,6 +58,7 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
     else
         tow__string_add(s, "%*s       length %" PRId64 "%s", 4 * depth, "", loop->length,
                         loop->reverse ? " reverse" : "");
+    if (loop->shared) tow__string_add(s, ", the last %" PRId64 " by all threads", loop->shared);
     if (loop->blocks > 1) tow__string_add(s, " for each of %" PRId64 " blocks of rows", loop->blocks);
     if (loop->body->copies)
         tow__string_add(s, ", %zu bytes @%zu for each of %u threads", loop->body->bytes, loop->body->base,

@@ -66,11 +66,13 @@ static int64_t common_rows(const tow__former *f, int64_t *inner, size_t *whole)
     return *inner < 1 ? 0 : common;
 }
 
-/* So many blocks that divide the rows, or a few more that keep all threads busy; 1: there is no such number. */
-static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, int64_t most)
+/* So many blocks that divide the rows, or a few more that keep all threads busy: those of products do so from one for
+ * each thread on, because all threads share what is left over. 1: there is no such number. */
+static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, int64_t most, bool products)
 {
+    const int64_t threads = f->p->team.threads;
     for (int64_t blocks = least > 2 ? least : 2; blocks <= most && blocks <= rows; blocks++)
-        if (rows % blocks == 0 && tow__balanced(blocks, f->p->team.threads)) return blocks;
+        if (rows % blocks == 0 && (tow__balanced(blocks, threads) || (products && blocks > threads))) return blocks;
     return 1;
 }
 
@@ -80,7 +82,7 @@ static int64_t choose_blocks(const tow__former *f, int64_t common, int64_t inner
 {
     if (common < 2) return 1;
     return round_blocks(f, common, common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS),
-                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
+                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS), true);
 }
 
 /* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and
@@ -96,7 +98,7 @@ static int64_t choose_near_blocks(const tow__former *f)
         if (tow_type_bytes(step->in[0].type) > widest) widest = tow_type_bytes(step->in[0].type);
     }
     const int64_t least = (int64_t)(widest / NEAR_BYTES);
-    return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
+    return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least, false);
 }
 
 /* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */

@@ -6,6 +6,9 @@
  *   by iterations  no carry: each iteration is a job
  *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
  *
+ * Iterations that are left over when all threads have had as many are shared by all of them, step by step, and so are
+ * the last blocks of row regions, unless they keep three quarters of the threads busy by themselves.
+ *
  * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
  * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
  * iteration shares are read once, and nothing is there several times. */
@@ -15,7 +18,8 @@ enum {
     LEAST_ROWS = 8,       /* of products in a block: registers hold about as many */
     MOST_ROWS = 256,      /* in a block, about: what an iteration makes stays in a near cache */
     LEAST_WORK = 1 << 20, /* operations of a loop that are worth waking threads */
-    MOST_WORK = 1 << 26   /* operations of an iteration beside which a meeting does not count */
+    MOST_WORK = 1 << 26,  /* operations of an iteration beside which a meeting does not count */
+    SHARED_WORK = 1 << 20 /* operations of a step, in the mean, that are worth a meeting */
 };
 
 typedef struct spreader {
@@ -175,5 +179,22 @@ tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch
         cut_rows(&s);
     }
     *done = true;
-    return give_to_threads(&s);
+    tow_status status = give_to_threads(&s);
+    return status == TOW_OK ? tow__share_rest(p, loop, scratch) : status;
+}
+
+tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch)
+{
+    tow__plan *body = loop->body;
+    int64_t threads = p->team.threads, rest = loop->length % threads;
+    if (!loop->parallel || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads) return TOW_OK;
+    if (work_of(body) < (double)SHARED_WORK * body->n_steps) return TOW_OK;
+    loop->shared = rest;
+    for (uint32_t i = 0; i < body->n_steps; i++) {
+        size_t bytes;
+        tow_status status = tow__scratch_bytes(scratch, &body->steps[i], &p->team, &bytes);
+        if (status != TOW_OK) return status;
+        body->scratch = bytes > body->scratch ? bytes : body->scratch;
+    }
+    return TOW_OK;
 }

@@ -75,24 +75,27 @@ typedef struct spread_run {
     const tow__loop *loop;
 } spread_run;
 
-/* One pass through the copy of the body that belongs to `thread`. */
-static void run_copy(const spread_run *r, int64_t block, int thread)
+/* One pass through the body with these calls, on the memory of the copy that belongs to `thread`. */
+static void run_steps(const tow_program *p, const tow__plan *body, const tow__step *steps, int64_t block, int thread)
 {
-    const tow__plan *body = r->loop->body;
-    const tow__step *steps = body->linked[thread];
-    if (r->p->recording) {
+    if (p->recording) {
         for (uint32_t i = 0; i < body->n_steps; i++) {
             double start = tow__record_now();
             steps[i].kernel->run(&steps[i].call);
-            tow__record(r->p->recording, thread, &body->steps[i], block, start);
-            poison_dead(r->p, body, &steps[i], (size_t)thread);
+            tow__record(p->recording, thread, &body->steps[i], block, start);
+            poison_dead(p, body, &steps[i], (size_t)thread);
         }
         return;
     }
     for (uint32_t i = 0; i < body->n_steps; i++) {
         steps[i].kernel->run(&steps[i].call);
-        poison_dead(r->p, body, &steps[i], (size_t)thread);
+        poison_dead(p, body, &steps[i], (size_t)thread);
     }
+}
+
+static void run_copy(const spread_run *r, int64_t block, int thread)
+{
+    run_steps(r->p, r->loop->body, r->loop->body->linked[thread], block, thread);
 }
 
 /* An iteration that depends on no other. */
@@ -117,7 +120,12 @@ static void run_loop(tow_program *p, tow__loop *loop)
 {
     spread_run spread = {p, loop};
     if (loop->parallel) {
-        tow__team_run_indexed(&p->team, loop->length, run_iteration, &spread);
+        int64_t apart = loop->length - loop->shared;
+        tow__team_run_indexed(&p->team, apart, run_iteration, &spread);
+        for (int64_t i = apart; i < loop->length; i++) {
+            begin_iteration(p, loop, i, 0, 0);
+            run_steps(p, loop->body, loop->body->together, -1, 0);
+        }
         return;
     }
     for (uint32_t j = 0; j < loop->n_carry; j++)

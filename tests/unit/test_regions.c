@@ -41,15 +41,18 @@ static const char model[] =
     "    sum:f32[] = reduce_sum[axes=(0,1)] c\n"
     "  in (sum) }";
 
-static void begin(problem *p)
+/* Value and gradients of a model. */
+static void begin_with(problem *p, const char *text)
 {
     tow_graph *loss, *gradient;
     start_context(p);
-    OK(p, tow_graph_parse(p->ctx, model, &loss));
+    OK(p, tow_graph_parse(p->ctx, text, &loss));
     OK(p, tow_value_and_grad(loss, WEIGHTS, (size_t[]){0, 1, 2, 3}, false, &gradient));
     tow_graph_release(loss);
     set_graph(p, gradient, 0.3f);
 }
+
+static void begin(problem *p) { begin_with(p, model); }
 
 static uint32_t count_regions(const tow__plan *plan)
 {
@@ -84,6 +87,70 @@ static void regions_change_no_bits(void **state)
         tow_program_free(program);
     }
     for (size_t i = 0; i <= WEIGHTS; i++) free(first[i]);
+    end(&p);
+}
+
+/* The model with five sequences instead of eight, and three times as long. */
+static void begin_odd(problem *p)
+{
+    static const char even[] = "[8,64", odd[] = "[5,192";
+    char text[2 * sizeof model];
+    size_t n = 0;
+    for (const char *c = model; *c; n++) {
+        if (strncmp(c, even, sizeof even - 1) == 0) {
+            memcpy(text + n, odd, sizeof odd - 1);
+            n += sizeof odd - 2;
+            c += sizeof even - 1;
+        } else {
+            text[n] = *c++;
+        }
+    }
+    text[n] = 0;
+    begin_with(p, text);
+}
+
+/* Regions of so many blocks of which all threads share so many. */
+static uint32_t count_shared(const tow__plan *plan, int64_t blocks, int64_t shared)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__loop *loop = plan->steps[i].loop;
+        if (!loop) continue;
+        n += loop->parallel && loop->length == blocks && loop->shared == shared;
+        n += count_shared(loop->body, blocks, shared);
+    }
+    return n;
+}
+
+/* The fifth block would keep one of two threads busy: both work on it. */
+static void last_blocks_are_shared(void **state)
+{
+    (void)state;
+    problem p;
+    char *alone[1 + WEIGHTS], *together[1 + WEIGHTS];
+    begin_odd(&p);
+    tow_program *one = compile(&p, (tow_compile_options){.threads = 1});
+    assert_int_equal(count_shared(one->top, 5, 0), count_regions(one->top));
+    run_to(&p, one, alone);
+    tow_program_free(one);
+    tow_program *two = compile(&p, (tow_compile_options){.threads = 2});
+    if (two->team.threads == 2) {
+        assert_true(count_shared(two->top, 5, 1) > 1);
+        char text[1 << 15];
+        assert_in_range(tow_program_text(two, text, sizeof text), 1, sizeof text - 1);
+        assert_non_null(strstr(text, "5 blocks, the last 1 by all threads"));
+    }
+    for (int recorded = 0; recorded < 2; recorded++) {
+        OK(&p, tow_program_record(two, recorded));
+        run_to(&p, two, together);
+        for (size_t i = 0; i <= WEIGHTS; i++) {
+            assert_memory_equal(alone[i], together[i], bytes_of(p.outputs[i]));
+            free(together[i]);
+        }
+    }
+    tow_program_free(two);
+    for (size_t i = 0; i <= WEIGHTS; i++) free(alone[i]);
+    expect_compile_survives(&p.count, p.ctx, p.graph, &(tow_compile_options){.threads = 2});
     end(&p);
 }
 
@@ -484,6 +551,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_change_no_bits),
+        cmocka_unit_test(last_blocks_are_shared),
         cmocka_unit_test(regions_need_less_memory),
         cmocka_unit_test(reductions_of_rows_are_one_pass),
         cmocka_unit_test(large_weights_meet_more_rows),
