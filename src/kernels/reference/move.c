@@ -15,14 +15,16 @@ static char *element(const tow__buffer *b, int64_t offset)
 /* ---- copy, iota, random_bits ------------------------------------------------------------------------------------ */
 
 /* Contiguous pieces that follow each other in each row of the output: a copy is one piece of one row. Small ones are
- * moved without further ado. */
+ * moved without further ado, many large rows in blocks. */
 enum {
     MOST_PIECES = 8,
-    SMALL = 16 << 10 /* bytes */
+    SMALL = 16 << 10, /* bytes: of the output, or of a block */
+    LEAST_BLOCKS = 4
 };
 typedef struct pieces {
     int64_t rows; /* 0: not of this kind */
-    size_t bytes[MOST_PIECES];
+    int64_t block;
+    size_t row, bytes[MOST_PIECES]; /* of the output, of each operand */
 } pieces;
 
 static bool is_contiguous(const tow__buffer *b)
@@ -39,12 +41,14 @@ static bool is_contiguous(const tow__buffer *b)
 static void prepare_pieces(const tow__kernel_call *call, int64_t axis, pieces *p)
 {
     const tow__buffer *out = &call->out[0];
-    size_t size = tow__element_bytes(out->dtype);
-    p->rows = 0;
-    if (call->n_in > MOST_PIECES || (size_t)tow__buffer_count(out) * size > SMALL) return;
+    size_t size = tow__element_bytes(out->dtype), bytes = (size_t)tow__buffer_count(out) * size;
+    *p = (pieces){.rows = 0};
     int64_t rows = 1;
     for (int64_t i = 0; i < axis; i++) rows *= out->dims[i];
-    if (rows == 0) return;
+    if (call->n_in > MOST_PIECES || rows == 0) return;
+    p->row = bytes / (size_t)rows;
+    p->block = bytes <= SMALL ? rows : (int64_t)(SMALL / (p->row ? p->row : 1));
+    if (bytes > SMALL && (p->block < 1 || rows < LEAST_BLOCKS * p->block)) return;
     for (size_t i = 0; i < call->n_in; i++) {
         if (!is_contiguous(&call->in[i])) return;
         p->bytes[i] = (size_t)(tow__buffer_count(&call->in[i]) / rows) * size;
@@ -52,14 +56,28 @@ static void prepare_pieces(const tow__kernel_call *call, int64_t axis, pieces *p
     p->rows = rows;
 }
 
-static void move_pieces(const tow__kernel_call *call, const pieces *p)
+typedef struct pieces_job {
+    const tow__kernel_call *call;
+    const pieces *p;
+} pieces_job;
+
+static void move_block(void *user, int64_t block)
 {
-    char *out = call->out[0].data;
-    for (int64_t row = 0; row < p->rows; row++)
-        for (size_t i = 0; i < call->n_in; i++) {
-            memcpy(out, (const char *)call->in[i].data + (size_t)row * p->bytes[i], p->bytes[i]);
+    const pieces_job *job = user;
+    const pieces *p = job->p;
+    int64_t first = block * p->block, limit = tow__min(first + p->block, p->rows);
+    char *out = (char *)job->call->out[0].data + (size_t)first * p->row;
+    for (int64_t row = first; row < limit; row++)
+        for (size_t i = 0; i < job->call->n_in; i++) {
+            memcpy(out, (const char *)job->call->in[i].data + (size_t)row * p->bytes[i], p->bytes[i]);
             out += p->bytes[i];
         }
+}
+
+static void move_pieces(const tow__kernel_call *call, const pieces *p)
+{
+    pieces_job job = {call, p};
+    tow__team_run(call->team, tow__ceil_div(p->rows, p->block), move_block, &job);
 }
 
 static void prepare_copy(const tow__kernel_call *call, void *state)
