@@ -412,6 +412,25 @@ static size_t scratch_part(const tow__kernel_call *call)
     return scratch_bytes(call, &job);
 }
 
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+static void run_add(const tow__kernel_call *call)
+{
+    const tow__buffer *c = &call->in[2], *out = &call->out[0];
+    tow__kernel_call product = *call;
+    product.n_in = 2;
+    if (c->data != out->data) {
+        tow__strided to = tow__strided_buffer(out), from = tow__strided_buffer(c);
+        tow__strided_store(call->team, &to, &from);
+    }
+    if (call->state != NULL) {
+        run_job(&product, call->state, true);
+    } else {
+        dot_job job = job_of(&product, 0);
+        run_job(&product, &job, true);
+    }
+}
+
 /* ---- packed operands --------------------------------------------------------------------------------------------- */
 
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
@@ -451,6 +470,14 @@ static const tow__kernel kernels[] = {
      .dtypes = TOW__FLOATS,
      .flags = TOW__LOOKS_AHEAD,
      .run = run_dot_general,
+     .scratch = scratch_dot_general,
+     .engine_of = tow__dot_engine,
+     .state_bytes = sizeof(dot_job),
+     .prepare = prepare_dot_general},
+    {.primitive = "dot_general_add",
+     .dtypes = 1u << TOW_F32,
+     .flags = TOW__IN_PLACE_LAST | TOW__LOOKS_AHEAD,
+     .run = run_add,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,
      .state_bytes = sizeof(dot_job),

@@ -53,7 +53,8 @@ enum {
     TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
     TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
     TOW__IN_PLACE_EACH = 4,  /* with TOW__IN_PLACE: so may every other output */
-    TOW__LOOKS_AHEAD = 8     /* fetches from `next` and `later` of a call, where perhaps nothing is */
+    TOW__IN_PLACE_LAST = 8,  /* output 0 may overwrite the last operand only */
+    TOW__LOOKS_AHEAD = 16    /* fetches from `next` and `later` of a call, where perhaps nothing is */
 };
 
 typedef struct tow__kernel {

@@ -15,6 +15,8 @@
  * reads become temporaries of the program and lose their storage. */
 #include "src/plan/fuse.h"
 
+#include "src/kernels/dot.h"
+
 enum {
     WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
 };
@@ -249,6 +251,22 @@ done:
     return status;
 }
 
+/* Is it a gradient that a loop adds to a carry, row of x by row of y, and which the product's kernel may add itself? */
+static bool adds_to_carry(const tow__fuser *f, const tow__draft *d, const tow__step *step)
+{
+    const tow__step *product = &f->plan->steps[d->product];
+    const tow__dot_params *p = product->params;
+    if (d->n_ops != 1 || d->n_in != 2 || d->n_out != 1 || strcmp(d->ops[0].primitive, "add") != 0) return false;
+    const tow__storage *old = &f->p->storages[d->in[1].storage], *new = &f->p->storages[d->out[0].storage];
+    if (old->kind != TOW__S_CARRY_IN || new->kind != TOW__S_CARRY_OUT || old->index != new->index) return false;
+    if (old->plan != f->plan || !tow__is_whole(f->p, &d->in[1]) || step->out[0].type.dtype != TOW_F32) return false;
+    if (p->lhs_batch.n || p->lhs_contract.n != 1 || p->lhs_contract.v[0] || p->rhs_contract.v[0]) return false;
+    tow__buffer in[2] = {tow__view_buffer(&product->in[0]), tow__view_buffer(&product->in[1])},
+                out = tow__view_buffer(&product->out[0]);
+    return in[0].dims[0] <= tow__dot_depth(&(tow__kernel_call){
+                                .n_in = 2, .n_out = 1, .in = in, .out = &out, .params = p, .team = f->plan->team});
+}
+
 /* A product with its program: operands are those of the product, then those of the program beside it. */
 static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fused *program, tow__step *step)
 {
@@ -269,6 +287,7 @@ static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fu
         step->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
     memcpy(step->out, d->out, d->n_out * sizeof *d->out);
     if (d->keeps_product) step->out[d->n_out] = product->out[0];
+    if (adds_to_carry(f, d, step)) step->kernel = tow__kernel_find("dot_general_add", TOW_F32);
     tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
     return tow__add_scratch(&l, step);
 }
@@ -303,7 +322,8 @@ const tow__fused *tow__step_program(const tow__step *step)
 {
     if (!step->kernel) return NULL;
     if (strcmp(step->kernel->primitive, "fused") == 0) return step->params;
-    if (strcmp(step->kernel->primitive, "fused_dot_general") != 0) return NULL;
+    bool product = strcmp(step->kernel->primitive, "fused_dot_general") == 0;
+    if (!product && strcmp(step->kernel->primitive, "dot_general_add") != 0) return NULL;
     return ((const tow__dot_fused_params *)step->params)->program;
 }
 

@@ -33,6 +33,13 @@ static bool is_whole(const tow_program *p, const tow__view *x)
     return tow__view_contiguous(x) && x->offset == 0 && p->storages[x->storage].bytes == tow_type_bytes(x->type);
 }
 
+/* Output 0, operand i. */
+static bool may_take(unsigned flags, uint32_t i, uint32_t n_in)
+{
+    return (flags & TOW__IN_PLACE) || ((flags & TOW__IN_PLACE_FIRST) && i == 0) ||
+           ((flags & TOW__IN_PLACE_LAST) && i + 1 == n_in);
+}
+
 /* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in
  * row-major order. A loop reads init value k in iteration 0 only, but all other operands until its end; the result is
  * written then. */
@@ -52,11 +59,11 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
         if (step->loop)
             fits &= i == k;
         else
-            fits &= tow_type_equal(x->type, step->out[k].type) && ((flags & TOW__IN_PLACE) || i == 0);
+            fits &= tow_type_equal(x->type, step->out[k].type) && may_take(flags, i, step->n_in);
     }
     if (!n || !fits) return false;
     if (!step->loop && k > 0) return flags & TOW__IN_PLACE_EACH;
-    if (!step->loop) return (flags & (TOW__IN_PLACE | TOW__IN_PLACE_FIRST));
+    if (!step->loop) return true;
     if (k >= step->loop->n_carry) return false;
     const tow__carry *c = &step->loop->carry[k];
     if (c->kept) return n == 1 && !c->spans; /* init is copied to its row first */

@@ -546,6 +546,68 @@ static void test_slopes_in_the_way(void **state)
     }
 }
 
+/* ---- sums over the steps of a scan ------------------------------------------------------------------------------- */
+
+typedef struct sum {
+    int64_t rows; /* of x and y in a step */
+    bool read;    /* the sum so far is a result of every step */
+    bool turned;  /* rows of x are columns */
+    bool adds;    /* the product's kernel adds */
+} sum;
+
+static void sum_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    const sum *s = user;
+    out[0] =
+        tow_add(tow_dot_general(in[1], in[2], (tow_dot_dims){.n_contract = 1, .lhs_contract = {s->turned}}), in[0]);
+    out[1] = s->read ? tow_reduce_sum(in[0], 1, (int[]){0}) : tow_reduce_sum(in[2], 1, (int[]){0});
+}
+
+static void sum_scan(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_scan_function(t, sum_step, user, NULL, 1, in, 2, in + 1, 1, out, out + 1);
+}
+
+static void count_adding(const tow__plan *plan, int *adding, int *alternating)
+{
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        if (step->kernel) *adding += strcmp(step->kernel->primitive, "dot_general_add") == 0;
+        if (!step->loop) continue;
+        for (uint32_t j = 0; j < step->loop->n_carry; j++) *alternating += step->loop->carry[j].alternates;
+        count_adding(step->loop->body, adding, alternating);
+    }
+}
+
+/* Where a step has one block of k at most, the product is added to the carry where it lies. */
+static void test_sums(void **state)
+{
+    (void)state;
+    static const sum sums[] = {{64, false, false, true}, {101, false, false, true}, {101, true, false, true},
+                               {90, false, true, false}, {384, false, false, true}, {1000, false, false, false}};
+    for (uint32_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        sum s = sums[i];
+        const int64_t x[] = {5, s.turned ? 70 : s.rows, s.turned ? s.rows : 70};
+        tow_graph *g = trace(sum_scan, &s, 3,
+                             (tow_type[]){tow_make_type(TOW_F32, 2, (int64_t[]){70, 50}), tow_make_type(TOW_F32, 3, x),
+                                          tow_make_type(TOW_F32, 3, (int64_t[]){5, s.rows, 50})},
+                             2);
+        size_t fused, separate;
+        tow_program *p;
+        int adding = 0, alternating = 0;
+        expect_same(g, i, &fused, &separate);
+        OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 2, .plan_only = true}, &p));
+        count_adding(p->top, &adding, &alternating);
+        assert_int_equal(tow_program_count(p, "add"), 5);
+        assert_int_equal(tow_program_count(p, "dot_general"), 5);
+        tow_program_free(p);
+        tow_graph_release(g);
+        assert_int_equal(adding, s.adds);
+        assert_int_equal(alternating, !s.adds || s.read); /* who reads it later keeps it from being overwritten */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +617,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rows_in_common, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slopes, setup, teardown),
         cmocka_unit_test(test_slopes_in_the_way),
+        cmocka_unit_test_setup_teardown(test_sums, setup, teardown),
     };
     return cmocka_run_group_tests_name("fusion", tests, NULL, NULL);
 }
