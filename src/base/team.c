@@ -26,8 +26,8 @@
 enum {
     LINE = 64,
     SPIN_NANOSECONDS = 100000, /* how long a waiting thread looks before it sleeps */
-    KEEP_NANOSECONDS = 3000,  /* how long it keeps its CPU: the other side may be waiting for the same one */
-    SPINS_PER_LOOK = 32       /* pauses between looks at the clock */
+    KEEP_NANOSECONDS = 3000,   /* how long it keeps its CPU: the other side may be waiting for the same one */
+    SPINS_PER_LOOK = 32        /* pauses between looks at the clock */
 };
 
 typedef struct job {
