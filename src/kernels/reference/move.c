@@ -310,12 +310,26 @@ static void run_gather(const tow__kernel_call *call)
 }
 
 enum {
-    SCATTER_COLUMNS = 64
-}; /* columns of a row that one block adds, for all indices in order */
+    SCATTER_COLUMNS = 64,  /* columns of a row that one block adds, for all indices in order */
+    ZERO_BYTES = 256 << 10 /* that one block writes */
+};
+
+static void zero_block(void *user, int64_t block)
+{
+    const tow__buffer *out = user;
+    size_t bytes = (size_t)tow__buffer_count(out) * tow__element_bytes(out->dtype), first = (size_t)block * ZERO_BYTES;
+    memset((char *)out->data + first, 0, bytes - first < ZERO_BYTES ? bytes - first : ZERO_BYTES);
+}
+
+static void run_zeros(const tow__kernel_call *call)
+{
+    tow__buffer out = call->out[0];
+    int64_t bytes = tow__buffer_count(&out) * (int64_t)tow__element_bytes(out.dtype);
+    tow__team_run(call->team, tow__ceil_div(bytes, ZERO_BYTES), zero_block, &out);
+}
 
 typedef struct scatter_job {
     const tow__buffer *out;
-    bool adds; /* to what is there; else to zeros */
     tow_dtype index_dtype;
     tow__strided indices, updates;
     int64_t rows, columns;
@@ -340,8 +354,6 @@ static void scatter_block(void *user, int64_t block)
     const scatter_job *job = user;
     uint64_t tile[SCATTER_COLUMNS];
     int64_t first = block * SCATTER_COLUMNS, n = tow__min(SCATTER_COLUMNS, job->columns - first);
-    for (int64_t r = 0; !job->adds && r < job->rows; r++)
-        memset(element(job->out, r * job->columns + first), 0, (size_t)n * tow__element_bytes(job->out->dtype));
     for (int64_t i = 0; i < job->indices.count; i++) {
         int64_t row = row_index(&job->indices, job->index_dtype, i, job->rows);
         if (row < 0) continue;
@@ -350,22 +362,26 @@ static void scatter_block(void *user, int64_t block)
     }
 }
 
-static void scatter(const tow__kernel_call *call, const tow__buffer *indices, const tow__buffer *updates, bool adds)
+/* Adds to what is in the result. */
+static void scatter(const tow__kernel_call *call, const tow__buffer *indices, const tow__buffer *updates)
 {
-    scatter_job job = {
-        .out = &call->out[0], .adds = adds, .index_dtype = indices->dtype, .rows = call->out[0].dims[0], .columns = 1};
+    scatter_job job = {.out = &call->out[0], .index_dtype = indices->dtype, .rows = call->out[0].dims[0], .columns = 1};
     job.indices = tow__strided_buffer(indices);
     job.updates = tow__strided_buffer(updates);
     for (int i = 1; i < job.out->rank; i++) job.columns *= job.out->dims[i];
     tow__team_run(call->team, tow__ceil_div(job.columns, SCATTER_COLUMNS), scatter_block, &job);
 }
 
-static void run_scatter_add(const tow__kernel_call *call) { scatter(call, &call->in[0], &call->in[1], false); }
+static void run_scatter_add(const tow__kernel_call *call)
+{
+    run_zeros(call);
+    scatter(call, &call->in[0], &call->in[1]);
+}
 
 static void run_index_add(const tow__kernel_call *call)
 {
     if (call->in[0].data != call->out[0].data) run_copy(call);
-    scatter(call, &call->in[1], &call->in[2], true);
+    scatter(call, &call->in[1], &call->in[2]);
 }
 
 static const tow__kernel kernels[] = {
