@@ -54,6 +54,7 @@ typedef struct dot_job {
     int64_t m, n; /* of the whole C */
     int64_t batches, x_outer, y_outer, jobs;
     int64_t slices; /* per job */
+    bool exchanged; /* x is operand 1: C has one column, which is computed as one row. No bits change */
     double nanoseconds;
 } dot_job;
 
@@ -196,16 +197,23 @@ static dot_job job_of(const tow__kernel_call *call, int64_t depth)
     dot_job job = {.dtype = call->out[0].dtype};
     job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
+    job.exchanged = job.dtype == TOW_F32 && count(&job.y.free) == 1 && count(&job.x.free) > 1;
+    if (job.exchanged) {
+        operand x = job.x;
+        job.x = job.y, job.y = x;
+    }
     job.m = count(&job.x.free);
     job.n = count(&job.y.free);
+    int64_t rows = p->rows > 0 ? p->rows : job.exchanged ? job.n : job.m;
+    int64_t columns = p->columns > 0 ? p->columns : job.exchanged ? job.m : job.n;
     job.product = (tow__gemm){.dtype = job.dtype,
                               .threads = 1,
                               .m = inner_dim(&job.x.free),
                               .n = inner_dim(&job.y.free),
                               .k = inner_dim(&job.x.contract),
                               .depth = depth,
-                              .rows = p->rows > 0 ? p->rows : job.m,
-                              .columns = p->columns > 0 ? p->columns : job.n,
+                              .rows = job.exchanged ? columns : rows,
+                              .columns = job.exchanged ? rows : columns,
                               .a_row = inner_stride(&job.x.free),
                               .a_column = inner_stride(&job.x.contract),
                               .b_row = inner_stride(&job.y.contract),
@@ -330,9 +338,10 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
 {
     dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish, .adds = adds};
     r.packed = call->n_in > 2 ? call->in[2].data : NULL;
-    r.x = run_packing(call, &job->x, &call->in[0], &r.scratch);
-    r.y = run_packing(call, &job->y, &call->in[1], &r.scratch);
-    if (call->next != NULL && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
+    r.x = run_packing(call, &job->x, &call->in[job->exchanged ? 1 : 0], &r.scratch);
+    r.y = run_packing(call, &job->y, &call->in[job->exchanged ? 0 : 1], &r.scratch);
+    bool known = call->next != NULL && !job->exchanged;
+    if (known && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
     if (job->jobs * job->slices == 1) {
         r.later = call->later;
         run_block(&r, 0, 0);
@@ -436,7 +445,7 @@ static void run_add(const tow__kernel_call *call)
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
 {
     dot_job job = job_of(call, 0);
-    if (job.y.pack_bytes > 0 || job.jobs != 1) return 0;
+    if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
     job.product.choice = &job.choice; /* the job stays where it is: panels are as wide as the chosen version's */
     return tow__gemm_packed(&job.product, job.engine);
