@@ -64,6 +64,67 @@ static void infinities_in_softmax(void **state)
     release_all();
 }
 
+/* Rows from `first` on of a matrix, or elements of a vector. */
+static tow__buffer rows_of(const tow__buffer *x, int64_t first, int64_t rows)
+{
+    tow__buffer part = *x;
+    part.data = (char *)x->data + first * x->strides[0] * (int64_t)bytes_of(x->dtype);
+    part.dims[0] = rows;
+    return part;
+}
+
+static void assert_same_bits(const tow__buffer *x, const tow__buffer *y, const char *what, int64_t n)
+{
+    for (int64_t i = 0; i < count_of(x); i++) {
+        double a = get(x, i), b = get(y, i);
+        if (memcmp(&a, &b, sizeof a) != 0 && !(isnan(a) && isnan(b)))
+            fail_msg("%s of %lld elements: element %lld is %a, among fewer rows %a", what, (long long)n, (long long)i,
+                     a, b);
+    }
+}
+
+/* Short rows are worked on in groups of 16: among fewer, each comes out the same. */
+static void rows_do_not_depend_on_others(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"softmax", "log_softmax", "logsumexp", "softmax_cross_entropy"};
+    enum {
+        ROWS = 37,
+        FEW = 15
+    };
+    for (int64_t c = 0; c < 2 * 40; c++) {
+        tow_dtype dtype = floats[c % 2];
+        int64_t n = 1 + c / 2;
+        tow__buffer in[2] = {random_operand(dtype, 2, (int64_t[]){ROWS, n}, ROW_MAJOR),
+                             make(TOW_I32, SHAPE(ROWS), ROW_MAJOR)};
+        for (int64_t i = 0; i < ROWS * n; i++) set(&in[0], i, get(&in[0], i) * 20);
+        for (int64_t i = 0; i < n; i++) set(&in[0], 3 * n + i, -INFINITY);
+        set(&in[0], 5 * n + n / 2, INFINITY);
+        set(&in[0], 7 * n + n - 1, NAN);
+        set(&in[0], 9 * n, -INFINITY);
+        for (int64_t i = 0; i < n; i++) set(&in[0], 20 * n + i, -0.0);
+        for (int64_t r = 0; r < ROWS; r++) set(&in[1], r, (double)(random_bits() % (uint32_t)(n + 1)));
+        for (int f = 0; f < 4; f++) {
+            tow__buffer all[2], few[2];
+            for (int k = 0; k < 2; k++) {
+                all[k] = f < 2 ? make(dtype, SHAPE(ROWS, n), ROW_MAJOR) : make(dtype, SHAPE(ROWS), ROW_MAJOR);
+                few[k] = f < 2 ? make(dtype, SHAPE(ROWS, n), ROW_MAJOR) : make(dtype, SHAPE(ROWS), ROW_MAJOR);
+            }
+            const tow__kernel *kernel = tow__kernel_find(names[f], dtype);
+            size_t results = f == 3 ? 2 : 1;
+            run_kernel(kernel, results, in, results, all, &(tow__axis_params){1});
+            for (int64_t r = 0; r < ROWS; r += FEW) {
+                int64_t rows = ROWS - r < FEW ? ROWS - r : FEW;
+                tow__buffer x[2] = {rows_of(&in[0], r, rows), rows_of(&in[1], r, rows)},
+                            y[2] = {rows_of(&few[0], r, rows), rows_of(&few[1], r, rows)};
+                run_kernel(kernel, results, x, results, y, &(tow__axis_params){1});
+            }
+            for (size_t k = 0; k < results; k++) assert_same_bits(&all[k], &few[k], names[f], n);
+        }
+        release_all();
+    }
+}
+
 static void cross_entropy(void **state)
 {
     (void)state;
@@ -322,8 +383,11 @@ static void attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_family), cmocka_unit_test(infinities_in_softmax),
-        cmocka_unit_test(cross_entropy),  cmocka_unit_test(norms),
+        cmocka_unit_test(softmax_family),
+        cmocka_unit_test(infinities_in_softmax),
+        cmocka_unit_test(rows_do_not_depend_on_others),
+        cmocka_unit_test(cross_entropy),
+        cmocka_unit_test(norms),
         cmocka_unit_test(attention),
     };
     return cmocka_run_group_tests_name("fused kernels", tests, NULL, NULL);
