@@ -82,16 +82,6 @@ typedef struct axis_kernel {
     bool scalar;
 } axis_kernel;
 
-static bool is_dense(const tow__buffer *x)
-{
-    int64_t stride = 1;
-    for (int i = x->rank - 1; i >= 0; i--) {
-        if (x->dims[i] != 1 && x->strides[i] != stride) return false;
-        stride *= x->dims[i];
-    }
-    return true;
-}
-
 static void run_axis(const tow__kernel_call *call, const axis_kernel *k)
 {
     const tow__buffer *x = &call->in[0];
@@ -104,7 +94,7 @@ static void run_axis(const tow__kernel_call *call, const axis_kernel *k)
     job.row = x->dtype == TOW_F32 ? k->f32_row : k->f64_row;
     job.rows = x->dtype == TOW_F32 ? k->f32_rows : k->f64_rows;
     for (int i = (int)axis + 1; i < x->rank; i++) job.inner *= x->dims[i];
-    job.dense = job.inner == 1 && job.x.length > 0 && job.x.length <= SHORT && is_dense(x);
+    job.dense = job.inner == 1 && job.x.length > 0 && job.x.length <= SHORT && tow__buffer_contiguous(x);
     job.row_bytes = tow__row_bytes(job.x.length, x->dtype);
     tow__team_run(call->team, tow__ceil_div(job.x.rest.count, rows_per_block(job.x.length)), axis_block, &job);
 }
@@ -189,7 +179,8 @@ static void run_cross_entropy(const tow__kernel_call *call)
         job.ct = tow__strided_buffer(&call->in[3]);
     }
     job.row_bytes = tow__row_bytes(job.logits.length, logits->dtype);
-    job.dense = call->n_out == 2 && job.logits.length > 0 && job.logits.length <= SHORT && is_dense(logits);
+    job.dense =
+        call->n_out == 2 && job.logits.length > 0 && job.logits.length <= SHORT && tow__buffer_contiguous(logits);
     tow__team_run(call->team, tow__ceil_div(job.logits.rest.count, rows_per_block(job.logits.length)), entropy_block,
                   &job);
 }

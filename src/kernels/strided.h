@@ -54,6 +54,17 @@ static inline int64_t tow__buffer_count(const tow__buffer *b)
     return count;
 }
 
+/* Row-major, without gaps. */
+static inline bool tow__buffer_contiguous(const tow__buffer *b)
+{
+    int64_t step = 1;
+    for (int i = b->rank - 1; i >= 0; i--) {
+        if (b->dims[i] != 1 && b->strides[i] != step) return false;
+        step *= b->dims[i];
+    }
+    return true;
+}
+
 static inline int64_t tow__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t tow__min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t tow__max(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -27,16 +27,6 @@ typedef struct pieces {
     size_t row, bytes[MOST_PIECES]; /* of the output, of each operand */
 } pieces;
 
-static bool is_contiguous(const tow__buffer *b)
-{
-    int64_t step = 1;
-    for (int i = b->rank - 1; i >= 0; i--) {
-        if (b->dims[i] != 1 && b->strides[i] != step) return false;
-        step *= b->dims[i];
-    }
-    return true;
-}
-
 /* Pieces along `axis`. */
 static void prepare_pieces(const tow__kernel_call *call, int64_t axis, pieces *p)
 {
@@ -50,7 +40,7 @@ static void prepare_pieces(const tow__kernel_call *call, int64_t axis, pieces *p
     p->block = bytes <= SMALL ? rows : (int64_t)(SMALL / (p->row ? p->row : 1));
     if (bytes > SMALL && (p->block < 1 || rows < LEAST_BLOCKS * p->block)) return;
     for (size_t i = 0; i < call->n_in; i++) {
-        if (!is_contiguous(&call->in[i])) return;
+        if (!tow__buffer_contiguous(&call->in[i])) return;
         p->bytes[i] = (size_t)(tow__buffer_count(&call->in[i]) / rows) * size;
     }
     p->rows = rows;
