@@ -1,5 +1,6 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
  * splits of rows and columns, and for all instruction sets of the own kernel. */
+#include "src/kernels/gemm_own.h"
 #include "tests/unit/gemm_products.h"
 
 #include "src/kernels/gemm.h"
@@ -228,6 +229,20 @@ static bool run_packed(tow__gemm *g)
     return true;
 }
 
+/* In parts along k of so many blocks, the last one shorter. */
+static void run_parts(const tow__gemm *whole, int64_t blocks)
+{
+    tow__gemm g = *whole;
+    g.depth = tow__gemm_depth(whole->k);
+    for (int64_t first = 0; first < whole->k; first += g.k) {
+        g.k = whole->k - first < blocks * g.depth ? whole->k - first : blocks * g.depth;
+        g.a = (const float *)whole->a + first * g.a_column;
+        g.b = (const float *)whole->b + first * g.b_row;
+        g.accumulate = first > 0;
+        tow__gemm_run(&g, NULL);
+    }
+}
+
 /* Returns how often B was packed. */
 static int check_definition(const int64_t *size, unsigned transposed, bool accumulate)
 {
@@ -250,6 +265,11 @@ static int check_definition(const int64_t *size, unsigned transposed, bool accum
         g.scratch = take(tow__gemm_scratch(&g, tow__gemm_choose(&g)) + 1);
         tow__gemm_run(&g, NULL);
         assert_memory_equal(got.data, want.data, bytes);
+        for (int64_t blocks = 1; blocks < 3 && !accumulate; blocks++) {
+            memcpy(got.data, p.c.data, bytes);
+            run_parts(&g, blocks);
+            assert_memory_equal(got.data, want.data, bytes);
+        }
         memcpy(got.data, p.c.data, bytes);
         if (!run_packed(&g)) continue;
         assert_memory_equal(got.data, want.data, bytes);
