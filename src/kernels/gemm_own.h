@@ -8,9 +8,10 @@ enum {
     TOW__GEMM_DEPTH = 384 /* longest block of k; part of the definition of the bits */
 };
 
-/* Length of the blocks of k (the last may be shorter): decided by k alone. */
+/* Length of the blocks of k (the last may be shorter), 0 if there are none: decided by k alone. */
 static inline int64_t tow__gemm_depth(int64_t k)
 {
+    if (k == 0) return 0;
     int64_t blocks = tow__ceil_div(k, TOW__GEMM_DEPTH);
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }

@@ -28,6 +28,7 @@ typedef struct reducer {
 #define T             f32
 #define NAME(name)    sum_##name##_f32
 #define IDENTITY      0
+#define NEUTRAL       -(T)0
 #define COMBINE(a, b) ((a) + (b))
 #include "src/kernels/reduce.inc"
 #undef T
@@ -38,6 +39,7 @@ typedef struct reducer {
 #undef T
 #undef NAME
 #undef IDENTITY
+#undef NEUTRAL
 #undef COMBINE
 
 #define T             f32

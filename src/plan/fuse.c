@@ -256,15 +256,17 @@ static bool adds_to_carry(const tow__fuser *f, const tow__draft *d, const tow__s
 {
     const tow__step *product = &f->plan->steps[d->product];
     const tow__dot_params *p = product->params;
-    if (d->n_ops != 1 || d->n_in != 2 || d->n_out != 1 || strcmp(d->ops[0].primitive, "add") != 0) return false;
+    if (d->n_ops != 1 || d->n_in != 2 || d->n_out != 1 || d->keeps_product) return false;
+    const tow__fused_op *op = &d->ops[0];
+    if (op->first || strcmp(op->primitive, "add") != 0 || op->in[0] + op->in[1] != 1) return false; /* 0 and 1 */
     const tow__storage *old = &f->p->storages[d->in[1].storage], *new = &f->p->storages[d->out[0].storage];
     if (old->kind != TOW__S_CARRY_IN || new->kind != TOW__S_CARRY_OUT || old->index != new->index) return false;
     if (old->plan != f->plan || !tow__is_whole(f->p, &d->in[1]) || step->out[0].type.dtype != TOW_F32) return false;
     if (p->lhs_batch.n || p->lhs_contract.n != 1 || p->lhs_contract.v[0] || p->rhs_contract.v[0]) return false;
     tow__buffer in[2] = {tow__view_buffer(&product->in[0]), tow__view_buffer(&product->in[1])},
                 out = tow__view_buffer(&product->out[0]);
-    return in[0].dims[0] <= tow__dot_depth(&(tow__kernel_call){
-                                .n_in = 2, .n_out = 1, .in = in, .out = &out, .params = p, .team = f->plan->team});
+    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = p, .team = f->plan->team};
+    return in[0].dims[0] > 0 && in[0].dims[0] <= tow__dot_depth(&call);
 }
 
 /* A product with its program: operands are those of the product, then those of the program beside it. */

@@ -116,14 +116,13 @@ static bool has_place(const tow_program *p, const tow__plan *plan, uint32_t s)
     return x->kind == TOW__S_ARENA && x->plan == plan && x->root == s && x->first != TOW__NONE && x->bytes;
 }
 
-/* All copies; those behind the first have room for the scratch memory of shared iterations. */
-static void size_block(tow_program *p, tow__plan *plan)
+/* All copies. The scratch memory of shared iterations begins behind the first one. */
+static void size_block(tow_program *p, const tow__plan *plan)
 {
-    size_t copies = plan->copies ? plan->copies : 1, others = copies - 1;
-    if (others && plan->scratch > plan->bytes * others)
-        plan->bytes = tow__round_up((plan->scratch + others - 1) / others);
-    p->storages[plan->block].bytes = plan->bytes * copies;
-    p->storages[plan->block].need = plan->need * copies;
+    size_t copies = plan->copies ? plan->copies : 1, all = plan->bytes * copies, need = plan->need * copies;
+    size_t shared = plan->bytes + tow__round_up(plan->scratch);
+    p->storages[plan->block].bytes = all > shared ? all : shared;
+    p->storages[plan->block].need = need > plan->scratch ? need : plan->scratch;
 }
 
 tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch)

@@ -155,7 +155,7 @@ struct tow__plan {
     uint32_t copies;     /* of the body of a region, else 0; copy c lies c * bytes behind the first */
     tow__step **linked;  /* [copies] the steps with the calls of each copy */
     tow__step *together; /* with those of all threads, for shared iterations; they run on the first copy's memory */
-    size_t scratch;      /* of one of these calls, at most; it lies in the memory of the other copies */
+    size_t scratch;      /* of one of these calls, at most; it lies behind the first copy */
     size_t bytes;        /* of its arena */
     size_t need;         /* lower bound: most bytes that are alive at once */
     size_t base;         /* offset of its arena in the program's */

@@ -139,6 +139,13 @@ static tow_status walk_plan(walk *w, const tow__plan *plan, uint32_t at, uint32_
         at += step_length(&plan->steps[i]);
     }
     begin[plan->n_steps] = at;
+    for (uint32_t i = 0; i < plan->n_steps && !w->crowded; i++) {
+        const tow__plan *body = plan->steps[i].loop ? plan->steps[i].loop->body : NULL;
+        if (!body || !body->scratch) continue; /* shared iterations may need more than all copies have */
+        const size_t extra = p->storages[body->block].bytes - body->bytes * body->copies;
+        tow__live_group *g = extra ? find_group(w, TOW__LIVE_WORKSPACE, scope_of(p, plan, body->block)) : NULL;
+        for (uint32_t j = begin[i]; w->counts && g && j < begin[i + 1]; j++) g->bytes[j] += (int64_t)(extra * copies);
+    }
     for (uint32_t s = 0; s < p->n_storages && !w->crowded; s++) {
         const tow__storage *x = &p->storages[s];
         if (x->kind != TOW__S_ARENA || x->plan != plan || x->root != s || x->first == TOW__NONE || w->block[s])
