@@ -32,8 +32,9 @@ for ((i = 0; i < attempts; i++)); do
     # shellcheck disable=SC2086
     (train "$directory/killed" --resume ${variants[i % ${#variants[@]}]}) &
     pid=$!
-    # up to a tenth of the whole duration, so that most attempts end before the training does
-    delay=$((duration * (RANDOM % 1000) / 10000))
+    # up to a sixteenth of the whole duration, so that all attempts end before the training does: one that reaches its end
+    # with unrolled blocks would leave a file with the same numbers in another order
+    delay=$((duration * (RANDOM % 1000) / 16000))
     sleep "$(printf '%d.%06d' $((delay / 1000000)) $((delay % 1000000)))"
     kill -KILL "$pid" 2>/dev/null || true # it may have ended
     status=0

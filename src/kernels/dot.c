@@ -11,6 +11,7 @@
  * Many products run one by one on the team. A few large ones are cut along the longer of m and n, one slice per thread:
  * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
  * barriers, which costs a factor of ten as soon as a core is shared. The engine is chosen once, for the whole product.
+ * A C of one column is computed as one row, with exchanged operands: engines know rows, and their bits are the same.
  * All this is worked out when a program is linked; what is left to a run are addresses. */
 #include <string.h>
 

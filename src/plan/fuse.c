@@ -8,7 +8,8 @@
  *   group      mul,add  dot    reduce   tanh       reads its results, or group 3 moves up to position 0 if nobody
  *                                                  between makes its operands; whichever keeps fewer bytes alive
  *
- * A product takes part as well: steps that read its result become a program that runs on finished strips of it.
+ * A product takes part as well: steps that read its result become a program that runs on finished strips of it. If that
+ * only adds it to a carry, as scans do with weight gradients, the product's kernel adds where the carry lies.
  *
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves; and forward and backward steps are never mixed. Values that only their own group

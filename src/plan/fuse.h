@@ -39,11 +39,6 @@ typedef struct tow__draft {
     bool keeps_product;     /* somebody outside reads it */
 } tow__draft;
 
-static inline bool tow__is_whole(const tow_program *p, const tow__view *x)
-{
-    return x->offset == 0 && tow__view_contiguous(x) && p->storages[x->storage].bytes == tow_type_bytes(x->type);
-}
-
 static inline bool tow__same_dims(tow_type a, tow_type b)
 {
     b.dtype = a.dtype;

@@ -28,11 +28,6 @@ static void find_lifetimes(tow_program *p, const tow__plan *plan)
     }
 }
 
-static bool is_whole(const tow_program *p, const tow__view *x)
-{
-    return tow__view_contiguous(x) && x->offset == 0 && p->storages[x->storage].bytes == tow_type_bytes(x->type);
-}
-
 /* Output 0, operand i. */
 static bool may_take(unsigned flags, uint32_t i, uint32_t n_in)
 {
@@ -55,7 +50,7 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
         const tow__view *x = &step->in[i];
         if (tow__root(p, x->storage) != s) continue;
         n++;
-        fits &= is_whole(p, x) && x->type.dtype == step->out[k].type.dtype;
+        fits &= tow__is_whole(p, x) && x->type.dtype == step->out[k].type.dtype;
         if (step->loop)
             fits &= i == k;
         else
@@ -79,7 +74,7 @@ static bool region_may_overwrite(const tow_program *p, const tow__step *step, ui
     uint32_t out = loop->ys[k].row, in = TOW__NONE;
     for (uint32_t i = 0; i < step->n_in; i++) {
         if (tow__root(p, step->in[i].storage) != s) continue;
-        if (i >= loop->n_xs || in != TOW__NONE || !is_whole(p, &step->in[i])) return false;
+        if (i >= loop->n_xs || in != TOW__NONE || !tow__is_whole(p, &step->in[i])) return false;
         in = loop->xs[i].row;
     }
     if (in == TOW__NONE || step->in[0].type.rank == 0) return false;

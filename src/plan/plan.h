@@ -257,6 +257,8 @@ bool tow__view_reshape(const tow__view *x, tow_type type, tow__view *y);
 tow__view tow__view_whole(uint32_t storage, tow_type type);
 bool tow__view_contiguous(const tow__view *x);
 bool tow__view_same(const tow__view *x, const tow__view *y);
+/* All of its storage, row-major. */
+bool tow__is_whole(const tow_program *p, const tow__view *x);
 /* What a kernel gets; data stays NULL. */
 tow__buffer tow__view_buffer(const tow__view *x);
 /* The name of the engine that runs a step, which is no loop. */
@@ -334,6 +336,8 @@ bool tow__repeats(const tow__view *x);
 bool tow__fits_blocks(const tow_program *p, const tow__view *x, int64_t blocks);
 /* True if `blocks` pieces of equal work keep so many threads busy for three quarters of the time at least. */
 bool tow__balanced(int64_t blocks, int64_t threads);
+/* The same, where what is left over may be shared: `work` is that of a piece, in n_steps steps. */
+bool tow__keeps_busy(int64_t blocks, int64_t threads, double work, uint32_t n_steps);
 /* spread.c: makes a loop whose iterations, or whose rows, do without each other run side by side; *done: it does. After
  * fusion of its body, before regions. */
 tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done);

@@ -8,16 +8,16 @@
  * A region is a loop: blocks of operands are its xs, blocks of results its ys, and what only the region reads lies in a
  * block-sized arena. There are two kinds.
  *
- * Parallel: a thread takes its blocks through all steps of the region without meeting the others. Steps that mix rows
- * are put off to the end of the region; so that what they read does not pile up, a region ends when that exceeds a
- * limit.
+ * Parallel: a thread takes its blocks through all steps of the region without meeting the others, except that all share
+ * the blocks that are left over (spread.c). Steps that mix rows are put off to the end of the region; so that what they
+ * read does not pile up, a region ends when that exceeds a limit.
  *
  * In order: blocks follow each other, and weight gradients grow block by block, so that what they read need not be
  * there whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on each step of a
  * block. Such regions are made first, and only where they save much. Their blocks are multiples of what the product's
  * kernel sums before it adds to the result, so the order of the sum stays the kernel's own.
  *
- * Blocks are fixed by shapes. Since every kernel gives a row the same bits alone and among others, regions change none. */
+ * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone and among others, regions change none. */
 #include "src/plan/blocks.h"
 
 enum {
@@ -66,13 +66,19 @@ static int64_t common_rows(const tow__former *f, int64_t *inner, size_t *whole)
     return *inner < 1 ? 0 : common;
 }
 
-/* So many blocks that divide the rows, or a few more that keep all threads busy: those of products do so from one for
- * each thread on, because all threads share what is left over. 1: there is no such number. */
-static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, int64_t most, bool products)
+/* So many blocks that divide the rows, or a few more that keep all threads busy; 1: there is no such number. */
+static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, int64_t most)
 {
-    const int64_t threads = f->p->team.threads;
+    double work = 0;
+    uint32_t n_steps = 0;
+    for (uint32_t i = 0; i < f->n_steps; i++) {
+        if (f->steps[i].loop || !tow__step_splits(&f->steps[i], f->split)) continue;
+        work += tow__step_work(&f->steps[i]);
+        n_steps++;
+    }
     for (int64_t blocks = least > 2 ? least : 2; blocks <= most && blocks <= rows; blocks++)
-        if (rows % blocks == 0 && (tow__balanced(blocks, threads) || (products && blocks > threads))) return blocks;
+        if (rows % blocks == 0 && tow__keeps_busy(blocks, f->p->team.threads, work / (double)blocks, n_steps))
+            return blocks;
     return 1;
 }
 
@@ -82,7 +88,7 @@ static int64_t choose_blocks(const tow__former *f, int64_t common, int64_t inner
 {
     if (common < 2) return 1;
     return round_blocks(f, common, common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS),
-                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS), true);
+                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
 }
 
 /* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and
@@ -98,7 +104,7 @@ static int64_t choose_near_blocks(const tow__former *f)
         if (tow_type_bytes(step->in[0].type) > widest) widest = tow_type_bytes(step->in[0].type);
     }
     const int64_t least = (int64_t)(widest / NEAR_BYTES);
-    return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least, false);
+    return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
 }
 
 /* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */

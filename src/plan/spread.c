@@ -6,8 +6,8 @@
  *   by iterations  no carry: each iteration is a job
  *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
  *
- * Iterations that are left over when all threads have had as many are shared by all of them, step by step, and so are
- * the last blocks of row regions, unless they keep three quarters of the threads busy by themselves.
+ * The last length % threads iterations, also of row regions, are shared by all threads, step by step, unless they keep
+ * three quarters of the threads busy by themselves or are too small for it.
  *
  * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
  * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
@@ -152,11 +152,19 @@ done:
     return status;
 }
 
+/* Meetings cost less than a thread that waits? */
+static bool may_share(double work, uint32_t n_steps) { return work >= (double)SHARED_WORK * n_steps; }
+
+bool tow__keeps_busy(int64_t blocks, int64_t threads, double work, uint32_t n_steps)
+{
+    return tow__balanced(blocks, threads) || (blocks > threads && may_share(work, n_steps));
+}
+
 static bool is_map(const tow__loop *loop, int64_t threads)
 {
     for (uint32_t j = 0; j < loop->n_ys; j++)
         if (loop->ys[j].row == TOW__NONE) return false;
-    return loop->n_carry == 0 && tow__balanced(loop->length, threads);
+    return loop->n_carry == 0 && tow__keeps_busy(loop->length, threads, work_of(loop->body), loop->body->n_steps);
 }
 
 tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done)
@@ -188,7 +196,7 @@ tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch)
     tow__plan *body = loop->body;
     int64_t threads = p->team.threads, rest = loop->length % threads;
     if (!loop->parallel || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads) return TOW_OK;
-    if (work_of(body) < (double)SHARED_WORK * body->n_steps) return TOW_OK;
+    if (!may_share(work_of(body), body->n_steps)) return TOW_OK;
     loop->shared = rest;
     for (uint32_t i = 0; i < body->n_steps; i++) {
         size_t bytes;

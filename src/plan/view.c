@@ -147,3 +147,8 @@ tow__buffer tow__view_buffer(const tow__view *x)
     memcpy(buffer.strides, x->strides, sizeof buffer.strides);
     return buffer;
 }
+
+bool tow__is_whole(const tow_program *p, const tow__view *x)
+{
+    return x->offset == 0 && tow__view_contiguous(x) && p->storages[x->storage].bytes == tow_type_bytes(x->type);
+}

@@ -345,6 +345,9 @@ static const dot_case dots[] = {
     {3, 3, {0, 5, 6}, {0, 6, 4}, {{1, {2}}, {1, {1}}, {1, {0}}, {1, {0}}}},
     {3, 2, {40, 32, 33}, {33, 70}, {{1, {2}}, {1, {0}}, {0}, {0}}}, /* large enough for several threads */
     {2, 2, {40, 300}, {300, 500}, {{1, {1}}, {1, {0}}, {0}, {0}}},
+    {2, 1, {700, 300}, {300}, {{1, {1}}, {1, {0}}, {0}, {0}}}, /* one column */
+    {2, 2, {300, 900}, {300, 1}, {{1, {0}}, {1, {0}}, {0}, {0}}},
+    {4, 3, {3, 5, 7, 60}, {3, 60, 1}, {{1, {3}}, {1, {1}}, {1, {0}}, {1, {0}}}},
     {4, 4, {2, 40, 2, 64}, {2, 70, 2, 64}, {{1, {3}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}}},
 };
 
@@ -424,6 +427,35 @@ static void check_dot(const dot_case *c, tow_dtype dtype, layout x_layout, layou
         assert_close(get(&out, i), want, size_of_sum * epsilon_of(dtype) * 4, "dot_general", i);
     }
     release_all();
+}
+
+#define DIMS(...)                                                                                                      \
+    (const int64_t[]) { __VA_ARGS__ }
+
+/* Products of one column are computed as one row. */
+static void columns_have_the_bits_they_have_among_others(void **state)
+{
+    (void)state;
+    static const int64_t cases[][2] = {{1, 5}, {2, 33}, {17, 300}, {100, 1}, {3, 1500}, {700, 800}};
+    const tow__kernel *kernel = tow__kernel_find("dot_general", TOW_F32);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0] * 4; c++) {
+        const int64_t m = cases[c / 4][0], k = cases[c / 4][1];
+        const int x_axis = c & 1 ? 0 : 1, y_axis = c & 2 ? 1 : 0;
+        const tow__dot_params p = {.lhs_contract = {1, {x_axis}}, .rhs_contract = {1, {y_axis}}};
+        tow__buffer in[2] = {random_operand(TOW_F32, 2, x_axis ? DIMS(m, k) : DIMS(k, m), ROW_MAJOR),
+                             random_operand(TOW_F32, 2, y_axis ? DIMS(3, k) : DIMS(k, 3), ROW_MAJOR)};
+        tow__buffer all = make(TOW_F32, SHAPE(m, 3), ROW_MAJOR), alone = make(TOW_F32, SHAPE(m, 1), ROW_MAJOR);
+        run_kernel(kernel, 2, in, 1, &all, &p);
+        tow__buffer x[2] = {in[0], in[1]};
+        x[1].dims[1 - y_axis] = 1;
+        for (int column = 0; column < 3; column++) {
+            x[1].data = (float *)in[1].data + column * in[1].strides[1 - y_axis];
+            run_kernel(kernel, 2, x, 1, &alone, &p);
+            for (int64_t i = 0; i < m; i++)
+                assert_memory_equal((float *)all.data + i * 3 + column, (float *)alone.data + i, sizeof(float));
+        }
+        release_all();
+    }
 }
 
 static void dot_general(void **state)
@@ -556,6 +588,7 @@ int main(void)
         cmocka_unit_test(splits_keep_bits),
         cmocka_unit_test(own_bits_are_the_same_everywhere),
         cmocka_unit_test(large_products_do_not_depend_on_threads),
+        cmocka_unit_test(columns_have_the_bits_they_have_among_others),
         cmocka_unit_test(dot_general),
         cmocka_unit_test(layouts_keep_bits),
         cmocka_unit_test(contexts_choose_engines),

@@ -148,6 +148,51 @@ static void dynamic_slices(void **state)
     }
 }
 
+/* So many rows that threads take blocks of them; and pieces of which no block holds one. */
+static void large_concatenations(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{700, 33, 20}, {5, 4000, 3000}, {20000, 1, 1}, {300, 0, 64}, {33, 2048, 2047}};
+    for (size_t c = 0; c < sizeof sizes / sizeof sizes[0]; c++) {
+        const int64_t rows = sizes[c][0], a = sizes[c][1], b = sizes[c][2], n = a + b + a;
+        tow__buffer in[3] = {random_operand(TOW_F32, SHAPE(rows, a), ROW_MAJOR),
+                             random_operand(TOW_F32, SHAPE(rows, b), ROW_MAJOR)};
+        in[2] = in[0];
+        tow__buffer out = make(TOW_F32, SHAPE(rows, n), ROW_MAJOR);
+        run_kernel(tow__kernel_find("concatenate", TOW_F32), 3, in, 1, &out, &(tow__axis_params){1});
+        for (int64_t r = 0; r < rows; r++) {
+            const float *row = (float *)out.data + r * n, *x = (float *)in[0].data + r * a;
+            assert_memory_equal(row, x, (size_t)a * sizeof(float));
+            assert_memory_equal(row + a, (float *)in[1].data + r * b, (size_t)b * sizeof(float));
+            assert_memory_equal(row + a + b, x, (size_t)a * sizeof(float));
+        }
+        release_all();
+    }
+}
+
+/* Threads share the zeros of a table. */
+static void scatter_into_a_large_table(void **state)
+{
+    (void)state;
+    enum {
+        ROWS = 3001,
+        COLUMNS = 70,
+        N = 40
+    };
+    tow__buffer in[2] = {make(TOW_I32, SHAPE(N), ROW_MAJOR), random_operand(TOW_F32, SHAPE(N, COLUMNS), ROW_MAJOR)};
+    tow__buffer sums = make(TOW_F32, SHAPE(ROWS, COLUMNS), ROW_MAJOR);
+    float *want = take(ROWS * COLUMNS * sizeof *want);
+    memset(want, 0, ROWS * COLUMNS * sizeof *want);
+    for (int64_t i = 0; i < N; i++) {
+        int64_t row = i < 3 ? i * (ROWS - 1) / 2 : (int64_t)(random_bits() % 20);
+        set(&in[0], i, (double)row);
+        for (int64_t j = 0; j < COLUMNS; j++) want[row * COLUMNS + j] += ((float *)in[1].data)[i * COLUMNS + j];
+    }
+    run_kernel(tow__kernel_find("scatter_add", TOW_F32), 2, in, 1, &sums, &(tow__rows_params){ROWS});
+    assert_memory_equal(sums.data, want, ROWS * COLUMNS * sizeof *want);
+    release_all();
+}
+
 static void gather_and_scatter(void **state)
 {
     (void)state;
@@ -185,8 +230,14 @@ static void gather_and_scatter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copy_and_iota),  cmocka_unit_test(transpositions), cmocka_unit_test(pads),
-        cmocka_unit_test(concatenations), cmocka_unit_test(dynamic_slices), cmocka_unit_test(gather_and_scatter),
+        cmocka_unit_test(copy_and_iota),
+        cmocka_unit_test(transpositions),
+        cmocka_unit_test(pads),
+        cmocka_unit_test(concatenations),
+        cmocka_unit_test(dynamic_slices),
+        cmocka_unit_test(gather_and_scatter),
+        cmocka_unit_test(large_concatenations),
+        cmocka_unit_test(scatter_into_a_large_table),
     };
     return cmocka_run_group_tests_name("moves", tests, NULL, NULL);
 }
