@@ -422,9 +422,13 @@ static void check_dot(const dot_case *c, tow_dtype dtype, layout x_layout, layou
     tow__buffer out = dot_output(c, dtype);
     run_kernel(kernel, 2, in, 1, &out, &c->p);
     int64_t count = count_of(&out), step = 1 + count / 5000;
+    double roundings = 4; /* many, which mostly cancel; those of equal terms do not: half a unit for each term */
+    if (x_layout == REPEATED && y_layout == REPEATED)
+        for (int i = 0; i < c->p.lhs_contract.n; i++)
+            roundings = fmax(roundings, (double)c->x[c->p.lhs_contract.v[i]] / 2);
     for (int64_t i = 0; i < count; i += step) {
         double size_of_sum = 0, want = dot_element(c, &in[0], &in[1], &out, i, &size_of_sum);
-        assert_close(get(&out, i), want, size_of_sum * epsilon_of(dtype) * 4, "dot_general", i);
+        assert_close(get(&out, i), want, size_of_sum * epsilon_of(dtype) * roundings, "dot_general", i);
     }
     release_all();
 }
