@@ -4,8 +4,9 @@
  *
  * All teams of a context share one crew of workers, which start when the first team that has use for them is made and
  * end with the context. Idle workers spin for a tenth of a millisecond, so that handing out work costs about a
- * microsecond, and then sleep. While the crew is busy (a body that runs a team, two threads that share a context against the rules) and in a
- * forked child, which has no workers, everything runs on the caller: slower, never wrong. */
+ * microsecond, and then sleep. While the crew is busy (a body that runs a team, two threads that share a context
+ * against the rules) and in a forked child, which has no workers, everything runs on the caller: slower, never wrong.
+ */
 #ifndef TOW_SRC_TEAM_H
 #define TOW_SRC_TEAM_H
 

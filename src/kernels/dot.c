@@ -351,15 +351,17 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
     }
 }
 
-static void run_dot_general(const tow__kernel_call *call)
+static void run_product(const tow__kernel_call *call, int64_t depth, bool adds)
 {
     if (call->state != NULL) {
-        run_job(call, call->state, false);
+        run_job(call, call->state, adds);
     } else {
-        dot_job job = job_of(call, 0);
-        run_job(call, &job, false);
+        dot_job job = job_of(call, depth);
+        run_job(call, &job, adds);
     }
 }
+
+static void run_dot_general(const tow__kernel_call *call) { run_product(call, 0, false); }
 
 static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
 
@@ -402,13 +404,7 @@ int64_t tow__dot_depth(const tow__kernel_call *call)
 static void run_part(const tow__kernel_call *call)
 {
     const tow__dot_part_params *p = call->params;
-    bool adds = p->row == NULL || *p->row > 0;
-    if (call->state != NULL) {
-        run_job(call, call->state, adds);
-    } else {
-        dot_job job = job_of(call, p->depth);
-        run_job(call, &job, adds);
-    }
+    run_product(call, p->depth, p->row == NULL || *p->row > 0);
 }
 
 static void prepare_part(const tow__kernel_call *call, void *state)
@@ -433,12 +429,7 @@ static void run_add(const tow__kernel_call *call)
         tow__strided to = tow__strided_buffer(out), from = tow__strided_buffer(c);
         tow__strided_store(call->team, &to, &from);
     }
-    if (call->state != NULL) {
-        run_job(&product, call->state, true);
-    } else {
-        dot_job job = job_of(&product, 0);
-        run_job(&product, &job, true);
-    }
+    run_product(&product, 0, true);
 }
 
 /* ---- packed operands --------------------------------------------------------------------------------------------- */

@@ -16,8 +16,8 @@ typedef struct tow__dot_part_params {
 /* Elements of k that are summed before they are added to the result, where the product can be made in parts; else 0.
  * Data pointers are not read. */
 int64_t tow__dot_depth(const tow__kernel_call *call);
-/* dot_general_add(x, y, c): c plus the product, for products of no more elements of k than tow__dot_depth. Its parameters
- * begin with the product's; its bits are those of a product and an addition. */
+/* dot_general_add(x, y, c): c plus the product, for products of no more elements of k than tow__dot_depth. Its
+ * parameters begin with the product's; its bits are those of a product and an addition. */
 
 /* Parameters of pack_operand, which makes of operand 1 of products what their engine wants. Products with any number of
  * rows in operand 0 then have it as operand 2, beside operand 1, and the same bits as without. */

@@ -103,8 +103,9 @@ typedef struct tow__rows {
     char *data;
 } tow__rows;
 
-/* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c); `shared` of
- * them, the last ones, would keep only some of the threads busy, so all threads share the work on each of their steps.
+/* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c); `shared`
+ * of them, the last ones, would keep only some of the threads busy, so all threads share the work on each of their
+ * steps.
  * blocks: where more than 1, the rows of all carries and steps are cut into blocks, each of which goes through all
  * iterations by itself (spread.c). In both cases every thread has a copy of the body with an arena of its own.
  * ordered: a row region without carries, whose body adds to sums: results of the loop behind its ys. continues: it does

@@ -17,7 +17,8 @@
  * block. Such regions are made first, and only where they save much. Their blocks are multiples of what the product's
  * kernel sums before it adds to the result, so the order of the sum stays the kernel's own.
  *
- * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone and among others, regions change none. */
+ * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone and
+ * among others, regions change none. */
 #include "src/plan/blocks.h"
 
 enum {

@@ -11,6 +11,7 @@
 
 #include "src/kernels/gemm.h"
 #include "src/plan/plan.h"
+#include "src/plan/timeline.h"
 #include "tests/unit/failing_compiles.h"
 #include "tests/unit/graph_runs.h"
 #include "tow/autodiff.h"
@@ -151,6 +152,48 @@ static void last_blocks_are_shared(void **state)
     tow_program_free(two);
     for (size_t i = 0; i <= WEIGHTS; i++) free(alone[i]);
     expect_compile_survives(&p.count, p.ctx, p.graph, &(tow_compile_options){.threads = 2});
+    end(&p);
+}
+
+/* Packed strips of x for all threads, which shared blocks need, take more than the body, whose values are all results. */
+static void shared_blocks_have_their_scratch(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{ lambda ; x:f32[5,128,512]\"x\" w:f32[512,1024]\"w\" v:f32[1024,512]\"v\". let\n"
+        "    h:f32[5,128,1024] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] x w\n"
+        "    o:f32[5,128,512] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] h v\n"
+        "  in (h, o) }";
+    problem p;
+    tow_graph *g;
+    char *alone[2], *together[2];
+    start_context(&p);
+    OK(&p, tow_graph_parse(p.ctx, text, &g));
+    set_graph(&p, g, 0.3f);
+    tow_program *program = compile(&p, (tow_compile_options){.threads = 1});
+    run_to(&p, program, alone);
+    tow_program_free(program);
+    program = compile(&p, (tow_compile_options){.threads = 2});
+    run_to(&p, program, together);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(alone[i], together[i], bytes_of(p.outputs[i]));
+        free(alone[i]);
+        free(together[i]);
+    }
+    for (uint32_t i = 0; i < program->top->n_steps; i++) {
+        const tow__loop *loop = program->top->steps[i].loop;
+        if (!loop || !loop->shared) continue;
+        size_t bytes = program->storages[loop->body->block].bytes;
+        assert_true(bytes >= loop->body->bytes + loop->body->scratch);
+        assert_true(bytes >= loop->body->bytes * loop->body->copies);
+        tow__timeline timeline;
+        OK(&p, tow__timeline_make(program, &timeline));
+        assert_true((size_t)timeline.total[timeline.peak] >= bytes);
+        tow__timeline_free(&timeline);
+    }
+    tow_program_bytes bytes = tow_program_get_bytes(program);
+    assert_true(bytes.lower_bound <= bytes.arena);
+    tow_program_free(program);
     end(&p);
 }
 
@@ -552,6 +595,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_change_no_bits),
         cmocka_unit_test(last_blocks_are_shared),
+        cmocka_unit_test(shared_blocks_have_their_scratch),
         cmocka_unit_test(regions_need_less_memory),
         cmocka_unit_test(reductions_of_rows_are_one_pass),
         cmocka_unit_test(large_weights_meet_more_rows),
