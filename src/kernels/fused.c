@@ -126,8 +126,10 @@ typedef struct cursor {
     char *out[TOW__FUSED_VALUES];      /* of results and temporaries */
     char *tiles[TOW__FUSED_VALUES];    /* of values that need one */
     const char *rows[TOW__FUSED_IN];
-    int64_t longest; /* elements that a tile gets at most */
-    int64_t column;  /* with which the tiles of rows that all have in common begin; -1: they are not written yet */
+    int64_t longest;   /* elements that a tile gets at most */
+    char *const *room; /* of results that lie elsewhere than in job->out; */
+    int64_t origin;    /* the element at its beginning */
+    int64_t column;    /* with which the tiles of rows that all have in common begin; -1: they are not written yet */
 } cursor;
 
 static void place_tiles(const tow__fused_job *job, cursor *c, char *memory)
@@ -215,7 +217,10 @@ static void run_tile(const tow__fused_job *job, cursor *c, int64_t start, int64_
     }
     for (uint32_t k = 0; k < program->n_out; k++) {
         uint32_t value = program->n_in + k;
-        if (!job->staged[k]) c->in[value] = c->out[value] = job->out[k] + start * program->sizes[value];
+        if (job->staged[k]) continue;
+        char *to = c->room[k] ? c->room[k] + (start - c->origin) * program->sizes[value]
+                              : job->out[k] + start * program->sizes[value];
+        c->in[value] = c->out[value] = to;
     }
     run_ops(program, n, c);
     for (uint32_t k = 0; k < program->n_out; k++) {
@@ -250,6 +255,13 @@ static void run_stretch(const tow__fused_job *job, cursor *c, int64_t start, int
 
 void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int64_t step, int64_t n)
 {
+    static char *const nowhere[TOW__FUSED_OUT] = {NULL};
+    tow__fused_run_into(job, nowhere, first, times, step, n);
+}
+
+void tow__fused_run_into(const tow__fused_job *job, char *const *room, int64_t first, int64_t times, int64_t step,
+                         int64_t n)
+{
     const tow__fused_layout *l = job->layout;
     _Alignas(64) char memory[STACK];
     cursor c;
@@ -259,14 +271,19 @@ void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int
     }
     c.longest = tow__min(l->tile, n);
     c.column = -1;
+    c.room = room;
     place_tiles(job, &c, memory);
     fill_repeated(job, &c);
     int64_t row = first / l->row, column = first % l->row;
     if (l->shared || step != l->row || column + n > l->row) {
-        for (int64_t i = 0; i < times; i++) run_stretch(job, &c, first + i * step, first + i * step + n);
+        for (int64_t i = 0; i < times; i++) {
+            c.origin = first + i * (step - n);
+            run_stretch(job, &c, first + i * step, first + i * step + n);
+        }
         return;
     }
     for (int64_t i = 0; i < times; i++) { /* the same columns of rows below each other */
+        c.origin = first + i * (step - n);
         start_row(job, &c, row + i);
         run_tiles(job, &c, first + i * step, column, n);
     }

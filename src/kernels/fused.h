@@ -78,6 +78,33 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
                       const tow__buffer *const *in, const tow__buffer *const *out);
 /* Elements first + i * step .. first + i * step + n for i in [0, times), by row-major index; on the caller. */
 void tow__fused_run(const tow__fused_job *job, int64_t first, int64_t times, int64_t step, int64_t n);
+/* The same, but result k goes to room[k], unless that is NULL, in the order in which its elements are made. */
+void tow__fused_run_into(const tow__fused_job *job, char *const *room, int64_t first, int64_t times, int64_t step,
+                         int64_t n);
+
+/* ---- programs some of whose results are reduced ----------------------------------------------------------------- */
+
+enum {
+    TOW__FUSED_REDUCTIONS = 4
+};
+
+/* Parameters of "fused_reduce". Results of the program, as [outer, elements, columns], are reduced to [outer, columns].
+ * Results of the step: those of the program that are stored, then the reductions. What is not stored exists only as
+ * tiles. */
+typedef struct tow__fused_reduce_params {
+    const tow__fused *program;
+    bool stored[TOW__FUSED_OUT];
+    int64_t outer, elements, columns;
+    uint32_t n_reductions;
+    struct {
+        const char *primitive;
+        tow_dtype dtype;
+        uint32_t result; /* of the program */
+    } reductions[TOW__FUSED_REDUCTIONS];
+} tow__fused_reduce_params;
+
+/* Into how many pieces threads can divide the work. */
+int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params);
 
 /* ---- programs on finished strips of a product -------------------------------------------------------------------- */
 

@@ -12,18 +12,10 @@
 #include "src/kernels/tables.h"
 
 enum {
-    TOW__COLUMNS = 128, /* results of a strip */
-    AHEAD = 8,          /* rows that are fetched before they are read: they may be far apart in memory */
-    LINE = 64,          /* bytes that are fetched at once */
-    SPLIT = 1 << 15     /* elements per strip or result from which segments are separate blocks */
+    AHEAD = 8,      /* rows that are fetched before they are read: they may be far apart in memory */
+    LINE = 64,      /* bytes that are fetched at once */
+    SPLIT = 1 << 15 /* elements per strip or result from which segments are separate blocks */
 };
-
-typedef struct reducer {
-    void (*row_segment)(int64_t n, const void *x, void *out);
-    void (*column_segment)(int64_t columns, int64_t n, const int64_t *rows, const void *x, void *out);
-    void (*join)(int64_t n, void *total, const void *part);
-    void (*nothing)(int64_t n, void *out);
-} reducer;
 
 #define T             f32
 #define NAME(name)    sum_##name##_f32
@@ -114,10 +106,26 @@ typedef struct reducer {
 #undef ORDER
 #undef UNORDER
 
+const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype)
+{
+    static const struct {
+        const char *primitive;
+        const tow__reducer *f32, *f64;
+    } reducers[] = {
+        {"reduce_sum", &sum_reducer_f32, &sum_reducer_f64},
+        {"reduce_max", &max_reducer_f32, &max_reducer_f64},
+        {"reduce_min", &min_reducer_f32, &min_reducer_f64},
+    };
+    if (dtype != TOW_F32 && dtype != TOW_F64) return NULL;
+    for (size_t i = 0; i < sizeof reducers / sizeof reducers[0]; i++)
+        if (strcmp(reducers[i].primitive, primitive) == 0) return dtype == TOW_F32 ? reducers[i].f32 : reducers[i].f64;
+    return NULL;
+}
+
 /* ---- the plan of one reduction ---------------------------------------------------------------------------------- */
 
 typedef struct reduce_job {
-    const reducer *reducer;
+    const tow__reducer *reducer;
     tow__split x;
     size_t size;
     bool across;               /* strips of neighbouring results */
@@ -173,7 +181,10 @@ static void run_segment(const reduce_job *job, int64_t first, int64_t columns, i
     char *x = job->x.kept.data + tow__strided_offset(&job->x.kept, first) * (int64_t)job->size;
     if (job->across) {
         offsets(&job->x.reduced, start, n, (int64_t *)tile);
-        job->reducer->column_segment(columns, n, (const int64_t *)tile, x, out);
+        uint64_t lanes[TOW__LANES * TOW__COLUMNS];
+        job->reducer->begin(columns, n, lanes);
+        job->reducer->add(columns, 0, n, (const int64_t *)tile, x, lanes);
+        job->reducer->end(columns, n, lanes, out);
     } else {
         tow__strided reduced = job->x.reduced;
         reduced.data = x;
@@ -213,7 +224,7 @@ static void group_block(void *user, int64_t block)
     for (int64_t i = block * g->group; i < end; i++) reduce_block((void *)(uintptr_t)g->job, i);
 }
 
-static void reduce(const tow__kernel_call *call, const reducer *f32_reducer, const reducer *f64_reducer)
+static void reduce(const tow__kernel_call *call, const tow__reducer *f32_reducer, const tow__reducer *f64_reducer)
 {
     reduce_job job = call->state ? *(const reduce_job *)call->state : prepare(call);
     job.x.kept.data = job.x.reduced.data = call->in[0].data;

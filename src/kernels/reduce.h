@@ -12,8 +12,24 @@
 
 enum {
     TOW__LANES = 16,
-    TOW__SEGMENT = 1024
+    TOW__SEGMENT = 1024,
+    TOW__COLUMNS = 128 /* neighbouring results that are made together, at most */
 };
+
+/* One kind of reduction, on elements of one type. Neighbouring results share rows of memory: lanes [16][128] hold what
+ * the rows of a segment have added so far. */
+typedef struct tow__reducer {
+    void (*row_segment)(int64_t n, const void *x, void *out); /* n contiguous elements of one result */
+    void (*begin)(int64_t columns, int64_t n, void *lanes);   /* for a segment of n rows */
+    /* n rows, of which the first is row `at` of the segment; row i lies at x + rows[i] */
+    void (*add)(int64_t columns, int64_t at, int64_t n, const int64_t *rows, const void *x, void *lanes);
+    void (*end)(int64_t columns, int64_t n, void *lanes, void *out); /* lanes are lost */
+    void (*join)(int64_t n, void *total, const void *part);          /* adds the next segment to the ones before */
+    void (*nothing)(int64_t n, void *out);                           /* results of no elements */
+} tow__reducer;
+
+/* That of "reduce_sum", "reduce_max" or "reduce_min"; NULL: another primitive, or no floats. */
+const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype);
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */
 typedef struct tow__split {

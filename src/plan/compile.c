@@ -96,6 +96,7 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     TRY(lower_graph(p, scratch));
     TRY(tow__fuse(p, p->top, scratch));
     TRY(tow__form_regions(p, p->top, scratch));
+    TRY(tow__fuse_reductions(p, p->top, scratch));
     TRY(tow__reuse(p, p->top));
     TRY(tow__place_plan(p, p->top, scratch));
     p->bytes.arena = p->top->bytes;
@@ -201,6 +202,15 @@ static uint64_t count_ops(const tow__fused *program, const char *name)
     return count;
 }
 
+static uint64_t count_reductions(const tow__step *step, const char *name)
+{
+    uint64_t count = 0;
+    if (strcmp(step->primitive, "fused_reduce") != 0) return 0;
+    const tow__fused_reduce_params *p = step->params;
+    for (uint32_t r = 0; r < p->n_reductions; r++) count += !name || strcmp(p->reductions[r].primitive, name) == 0;
+    return count;
+}
+
 static uint64_t count_steps(const tow__plan *plan, const char *name)
 {
     uint64_t count = 0;
@@ -211,7 +221,9 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
         if (region && loop->continues) continue;
         const tow__fused *program = tow__step_program(step);
         if (program) count += count_ops(program, name);
-        if (strcmp(step->primitive, "fused") != 0) count += !region && (!name || strcmp(step->primitive, name) == 0);
+        count += count_reductions(step, name);
+        if (strncmp(step->primitive, "fused", 5) != 0)
+            count += !region && (!name || strcmp(step->primitive, name) == 0);
         if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
     }
     return count;

@@ -185,7 +185,7 @@ static uint32_t *alloc_none(tow__arena *arena, size_t n)
     return array;
 }
 
-static tow_status prepare(tow__fuser *f)
+tow_status tow__begin_fusion(tow__fuser *f)
 {
     uint32_t n_steps = f->plan->n_steps, n_storages = f->p->n_storages;
     f->tiles = tow__arena_alloc(f->scratch, n_steps, sizeof *f->tiles);
@@ -325,6 +325,8 @@ const tow__fused *tow__step_program(const tow__step *step)
 {
     if (!step->kernel) return NULL;
     if (strcmp(step->kernel->primitive, "fused") == 0) return step->params;
+    if (strcmp(step->kernel->primitive, "fused_reduce") == 0)
+        return ((const tow__fused_reduce_params *)step->params)->program;
     bool product = strcmp(step->kernel->primitive, "fused_dot_general") == 0;
     if (!product && strcmp(step->kernel->primitive, "dot_general_add") != 0) return NULL;
     return ((const tow__dot_fused_params *)step->params)->program;
@@ -336,7 +338,7 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
     tow_status status = TOW_OK;
     uint32_t n = 0;
     if (p->no_fusion) return TOW_OK;
-    TRY(prepare(&f));
+    TRY(tow__begin_fusion(&f));
     for (uint32_t i = 0; i < plan->n_steps; i++) TRY(place_step(&f, i));
     tow__step *steps = tow__arena_alloc(&p->memory, plan->n_steps, sizeof *steps);
     if (!steps) return TOW_OUT_OF_MEMORY;

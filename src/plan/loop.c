@@ -358,6 +358,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(tow__fuse(p, plan, l->scratch));
     TRY(tow__spread_loop(p, loop, l->scratch, &spread));
     if (!spread) TRY(tow__form_regions(p, plan, l->scratch));
+    if (!spread) TRY(tow__fuse_reductions(p, plan, l->scratch));
     TRY(tow__reuse(p, plan));
     TRY(choose_buffers(l, loop));
     TRY(tow__place_plan(p, plan, l->scratch));

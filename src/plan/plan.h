@@ -312,11 +312,14 @@ tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
 
-/* ---- fuse.c ----------------------------------------------------------------------------------------------------- */
+/* ---- fuse.c, fuse_reduce.c ------------------------------------------------------------------------------------- */
 
 /* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h; fuse_program.c), unless p->no_fusion.
  * After lowering. */
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
+/* fuse_reduce.c: joins row programs with reductions of what they make. After fusion and regions, in which reductions
+ * along rows go with their rows. */
+tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 

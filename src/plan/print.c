@@ -77,14 +77,18 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
     add_plan(s, p, loop->body, depth + 1);
 }
 
-/* fused(add, mul, tanh) */
-static void add_parts(tow__string *s, const tow__fused *program)
+/* fused(add, mul, tanh), fused_reduce(mul, reduce_sum) */
+static void add_parts(tow__string *s, const tow__step *step)
 {
+    const tow__fused *program = tow__step_program(step);
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const tow__fused_op *op = &program->ops[i];
         tow__string_add(s, "%s%s%s%s", i ? ", " : "", op->first ? op->first : "", op->first ? " + " : "",
                         op->primitive);
     }
+    if (strcmp(step->primitive, "fused_reduce") != 0) return;
+    const tow__fused_reduce_params *p = step->params;
+    for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].primitive);
 }
 
 const char *tow__step_engine(const tow_program *p, const tow__step *step)
@@ -110,7 +114,7 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
     }
     tow__string_add(s, " = %s(", step->primitive);
     if (tow__step_program(step)) {
-        add_parts(s, tow__step_program(step));
+        add_parts(s, step);
         tow__string_add(s, ")(");
     }
     for (uint32_t j = 0; j < step->n_in; j++) {

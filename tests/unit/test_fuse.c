@@ -80,6 +80,17 @@ static void expect_same(const tow_graph *g, uint32_t number, size_t *fused, size
     for (size_t i = 0; i < tow_graph_inputs(g); i++) tow_array_release(x[i]);
 }
 
+/* The plan for one thread. */
+static bool says(const tow_graph *g, const char *part)
+{
+    static char text[1 << 14];
+    tow_program *p;
+    OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 1}, &p));
+    tow_program_text(p, text, sizeof text);
+    tow_program_free(p);
+    return strstr(text, part) != NULL;
+}
+
 /* ---- random programs on matrices [rows, columns] ----------------------------------------------------------------- */
 
 typedef struct recipe {
@@ -153,6 +164,20 @@ static tow_value binary(tow_value x, tow_value y)
     }
 }
 
+/* Over columns, rows or both. */
+static tow_value reduced(tow_value x)
+{
+    const int n = 1 + (pick(3) == 0), first = n == 2 ? 0 : pick(2);
+    switch (pick(3)) {
+    case 0:
+        return tow_reduce_max(x, n, (int[]){first, 1});
+    case 1:
+        return tow_reduce_min(x, n, (int[]){first, 1});
+    default:
+        return tow_reduce_sum(x, n, (int[]){first, 1});
+    }
+}
+
 /* inputs: matrix, matrix, row, column, square weights */
 static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -192,7 +217,10 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
             break;
         }
     }
-    for (int i = 0; i < r->n_out; i++) out[i] = v[n - 1 - pick(n < 6 ? n : 6)];
+    for (int i = 0; i < r->n_out; i++) {
+        out[i] = v[n - 1 - pick(n < 6 ? n : 6)];
+        if (pick(2)) out[i] = reduced(out[i]);
+    }
 }
 
 static void test_random_programs(void **state)
@@ -334,6 +362,70 @@ static void test_worked_examples(void **state)
     assert_true(s.steps == s.fused && s.fused > 1 && s.fused < 8);
 }
 
+/* ---- reductions of what a program makes --------------------------------------------------------------------------- */
+
+/* x, y [outer, elements, columns], row [columns]: two chains; the second is read again, which *user says, and a sum of
+ * the first over other axes has to stay apart. */
+static void chains_to_sums(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t;
+    tow_type type = tow_value_type(x[0]);
+    tow_value row = tow_broadcast_to(x[2], 3, type.dims);
+    tow_value a = tow_neg(tow_relu(tow_sub(tow_mul(x[0], x[1]), row))), b = tow_tanh(tow_add(x[1], row));
+    y[0] = tow_reduce_sum(a, 1, (int[]){1});
+    y[1] = tow_reduce_max(b, 1, (int[]){1});
+    y[2] = tow_reduce_min(a, 1, (int[]){1});
+    y[3] = *(const int *)user ? b : tow_reduce_sum(a, 2, (int[]){0, 2});
+}
+
+/* Segments, lanes and strips of columns that are not full, full, or one more; few results of much and many of little,
+ * but not so many that they become a region. */
+static void test_reductions(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 2, 700},    {1, 15, 64},    {1, 16, 100},  {1, 17, 257},  {1, 1023, 3},
+                                        {1, 1024, 128}, {1, 1025, 129}, {1, 2049, 1},  {1, 30000, 1}, {1, 5000, 7},
+                                        {1, 70, 1100},  {3, 300, 256},  {40, 300, 2},  {2, 333, 255}, {700, 2, 1},
+                                        {300, 100, 1},  {3, 1025, 1},   {17, 1024, 1}, {2, 2100, 64}, {1, 1200, 513}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        for (int way = 0; way < 4; way++) {
+            tow_dtype dtype = way / 2 ? TOW_F64 : TOW_F32;
+            tow_type m = tow_make_type(dtype, 3, shapes[i]), row = tow_make_type(dtype, 1, &shapes[i][2]);
+            size_t fused, separate;
+            tow_graph *g = trace(chains_to_sums, &(int){way % 2}, 3, (tow_type[]){m, m, row}, 4);
+            expect_same(g, (uint32_t)i, &fused, &separate);
+            assert_true(fused < separate);
+            assert_true(says(g, "reduce_sum, reduce_max, reduce_min)("));
+            tow_graph_release(g);
+        }
+    }
+}
+
+/* The sum over rows runs in one piece: it would keep one thread busy while the other waits. */
+static void narrow_sum(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_reduce_sum(tow_exp(tow_sin(x[0])), 1, (int[]){0});
+}
+
+static void test_reductions_that_stay(void **state)
+{
+    (void)state;
+    for (int64_t rows = 1000; rows <= 2000; rows += 1000) {
+        tow_type m = matrix(rows, 100);
+        size_t fused, separate;
+        tow_graph *g = trace(narrow_sum, NULL, 1, &m, 1);
+        expect_same(g, 0, &fused, &separate);
+        for (int threads = 1; threads <= 2; threads++) {
+            tow_program *p;
+            OK(tow_compile(ctx, g, &(tow_compile_options){.threads = threads}, &p));
+            assert_int_equal(p->top->n_steps, threads == 2 && rows == 1000 ? 2 : 1);
+            tow_program_free(p);
+        }
+        tow_graph_release(g);
+    }
+}
+
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
@@ -369,16 +461,6 @@ static void crowded(tow_trace *t, const tow_value *x, tow_value *y, void *user)
     tow_value a = tow_tanh(x[0]), b = tow_exp(x[1]), product = tow_mul(a, b), c = tow_tanh(x[2]), d = tow_exp(c);
     for (int i = 0; i < 4; i++) c = tow_tanh(tow_sub(d, c));
     y[0] = tow_sub(c, product);
-}
-
-static bool says(const tow_graph *g, const char *part)
-{
-    static char text[1 << 14];
-    tow_program *p;
-    OK(tow_compile(ctx, g, NULL, &p));
-    tow_program_text(p, text, sizeof text);
-    tow_program_free(p);
-    return strstr(text, part) != NULL;
 }
 
 static void test_pairs(void **state)
@@ -632,6 +714,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reductions_that_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_in_common, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slopes, setup, teardown),

@@ -1,0 +1,282 @@
+/* Row programs whose results are reduced while they are near (fused.h): one pass over memory for a chain and the sums
+ * over what it makes. Results have the order of reduce.h, so a fused reduction has the bits of the chain and the
+ * reduction one after the other.
+ *
+ *   [outer, elements, columns]    columns > 1: blocks of some rows of a strip of columns ──> lanes ──> parts of segments
+ *                                 columns = 1: a segment, or as many whole results as fit ──> parts of segments
+ *
+ * As in reduce.c, segments are separate pieces of work where there are few results. */
+#include <string.h>
+
+#include "src/kernels/fused.h"
+#include "src/kernels/reduce.h"
+#include "src/kernels/tables.h"
+
+enum {
+    ROOM = TOW__SEGMENT * 8 * 2, /* bytes for what one run of the program makes of a result that is not stored */
+    FEW = 16,                    /* pieces of work from which threads need no more */
+    WIDE = 2048,                 /* bytes of a row in a strip: runs of the program should be long, */
+    NARROW = 1024,               /* or so many where there are few strips */
+    STRIPS = WIDE / TOW__COLUMNS / 4,
+    LANES = STRIPS * TOW__LANES * TOW__COLUMNS * 4 /* bytes of the lanes of a strip */
+};
+
+#define NANOSECONDS 0.1 /* of one operation on one element, about */
+
+/* What follows from shapes alone. */
+typedef struct fused_reduce_state {
+    tow__fused_layout layout;
+    int64_t width, strips;   /* results of a strip, or those whose elements one run makes; strips in all */
+    int64_t segments, parts; /* per result; pieces of work they are split into: 1 or all */
+    int64_t rows;            /* of a strip of columns that one run makes */
+    int64_t group;           /* pieces that make one block of work */
+} fused_reduce_state;
+
+typedef struct fused_reduce_job {
+    const tow__fused_reduce_params *params;
+    const fused_reduce_state *state;
+    const tow__fused_job *program;
+    const tow__reducer *reducers[TOW__FUSED_REDUCTIONS];
+    size_t sizes[TOW__FUSED_REDUCTIONS];
+    char *out[TOW__FUSED_REDUCTIONS], *parts[TOW__FUSED_REDUCTIONS];
+} fused_reduce_job;
+
+/* ---- what follows from shapes ------------------------------------------------------------------------------------ */
+
+/* The shape of the program's operands, which they all have. */
+static void prepare_layout(const tow__kernel_call *call, tow__fused_layout *layout)
+{
+    const tow__fused_reduce_params *p = call->params;
+    const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
+    for (uint32_t i = 0; i < p->program->n_in; i++) in[i] = &call->in[i];
+    for (uint32_t k = 0; k < p->program->n_out; k++) out[k] = &call->in[0];
+    tow__fused_prepare(p->program, in, out, layout);
+}
+
+static size_t widest(const tow__fused_reduce_params *p)
+{
+    size_t size = 4;
+    for (uint32_t r = 0; r < p->n_reductions; r++)
+        if (p->reductions[r].dtype == TOW_F64) size = 8;
+    return size;
+}
+
+static void cut(const tow__fused_reduce_params *p, fused_reduce_state *s)
+{
+    const int64_t size = (int64_t)widest(p);
+    s->segments = tow__ceil_div(p->elements, TOW__SEGMENT);
+    if (p->columns == 1) {
+        s->width = tow__max(1, TOW__SEGMENT / p->elements);
+        s->strips = tow__ceil_div(p->outer, s->width);
+        s->parts = s->strips < FEW ? s->segments : 1;
+    } else {
+        for (int64_t bytes = WIDE;; bytes = NARROW) {
+            s->width = tow__min(p->columns, bytes / size);
+            s->strips = p->outer * tow__ceil_div(p->columns, s->width);
+            s->parts = s->strips < FEW ? s->segments : 1;
+            if (s->strips * s->parts >= FEW || bytes == NARROW) break;
+        }
+        s->rows = tow__max(1, ROOM / size / s->width);
+    }
+    int64_t elements = (s->parts > 1 ? TOW__SEGMENT : p->elements) * s->width;
+    s->group = tow__max(1, TOW__BLOCK / elements);
+}
+
+static void prepare_fused_reduce(const tow__kernel_call *call, void *state)
+{
+    prepare_layout(call, &((fused_reduce_state *)state)->layout);
+    cut(call->params, state);
+}
+
+int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p)
+{
+    fused_reduce_state s;
+    cut(p, &s);
+    return s.strips * s.parts;
+}
+
+static size_t parts_bytes(const tow__fused_reduce_params *p, const fused_reduce_state *s, uint32_t r)
+{
+    return s->parts > 1 ? (size_t)(s->parts * p->outer * p->columns) * tow__element_bytes(p->reductions[r].dtype) : 0;
+}
+
+static size_t scratch_fused_reduce(const tow__kernel_call *call)
+{
+    const tow__fused_reduce_params *p = call->params;
+    fused_reduce_state s;
+    size_t bytes = 0;
+    cut(p, &s);
+    for (uint32_t r = 0; r < p->n_reductions; r++) bytes += parts_bytes(p, &s, r);
+    return bytes;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* A thread, with room for results that are not stored. */
+typedef struct worker {
+    const fused_reduce_job *job;
+    char *room[TOW__FUSED_OUT]; /* [results of the program] NULL: it is stored */
+    _Alignas(64) char memory[TOW__FUSED_REDUCTIONS][ROOM];
+    _Alignas(64) char lanes[TOW__FUSED_REDUCTIONS][LANES];
+} worker;
+
+static void begin_worker(worker *w, const fused_reduce_job *job)
+{
+    const tow__fused_reduce_params *p = job->params;
+    uint32_t n = 0;
+    w->job = job;
+    for (uint32_t k = 0; k < p->program->n_out; k++) w->room[k] = p->stored[k] ? NULL : w->memory[n++];
+}
+
+/* Where what reduction r reads lies, from element `first` on. */
+static const char *made_at(const worker *w, uint32_t r, int64_t first)
+{
+    uint32_t k = w->job->params->reductions[r].result;
+    return w->room[k] ? w->room[k] : w->job->program->out[k] + (size_t)first * w->job->sizes[r];
+}
+
+/* One segment of `results` results from `result` on, or all of them; columns is 1. */
+static void run_along(worker *w, int64_t result, int64_t results, int64_t segment, void *const *to)
+{
+    const fused_reduce_job *job = w->job;
+    int64_t first = result * job->params->elements + segment * TOW__SEGMENT;
+    int64_t n = tow__min(TOW__SEGMENT, job->params->elements - segment * TOW__SEGMENT);
+    tow__fused_run_into(job->program, w->room, first, 1, 0, results * n);
+    for (uint32_t r = 0; r < job->params->n_reductions; r++)
+        for (int64_t i = 0; i < results; i++)
+            job->reducers[r]->row_segment(n, made_at(w, r, first) + (size_t)(i * n) * job->sizes[r],
+                                          (char *)to[r] + (size_t)i * job->sizes[r]);
+}
+
+static void *lanes_at(worker *w, uint32_t r, int64_t column)
+{
+    return w->lanes[r] + (size_t)(column * TOW__LANES) * w->job->sizes[r];
+}
+
+/* What reduction r adds to its lanes: n rows, the first of which is row `at` of the segment, of neighbouring results. */
+static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int64_t at, int64_t n)
+{
+    const fused_reduce_job *job = w->job;
+    int64_t rows[ROOM / 4], step = w->room[job->params->reductions[r].result] ? columns : job->params->columns;
+    const char *x = made_at(w, r, first);
+    for (int64_t i = 0; i < n; i++) rows[i] = i * step;
+    for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
+        job->reducers[r]->add(tow__min(TOW__COLUMNS, columns - c), at, n, rows, x + (size_t)c * job->sizes[r],
+                              lanes_at(w, r, c));
+}
+
+/* One segment of neighbouring results. */
+static void run_across(worker *w, int64_t result, int64_t columns, int64_t segment, void *const *to)
+{
+    const fused_reduce_job *job = w->job;
+    const tow__fused_reduce_params *p = job->params;
+    int64_t start = segment * TOW__SEGMENT, count = tow__min(TOW__SEGMENT, p->elements - start);
+    int64_t first = (result / p->columns * p->elements + start) * p->columns + result % p->columns;
+    for (uint32_t r = 0; r < p->n_reductions; r++)
+        for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
+            job->reducers[r]->begin(tow__min(TOW__COLUMNS, columns - c), count, lanes_at(w, r, c));
+    for (int64_t n, at = 0; at < count; at += n, first += n * p->columns) {
+        n = tow__min(job->state->rows, count - at);
+        tow__fused_run_into(job->program, w->room, first, n, p->columns, columns);
+        for (uint32_t r = 0; r < p->n_reductions; r++) add_rows(w, r, first, columns, at, n);
+    }
+    for (uint32_t r = 0; r < p->n_reductions; r++)
+        for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
+            job->reducers[r]->end(tow__min(TOW__COLUMNS, columns - c), count, lanes_at(w, r, c),
+                                  (char *)to[r] + (size_t)c * job->sizes[r]);
+}
+
+/* First result and number of results of a strip. */
+static int64_t strip_at(const fused_reduce_job *job, int64_t strip, int64_t *results)
+{
+    const int64_t width = job->state->width, columns = job->params->columns;
+    if (columns == 1) {
+        *results = tow__min(width, job->params->outer - strip * width);
+        return strip * width;
+    }
+    int64_t per_row = tow__ceil_div(columns, width), first = strip % per_row * width;
+    *results = tow__min(width, columns - first);
+    return strip / per_row * columns + first;
+}
+
+static void reduce_piece(worker *w, int64_t piece)
+{
+    const fused_reduce_job *job = w->job;
+    const tow__fused_reduce_params *p = job->params;
+    const fused_reduce_state *s = job->state;
+    _Alignas(8) char part[TOW__FUSED_REDUCTIONS][STRIPS * TOW__COLUMNS * 8];
+    void *to[TOW__FUSED_REDUCTIONS];
+    void (*run)(worker *, int64_t, int64_t, int64_t, void *const *) = p->columns == 1 ? run_along : run_across;
+    int64_t results, result = strip_at(job, piece / s->parts, &results);
+    if (s->parts > 1) {
+        int64_t segment = piece % s->parts;
+        for (uint32_t r = 0; r < p->n_reductions; r++)
+            to[r] = job->parts[r] + (size_t)(segment * p->outer * p->columns + result) * job->sizes[r];
+        run(w, result, results, segment, to);
+        return;
+    }
+    for (int64_t segment = 0; segment < s->segments; segment++) {
+        for (uint32_t r = 0; r < p->n_reductions; r++)
+            to[r] = segment ? (void *)part[r] : job->out[r] + (size_t)result * job->sizes[r];
+        run(w, result, results, segment, to);
+        for (uint32_t r = 0; segment && r < p->n_reductions; r++)
+            job->reducers[r]->join(results, job->out[r] + (size_t)result * job->sizes[r], part[r]);
+    }
+}
+
+static void reduce_block(void *user, int64_t block)
+{
+    const fused_reduce_job *job = user;
+    const fused_reduce_state *s = job->state;
+    worker w;
+    begin_worker(&w, job);
+    int64_t end = tow__min((block + 1) * s->group, s->strips * s->parts);
+    for (int64_t piece = block * s->group; piece < end; piece++) reduce_piece(&w, piece);
+}
+
+static void join_parts(const fused_reduce_job *job, uint32_t r)
+{
+    const fused_reduce_state *s = job->state;
+    int64_t results = job->params->outer * job->params->columns;
+    memcpy(job->out[r], job->parts[r], (size_t)results * job->sizes[r]);
+    for (int64_t i = 1; i < s->segments; i++)
+        job->reducers[r]->join(results, job->out[r], job->parts[r] + (size_t)(i * results) * job->sizes[r]);
+}
+
+static void run_fused_reduce(const tow__kernel_call *call)
+{
+    const tow__fused_reduce_params *p = call->params;
+    const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT], nowhere = {0};
+    fused_reduce_state own;
+    tow__fused_job program;
+    fused_reduce_job job = {.params = p, .state = call->state ? call->state : &own, .program = &program};
+    uint32_t n = 0;
+    if (!call->state) prepare_fused_reduce(call, &own);
+    for (uint32_t i = 0; i < p->program->n_in; i++) in[i] = &call->in[i];
+    for (uint32_t k = 0; k < p->program->n_out; k++) out[k] = p->stored[k] ? &call->out[n++] : &nowhere;
+    tow__fused_begin(&program, p->program, &job.state->layout, in, out);
+    char *parts = call->scratch;
+    for (uint32_t r = 0; r < p->n_reductions; r++) {
+        job.reducers[r] = tow__reducer_of(p->reductions[r].primitive, p->reductions[r].dtype);
+        job.sizes[r] = tow__element_bytes(p->reductions[r].dtype);
+        job.out[r] = call->out[n + r].data;
+        job.parts[r] = parts;
+        parts += parts_bytes(p, job.state, r);
+    }
+    double nanoseconds = NANOSECONDS * (p->program->n_ops + p->n_reductions) * (double)job.state->layout.count;
+    int64_t blocks = tow__ceil_div(job.state->strips * job.state->parts, job.state->group);
+    tow__team_run(tow__team_for(call->team, nanoseconds), blocks, reduce_block, &job);
+    for (uint32_t r = 0; r < p->n_reductions && job.state->parts > 1; r++) join_parts(&job, r);
+}
+
+static const tow__kernel kernels[] = {
+    {.primitive = "fused_reduce",
+     .dtypes = TOW__ALL_DTYPES,
+     .flags = TOW__IN_PLACE | TOW__IN_PLACE_EACH,
+     .run = run_fused_reduce,
+     .scratch = scratch_fused_reduce,
+     .engine = "vector",
+     .state_bytes = sizeof(fused_reduce_state),
+     .prepare = prepare_fused_reduce},
+};
+const tow__kernel_table tow__kernels_fused_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,195 @@
+/* Reductions join the row program that makes what they read:
+ *
+ *   fused       d, s = (sub, integer_pow)(x, mean)      fused_reduce  d, v = (sub, integer_pow, reduce_sum)(x, mean)
+ *   reduce_sum  v = (s)
+ *
+ * so that s is never stored, unless somebody else reads it, and is reduced while it is near in any case. The reduced
+ * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes. They move up
+ * to the program, which costs no memory worth counting: their results are smaller than what they read. */
+#include "src/kernels/reduce.h"
+#include "src/plan/fuse.h"
+
+enum {
+    LEAST = 512 /* elements of a program */
+};
+
+typedef struct joiner {
+    tow__fuser f;
+    uint32_t *first, *next; /* [n_steps] reductions of what a step makes, in order, or TOW__NONE */
+    bool *joined;           /* [n_steps] the reduction is part of another step now */
+} joiner;
+
+typedef struct extents {
+    int64_t outer, elements, columns;
+} extents;
+
+static bool is_reduction(const joiner *j, const tow__step *step)
+{
+    return step->kernel && step->n_in == 1 && step->n_out == 1 && tow__is_whole(j->f.p, &step->in[0]) &&
+           tow__is_whole(j->f.p, &step->out[0]) && tow__reducer_of(step->primitive, step->in[0].type.dtype);
+}
+
+/* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
+static bool find_extents(const tow__step *step, extents *e)
+{
+    const tow__ints *axes = &((const tow__axes_params *)step->params)->axes;
+    *e = (extents){1, 1, 1};
+    for (int a = 0; a < step->in[0].type.rank; a++) {
+        int64_t n = step->in[0].type.dims[a];
+        bool reduced = false;
+        for (int i = 0; i < axes->n; i++) reduced |= axes->v[i] == a;
+        if (reduced && n != 1 && e->columns > 1) return false;
+        if (reduced)
+            e->elements *= n;
+        else if (e->elements == 1)
+            e->outer *= n;
+        else
+            e->columns *= n;
+    }
+    return e->elements > 1 && e->outer > 0 && e->columns > 0;
+}
+
+static bool same_extents(extents a, extents b)
+{
+    return a.outer == b.outer && a.elements == b.elements && a.columns == b.columns;
+}
+
+/* The row program of step i, as a step. */
+static tow_status as_program(joiner *j, uint32_t i, tow__step *step, bool *done)
+{
+    tow__fuser *f = &j->f;
+    tow__draft d;
+    *step = f->plan->steps[i];
+    *done = step->kernel && strcmp(step->kernel->primitive, "fused") == 0;
+    if (*done || !f->tiles[i]) return TOW_OK;
+    tow__group g = {.members = &i, .n = 1, .shape = step->out[0].type, .product = TOW__NONE};
+    *done = tow__write_program(f, &g, NULL, g.shape, &d) && d.n_out == step->n_out;
+    if (!*done) return TOW_OK;
+    step->n_in = d.n_in;
+    step->params = tow__finish_program(f, &d);
+    step->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
+    step->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
+    return step->params && step->in && step->out ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+static bool reads(const tow__step *reduction, const tow__view *x) { return reduction->in[0].storage == x->storage; }
+
+/* Those of step i that join its program, by number; 0: none. */
+static uint32_t choose(const joiner *j, uint32_t i, uint32_t *chosen, extents *e)
+{
+    const tow__step *steps = j->f.plan->steps;
+    uint32_t n = 0;
+    for (uint32_t r = j->first[i]; r != TOW__NONE && n < TOW__FUSED_REDUCTIONS; r = j->next[r]) {
+        extents own;
+        if (steps[r].backward != steps[i].backward || !find_extents(&steps[r], &own)) continue;
+        if (n > 0 && !same_extents(own, *e)) continue;
+        *e = own;
+        chosen[n++] = r;
+    }
+    return n;
+}
+
+/* Adds a reduction, of one of the results of `program`, to the parameters. */
+static void add_reduction(const tow__step *program, const tow__step *reduction, tow__fused_reduce_params *params)
+{
+    uint32_t k = 0;
+    while (!reads(reduction, &program->out[k])) k++;
+    uint32_t n = params->n_reductions++;
+    params->reductions[n].primitive = reduction->primitive;
+    params->reductions[n].dtype = reduction->in[0].type.dtype;
+    params->reductions[n].result = k;
+}
+
+/* Does anybody but the chosen reductions need result x? */
+static bool is_stored(const joiner *j, const tow__view *x, const uint32_t *chosen, uint32_t n)
+{
+    uint32_t own = 0;
+    for (uint32_t r = 0; r < n; r++) own += reads(&j->f.plan->steps[chosen[r]], x);
+    return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.reads[x->storage] > own;
+}
+
+/* Small ones gain nothing, and a program may keep more threads busy by itself than its reductions do. */
+static bool slows(const joiner *j, const tow__fused_reduce_params *params)
+{
+    int64_t count = params->outer * params->elements * params->columns, threads = j->f.plan->team->threads;
+    return count < LEAST || tow__fused_reduce_pieces(params) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
+}
+
+static tow_status join(joiner *j, uint32_t i, tow__step *step)
+{
+    tow__arena *memory = &j->f.p->memory;
+    const tow__step *steps = j->f.plan->steps;
+    uint32_t chosen[TOW__FUSED_REDUCTIONS];
+    extents e = {0};
+    tow__step program;
+    bool done;
+    *step = steps[i];
+    uint32_t n = j->first[i] == TOW__NONE ? 0 : choose(j, i, chosen, &e);
+    if (n == 0) return TOW_OK;
+    tow_status status = as_program(j, i, &program, &done);
+    if (status != TOW_OK || !done) return status;
+    tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);
+    tow__view *out = tow__arena_alloc(memory, program.n_out + n, sizeof *out);
+    if (!params || !out) return TOW_OUT_OF_MEMORY;
+    *params = (tow__fused_reduce_params){
+        .program = program.params, .outer = e.outer, .elements = e.elements, .columns = e.columns};
+    for (uint32_t r = 0; r < n; r++) add_reduction(&program, &steps[chosen[r]], params);
+    if (slows(j, params)) return TOW_OK;
+    uint32_t n_out = 0;
+    for (uint32_t k = 0; k < program.n_out; k++) {
+        params->stored[k] = is_stored(j, &program.out[k], chosen, n);
+        if (params->stored[k]) out[n_out++] = program.out[k];
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        out[n_out++] = steps[chosen[r]].out[0];
+        j->joined[chosen[r]] = true;
+    }
+    *step = program;
+    step->primitive = "fused_reduce";
+    step->kernel = tow__kernel_find("fused_reduce", TOW_F32);
+    step->params = params;
+    step->n_out = n_out;
+    step->out = out;
+    tow__lowering l = {.p = j->f.p, .plan = j->f.plan, .scratch = j->f.scratch};
+    return tow__add_scratch(&l, step);
+}
+
+/* Lists the reductions of what each step makes. */
+static tow_status list_reductions(joiner *j)
+{
+    uint32_t n = j->f.plan->n_steps;
+    uint32_t *last = tow__arena_alloc(j->f.scratch, n, sizeof *last);
+    j->first = tow__arena_alloc(j->f.scratch, n, sizeof *j->first);
+    j->next = tow__arena_alloc(j->f.scratch, n, sizeof *j->next);
+    j->joined = tow__arena_alloc(j->f.scratch, n, sizeof *j->joined);
+    if (!last || !j->first || !j->next || !j->joined) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        const tow__step *step = &j->f.plan->steps[i];
+        j->first[i] = j->next[i] = TOW__NONE;
+        if (!is_reduction(j, step)) continue;
+        uint32_t maker = j->f.producer[step->in[0].storage];
+        if (maker >= i) continue; /* TOW__NONE: nobody here */
+        *(j->first[maker] == TOW__NONE ? &j->first[maker] : &j->next[last[maker]]) = i;
+        last[maker] = i;
+    }
+    return TOW_OK;
+}
+
+tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch)
+{
+    joiner j = {.f = {.p = p, .plan = plan, .scratch = scratch}};
+    tow_status status = TOW_OK;
+    uint32_t n = 0;
+    if (p->no_fusion) return TOW_OK;
+    TRY(tow__begin_fusion(&j.f));
+    TRY(list_reductions(&j));
+    tow__step *steps = tow__arena_alloc(&p->memory, plan->n_steps, sizeof *steps);
+    if (!steps) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        if (!j.joined[i]) TRY(join(&j, i, &steps[n++]));
+    plan->steps = steps;
+    plan->steps_capacity = plan->n_steps;
+    plan->n_steps = n;
+done:
+    return status;
+}
