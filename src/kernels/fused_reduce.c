@@ -2,10 +2,10 @@
  * over what it makes. Results have the order of reduce.h, so a fused reduction has the bits of the chain and the
  * reduction one after the other.
  *
- *   [outer, elements, columns]    columns > 1: blocks of some rows of a strip of columns ──> lanes ──> parts of segments
- *                                 columns = 1: a segment, or as many whole results as fit ──> parts of segments
+ *   [outer, elements, columns]    columns > 1: a strip of columns, a few rows after the other ──> lanes of a segment
+ *                                 columns = 1: some segments of a result, or as many whole results as fit
  *
- * As in reduce.c, segments are separate pieces of work where there are few results. */
+ * As in reduce.c, a strip is one piece of work, or, where there are few strips, its segments are separate pieces. */
 #include <string.h>
 
 #include "src/kernels/fused.h"
@@ -13,12 +13,12 @@
 #include "src/kernels/tables.h"
 
 enum {
-    ROOM = TOW__SEGMENT * 8 * 2, /* bytes for what one run of the program makes of a result that is not stored */
-    FEW = 16,                    /* pieces of work from which threads need no more */
-    WIDE = 2048,                 /* bytes of a row in a strip: runs of the program should be long, */
-    NARROW = 1024,               /* or so many where there are few strips */
-    STRIPS = WIDE / TOW__COLUMNS / 4,
-    LANES = STRIPS * TOW__LANES * TOW__COLUMNS * 4 /* bytes of the lanes of a strip */
+    ROOM = 16 << 10, /* bytes for what one run of the program makes of a result that is not stored */
+    FEW = 16,        /* pieces of work from which threads need no more */
+    WIDE = 2048,     /* bytes of a row in a strip: runs of the program should be long, */
+    NARROW = 1024,   /* or so many where there are few strips */
+    GROUPS = WIDE / TOW__COLUMNS / 4,
+    LANES = GROUPS * TOW__LANES * TOW__COLUMNS * 4 /* bytes of the lanes of a strip */
 };
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
@@ -26,10 +26,12 @@ enum {
 /* What follows from shapes alone. */
 typedef struct fused_reduce_state {
     tow__fused_layout layout;
-    int64_t width, strips;   /* results of a strip, or those whose elements one run makes; strips in all */
-    int64_t segments, parts; /* per result; pieces of work they are split into: 1 or all */
-    int64_t rows;            /* of a strip of columns that one run makes */
-    int64_t group;           /* pieces that make one block of work */
+    int64_t width, strips; /* results of a strip; strips in all */
+    int64_t segments;      /* of a result, */
+    int64_t span;          /* and those that one run makes */
+    int64_t parts;         /* pieces of work that a strip is split into, of one span each; 1: it is not split */
+    int64_t rows;          /* of a strip of columns that one run makes */
+    int64_t group;         /* pieces that make one block of work */
 } fused_reduce_state;
 
 typedef struct fused_reduce_job {
@@ -38,12 +40,13 @@ typedef struct fused_reduce_job {
     const tow__fused_job *program;
     const tow__reducer *reducers[TOW__FUSED_REDUCTIONS];
     size_t sizes[TOW__FUSED_REDUCTIONS];
-    char *out[TOW__FUSED_REDUCTIONS], *parts[TOW__FUSED_REDUCTIONS];
+    char *out[TOW__FUSED_REDUCTIONS];
+    char *parts[TOW__FUSED_REDUCTIONS]; /* [segment][result] if strips are split */
 } fused_reduce_job;
 
 /* ---- what follows from shapes ------------------------------------------------------------------------------------ */
 
-/* The shape of the program's operands, which they all have. */
+/* The program's operands all have the shape of the whole. */
 static void prepare_layout(const tow__kernel_call *call, tow__fused_layout *layout)
 {
     const tow__fused_reduce_params *p = call->params;
@@ -53,32 +56,43 @@ static void prepare_layout(const tow__kernel_call *call, tow__fused_layout *layo
     tow__fused_prepare(p->program, in, out, layout);
 }
 
-static size_t widest(const tow__fused_reduce_params *p)
+static int64_t widest(const tow__fused_reduce_params *p)
 {
-    size_t size = 4;
+    int64_t size = 4;
     for (uint32_t r = 0; r < p->n_reductions; r++)
         if (p->reductions[r].dtype == TOW_F64) size = 8;
     return size;
 }
 
+static void cut_along(const tow__fused_reduce_params *p, fused_reduce_state *s)
+{
+    const int64_t room = ROOM / widest(p);
+    s->span = room / TOW__SEGMENT;
+    s->width = s->segments == 1 ? room / p->elements : 1;
+    s->strips = tow__ceil_div(p->outer, s->width);
+}
+
+static void cut_across(const tow__fused_reduce_params *p, fused_reduce_state *s)
+{
+    const int64_t size = widest(p);
+    s->span = 1;
+    for (int64_t bytes = WIDE;; bytes = NARROW) {
+        s->width = tow__min(p->columns, bytes / size);
+        s->strips = p->outer * tow__ceil_div(p->columns, s->width);
+        if (s->strips * s->segments >= FEW || bytes == NARROW) break;
+    }
+    s->rows = ROOM / size / s->width;
+}
+
 static void cut(const tow__fused_reduce_params *p, fused_reduce_state *s)
 {
-    const int64_t size = (int64_t)widest(p);
     s->segments = tow__ceil_div(p->elements, TOW__SEGMENT);
-    if (p->columns == 1) {
-        s->width = tow__max(1, TOW__SEGMENT / p->elements);
-        s->strips = tow__ceil_div(p->outer, s->width);
-        s->parts = s->strips < FEW ? s->segments : 1;
-    } else {
-        for (int64_t bytes = WIDE;; bytes = NARROW) {
-            s->width = tow__min(p->columns, bytes / size);
-            s->strips = p->outer * tow__ceil_div(p->columns, s->width);
-            s->parts = s->strips < FEW ? s->segments : 1;
-            if (s->strips * s->parts >= FEW || bytes == NARROW) break;
-        }
-        s->rows = tow__max(1, ROOM / size / s->width);
-    }
-    int64_t elements = (s->parts > 1 ? TOW__SEGMENT : p->elements) * s->width;
+    if (p->columns == 1)
+        cut_along(p, s);
+    else
+        cut_across(p, s);
+    s->parts = s->strips < FEW ? tow__ceil_div(s->segments, s->span) : 1;
+    int64_t elements = (s->parts > 1 ? s->span * TOW__SEGMENT : p->elements) * s->width;
     s->group = tow__max(1, TOW__BLOCK / elements);
 }
 
@@ -97,7 +111,8 @@ int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p)
 
 static size_t parts_bytes(const tow__fused_reduce_params *p, const fused_reduce_state *s, uint32_t r)
 {
-    return s->parts > 1 ? (size_t)(s->parts * p->outer * p->columns) * tow__element_bytes(p->reductions[r].dtype) : 0;
+    int64_t results = p->outer * p->columns;
+    return s->parts > 1 ? (size_t)(s->segments * results) * tow__element_bytes(p->reductions[r].dtype) : 0;
 }
 
 static size_t scratch_fused_reduce(const tow__kernel_call *call)
@@ -110,14 +125,15 @@ static size_t scratch_fused_reduce(const tow__kernel_call *call)
     return bytes;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
+/* ---- one run ----------------------------------------------------------------------------------------------------- */
 
-/* A thread, with room for results that are not stored. */
+/* A thread, with room for what is not stored. */
 typedef struct worker {
     const fused_reduce_job *job;
     char *room[TOW__FUSED_OUT]; /* [results of the program] NULL: it is stored */
     _Alignas(64) char memory[TOW__FUSED_REDUCTIONS][ROOM];
     _Alignas(64) char lanes[TOW__FUSED_REDUCTIONS][LANES];
+    _Alignas(64) char part[GROUPS * TOW__COLUMNS * 8];
 } worker;
 
 static void begin_worker(worker *w, const fused_reduce_job *job)
@@ -128,24 +144,48 @@ static void begin_worker(worker *w, const fused_reduce_job *job)
     for (uint32_t k = 0; k < p->program->n_out; k++) w->room[k] = p->stored[k] ? NULL : w->memory[n++];
 }
 
-/* Where what reduction r reads lies, from element `first` on. */
+/* Where what reduction r reads lies, from element `first` on, with which a run has begun. */
 static const char *made_at(const worker *w, uint32_t r, int64_t first)
 {
     uint32_t k = w->job->params->reductions[r].result;
     return w->room[k] ? w->room[k] : w->job->program->out[k] + (size_t)first * w->job->sizes[r];
 }
 
-/* One segment of `results` results from `result` on, or all of them; columns is 1. */
-static void run_along(worker *w, int64_t result, int64_t results, int64_t segment, void *const *to)
+/* Where a segment of results from `result` on goes: among the parts, or to the results if it is the first. */
+static char *segment_at(worker *w, uint32_t r, int64_t segment, int64_t result)
 {
     const fused_reduce_job *job = w->job;
-    int64_t first = result * job->params->elements + segment * TOW__SEGMENT;
-    int64_t n = tow__min(TOW__SEGMENT, job->params->elements - segment * TOW__SEGMENT);
+    int64_t results = job->params->outer * job->params->columns;
+    if (job->state->parts > 1) return job->parts[r] + (size_t)(segment * results + result) * job->sizes[r];
+    return segment ? w->part : job->out[r] + (size_t)result * job->sizes[r];
+}
+
+/* After a segment has gone where segment_at says. */
+static void add_segment(worker *w, uint32_t r, int64_t segment, int64_t result, int64_t results)
+{
+    const fused_reduce_job *job = w->job;
+    if (job->state->parts == 1 && segment > 0)
+        job->reducers[r]->join(results, job->out[r] + (size_t)result * job->sizes[r], w->part);
+}
+
+/* Segments [segment, end) of one result, or all of several. */
+static void run_along(worker *w, int64_t result, int64_t results, int64_t segment, int64_t end)
+{
+    const fused_reduce_job *job = w->job;
+    int64_t elements = job->params->elements, start = segment * TOW__SEGMENT;
+    int64_t first = result * elements + start, n = tow__min(end * TOW__SEGMENT, elements) - start;
     tow__fused_run_into(job->program, w->room, first, 1, 0, results * n);
-    for (uint32_t r = 0; r < job->params->n_reductions; r++)
-        for (int64_t i = 0; i < results; i++)
-            job->reducers[r]->row_segment(n, made_at(w, r, first) + (size_t)(i * n) * job->sizes[r],
-                                          (char *)to[r] + (size_t)i * job->sizes[r]);
+    for (uint32_t r = 0; r < job->params->n_reductions; r++) {
+        const char *x = made_at(w, r, first);
+        for (int64_t i = 0; i < results; i++) {
+            for (int64_t s = segment; s < end; s++) {
+                int64_t length = tow__min(TOW__SEGMENT, elements - s * TOW__SEGMENT);
+                job->reducers[r]->row_segment(length, x, segment_at(w, r, s, result + i));
+                add_segment(w, r, s, result + i, 1);
+                x += (size_t)length * job->sizes[r];
+            }
+        }
+    }
 }
 
 static void *lanes_at(worker *w, uint32_t r, int64_t column)
@@ -153,7 +193,7 @@ static void *lanes_at(worker *w, uint32_t r, int64_t column)
     return w->lanes[r] + (size_t)(column * TOW__LANES) * w->job->sizes[r];
 }
 
-/* What reduction r adds to its lanes: n rows, the first of which is row `at` of the segment, of neighbouring results. */
+/* What reduction r adds to its lanes: n rows, the first of which is row `at` of the segment. */
 static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int64_t at, int64_t n)
 {
     const fused_reduce_job *job = w->job;
@@ -166,7 +206,7 @@ static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int6
 }
 
 /* One segment of neighbouring results. */
-static void run_across(worker *w, int64_t result, int64_t columns, int64_t segment, void *const *to)
+static void run_across(worker *w, int64_t result, int64_t columns, int64_t segment)
 {
     const fused_reduce_job *job = w->job;
     const tow__fused_reduce_params *p = job->params;
@@ -180,11 +220,16 @@ static void run_across(worker *w, int64_t result, int64_t columns, int64_t segme
         tow__fused_run_into(job->program, w->room, first, n, p->columns, columns);
         for (uint32_t r = 0; r < p->n_reductions; r++) add_rows(w, r, first, columns, at, n);
     }
-    for (uint32_t r = 0; r < p->n_reductions; r++)
+    for (uint32_t r = 0; r < p->n_reductions; r++) {
+        char *to = segment_at(w, r, segment, result);
         for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
             job->reducers[r]->end(tow__min(TOW__COLUMNS, columns - c), count, lanes_at(w, r, c),
-                                  (char *)to[r] + (size_t)c * job->sizes[r]);
+                                  to + (size_t)c * job->sizes[r]);
+        add_segment(w, r, segment, result, columns);
+    }
 }
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 /* First result and number of results of a strip. */
 static int64_t strip_at(const fused_reduce_job *job, int64_t strip, int64_t *results)
@@ -201,26 +246,17 @@ static int64_t strip_at(const fused_reduce_job *job, int64_t strip, int64_t *res
 
 static void reduce_piece(worker *w, int64_t piece)
 {
-    const fused_reduce_job *job = w->job;
-    const tow__fused_reduce_params *p = job->params;
-    const fused_reduce_state *s = job->state;
-    _Alignas(8) char part[TOW__FUSED_REDUCTIONS][STRIPS * TOW__COLUMNS * 8];
-    void *to[TOW__FUSED_REDUCTIONS];
-    void (*run)(worker *, int64_t, int64_t, int64_t, void *const *) = p->columns == 1 ? run_along : run_across;
-    int64_t results, result = strip_at(job, piece / s->parts, &results);
+    const fused_reduce_state *s = w->job->state;
+    int64_t results, result = strip_at(w->job, piece / s->parts, &results), segment = 0, end = s->segments;
     if (s->parts > 1) {
-        int64_t segment = piece % s->parts;
-        for (uint32_t r = 0; r < p->n_reductions; r++)
-            to[r] = job->parts[r] + (size_t)(segment * p->outer * p->columns + result) * job->sizes[r];
-        run(w, result, results, segment, to);
-        return;
+        segment = piece % s->parts * s->span;
+        end = tow__min(segment + s->span, s->segments);
     }
-    for (int64_t segment = 0; segment < s->segments; segment++) {
-        for (uint32_t r = 0; r < p->n_reductions; r++)
-            to[r] = segment ? (void *)part[r] : job->out[r] + (size_t)result * job->sizes[r];
-        run(w, result, results, segment, to);
-        for (uint32_t r = 0; segment && r < p->n_reductions; r++)
-            job->reducers[r]->join(results, job->out[r] + (size_t)result * job->sizes[r], part[r]);
+    for (; segment < end; segment += s->span) {
+        if (w->job->params->columns == 1)
+            run_along(w, result, results, segment, tow__min(segment + s->span, end));
+        else
+            run_across(w, result, results, segment);
     }
 }
 
@@ -236,11 +272,11 @@ static void reduce_block(void *user, int64_t block)
 
 static void join_parts(const fused_reduce_job *job, uint32_t r)
 {
-    const fused_reduce_state *s = job->state;
     int64_t results = job->params->outer * job->params->columns;
-    memcpy(job->out[r], job->parts[r], (size_t)results * job->sizes[r]);
-    for (int64_t i = 1; i < s->segments; i++)
-        job->reducers[r]->join(results, job->out[r], job->parts[r] + (size_t)(i * results) * job->sizes[r]);
+    size_t bytes = (size_t)results * job->sizes[r];
+    memcpy(job->out[r], job->parts[r], bytes);
+    for (int64_t i = 1; i < job->state->segments; i++)
+        job->reducers[r]->join(results, job->out[r], job->parts[r] + (size_t)i * bytes);
 }
 
 static void run_fused_reduce(const tow__kernel_call *call)
@@ -261,7 +297,7 @@ static void run_fused_reduce(const tow__kernel_call *call)
         job.sizes[r] = tow__element_bytes(p->reductions[r].dtype);
         job.out[r] = call->out[n + r].data;
         job.parts[r] = parts;
-        parts += parts_bytes(p, job.state, r);
+        if (parts) parts += parts_bytes(p, job.state, r);
     }
     double nanoseconds = NANOSECONDS * (p->program->n_ops + p->n_reductions) * (double)job.state->layout.count;
     int64_t blocks = tow__ceil_div(job.state->strips * job.state->parts, job.state->group);

@@ -141,6 +141,43 @@ static const void *whole_params(tow__lowering *l, const tow__node *node)
     return whole;
 }
 
+static bool has_axis(const tow__ints *axes, int64_t axis)
+{
+    for (int i = 0; i < axes->n; i++)
+        if (axes->v[i] == axis) return true;
+    return false;
+}
+
+/* An operand of a product as a view of the result, of which its free axes are those from `first` on. */
+static void spread_operand(tow__view *x, const tow__ints *batch, const tow__ints *contract, tow_type type, int first)
+{
+    tow__view y = *x;
+    y.type = type;
+    memset(y.strides, 0, sizeof y.strides);
+    for (int i = 0; i < batch->n; i++) y.strides[i] = x->strides[batch->v[i]];
+    for (int axis = 0; axis < x->type.rank; axis++)
+        if (!has_axis(batch, axis) && !has_axis(contract, axis)) y.strides[first++] = x->strides[axis];
+    *x = y;
+}
+
+/* A product over one element is an elementwise product of repeated operands, and so can be part of a row program:
+ * outer products that are summed, as gradients of a weight that sees one row at a time, are one pass over the sum. */
+static void become_outer(tow__step *step)
+{
+    const tow__dot_params *p = step->params;
+    const tow_type type = step->out[0].type;
+    const tow__kernel *kernel = tow__kernel_find("mul", type.dtype);
+    for (int i = 0; i < p->lhs_contract.n; i++)
+        if (step->in[0].type.dims[p->lhs_contract.v[i]] != 1) return;
+    if (!kernel) return;
+    int rows = step->in[0].type.rank - p->lhs_contract.n;
+    spread_operand(&step->in[0], &p->lhs_batch, &p->lhs_contract, type, p->lhs_batch.n);
+    spread_operand(&step->in[1], &p->rhs_batch, &p->rhs_contract, type, rows);
+    step->primitive = kernel->primitive;
+    step->kernel = kernel;
+    step->params = NULL;
+}
+
 static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
 {
     const tow__equation *e = node->e;
@@ -161,6 +198,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     step->kernel = node->kernel;
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
     for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
+    if (tow__is(e, "dot_general")) become_outer(step);
     return tow__add_scratch(l, step);
 }
 

@@ -426,6 +426,55 @@ static void test_reductions_that_stay(void **state)
     }
 }
 
+/* ---- products over one element ------------------------------------------------------------------------------------ */
+
+/* x [2, 1, 60], y [1, 2, 30]: batch axes 0 and 1, contracted axes of one element; and what it means, written out. */
+static void outer(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    const int64_t shape[] = {2, 60, 30};
+    y[0] = tow_dot_general(x[0], x[1], (tow_dot_dims){1, 1, {1}, {0}, {0}, {1}});
+    y[1] = tow_mul(tow_broadcast_to(tow_reshape(x[0], 3, (int64_t[]){2, 60, 1}), 3, shape),
+                   tow_broadcast_to(tow_reshape(x[1], 3, (int64_t[]){2, 1, 30}), 3, shape));
+}
+
+/* The gradient of a weight that sees one row at a time. */
+static void outer_products(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_matmul(tow_transpose(x[0], 0, NULL), x[1]);
+    for (size_t i = 2; i < 8; i += 2) y[0] = tow_add(y[0], tow_matmul(tow_transpose(x[i], 0, NULL), x[i + 1]));
+}
+
+static void test_outer_products(void **state)
+{
+    (void)state;
+    size_t fused, separate;
+    for (int dtype = TOW_F32; dtype <= TOW_F64; dtype++) {
+        tow_type a = tow_make_type((tow_dtype)dtype, 3, (int64_t[]){2, 1, 60}),
+                 b = tow_make_type((tow_dtype)dtype, 3, (int64_t[]){1, 2, 30});
+        tow_graph *g = trace(outer, NULL, 2, (tow_type[]){a, b}, 2);
+        tow_array *x[2], *y[2];
+        for (size_t i = 0; i < 2; i++) {
+            OK(tow_array_create(ctx, tow_graph_input_type(g, i), &x[i]));
+            fill(x[i]);
+        }
+        (void)run(g, NULL, x, y);
+        assert_memory_equal(tow_array_data(y[0]), tow_array_data(y[1]), tow_type_bytes(tow_array_type(y[0])));
+        for (size_t i = 0; i < 2; i++) {
+            tow_array_release(x[i]);
+            tow_array_release(y[i]);
+        }
+        tow_graph_release(g);
+    }
+    tow_type row = matrix(1, 300), types[8] = {row, row, row, row, row, row, row, row};
+    tow_graph *g = trace(outer_products, NULL, 8, types, 1);
+    expect_same(g, 0, &fused, &separate);
+    assert_int_equal(fused, 0);
+    assert_true(says(g, "fused(mul, mul + add, mul + add, mul + add)("));
+    tow_graph_release(g);
+}
+
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
@@ -716,6 +765,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_that_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_outer_products, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_in_common, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slopes, setup, teardown),
