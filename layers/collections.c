@@ -42,6 +42,7 @@ bool tow__collection_mutable(const tow__model *m, const char *collection)
 
 bool tow_is_mutable(const tow_scope *scope, const char *collection)
 {
+    if (!collection) return false;
     if (scope->model->initialising)
         return strcmp(collection, "params") != 0 && strcmp(collection, "intermediates") != 0;
     return tow__collection_mutable(scope->model, collection);

@@ -31,6 +31,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 /* x fits the table of the child that `scope` is. */
 static bool check_features(tow_scope *scope, const tow_embed *embed, tow_value x)
 {
+    if (!embed) tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "Embed attend: expected a layer, found NULL; pass one");
     if (tow__scope_failed(scope) || !tow__check_f32(scope, "Embed attend", 0, x, 1)) return false;
     tow_type type = tow_value_type(x);
     if (type.dims[type.rank - 1] == embed->features) return true;

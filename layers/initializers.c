@@ -260,4 +260,4 @@ tow_initializer tow_init_he_uniform(void) { return tow_init_variance_scaling(2, 
 tow_initializer tow_init_glorot_normal(void) { return tow_init_variance_scaling(1, TOW_FAN_AVG, TOW_TRUNCATED_NORMAL); }
 tow_initializer tow_init_glorot_uniform(void) { return tow_init_variance_scaling(1, TOW_FAN_AVG, TOW_UNIFORM); }
 
-bool tow_initializer_is_default(const tow_initializer *init) { return init->fill == NULL; }
+bool tow_initializer_is_default(const tow_initializer *init) { return !init || !init->fill; }

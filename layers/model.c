@@ -133,8 +133,11 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
                                  tow_params **state)
 {
     size_t n_out = options && options->n_outputs ? options->n_outputs : 1;
-    *params = NULL;
+    if (params) *params = NULL;
     if (state) *state = NULL;
+    if (!context || !model || !params)
+        return tow__missing(context, "tow_init", "a context, a model and a place for its parameters");
+    if (!input_types && n_inputs > 0) return tow__missing(context, "tow_init", "%zu input_types", n_inputs);
     tow_status status = TOW_OK;
     tow__frame frame = {0};
     tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context), .frame = &frame};
@@ -328,15 +331,19 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
     return n_result;
 }
 
-static tow_status make_graph(const build *b, const tow_params *params, tow_graph **graph)
+static tow_status make_graph(const char *caller, const build *b, const tow_params *params, tow_graph **graph)
 {
     static const tow_model_options none = {0};
     const tow_model_options *options = b->options ? b->options : &none;
+    if (graph) *graph = NULL;
+    if (options->updates) *options->updates = NULL;
+    if (!params || !b->module || !graph)
+        return tow__missing(params ? params->ctx : NULL, caller, "a model, its parameters and a place for the graph");
+    if ((!b->input_types && b->n_inputs > 0) || (!b->extra_types && b->n_extra > 0))
+        return tow__missing(params->ctx, caller, "%zu input_types and %zu extra_types", b->n_inputs, b->n_extra);
     tow_context *ctx = params->ctx;
     tow_params *updates = NULL, no_state = {.ctx = ctx};
     tow__frame frame = {0};
-    *graph = NULL;
-    if (options->updates) *options->updates = NULL;
     /* The lists are only read: initialising is false. */
     tow__model m = {.ctx = ctx,
                     .params = {.list = (tow_params *)params},
@@ -369,7 +376,7 @@ tow_status tow_forward(const tow_module *model, const tow_params *params, size_t
                        const tow_model_options *options, tow_graph **graph)
 {
     build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .options = options};
-    return make_graph(&b, params, graph);
+    return make_graph(__func__, &b, params, graph);
 }
 
 tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs, const tow_type *input_types,
@@ -385,8 +392,10 @@ tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_
                .user = user,
                .n_aux = n_aux,
                .options = options};
-    if (!loss)
+    if (!loss && params) {
+        if (graph) *graph = NULL;
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
                          "tow_loss: no loss function; use tow_forward for the outputs alone");
-    return make_graph(&b, params, graph);
+    }
+    return make_graph(__func__, &b, params, graph);
 }

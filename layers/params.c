@@ -71,7 +71,7 @@ tow_array *tow_params_array(const tow_params *params, size_t index)
 
 tow_array *tow_params_find(const tow_params *params, const char *path)
 {
-    uint32_t index = tow__names_find(&params->names, path);
+    uint32_t index = path ? tow__names_find(&params->names, path) : TOW__NO_NAME;
     return index == TOW__NO_NAME ? NULL : params->arrays[index];
 }
 
@@ -84,6 +84,9 @@ int64_t tow_params_elements(const tow_params *params)
 
 tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
 {
+    if (zeros) *zeros = NULL;
+    if (!params || !zeros)
+        return tow__missing(params ? params->ctx : NULL, __func__, "a list of parameters and a place for another");
     tow_status status = tow__params_create(params->ctx, zeros);
     for (uint32_t i = 0; i < params->names.count && !status; ++i) {
         status = tow__params_add(*zeros, params->names.names[i], params->types[i]);
@@ -182,6 +185,8 @@ static tow_status add_tensor(void *user, const char *name, tow_array *view)
 
 tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors)
 {
+    if (!params || !prefix || !tensors)
+        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
     return visit_layers(params, prefix, add_tensor, tensors);
 }
 
@@ -215,6 +220,8 @@ static tow_status read_tensor(void *user, const char *name, tow_array *view)
 
 tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors)
 {
+    if (!params || !prefix || !tensors)
+        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
     reading r = {.params = params, .tensors = tensors};
     tow__names_init(&r.wanted, params->ctx);
     tow_status status = TOW_OK;
@@ -256,6 +263,9 @@ static bool matches_layer(const char *stack, const char *path, int64_t *index)
 
 tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array)
 {
+    if (array) *array = NULL;
+    if (!params || !path || !array)
+        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a path and a place for the array");
     *array = tow_params_find(params, path);
     if (*array) {
         tow_array_retain(*array);

@@ -79,11 +79,22 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out)
 {
-    for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
+    for (size_t i = 0; out && i < n_out; ++i) out[i] = (tow_value){0};
     if (tow__scope_failed(scope)) return;
-    if (!module || !module->cls || !module->cls->call) {
+    if (!module) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected a layer, found NULL; pass one");
+        return;
+    }
+    if (!module->cls || !module->cls->name || !module->cls->call) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "the layer has no class; make it with its macro, for instance TOW_DENSE(.features = 8)");
+                       "the layer has no class with a name and a call; make it with its macro, for instance "
+                       "TOW_DENSE(.features = 8)");
+        return;
+    }
+    if ((!in && n_in > 0) || (!out && n_out > 0)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: expected %zu inputs and places for %zu outputs, found NULL; pass what is missing",
+                       module->cls->name, n_in, n_out);
         return;
     }
     for (size_t i = 0; i < n_in; ++i)

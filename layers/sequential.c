@@ -7,7 +7,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_sequential *m = (const tow_sequential *)module;
-    if (m->n_layers == 0) {
+    if (m->n_layers == 0 || !m->layers) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "Sequential: no layers; expected TOW_SEQUENTIAL(TOW_MODULE(&first), ...)");
         return;

@@ -175,6 +175,7 @@ static size_t find_stream(const tow__model *m, const char *stream)
 
 bool tow_has_rng(const tow_scope *scope, const char *stream)
 {
+    if (!stream) return false;
     return scope->model->initialising || find_stream(scope->model, stream) < scope->model->n_streams;
 }
 
@@ -224,6 +225,10 @@ tow_value tow_make_rng(tow_scope *scope, const char *stream)
 {
     tow__model *m = scope->model;
     if (tow__scope_failed(scope)) return (tow_value){0};
+    if (!stream) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "random keys: expected the name of a stream, found NULL; pass one");
+        return (tow_value){0};
+    }
     if (m->initialising) return tow_full(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), 0);
     size_t i = find_stream(m, stream);
     if (i == m->n_streams) {

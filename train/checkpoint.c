@@ -24,6 +24,7 @@ static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t val
 
 tow_status tow_train_save(const tow_train_state *state, const char *path)
 {
+    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
     tow_tensors *tensors = NULL;
     const tow_optimizer *optimizer = &state->updater.optimizer;
     tow_status status = tow_tensors_create(state->ctx, &tensors);
@@ -143,6 +144,7 @@ static void copy_params(tow_params *to, const tow_params *from)
 
 tow_status tow_train_load(tow_train_state *state, const char *path)
 {
+    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
     contents file = {0};
     tow_status status = read_contents(state, path, &file);
     if (status == TOW_OK) {

@@ -219,7 +219,9 @@ done:
 tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
                             tow_train_state **state)
 {
-    *state = NULL;
+    if (state != NULL) *state = NULL;
+    if (context == NULL || state == NULL)
+        return tow__missing(context, __func__, "a context and a place for the train state");
     tow_status status = check_options(context, model, options);
     if (status != TOW_OK) return status;
     tow_train_state *made = tow__alloc(context, 1, sizeof *made);
@@ -278,6 +280,7 @@ static tow_status run(tow_train_state *state, tow_program *program, tow_array *c
 
 tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
+    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
     if (state->early_update) tow__update_begin(&state->updater, state->step);
     tow_status status = run(state, state->program, inputs, loss);
     if (status != TOW_OK) return status;
@@ -292,6 +295,8 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
 
 tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
 {
+    if (state == NULL || file == NULL)
+        return tow__missing(state != NULL ? state->ctx : NULL, __func__, "a train state and a file for the trace");
     tow_status status = tow_program_record(state->program, true);
     if (status == TOW_OK) status = tow_train_step(state, inputs, loss);
     if (status == TOW_OK) status = tow_program_write_trace(state->program, file);
@@ -301,6 +306,7 @@ tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *input
 
 tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
+    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
     if (state->evaluation == NULL)
         return tow__fail(
             state->ctx, TOW_INVALID_ARGUMENT,

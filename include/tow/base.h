@@ -38,6 +38,10 @@ typedef enum tow_status {
 #undef X
 } tow_status;
 
+/* A function that returns a status, records in a trace or is called with a scope refuses NULL where it needs a pointer:
+ * TOW_INVALID_ARGUMENT, with a message if one of its arguments leads to a context. Functions that only ask an object
+ * (tow_graph_inputs, tow_array_data) need the object. */
+
 /* The text of a status, for instance "shape mismatch". Never NULL. */
 TOW_API const char *tow_status_text(tow_status status);
 
@@ -126,7 +130,8 @@ typedef struct tow_type {
     int64_t dims[TOW_MAX_RANK];
 } tow_type;
 
-/* tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}) is f32[3,4]. */
+/* tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}) is f32[3,4]. Without dims that it needs: of rank -1, which is refused
+ * wherever it is used. */
 TOW_API tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims);
 /* Same dtype, rank and dimensions. */
 TOW_API bool tow_type_equal(tow_type a, tow_type b);

@@ -14,7 +14,7 @@ static tow_verdict prefer(bool save) { return save ? TOW_PREFER_SAVE : TOW_PREFE
 
 tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *q)
 {
-    if (!policy) return TOW_PREFER_RECOMPUTE;
+    if (!policy || !q) return TOW_PREFER_RECOMPUTE;
     bool named = q->name != NULL, listed = named && has_name(policy, q->name);
     switch (policy->kind) {
     case TOW_POLICY_NOTHING:

@@ -231,7 +231,9 @@ static tow_status read_policy(reader *r, tow_policy *p)
 
 tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy)
 {
-    *policy = NULL;
+    if (policy) *policy = NULL;
+    if (!context || !text || !policy)
+        return tow__missing(context, __func__, "a context, a text and a place for the policy");
     parsed *result = tow__alloc(context, 1, sizeof *result);
     if (!result) return TOW_OUT_OF_MEMORY;
     tow__arena_init(&result->arena, context);

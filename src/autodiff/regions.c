@@ -15,7 +15,7 @@ tow_value(tow_checkpoint_name)(tow_value x, const char *name)
 
 static void clear(size_t n, tow_value *values)
 {
-    for (size_t i = 0; i < n; i++) values[i] = (tow_value){0};
+    for (size_t i = 0; values && i < n; i++) values[i] = (tow_value){0};
 }
 
 /* A body under construction: placeholders for explicit inputs and what the function made of them. */
@@ -99,11 +99,28 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
     tow_graph_release(reduced);
 }
 
-/* A copy of the operands, because callers may have results written over them; NULL if one is null or tracing failed. */
-static tow_value *operands_of(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b)
+/* A list of n values that a caller gave, or has room for. */
+typedef struct listed {
+    size_t n;
+    const tow_value *values;
+} listed;
+
+static bool is_missing(listed l) { return l.n > 0 && !l.values; }
+
+/* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
+ * trace is or failed, or if the caller of `op` forgot the function or a list. */
+static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, listed a, listed b, listed out,
+                              listed more_out)
 {
-    if (any_null(n, a) || any_null(m, b) || tow__failed(t)) return NULL;
-    return join(t, n, a, m, b);
+    if (!t || tow__failed(t)) return NULL;
+    if (!has_function || is_missing(a) || is_missing(b) || is_missing(out) || is_missing(more_out)) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "%s: expected a function, %zu inputs and places for %zu outputs, found NULL; pass what is "
+                       "missing",
+                       op, a.n + b.n, out.n + more_out.n);
+        return NULL;
+    }
+    return any_null(a.n, a.values) || any_null(b.n, b.values) ? NULL : join(t, a.n, a.values, b.n, b.values);
 }
 
 /* ---- remat, call ------------------------------------------------------------------------------------------------- */
@@ -166,7 +183,8 @@ static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph 
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = operands_of(trace, n_inputs, inputs, 0, NULL);
+    const tow_value *operands = operands_of(trace, "remat", function != NULL, (listed){n_inputs, inputs}, (listed){0},
+                                            (listed){n_outputs, outputs}, (listed){0});
     clear(n_outputs, outputs);
     if (!operands) return;
     body b = {0};
@@ -182,7 +200,8 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
 void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
               const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = operands_of(trace, n_inputs, inputs, 0, NULL);
+    const tow_value *operands = operands_of(trace, "call", function != NULL, (listed){n_inputs, inputs}, (listed){0},
+                                            (listed){n_outputs, outputs}, (listed){0});
     clear(n_outputs, outputs);
     if (!operands) return;
     body b = {0};
@@ -207,6 +226,10 @@ void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow_policy 
                      tow_value *outputs)
 {
     graph_call call = {.graph = graph};
+    if (!graph) {
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "tow_remat_graph: expected a graph, found NULL; pass one");
+        return;
+    }
     tow_remat_function(trace, call_graph, &call, policy, graph->n_inputs, inputs, graph->n_outputs, outputs);
 }
 
@@ -319,7 +342,8 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                        size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                        tow_value *carry_out, tow_value *ys)
 {
-    tow_value *explicit_in = operands_of(trace, n_carry, carry, n_xs, xs);
+    tow_value *explicit_in = operands_of(trace, "scan", function != NULL, (listed){n_carry, carry}, (listed){n_xs, xs},
+                                         (listed){n_carry, carry_out}, (listed){n_ys, ys});
     clear(n_carry, carry_out);
     clear(n_ys, ys);
     if (!explicit_in) return;

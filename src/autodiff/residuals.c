@@ -114,7 +114,9 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
 
 tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_residuals *residuals)
 {
-    *residuals = (tow_residuals){0};
+    if (residuals) *residuals = (tow_residuals){0};
+    if (!graph || !residuals)
+        return tow__missing(tow__context_of(graph), "saved_residuals", "a graph and a place for its residuals");
     tow__parts parts;
     tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, &parts);
     if (status != TOW_OK) return status;
@@ -205,6 +207,8 @@ tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, cons
     size_t left_size = 0, right_size = 0, report_size = 0, width = 0;
     tow_residuals residuals = {0};
     tow_status status = TOW_OK;
+    if (!graph || !file)
+        return tow__missing(tow__context_of(graph), "print_forward_backward", "a graph and a file to print into");
     TRY(tow_vjp(graph, n_wrt, wrt, &forward, &backward));
     TRY(tow_saved_residuals(graph, n_wrt, wrt, &residuals));
     TRY(text_of(forward, &left, &left_size));

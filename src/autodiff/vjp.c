@@ -126,7 +126,8 @@ static void copy_used(const tow__parts *parts, const tow_value *x, tow_value *pr
 
 tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result)
 {
-    *result = NULL;
+    if (result) *result = NULL;
+    if (!graph || !result) return tow__missing(tow__context_of(graph), "jvp", "a graph and a place for the result");
     tow_status status = TOW_OK;
     tow__arena arena;
     tow_graph *jvp = NULL;
@@ -235,7 +236,10 @@ static tow_status backward_graph(const tow__parts *parts, tow_graph **result)
 static tow_status pair(const tow_graph *graph, const char *caller, size_t n_wrt, const size_t *wrt, tow_graph **first,
                        tow_graph **second, tow_status (*make_second)(const tow__parts *, tow_graph **))
 {
-    *first = *second = NULL;
+    if (first) *first = NULL;
+    if (second) *second = NULL;
+    if (!graph || !first || !second)
+        return tow__missing(tow__context_of(graph), caller, "a graph and places for two results");
     tow__parts parts;
     tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, &parts);
     if (status != TOW_OK) return status;
@@ -285,7 +289,8 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
                            bool has_aux, tow_graph **result)
 {
     static const size_t first = 0;
-    *result = NULL;
+    if (result) *result = NULL;
+    if (!g || !result) return tow__missing(tow__context_of(g), caller, "a graph and a place for the result");
     if (n_wrt == 0) n_wrt = 1, wrt = &first;
     tow_status status = check_loss(g, caller, has_aux);
     if (status != TOW_OK) return status;
@@ -340,7 +345,8 @@ tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t
 
 tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result)
 {
-    *result = NULL;
+    if (result) *result = NULL;
+    if (!graph || !result) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
     tow_value *x, *y;
     tow_trace *t = tow__trace_begin_over(graph, &x, &y);
     if (!t) return TOW_OUT_OF_MEMORY;

@@ -21,7 +21,6 @@ struct tow_array {
 
 static tow_status new_array(tow_context *ctx, tow_type type, tow_array **array)
 {
-    *array = NULL;
     if (!tow__type_valid(type))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "an array cannot have type %s: expected a rank of 0 to %d, dimensions of at least 0, and less "
@@ -36,6 +35,8 @@ static tow_status new_array(tow_context *ctx, tow_type type, tow_array **array)
 
 tow_status tow_array_create(tow_context *context, tow_type type, tow_array **array)
 {
+    if (array) *array = NULL;
+    if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
     tow_status status = new_array(context, type, array);
     if (status != TOW_OK) return status;
     (*array)->data = tow__alloc_aligned(context, tow_type_bytes(type));
@@ -50,6 +51,11 @@ tow_status tow_array_create(tow_context *context, tow_type type, tow_array **arr
 
 tow_status tow_array_from_data(tow_context *context, tow_type type, const void *data, tow_array **array)
 {
+    if (array) *array = NULL;
+    if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
+    if (!data && tow__type_valid(type) && tow_type_bytes(type) > 0)
+        return tow__missing(context, __func__, "%zu bytes of data for an array of type %s", tow_type_bytes(type),
+                            tow__type_name(type).text);
     tow_status status = tow_array_create(context, type, array);
     size_t bytes = status == TOW_OK ? tow_type_bytes(type) : 0;
     if (bytes > 0) memcpy((*array)->data, data, bytes);
@@ -58,6 +64,8 @@ tow_status tow_array_from_data(tow_context *context, tow_type type, const void *
 
 tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array)
 {
+    if (array) *array = NULL;
+    if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
     tow_status status = new_array(context, type, array);
     if (status == TOW_OK && !data && tow_type_bytes(type) > 0) {
         tow_array_release(*array);
@@ -72,7 +80,8 @@ tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow
 
 tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
 {
-    *row = NULL;
+    if (row) *row = NULL;
+    if (!array || !row) return tow__missing(array ? array->ctx : NULL, __func__, "an array and a place for its row");
     tow_type type = array->type;
     if (type.rank == 0 || index < 0 || index >= type.dims[0])
         return tow__fail(array->ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist",

@@ -26,6 +26,10 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const t
 __attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format,
                                                            ...);
 tow_status tow__fail_v(tow_context *ctx, tow_status status, const char *format, va_list args);
+/* Public functions look once, at their entrance, whether they got the pointers that they need. If not, this is
+ * TOW_INVALID_ARGUMENT with "function: expected ..., found NULL"; without a context there is no place for the text. */
+__attribute__((format(printf, 3, 4))) tow_status tow__missing(tow_context *ctx, const char *function,
+                                                              const char *expected, ...);
 
 /* malloc/realloc/free through the context. NULL (with TOW_OUT_OF_MEMORY set in ctx) on failure or overflow.
  * tow__alloc gives zeroed memory. Sizes are rounded up internally; alignment is 16, or 64 for tow__alloc_aligned. */

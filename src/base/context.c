@@ -85,4 +85,15 @@ tow_status tow__fail(tow_context *ctx, tow_status status, const char *format, ..
     return status;
 }
 
+tow_status tow__missing(tow_context *ctx, const char *function, const char *expected, ...)
+{
+    char text[256];
+    if (!ctx) return TOW_INVALID_ARGUMENT;
+    va_list args;
+    va_start(args, expected);
+    if (vsnprintf(text, sizeof text, expected, args) < 0) text[0] = '\0';
+    va_end(args);
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "%s: expected %s, found NULL; pass what is missing", function, text);
+}
+
 int tow_context_threads(const tow_context *context) { return tow__team_size(context->threads); }

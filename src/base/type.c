@@ -21,8 +21,8 @@ bool tow_dtype_is_float(tow_dtype dtype) { return dtype == TOW_F32 || dtype == T
 
 tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims)
 {
-    tow_type type = {.dtype = dtype, .rank = rank};
-    for (int i = 0; i < rank && i < TOW_MAX_RANK; i++) type.dims[i] = dims[i];
+    tow_type type = {.dtype = dtype, .rank = rank > 0 && !dims ? -1 : rank};
+    for (int i = 0; i < type.rank && i < TOW_MAX_RANK; i++) type.dims[i] = dims[i];
     return type;
 }
 

@@ -123,7 +123,10 @@ done:
     return status;
 }
 
-tow_status tow_graph_check(const tow_graph *graph) { return check_graph(graph, NULL); }
+tow_status tow_graph_check(const tow_graph *graph)
+{
+    return graph ? check_graph(graph, NULL) : tow__missing(NULL, __func__, "a graph");
+}
 
 /* ---- after each pass ------------------------------------------------------------------------------------------- */
 

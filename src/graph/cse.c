@@ -175,6 +175,8 @@ done:
 
 tow_status tow_graph_cse(const tow_graph *graph, tow_graph **result)
 {
+    if (result) *result = NULL;
+    if (!graph || !result) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
     tow_status status = cse(graph, result);
     if (status == TOW_OK) status = tow__verify(*result, "merging of common subexpressions");
     if (status == TOW_OK) return TOW_OK;

@@ -285,6 +285,8 @@ tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool
 
 tow_status tow_graph_dce(const tow_graph *graph, tow_graph **result)
 {
+    if (result) *result = NULL;
+    if (!graph || !result) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
     tow_status status = tow__dce(graph, NULL, false, NULL, result);
     if (status == TOW_OK) status = tow__verify(*result, "dead code elimination");
     if (status == TOW_OK) return TOW_OK;

@@ -8,7 +8,10 @@ tow_status tow_trace_function(tow_context *context, tow_function function, void 
                               const tow_type *input_types, const char *const *input_names, size_t n_outputs,
                               tow_graph **graph)
 {
-    *graph = NULL;
+    if (graph) *graph = NULL;
+    if (!context || !function || !graph)
+        return tow__missing(context, __func__, "a context, a function and a place for the graph");
+    if (!input_types && n_inputs > 0) return tow__missing(context, __func__, "%zu input_types", n_inputs);
     tow_trace *t = tow__trace_begin(context);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *inputs = tow__trace_alloc(t, n_inputs, sizeof *inputs);
@@ -85,6 +88,14 @@ void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_valu
 
 void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs)
 {
+    if (!graph || (!inputs && graph->n_inputs > 0) || (!outputs && graph->n_outputs > 0)) {
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT,
+                       "tow_inline: expected a graph, its %u inputs and places for its %u outputs, found NULL; pass "
+                       "what is missing",
+                       graph ? graph->n_inputs : 0, graph ? graph->n_outputs : 0);
+        if (graph && outputs) clear_values(graph->n_outputs, outputs);
+        return;
+    }
     for (uint32_t i = 0; trace && i < graph->n_inputs; i++) {
         tow_type expected = graph->vars[graph->inputs[i]].type, found = tow_value_type(inputs[i]);
         if (tow_is_null(inputs[i]) || tow_type_equal(expected, found)) continue;

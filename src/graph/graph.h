@@ -53,6 +53,9 @@ struct tow_graph {
     uint32_t forward_equations; /* equations [0, n) are the forward part of a gradient; 0: unknown */
 };
 
+/* For functions that a caller may give NULL in place of a graph. */
+static inline tow_context *tow__context_of(const tow_graph *g) { return g ? g->ctx : NULL; }
+
 /* ---- traces ------------------------------------------------------------------------------------------------------ */
 
 /* A trace that passes use: begin, add inputs, record, end. Tracing a C function is this plus one call. */

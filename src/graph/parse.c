@@ -269,9 +269,11 @@ bool tow__read_nested(tow__reader *r, tow_graph **graph)
 
 tow_status tow_graph_parse(tow_context *context, const char *text, tow_graph **graph)
 {
+    if (graph) *graph = NULL;
+    if (!context || !text || !graph)
+        return tow__missing(context, __func__, "a context, a text and a place for the graph");
     tow__reader r = {.ctx = context, .text = text, .length = strlen(text), .t = tow__trace_begin(context)};
     tow__vector outputs = {0};
-    *graph = NULL;
     if (!r.t) return TOW_OUT_OF_MEMORY;
     tow__locale locale = tow__locale_enter();
     bool fine = read_body(&r, &outputs);

@@ -206,6 +206,7 @@ size_t tow_graph_text(const tow_graph *graph, char *text, size_t size)
 
 tow_status tow_graph_print(const tow_graph *graph, FILE *file)
 {
+    if (!graph || !file) return tow__missing(tow__context_of(graph), __func__, "a graph and a file");
     tow__string s;
     write_text(&s, graph);
     tow_status status = s.failed ? TOW_OUT_OF_MEMORY : TOW_OK;

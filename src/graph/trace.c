@@ -143,6 +143,10 @@ uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.coun
 void tow_trace_push_scope(tow_trace *trace, const char *name)
 {
     if (!trace || tow__failed(trace)) return;
+    if (!name) {
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "tow_trace_push_scope: expected a name, found NULL; pass one");
+        return;
+    }
     size_t *length = tow__vector_push(trace->ctx, &trace->scopes, sizeof *length);
     if (length) {
         *length = trace->scope.length;

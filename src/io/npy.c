@@ -286,8 +286,9 @@ done:
 
 tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array)
 {
+    if (array != NULL) *array = NULL;
+    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and a place for the array");
     tow__input_file file;
-    *array = NULL;
     tow_status status = tow__input_open(context, path, &file);
     if (status != TOW_OK) return status;
     uint64_t start = 0;
@@ -346,6 +347,7 @@ static size_t make_prefix(tow_type type, char *text, size_t size)
 
 tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context)
 {
+    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and an array");
     char prefix[512];
     tow__output_file file;
     tow_type type = tow_array_type(array);

@@ -275,7 +275,9 @@ done:
 tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors)
 {
     reader r = {0};
-    *tensors = NULL;
+    if (tensors != NULL) *tensors = NULL;
+    if (context == NULL || tensors == NULL)
+        return tow__missing(context, __func__, "a context and a place for the tensors");
     tow_status status = tow__input_open(context, path, &r.file);
     if (status != TOW_OK) return status;
     status = tow_tensors_create(context, &r.tensors);
@@ -403,13 +405,15 @@ done:
 
 tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors)
 {
+    if (tensors == NULL) return tow__missing(NULL, __func__, "a set of tensors");
     tow_context *ctx = tow__tensors_context(tensors);
+    if (path == NULL) return tow__missing(ctx, __func__, "the path of a file to write");
     json_t *header = json_object();
     if (header == NULL) return tow__fail(ctx, TOW_OUT_OF_MEMORY, "out of memory while writing a safetensors header");
     char *text = NULL;
     tow__output_file file = {.fd = -1};
     tow_status status = TOW_OK;
-    TRY(make_header(ctx, path != NULL ? path : "(no path)", tensors, header));
+    TRY(make_header(ctx, path, tensors, header));
     text = json_dumps(header, JSON_COMPACT);
     if (text == NULL) TRY(tow__fail(ctx, TOW_OUT_OF_MEMORY, "out of memory while writing a safetensors header"));
     if (strlen(text) > max_header - 8)

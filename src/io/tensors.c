@@ -79,6 +79,9 @@ static tow_status rehash(tow_tensors *t)
 
 tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors)
 {
+    if (tensors != NULL) *tensors = NULL;
+    if (context == NULL || tensors == NULL)
+        return tow__missing(context, __func__, "a context and a place for the tensors");
     *tensors = tow__alloc(context, 1, sizeof **tensors);
     if (*tensors == NULL) return TOW_OUT_OF_MEMORY;
     (*tensors)->ctx = context;
@@ -122,6 +125,7 @@ done:
 
 tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array)
 {
+    if (tensors == NULL) return tow__missing(NULL, __func__, "a set of tensors");
     tow_context *ctx = tensors->ctx;
     if (name == NULL || array == NULL)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
@@ -151,7 +155,7 @@ tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index)
 
 tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name)
 {
-    if (tensors->n_slots == 0) return NULL;
+    if (tensors->n_slots == 0 || name == NULL) return NULL;
     uint32_t entry = tensors->slots[find_slot(tensors, name)];
     return entry != 0 ? tensors->items[entry - 1].array : NULL;
 }
@@ -167,6 +171,7 @@ static pair *find_metadata(const tow_tensors *tensors, const char *key)
 
 tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value)
 {
+    if (tensors == NULL) return tow__missing(NULL, __func__, "a set of tensors");
     tow_context *ctx = tensors->ctx;
     if (key == NULL || value == NULL)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected a key and a value of metadata, found NULL");
@@ -197,7 +202,7 @@ failed:
 
 const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key)
 {
-    const pair *found = find_metadata(tensors, key);
+    const pair *found = key != NULL ? find_metadata(tensors, key) : NULL;
     return found != NULL ? found->value : NULL;
 }
 

@@ -46,6 +46,7 @@ size_t tow_context_options_check(const tow_context_options *options, char *text,
 
 tow_status tow_context_create(const tow_context_options *options, tow_context **context)
 {
+    if (!context) return TOW_INVALID_ARGUMENT;
     *context = NULL;
     if (tow_context_options_check(options, NULL, 0) > 0) return TOW_INVALID_ARGUMENT;
     tow__gemm_choice products = {0};

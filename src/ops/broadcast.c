@@ -58,17 +58,19 @@ const tow_primitive tow__broadcast_in_dim_p = {
                 TOW__PARAM(tow__broadcast_params, axes, TOW__P_INTS)),
 };
 
-static bool rank_fits(tow_value x, const char *op, int rank)
+static bool shape_fits(tow_value x, const char *op, int rank, const int64_t *shape)
 {
-    if (rank >= 0 && rank <= TOW_MAX_RANK) return true;
+    if (rank >= 0 && rank <= TOW_MAX_RANK) return tow__given(x, op, rank == 0 || shape, "a shape");
     tow__op_fail(x, op, TOW_INVALID_ARGUMENT, "rank %d is outside [0, %d]", rank, TOW_MAX_RANK);
     return false;
 }
 
 tow_value tow_broadcast_in_dim(tow_value x, int rank, const int64_t *shape, const int *axes)
 {
-    if (tow_is_null(x) || !rank_fits(x, "broadcast_in_dim", rank)) return tow__null();
+    if (tow_is_null(x) || !shape_fits(x, "broadcast_in_dim", rank, shape)) return tow__null();
     tow_type type = tow_value_type(x);
+    if (!tow__given(x, "broadcast_in_dim", type.rank == 0 || axes, "an axis for each axis of the operand"))
+        return tow__null();
     tow__broadcast_params p = {.shape = tow__ints_of(rank, shape), .axes = {.n = type.rank}};
     bool same = rank == type.rank;
     for (int i = 0; i < type.rank; i++) {
@@ -80,7 +82,7 @@ tow_value tow_broadcast_in_dim(tow_value x, int rank, const int64_t *shape, cons
 
 tow_value tow_broadcast_to(tow_value x, int rank, const int64_t *shape)
 {
-    if (tow_is_null(x) || !rank_fits(x, "broadcast_to", rank)) return tow__null();
+    if (tow_is_null(x) || !shape_fits(x, "broadcast_to", rank, shape)) return tow__null();
     tow_type type = tow_value_type(x);
     if (type.rank > rank)
         return tow__op_fail(x, "broadcast_to", TOW_SHAPE_MISMATCH,

@@ -233,6 +233,8 @@ tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *
 {
     if (tow_is_null(x)) return x;
     int rank = tow_value_type(x).rank;
+    if (!tow__given(x, "dynamic_slice", rank == 0 || (start && sizes), "start and size of each axis"))
+        return tow__null();
     tow_value v[1 + TOW_MAX_RANK] = {x};
     for (int d = 0; d < rank; d++) v[1 + d] = start[d];
     return tow__op(&tow__dynamic_slice_p, &(tow__sizes_params){tow__ints_of(rank, sizes)}, 1 + (size_t)rank, v);
@@ -277,6 +279,7 @@ tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_valu
 {
     if (tow_is_null(x)) return x;
     int rank = tow_value_type(x).rank;
+    if (!tow__given(x, "dynamic_update_slice", rank == 0 || start, "a start for each axis")) return tow__null();
     tow_value v[2 + TOW_MAX_RANK] = {x, update};
     for (int d = 0; d < rank; d++) v[2 + d] = start[d];
     return tow__op(&tow__dynamic_update_slice_p, NULL, 2 + (size_t)rank, v);

@@ -64,6 +64,7 @@ tow_value tow_reshape(tow_value x, int rank, const int64_t *shape)
     if (tow_is_null(x)) return x;
     if (rank < 0 || rank > TOW_MAX_RANK)
         return tow__op_fail(x, "reshape", TOW_INVALID_ARGUMENT, "rank %d is outside [0, %d]", rank, TOW_MAX_RANK);
+    if (!tow__given(x, "reshape", rank == 0 || shape, "a shape")) return tow__null();
     tow__shape_params p = {tow__ints_of(rank, shape)};
     if (!infer_dimension(x, rank, p.shape.v)) return tow__null();
     tow_type type = tow_value_type(x);
@@ -139,6 +140,7 @@ tow_value tow_transpose(tow_value x, int rank, const int *permutation)
     if (rank != 0 && rank != have)
         return tow__op_fail(x, "transpose", TOW_INVALID_ARGUMENT,
                             "the permutation has %d entries for an operand of rank %d", rank, have);
+    if (!tow__given(x, "transpose", rank == 0 || permutation, "a permutation")) return tow__null();
     tow__transpose_params p = {.permutation = {.n = have}};
     bool identity = true;
     for (int i = 0; i < have; i++) {
@@ -199,6 +201,7 @@ tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit, con
 {
     if (tow_is_null(x)) return x;
     tow_type type = tow_value_type(x);
+    if (!tow__given(x, "slice", type.rank == 0 || (start && limit), "start and limit of each axis")) return tow__null();
     tow__slice_params p = {tow__ints_of(type.rank, start), tow__ints_of(type.rank, limit), {.n = type.rank}};
     bool whole = true;
     for (int d = 0; d < type.rank; d++) {
@@ -294,6 +297,7 @@ tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_
     static const int64_t none[TOW_MAX_RANK] = {0};
     if (tow__any_null(2, (tow_value[]){x, value})) return tow__null();
     int rank = tow_value_type(x).rank;
+    if (!tow__given(x, "pad", rank == 0 || (low && high), "low and high of each axis")) return tow__null();
     tow__pad_params p = {tow__ints_of(rank, low), tow__ints_of(rank, high),
                          tow__ints_of(rank, interior ? interior : none)};
     bool nothing = true;
@@ -345,7 +349,7 @@ const tow_primitive tow__concatenate_p = {
 tow_value tow_concatenate(size_t n, const tow_value *x, int axis)
 {
     tow__axis_params p;
-    if (n == 0 || tow__any_null(n, x)) return tow__null();
+    if (n == 0 || !x || tow__any_null(n, x)) return tow__null();
     if (!tow__normal_axis(x[0], "concatenate", axis, tow_value_type(x[0]).rank, &p.axis)) return tow__null();
     return n == 1 ? x[0] : tow__op(&tow__concatenate_p, &p, n, x);
 }

@@ -128,6 +128,7 @@ tow_value tow_random_bits(tow_value key, int rank, const int64_t *shape)
 {
     if (!tow_is_null(key) && (rank < 0 || rank > TOW_MAX_RANK))
         return tow__op_fail(key, "random_bits", TOW_INVALID_ARGUMENT, "rank %d is outside [0, %d]", rank, TOW_MAX_RANK);
+    if (!tow__given(key, "random_bits", rank <= 0 || shape, "a shape")) return tow__null();
     return tow__op(&tow__random_bits_p, &(tow__shape_params){tow__ints_of(rank, shape)}, 1, &key);
 }
 

@@ -36,6 +36,12 @@ tow_value tow__op_fail(tow_value x, const char *op, tow_status status, const cha
     return tow__null();
 }
 
+bool tow__given(tow_value x, const char *op, bool given, const char *expected)
+{
+    if (!given) tow__op_fail(x, op, TOW_INVALID_ARGUMENT, "expected %s, found NULL; pass what is missing", expected);
+    return given;
+}
+
 tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const tow_value *x)
 {
     return tow__any_null(n, x) ? tow__null() : tow__bind1(x[0].trace, p, params, n, x);
@@ -75,7 +81,8 @@ bool tow__normal_axes(tow_value x, const char *op, int n, const int *axes, tow__
     int rank = tow_value_type(x).rank;
     bool named[TOW_MAX_RANK] = {false};
     *result = (tow__ints){0};
-    if (n < 0 || n > rank || (n > 0 && !axes)) {
+    if (!tow__given(x, op, n <= 0 || axes, "a list of axes")) return false;
+    if (n < 0 || n > rank) {
         tow__op_fail(x, op, TOW_INVALID_ARGUMENT, "%d axes given for an operand of rank %d; give 0 (all axes) to %d", n,
                      rank, rank);
         return false;

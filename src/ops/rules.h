@@ -25,6 +25,8 @@ tow_value tow__or_zeros(tow_value dx, tow_value x);
 /* Sticks an error of operation `op` to the trace, with the source line that x carries. Returns the null value. */
 __attribute__((format(printf, 4, 5))) tow_value tow__op_fail(tow_value x, const char *op, tow_status status,
                                                              const char *format, ...);
+/* True if the caller gave the arrays that the operation needs; else an error with what is missing. */
+bool tow__given(tow_value x, const char *op, bool given, const char *expected);
 /* Binds one primitive on operands of which none is null, else gives the null value. */
 tow_value tow__op1(const tow_primitive *p, tow_value x);
 tow_value tow__op(const tow_primitive *p, const void *params, size_t n, const tow_value *x);

@@ -164,6 +164,7 @@ static tow_status check_plan(const tow_program *p, const tow__plan *plan, const 
 
 tow_status tow_program_check(const tow_program *p)
 {
+    if (!p) return tow__missing(NULL, __func__, "a program");
     tow__arena scratch;
     tow__arena_init(&scratch, p->ctx);
     tow_status status = check_plan(p, p->top, NULL, &scratch);

@@ -163,7 +163,9 @@ static tow_status count_kept(tow_context *ctx, const tow_graph *graph, const tow
 tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
                        tow_program **program)
 {
-    *program = NULL;
+    if (program) *program = NULL;
+    if (!ctx || !graph || !program)
+        return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
     int threads = options && options->threads ? options->threads : ctx->threads;
     uint32_t kept = 0;
     if (threads < 1)

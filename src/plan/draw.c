@@ -280,6 +280,7 @@ static tow_status choose_columns(picture *d, tow__timeline *t)
 
 tow_status tow_program_draw_memory(const tow_program *p, FILE *file)
 {
+    if (!p || !file) return tow__missing(p ? p->ctx : NULL, __func__, "a program and a file to draw into");
     tow__timeline t;
     picture d = {.t = &t};
     tow__string_init(&d.s, p->ctx);

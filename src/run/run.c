@@ -187,6 +187,7 @@ static tow_status check_array(const tow_program *p, const char *what, size_t ind
 
 tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *const *outputs)
 {
+    if (!p) return tow__missing(NULL, __func__, "a program");
     const tow_graph *g = p->graph;
     tow_status status = TOW_OK;
     if (p->plan_only)
@@ -219,6 +220,8 @@ tow_status tow_evaluate(const tow_graph *g, tow_array *const *inputs, tow_array 
 {
     tow_program *p = NULL;
     tow_status status = TOW_OK;
+    if (!g || (!outputs && g->n_outputs > 0))
+        return tow__missing(tow__context_of(g), __func__, "a graph and places for its outputs");
     for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = NULL;
     TRY(tow_compile(g->ctx, g, NULL, &p));
     for (uint32_t i = 0; i < g->n_outputs; i++) TRY(tow_array_create(g->ctx, g->vars[g->outputs[i]].type, &outputs[i]));
