@@ -78,8 +78,9 @@ typedef struct tow_policy {
 /* The answer of a policy (NULL: nothing_saveable). */
 TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *query);
 /* Textual form, written like snprintf: nothing | everything | dots | dots_with_no_batch_dims | names:a,b |
- * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. The spellings
- * of JAX (dots_saveable, ...) are read as well. */
+ * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. Any text can be
+ * a name: an empty one, and one with blanks, control characters, quotes, backslashes or one of :,;() stands in quotes
+ * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well. */
 TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
 /* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT, with the
  * column. */

@@ -9,6 +9,8 @@
  * are. */
 const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy);
 bool tow__policy_equal(const tow_policy *a, const tow_policy *b);
+/* Whether the textual form has the checkpoint name as it is; others stand in quotes. */
+bool tow__policy_name_is_word(const char *name);
 
 /* The verdict of `policy` (NULL: nothing_saveable) on equation e of g. */
 tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const tow__equation *e);

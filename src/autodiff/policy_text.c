@@ -1,9 +1,8 @@
 /* The textual form of policies: a word, then what it applies to.
  *   word | word:name,name | not(P) | either(P;Q) | both(P;Q) | except(P;name,name)
+ * Any text can be a name. Those that would not be read as one word stand in quotes.
  * A parsed policy is one block of memory (nodes, name lists and characters in an arena behind a header), so that
  * freeing it is freeing one thing. */
-#include <ctype.h>
-
 #include "src/autodiff/policy.h"
 
 enum {
@@ -42,6 +41,15 @@ enum {
     WORDS = sizeof words / sizeof *words
 };
 
+static bool ends_word(char c) { return c == '\0' || strchr(":,;() \t\n\v\f\r", c) != NULL; }
+
+static size_t word_length(const char *text)
+{
+    size_t n = 0;
+    while (!ends_word(text[n])) n++;
+    return n;
+}
+
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 typedef struct sink {
@@ -55,12 +63,31 @@ static void put(sink *s, const char *text)
         if (s->length + 1 < s->size) s->text[s->length] = *text;
 }
 
+/* Not if it is empty or has in it what ends words, a quote, a backslash or a control character. */
+bool tow__policy_name_is_word(const char *name)
+{
+    size_t n = 0;
+    while (!ends_word(name[n]) && !tow__escape(name[n]).text[1]) n++;
+    return n > 0 && !name[n];
+}
+
+static void put_name(sink *s, const char *name)
+{
+    if (tow__policy_name_is_word(name)) {
+        put(s, name);
+        return;
+    }
+    put(s, "\"");
+    for (; *name; name++) put(s, tow__escape(*name).text);
+    put(s, "\"");
+}
+
 static void put_names(sink *s, char before, const char *const *names)
 {
     char separator[2] = {before, 0};
     for (size_t i = 0; names && names[i]; i++) {
         put(s, separator);
-        put(s, names[i]);
+        put_name(s, names[i]);
         separator[0] = ',';
     }
     if (!names || !names[0]) put(s, separator);
@@ -132,13 +159,6 @@ static tow_status expected(reader *r, const char *what)
                      r->at + 1, what, n ? "\"" : "", n ? found : "the end", n ? "\"" : "");
 }
 
-static size_t word_length(const char *text)
-{
-    size_t n = 0;
-    while (text[n] && !strchr(":,;()", text[n]) && !isspace((unsigned char)text[n])) n++;
-    return n;
-}
-
 static tow_status take(reader *r, char c, const char *what)
 {
     if (r->text[r->at] != c) return expected(r, what);
@@ -146,32 +166,54 @@ static tow_status take(reader *r, char c, const char *what)
     return TOW_OK;
 }
 
+/* Bytes of a name: of a word, or of a text in quotes with these. 0: there is none, or its closing quote is missing. */
+static size_t name_length(const char *text)
+{
+    size_t n = 1;
+    if (*text != '"') return word_length(text);
+    while (text[n] && text[n] != '"') n += text[n] == '\\' && text[n + 1] ? 2 : 1;
+    return text[n] ? n + 1 : 0;
+}
+
+static tow_status read_name(reader *r, const char **name)
+{
+    const char *text = r->text + r->at;
+    bool quoted = *text == '"';
+    size_t n = name_length(text), length = 0;
+    if (n == 0)
+        return expected(r, quoted ? "a checkpoint name with a closing quote"
+                                  : "a checkpoint name (in quotes if blanks or any of :,;() are in it)");
+    char *copy = tow__arena_alloc(r->arena, n + 1, 1);
+    if (!copy) return TOW_OUT_OF_MEMORY;
+    if (!quoted) memcpy(copy, text, n);
+    for (const char *c = text + 1; quoted && c < text + n - 1;) {
+        r->at = (size_t)(c - r->text);
+        c = tow__unescape(c, &copy[length++]);
+        if (!c) return expected(r, TOW__ESCAPES);
+    }
+    r->at = (size_t)(text - r->text) + n;
+    *name = copy;
+    return TOW_OK;
+}
+
 /* name,name,... ; an empty list is allowed */
 static tow_status read_names(reader *r, tow_policy *p)
 {
-    size_t start = r->at, count = 0;
-    const char **names = NULL;
-    for (int pass = 0; pass < 2; pass++) { /* first count, then copy */
-        r->at = start;
-        count = 0;
-        for (;;) {
-            size_t n = word_length(r->text + r->at);
-            if (n == 0 && count == 0 && r->text[r->at] != ',') break;
-            if (n == 0) return expected(r, "a checkpoint name");
-            if (names) {
-                char *name = tow__arena_alloc(r->arena, n + 1, 1);
-                if (!name) return TOW_OUT_OF_MEMORY;
-                memcpy(name, r->text + r->at, n);
-                names[count] = name;
-            }
-            count++;
-            r->at += n;
-            if (r->text[r->at] != ',') break;
-            r->at++;
-        }
-        if (!names && !(names = tow__arena_alloc(r->arena, count + 1, sizeof *names))) return TOW_OUT_OF_MEMORY;
+    size_t count = 0;
+    for (size_t at = r->at, n; (n = name_length(r->text + at)) > 0; at += n + 1) {
+        count++;
+        if (r->text[at + n] != ',') break;
     }
+    const char **names = tow__arena_alloc(r->arena, count + 1, sizeof *names);
+    if (!names) return TOW_OUT_OF_MEMORY;
     p->names = names;
+    char next = r->text[r->at];
+    if (count == 0 && next != ',' && next != '"') return TOW_OK;
+    for (size_t i = 0; i == 0 || r->text[r->at] == ','; i++) {
+        if (i > 0) r->at++;
+        tow_status status = read_name(r, &names[i]);
+        if (status != TOW_OK) return status;
+    }
     return TOW_OK;
 }
 

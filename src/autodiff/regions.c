@@ -125,35 +125,57 @@ static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, l
 
 /* ---- remat, call ------------------------------------------------------------------------------------------------- */
 
-/* Looks for a checkpoint name in a graph and the bodies in it. */
-typedef struct name_search {
-    const char *name; /* NULL: list all */
-    bool found;
-    tow__string list;
-} name_search;
-
-/* Is the name among those of the list, which are separated by ", "? */
-static bool is_listed(const tow__string *list, const char *name)
+/* The body that parameter p of equation e is, or NULL. */
+static const tow_graph *body_of(const tow__equation *e, const tow__param *p)
 {
-    const size_t length = strlen(name);
-    for (const char *at = list->length ? list->text : NULL; at; at = strchr(at, ',') ? strchr(at, ',') + 2 : NULL)
-        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == 0)) return true;
+    return p->kind == TOW__P_GRAPH ? *(tow_graph *const *)((const char *)e->params + p->offset) : NULL;
+}
+
+/* Whether a value in the graph, or in a body in it, has the checkpoint name. */
+static bool has_name(const tow_graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (e->primitive->kind == TOW__NAME && strcmp(((const tow__name_params *)e->params)->name, name) == 0)
+            return true;
+        for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
+            if (body_of(e, p) && has_name(body_of(e, p), name)) return true;
+    }
     return false;
 }
 
-static void search_names(const tow_graph *g, name_search *s)
+/* The names that there are, each once, as policies spell them. */
+typedef struct name_list {
+    tow_trace *t;
+    tow__string text;
+    struct listed_name {
+        const char *name;
+        struct listed_name *next;
+    } * first;
+} name_list;
+
+static void list_name(name_list *list, const char *name)
 {
-    for (uint32_t i = 0; i < g->n_equations && !s->found; i++) {
+    for (const struct listed_name *known = list->first; known; known = known->next)
+        if (strcmp(known->name, name) == 0) return;
+    struct listed_name *new = tow__trace_alloc(list->t, 1, sizeof *new);
+    if (!new) return;
+    *new = (struct listed_name){.name = name, .next = list->first};
+    list->first = new;
+    if (list->text.length > 0) tow__string_add(&list->text, ", ");
+    if (tow__policy_name_is_word(name))
+        tow__string_add(&list->text, "%s", name);
+    else
+        tow__string_add_quoted(&list->text, name);
+}
+
+static void list_names(name_list *list, const tow_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        if (e->primitive->kind == TOW__NAME) {
-            const char *name = ((const tow__name_params *)e->params)->name;
-            if (s->name)
-                s->found = strcmp(name, s->name) == 0;
-            else if (!is_listed(&s->list, name))
-                tow__string_add(&s->list, "%s%s", s->list.length ? ", " : "", name);
-        }
+        if (e->primitive->kind == TOW__NAME) list_name(list, ((const tow__name_params *)e->params)->name);
         for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
-            if (p->kind == TOW__P_GRAPH) search_names(*(tow_graph *const *)((const char *)e->params + p->offset), s);
+            if (body_of(e, p)) list_names(list, body_of(e, p));
     }
 }
 
@@ -164,17 +186,20 @@ static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph 
     if (!policy) return true;
     if (!names_exist(t, policy->a, region) || !names_exist(t, policy->b, region)) return false;
     for (const char *const *name = policy->names; name && *name; name++) {
-        name_search s = {.name = *name};
-        search_names(region, &s);
-        if (s.found) continue;
-        s.name = NULL;
-        tow__string_init(&s.list, region->ctx);
-        search_names(region, &s);
+        if (has_name(region, *name)) continue;
+        name_list there = {.t = t};
+        tow__string missing;
+        tow__string_init(&there.text, region->ctx);
+        tow__string_init(&missing, region->ctx);
+        list_names(&there, region);
+        tow__string_add_quoted(&missing, *name);
         tow_trace_fail(t, TOW_NOT_FOUND,
-                       "remat: the policy refers to the checkpoint name \"%s\", which no value in the region has; "
-                       "expected one of: %s",
-                       *name, s.list.length ? s.list.text : "(no value in it is named)");
-        tow__string_free(&s.list);
+                       "remat: the policy refers to the checkpoint name %s, which no value in the region has; expected "
+                       "one of: %s",
+                       missing.text ? missing.text : "",
+                       there.text.length ? there.text.text : "(no value in it is named)");
+        tow__string_free(&there.text);
+        tow__string_free(&missing);
         return false;
     }
     return true;

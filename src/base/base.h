@@ -73,8 +73,21 @@ void tow__string_init(tow__string *s, tow_context *ctx);
 void tow__string_free(tow__string *s);
 __attribute__((format(printf, 2, 3))) void tow__string_add(tow__string *s, const char *format, ...);
 void tow__string_add_type(tow__string *s, tow_type type); /* f32[3,4] */
+/* "text", with escapes as below. */
+void tow__string_add_quoted(tow__string *s, const char *text);
 /* Hands the text out like snprintf: copies what fits, returns the full length. */
 size_t tow__string_export(const tow__string *s, char *text, size_t size);
+
+/* A character as it stands between quotes: itself, \" \\ or \xHH. */
+typedef struct tow__escaped {
+    char text[5];
+} tow__escaped;
+tow__escaped tow__escape(char c);
+/* Reads such a character, or \n or \t, from a text that ends with NUL. Returns what stands behind it, or NULL where none
+ * of them stands. */
+const char *tow__unescape(const char *text, char *c);
+/* What is expected then. */
+#define TOW__ESCAPES "one of \\\" \\\\ \\n \\t \\xHH (not \\x00)"
 
 /* A type's text in a static-lifetime-free way: tow__type_name(type).text inside one full expression. */
 typedef struct tow__type_text {

@@ -51,6 +51,43 @@ void tow__string_add(tow__string *s, const char *format, ...)
 
 void tow__string_add_type(tow__string *s, tow_type type) { tow__string_add(s, "%s", tow__type_name(type).text); }
 
+/* ---- text in quotes -------------------------------------------------------------------------------------------- */
+
+tow__escaped tow__escape(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char u = (unsigned char)c;
+    if (c == '"' || c == '\\') return (tow__escaped){{'\\', c}};
+    if (u < 0x20 || u == 0x7f) return (tow__escaped){{'\\', 'x', digits[u >> 4], digits[u & 15]}};
+    return (tow__escaped){{c}};
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+const char *tow__unescape(const char *text, char *c)
+{
+    *c = *text++;
+    if (*c != '\\') return *c ? text : NULL;
+    char kind = *text;
+    *c = kind == 'n' ? '\n' : kind == 't' ? '\t' : kind;
+    if (kind == '"' || kind == '\\' || kind == 'n' || kind == 't') return text + 1;
+    int high = kind == 'x' ? hex_digit(text[1]) : -1, low = high >= 0 ? hex_digit(text[2]) : -1;
+    *c = (char)(high * 16 + low);
+    return high >= 0 && low >= 0 && *c ? text + 3 : NULL;
+}
+
+void tow__string_add_quoted(tow__string *s, const char *text)
+{
+    tow__string_add(s, "\"");
+    for (; *text; text++) tow__string_add(s, "%s", tow__escape(*text).text);
+    tow__string_add(s, "\"");
+}
+
 size_t tow__string_export(const tow__string *s, char *text, size_t size)
 {
     if (size > 0) {

@@ -8,20 +8,6 @@
 
 /* ---- parameters ------------------------------------------------------------------------------------------------ */
 
-static void add_quoted(tow__string *s, const char *text)
-{
-    tow__string_add(s, "\"");
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            tow__string_add(s, "\\%c", *c);
-        else if (*c < 0x20 || *c == 0x7f)
-            tow__string_add(s, "\\x%02x", *c);
-        else
-            tow__string_add(s, "%c", *c);
-    }
-    tow__string_add(s, "\"");
-}
-
 static void add_ints(tow__string *s, const tow__ints *ints)
 {
     tow__string_add(s, "(");
@@ -53,7 +39,7 @@ static void add_policy(tow__string *s, const tow_policy *policy)
     char small[256];
     size_t length = tow_policy_text(policy, small, sizeof small);
     if (length < sizeof small) {
-        add_quoted(s, small);
+        tow__string_add_quoted(s, small);
         return;
     }
     char *text = tow__alloc(s->ctx, length + 1, 1);
@@ -62,7 +48,7 @@ static void add_policy(tow__string *s, const tow_policy *policy)
         return;
     }
     tow_policy_text(policy, text, length + 1);
-    add_quoted(s, text);
+    tow__string_add_quoted(s, text);
     tow__free(s->ctx, text, length + 1, 1);
 }
 
@@ -93,7 +79,7 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
         break;
     case TOW__P_STRING:
         if (pointer)
-            add_quoted(s, pointer);
+            tow__string_add_quoted(s, pointer);
         else
             tow__string_add(s, "none");
         break;
@@ -170,7 +156,7 @@ void tow__graph_write(tow__string *s, const tow_graph *g, int indent)
         add_name(s, " ", last);
         tow__string_add(s, ":");
         tow__string_add_type(s, g->vars[g->inputs[i]].type);
-        if (g->input_names[i]) add_quoted(s, g->input_names[i]);
+        if (g->input_names[i]) tow__string_add_quoted(s, g->input_names[i]);
     }
     tow__string_add(s, "%s. let\n", g->n_inputs > 0 ? "" : " ");
     for (uint32_t i = 0; i < g->n_equations && !s->failed; i++) {

@@ -199,31 +199,6 @@ bool tow__read_scalar(tow__reader *r, tow_dtype dtype, void *value)
 
 /* ---- strings --------------------------------------------------------------------------------------------------- */
 
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef", *found = c ? strchr(digits, tolower((unsigned char)c)) : NULL;
-    return found ? (int)(found - digits) : -1;
-}
-
-/* One character of a string, r->at on its first byte. */
-static bool read_character(tow__reader *r, char *c)
-{
-    *c = r->text[r->at++];
-    if (*c != '\\') return true;
-    size_t start = r->at - 1;
-    char kind = r->at < r->length ? r->text[r->at++] : '\0';
-    *c = kind == 'n' ? '\n' : kind == 't' ? '\t' : kind;
-    if (kind == '"' || kind == '\\' || kind == 'n' || kind == 't') return true;
-    if (kind == 'x' && r->at + 2 <= r->length) {
-        int high = hex_digit(r->text[r->at]), low = hex_digit(r->text[r->at + 1]);
-        r->at += 2;
-        *c = (char)(high * 16 + low);
-        if (high >= 0 && low >= 0 && *c != '\0') return true;
-    }
-    return tow__reader_fail(r, start, TOW_BAD_FORMAT,
-                            "expected one of \\\" \\\\ \\n \\t \\xHH (not \\x00) in a string");
-}
-
 bool tow__read_string(tow__reader *r, const char **text)
 {
     if (tow__reader_peek(r) != '"') return tow__reader_expected(r, "a string in quotes");
@@ -234,8 +209,11 @@ bool tow__read_string(tow__reader *r, const char **text)
                                 "expected a closing quote for this string, found the end of the text");
     char *copy = tow__trace_alloc(r->t, end - r->at + 1, 1);
     if (!copy) return tow__reader_wrap(r, start);
-    while (r->at < end)
-        if (!read_character(r, &copy[n++])) return false;
+    while (r->at < end) {
+        const char *next = tow__unescape(r->text + r->at, &copy[n++]);
+        if (!next) return tow__reader_fail(r, r->at, TOW_BAD_FORMAT, "expected " TOW__ESCAPES " in a string");
+        r->at = (size_t)(next - r->text);
+    }
     r->at = end + 1;
     *text = copy;
     return true;
