@@ -52,12 +52,20 @@ static tow_value rows_inside(tow_value x, tow_value indices)
     return tow_select(inside, found, tow_zeros_like(found));
 }
 
-/* The rows outside are NaN whatever the table is: their tangents are zeros. The transpose drops them in any case. */
+/* The rows outside are NaN whatever the table is: their tangents are zeros. In reverse mode one equation says so, whose
+ * transpose drops them as that of gather does; only linearize leaves it in a graph. */
 static void gather_jvp(tow__jvp *r)
 {
     tow__jvp_primal(r);
     if (tow_is_null(r->dx[0])) return;
-    r->dy[0] = r->reverse ? bind_gather(r->dx[0], r->x[1]) : rows_inside(r->dx[0], r->x[1]);
+    r->dy[0] = r->reverse ? tow__op(&tow__gather_jvp_p, NULL, 2, (tow_value[]){r->dx[0], r->x[1]})
+                          : rows_inside(r->dx[0], r->x[1]);
+}
+
+static void gather_jvp_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
+{
+    (void)t, (void)e;
+    y[0] = rows_inside(x[0], x[1]);
 }
 
 /* Adds to what has been accumulated for the table, which may be much larger than the rows that were read. */
@@ -75,6 +83,16 @@ const tow_primitive tow__gather_p = {.name = "gather",
                                      .type = gather_type,
                                      .jvp = gather_jvp,
                                      .transpose = gather_transpose};
+/* The same with zeros for the rows outside. */
+const tow_primitive tow__gather_jvp_p = {.name = "gather_jvp",
+                                         .inputs = 2,
+                                         .outputs = 1,
+                                         .kind = TOW__COMPOSITE,
+                                         .continues = true,
+                                         .type = gather_type,
+                                         .jvp = gather_jvp,
+                                         .transpose = gather_transpose,
+                                         .decompose = gather_jvp_decompose};
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
 

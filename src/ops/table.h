@@ -8,12 +8,12 @@
 #define TOW__PRIMITIVE_LIST(X)                                                                                         \
     X(abs) X(add) X(and) X(argmax) X(attention) X(attention_jvp) X(attention_vjp) X(bitcast) X(broadcast_in_dim)       \
     X(call) X(ceil) X(clamp) X(concatenate) X(const) X(convert) X(cos) X(cumsum) X(div) X(dot_general) X(dropout)      \
-    X(dynamic_slice) X(dynamic_update_slice) X(eq) X(erf) X(erf_inv) X(exp) X(expm1) X(floor) X(gather) X(ge) X(gelu)  \
-    X(gelu_grad) X(gt) X(index_add) X(integer_pow) X(iota) X(layer_norm) X(layer_norm_jvp) X(layer_norm_vjp) X(le)     \
-    X(linear_cross_entropy) X(linear_cross_entropy_jvp) X(linear_cross_entropy_vjp) X(log) X(log1p) X(log_softmax)     \
-    X(logistic) X(logsumexp) X(lt) X(max) X(min) X(mul) X(name) X(ne) X(neg) X(not) X(or) X(pad)                       \
-    X(pow) X(random_bits) X(reduce_and) X(reduce_max) X(reduce_min) X(reduce_or) X(reduce_prod) X(reduce_sum) X(relu)  \
-    X(rem) X(remat) X(reshape) X(rev) X(rms_norm) X(rms_norm_jvp) X(rms_norm_vjp) X(round) X(rsqrt) X(scan)            \
+    X(dynamic_slice) X(dynamic_update_slice) X(eq) X(erf) X(erf_inv) X(exp) X(expm1) X(floor) X(gather) X(gather_jvp)  \
+    X(ge) X(gelu) X(gelu_grad) X(gt) X(index_add) X(integer_pow) X(iota) X(layer_norm) X(layer_norm_jvp)               \
+    X(layer_norm_vjp) X(le) X(linear_cross_entropy) X(linear_cross_entropy_jvp) X(linear_cross_entropy_vjp) X(log)     \
+    X(log1p) X(log_softmax) X(logistic) X(logsumexp) X(lt) X(max) X(min) X(mul) X(name) X(ne) X(neg) X(not) X(or)      \
+    X(pad) X(pow) X(random_bits) X(reduce_and) X(reduce_max) X(reduce_min) X(reduce_or) X(reduce_prod) X(reduce_sum)   \
+    X(relu) X(rem) X(remat) X(reshape) X(rev) X(rms_norm) X(rms_norm_jvp) X(rms_norm_vjp) X(round) X(rsqrt) X(scan)    \
     X(scatter_add) X(select) X(shift_left) X(shift_right) X(sign) X(silu) X(silu_grad) X(sin) X(slice) X(softmax)      \
     X(softmax_cross_entropy) X(softmax_cross_entropy_jvp) X(softmax_cross_entropy_vjp) X(sqrt) X(stop_gradient) X(sub) \
     X(tanh) X(threefry2x32) X(transpose) X(xor)

@@ -144,6 +144,16 @@ static void gather(const property_case *c, double *const *in, double *const *out
     }
 }
 
+/* zeros for rows outside */
+static void gather_jvp(const property_case *c, double *const *in, double *const *out)
+{
+    const int64_t rows = c->in[0].dims[0], width = property_count(&c->in[0]) / rows;
+    for (int64_t i = 0; i < property_count(&c->in[1]); i++) {
+        const int64_t row = (int64_t)in[1][i] + (in[1][i] < 0 ? rows : 0);
+        for (int64_t k = 0; k < width; k++) out[0][i * width + k] = row >= 0 && row < rows ? in[0][row * width + k] : 0;
+    }
+}
+
 static void scatter(const property_case *c, double *const *in, double *const *out)
 {
     const int64_t rows = ((const tow__rows_params *)c->params)->rows, n = property_count(&c->in[0]);
@@ -259,6 +269,16 @@ static const property_case cases[] = {
      .n_in = 2,
      .value = gather,
      .in = {{F, S1(6)}, {.dtype = TOW_U32, S1(9), .low = 0, .high = 5}}},
+    {.primitive = "gather_jvp",
+     .label = "rows outside are zeros",
+     .n_in = 2,
+     .value = gather_jvp,
+     .in = {{F, S2(5, 3)}, {.dtype = TOW_I32, S2(4, 5), .low = -8, .high = 8}}},
+    {.primitive = "gather_jvp",
+     .label = "u32 from a vector",
+     .n_in = 2,
+     .value = gather_jvp,
+     .in = {{F, S1(6)}, {.dtype = TOW_U32, S1(9), .low = 0, .high = 8}}},
     {.primitive = "scatter_add",
      .label = "repeated rows",
      .params = &four_rows,
