@@ -97,12 +97,12 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
                        module->cls->name, n_in, n_out);
         return;
     }
-    for (size_t i = 0; i < n_in; ++i)
-        if (tow_is_null(in[i])) {
+    for (size_t i = 0; i < n_in; ++i) {
+        if (tow_is_null(in[i]))
             tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is the null value; expected a traced value",
                            module->cls->name, i);
-            return;
-        }
+        if (!tow__is_current(scope->model->trace, in[i])) return;
+    }
     module->cls->call(scope, module, n_in, in, n_out, out);
     if (tow__scope_failed(scope)) {
         for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};

@@ -14,7 +14,8 @@ typedef struct tow_trace tow_trace;
 typedef struct tow_graph tow_graph;
 
 /* A traced value: a handle, passed by value. `trace` NULL is the null value, which failed operations return and on
- * which operations do nothing. `here` ("file.c:12") is filled by the operation macros of ops.h. Read-only for users. */
+ * which operations do nothing. `here` ("file.c:12") is filled by the operation macros of ops.h. Read-only for users.
+ * A value that outlives its trace is refused wherever it is used, as long as the context lives. */
 typedef struct tow_value {
     tow_trace *trace;
     const char *here;

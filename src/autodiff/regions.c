@@ -25,11 +25,11 @@ typedef struct body {
     tow_value *captures;
 } body;
 
-static bool any_null(size_t n, const tow_value *values)
+static bool all_current(tow_trace *t, size_t n, const tow_value *values)
 {
     for (size_t i = 0; i < n; i++)
-        if (tow_is_null(values[i])) return true;
-    return false;
+        if (!tow__is_current(t, values[i])) return false;
+    return true;
 }
 
 /* Traces function on placeholders of the given types. False on a sticky error. */
@@ -112,7 +112,7 @@ static bool is_missing(listed l) { return l.n > 0 && !l.values; }
 static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, listed a, listed b, listed out,
                               listed more_out)
 {
-    if (!t || tow__failed(t)) return NULL;
+    if (!tow__records(t, NULL)) return NULL;
     if (!has_function || is_missing(a) || is_missing(b) || is_missing(out) || is_missing(more_out)) {
         tow_trace_fail(t, TOW_INVALID_ARGUMENT,
                        "%s: expected a function, %zu inputs and places for %zu outputs, found NULL; pass what is "
@@ -120,7 +120,8 @@ static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, l
                        op, a.n + b.n, out.n + more_out.n);
         return NULL;
     }
-    return any_null(a.n, a.values) || any_null(b.n, b.values) ? NULL : join(t, a.n, a.values, b.n, b.values);
+    return all_current(t, a.n, a.values) && all_current(t, b.n, b.values) ? join(t, a.n, a.values, b.n, b.values)
+                                                                          : NULL;
 }
 
 /* ---- remat, call ------------------------------------------------------------------------------------------------- */

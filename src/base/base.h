@@ -8,12 +8,20 @@
 #include "src/base/team.h"
 #include "tow/base.h"
 
+typedef struct tow__arena_block tow__arena_block;
+typedef struct tow__arena {
+    tow_context *ctx;
+    tow__arena_block *head;
+} tow__arena;
+
 struct tow_context {
     tow_allocator allocator;
     int threads;
     tow__gemm_choice products; /* what computes them */
     tow__crew *crew;           /* worker threads, NULL until a program has use for them */
     uint32_t traces;           /* begun so far */
+    tow__arena trace_memory;   /* what values point to, also when their traces have ended */
+    struct tow_trace *ended;   /* of it, what the next traces take */
     tow_status status;         /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };
@@ -47,12 +55,6 @@ void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
     } while (0)
 
 /* ---- arena: memory that is freed as a whole ---------------------------------------------------------------------- */
-typedef struct tow__arena_block tow__arena_block;
-typedef struct tow__arena {
-    tow_context *ctx;
-    tow__arena_block *head;
-} tow__arena;
-
 void tow__arena_init(tow__arena *arena, tow_context *ctx);
 void tow__arena_free(tow__arena *arena);
 /* Zeroed, 16-byte-aligned; NULL with the error set in ctx. size 0 gives a valid pointer. */

@@ -43,6 +43,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const t
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
     ctx->products = *products;
+    tow__arena_init(&ctx->trace_memory, ctx);
     *context = ctx;
     return TOW_OK;
 }
@@ -52,6 +53,7 @@ void tow_context_destroy(tow_context *context)
     if (!context) return;
     tow_allocator allocator = context->allocator;
     tow__crew_free(context, context->crew);
+    tow__arena_free(&context->trace_memory);
     allocator.resize(allocator.user, context, CONTEXT_BYTES, 0);
 }
 

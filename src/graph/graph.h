@@ -69,6 +69,9 @@ void tow__trace_abandon(tow_trace *t); /* frees without a result; NULL accepted 
 tow_trace *tow__trace_begin_over(const tow_graph *g, tow_value **in, tow_value **out);
 
 bool tow__failed(const tow_trace *t); /* an error sticks */
+/* Whether operations do anything: not without a trace, after an error, or in a trace that has ended, of which the
+ * context hears. here (may be NULL): who asks. */
+bool tow__records(const tow_trace *t, const char *here);
 /* The sticky error, which is repeated in the context, where traces that began since have cleared it; or TOW_OK. */
 tow_status tow__report(tow_trace *t);
 /* Makes the error that stands in the context (of a failed inner pass) the sticky error of the trace. */
@@ -89,6 +92,9 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
 /* The value `v` as a value of the innermost builder: itself, or captured through all builders between.
  * bind does this for its operands. Null value on error. */
 tow_value tow__import(tow_trace *t, tow_value v);
+/* True if import would give a value; false with the same error. For what asks only for the type, which a value without
+ * a place does not have. */
+bool tow__is_current(tow_trace *t, tow_value v);
 
 /* The only way in: records `primitive` on `in`, with params copied (nested graphs retained), types by the primitive's
  * rule. Fills out[0..n_out) with values, or null values after an error. n_out must be what the type rule yields (for

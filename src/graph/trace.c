@@ -6,7 +6,10 @@
  *   import of a value of depth 0 into depth 2 captures twice:   outer ──> capture in 1 ──> capture in 2
  *
  * The first error sticks: its status and text stay in the trace, operations do nothing from then on, and whoever ends
- * the trace gets them through the context. */
+ * the trace gets them through the context.
+ *
+ * Values and callers may keep a trace that has ended. So what they point to stays where it is as long as the context, and
+ * says that it has ended, until a later trace takes its place with a serial that no value has. */
 #include <stdio.h>
 
 #include "src/graph/builder.h"
@@ -15,9 +18,8 @@ typedef struct value_place {
     uint32_t depth, serial, var;
 } value_place;
 
-struct tow_trace {
-    tow_context *ctx;
-    uint32_t serial; /* which of the context's traces this is: values carry it, too */
+/* What is being recorded. */
+typedef struct recording {
     tow__arena arena;
     tow__vector builders; /* tow__builder, innermost last */
     tow__vector values;   /* value_place */
@@ -30,6 +32,14 @@ struct tow_trace {
     tow__vector types;    /* tow_type: of operands, then of outputs */
     tow_status status;
     char error[sizeof((tow_context *)0)->error];
+} recording;
+
+/* What values point to. */
+struct tow_trace {
+    tow_context *ctx;
+    recording *now;  /* NULL: it has ended */
+    tow_trace *next; /* of those that have ended */
+    uint32_t serial; /* which of the context's traces this is: values carry it, too; 0: it has ended */
 };
 
 static const tow_value null_value = {0};
@@ -39,19 +49,29 @@ static const tow_value null_value = {0};
 /* Takes what the context says, once. */
 static void stick(tow_trace *t)
 {
-    if (t->status != TOW_OK) return;
-    t->status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
-    memcpy(t->error, t->ctx->error, sizeof t->error);
+    if (t->now->status != TOW_OK) return;
+    t->now->status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
+    memcpy(t->now->error, t->ctx->error, sizeof t->now->error);
 }
 
-bool tow__failed(const tow_trace *t) { return t->status != TOW_OK; }
+bool tow__failed(const tow_trace *t) { return !t->now || t->now->status != TOW_OK; }
 
-static const char *scope_text(const tow_trace *t) { return t->scope.length > 0 ? t->scope.text : NULL; }
+static const char *scope_text(const tow_trace *t) { return t->now->scope.length > 0 ? t->now->scope.text : NULL; }
+
+bool tow__records(const tow_trace *t, const char *here)
+{
+    if (t && !t->now)
+        tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
+                  "%s%sa value of an earlier trace, which has ended, is used: values live as long as the call that "
+                  "traces; make it again in this one",
+                  here ? here : "", here ? ": " : "");
+    return t && !tow__failed(t);
+}
 
 void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...)
 {
-    if (!trace || tow__failed(trace)) return;
-    char text[sizeof trace->error];
+    if (!tow__records(trace, NULL)) return;
+    char text[sizeof trace->now->error];
     va_list args;
     va_start(args, format);
     if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
@@ -62,33 +82,45 @@ void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...
 }
 
 /* Repeats the sticky error in the context: calls in between may have left their own. */
-tow_status tow__report(tow_trace *t) { return tow__failed(t) ? tow__fail(t->ctx, t->status, "%s", t->error) : TOW_OK; }
+tow_status tow__report(tow_trace *t)
+{
+    return tow__failed(t) ? tow__fail(t->ctx, t->now->status, "%s", t->now->error) : TOW_OK;
+}
 
 void tow__adopt_error(tow_trace *t) { stick(t); }
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-static tow__builder *builder_at(const tow_trace *t, uint32_t depth) { return (tow__builder *)t->builders.data + depth; }
-static tow__builder *innermost(const tow_trace *t) { return builder_at(t, t->builders.count - 1); }
+static tow__builder *builder_at(const tow_trace *t, uint32_t depth)
+{
+    return (tow__builder *)t->now->builders.data + depth;
+}
+static tow__builder *innermost(const tow_trace *t) { return builder_at(t, t->now->builders.count - 1); }
 
 static bool add_builder(tow_trace *t)
 {
-    tow__builder *b = tow__vector_push(t->ctx, &t->builders, sizeof *b);
+    tow__builder *b = tow__vector_push(t->ctx, &t->now->builders, sizeof *b);
     if (!b) return false;
-    if (tow__builder_init(b, t->ctx, ++t->serials)) return true;
-    t->builders.count--;
+    if (tow__builder_init(b, t->ctx, ++t->now->serials)) return true;
+    t->now->builders.count--;
     return false;
 }
 
 tow_trace *tow__trace_begin(tow_context *ctx)
 {
     tow_context_clear_error(ctx);
-    tow_trace *t = tow__alloc(ctx, 1, sizeof *t);
-    if (!t) return NULL;
-    t->ctx = ctx;
-    t->serial = ++ctx->traces;
-    tow__arena_init(&t->arena, ctx);
-    tow__string_init(&t->scope, ctx);
+    recording *now = tow__alloc(ctx, 1, sizeof *now);
+    if (!now) return NULL;
+    tow_trace *t = ctx->ended ? ctx->ended : tow__arena_alloc(&ctx->trace_memory, 1, sizeof *t);
+    if (!t) {
+        tow__free(ctx, now, 1, sizeof *now);
+        return NULL;
+    }
+    ctx->ended = t->next;
+    if (++ctx->traces == 0) ctx->traces = 1;
+    *t = (tow_trace){.ctx = ctx, .now = now, .serial = ctx->traces};
+    tow__arena_init(&now->arena, ctx);
+    tow__string_init(&now->scope, ctx);
     if (add_builder(t)) return t;
     tow__trace_abandon(t);
     return NULL;
@@ -98,20 +130,23 @@ void tow__trace_abandon(tow_trace *t)
 {
     if (!t) return;
     tow_context *ctx = t->ctx;
-    while (t->builders.count > 0) tow__builder_free(builder_at(t, --t->builders.count), ctx);
-    tow__vector_free(ctx, &t->builders, sizeof(tow__builder));
-    tow__vector_free(ctx, &t->values, sizeof(value_place));
-    tow__vector_free(ctx, &t->scopes, sizeof(size_t));
-    tow__vector_free(ctx, &t->operands, sizeof(uint32_t));
-    tow__vector_free(ctx, &t->types, sizeof(tow_type));
-    tow__string_free(&t->scope);
-    tow__arena_free(&t->arena);
-    tow__free(ctx, t, 1, sizeof *t);
+    recording *now = t->now;
+    while (now->builders.count > 0) tow__builder_free(builder_at(t, --now->builders.count), ctx);
+    tow__vector_free(ctx, &now->builders, sizeof(tow__builder));
+    tow__vector_free(ctx, &now->values, sizeof(value_place));
+    tow__vector_free(ctx, &now->scopes, sizeof(size_t));
+    tow__vector_free(ctx, &now->operands, sizeof(uint32_t));
+    tow__vector_free(ctx, &now->types, sizeof(tow_type));
+    tow__string_free(&now->scope);
+    tow__arena_free(&now->arena);
+    tow__free(ctx, now, 1, sizeof *now);
+    *t = (tow_trace){.ctx = ctx, .next = ctx->ended};
+    ctx->ended = t;
 }
 
 void *tow__trace_alloc(tow_trace *t, size_t count, size_t size)
 {
-    void *memory = tow__arena_alloc(&t->arena, count, size);
+    void *memory = tow__arena_alloc(&t->now->arena, count, size);
     if (!memory) stick(t);
     return memory;
 }
@@ -131,10 +166,10 @@ tow_context *tow_trace_context(tow_trace *trace) { return trace->ctx; }
 
 void tow__set_source(tow_trace *t, const tow__source *source)
 {
-    t->source = source && (source->here || source->scope) ? source : NULL;
+    t->now->source = source && (source->here || source->scope) ? source : NULL;
 }
 
-const tow__source *tow__get_source(const tow_trace *t) { return t->source; }
+const tow__source *tow__get_source(const tow_trace *t) { return t->now->source; }
 
 uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
@@ -142,49 +177,49 @@ uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.coun
 
 void tow_trace_push_scope(tow_trace *trace, const char *name)
 {
-    if (!trace || tow__failed(trace)) return;
+    if (!tow__records(trace, NULL)) return;
     if (!name) {
         tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "tow_trace_push_scope: expected a name, found NULL; pass one");
         return;
     }
-    size_t *length = tow__vector_push(trace->ctx, &trace->scopes, sizeof *length);
+    size_t *length = tow__vector_push(trace->ctx, &trace->now->scopes, sizeof *length);
     if (length) {
-        *length = trace->scope.length;
-        tow__string_add(&trace->scope, "%s%s", trace->scope.length > 0 ? "/" : "", name);
+        *length = trace->now->scope.length;
+        tow__string_add(&trace->now->scope, "%s%s", trace->now->scope.length > 0 ? "/" : "", name);
     }
-    if (!length || trace->scope.failed) stick(trace);
+    if (!length || trace->now->scope.failed) stick(trace);
 }
 
 void tow_trace_pop_scope(tow_trace *trace)
 {
-    if (!trace || tow__failed(trace)) return;
-    if (trace->scopes.count == 0) {
+    if (!tow__records(trace, NULL)) return;
+    if (trace->now->scopes.count == 0) {
         tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "a scope is popped that was never pushed");
         return;
     }
-    trace->scope.length = ((size_t *)trace->scopes.data)[--trace->scopes.count];
-    if (trace->scope.text) trace->scope.text[trace->scope.length] = '\0';
+    trace->now->scope.length = ((size_t *)trace->now->scopes.data)[--trace->now->scopes.count];
+    if (trace->now->scope.text) trace->now->scope.text[trace->now->scope.length] = '\0';
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 
 static tow_value new_value(tow_trace *t, uint32_t depth, uint32_t var, const char *here)
 {
-    value_place *place = tow__vector_push(t->ctx, &t->values, sizeof *place);
+    value_place *place = tow__vector_push(t->ctx, &t->now->values, sizeof *place);
     if (!place) {
         stick(t);
         return null_value;
     }
     *place = (value_place){.depth = depth, .serial = builder_at(t, depth)->serial, .var = var};
-    return (tow_value){.trace = t, .here = here, .id = t->values.count - 1, .serial = t->serial};
+    return (tow_value){.trace = t, .here = here, .id = t->now->values.count - 1, .serial = t->serial};
 }
 
 /* Where a value lives, or NULL if its builder is gone. */
 static const value_place *place_of(const tow_trace *t, uint32_t id)
 {
-    if (id >= t->values.count) return NULL;
-    const value_place *place = (const value_place *)t->values.data + id;
-    return place->depth < t->builders.count && builder_at(t, place->depth)->serial == place->serial ? place : NULL;
+    if (id >= t->now->values.count) return NULL;
+    const value_place *place = (const value_place *)t->now->values.data + id;
+    return place->depth < t->now->builders.count && builder_at(t, place->depth)->serial == place->serial ? place : NULL;
 }
 
 static tow_type type_of(const tow_trace *t, const value_place *place)
@@ -215,7 +250,7 @@ tow_value tow__input(tow_trace *t, tow_type type, const char *name)
         stick(t);
         return null_value;
     }
-    return new_value(t, t->builders.count - 1, var, NULL);
+    return new_value(t, t->now->builders.count - 1, var, NULL);
 }
 
 /* ---- closure conversion ---------------------------------------------------------------------------------------- */
@@ -237,27 +272,32 @@ static bool capture_once(tow_trace *t, uint32_t depth, uint32_t *id)
     return true;
 }
 
-static tow_value refuse_value(tow_trace *t, tow_value v, const char *why)
+/* Where the value v is in the trace t; NULL after an error or for the null value. */
+static const value_place *find_value(tow_trace *t, tow_value v)
 {
-    tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s%sa value %s", v.here ? v.here : "", v.here ? ": " : "", why);
-    return null_value;
+    const char *why = NULL;
+    const value_place *place = NULL;
+    if (!tow__records(t, v.here) || tow_is_null(v)) return NULL;
+    if (v.trace != t)
+        why = "of another trace, or of one that has ended, is used: make it in this one, or pass it in as an input";
+    else if (v.serial != t->serial)
+        why = "of an earlier trace, which has ended, is used: values live as long as the call that traces; make it "
+              "again in this one";
+    else if (!(place = place_of(t, v.id)))
+        why = "escaped from the body it was traced in (of a remat, scan or call): make it an output of that body and "
+              "use the result";
+    if (why) tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s%sa value %s", v.here ? v.here : "", v.here ? ": " : "", why);
+    return place;
 }
+
+bool tow__is_current(tow_trace *t, tow_value v) { return find_value(t, v) != NULL; }
 
 tow_value tow__import(tow_trace *t, tow_value v)
 {
-    if (!t || tow_is_null(v) || tow__failed(t)) return null_value;
-    if (v.trace != t) return refuse_value(t, v, "of another trace is used: pass it in as an input instead");
-    if (v.serial != t->serial)
-        return refuse_value(t, v,
-                            "of an earlier trace, which has ended, is used: values live as long as the call that "
-                            "traces; make it again in this one");
-    const value_place *place = place_of(t, v.id);
-    if (!place)
-        return refuse_value(t, v,
-                            "escaped from the body it was traced in (of a remat, scan or call): make it an output of "
-                            "that body and use the result");
+    const value_place *place = find_value(t, v);
+    if (!place) return null_value;
     uint32_t id = v.id;
-    for (uint32_t depth = place->depth + 1; depth < t->builders.count; depth++)
+    for (uint32_t depth = place->depth + 1; depth < t->now->builders.count; depth++)
         if (!capture_once(t, depth, &id)) {
             stick(t);
             return null_value;
@@ -265,7 +305,7 @@ tow_value tow__import(tow_trace *t, tow_value v)
     return (tow_value){.trace = t, .here = v.here, .id = id, .serial = t->serial};
 }
 
-static uint32_t var_of(const tow_trace *t, tow_value v) { return ((const value_place *)t->values.data)[v.id].var; }
+static uint32_t var_of(const tow_trace *t, tow_value v) { return ((const value_place *)t->now->values.data)[v.id].var; }
 
 /* ---- bind ------------------------------------------------------------------------------------------------------ */
 
@@ -342,7 +382,7 @@ static void *scratch(tow_trace *t, tow__vector *v, size_t n, size_t size)
 
 static tow__source current_source(const tow_trace *t, size_t n_in, const tow_value *in)
 {
-    if (t->source) return *t->source;
+    if (t->now->source) return *t->now->source;
     tow__source source = {.scope = scope_text(t)};
     for (size_t i = 0; i < n_in && !source.here; i++) source.here = in[i].here;
     return source;
@@ -364,10 +404,10 @@ static bool import_operands(tow_trace *t, size_t n_in, const tow_value *in, uint
 void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_value *in,
                size_t n_out, tow_value *out)
 {
-    bool ready = t && !tow__failed(t);
+    bool ready = tow__records(t, n_in > 0 ? in[0].here : NULL);
     for (size_t i = 0; ready && i < n_in; i++) ready = !tow_is_null(in[i]);
-    uint32_t *operands = ready ? scratch(t, &t->operands, n_in, sizeof *operands) : NULL;
-    tow_type *types = operands ? scratch(t, &t->types, n_in + n_out, sizeof *types) : NULL;
+    uint32_t *operands = ready ? scratch(t, &t->now->operands, n_in, sizeof *operands) : NULL;
+    tow_type *types = operands ? scratch(t, &t->now->types, n_in + n_out, sizeof *types) : NULL;
     if (ready && !types) stick(t);
     tow__source source = {0};
     const tow__equation *e = NULL;
@@ -382,8 +422,8 @@ void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params,
     }
     /* Results carry the line of their operation on, so that compound operations need not hand it around. A line that a
      * pass has set may belong to a graph that is freed before the value is used. */
-    const char *here = e && !t->source ? source.here : NULL;
-    uint32_t first = e && n_out > 0 ? e->out[0] : 0, depth = e ? t->builders.count - 1 : 0;
+    const char *here = e && !t->now->source ? source.here : NULL;
+    uint32_t first = e && n_out > 0 ? e->out[0] : 0, depth = e ? t->now->builders.count - 1 : 0;
     for (size_t i = 0; i < n_out; i++) out[i] = e ? new_value(t, depth, first + (uint32_t)i, here) : null_value;
 }
 
@@ -401,7 +441,7 @@ void tow__push(tow_trace *t)
     if (!t) return;
     if (tow__failed(t) || !add_builder(t)) {
         stick(t);
-        t->lost++;
+        t->now->lost++;
     }
 }
 
@@ -423,7 +463,7 @@ static tow_graph *close_innermost(tow_trace *t, size_t n_outputs, const tow_valu
                 i, i);
     }
     tow__builder *b = innermost(t);
-    t->builders.count--;
+    t->now->builders.count--;
     if (tow__failed(t)) {
         tow__builder_free(b, t->ctx);
         return NULL;
@@ -438,11 +478,11 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
     *n_captures = 0;
     *captures = NULL;
     if (!t) return NULL;
-    if (t->lost > 0) {
-        t->lost--;
+    if (t->now->lost > 0) {
+        t->now->lost--;
         return NULL;
     }
-    if (t->builders.count < 2) {
+    if (t->now->builders.count < 2) {
         tow_trace_fail(t, TOW_INTERNAL_ERROR, "a body is popped that was never pushed");
         return NULL;
     }
@@ -464,8 +504,8 @@ tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, si
 tow_status tow__trace_end(tow_trace *t, size_t n_outputs, const tow_value *outputs, bool dce, tow_graph **graph)
 {
     *graph = NULL;
-    if (t->builders.count != 1)
-        tow_trace_fail(t, TOW_INTERNAL_ERROR, "%u bodies were pushed and not popped", t->builders.count - 1);
+    if (t->now->builders.count != 1)
+        tow_trace_fail(t, TOW_INTERNAL_ERROR, "%u bodies were pushed and not popped", t->now->builders.count - 1);
     tow_graph *g = tow__failed(t) ? NULL : close_innermost(t, n_outputs, outputs);
     tow_status status = tow__report(t);
     tow__trace_abandon(t);

@@ -31,7 +31,7 @@ tow_value tow__op_fail(tow_value x, const char *op, tow_status status, const cha
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!tow_is_null(x))
+    if (tow__is_current(x.trace, x)) /* else that is the error */
         tow_trace_fail(x.trace, status, "%s%s%s: %s", x.here ? x.here : "", x.here ? ": " : "", op, text);
     return tow__null();
 }

@@ -50,7 +50,7 @@ tow_value tow_constant(tow_trace *trace, tow_array *value)
 
 tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data)
 {
-    if (!trace || tow__failed(trace)) return tow__null();
+    if (!tow__records(trace, NULL)) return tow__null();
     tow_context *ctx = tow_trace_context(trace);
     tow_array *array = NULL;
     tow_status status = tow_array_from_data(ctx, type, data, &array);
@@ -127,7 +127,7 @@ tow_value tow_iota(tow_trace *trace, tow_type type, int axis)
 
 tow_value tow_full_like(tow_value x, double value)
 {
-    return tow_is_null(x) ? x : full_at(x.trace, tow_value_type(x), value, x.here);
+    return !tow__is_current(x.trace, x) ? tow__null() : full_at(x.trace, tow_value_type(x), value, x.here);
 }
 
 tow_value tow_zeros_like(tow_value x) { return tow_full_like(x, 0); }

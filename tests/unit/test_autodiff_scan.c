@@ -290,6 +290,7 @@ static void expect_failures(bool once)
     tow_context_options options = {.allocator = {rationed, &r}};
     tow_context *c;
     assert_int_equal(tow_context_create(&options, &c), TOW_OK);
+    assert_int_equal(differentiate_everything(c), TOW_OK); /* after which the context has what it keeps of traces */
     long base = r.alive;
     tow_status status = TOW_OUT_OF_MEMORY;
     for (long n = 0; status != TOW_OK; n += 1 + n / 40) { /* every one at first, then a growing sample */

@@ -261,6 +261,115 @@ static void too_many_pops(tow_trace *t, const tow_value *in, tow_value *out, voi
     tow_trace_pop_scope(t);
 }
 
+/* What a caller kept of a trace that has ended: a value, a value of a closed body, the trace itself. */
+static struct memory {
+    tow_value value, inner;
+    tow_trace *trace;
+} old;
+
+static void negate(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    old.inner = out[0] = tow_neg(in[0]);
+}
+
+static void remember(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    old.trace = t;
+    tow_call(t, negate, NULL, "f", 1, in, 1, out);
+    old.value = out[0] = tow_exp(out[0]);
+}
+
+/* Inside another trace: the next one takes the place of that, not of the one that is remembered. */
+static void remember_inside(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, (void)user;
+    out[0] = in[0];
+    tow_graph_release(trace(remember, 1, 1));
+}
+
+typedef struct reuse {
+    tow_value (*record)(tow_trace *t, tow_value x);
+    bool of_trace; /* uses the trace, not a value of it */
+    bool alone;    /* fails without a trace around it, too */
+} reuse;
+
+#define REUSE(name, ...)                                                                                               \
+    static tow_value name(tow_trace *t, tow_value x)                                                                   \
+    {                                                                                                                  \
+        tow_value y = {0};                                                                                             \
+        (void)t, (void)x;                                                                                              \
+        __VA_ARGS__;                                                                                                   \
+        return y;                                                                                                      \
+    }
+REUSE(old_output, y = old.value)
+REUSE(old_sin, y = tow_sin(old.value))
+REUSE(old_second, y = tow_add(x, old.value))
+REUSE(old_first, y = tow_add(old.value, x))
+REUSE(old_product, y = tow_matmul(old.value, x))
+REUSE(old_shape, y = tow_reshape(old.value, 1, ((int64_t[]){3})))
+REUSE(old_axis, y = tow_reduce_sum(old.value, 1, ((int[]){0})))
+REUSE(old_like, y = tow_zeros_like(old.value))
+REUSE(old_iota, y = tow_iota_like(old.value, 0))
+REUSE(old_inner, y = tow_checkpoint_name(old.inner, "name"))
+REUSE(inner_like, y = tow_full_like(old.inner, 2))
+REUSE(old_remat, tow_remat_function(t, negate, NULL, NULL, 1, &old.value, 1, &y))
+REUSE(old_carry,
+      tow_scan_function(t, negate, NULL, &(tow_scan_options){.length = 2}, 1, &old.value, 0, NULL, 0, &y, NULL))
+REUSE(old_scalar, y = tow_scalar(old.trace, TOW_F32, 1))
+REUSE(old_constant, y = tow_iota(old.trace, vector(3), 0))
+REUSE(old_scope, tow_trace_push_scope(old.trace, "scope"); tow_trace_pop_scope(old.trace))
+REUSE(old_failure, tow_trace_fail(old.trace, TOW_NOT_FOUND, "a message for nobody"))
+REUSE(old_call, tow_call(old.trace, negate, NULL, "f", 1, &x, 1, &y))
+
+static void use_again(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    assert_int_equal(tow_value_type(old.value).rank, 0);
+    out[0] = ((const reuse *)user)->record(t, in[0]);
+}
+
+/* A trace that has ended is told apart without a look at memory that is gone, also where another one has its place. */
+static void test_ended_traces(void **state)
+{
+    (void)state;
+    static const reuse all[] = {
+        {old_output, .alone = false},
+        {old_sin, .alone = true},
+        {old_second, .alone = false},
+        {old_first, .alone = false},
+        {old_product, .alone = false},
+        {old_shape, .alone = true},
+        {old_axis, .alone = true},
+        {old_like, .alone = true},
+        {old_iota, .alone = true},
+        {old_inner, .alone = true},
+        {inner_like, .alone = true},
+        {old_remat, .alone = false},
+        {old_carry, .alone = false},
+        {old_scalar, .alone = true, .of_trace = true},
+        {old_constant, .alone = true, .of_trace = true},
+        {old_scope, .alone = true, .of_trace = true},
+        {old_failure, .alone = true, .of_trace = true},
+        {old_call, .alone = true, .of_trace = true},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        reuse one = all[i];
+        for (int same_place = 0; same_place < 2; same_place++) {
+            const tow_type type = vector(3);
+            tow_graph *g = NULL;
+            tow_graph_release(trace(same_place ? remember : remember_inside, 1, 1));
+            tow_context_clear_error(ctx);
+            assert_true(tow_is_null(one.record(NULL, (tow_value){0})) || i == 0);
+            if (one.alone && !strstr(tow_context_error(ctx), "has ended")) fail_msg("%zu alone", i);
+            if (same_place && one.of_trace) continue; /* then the address is that of a trace that lives */
+            assert_int_equal(tow_trace_function(ctx, use_again, &one, 1, &type, NULL, 1, &g), TOW_INVALID_ARGUMENT);
+            assert_null(g);
+            if (!strstr(tow_context_error(ctx), "has ended")) fail_msg("%zu: %s", i, tow_context_error(ctx));
+        }
+    }
+}
+
 static void test_trace_errors(void **state)
 {
     (void)state;
@@ -527,6 +636,7 @@ int main(void)
         TEST(test_results_over_operands),
         TEST(test_outputs_are_captured),
         TEST(test_trace_errors),
+        TEST(test_ended_traces),
         TEST(test_error_survives_other_calls),
         TEST(test_malformed_input_type),
         TEST(test_unbalanced_bodies),

@@ -124,6 +124,18 @@ static void call_silent(tow_scope *s, const tow_module *module, size_t n_in, con
 }
 static const tow_module_class silent_class = {"Silent", call_silent};
 
+/* Hands a value of the first call to a layer in the second. */
+static void call_late(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    static tow_value first;
+    (void)module, (void)n_in, (void)n_out;
+    tow_dense dense = TOW_DENSE(.features = 3);
+    if (tow_is_null(first)) first = in[0];
+    out[0] = tow_apply(s, "dense", &dense, first);
+}
+static const tow_module_class late_class = {"Late", call_late};
+
 typedef struct bare {
     tow_module module;
 } bare;
@@ -183,6 +195,9 @@ static void test_scopes_check_names(void **state)
     expect_error(init(((bare){{&slash_class}}), F32(2, 4)), TOW_INVALID_ARGUMENT, "\"a/b\" cannot name a child");
     expect_error(init(((bare){{&silent_class}}), F32(2, 4)), TOW_INVALID_ARGUMENT,
                  "part/layer: Silent did not write output 0 of 1");
+    OK(init(((bare){{&late_class}}), F32(2, 4)));
+    expect_error(init(((bare){{&late_class}}), F32(2, 4)), TOW_INVALID_ARGUMENT, "test_module_errors.c",
+                 "part/layer/dense", "a value of an earlier trace, which has ended");
 }
 
 static void test_given_parameters_must_fit(void **state)

@@ -214,6 +214,9 @@ static void allocations_fail_in_turn(void **state)
                                        .extra_types = &types[1],
                                        .loss = mean_squared_error,
                                        .model = &with_dropout};
+    tow_train_state *first; /* after which the context has what it keeps of traces */
+    assert_int_equal(tow_train_create(ctx, model, &options, &first), TOW_OK);
+    tow_train_free(first);
     long idle = b.in_use;
     tow_status status = TOW_OUT_OF_MEMORY;
     for (long allowed = 0; status != TOW_OK; allowed += 1 + allowed / 64) {
