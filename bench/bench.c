@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,6 +63,18 @@ static const bench_option *find_option(const char *argument, const bench_option 
     return NULL;
 }
 
+static void read_number(const char *workload, const bench_option *o, const char *text)
+{
+    int64_t most = o->most ? o->most : INT32_MAX;
+    char *end;
+    errno = 0;
+    *o->number = strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0 && *o->number >= o->least && *o->number <= most) return;
+    fprintf(stderr, "%s: --%s: expected a whole number from %" PRId64 " to %" PRId64 ", found '%s'\n", workload,
+            o->name, o->least, most, text);
+    exit(2);
+}
+
 static void read_options(const char *workload, int argc, char **argv, const bench_option *options,
                          const bench_option *common)
 {
@@ -74,15 +87,10 @@ static void read_options(const char *workload, int argc, char **argv, const benc
             continue;
         }
         if (++i == argc) usage(workload, "no value for", argv[i - 1], options, common);
-        if (o->text != NULL) {
+        if (o->text != NULL)
             *o->text = argv[i];
-            continue;
-        }
-        char *end;
-        errno = 0;
-        *o->number = strtoll(argv[i], &end, 10);
-        if (end == argv[i] || *end != '\0' || errno != 0 || *o->number < 0)
-            usage(workload, "expected a whole number, found", argv[i], options, common);
+        else
+            read_number(workload, o, argv[i]);
     }
 }
 
@@ -111,14 +119,14 @@ void bench_set(bench *b, const char *key, json_t *value)
 void bench_start(bench *b, const char *workload, int argc, char **argv, const bench_option *options)
 {
     *b = (bench){.workload = workload, .seconds = 3};
-    const bench_option common[] = {{"threads", .number = &b->threads},
-                                   {"steps", .number = &b->steps},
+    const bench_option common[] = {{"threads", .number = &b->threads, .most = 1024},
+                                   {"steps", .number = &b->steps, .most = MOST_STEPS},
                                    {"seconds", .number = &b->seconds},
                                    {"trace", .text = &b->trace},
                                    {0}};
     read_options(workload, argc, argv, options, common);
     b->json = json_object();
-    if (b->json == NULL || b->threads > 1024) bench_fail("%s: expected at most 1024 threads", workload);
+    if (b->json == NULL) bench_fail("%s: out of memory", workload);
     const tow_context_options context = {.threads = (int)b->threads};
     char why[512];
     if (tow_context_options_check(&context, why, sizeof why) > 0) bench_fail("%s: %s", workload, why);

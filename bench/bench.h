@@ -17,10 +17,11 @@
 
 #include "tow/tow.h"
 
-/* One option "--name": exactly one of number (takes a whole number >= 0), text (takes a word) and flag is set. */
+/* One option "--name": exactly one of number (takes a whole number), text (takes a word) and flag is set. */
 typedef struct bench_option {
     const char *name;
     int64_t *number;
+    int64_t least, most; /* of the number; most 0: 2^31 - 1 */
     const char **text;
     bool *flag;
 } bench_option;
@@ -28,7 +29,7 @@ typedef struct bench_option {
 typedef struct bench {
     const char *workload;
     int64_t threads;   /* --threads, default: what the affinity mask allows */
-    int64_t steps;     /* --steps: timed repetitions; 0: as many as fit --seconds, at least 5 */
+    int64_t steps;     /* --steps: timed repetitions, at most 100000; 0: as many as fit --seconds, at least 5 */
     int64_t seconds;   /* --seconds, default 3 */
     const char *trace; /* --trace: file for the trace of one more step; NULL: none, or it has been written */
     tow_context *context;

@@ -92,9 +92,10 @@ int main(int argc, char **argv)
     chain c = {.layers = 4096, .width = 128, .batch = 128, .group = 1};
     const char *mode = "scan";
     bool only_compile = false;
-    const bench_option options[] = {{"layers", .number = &c.layers},         {"width", .number = &c.width},
-                                    {"batch", .number = &c.batch},           {"mode", .text = &mode},
-                                    {"only-compile", .flag = &only_compile}, {0}};
+    const bench_option options[] = {
+        {"layers", .number = &c.layers, .least = 1}, {"width", .number = &c.width, .least = 1},
+        {"batch", .number = &c.batch, .least = 1},   {"mode", .text = &mode},
+        {"only-compile", .flag = &only_compile},     {0}};
     bench_start(&b, "chain", argc, argv, options);
     tow_function loss = find_mode(mode);
     while ((c.group + 1) * (c.group + 1) <= c.layers) c.group++;

@@ -20,11 +20,11 @@ int main(int argc, char **argv)
     bench b;
     int64_t batch = 64, width = 512, hidden = 8192, keep_within = 0;
     bool checkpoint = false;
-    const bench_option options[] = {{"batch", .number = &batch},
-                                    {"width", .number = &width},
-                                    {"hidden", .number = &hidden},
+    const bench_option options[] = {{"batch", .number = &batch, .least = 1},
+                                    {"width", .number = &width, .least = 1},
+                                    {"hidden", .number = &hidden, .least = 1},
                                     {"checkpoint", .flag = &checkpoint},
-                                    {"keep-within", .number = &keep_within},
+                                    {"keep-within", .number = &keep_within, .most = INT64_MAX},
                                     {0}};
     bench_start(&b, "ffn", argc, argv, options);
     const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){batch, width}),

@@ -112,22 +112,20 @@ int main(int argc, char **argv)
     bool unrolled = false, scan = false, early_update = false, only_compile = false;
     int64_t keep_within = 0;
     tow_policy *policy = NULL;
-    const bench_option options[] = {{"layers", .number = &s.layers},
-                                    {"width", .number = &s.width},
-                                    {"heads", .number = &s.heads},
-                                    {"context", .number = &s.context},
-                                    {"batch", .number = &s.batch},
-                                    {"vocabulary", .number = &s.vocabulary},
+    const bench_option options[] = {{"layers", .number = &s.layers, .least = 1},
+                                    {"width", .number = &s.width, .least = 1},
+                                    {"heads", .number = &s.heads, .least = 1},
+                                    {"context", .number = &s.context, .least = 1},
+                                    {"batch", .number = &s.batch, .least = 1},
+                                    {"vocabulary", .number = &s.vocabulary, .least = 1},
                                     {"policy", .text = &policy_text},
                                     {"no-scan", .flag = &unrolled},
                                     {"scan", .flag = &scan},
                                     {"early-update", .flag = &early_update},
-                                    {"keep-within", .number = &keep_within},
+                                    {"keep-within", .number = &keep_within, .most = INT64_MAX},
                                     {"only-compile", .flag = &only_compile},
                                     {0}};
     bench_start(&b, "gpt", argc, argv, options);
-    if (s.layers < 1 || s.width < 1 || s.heads < 1 || s.context < 1 || s.batch < 1 || s.vocabulary < 1)
-        bench_fail("gpt: expected sizes above 0");
     if (scan && unrolled) bench_fail("gpt: --scan and --no-scan exclude each other");
     if (strcmp(policy_text, "none") != 0) bench_check(&b, tow_policy_parse(b.context, policy_text, &policy));
     gpt_make(&model, &(gpt_shape){.vocabulary = s.vocabulary,

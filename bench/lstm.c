@@ -47,8 +47,10 @@ int main(int argc, char **argv)
 {
     bench b;
     int64_t length = 512, batch = 16, width = 128;
-    const bench_option options[] = {
-        {"length", .number = &length}, {"batch", .number = &batch}, {"width", .number = &width}, {0}};
+    const bench_option options[] = {{"length", .number = &length, .least = 1},
+                                    {"batch", .number = &batch, .least = 1},
+                                    {"width", .number = &width, .least = 1},
+                                    {0}};
     bench_start(&b, "lstm", argc, argv, options);
     cell m = {.width = width};
     const tow_type types[] = {tow_make_type(TOW_F32, 3, (int64_t[]){length, batch, width}),

@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 {
     bench b;
     int64_t batch = 4;
-    const bench_option options[] = {{"batch", .number = &batch}, {0}};
+    const bench_option options[] = {{"batch", .number = &batch, .least = 1}, {0}};
     bench_start(&b, "mlp", argc, argv, options);
     tow_mlp model = TOW_MLP(.features = {32, 32, 4});
     tow_type x = tow_make_type(TOW_F32, 2, (int64_t[]){batch, FEATURES});
