@@ -103,8 +103,8 @@ typedef struct tow__fused_reduce_params {
     } reductions[TOW__FUSED_REDUCTIONS];
 } tow__fused_reduce_params;
 
-/* Into how many pieces threads can divide the work. */
-int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params);
+/* Into how many pieces so many threads can divide the work. */
+int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params, int64_t threads);
 
 /* ---- programs on finished strips of a product -------------------------------------------------------------------- */
 

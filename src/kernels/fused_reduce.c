@@ -15,23 +15,23 @@
 enum {
     ROOM = 16 << 10, /* bytes for what one run of the program makes of a result that is not stored */
     FEW = 16,        /* pieces of work from which threads need no more */
-    WIDE = 2048,     /* bytes of a row in a strip: runs of the program should be long, */
-    NARROW = 1024,   /* or so many where there are few strips */
-    GROUPS = WIDE / TOW__COLUMNS / 4,
-    LANES = GROUPS * TOW__LANES * TOW__COLUMNS * 4 /* bytes of the lanes of a strip */
+    WIDE = 4096,     /* bytes of a row in a strip: runs of the program should be long, */
+    NARROW = 1024,   /* or so many where else threads would have nothing to do */
+    LINE = 64        /* bytes to which lanes are aligned */
 };
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
 
-/* What follows from shapes alone. */
+/* What follows from shapes and the number of threads. */
 typedef struct fused_reduce_state {
     tow__fused_layout layout;
-    int64_t width, strips; /* results of a strip; strips in all */
-    int64_t segments;      /* of a result, */
-    int64_t span;          /* and those that one run makes */
-    int64_t parts;         /* pieces of work that a strip is split into, of one span each; 1: it is not split */
-    int64_t rows;          /* of a strip of columns that one run makes */
-    int64_t group;         /* pieces that make one block of work */
+    int64_t width;       /* results of a strip */
+    int64_t row, strips; /* strips that the columns are cut into; strips in all */
+    int64_t segments;    /* of a result, */
+    int64_t span;        /* and those that one run makes */
+    int64_t parts;       /* pieces of work that a strip is split into, of one span each; 1: it is not split */
+    int64_t rows;        /* of a strip of columns that one run makes */
+    int64_t group;       /* pieces that make one block of work */
 } fused_reduce_state;
 
 typedef struct fused_reduce_job {
@@ -43,6 +43,8 @@ typedef struct fused_reduce_job {
     char *out[TOW__FUSED_REDUCTIONS];
     char *parts[TOW__FUSED_REDUCTIONS]; /* [segment][result] if strips are split */
 } fused_reduce_job;
+
+static int64_t threads_of(const tow__kernel_call *call) { return call->team ? call->team->threads : 1; }
 
 /* ---- what follows from shapes ------------------------------------------------------------------------------------ */
 
@@ -69,28 +71,31 @@ static void cut_along(const tow__fused_reduce_params *p, fused_reduce_state *s)
     const int64_t room = ROOM / widest(p);
     s->span = room / TOW__SEGMENT;
     s->width = s->segments == 1 ? room / p->elements : 1;
+    s->row = 1;
     s->strips = tow__ceil_div(p->outer, s->width);
 }
 
-static void cut_across(const tow__fused_reduce_params *p, fused_reduce_state *s)
+static void cut_across(const tow__fused_reduce_params *p, int64_t threads, fused_reduce_state *s)
 {
     const int64_t size = widest(p);
     s->span = 1;
     for (int64_t bytes = WIDE;; bytes = NARROW) {
         s->width = tow__min(p->columns, bytes / size);
-        s->strips = p->outer * tow__ceil_div(p->columns, s->width);
-        if (s->strips * s->segments >= FEW || bytes == NARROW) break;
+        s->row = tow__ceil_div(p->columns, s->width);
+        s->strips = p->outer * s->row;
+        if (s->strips * s->segments >= 2 * threads || threads == 1 || bytes == NARROW) break;
     }
     s->rows = ROOM / size / s->width;
 }
 
-static void cut(const tow__fused_reduce_params *p, fused_reduce_state *s)
+/* No sum is cut by the number of threads, only strips are. */
+static void cut(const tow__fused_reduce_params *p, int64_t threads, fused_reduce_state *s)
 {
     s->segments = tow__ceil_div(p->elements, TOW__SEGMENT);
     if (p->columns == 1)
         cut_along(p, s);
     else
-        cut_across(p, s);
+        cut_across(p, threads, s);
     s->parts = s->strips < FEW ? tow__ceil_div(s->segments, s->span) : 1;
     int64_t elements = (s->parts > 1 ? s->span * TOW__SEGMENT : p->elements) * s->width;
     s->group = tow__max(1, TOW__BLOCK / elements);
@@ -99,13 +104,13 @@ static void cut(const tow__fused_reduce_params *p, fused_reduce_state *s)
 static void prepare_fused_reduce(const tow__kernel_call *call, void *state)
 {
     prepare_layout(call, &((fused_reduce_state *)state)->layout);
-    cut(call->params, state);
+    cut(call->params, threads_of(call), state);
 }
 
-int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p)
+int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p, int64_t threads)
 {
     fused_reduce_state s;
-    cut(p, &s);
+    cut(p, threads, &s);
     return s.strips * s.parts;
 }
 
@@ -120,7 +125,7 @@ static size_t scratch_fused_reduce(const tow__kernel_call *call)
     const tow__fused_reduce_params *p = call->params;
     fused_reduce_state s;
     size_t bytes = 0;
-    cut(p, &s);
+    cut(p, threads_of(call), &s);
     for (uint32_t r = 0; r < p->n_reductions; r++) bytes += parts_bytes(p, &s, r);
     return bytes;
 }
@@ -132,8 +137,8 @@ typedef struct worker {
     const fused_reduce_job *job;
     char *room[TOW__FUSED_OUT]; /* [results of the program] NULL: it is stored */
     _Alignas(64) char memory[TOW__FUSED_REDUCTIONS][ROOM];
-    _Alignas(64) char lanes[TOW__FUSED_REDUCTIONS][LANES];
-    _Alignas(64) char part[GROUPS * TOW__COLUMNS * 8];
+    _Alignas(64) char lanes[TOW__FUSED_REDUCTIONS][TOW__LANES * WIDE];
+    _Alignas(64) char part[WIDE];
 } worker;
 
 static void begin_worker(worker *w, const fused_reduce_job *job)
@@ -188,9 +193,11 @@ static void run_along(worker *w, int64_t result, int64_t results, int64_t segmen
     }
 }
 
-static void *lanes_at(worker *w, uint32_t r, int64_t column)
+/* Elements from lane to lane. */
+static int64_t lane_pitch(const fused_reduce_job *job, uint32_t r)
 {
-    return w->lanes[r] + (size_t)(column * TOW__LANES) * w->job->sizes[r];
+    const int64_t line = LINE / (int64_t)job->sizes[r];
+    return tow__ceil_div(job->state->width, line) * line;
 }
 
 /* What reduction r adds to its lanes: n rows, the first of which is row `at` of the segment. */
@@ -198,11 +205,8 @@ static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int6
 {
     const fused_reduce_job *job = w->job;
     int64_t rows[ROOM / 4], step = w->room[job->params->reductions[r].result] ? columns : job->params->columns;
-    const char *x = made_at(w, r, first);
     for (int64_t i = 0; i < n; i++) rows[i] = i * step;
-    for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
-        job->reducers[r]->add(tow__min(TOW__COLUMNS, columns - c), at, n, rows, x + (size_t)c * job->sizes[r],
-                              lanes_at(w, r, c));
+    job->reducers[r]->add(columns, at, n, rows, made_at(w, r, first), lane_pitch(job, r), w->lanes[r]);
 }
 
 /* One segment of neighbouring results. */
@@ -213,46 +217,44 @@ static void run_across(worker *w, int64_t result, int64_t columns, int64_t segme
     int64_t start = segment * TOW__SEGMENT, count = tow__min(TOW__SEGMENT, p->elements - start);
     int64_t first = (result / p->columns * p->elements + start) * p->columns + result % p->columns;
     for (uint32_t r = 0; r < p->n_reductions; r++)
-        for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
-            job->reducers[r]->begin(tow__min(TOW__COLUMNS, columns - c), count, lanes_at(w, r, c));
+        job->reducers[r]->begin(columns, count, lane_pitch(job, r), w->lanes[r]);
     for (int64_t n, at = 0; at < count; at += n, first += n * p->columns) {
         n = tow__min(job->state->rows, count - at);
         tow__fused_run_into(job->program, w->room, first, n, p->columns, columns);
         for (uint32_t r = 0; r < p->n_reductions; r++) add_rows(w, r, first, columns, at, n);
     }
     for (uint32_t r = 0; r < p->n_reductions; r++) {
-        char *to = segment_at(w, r, segment, result);
-        for (int64_t c = 0; c < columns; c += TOW__COLUMNS)
-            job->reducers[r]->end(tow__min(TOW__COLUMNS, columns - c), count, lanes_at(w, r, c),
-                                  to + (size_t)c * job->sizes[r]);
+        job->reducers[r]->end(columns, count, lane_pitch(job, r), w->lanes[r], segment_at(w, r, segment, result));
         add_segment(w, r, segment, result, columns);
     }
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* First result and number of results of a strip. */
-static int64_t strip_at(const fused_reduce_job *job, int64_t strip, int64_t *results)
+/* The strip of a piece, by its first result and their number, and its first segment. Pieces follow each other as their
+ * elements do, so that each thread has a part of memory of its own. */
+static void find_piece(const fused_reduce_job *job, int64_t piece, int64_t *result, int64_t *results, int64_t *segment)
 {
-    const int64_t width = job->state->width, columns = job->params->columns;
+    const fused_reduce_state *s = job->state;
+    const int64_t columns = job->params->columns, first = piece % s->row * s->width;
+    *segment = piece / s->row % s->parts * s->span;
+    piece /= s->row * s->parts;
     if (columns == 1) {
-        *results = tow__min(width, job->params->outer - strip * width);
-        return strip * width;
+        *result = piece * s->width;
+        *results = tow__min(s->width, job->params->outer - *result);
+    } else {
+        *result = piece * columns + first;
+        *results = tow__min(s->width, columns - first);
     }
-    int64_t per_row = tow__ceil_div(columns, width), first = strip % per_row * width;
-    *results = tow__min(width, columns - first);
-    return strip / per_row * columns + first;
 }
 
 static void reduce_piece(worker *w, int64_t piece)
 {
     const fused_reduce_state *s = w->job->state;
-    int64_t results, result = strip_at(w->job, piece / s->parts, &results), segment = 0, end = s->segments;
-    if (s->parts > 1) {
-        segment = piece % s->parts * s->span;
-        end = tow__min(segment + s->span, s->segments);
-    }
-    for (; segment < end; segment += s->span) {
+    int64_t result, results, segment;
+    find_piece(w->job, piece, &result, &results, &segment);
+    for (int64_t end = s->parts > 1 ? tow__min(segment + s->span, s->segments) : s->segments; segment < end;
+         segment += s->span) {
         if (w->job->params->columns == 1)
             run_along(w, result, results, segment, tow__min(segment + s->span, end));
         else

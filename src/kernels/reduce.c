@@ -12,6 +12,7 @@
 #include "src/kernels/tables.h"
 
 enum {
+    COLUMNS = 128,  /* results of a strip */
     AHEAD = 8,      /* rows that are fetched before they are read: they may be far apart in memory */
     LINE = 64,      /* bytes that are fetched at once */
     SPLIT = 1 << 15 /* elements per strip or result from which segments are separate blocks */
@@ -144,7 +145,7 @@ static reduce_job prepare(const tow__kernel_call *call)
     job.elements = reduced->count;
     bool along = reduced->rank > 0 && reduced->strides[reduced->rank - 1] == 1;
     job.across = !along && kept->rank > 0 && kept->strides[kept->rank - 1] == 1;
-    job.width = job.across ? TOW__COLUMNS : 1;
+    job.width = job.across ? COLUMNS : 1;
     /* A strip does not leave the last kept axis. */
     int64_t last = job.across ? kept->dims[kept->rank - 1] : 1;
     job.strips = job.results == 0 ? 0 : job.results / last * tow__ceil_div(last, job.width);
@@ -181,10 +182,10 @@ static void run_segment(const reduce_job *job, int64_t first, int64_t columns, i
     char *x = job->x.kept.data + tow__strided_offset(&job->x.kept, first) * (int64_t)job->size;
     if (job->across) {
         offsets(&job->x.reduced, start, n, (int64_t *)tile);
-        uint64_t lanes[TOW__LANES * TOW__COLUMNS];
-        job->reducer->begin(columns, n, lanes);
-        job->reducer->add(columns, 0, n, (const int64_t *)tile, x, lanes);
-        job->reducer->end(columns, n, lanes, out);
+        uint64_t lanes[TOW__LANES * COLUMNS];
+        job->reducer->begin(columns, n, COLUMNS, lanes);
+        job->reducer->add(columns, 0, n, (const int64_t *)tile, x, COLUMNS, lanes);
+        job->reducer->end(columns, n, COLUMNS, lanes, out);
     } else {
         tow__strided reduced = job->x.reduced;
         reduced.data = x;
@@ -202,7 +203,7 @@ static void reduce_block(void *user, int64_t block)
         run_segment(job, first, columns, segment, job->scratch + (size_t)(segment * job->results + first) * job->size);
         return;
     }
-    uint64_t part[TOW__COLUMNS];
+    uint64_t part[COLUMNS];
     char *total = job->out + (size_t)first * job->size;
     if (job->segments == 0) job->reducer->nothing(columns, total);
     for (int64_t s = 0; s < job->segments; s++) {

@@ -12,20 +12,19 @@
 
 enum {
     TOW__LANES = 16,
-    TOW__SEGMENT = 1024,
-    TOW__COLUMNS = 128 /* neighbouring results that are made together, at most */
+    TOW__SEGMENT = 1024
 };
 
-/* One kind of reduction, on elements of one type. Neighbouring results share rows of memory: lanes [16][128] hold what
+/* One kind of reduction, on elements of one type. Neighbouring results share rows of memory: lanes [16][pitch] hold what
  * the rows of a segment have added so far. */
 typedef struct tow__reducer {
-    void (*row_segment)(int64_t n, const void *x, void *out); /* n contiguous elements of one result */
-    void (*begin)(int64_t columns, int64_t n, void *lanes);   /* for a segment of n rows */
+    void (*row_segment)(int64_t n, const void *x, void *out);              /* n contiguous elements of one result */
+    void (*begin)(int64_t columns, int64_t n, int64_t pitch, void *lanes); /* for a segment of n rows */
     /* n rows, of which the first is row `at` of the segment; row i lies at x + rows[i] */
-    void (*add)(int64_t columns, int64_t at, int64_t n, const int64_t *rows, const void *x, void *lanes);
-    void (*end)(int64_t columns, int64_t n, void *lanes, void *out); /* lanes are lost */
-    void (*join)(int64_t n, void *total, const void *part);          /* adds the next segment to the ones before */
-    void (*nothing)(int64_t n, void *out);                           /* results of no elements */
+    void (*add)(int64_t columns, int64_t at, int64_t n, const int64_t *rows, const void *x, int64_t pitch, void *lanes);
+    void (*end)(int64_t columns, int64_t n, int64_t pitch, void *lanes, void *out); /* lanes are lost */
+    void (*join)(int64_t n, void *total, const void *part); /* adds the next segment to the ones before */
+    void (*nothing)(int64_t n, void *out);                  /* results of no elements */
 } tow__reducer;
 
 /* That of "reduce_sum", "reduce_max" or "reduce_min"; NULL: another primitive, or no floats. */

@@ -112,7 +112,8 @@ static bool is_stored(const joiner *j, const tow__view *x, const uint32_t *chose
 static bool slows(const joiner *j, const tow__fused_reduce_params *params)
 {
     int64_t count = params->outer * params->elements * params->columns, threads = j->f.plan->team->threads;
-    return count < LEAST || tow__fused_reduce_pieces(params) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
+    return count < LEAST ||
+           tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
 }
 
 static tow_status join(joiner *j, uint32_t i, tow__step *step)
