@@ -73,6 +73,20 @@ static tow_value call_written_softmax(const tow_value *in)
     tow_value sum = tow_reduce_sum(e, 1, (const int[]){1});
     return tow_div(e, tow_broadcast_in_dim(sum, 2, type.dims, (const int[]){0}));
 }
+static tow_value call_written_batch_norm(const tow_value *in)
+{
+    const tow_type type = tow_value_type(in[X]);
+    tow_value mean = tow_mean(in[X], 1, (const int[]){0});
+    tow_value centred = tow_sub(in[X], tow_broadcast_to(mean, 2, type.dims));
+    tow_value variance = tow_mean(tow_square(centred), 1, (const int[]){0});
+    tow_value rstd = tow_rsqrt(tow_add_scalar(variance, 1e-5));
+    tow_value scaled = tow_mul(tow_mul(centred, tow_broadcast_to(rstd, 2, type.dims)), in[A]);
+    return tow_add(scaled, in[B]);
+}
+static tow_value call_squared_error(const tow_value *in)
+{
+    return tow_mean(tow_square(tow_sub(tow_tanh(in[X]), in[Y])), 0, NULL);
+}
 static tow_value call_sum_rows(const tow_value *in) { return tow_reduce_sum(in[X], 1, (const int[]){1}); }
 static tow_value call_sum_columns(const tow_value *in) { return tow_reduce_sum(in[X], 1, (const int[]){0}); }
 static tow_value call_max_rows(const tow_value *in) { return tow_reduce_max(in[X], 1, (const int[]){1}); }
@@ -118,6 +132,9 @@ static const kernel kernels[] = {
     {"RMS norm, written out", call_written_norm, 1 << X | 1 << A},
     {"RMS norm, written out, value and gradient", call_written_norm, 1 << X | 1 << A, true},
     {"softmax, written out", call_written_softmax, 1 << X},
+    {"batch norm, written out", call_written_batch_norm, 1 << X | 1 << A | 1 << B},
+    {"batch norm, written out, value and gradient", call_written_batch_norm, 1 << X | 1 << A | 1 << B, true},
+    {"squared error, written out", call_squared_error, 1 << X | 1 << Y},
     {"sum over rows", call_sum_rows, 1 << X},
     {"sum over columns", call_sum_columns, 1 << X},
     {"maximum over rows", call_max_rows, 1 << X},

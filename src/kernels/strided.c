@@ -53,11 +53,14 @@ int64_t tow__strided_offset(const tow__strided *v, int64_t index)
 }
 
 #define COPY_RUN(T)                                                                                                    \
+    TOW__CLONES static void repeat_##T(int64_t n, T *out, T value)                                                     \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) out[i] = value;                                                                \
+    }                                                                                                                  \
     static void copy_run_##T(int64_t n, T *out, const T *in, int64_t stride)                                           \
     {                                                                                                                  \
         if (stride == 0) {                                                                                             \
-            T value = in[0];                                                                                           \
-            for (int64_t i = 0; i < n; i++) out[i] = value;                                                            \
+            repeat_##T(n, out, in[0]);                                                                                 \
         } else {                                                                                                       \
             for (int64_t i = 0; i < n; i++) out[i] = in[i * stride];                                                   \
         }                                                                                                              \
