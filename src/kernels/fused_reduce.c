@@ -173,7 +173,7 @@ static void add_segment(worker *w, uint32_t r, int64_t segment, int64_t result, 
         job->reducers[r]->join(results, job->out[r] + (size_t)result * job->sizes[r], w->part);
 }
 
-/* Segments [segment, end) of one result, or all of several. */
+/* Segments [segment, end) of one result, or the only segment of several. */
 static void run_along(worker *w, int64_t result, int64_t results, int64_t segment, int64_t end)
 {
     const fused_reduce_job *job = w->job;
@@ -182,13 +182,11 @@ static void run_along(worker *w, int64_t result, int64_t results, int64_t segmen
     tow__fused_run_into(job->program, w->room, first, 1, 0, results * n);
     for (uint32_t r = 0; r < job->params->n_reductions; r++) {
         const char *x = made_at(w, r, first);
-        for (int64_t i = 0; i < results; i++) {
-            for (int64_t s = segment; s < end; s++) {
-                int64_t length = tow__min(TOW__SEGMENT, elements - s * TOW__SEGMENT);
-                job->reducers[r]->row_segment(length, x, segment_at(w, r, s, result + i));
-                add_segment(w, r, s, result + i, 1);
-                x += (size_t)length * job->sizes[r];
-            }
+        for (int64_t s = segment; s < end; s++) {
+            int64_t length = tow__min(TOW__SEGMENT, elements - s * TOW__SEGMENT);
+            job->reducers[r]->rows(results, length, length, x, segment_at(w, r, s, result));
+            add_segment(w, r, s, result, results);
+            x += (size_t)length * job->sizes[r];
         }
     }
 }

@@ -1,7 +1,7 @@
 /* Sums, products, maxima and minima of floats over any axes as vector code, in the order of reduce.h.
  *
- * Along memory, a result is made of contiguous segments. Across memory, a strip of neighbouring results is made
- * together, so that rows are read as they lie. Both give the same bits, so strides decide which is used. Work is split
+ * Along memory, a result is made of contiguous segments, and a strip of short ones is made at once. Across memory, a
+ * strip of neighbouring results is made together, so that rows are read as they lie. Both give the same bits, so strides decide which is used. Work is split
  * by results and, where few results have many elements, also by segments, whose parts lie in scratch memory:
  *
  *   parts [segment][result], joined from the first segment to the last */
@@ -15,6 +15,7 @@ enum {
     COLUMNS = 128,  /* results of a strip */
     AHEAD = 8,      /* rows that are fetched before they are read: they may be far apart in memory */
     LINE = 64,      /* bytes that are fetched at once */
+    SHORT = 128,    /* elements of rows of which strips are made */
     SPLIT = 1 << 15 /* elements per strip or result from which segments are separate blocks */
 };
 
@@ -35,13 +36,14 @@ enum {
 #undef NEUTRAL
 #undef COMBINE
 
+/* NaNs get the key next to that of the infinity. Of the last integer compilers make a branch, and no vectors. */
 #define T             f32
 #define KEY           i32
 #define NAME(name)    max_##name##_f32
 #define IDENTITY      -(T)INFINITY
 #define BETTER        >
 #define COMBINE(a, b) tow__max_f32(a, b)
-#define ORDER(x)      tow__order_f32(x, INT32_MAX)
+#define ORDER(x)      tow__order_f32(x, 0x7F800001)
 #define UNORDER(key)  tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
 #undef T
@@ -59,7 +61,7 @@ enum {
 #define IDENTITY      -(T)INFINITY
 #define BETTER        >
 #define COMBINE(a, b) tow__max_f64(a, b)
-#define ORDER(x)      tow__order_f64(x, INT64_MAX)
+#define ORDER(x)      tow__order_f64(x, 0x7FF0000000000001)
 #define UNORDER(key)  tow__unorder_f64(key)
 #include "src/kernels/reduce.inc"
 #undef T
@@ -77,7 +79,7 @@ enum {
 #define IDENTITY      (T) INFINITY
 #define BETTER        <
 #define COMBINE(a, b) tow__min_f32(a, b)
-#define ORDER(x)      tow__order_f32(x, INT32_MIN)
+#define ORDER(x)      tow__order_f32(x, -0x7F800002)
 #define UNORDER(key)  tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
 #undef T
@@ -95,7 +97,7 @@ enum {
 #define IDENTITY      (T) INFINITY
 #define BETTER        <
 #define COMBINE(a, b) tow__min_f64(a, b)
-#define ORDER(x)      tow__order_f64(x, INT64_MIN)
+#define ORDER(x)      tow__order_f64(x, -0x7FF0000000000002)
 #define UNORDER(key)  tow__unorder_f64(key)
 #include "src/kernels/reduce.inc"
 #undef T
@@ -129,7 +131,7 @@ typedef struct reduce_job {
     const tow__reducer *reducer;
     tow__split x;
     size_t size;
-    bool across;               /* strips of neighbouring results */
+    bool across;               /* strips of neighbouring results, not of rows */
     int64_t results, elements; /* per result */
     int64_t width, strips;     /* results per strip; strips */
     int64_t segments, parts;   /* segments per result; blocks they are split into: 1 or all */
@@ -145,9 +147,10 @@ static reduce_job prepare(const tow__kernel_call *call)
     job.elements = reduced->count;
     bool along = reduced->rank > 0 && reduced->strides[reduced->rank - 1] == 1;
     job.across = !along && kept->rank > 0 && kept->strides[kept->rank - 1] == 1;
-    job.width = job.across ? COLUMNS : 1;
+    bool rows = along && reduced->flat && kept->rank == 1 && job.elements <= SHORT;
+    job.width = job.across || rows ? COLUMNS : 1;
     /* A strip does not leave the last kept axis. */
-    int64_t last = job.across ? kept->dims[kept->rank - 1] : 1;
+    int64_t last = job.across || rows ? kept->dims[kept->rank - 1] : 1;
     job.strips = job.results == 0 ? 0 : job.results / last * tow__ceil_div(last, job.width);
     job.segments = tow__ceil_div(job.elements, TOW__SEGMENT);
     job.parts = job.elements * job.width >= SPLIT && job.strips < 16 ? job.segments : 1;
@@ -158,7 +161,7 @@ static reduce_job prepare(const tow__kernel_call *call)
 static int64_t strip_at(const reduce_job *job, int64_t strip, int64_t *columns)
 {
     *columns = 1;
-    if (!job->across) return strip;
+    if (job->width == 1) return strip;
     int64_t last = job->x.kept.dims[job->x.kept.rank - 1], per_row = tow__ceil_div(last, job->width);
     int64_t first = strip % per_row * job->width;
     *columns = tow__min(job->width, last - first);
@@ -189,7 +192,8 @@ static void run_segment(const reduce_job *job, int64_t first, int64_t columns, i
     } else {
         tow__strided reduced = job->x.reduced;
         reduced.data = x;
-        job->reducer->row_segment(n, tow__strided_tile(&reduced, start, n, tile), out);
+        job->reducer->rows(columns, job->x.kept.rank ? job->x.kept.strides[0] : 0, n,
+                           tow__strided_tile(&reduced, start, n, tile), out);
     }
 }
 
