@@ -101,6 +101,43 @@ static void long_reductions(void **state)
                 check_reduction(how % 3, how % 2 ? TOW_F64 : TOW_F32, sizes[s], axes, (layout)how);
 }
 
+/* NaN, infinities and zeros of both signs at each place of rows that are and are not whole vectors; a NaN has any sign
+ * and payload, and comes out as one. */
+static void special_values(void **state)
+{
+    (void)state;
+    static const double specials[] = {NAN, -NAN, INFINITY, -INFINITY, -0.0, 0.0};
+    enum {
+        SPECIALS = sizeof specials / sizeof *specials
+    };
+    static const int64_t lengths[] = {1, 2, 15, 16, 17, 33, 130};
+    for (int c = 0; c < 2 * 3 * 7; c++) {
+        const int op = c % 3;
+        const int64_t n = lengths[c / 6];
+        const tow_dtype dtype = c / 3 % 2 ? TOW_F64 : TOW_F32;
+        tow__axes_params params = {.axes = {.n = 1, .v = {2}}};
+        tow__buffer x = random_operand(dtype, SHAPE(SPECIALS, n, n), ROW_MAJOR);
+        for (int64_t k = 0; k < SPECIALS; k++)
+            for (int64_t place = 0; place < n; place++) {
+                for (int64_t i = 0; i < n && k >= 4; i++) set(&x, (k * n + place) * n + i, -specials[k]);
+                set(&x, (k * n + place) * n + place, specials[k]);
+            }
+        tow__buffer out = make(dtype, 2, (int64_t[]){SPECIALS, n}, ROW_MAJOR),
+                    twin = make(dtype, 2, (int64_t[]){SPECIALS, n}, ROW_MAJOR);
+        run_kernel(tow__kernel_find(reductions[op], dtype), 1, &x, 1, &out, &params);
+        run_kernel(tow__kernel_reference(reductions[op], dtype), 1, &x, 1, &twin, &params);
+        for (int64_t i = 0; i < SPECIALS * n; i++) {
+            double want = get(&twin, i), found = get(&out, i);
+            bool nan = i / n < 2;
+            assert_int_equal(isnan(want) != 0, nan);
+            assert_int_equal(isnan(found) != 0, nan);
+            if (!nan) assert_true(want == found && signbit(want) == signbit(found));
+            if (!nan && op == 1 && i / n >= 4) assert_int_equal(signbit(found) != 0, n == 1 && i / n == 4);
+        }
+        release_all();
+    }
+}
+
 static void argmax_and_cumsum(void **state)
 {
     (void)state;
@@ -143,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_over_axes),
         cmocka_unit_test(long_reductions),
+        cmocka_unit_test(special_values),
         cmocka_unit_test(argmax_and_cumsum),
     };
     return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
