@@ -185,7 +185,7 @@ static void run_segment(const reduce_job *job, int64_t first, int64_t columns, i
     char *x = job->x.kept.data + tow__strided_offset(&job->x.kept, first) * (int64_t)job->size;
     if (job->across) {
         offsets(&job->x.reduced, start, n, (int64_t *)tile);
-        uint64_t lanes[TOW__LANES * COLUMNS];
+        _Alignas(LINE) uint64_t lanes[TOW__LANES * COLUMNS];
         job->reducer->begin(columns, n, COLUMNS, lanes);
         job->reducer->add(columns, 0, n, (const int64_t *)tile, x, COLUMNS, lanes);
         job->reducer->end(columns, n, COLUMNS, lanes, out);
