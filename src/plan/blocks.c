@@ -259,6 +259,7 @@ tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, in
     }
     TRY(begin_region(&b, blocks, continues));
     for (uint32_t i = 0; i < f->n_inside; i++) TRY(add_block_step(&b, f->inside[i]));
+    TRY(tow__fuse_reductions(p, b.body, f->scratch));
     TRY(tow__share_rest(p, b.loop, f->scratch));
     TRY(tow__reuse(p, b.body));
     TRY(tow__place_plan(p, b.body, f->scratch));
