@@ -64,7 +64,8 @@ TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
 /* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. Regions are
- * inlined, composites without a kernel count as their parts, "copy" counts copies, and views count nothing. */
+ * inlined, composites without a kernel count as their parts, products over one element as "mul", "copy" counts copies,
+ * and views count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward part, workspace) and by part of the model, with the peak marked. Scans of few iterations

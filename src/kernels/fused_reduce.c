@@ -13,12 +13,15 @@
 #include "src/kernels/tables.h"
 
 enum {
-    ROOM = 16 << 10, /* bytes for what one run of the program makes of a result that is not stored */
+    ROOM = 16 << 10, /* bytes for what one run of the program makes of a result that is not stored; of many, half */
     FEW = 16,        /* pieces of work from which threads need no more */
-    WIDE = 4096,     /* bytes of a row in a strip: runs of the program should be long, */
+    WIDE = 4096,     /* bytes of a row in a strip, for all reductions: runs of the program should be long, */
     NARROW = 1024,   /* or so many where else threads would have nothing to do */
+    ROWS = 256,      /* of a strip that one run makes, at most */
     LINE = 64        /* bytes to which lanes are aligned */
 };
+_Static_assert(WIDE / TOW__FUSED_REDUCTIONS >= NARROW && ROOM / 2 >= WIDE && ROOM / 2 >= TOW__SEGMENT * 8,
+               "a row of a strip and a segment fit into the room of one of many results");
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
 
@@ -32,6 +35,7 @@ typedef struct fused_reduce_state {
     int64_t parts;       /* pieces of work that a strip is split into, of one span each; 1: it is not split */
     int64_t rows;        /* of a strip of columns that one run makes */
     int64_t group;       /* pieces that make one block of work */
+    int64_t room, lane;  /* bytes for a result that is not stored; of a lane, at most */
 } fused_reduce_state;
 
 typedef struct fused_reduce_job {
@@ -66,9 +70,16 @@ static int64_t widest(const tow__fused_reduce_params *p)
     return size;
 }
 
+static int64_t room_of(const tow__fused_reduce_params *p)
+{
+    int n = 0;
+    for (uint32_t k = 0; k < p->program->n_out; k++) n += !p->stored[k];
+    return n > TOW__FUSED_REDUCTIONS / 2 ? ROOM / 2 : ROOM;
+}
+
 static void cut_along(const tow__fused_reduce_params *p, fused_reduce_state *s)
 {
-    const int64_t room = ROOM / widest(p);
+    const int64_t room = s->room / widest(p);
     s->span = room / TOW__SEGMENT;
     s->width = s->segments == 1 ? room / p->elements : 1;
     s->row = 1;
@@ -79,19 +90,25 @@ static void cut_across(const tow__fused_reduce_params *p, int64_t threads, fused
 {
     const int64_t size = widest(p);
     s->span = 1;
-    for (int64_t bytes = WIDE;; bytes = NARROW) {
+    for (int64_t bytes = s->lane;; bytes = NARROW) {
         s->width = tow__min(p->columns, bytes / size);
         s->row = tow__ceil_div(p->columns, s->width);
         s->strips = p->outer * s->row;
         if (s->strips * s->segments >= 2 * threads || threads == 1 || bytes == NARROW) break;
     }
-    s->rows = ROOM / size / s->width;
+    const int64_t line = LINE / size; /* strips of about one width, so that no thread gets a remainder */
+    s->width = tow__min(s->width, tow__ceil_div(tow__ceil_div(p->columns, s->row), line) * line);
+    s->row = tow__ceil_div(p->columns, s->width);
+    s->strips = p->outer * s->row;
+    s->rows = tow__min(ROWS, s->room / size / s->width);
 }
 
 /* No sum is cut by the number of threads, only strips are. */
 static void cut(const tow__fused_reduce_params *p, int64_t threads, fused_reduce_state *s)
 {
     s->segments = tow__ceil_div(p->elements, TOW__SEGMENT);
+    s->room = room_of(p);
+    s->lane = WIDE / p->n_reductions / LINE * LINE;
     if (p->columns == 1)
         cut_along(p, s);
     else
@@ -136,9 +153,9 @@ static size_t scratch_fused_reduce(const tow__kernel_call *call)
 typedef struct worker {
     const fused_reduce_job *job;
     char *room[TOW__FUSED_OUT]; /* [results of the program] NULL: it is stored */
-    _Alignas(64) char memory[TOW__FUSED_REDUCTIONS][ROOM];
-    _Alignas(64) char lanes[TOW__FUSED_REDUCTIONS][TOW__LANES * WIDE];
-    _Alignas(64) char part[WIDE];
+    _Alignas(LINE) char memory[TOW__FUSED_REDUCTIONS / 2 * ROOM];
+    _Alignas(LINE) char lanes[TOW__LANES * WIDE];
+    _Alignas(LINE) char part[WIDE];
 } worker;
 
 static void begin_worker(worker *w, const fused_reduce_job *job)
@@ -146,7 +163,8 @@ static void begin_worker(worker *w, const fused_reduce_job *job)
     const tow__fused_reduce_params *p = job->params;
     uint32_t n = 0;
     w->job = job;
-    for (uint32_t k = 0; k < p->program->n_out; k++) w->room[k] = p->stored[k] ? NULL : w->memory[n++];
+    for (uint32_t k = 0; k < p->program->n_out; k++)
+        w->room[k] = p->stored[k] ? NULL : w->memory + n++ * job->state->room;
 }
 
 /* Where what reduction r reads lies, from element `first` on, with which a run has begun. */
@@ -198,13 +216,15 @@ static int64_t lane_pitch(const fused_reduce_job *job, uint32_t r)
     return tow__ceil_div(job->state->width, line) * line;
 }
 
+static void *lanes_of(worker *w, uint32_t r) { return w->lanes + r * TOW__LANES * w->job->state->lane; }
+
 /* What reduction r adds to its lanes: n rows, the first of which is row `at` of the segment. */
 static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int64_t at, int64_t n)
 {
     const fused_reduce_job *job = w->job;
-    int64_t rows[ROOM / 4], step = w->room[job->params->reductions[r].result] ? columns : job->params->columns;
+    int64_t rows[ROWS], step = w->room[job->params->reductions[r].result] ? columns : job->params->columns;
     for (int64_t i = 0; i < n; i++) rows[i] = i * step;
-    job->reducers[r]->add(columns, at, n, rows, made_at(w, r, first), lane_pitch(job, r), w->lanes[r]);
+    job->reducers[r]->add(columns, at, n, rows, made_at(w, r, first), lane_pitch(job, r), lanes_of(w, r));
 }
 
 /* One segment of neighbouring results. */
@@ -215,14 +235,14 @@ static void run_across(worker *w, int64_t result, int64_t columns, int64_t segme
     int64_t start = segment * TOW__SEGMENT, count = tow__min(TOW__SEGMENT, p->elements - start);
     int64_t first = (result / p->columns * p->elements + start) * p->columns + result % p->columns;
     for (uint32_t r = 0; r < p->n_reductions; r++)
-        job->reducers[r]->begin(columns, count, lane_pitch(job, r), w->lanes[r]);
+        job->reducers[r]->begin(columns, count, lane_pitch(job, r), lanes_of(w, r));
     for (int64_t n, at = 0; at < count; at += n, first += n * p->columns) {
         n = tow__min(job->state->rows, count - at);
         tow__fused_run_into(job->program, w->room, first, n, p->columns, columns);
         for (uint32_t r = 0; r < p->n_reductions; r++) add_rows(w, r, first, columns, at, n);
     }
     for (uint32_t r = 0; r < p->n_reductions; r++) {
-        job->reducers[r]->end(columns, count, lane_pitch(job, r), w->lanes[r], segment_at(w, r, segment, result));
+        job->reducers[r]->end(columns, count, lane_pitch(job, r), lanes_of(w, r), segment_at(w, r, segment, result));
         add_segment(w, r, segment, result, columns);
     }
 }

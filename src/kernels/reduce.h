@@ -1,9 +1,10 @@
 /* The order in which every reduction works, whatever the strides, the threads or the instruction set:
  *
- *   the reduced elements of one result, in row-major order       x[0] x[1] ... x[n-1]
- *   are cut into segments of 1024;                               a segment has 16 lanes, lane l takes x[i] with i % 16
- * == l; lanes are combined as a tree                                 (l, l+8), (l, l+4), (l, l+2), (l, l+1); results of
- * segments are combined from the first to the last. */
+ *   elements   those of one result, in row-major order: x[0] x[1] ... x[n-1]
+ *   segments   of 1024 elements
+ *   lanes      16 in each segment: lane l combines x[i] with i % 16 == l, from the first to the last
+ *   tree       lanes are combined as (l, l+8), (l, l+4), (l, l+2), (l, l+1)
+ *   result     of segments, from the first to the last */
 #ifndef TOW_SRC_KERNELS_REDUCE_H
 #define TOW_SRC_KERNELS_REDUCE_H
 

@@ -129,6 +129,19 @@ static int64_t column_blocks(const tow__kernel_call *call, int64_t columns)
     return tow__min(rounds * threads, panels);
 }
 
+/* C += a b for a column and a row: elementwise products, as lower.c makes of those over one element. */
+#define ADD_OUTER(T)                                                                                                   \
+    TOW__CLONES static void add_outer_##T(const tow__gemm *g)                                                          \
+    {                                                                                                                  \
+        const T *a = g->a, *b = g->b;                                                                                  \
+        for (int64_t i = 0; i < g->m; i++) {                                                                           \
+            T *c = (T *)g->c + i * g->ldc, x = a[i * g->a_row];                                                        \
+            for (int64_t j = 0; j < g->n; j++) c[j] += x * b[j * g->b_column];                                         \
+        }                                                                                                              \
+    }
+ADD_OUTER(f32)
+ADD_OUTER(f64)
+
 static void run_panel(void *user, int64_t block)
 {
     const dot_job *job = user;
@@ -142,7 +155,12 @@ static void run_panel(void *user, int64_t block)
     for (int64_t i = 0; i < job->steps; i++) {
         g.a = x + direction * i * job->x_step;
         g.b = y + direction * i * job->y_step;
-        tow__gemm_run(&g, job->engine);
+        if (g.k != 1)
+            tow__gemm_run(&g, job->engine);
+        else if (g.dtype == TOW_F32)
+            add_outer_f32(&g);
+        else
+            add_outer_f64(&g);
     }
 }
 

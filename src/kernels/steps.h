@@ -26,8 +26,8 @@ enum {
 
 /* C[rows, columns] += X_t^T Y_t for each step t in order. x: element (t, p, i) at t x_step + p x_depth + i x_row, y:
  * element (t, p, j) at t y_step + p y_depth + j; steps may run backwards. Each product is one chain of multiply-adds
- * from 0 over the depth, and is then added to C. Steps have no more than TOW__STEPS_ROWS rows together. Meanwhile the
- * `ahead` steps behind them are fetched. */
+ * from 0 over the depth (from -0 over a depth of 1), and is then added to C. Steps have no more than TOW__STEPS_ROWS
+ * rows together. Meanwhile the `ahead` steps behind them are fetched. */
 typedef struct tow__steps_sum {
     int64_t steps, ahead, rows, columns, depth;
     const float *x;

@@ -16,7 +16,7 @@ enum {
 };
 typedef __m256 vector;
 
-TOW__INLINE vector zero(void) { return _mm256_setzero_ps(); }
+TOW__INLINE vector splat(f32 x) { return _mm256_set1_ps(x); }
 TOW__INLINE vector load(const f32 *x) { return _mm256_loadu_ps(x); }
 TOW__INLINE void store(f32 *x, vector v) { _mm256_storeu_ps(x, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm256_add_ps(x, y); }

@@ -17,7 +17,7 @@ enum {
 };
 typedef __m512 vector;
 
-TOW__INLINE vector zero(void) { return _mm512_setzero_ps(); }
+TOW__INLINE vector splat(f32 x) { return _mm512_set1_ps(x); }
 TOW__INLINE vector load(const f32 *x) { return _mm512_loadu_ps(x); }
 TOW__INLINE void store(f32 *x, vector v) { _mm512_storeu_ps(x, v); }
 TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }

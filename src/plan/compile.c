@@ -224,8 +224,8 @@ static uint64_t count_steps(const tow__plan *plan, const char *name)
         const tow__fused *program = tow__step_program(step);
         if (program) count += count_ops(program, name);
         count += count_reductions(step, name);
-        if (strncmp(step->primitive, "fused", 5) != 0)
-            count += !region && (!name || strcmp(step->primitive, name) == 0);
+        bool parts_only = strcmp(step->primitive, "fused") == 0 || strcmp(step->primitive, "fused_reduce") == 0;
+        if (!parts_only) count += !region && (!name || strcmp(step->primitive, name) == 0);
         if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
     }
     return count;

@@ -5,12 +5,13 @@
  *
  * so that s is never stored, unless somebody else reads it, and is reduced while it is near in any case. The reduced
  * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes. They move up
- * to the program, which costs no memory worth counting: their results are smaller than what they read. */
+ * to the program, unless that keeps much alive for longer. */
 #include "src/kernels/reduce.h"
 #include "src/plan/fuse.h"
 
 enum {
-    LEAST = 512 /* elements of a program */
+    LEAST = 512, /* elements of a program: smaller ones gain nothing */
+    SMALL = 16   /* elements per result from which results cost no memory worth counting */
 };
 
 typedef struct joiner {
@@ -74,6 +75,15 @@ static tow_status as_program(joiner *j, uint32_t i, tow__step *step, bool *done)
 
 static bool reads(const tow__step *reduction, const tow__view *x) { return reduction->in[0].storage == x->storage; }
 
+/* Would reduction r, of what step i makes, be alive longer if it moved up past others than the n chosen before it, while
+ * what it reads stays as well? */
+static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const extents *e)
+{
+    uint32_t x = j->f.plan->steps[r].in[0].storage;
+    bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.last_reader[x] == r;
+    return r > i + 1 + n && e->elements < SMALL && !dies;
+}
+
 /* Those of step i that join its program, by number; 0: none. */
 static uint32_t choose(const joiner *j, uint32_t i, uint32_t *chosen, extents *e)
 {
@@ -83,6 +93,7 @@ static uint32_t choose(const joiner *j, uint32_t i, uint32_t *chosen, extents *e
         extents own;
         if (steps[r].backward != steps[i].backward || !find_extents(&steps[r], &own)) continue;
         if (n > 0 && !same_extents(own, *e)) continue;
+        if (lingers(j, i, n, r, &own)) continue;
         *e = own;
         chosen[n++] = r;
     }
@@ -108,7 +119,7 @@ static bool is_stored(const joiner *j, const tow__view *x, const uint32_t *chose
     return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.reads[x->storage] > own;
 }
 
-/* Small ones gain nothing, and a program may keep more threads busy by itself than its reductions do. */
+/* A program may keep more threads busy by itself than its reductions do. */
 static bool slows(const joiner *j, const tow__fused_reduce_params *params)
 {
     int64_t count = params->outer * params->elements * params->columns, threads = j->f.plan->team->threads;
@@ -126,7 +137,7 @@ static tow_status join(joiner *j, uint32_t i, tow__step *step)
     bool done;
     *step = steps[i];
     uint32_t n = j->first[i] == TOW__NONE ? 0 : choose(j, i, chosen, &e);
-    if (n == 0) return TOW_OK;
+    if (n == 0 || e.outer * e.elements * e.columns < LEAST) return TOW_OK;
     tow_status status = as_program(j, i, &program, &done);
     if (status != TOW_OK || !done) return status;
     tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);

@@ -426,6 +426,26 @@ static void test_reductions_that_stay(void **state)
     }
 }
 
+/* Sums of two rows each, of results that stay: all of them would be alive from their programs on. */
+static void late_sums(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[3] = x[3];
+    for (size_t i = 0; i < 3; i++) y[i] = tow_sin(x[i]);
+    for (size_t i = 0; i < 3; i++) y[3] = tow_cumsum(tow_add(y[3], tow_reduce_sum(y[i], 1, (int[]){0})), 0, false);
+}
+
+static void test_sums_that_linger(void **state)
+{
+    (void)state;
+    tow_type m = matrix(2, 5000), types[] = {m, m, m, tow_make_type(TOW_F32, 1, (int64_t[]){5000})};
+    size_t fused, separate;
+    tow_graph *g = trace(late_sums, NULL, 4, types, 4);
+    expect_same(g, 0, &fused, &separate);
+    assert_true(fused <= separate);
+    tow_graph_release(g);
+}
+
 /* ---- products over one element ------------------------------------------------------------------------------------ */
 
 /* x [2, 1, 60], y [1, 2, 30]: batch axes 0 and 1, contracted axes of one element; and what it means, written out. */
@@ -473,6 +493,70 @@ static void test_outer_products(void **state)
     assert_int_equal(fused, 0);
     assert_true(says(g, "fused(mul, mul + add, mul + add, mul + add)("));
     tow_graph_release(g);
+}
+
+/* carry - x_t w, in a loop or written out: the gradient of w sums a product over one element for each step. */
+enum {
+    STEPS = 19
+};
+
+static void subtract_product(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t;
+    y[0] = tow_sub(x[0], tow_matmul(x[1], *(const tow_value *)user));
+}
+
+static void in_loop(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)user;
+    tow_value w = x[2];
+    tow_scan_function(t, subtract_product, &w, NULL, 1, x, 1, x + 1, 0, y, NULL);
+    y[0] = tow_reduce_sum(y[0], 0, NULL);
+}
+
+static void written_out(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)user;
+    tow_value w = x[2], in[] = {x[0], x[1]};
+    for (int64_t i = 0; i < STEPS; i++) {
+        in[1] = tow_reshape(tow_slice_axis(x[1], 0, i, i + 1), 2, (int64_t[]){1, -1});
+        subtract_product(t, in, &in[0], &w);
+    }
+    y[0] = tow_reduce_sum(in[0], 0, NULL);
+}
+
+/* Signs of zeros are those of elementwise products both ways. */
+static void test_outer_products_of_loops(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2 * 3; which++) {
+        static const int64_t widths[] = {1, 8, 70};
+        const tow_dtype dtype = which % 2 ? TOW_F64 : TOW_F32;
+        const int64_t n = widths[which / 2];
+        tow_type types[] = {tow_make_type(dtype, 2, (int64_t[]){1, n}),
+                            tow_make_type(dtype, 3, (int64_t[]){STEPS, 1, 6}),
+                            tow_make_type(dtype, 2, (int64_t[]){6, n})};
+        tow_array *x[3], *y[2][2];
+        for (size_t i = 0; i < 3; i++) {
+            OK(tow_array_create(ctx, types[i], &x[i]));
+            fill(x[i]);
+        }
+        for (int64_t i = 0; i < STEPS * 6; i += 2) { /* every other feature: a zero of some sign */
+            double zero = i % 3 ? 0.0 : -0.0;
+            if (dtype == TOW_F32) ((float *)tow_array_data(x[1]))[i] = (float)zero;
+            if (dtype == TOW_F64) ((double *)tow_array_data(x[1]))[i] = zero;
+        }
+        for (int way = 0; way < 2; way++) {
+            tow_graph *g = trace(way ? in_loop : written_out, NULL, 3, types, 1), *gradient;
+            OK(tow_value_and_grad(g, 1, (size_t[]){2}, false, &gradient));
+            (void)run(gradient, NULL, x, y[way]);
+            tow_graph_release(g);
+            tow_graph_release(gradient);
+        }
+        assert_memory_equal(tow_array_data(y[0][1]), tow_array_data(y[1][1]), tow_type_bytes(types[2]));
+        for (int way = 0; way < 4; way++) tow_array_release(y[way / 2][way % 2]);
+        for (size_t i = 0; i < 3; i++) tow_array_release(x[i]);
+    }
 }
 
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
@@ -765,7 +849,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_that_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sums_that_linger, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_products, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_outer_products_of_loops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_in_common, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slopes, setup, teardown),
