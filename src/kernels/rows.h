@@ -48,6 +48,7 @@ static inline size_t tow__row_bytes(int64_t length, tow_dtype dtype)
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
 
 TOW__INLINE f64 tow__exp_f64(f64 x) { return exp(x); }
+TOW__INLINE f64 tow__exp_down_f64(f64 x) { return exp(x); }
 TOW__INLINE f64 tow__log_f64(f64 x) { return log(x); }
 TOW__INLINE f64 tow__abs_f64(f64 x) { return fabs(x); }
 TOW__INLINE f64 tow__sqrt_f64(f64 x) { return sqrt(x); }

@@ -1,12 +1,36 @@
 /* softmax, log_softmax, logsumexp along any axis; softmax cross-entropy and its derivative along the last. A block is a
- * number of rows fixed by their length. Rows that are not contiguous pass through scratch memory of the thread. */
+ * number of rows fixed by the shape.
+ *
+ * Long contiguous rows are worked on one by one; all others, several at once, as a strip in scratch memory of the
+ * thread, so that a vector has one element of each row:
+ *
+ *   tile [n][width]     element i of row r of the strip at i * width + r
+ *
+ * Along an axis that is not the last, rows lie side by side already: the operand is read and the result is written as
+ * it lies, in pieces of `width` elements, which are a few cache lines each. Other rows are gathered and scattered. */
 #include "src/kernels/rows.h"
 #include "src/kernels/tables.h"
 
 enum {
-    TOGETHER = 16, /* short rows that are worked on at once: a vector of f32, which one of them would not fill */
-    SHORT = 32     /* elements of such a row at most */
+    GROUP = 16,               /* a strip has a multiple of so many rows: a vector of f32 */
+    WIDEST = 64,              /* and so many at most: in pieces of four lines, memory is read as fast as in order */
+    NARROW = 32,              /* rows of a strip whose tile would be larger than NEAR_TILE */
+    NEAR_TILE = 256 << 10,    /* bytes: such a tile stays in the second cache */
+    LARGEST_TILE = 512 << 10, /* bytes of any tile */
+    SHORT = 32,               /* elements, at most, of a row that does not fill vectors by itself */
+    BLOCKS = 8,               /* that long rows are cut into, if there are so many groups */
+    AHEAD = 16,               /* how many pieces before it is needed one is fetched: it may be on another page */
+    LINE = 64,                /* bytes that are fetched at once */
+    STREAMS = 8               /* rows gathered or scattered at once: lines of more may share a set of the cache */
 };
+
+/* Element i of row r is x[i * x_step + r] and y[i * y_step + r]. The rows are copied into the tile, and x, which is not
+ * written, may be there already. Without a tile they are read where they lie, several times. */
+typedef struct strip {
+    int64_t n, width; /* elements of a row; rows */
+    void *x, *tile, *y;
+    int64_t x_step, y_step;
+} strip;
 
 #define REAL       f32
 #define BITS       i32
@@ -28,87 +52,152 @@ static int64_t rows_per_block(int64_t length) { return tow__max(1, TOW__BLOCK / 
 
 /* ---- along any axis --------------------------------------------------------------------------------------------- */
 
+typedef struct axis_functions {
+    void (*row)(int64_t n, const void *x, void *y);
+    void (*strip)(const strip *s);
+    void (*gather)(int64_t n, int64_t width, const void *x, const int64_t *from, int64_t step, void *tile);
+    void (*scatter)(int64_t n, int64_t width, const void *tile, void *y, const int64_t *to, int64_t step);
+} axis_functions;
+
 typedef struct axis_job {
-    tow__rows x;
-    void (*row)(int64_t n, const void *x, void *y), (*rows)(int64_t n, const void *x, void *y); /* one, TOGETHER */
-    char *out, *scratch;
-    int64_t inner; /* elements between neighbours of a row of the output */
-    size_t row_bytes;
-    bool scalar; /* a row gives one element */
-    bool dense;  /* rows are short and lie one behind the other */
+    const axis_functions *f;
+    tow__rows x, y;
+    bool along;               /* rows are contiguous in operand and result */
+    bool strips, tiled;       /* strips are worth it; a tile has room for one */
+    int64_t width, per_block; /* rows of a strip at most, and of a block */
+    char *scratch;
+    size_t scratch_bytes; /* of a thread */
 } axis_job;
 
-static void scatter(const axis_job *job, void *row, int64_t r)
+static int64_t axis_of(const tow__kernel_call *call) { return ((const tow__axis_params *)call->params)->axis; }
+
+static axis_job prepare_axis(const tow__kernel_call *call)
 {
-    int64_t outer = r / job->inner, i = r % job->inner, size = (int64_t)job->x.rest.size;
-    tow__strided to = tow__strided_of(job->out + (outer * job->x.length * job->inner + i) * size, job->x.dtype, 1,
-                                      &job->x.length, &job->inner);
-    tow__strided from = tow__strided_of(row, job->x.dtype, 1, &job->x.length, &(int64_t){1});
-    tow__strided_store(NULL, &to, &from);
+    const tow__buffer *x = &call->in[0], *y = &call->out[0];
+    axis_job job = {.x = tow__rows_of(x, axis_of(call)), .scratch = call->scratch, .width = GROUP};
+    job.y = y->rank < x->rank ? (tow__rows){tow__strided_buffer(y), y->dtype, 1, 1} : tow__rows_of(y, axis_of(call));
+    job.along = tow__rows_contiguous(&job.x) && tow__rows_contiguous(&job.y);
+    int64_t n = job.x.length, bytes = n * (int64_t)job.x.rest.size;
+    job.per_block = rows_per_block(n);
+    job.strips = n > 0 && (n <= SHORT || !job.along);
+    if (!job.strips) return job;
+    job.tiled = NARROW * bytes <= LARGEST_TILE;
+    job.width = job.tiled && WIDEST * bytes > NEAR_TILE ? NARROW : WIDEST;
+    int64_t rows = job.x.rest.count, least = tow__max(job.per_block, tow__min(job.width, rows / BLOCKS));
+    job.per_block = tow__ceil_div(rows, tow__max(1, tow__ceil_div(rows, least))); /* blocks of about the same size */
+    job.per_block = tow__max(1, tow__ceil_div(job.per_block, GROUP)) * GROUP;
+    job.width = tow__min(job.width, job.per_block);
+    job.scratch_bytes = tow__row_bytes(n, x->dtype) * (size_t)(job.tiled ? job.width : 2);
+    return job;
+}
+
+/* How many rows from r on lie side by side; 0: none do. */
+static int64_t neighbours(const tow__strided *rest, int64_t r)
+{
+    int last = rest->rank - 1;
+    return last >= 0 && rest->strides[last] == 1 ? rest->dims[last] - r % rest->dims[last] : 0;
+}
+
+/* Where rows r .. r + rows begin; further ones up to `width` are the last one again. */
+static void places_of(const tow__strided *rest, int64_t r, int64_t rows, int64_t width, int64_t *at)
+{
+    int last = rest->rank - 1;
+    for (int64_t i = 0; i < width;) {
+        int64_t row = r + tow__min(i, rows - 1), place = tow__strided_offset(rest, row), run = 1;
+        if (i + 1 < rows) run = tow__min(rows - i, rest->dims[last] - row % rest->dims[last]);
+        for (; run > 0; run--, place += last >= 0 ? rest->strides[last] : 0) at[i++] = place;
+    }
+}
+
+static void run_row(const axis_job *job, int64_t r, char *buffer)
+{
+    const tow__rows *x = &job->x, *y = &job->y;
+    const void *from = tow__row(x, r, buffer);
+    char *to = y->rest.data + tow__strided_offset(&y->rest, r) * (int64_t)y->rest.size;
+    if (tow__rows_contiguous(y)) {
+        job->f->row(x->length, from, to);
+        return;
+    }
+    char *row = buffer + tow__row_bytes(x->length, x->dtype);
+    job->f->row(x->length, from, row);
+    tow__strided result = tow__strided_of(row, y->dtype, 1, &y->length, &(int64_t){1});
+    tow__strided place = tow__strided_of(to, y->dtype, 1, &y->length, &y->stride);
+    tow__strided_store(NULL, &place, &result);
+}
+
+static void run_strip(const axis_job *job, int64_t r, int64_t rows, bool near_x, bool near_y, void *tile)
+{
+    const tow__rows *x = &job->x, *y = &job->y;
+    int64_t size = (int64_t)x->rest.size, width = tow__max(rows, GROUP), at[WIDEST];
+    strip s = {x->length, width, tile, job->tiled ? tile : NULL, tile, width, width};
+    if (near_y) {
+        s.y = y->rest.data + tow__strided_offset(&y->rest, r) * size;
+        s.y_step = y->stride;
+    }
+    if (near_x) {
+        s.x = x->rest.data + tow__strided_offset(&x->rest, r) * size;
+        s.x_step = x->stride;
+    } else {
+        places_of(&x->rest, r, rows, width, at);
+        job->f->gather(x->length, width, x->rest.data, at, x->stride, tile);
+    }
+    job->f->strip(&s);
+    if (near_y) return;
+    places_of(&y->rest, r, rows, width, at);
+    job->f->scatter(y->length, width, tile, y->rest.data, at, y->stride);
+}
+
+/* Some rows from r on; returns how many. A strip ends where rows no longer lie side by side, if it has a group then. */
+static int64_t run_rows(const axis_job *job, int64_t r, int64_t end, char *buffer)
+{
+    int64_t rows = tow__min(job->width, end - r);
+    int64_t near_x = neighbours(&job->x.rest, r), near_y = neighbours(&job->y.rest, r);
+    if (near_x > 0) rows = tow__min(rows, tow__max(GROUP, near_x));
+    if (near_y > 0) rows = tow__min(rows, tow__max(GROUP, near_y));
+    if (rows > GROUP) rows -= rows % GROUP;
+    bool whole = rows >= GROUP, lies_x = whole && near_x >= rows, lies_y = whole && near_y >= rows;
+    bool together = job->strips && (whole || (job->x.length <= SHORT && !job->along));
+    if (together && (job->tiled || (lies_x && lies_y)))
+        run_strip(job, r, rows, lies_x, lies_y, buffer);
+    else
+        for (int64_t i = r; i < r + rows; i++) run_row(job, i, buffer);
+    return rows;
 }
 
 static void axis_block(void *user, int64_t block)
 {
     const axis_job *job = user;
-    int64_t n = job->x.length, per_block = rows_per_block(n);
-    int64_t end = tow__min((block + 1) * per_block, job->x.rest.count);
-    char *buffer = job->scratch + (size_t)tow__team_thread() * 2 * job->row_bytes;
-    int64_t r = block * per_block;
-    for (; job->dense && r + TOGETHER <= end; r += TOGETHER) {
-        size_t size = job->x.rest.size, step = (job->scalar ? 1 : (size_t)n) * size;
-        job->rows(n, job->x.rest.data + (size_t)(r * n) * size, job->out + (size_t)r * step);
-    }
-    for (; r < end; r++) {
-        const void *x = tow__row(&job->x, r, buffer);
-        bool direct = job->scalar || job->inner == 1;
-        size_t step = (job->scalar ? 1 : (size_t)n) * job->x.rest.size;
-        char *y = direct ? job->out + (size_t)r * step : buffer + job->row_bytes;
-        job->row(n, x, y);
-        if (!direct) scatter(job, y, r);
-    }
+    int64_t r = block * job->per_block, end = tow__min(r + job->per_block, job->x.rest.count);
+    char *buffer = job->scratch + (size_t)tow__team_thread() * job->scratch_bytes;
+    while (r < end) r += run_rows(job, r, end, buffer);
 }
-
-static int64_t axis_of(const tow__kernel_call *call) { return ((const tow__axis_params *)call->params)->axis; }
 
 static size_t scratch_axis(const tow__kernel_call *call)
 {
-    return (size_t)tow__threads(call) * 2 * tow__row_bytes(call->in[0].dims[axis_of(call)], call->in[0].dtype);
+    return (size_t)tow__threads(call) * prepare_axis(call).scratch_bytes;
 }
 
-/* One operand and one result, both [length of the axis] or a scalar, for single rows and for several. */
-typedef struct axis_kernel {
-    void (*f32_row)(int64_t n, const void *x, void *y), (*f64_row)(int64_t n, const void *x, void *y);
-    void (*f32_rows)(int64_t n, const void *x, void *y), (*f64_rows)(int64_t n, const void *x, void *y);
-    bool scalar;
-} axis_kernel;
-
-static void run_axis(const tow__kernel_call *call, const axis_kernel *k)
+/* functions: for f32 and f64 */
+static void run_axis(const tow__kernel_call *call, const axis_functions *functions)
 {
-    const tow__buffer *x = &call->in[0];
-    int64_t axis = axis_of(call);
-    axis_job job = {.x = tow__rows_of(x, axis),
-                    .out = call->out[0].data,
-                    .scratch = call->scratch,
-                    .inner = 1,
-                    .scalar = k->scalar};
-    job.row = x->dtype == TOW_F32 ? k->f32_row : k->f64_row;
-    job.rows = x->dtype == TOW_F32 ? k->f32_rows : k->f64_rows;
-    for (int i = (int)axis + 1; i < x->rank; i++) job.inner *= x->dims[i];
-    job.dense = job.inner == 1 && job.x.length > 0 && job.x.length <= SHORT && tow__buffer_contiguous(x);
-    job.row_bytes = tow__row_bytes(job.x.length, x->dtype);
-    tow__team_run(call->team, tow__ceil_div(job.x.rest.count, rows_per_block(job.x.length)), axis_block, &job);
+    axis_job job = prepare_axis(call);
+    job.f = &functions[call->in[0].dtype == TOW_F64];
+    tow__team_run(call->team, tow__ceil_div(job.x.rest.count, job.per_block), axis_block, &job);
 }
 
-#define RUN(name, scalar)                                                                                              \
+#define FUNCTIONS(name, type)                                                                                          \
+    {                                                                                                                  \
+        name##_row_##type, name##_strip_##type, gather_##type, scatter_##type                                          \
+    }
+#define RUN(name)                                                                                                      \
     static void run_##name(const tow__kernel_call *call)                                                               \
     {                                                                                                                  \
-        static const axis_kernel kernel = {name##_row_f32, name##_row_f64, name##_block_f32, name##_block_f64,         \
-                                           scalar};                                                                    \
-        run_axis(call, &kernel);                                                                                       \
+        static const axis_functions functions[2] = {FUNCTIONS(name, f32), FUNCTIONS(name, f64)};                       \
+        run_axis(call, functions);                                                                                     \
     }
-RUN(softmax, false)
-RUN(log_softmax, false)
-RUN(logsumexp, true)
+RUN(softmax)
+RUN(log_softmax)
+RUN(logsumexp)
 
 /* ---- cross-entropy ---------------------------------------------------------------------------------------------- */
 
@@ -125,7 +214,7 @@ static const void *element(const tow__strided *s, int64_t i)
     return s->data + tow__strided_offset(s, i) * (int64_t)s->size;
 }
 
-/* Forward, for TOGETHER short rows: log-sum-exps first. */
+/* Forward, for GROUP short rows: log-sum-exps first. */
 static void cross_entropies(const entropy_job *job, int64_t first)
 {
     int64_t n = job->logits.length;
@@ -134,8 +223,13 @@ static void cross_entropies(const entropy_job *job, int64_t first)
     const char *x = job->logits.rest.data + (size_t)(first * n) * size;
     char *loss = (char *)job->call->out[0].data + (size_t)first * size,
          *lse = (char *)job->call->out[1].data + (size_t)first * size;
-    (single ? logsumexp_block_f32 : logsumexp_block_f64)(n, x, lse);
-    for (int64_t r = 0; r < TOGETHER; r++, x += (size_t)n * size, loss += size, lse += size)
+    _Alignas(64) char tile[SHORT * GROUP * sizeof(f64)];
+    strip s = {n, GROUP, tile, tile, lse, GROUP, GROUP};
+    int64_t at[GROUP];
+    for (int64_t r = 0; r < GROUP; r++) at[r] = r * n;
+    (single ? gather_f32 : gather_f64)(n, GROUP, x, at, 1, tile);
+    (single ? logsumexp_strip_f32 : logsumexp_strip_f64)(&s);
+    for (int64_t r = 0; r < GROUP; r++, x += (size_t)n * size, loss += size, lse += size)
         (single ? label_loss_f32 : label_loss_f64)(n, x, *(const i32 *)element(&job->labels, first + r), lse, loss);
 }
 
@@ -148,7 +242,7 @@ static void entropy_block(void *user, int64_t block)
     char *buffer = (char *)call->scratch + (size_t)tow__team_thread() * job->row_bytes, *out = call->out[0].data;
     bool single = job->logits.dtype == TOW_F32;
     size_t size = job->logits.rest.size;
-    for (; job->dense && r + TOGETHER <= end; r += TOGETHER) cross_entropies(job, r);
+    for (; job->dense && r + GROUP <= end; r += GROUP) cross_entropies(job, r);
     for (; r < end; r++) {
         const void *x = tow__row(&job->logits, r, buffer);
         i32 label = *(const i32 *)element(&job->labels, r);
