@@ -203,8 +203,12 @@ static inline void run_kernel(const tow__kernel *kernel, size_t n_in, const tow_
     for (size_t i = 0; i < n_out; i++) second[i] = make(out[i].dtype, out[i].rank, out[i].dims, ROW_MAJOR);
     run_once(kernel, n_in, in, n_out, out, params, 1);
     run_once(kernel, n_in, in, n_out, second, params, 2);
-    for (size_t i = 0; i < n_out; i++)
-        assert_memory_equal(out[i].data, second[i].data, (size_t)count_of(&out[i]) * bytes_of(out[i].dtype));
+    for (size_t i = 0; i < n_out; i++) {
+        size_t bytes = (size_t)count_of(&out[i]) * bytes_of(out[i].dtype);
+        assert_memory_equal(out[i].data, second[i].data, bytes);
+        /* nothing was written behind the results */
+        for (size_t j = 0; j < 16; j++) assert_int_equal(((unsigned char *)second[i].data)[bytes + j], 0xA5);
+    }
 }
 
 static inline double epsilon_of(tow_dtype dtype)

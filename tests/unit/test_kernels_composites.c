@@ -125,6 +125,67 @@ static void rows_do_not_depend_on_others(void **state)
     }
 }
 
+/* Rows as [outer, n, columns], or as [outer, columns, n] if `last`. */
+static tow__buffer laid_out(const tow__buffer *rows, int64_t outer, bool last, layout how)
+{
+    int64_t n = rows->dims[1], columns = rows->dims[0] / outer;
+    const int64_t dims[3] = {outer, last ? columns : n, last ? n : columns};
+    tow__buffer x = make(rows->dtype, 3, dims, how);
+    for (int64_t r = 0; r < outer * columns; r++)
+        for (int64_t i = 0; i < n; i++)
+            set(&x, last ? r * n + i : r / columns * n * columns + i * columns + r % columns, get(rows, r * n + i));
+    return x;
+}
+
+static void check_layout(const char *name, const tow__buffer *rows, const tow__buffer *want, int64_t outer, bool last,
+                         layout how)
+{
+    tow__buffer some = rows_of(rows, 0, rows->dims[0] / 2 * outer), expected = rows_of(want, 0, some.dims[0]);
+    tow__buffer x = laid_out(&some, outer, last, how), y = make(x.dtype, SHAPE(outer, some.dims[0] / outer), ROW_MAJOR);
+    if (want->rank == 2) {
+        expected = laid_out(&expected, outer, last, ROW_MAJOR);
+        y = make(x.dtype, 3, x.dims, ROW_MAJOR);
+    }
+    run_kernel(tow__kernel_find(name, x.dtype), 1, &x, 1, &y, &(tow__axis_params){last ? 2 : 1});
+    assert_same_bits(&y, &expected, name, rows->dims[1]);
+}
+
+/* Along any axis and in any layout, a row has the bits that it has when it lies contiguous among few. */
+static void rows_do_not_depend_on_layout(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"softmax", "log_softmax", "logsumexp"};
+    static const int64_t lengths[] = {1, 15, 16, 17, 33, 511, 512, 513, 1025, 4100}, widths[] = {1, 3, 16, 17, 130};
+    static const double specials[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 88, -104, 1e-40};
+    enum {
+        LENGTHS = sizeof lengths / sizeof lengths[0],
+        WIDTHS = sizeof widths / sizeof widths[0],
+        FEW = 15
+    };
+    for (int64_t c = 0; c < 6 * LENGTHS * WIDTHS; c++) {
+        tow_dtype dtype = floats[c % 2];
+        const char *name = names[c % 3];
+        int64_t n = lengths[c / 6 % LENGTHS], columns = widths[c / 6 / LENGTHS];
+        const int64_t dims[2] = {2 * columns, n};
+        tow__buffer rows = make(dtype, 2, dims, ROW_MAJOR), want = make(dtype, c % 3 == 2 ? 1 : 2, dims, ROW_MAJOR);
+        fill(&rows, 40);
+        for (int64_t i = 0; i < count_of(&rows); i += 1 + random_bits() % 80) set(&rows, i, specials[2 + i % 6]);
+        for (int64_t r = 0; r < dims[0]; r += 5) {
+            set(&rows, r * n + random_bits() % n, specials[r / 5 % 8]);
+            if (r % 40 == 0) set(&rows, r * n + random_bits() % n, INFINITY); /* beside a NaN */
+        }
+        for (int64_t i = 0; i < n; i++) set(&rows, dims[0] / 2 * n + i, specials[2 + c / 6 % 2]);
+        for (int64_t r = 0; r < dims[0]; r += FEW) {
+            tow__buffer x = rows_of(&rows, r, dims[0] - r < FEW ? dims[0] - r : FEW), y = rows_of(&want, r, x.dims[0]);
+            run_kernel(tow__kernel_find(name, dtype), 1, &x, 1, &y, &(tow__axis_params){1});
+        }
+        check_layout(name, &rows, &want, 2, false, ROW_MAJOR);
+        check_layout(name, &rows, &want, 1, c / 6 % 2, COLUMN_MAJOR);
+        check_layout(name, &rows, &want, 2, c / 12 % 2, c % 4 < 2 ? SPACED : REVERSED);
+        release_all();
+    }
+}
+
 static void cross_entropy(void **state)
 {
     (void)state;
@@ -386,6 +447,7 @@ int main(void)
         cmocka_unit_test(softmax_family),
         cmocka_unit_test(infinities_in_softmax),
         cmocka_unit_test(rows_do_not_depend_on_others),
+        cmocka_unit_test(rows_do_not_depend_on_layout),
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(norms),
         cmocka_unit_test(attention),
