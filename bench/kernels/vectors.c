@@ -53,6 +53,7 @@ static tow_value call_add(const tow_value *in) { return tow_add(in[X], in[Y]); }
 static tow_value call_add_row(const tow_value *in) { return tow_add(in[X], in[A]); }
 static tow_value call_chain(const tow_value *in) { return tow_add(tow_tanh(tow_mul(in[X], in[Y])), in[A]); }
 static tow_value call_softmax(const tow_value *in) { return tow_softmax(in[X], 1); }
+static tow_value call_softmax_columns(const tow_value *in) { return tow_softmax(in[X], 0); }
 static tow_value call_logsumexp(const tow_value *in) { return tow_logsumexp(in[X], 1); }
 static tow_value call_cross_entropy(const tow_value *in) { return tow_softmax_cross_entropy(in[X], in[LABELS]); }
 static tow_value call_layer_norm(const tow_value *in) { return tow_normalize_layer(in[X], in[A], in[B], 1e-6); }
@@ -124,6 +125,7 @@ static const kernel kernels[] = {
     {"add, one row to all", call_add_row, 1 << X | 1 << A},
     {"tanh(x y) + row", call_chain, 1 << X | 1 << Y | 1 << A},
     {"softmax", call_softmax, 1 << X},
+    {"softmax over columns", call_softmax_columns, 1 << X},
     {"logsumexp", call_logsumexp, 1 << X},
     {"softmax cross-entropy", call_cross_entropy, 1 << X | 1 << LABELS},
     {"layer norm", call_layer_norm, 1 << X | 1 << A | 1 << B},
