@@ -42,8 +42,7 @@ static inline tow__split tow__split_axes(const tow__buffer *x, const tow__ints *
     int64_t dims[2][TOW_MAX_RANK], strides[2][TOW_MAX_RANK];
     int rank[2] = {0, 0};
     for (int i = 0; i < x->rank; i++) {
-        int reduced = 0;
-        for (int j = 0; j < axes->n; j++) reduced |= axes->v[j] == i;
+        int reduced = tow__ints_contain(axes, i);
         dims[reduced][rank[reduced]] = x->dims[i];
         strides[reduced][rank[reduced]++] = x->strides[i];
     }

@@ -11,6 +11,13 @@ typedef struct tow__ints {
     int64_t v[TOW_MAX_RANK];
 } tow__ints;
 
+static inline bool tow__ints_contain(const tow__ints *list, int64_t value)
+{
+    for (int i = 0; i < list->n; i++)
+        if (list->v[i] == value) return true;
+    return false;
+}
+
 /* sources */
 typedef struct tow__const_params {
     tow_array *value;

@@ -37,8 +37,7 @@ static bool find_extents(const tow__step *step, extents *e)
     *e = (extents){1, 1, 1};
     for (int a = 0; a < step->in[0].type.rank; a++) {
         int64_t n = step->in[0].type.dims[a];
-        bool reduced = false;
-        for (int i = 0; i < axes->n; i++) reduced |= axes->v[i] == a;
+        bool reduced = tow__ints_contain(axes, a);
         if (reduced && n != 1 && e->columns > 1) return false;
         if (reduced)
             e->elements *= n;

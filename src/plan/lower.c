@@ -141,13 +141,6 @@ static const void *whole_params(tow__lowering *l, const tow__node *node)
     return whole;
 }
 
-static bool has_axis(const tow__ints *axes, int64_t axis)
-{
-    for (int i = 0; i < axes->n; i++)
-        if (axes->v[i] == axis) return true;
-    return false;
-}
-
 /* An operand of a product as a view of the result, of which its free axes are those from `first` on. */
 static void spread_operand(tow__view *x, const tow__ints *batch, const tow__ints *contract, tow_type type, int first)
 {
@@ -156,7 +149,8 @@ static void spread_operand(tow__view *x, const tow__ints *batch, const tow__ints
     memset(y.strides, 0, sizeof y.strides);
     for (int i = 0; i < batch->n; i++) y.strides[i] = x->strides[batch->v[i]];
     for (int axis = 0; axis < x->type.rank; axis++)
-        if (!has_axis(batch, axis) && !has_axis(contract, axis)) y.strides[first++] = x->strides[axis];
+        if (!tow__ints_contain(batch, axis) && !tow__ints_contain(contract, axis))
+            y.strides[first++] = x->strides[axis];
     *x = y;
 }
 

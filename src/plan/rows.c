@@ -10,13 +10,6 @@ typedef bool (*row_rule)(const tow__step *step, bool *split);
 
 static int64_t rows(const tow__view *x) { return x->type.rank ? x->type.dims[0] : 0; }
 
-static bool contains(const tow__ints *axes, int64_t axis)
-{
-    for (int i = 0; i < axes->n; i++)
-        if (axes->v[i] == axis) return true;
-    return false;
-}
-
 /* Elementwise: scalars are whole, everything else has the shape of the result. */
 static bool split_elementwise(const tow__step *step, bool *split)
 {
@@ -68,7 +61,7 @@ static bool split_cumsum(const tow__step *step, bool *split)
 
 static bool split_reduction(const tow__step *step, bool *split)
 {
-    return !contains(&((const tow__axes_params *)step->params)->axes, 0) && split_first(step, split);
+    return !tow__ints_contain(&((const tow__axes_params *)step->params)->axes, 0) && split_first(step, split);
 }
 
 /* (q, k, v [, ...] [, mask]): sequences; a mask that all sequences share is whole */
@@ -95,7 +88,7 @@ static bool split_dot(const tow__step *step, bool *split)
         return p->lhs_batch.v[0] == 0 && p->rhs_batch.v[0] == 0;
     }
     split[0] = true;
-    return step->in[0].type.rank > 0 && !contains(&p->lhs_contract, 0);
+    return step->in[0].type.rank > 0 && !tow__ints_contain(&p->lhs_contract, 0);
 }
 
 /* (table, rows) */
