@@ -133,8 +133,8 @@ int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p, int64_t thre
 
 static size_t parts_bytes(const tow__fused_reduce_params *p, const fused_reduce_state *s, uint32_t r)
 {
-    int64_t results = p->outer * p->columns;
-    return s->parts > 1 ? (size_t)(s->segments * results) * tow__element_bytes(p->reductions[r].dtype) : 0;
+    int64_t bytes = s->segments * p->outer * p->columns * (int64_t)tow__element_bytes(p->reductions[r].dtype);
+    return s->parts > 1 ? (size_t)(tow__ceil_div(bytes, LINE) * LINE) : 0;
 }
 
 static size_t scratch_fused_reduce(const tow__kernel_call *call)

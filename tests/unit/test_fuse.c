@@ -401,6 +401,27 @@ static void test_reductions(void **state)
     }
 }
 
+/* Sums of both types, whose parts lie behind each other. */
+static void sums_of_types(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value a = tow_sin(x[0]), b = tow_exp(tow_convert(a, TOW_F64));
+    y[0] = tow_reduce_sum(a, 0, NULL);
+    y[1] = tow_reduce_max(b, 0, NULL);
+    y[2] = tow_reduce_min(a, 0, NULL);
+}
+
+static void test_reductions_of_types(void **state)
+{
+    (void)state;
+    tow_type m = matrix(60, 51);
+    size_t fused, separate;
+    tow_graph *g = trace(sums_of_types, NULL, 1, &m, 3);
+    expect_same(g, 0, &fused, &separate);
+    assert_true(says(g, "exp, reduce_sum, reduce_max, reduce_min)("));
+    tow_graph_release(g);
+}
+
 /* The sum over rows runs in one piece: it would keep one thread busy while the other waits. */
 static void narrow_sum(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
@@ -848,6 +869,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worked_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reductions_of_types, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_that_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sums_that_linger, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_products, setup, teardown),
