@@ -94,10 +94,7 @@ static work begin(const tow__kernel_call *call, bool backward)
     return w;
 }
 
-static size_t all_threads(const tow__kernel_call *call, const work *w)
-{
-    return w->bytes * (size_t)(call->team != NULL ? call->team->threads : 1);
-}
+static size_t all_threads(const tow__kernel_call *call, const work *w) { return w->bytes * (size_t)tow__threads(call); }
 static size_t scratch_forward(const tow__kernel_call *call)
 {
     work w = begin(call, false);

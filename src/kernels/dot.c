@@ -367,8 +367,7 @@ static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(d
 
 static size_t scratch_bytes(const tow__kernel_call *call, const dot_job *job)
 {
-    size_t threads = call->team != NULL ? (size_t)call->team->threads : 1;
-    return job->x.pack_bytes + job->y.pack_bytes + threads * job->engine_bytes;
+    return job->x.pack_bytes + job->y.pack_bytes + (size_t)tow__threads(call) * job->engine_bytes;
 }
 
 static size_t scratch_dot_general(const tow__kernel_call *call)

@@ -98,6 +98,7 @@ typedef struct tow__fused_reduce_params {
     uint32_t n_reductions;
     struct {
         const char *primitive;
+        const struct tow__reducer *reducer; /* reduce.h */
         tow_dtype dtype;
         uint32_t result; /* of the program */
     } reductions[TOW__FUSED_REDUCTIONS];

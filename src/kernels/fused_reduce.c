@@ -42,13 +42,10 @@ typedef struct fused_reduce_job {
     const tow__fused_reduce_params *params;
     const fused_reduce_state *state;
     const tow__fused_job *program;
-    const tow__reducer *reducers[TOW__FUSED_REDUCTIONS];
     size_t sizes[TOW__FUSED_REDUCTIONS];
     char *out[TOW__FUSED_REDUCTIONS];
     char *parts[TOW__FUSED_REDUCTIONS]; /* [segment][result] if strips are split */
 } fused_reduce_job;
-
-static int64_t threads_of(const tow__kernel_call *call) { return call->team ? call->team->threads : 1; }
 
 /* ---- what follows from shapes ------------------------------------------------------------------------------------ */
 
@@ -121,7 +118,7 @@ static void cut(const tow__fused_reduce_params *p, int64_t threads, fused_reduce
 static void prepare_fused_reduce(const tow__kernel_call *call, void *state)
 {
     prepare_layout(call, &((fused_reduce_state *)state)->layout);
-    cut(call->params, threads_of(call), state);
+    cut(call->params, tow__threads(call), state);
 }
 
 int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *p, int64_t threads)
@@ -142,7 +139,7 @@ static size_t scratch_fused_reduce(const tow__kernel_call *call)
     const tow__fused_reduce_params *p = call->params;
     fused_reduce_state s;
     size_t bytes = 0;
-    cut(p, threads_of(call), &s);
+    cut(p, tow__threads(call), &s);
     for (uint32_t r = 0; r < p->n_reductions; r++) bytes += parts_bytes(p, &s, r);
     return bytes;
 }
@@ -188,7 +185,7 @@ static void add_segment(worker *w, uint32_t r, int64_t segment, int64_t result, 
 {
     const fused_reduce_job *job = w->job;
     if (job->state->parts == 1 && segment > 0)
-        job->reducers[r]->join(results, job->out[r] + (size_t)result * job->sizes[r], w->part);
+        job->params->reductions[r].reducer->join(results, job->out[r] + (size_t)result * job->sizes[r], w->part);
 }
 
 /* Segments [segment, end) of one result, or the only segment of several. */
@@ -202,7 +199,7 @@ static void run_along(worker *w, int64_t result, int64_t results, int64_t segmen
         const char *x = made_at(w, r, first);
         for (int64_t s = segment; s < end; s++) {
             int64_t length = tow__min(TOW__SEGMENT, elements - s * TOW__SEGMENT);
-            job->reducers[r]->rows(results, length, length, x, segment_at(w, r, s, result));
+            job->params->reductions[r].reducer->rows(results, length, length, x, segment_at(w, r, s, result));
             add_segment(w, r, s, result, results);
             x += (size_t)length * job->sizes[r];
         }
@@ -224,7 +221,8 @@ static void add_rows(worker *w, uint32_t r, int64_t first, int64_t columns, int6
     const fused_reduce_job *job = w->job;
     int64_t rows[ROWS], step = w->room[job->params->reductions[r].result] ? columns : job->params->columns;
     for (int64_t i = 0; i < n; i++) rows[i] = i * step;
-    job->reducers[r]->add(columns, at, n, rows, made_at(w, r, first), lane_pitch(job, r), lanes_of(w, r));
+    job->params->reductions[r].reducer->add(columns, at, n, rows, made_at(w, r, first), lane_pitch(job, r),
+                                            lanes_of(w, r));
 }
 
 /* One segment of neighbouring results. */
@@ -235,14 +233,15 @@ static void run_across(worker *w, int64_t result, int64_t columns, int64_t segme
     int64_t start = segment * TOW__SEGMENT, count = tow__min(TOW__SEGMENT, p->elements - start);
     int64_t first = (result / p->columns * p->elements + start) * p->columns + result % p->columns;
     for (uint32_t r = 0; r < p->n_reductions; r++)
-        job->reducers[r]->begin(columns, count, lane_pitch(job, r), lanes_of(w, r));
+        job->params->reductions[r].reducer->begin(columns, count, lane_pitch(job, r), lanes_of(w, r));
     for (int64_t n, at = 0; at < count; at += n, first += n * p->columns) {
         n = tow__min(job->state->rows, count - at);
         tow__fused_run_into(job->program, w->room, first, n, p->columns, columns);
         for (uint32_t r = 0; r < p->n_reductions; r++) add_rows(w, r, first, columns, at, n);
     }
     for (uint32_t r = 0; r < p->n_reductions; r++) {
-        job->reducers[r]->end(columns, count, lane_pitch(job, r), lanes_of(w, r), segment_at(w, r, segment, result));
+        job->params->reductions[r].reducer->end(columns, count, lane_pitch(job, r), lanes_of(w, r),
+                                                segment_at(w, r, segment, result));
         add_segment(w, r, segment, result, columns);
     }
 }
@@ -296,7 +295,7 @@ static void join_parts(const fused_reduce_job *job, uint32_t r)
     size_t bytes = (size_t)results * job->sizes[r];
     memcpy(job->out[r], job->parts[r], bytes);
     for (int64_t i = 1; i < job->state->segments; i++)
-        job->reducers[r]->join(results, job->out[r], job->parts[r] + (size_t)i * bytes);
+        job->params->reductions[r].reducer->join(results, job->out[r], job->parts[r] + (size_t)i * bytes);
 }
 
 static void run_fused_reduce(const tow__kernel_call *call)
@@ -313,7 +312,6 @@ static void run_fused_reduce(const tow__kernel_call *call)
     tow__fused_begin(&program, p->program, &job.state->layout, in, out);
     char *parts = call->scratch;
     for (uint32_t r = 0; r < p->n_reductions; r++) {
-        job.reducers[r] = tow__reducer_of(p->reductions[r].primitive, p->reductions[r].dtype);
         job.sizes[r] = tow__element_bytes(p->reductions[r].dtype);
         job.out[r] = call->out[n + r].data;
         job.parts[r] = parts;

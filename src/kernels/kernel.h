@@ -49,6 +49,9 @@ typedef struct tow__kernel_call {
     const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
+/* How many threads may run the call. */
+static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
+
 enum {
     TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
     TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */

@@ -1,8 +1,9 @@
 /* Sums, products, maxima and minima of floats over any axes as vector code, in the order of reduce.h.
  *
  * Along memory, a result is made of contiguous segments, and a strip of short ones is made at once. Across memory, a
- * strip of neighbouring results is made together, so that rows are read as they lie. Both give the same bits, so strides decide which is used. Work is split
- * by results and, where few results have many elements, also by segments, whose parts lie in scratch memory:
+ * strip of neighbouring results is made together, so that rows are read as they lie. Both give the same bits, so
+ * strides decide which is used. Work is split by results and, where few results have many elements, also by segments,
+ * whose parts lie in scratch memory:
  *
  *   parts [segment][result], joined from the first segment to the last */
 #include <string.h>

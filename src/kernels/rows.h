@@ -45,8 +45,6 @@ static inline size_t tow__row_bytes(int64_t length, tow_dtype dtype)
     return ((size_t)length * tow__element_bytes(dtype) + 63) / 64 * 64;
 }
 
-static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
-
 TOW__INLINE f64 tow__exp_f64(f64 x) { return exp(x); }
 TOW__INLINE f64 tow__exp_down_f64(f64 x) { return exp(x); }
 TOW__INLINE f64 tow__log_f64(f64 x) { return log(x); }

@@ -124,7 +124,7 @@ static void run_columns(void *user, int64_t block)
 /* As many blocks of columns as make rows of x go a long way, and all threads busy. */
 static int64_t column_blocks(const tow__kernel_call *call, int64_t columns)
 {
-    int64_t panels = tow__ceil_div(columns, TOW__STEPS_WIDTH), threads = call->team ? call->team->threads : 1;
+    int64_t panels = tow__ceil_div(columns, TOW__STEPS_WIDTH), threads = tow__threads(call);
     int64_t rounds = tow__ceil_div(tow__ceil_div(panels, TOW__STEPS_PANELS), threads);
     return tow__min(rounds * threads, panels);
 }

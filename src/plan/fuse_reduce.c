@@ -105,8 +105,10 @@ static void add_reduction(const tow__step *program, const tow__step *reduction, 
     uint32_t k = 0;
     while (!reads(reduction, &program->out[k])) k++;
     uint32_t n = params->n_reductions++;
+    tow_dtype dtype = reduction->in[0].type.dtype;
     params->reductions[n].primitive = reduction->primitive;
-    params->reductions[n].dtype = reduction->in[0].type.dtype;
+    params->reductions[n].reducer = tow__reducer_of(reduction->primitive, dtype);
+    params->reductions[n].dtype = dtype;
     params->reductions[n].result = k;
 }
 
@@ -122,19 +124,41 @@ static bool is_stored(const joiner *j, const tow__view *x, const uint32_t *chose
 static bool slows(const joiner *j, const tow__fused_reduce_params *params)
 {
     int64_t count = params->outer * params->elements * params->columns, threads = j->f.plan->team->threads;
-    return count < LEAST ||
-           tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
+    return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
+}
+
+/* Parameters of `program` with those that join it. */
+static void set_params(const joiner *j, const tow__step *program, const uint32_t *chosen, uint32_t n, extents e,
+                       tow__fused_reduce_params *params)
+{
+    *params = (tow__fused_reduce_params){
+        .program = program->params, .outer = e.outer, .elements = e.elements, .columns = e.columns};
+    for (uint32_t r = 0; r < n; r++) add_reduction(program, &j->f.plan->steps[chosen[r]], params);
+    for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], chosen, n);
+}
+
+/* The results of both: those of the program that are stored, then the reductions. */
+static uint32_t list_results(joiner *j, const tow__step *program, const uint32_t *chosen, uint32_t n,
+                             const tow__fused_reduce_params *params, tow__view *out)
+{
+    uint32_t n_out = 0;
+    for (uint32_t k = 0; k < program->n_out; k++)
+        if (params->stored[k]) out[n_out++] = program->out[k];
+    for (uint32_t r = 0; r < n; r++) {
+        out[n_out++] = j->f.plan->steps[chosen[r]].out[0];
+        j->joined[chosen[r]] = true;
+    }
+    return n_out;
 }
 
 static tow_status join(joiner *j, uint32_t i, tow__step *step)
 {
     tow__arena *memory = &j->f.p->memory;
-    const tow__step *steps = j->f.plan->steps;
     uint32_t chosen[TOW__FUSED_REDUCTIONS];
     extents e = {0};
     tow__step program;
     bool done;
-    *step = steps[i];
+    *step = j->f.plan->steps[i];
     uint32_t n = j->first[i] == TOW__NONE ? 0 : choose(j, i, chosen, &e);
     if (n == 0 || e.outer * e.elements * e.columns < LEAST) return TOW_OK;
     tow_status status = as_program(j, i, &program, &done);
@@ -142,25 +166,14 @@ static tow_status join(joiner *j, uint32_t i, tow__step *step)
     tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);
     tow__view *out = tow__arena_alloc(memory, program.n_out + n, sizeof *out);
     if (!params || !out) return TOW_OUT_OF_MEMORY;
-    *params = (tow__fused_reduce_params){
-        .program = program.params, .outer = e.outer, .elements = e.elements, .columns = e.columns};
-    for (uint32_t r = 0; r < n; r++) add_reduction(&program, &steps[chosen[r]], params);
+    set_params(j, &program, chosen, n, e, params);
     if (slows(j, params)) return TOW_OK;
-    uint32_t n_out = 0;
-    for (uint32_t k = 0; k < program.n_out; k++) {
-        params->stored[k] = is_stored(j, &program.out[k], chosen, n);
-        if (params->stored[k]) out[n_out++] = program.out[k];
-    }
-    for (uint32_t r = 0; r < n; r++) {
-        out[n_out++] = steps[chosen[r]].out[0];
-        j->joined[chosen[r]] = true;
-    }
     *step = program;
+    step->n_out = list_results(j, &program, chosen, n, params, out);
+    step->out = out;
+    step->params = params;
     step->primitive = "fused_reduce";
     step->kernel = tow__kernel_find("fused_reduce", TOW_F32);
-    step->params = params;
-    step->n_out = n_out;
-    step->out = out;
     tow__lowering l = {.p = j->f.p, .plan = j->f.plan, .scratch = j->f.scratch};
     return tow__add_scratch(&l, step);
 }

@@ -1,7 +1,9 @@
 /* Plans: what src/plan makes and src/run runs.
  *
- *   graph ──hoist.c, defer.c──> graph ──flat.c, keep.c, loss.c, pads.c──> nodes ──lower.c, loop.c──> steps on views of storages
- *         ──fuse.c, spread.c, regions.c──> fewer steps, loops over blocks ──inplace.c, place.c──> offsets ──link.c──> calls
+ *   graph ──hoist.c, defer.c──> graph ──flat.c, keep.c, loss.c, pads.c──> nodes
+ *         ──lower.c, loop.c──> steps on views of storages
+ *         ──fuse.c, spread.c, regions.c, fuse_reduce.c──> fewer steps, loops over blocks
+ *         ──inplace.c, place.c──> offsets ──link.c──> calls
  *
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
  * storage with offset and strides. Every output of every step has a storage of its own; in-place reuse joins storages
