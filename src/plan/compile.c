@@ -44,11 +44,7 @@ static tow_status lower_graph(tow_program *p, tow__arena *scratch)
         TRY(tow__deliver(&l, flat->outputs[i], TOW__S_OUTPUT, i, &s));
         p->bytes.outputs += tow_type_bytes(flat->types[flat->outputs[i]]);
     }
-    for (uint32_t i = 0; i < flat->n_outputs; i++) { /* last, because they overwrite inputs */
-        const tow_consumer *c = &p->consumers[i];
-        if (c->consume && !p->consumed[i])
-            TRY(tow__add_consumption(&l, c, &l.env[flat->outputs[i]], &l.env[flat->inputs[c->input]], &p->no_row));
-    }
+    TRY(tow__consume_outputs(&l)); /* last, because consumers overwrite inputs */
 done:
     return status;
 }

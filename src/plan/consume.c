@@ -114,19 +114,24 @@ static void hurry(tow__plan *plan)
     plan->steps[at] = step;
 }
 
+/* A copy takes the place of x. */
+static tow_status copy(tow__lowering *l, tow__view *x)
+{
+    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x->type));
+    if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    bool backward = l->plan->n_steps && l->plan->steps[l->plan->n_steps - 1].backward;
+    tow_status status = tow__add_copy(l, x, s, backward);
+    *x = tow__view_whole(s, x->type);
+    return status;
+}
+
 tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,
                                 const tow__view *input, const int64_t *row)
 {
     tow_program *p = l->p;
     tow__view from = *x;
     tow_status status = TOW_OK;
-    if (!tow__view_contiguous(x)) {
-        uint32_t s = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x->type));
-        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        bool backward = l->plan->n_steps && l->plan->steps[l->plan->n_steps - 1].backward;
-        TRY(tow__add_copy(l, x, s, backward));
-        from = tow__view_whole(s, x->type);
-    }
+    if (!tow__view_contiguous(x)) TRY(copy(l, &from));
     tow__consumption *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
     tow__step *step = params ? tow__add_step(l, kernel.primitive, input ? 2 : 1, 0) : NULL;
     if (!step) return TOW_OUT_OF_MEMORY;
@@ -136,6 +141,37 @@ tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, 
     step->in[0] = from;
     if (input) step->in[1] = *input;
     hurry(l->plan);
+done:
+    return status;
+}
+
+/* Does a consumer overwrite the memory of x? */
+static bool is_overwritten(const tow_program *p, const tow__view *x)
+{
+    const tow__storage *s = &p->storages[x->storage];
+    bool found = false;
+    for (uint32_t i = 0; i < p->graph->n_outputs && s->kind == TOW__S_INPUT; i++)
+        found |= p->consumers[i].consume && p->consumers[i].input == s->index;
+    return found;
+}
+
+tow_status tow__consume_outputs(tow__lowering *l)
+{
+    tow_program *p = l->p;
+    const tow__flat *f = l->flat;
+    tow_status status = TOW_OK;
+    tow__view *from = tow__arena_alloc(l->scratch, f->n_outputs, sizeof *from);
+    if (!from) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_outputs; i++) { /* before the first consumer overwrites what is to be copied */
+        if (!p->consumers[i].consume || p->consumed[i]) continue;
+        from[i] = l->env[f->outputs[i]];
+        if (is_overwritten(p, &from[i]) || !tow__view_contiguous(&from[i])) TRY(copy(l, &from[i]));
+    }
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        const tow_consumer *c = &p->consumers[i];
+        if (c->consume && !p->consumed[i])
+            TRY(tow__add_consumption(l, c, &from[i], &l->env[f->inputs[c->input]], &p->no_row));
+    }
 done:
     return status;
 }

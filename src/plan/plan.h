@@ -310,6 +310,8 @@ const tow_consumer *tow__row_consumer(const tow__lowering *l, const tow__node *n
  * NULL: the plan does not read it. *row: which row x is when the step runs. */
 tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,
                                 const tow__view *input, const int64_t *row);
+/* Hands over the outputs with consumers whose rows no loop has handed over. */
+tow_status tow__consume_outputs(tow__lowering *l);
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
