@@ -183,11 +183,11 @@ typedef struct tow_residuals {
 TOW_API tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_t *wrt,
                                        tow_residuals *residuals);
 /* One line per residual in the manner of jax.ad_checkpoint.print_saved_residuals, with bytes and a total; like
- * snprintf. */
+ * snprintf. In names, quotes and backslashes stand behind a backslash, control characters are \xNN. */
 TOW_API size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size);
 TOW_API void tow_residuals_free(tow_context *context, tow_residuals *residuals);
-/* Forward and backward graphs side by side with what crosses between them, so that recomputation can be seen; like
- * snprintf. */
+/* Prints forward and backward graphs side by side with what crosses between them, so that recomputation can be seen.
+ * Errors: as tow_vjp; TOW_IO_ERROR if the file cannot be written. */
 TOW_API tow_status tow_print_forward_backward(const tow_graph *graph, size_t n_wrt, const size_t *wrt, FILE *file);
 
 #ifdef __cplusplus

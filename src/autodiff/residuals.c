@@ -158,31 +158,35 @@ __attribute__((format(printf, 2, 3))) static void put(sink *s, const char *forma
     if (n > 0) s->length += (size_t)n;
 }
 
+/* Names may be any text; a residual is one line. */
+static void put_escaped(sink *s, const char *text)
+{
+    for (; *text; text++) put(s, "%s", tow__escape(*text).text);
+}
+
+static void put_residual(sink *s, const tow_residual *r)
+{
+    static const char *const origins[] = {[TOW_RESIDUAL_ARGUMENT] = "from the argument ",
+                                          [TOW_RESIDUAL_CONSTANT] = "from a constant",
+                                          [TOW_RESIDUAL_NAMED] = "named '",
+                                          [TOW_RESIDUAL_OUTPUT] = "output of "};
+    put(s, "%s %s", tow__type_name(r->type).text, origins[r->kind]);
+    if (r->kind != TOW_RESIDUAL_CONSTANT) put_escaped(s, r->what);
+    if (r->kind == TOW_RESIDUAL_NAMED) put(s, "'");
+    if (r->here) put(s, " from %s", r->here);
+    if (r->scope) {
+        put(s, " (");
+        put_escaped(s, r->scope);
+        put(s, ")");
+    }
+    put(s, "  %zu bytes\n", r->bytes);
+}
+
 size_t tow_residuals_text(const tow_residuals *residuals, char *text, size_t size)
 {
     sink s = {.text = text, .size = size};
     if (size) text[0] = 0;
-    for (size_t i = 0; i < residuals->count; i++) {
-        const tow_residual *r = &residuals->items[i];
-        put(&s, "%s ", tow__type_name(r->type).text);
-        switch (r->kind) {
-        case TOW_RESIDUAL_ARGUMENT:
-            put(&s, "from the argument %s", r->what);
-            break;
-        case TOW_RESIDUAL_CONSTANT:
-            put(&s, "from a constant");
-            break;
-        case TOW_RESIDUAL_NAMED:
-            put(&s, "named '%s'", r->what);
-            break;
-        case TOW_RESIDUAL_OUTPUT:
-            put(&s, "output of %s", r->what);
-            break;
-        }
-        if (r->here) put(&s, " from %s", r->here);
-        if (r->scope) put(&s, " (%s)", r->scope);
-        put(&s, "  %zu bytes\n", r->bytes);
-    }
+    for (size_t i = 0; i < residuals->count; i++) put_residual(&s, &residuals->items[i]);
     put(&s, "%zu residuals, %zu bytes, of which %zu in arguments\n", residuals->count, residuals->bytes,
         residuals->argument_bytes);
     return s.length;

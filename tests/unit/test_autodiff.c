@@ -246,6 +246,26 @@ static void test_notebook(void **state)
     expect_counts(remat(trace_predict(&f4), &dots), true, 0, NULL, "sin 2, cos 3, dot_general 6");
 }
 
+/* Names with a line break, quotes and a control character: still one line each. */
+static void test_names_in_the_report(void **state)
+{
+    (void)state;
+    predict f = {.name = {"two\nlines", "a \"b\"", "\001"}};
+    tow_policy all = tow_save_only_these_names("two\nlines", "a \"b\"", "\001");
+    tow_graph *g = remat(trace_predict(&f), &all);
+    tow_residuals r;
+    char text[1024];
+    OK(tow_saved_residuals(g, 0, NULL, &r));
+    tow_residuals_text(&r, text, sizeof text);
+    assert_non_null(strstr(text, "named 'two\\x0alines' "));
+    assert_non_null(strstr(text, "named 'a \\\"b\\\"' "));
+    size_t lines = 0;
+    for (const char *c = text; *c; c++) lines += *c == '\n';
+    assert_int_equal(lines, r.count + 1);
+    tow_residuals_free(ctx, &r);
+    tow_graph_release(g);
+}
+
 static void halve(tow_trace *t, const tow_value *in, tow_value *out, void *user);
 
 /* in: params[0..2], x, y -> sum of squares of predict(params, x) - y; user: names of the layers' outputs, or NULL */
@@ -480,14 +500,23 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sin_sin),         cmocka_unit_test(test_policy_without_function),
-        cmocka_unit_test(test_own_output),      cmocka_unit_test(test_nothing_needed),
-        cmocka_unit_test(test_named_sins),      cmocka_unit_test(test_name_lists),
-        cmocka_unit_test(test_unknown_names),   cmocka_unit_test(test_name_serves_every_reader),
-        cmocka_unit_test(test_notebook),        cmocka_unit_test(test_notebook_loss),
-        cmocka_unit_test(test_notebook_chains), cmocka_unit_test(test_dots),
-        cmocka_unit_test(test_recursive),       cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_directly_nested), cmocka_unit_test(test_constants_are_repeated),
+        cmocka_unit_test(test_sin_sin),
+        cmocka_unit_test(test_policy_without_function),
+        cmocka_unit_test(test_own_output),
+        cmocka_unit_test(test_nothing_needed),
+        cmocka_unit_test(test_named_sins),
+        cmocka_unit_test(test_name_lists),
+        cmocka_unit_test(test_unknown_names),
+        cmocka_unit_test(test_name_serves_every_reader),
+        cmocka_unit_test(test_notebook),
+        cmocka_unit_test(test_notebook_loss),
+        cmocka_unit_test(test_notebook_chains),
+        cmocka_unit_test(test_names_in_the_report),
+        cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_recursive),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_directly_nested),
+        cmocka_unit_test(test_constants_are_repeated),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
