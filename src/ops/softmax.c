@@ -34,14 +34,15 @@ static void softmax_decompose(tow_trace *t, const tow__equation *e, const tow_va
     y[0] = tow_div(p, along(tow__sum_axis(p, axis), p, axis));
 }
 
-/* ---- y = x - max - log(sum(exp(x - max))): dx - sum(dx p), p = exp(y); keeps p ----------------------------------- */
+/* ---- y = x - max - log(sum(exp(x - max))): dx - sum(dx p), p = exp(y); keeps p -----------------------------------
+ * The sum is negated, not what it is subtracted from: so is the transposed sum, and not the whole cotangent. */
 
 static void log_softmax_jvp(tow__jvp *r)
 {
     int64_t axis = axis_of(r->e);
     tow__jvp_primal(r);
     tow_value dx = r->dx[0], p = tow_exp(r->y[0]);
-    r->dy[0] = tow_sub(dx, along(tow__sum_axis(tow_mul(dx, p), axis), dx, axis));
+    r->dy[0] = tow_add(dx, along(tow_neg(tow__sum_axis(tow_mul(dx, p), axis)), dx, axis));
 }
 
 static void log_softmax_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
