@@ -50,7 +50,7 @@ typedef struct tow_program_bytes {
     size_t lower_bound; /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
     size_t residuals;   /* of the arena: values made in the forward part of a gradient and read in the backward part;
                                inputs and what waits in an output array are not part of it */
-    size_t constants;   /* of array constants in the graph */
+    size_t constants;   /* of array constants in the graph, and of what is made of them when it is compiled */
 } tow_program_bytes;
 
 /* Compiles `graph`. options may be NULL. The program holds a reference to the graph.
@@ -64,8 +64,8 @@ TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
 /* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. Regions are
- * inlined, composites without a kernel count as their parts, products over one element as "mul", "copy" counts copies,
- * and views count nothing. */
+ * inlined, composites without a kernel count as their parts, products over one element as "mul", "copy" counts copies;
+ * views, and small functions of constants, which are computed when the program is compiled, count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
  * forward and of the backward part, workspace) and by part of the model, with the peak marked. Scans of few iterations

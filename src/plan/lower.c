@@ -1,7 +1,14 @@
 /* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans
- * become loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. */
+ * become loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. Small
+ * functions of constants are computed here, once. */
 #include "src/kernels/dot.h"
 #include "src/plan/plan.h"
+
+enum {
+    FOLDED = 512, /* bytes of results that are computed when the program is compiled */
+    FOLDED_IN = 4,
+    FOLDED_OUT = 2
+};
 
 uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes)
 {
@@ -172,6 +179,53 @@ static void become_outer(tow__step *step)
     step->params = NULL;
 }
 
+/* ---- constants of constants -------------------------------------------------------------------------------------- */
+
+/* An elementwise function of constants with small results, which its kernel can compute now. */
+static bool can_fold(const tow__lowering *l, const tow__node *node)
+{
+    const tow__equation *e = node->e;
+    size_t bytes = 0;
+    if (e->primitive->kind != TOW__ELEMENTWISE || !node->kernel || node->kernel->scratch) return false;
+    if (e->n_in == 0 || e->n_in > FOLDED_IN || e->n_out > FOLDED_OUT) return false;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (l->p->storages[l->env[node->in[i]].storage].kind != TOW__S_CONSTANT) return false;
+    for (uint32_t i = 0; i < e->n_out; i++) bytes += tow_type_bytes(l->flat->types[node->out[i]]);
+    return bytes > 0 && bytes <= FOLDED;
+}
+
+static tow_status fold(tow__lowering *l, const tow__node *node)
+{
+    tow_program *p = l->p;
+    const tow__equation *e = node->e;
+    tow__buffer in[FOLDED_IN], out[FOLDED_OUT];
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        const tow__view *x = &l->env[node->in[i]];
+        const char *data = p->storages[x->storage].data;
+        in[i] = tow__view_buffer(x);
+        in[i].data = (char *)data + x->offset * (int64_t)tow_dtype_size(x->type.dtype);
+    }
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        tow_type type = l->flat->types[node->out[i]];
+        uint32_t s = tow__add_storage(p, l->plan, TOW__S_CONSTANT, 0, tow_type_bytes(type));
+        void *data = tow__arena_alloc(&p->memory, tow_type_bytes(type), 1);
+        if (s == TOW__NONE || !data) return TOW_OUT_OF_MEMORY;
+        p->storages[s].data = data;
+        p->bytes.constants += tow_type_bytes(type);
+        l->env[node->out[i]] = tow__view_whole(s, type);
+        out[i] = tow__view_buffer(&l->env[node->out[i]]);
+        out[i].data = data;
+    }
+    unsigned modes = tow__float_modes();
+    if (p->flush_subnormals) tow__set_float_modes(tow__flushing(modes));
+    node->kernel->run(
+        &(tow__kernel_call){.n_in = e->n_in, .n_out = e->n_out, .in = in, .out = out, .params = e->params});
+    tow__set_float_modes(modes);
+    return TOW_OK;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
 static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
 {
     const tow__equation *e = node->e;
@@ -205,6 +259,7 @@ tow_status tow__lower(tow__lowering *l)
         tow_status status = node->body                              ? tow__lower_loop(l, node)
                             : strcmp(primitive->name, "const") == 0 ? lower_const(l, node)
                             : tow__view_is_move(primitive)          ? lower_move(l, node)
+                            : can_fold(l, node)                     ? fold(l, node)
                                                                     : lower_kernel(l, node);
         if (status != TOW_OK) return status;
         for (uint32_t k = first; k < l->plan->n_steps; k++) l->plan->steps[k].source = &node->e->source;

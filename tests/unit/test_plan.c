@@ -1,5 +1,6 @@
 /* Plans worked out by hand: arena sizes, what backward keeps; the plan checker on right and on damaged plans; arrays of
  * wrong types. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -154,7 +155,7 @@ static void test_hand_worked(void **state)
     (void)state;
     tow_type vector = f32(1, 1024, 0, 0), rows[] = {vector, f32(2, 6, 1024, 0)}, pair[] = {vector, vector};
     expect_plan(chain, 1, &vector, 1, 0, 0, NULL, 3);              /* all in the output */
-    expect_plan(chain_to_sum, 1, &vector, 1, SIZE, 0, NULL, 3); /* exp overwrites sin; or both exist as tiles only */
+    expect_plan(chain_to_sum, 1, &vector, 1, SIZE, 0, NULL, 3);    /* exp overwrites sin; or both exist as tiles only */
     expect_plan(three_alive, 1, &vector, 1, 4 * SIZE, 0, NULL, 8); /* a, b, c, and the first product */
     expect_plan(same_twice, 1, &vector, 3, 0, 0, "copy", 2);
     expect_plan(accumulate, 2, rows, 1, 0, 0, "sub", 6);
@@ -316,6 +317,48 @@ static void test_next_operands(void **state)
 }
 
 /* Empty arrays everywhere: as carry, rows, results and operands of a reduction. */
+/* What is made of constants alone is computed once, with the modes of the program: there a subnormal number may be 0.
+ * Large results are made in each run. */
+static void test_constants_of_constants(void **state)
+{
+    (void)state;
+    static const char text[] = "{ lambda ; x:f32[3]. let\n"
+                               "    a:f32[] = const[value=f32[] (1e-30)]\n"
+                               "    b:f32[] = const[value=f32[] (1e-10)]\n"
+                               "    c:f32[] = mul a b\n"
+                               "    d:f32[3] = broadcast_in_dim[shape=(3) axes=()] c\n"
+                               "    e:f32[3] = neg d\n"
+                               "    f:f32[3] = const[value=f32[3] (1, 2, 3)]\n"
+                               "    g:f32[3] = div f d\n"
+                               "    h:f32[3] = add x e\n"
+                               "    i:f32[64,64] = broadcast_in_dim[shape=(64,64) axes=()] a\n"
+                               "    j:f32[64,64] = exp i\n"
+                               "  in (h, g, c, j) }";
+    tow_graph *g;
+    tow_array *x, *y[4];
+    if (tow_graph_parse(ctx, text, &g) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
+    OK(tow_array_create(ctx, tow_graph_input_type(g, 0), &x));
+    for (int i = 0; i < 3; i++) ((float *)tow_array_data(x))[i] = 0;
+    for (size_t i = 0; i < 4; i++) OK(tow_array_create(ctx, tow_graph_output_type(g, i), &y[i]));
+    for (int flush = 0; flush < 2; flush++) {
+        tow_program *p;
+        OK(tow_compile(ctx, g, &(tow_compile_options){.flush_subnormals = flush == 1}, &p));
+        assert_int_equal(tow_program_count(p, "mul") + tow_program_count(p, "neg") + tow_program_count(p, "div"), 0);
+        assert_int_equal(tow_program_count(p, "add"), 1);
+        assert_int_equal(tow_program_count(p, "exp"), 1);
+        assert_int_equal(tow_program_get_bytes(p).constants, (2 + 3 + 1 + 3 + 3) * sizeof(float));
+        OK(tow_program_run(p, &x, y));
+        const float *h = tow_array_data(y[0]), *q = tow_array_data(y[1]);
+        assert_true(flush ? h[2] == 0 : h[2] == -(1e-30f * 1e-10f));
+        assert_true(flush ? q[2] == INFINITY : q[2] == 3 / (1e-30f * 1e-10f));
+        assert_true(*(float *)tow_array_data(y[2]) == (flush ? 0 : 1e-30f * 1e-10f));
+        tow_program_free(p);
+    }
+    for (size_t i = 0; i < 4; i++) tow_array_release(y[i]);
+    tow_array_release(x);
+    tow_graph_release(g);
+}
+
 static void empty_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
     (void)t, (void)user;
@@ -482,6 +525,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shared_init, setup, teardown),
         cmocka_unit_test_setup_teardown(test_joined_stacks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_next_operands, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_constants_of_constants, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_arrays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_recomputation_comes_late, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checker, setup, teardown),
