@@ -12,8 +12,9 @@
  * only adds it to a carry, as scans do with weight gradients, the product's kernel adds where the carry lies.
  *
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
- * not undo what a remat policy saves; and forward and backward steps are never mixed. Values that only their own group
- * reads become temporaries of the program and lose their storage. */
+ * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
+ * reads is made there, and derivatives that wait for nothing are made beside what they are derivatives of. Products stay
+ * in their part. Values that only their own group reads become temporaries of the program and lose their storage. */
 #include "src/plan/fuse.h"
 
 #include "src/kernels/dot.h"
@@ -154,8 +155,9 @@ static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__gr
     tow__group *a = x->position < y->position ? x : y, *b = a == x ? y : x;
     tow__draft d;
     *merged = NULL;
-    if (a == b || !a->fusible || !b->fusible || a->backward != b->backward || a->count != b->count) return TOW_OK;
+    if (a == b || !a->fusible || !b->fusible || a->count != b->count) return TOW_OK;
     bool products = a->product != TOW__NONE || b->product != TOW__NONE;
+    if (products && a->backward != b->backward) return TOW_OK;
     if (products && ((a->product != TOW__NONE && b->product != TOW__NONE) || !reads_from(f, b, a))) return TOW_OK;
     if (b->position - a->position > WINDOW) return TOW_OK;
     gap between = look_between(f, a, b);

@@ -4,8 +4,8 @@
  *   reduce_sum  v = (s)
  *
  * so that s is never stored, unless somebody else reads it, and is reduced while it is near in any case. The reduced
- * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes. They move up
- * to the program, unless that keeps much alive for longer. */
+ * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes: as many as
+ * can be, others stay apart. They move up to the program, unless that keeps much alive for longer. */
 #include "src/kernels/reduce.h"
 #include "src/plan/fuse.h"
 
@@ -83,20 +83,35 @@ static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const e
     return r > i + 1 + n && e->elements < SMALL && !dies;
 }
 
-/* Those of step i that join its program, by number; 0: none. */
-static uint32_t choose(const joiner *j, uint32_t i, uint32_t *chosen, extents *e)
+typedef struct choice {
+    uint32_t n, of[TOW__FUSED_REDUCTIONS];
+    extents e;
+} choice;
+
+/* Those of step i from reduction r on that may join its program together. */
+static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
 {
-    const tow__step *steps = j->f.plan->steps;
-    uint32_t n = 0;
-    for (uint32_t r = j->first[i]; r != TOW__NONE && n < TOW__FUSED_REDUCTIONS; r = j->next[r]) {
+    choice c = {.n = 0};
+    for (; r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; r = j->next[r]) {
         extents own;
-        if (steps[r].backward != steps[i].backward || !find_extents(&steps[r], &own)) continue;
-        if (n > 0 && !same_extents(own, *e)) continue;
-        if (lingers(j, i, n, r, &own)) continue;
-        *e = own;
-        chosen[n++] = r;
+        if (!find_extents(&j->f.plan->steps[r], &own)) continue;
+        if (c.n > 0 && !same_extents(own, c.e)) continue;
+        if (lingers(j, i, c.n, r, &own)) continue;
+        c.e = own;
+        c.of[c.n++] = r;
     }
-    return n;
+    return c;
+}
+
+/* As many as can be. */
+static choice choose(const joiner *j, uint32_t i)
+{
+    choice best = {.n = 0};
+    for (uint32_t r = j->first[i]; r != TOW__NONE; r = j->next[r]) {
+        choice c = choose_from(j, i, r);
+        if (c.n > best.n) best = c;
+    }
+    return best;
 }
 
 /* Adds a reduction, of one of the results of `program`, to the parameters. */
@@ -113,10 +128,10 @@ static void add_reduction(const tow__step *program, const tow__step *reduction, 
 }
 
 /* Does anybody but the chosen reductions need result x? */
-static bool is_stored(const joiner *j, const tow__view *x, const uint32_t *chosen, uint32_t n)
+static bool is_stored(const joiner *j, const tow__view *x, const choice *c)
 {
     uint32_t own = 0;
-    for (uint32_t r = 0; r < n; r++) own += reads(&j->f.plan->steps[chosen[r]], x);
+    for (uint32_t r = 0; r < c->n; r++) own += reads(&j->f.plan->steps[c->of[r]], x);
     return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.reads[x->storage] > own;
 }
 
@@ -128,25 +143,24 @@ static bool slows(const joiner *j, const tow__fused_reduce_params *params)
 }
 
 /* Parameters of `program` with those that join it. */
-static void set_params(const joiner *j, const tow__step *program, const uint32_t *chosen, uint32_t n, extents e,
-                       tow__fused_reduce_params *params)
+static void set_params(const joiner *j, const tow__step *program, const choice *c, tow__fused_reduce_params *params)
 {
     *params = (tow__fused_reduce_params){
-        .program = program->params, .outer = e.outer, .elements = e.elements, .columns = e.columns};
-    for (uint32_t r = 0; r < n; r++) add_reduction(program, &j->f.plan->steps[chosen[r]], params);
-    for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], chosen, n);
+        .program = program->params, .outer = c->e.outer, .elements = c->e.elements, .columns = c->e.columns};
+    for (uint32_t r = 0; r < c->n; r++) add_reduction(program, &j->f.plan->steps[c->of[r]], params);
+    for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], c);
 }
 
 /* The results of both: those of the program that are stored, then the reductions. */
-static uint32_t list_results(joiner *j, const tow__step *program, const uint32_t *chosen, uint32_t n,
+static uint32_t list_results(joiner *j, const tow__step *program, const choice *c,
                              const tow__fused_reduce_params *params, tow__view *out)
 {
     uint32_t n_out = 0;
     for (uint32_t k = 0; k < program->n_out; k++)
         if (params->stored[k]) out[n_out++] = program->out[k];
-    for (uint32_t r = 0; r < n; r++) {
-        out[n_out++] = j->f.plan->steps[chosen[r]].out[0];
-        j->joined[chosen[r]] = true;
+    for (uint32_t r = 0; r < c->n; r++) {
+        out[n_out++] = j->f.plan->steps[c->of[r]].out[0];
+        j->joined[c->of[r]] = true;
     }
     return n_out;
 }
@@ -154,22 +168,20 @@ static uint32_t list_results(joiner *j, const tow__step *program, const uint32_t
 static tow_status join(joiner *j, uint32_t i, tow__step *step)
 {
     tow__arena *memory = &j->f.p->memory;
-    uint32_t chosen[TOW__FUSED_REDUCTIONS];
-    extents e = {0};
     tow__step program;
     bool done;
     *step = j->f.plan->steps[i];
-    uint32_t n = j->first[i] == TOW__NONE ? 0 : choose(j, i, chosen, &e);
-    if (n == 0 || e.outer * e.elements * e.columns < LEAST) return TOW_OK;
+    choice c = choose(j, i);
+    if (c.n == 0 || c.e.outer * c.e.elements * c.e.columns < LEAST) return TOW_OK;
     tow_status status = as_program(j, i, &program, &done);
     if (status != TOW_OK || !done) return status;
     tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);
-    tow__view *out = tow__arena_alloc(memory, program.n_out + n, sizeof *out);
+    tow__view *out = tow__arena_alloc(memory, program.n_out + c.n, sizeof *out);
     if (!params || !out) return TOW_OUT_OF_MEMORY;
-    set_params(j, &program, chosen, n, e, params);
+    set_params(j, &program, &c, params);
     if (slows(j, params)) return TOW_OK;
     *step = program;
-    step->n_out = list_results(j, &program, chosen, n, params, out);
+    step->n_out = list_results(j, &program, &c, params, out);
     step->out = out;
     step->params = params;
     step->primitive = "fused_reduce";

@@ -95,6 +95,28 @@ static void test_reductions_that_stay(void **state)
     }
 }
 
+/* One over everything and two over columns: the program takes the two. */
+static void sums_of_both_kinds(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    tow_value a = tow_sin(x[0]), b = tow_exp(a);
+    y[0] = tow_reduce_sum(a, 0, NULL);
+    y[1] = tow_reduce_sum(a, 1, (int[]){0});
+    y[2] = tow_reduce_max(b, 1, (int[]){0});
+}
+
+static void test_most_reductions(void **state)
+{
+    (void)state;
+    tow_type m = matrix(300, 200);
+    size_t fused, separate;
+    tow_graph *g = trace(sums_of_both_kinds, NULL, 1, &m, 3);
+    expect_same(g, 0, &fused, &separate);
+    assert_true(fused < separate);
+    assert_true(says(g, "fused_reduce(sin, exp, reduce_sum, reduce_max)("));
+    tow_graph_release(g);
+}
+
 /* Sums of two rows each, of results that stay: all of them would be alive from their programs on. */
 static void late_sums(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
@@ -113,6 +135,45 @@ static void test_sums_that_linger(void **state)
     expect_same(g, 0, &fused, &separate);
     assert_true(fused <= separate);
     tow_graph_release(g);
+}
+
+/* ---- forward and backward part together --------------------------------------------------------------------------- */
+
+static void squared_error(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_mean(tow_square(tow_sub(tow_tanh(x[0]), x[1])), 0, NULL);
+}
+
+static void weighted_logsumexp(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    y[0] = tow_reduce_sum(tow_mul(tow_logsumexp(x[0], 0), tow_reduce_max(x[1], 1, (int[]){0})), 0, NULL);
+}
+
+static tow_graph *gradient_of(tow_function function, size_t n_in, const tow_type *types, size_t n_wrt)
+{
+    tow_graph *g = trace(function, NULL, n_in, types, 1), *gradient;
+    OK(tow_value_and_grad(g, n_wrt, (size_t[]){0, 1}, false, &gradient));
+    tow_graph_release(g);
+    return gradient;
+}
+
+/* One pass over memory where separate parts would make two. */
+static void test_both_parts(void **state)
+{
+    (void)state;
+    const tow_type m = matrix(300, 200);
+    static const char *const expected[] = {
+        "(tanh, sub, integer_pow, mul + mul, neg, neg + mul, mul + add, reduce_sum)(", "fused(sub, exp, mul)("};
+    for (size_t i = 0; i < 2; i++) {
+        tow_graph *g = gradient_of(i == 0 ? squared_error : weighted_logsumexp, 2, (tow_type[]){m, m}, 2 - i);
+        size_t fused, separate;
+        expect_same(g, (uint32_t)i, &fused, &separate);
+        assert_true(fused <= separate);
+        assert_true(says(g, expected[i]));
+        tow_graph_release(g);
+    }
 }
 
 /* ---- products over one element ------------------------------------------------------------------------------------ */
@@ -234,7 +295,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_of_types, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_that_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_most_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sums_that_linger, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_both_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_products, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_products_of_loops, setup, teardown),
     };
