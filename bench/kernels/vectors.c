@@ -103,7 +103,7 @@ typedef struct kernel {
     const char *name;
     tow_value (*call)(const tow_value *in);
     unsigned operands; /* bits: which of them it reads */
-    bool gradient;     /* value and gradient of the sum of the squares instead */
+    bool gradient;     /* value and gradient instead, of a result that is no scalar: of the sum of its squares */
 } kernel;
 
 static const kernel kernels[] = {
@@ -137,6 +137,7 @@ static const kernel kernels[] = {
     {"batch norm, written out", call_written_batch_norm, 1 << X | 1 << A | 1 << B},
     {"batch norm, written out, value and gradient", call_written_batch_norm, 1 << X | 1 << A | 1 << B, true},
     {"squared error, written out", call_squared_error, 1 << X | 1 << Y},
+    {"squared error, written out, value and gradient", call_squared_error, 1 << X | 1 << Y, true},
     {"sum over rows", call_sum_rows, 1 << X},
     {"sum over columns", call_sum_columns, 1 << X},
     {"maximum over rows", call_max_rows, 1 << X},
@@ -158,7 +159,7 @@ static void trace_kernel(tow_trace *trace, const tow_value *inputs, tow_value *o
     for (int i = 0; i < OPERANDS; i++)
         if (k->operands & 1u << i) in[i] = inputs[n++];
     out[0] = k->call(in);
-    if (k->gradient) out[0] = tow_reduce_sum(tow_square(out[0]), 0, NULL);
+    if (k->gradient && tow_value_type(out[0]).rank > 0) out[0] = tow_reduce_sum(tow_square(out[0]), 0, NULL);
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
