@@ -34,14 +34,10 @@ enum {
 #define REAL       f32
 #define NAME(name) name##_f32
 #include "src/kernels/linear_cross_entropy.inc"
-#undef REAL
-#undef NAME
 
 #define REAL       f64
 #define NAME(name) name##_f64
 #include "src/kernels/linear_cross_entropy.inc"
-#undef REAL
-#undef NAME
 
 typedef struct matrix {
     const char *data;

@@ -26,14 +26,10 @@ typedef struct norm_job {
 #define REAL       f32
 #define NAME(name) name##_f32
 #include "src/kernels/norm.inc"
-#undef REAL
-#undef NAME
 
 #define REAL       f64
 #define NAME(name) name##_f64
 #include "src/kernels/norm.inc"
-#undef REAL
-#undef NAME
 
 static int64_t rows_per_part(int64_t rows) { return tow__max(PART_ROWS, tow__ceil_div(rows, PARTS)); }
 

@@ -26,16 +26,13 @@ enum {
 #define NEUTRAL       -(T)0
 #define COMBINE(a, b) ((a) + (b))
 #include "src/kernels/reduce.inc"
-#undef T
-#undef NAME
-#define T          f64
-#define NAME(name) sum_##name##_f64
+
+#define T             f64
+#define NAME(name)    sum_##name##_f64
+#define IDENTITY      0
+#define NEUTRAL       -(T)0
+#define COMBINE(a, b) ((a) + (b))
 #include "src/kernels/reduce.inc"
-#undef T
-#undef NAME
-#undef IDENTITY
-#undef NEUTRAL
-#undef COMBINE
 
 /* NaNs get the key next to that of the infinity. Of the last integer compilers make a branch, and no vectors. */
 #define T             f32
@@ -47,14 +44,6 @@ enum {
 #define ORDER(x)      tow__order_f32(x, 0x7F800001)
 #define UNORDER(key)  tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
-#undef T
-#undef KEY
-#undef NAME
-#undef IDENTITY
-#undef BETTER
-#undef COMBINE
-#undef ORDER
-#undef UNORDER
 
 #define T             f64
 #define KEY           int64_t
@@ -65,14 +54,6 @@ enum {
 #define ORDER(x)      tow__order_f64(x, 0x7FF0000000000001)
 #define UNORDER(key)  tow__unorder_f64(key)
 #include "src/kernels/reduce.inc"
-#undef T
-#undef KEY
-#undef NAME
-#undef IDENTITY
-#undef BETTER
-#undef COMBINE
-#undef ORDER
-#undef UNORDER
 
 #define T             f32
 #define KEY           i32
@@ -83,14 +64,6 @@ enum {
 #define ORDER(x)      tow__order_f32(x, -0x7F800002)
 #define UNORDER(key)  tow__unorder_f32(key)
 #include "src/kernels/reduce.inc"
-#undef T
-#undef KEY
-#undef NAME
-#undef IDENTITY
-#undef BETTER
-#undef COMBINE
-#undef ORDER
-#undef UNORDER
 
 #define T             f64
 #define KEY           int64_t
@@ -101,14 +74,6 @@ enum {
 #define ORDER(x)      tow__order_f64(x, -0x7FF0000000000002)
 #define UNORDER(key)  tow__unorder_f64(key)
 #include "src/kernels/reduce.inc"
-#undef T
-#undef KEY
-#undef NAME
-#undef IDENTITY
-#undef BETTER
-#undef COMBINE
-#undef ORDER
-#undef UNORDER
 
 const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype)
 {

@@ -68,16 +68,10 @@ TOW__INLINE f32 tow__sqrt_f32(f32 x) { return sqrtf(x); }
 #define BITS       i32
 #define NAME(name) name##_f32
 #include "src/kernels/lanes.inc"
-#undef REAL
-#undef BITS
-#undef NAME
 
 #define REAL       f64
 #define BITS       int64_t
 #define NAME(name) name##_f64
 #include "src/kernels/lanes.inc"
-#undef REAL
-#undef BITS
-#undef NAME
 
 #endif

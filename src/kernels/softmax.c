@@ -36,17 +36,11 @@ typedef struct strip {
 #define BITS       i32
 #define NAME(name) name##_f32
 #include "src/kernels/softmax.inc"
-#undef REAL
-#undef BITS
-#undef NAME
 
 #define REAL       f64
 #define BITS       int64_t
 #define NAME(name) name##_f64
 #include "src/kernels/softmax.inc"
-#undef REAL
-#undef BITS
-#undef NAME
 
 static int64_t rows_per_block(int64_t length) { return tow__max(1, TOW__BLOCK / tow__max(1, length)); }
 
