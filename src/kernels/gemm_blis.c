@@ -25,7 +25,7 @@ static int choice(void)
 }
 
 /* The context for this processor; NULL: BLIS's own choice. bli_init registers all contexts once, from any thread. */
-static cntx_t *context(void)
+static const cntx_t *context(void)
 {
     bli_init();
 #if defined(__x86_64__)
@@ -58,11 +58,10 @@ static layout strides(int64_t rows, int64_t columns, int64_t row, int64_t column
 
 static void run(const tow__gemm *g)
 {
-    rntm_t runtime;
-    bli_rntm_init(&runtime);
+    rntm_t runtime = BLIS_RNTM_INITIALIZER;
     bli_rntm_set_num_threads(g->threads, &runtime);
     bli_rntm_disable_l3_sup(&runtime);
-    cntx_t *cntx = context();
+    cntx_t *cntx = (cntx_t *)(uintptr_t)context(); /* const for BLIS from version 1.0 on */
     layout a = strides(g->m, g->k, g->a_row, g->a_column), b = strides(g->k, g->n, g->b_row, g->b_column);
     layout c = strides(g->m, g->n, g->ldc, 1);
     /* BLIS takes its operands without const and does not write to them. */
