@@ -114,6 +114,18 @@ static tow_status check_writes(checker *c, uint32_t i, uint32_t *written)
     return TOW_OK;
 }
 
+static bool is_consumption(const tow__step *step) { return strcmp(step->primitive, "consume") == 0; }
+
+/* The consumer overwrites an input of the program, or the row of it that the loop has at hand. */
+static void consume(checker *c, const tow__step *step)
+{
+    const tow__consumption *params = step->params;
+    if (step->n_in > 1) c->valid[step->in[1].storage] = false;
+    for (uint32_t i = 0; i < c->p->n_storages; i++)
+        if (c->p->storages[i].kind == TOW__S_INPUT && c->p->storages[i].index == params->consumer->input)
+            c->valid[i] = false;
+}
+
 static tow_status check_plan(const tow_program *p, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch);
 
 static tow_status check_step(checker *c, uint32_t i, tow__arena *scratch)
@@ -123,12 +135,15 @@ static tow_status check_step(checker *c, uint32_t i, tow__arena *scratch)
     uint32_t *written =
         tow__arena_alloc(scratch, (size_t)step->n_out + 1 + (step->loop ? step->loop->n_carry : 0), sizeof *written);
     if (!written) return TOW_OUT_OF_MEMORY;
-    for (uint32_t j = 0; j < step->n_in; j++)
+    const uint32_t n_read = is_consumption(step) ? 1 : step->n_in; /* it overwrites operand 1 */
+    for (uint32_t j = 0; j < n_read; j++)
         if (is_own(c, step->in[j].storage) && !c->valid[step->in[j].storage])
             return wrong(c, i, step->in[j].storage, "is read but was not written, or was overwritten");
     if (step->loop) TRY(check_plan(c->p, step->loop->body, step->loop, scratch));
     TRY(check_writes(c, i, written));
-    if (strcmp(step->primitive, "consume") == 0 && step->n_in > 1) c->valid[step->in[1].storage] = false;
+    if (is_consumption(step)) consume(c, step);
+    for (uint32_t j = 0; step->loop && j < step->loop->body->n_steps; j++)
+        if (is_consumption(&step->loop->body->steps[j])) consume(c, &step->loop->body->steps[j]);
 done:
     return status;
 }

@@ -57,27 +57,31 @@ static bool is_alone(const tow__flat *f, uint32_t value)
     return n == 1;
 }
 
-/* The loop reads the input row by row, if at all, and no node after it reads the input or a view of it. */
+/* The loop reads the input row by row, once or not at all, and no node after it reads the input or what lies in its
+ * memory: views, and what scans before hand through. */
 static bool is_last_reader(const tow__lowering *l, const tow__node *loop, uint32_t input)
 {
     const tow__flat *f = l->flat;
     const tow__scan_params *scan = loop->e->params;
-    bool *views = tow__arena_alloc(l->scratch, f->n_values, sizeof *views); /* the input and its views */
-    if (!views) return false;
-    views[input] = true;
+    bool *there = tow__arena_alloc(l->scratch, f->n_values, sizeof *there); /* in the memory of the input */
+    if (!there) return false;
+    there[input] = true;
     bool after = false;
+    uint32_t rows = 0;
     for (uint32_t i = 0; i < f->n_order; i++) {
         const tow__node *node = &f->nodes[f->order[i]];
         for (uint32_t j = 0; j < node->e->n_in; j++) {
-            if (!views[node->in[j]]) continue;
+            if (!there[node->in[j]]) continue;
             bool row = node == loop && j >= scan->consts + scan->carry && node->in[j] == input;
-            if (after || (node == loop && !row)) return false;
-            if (tow__view_is_move(node->e->primitive)) views[node->out[0]] = true;
+            rows += row;
+            if (after || (node == loop && !row) || rows > 1) return false;
         }
         after |= node == loop;
+        for (uint32_t j = 0; j < node->e->n_out && !after; j++)
+            there[node->out[j]] = l->env[node->out[j]].storage == l->env[input].storage;
     }
-    for (uint32_t i = 0; i < f->n_outputs; i++) /* copied to the output at the end */
-        if (views[f->outputs[i]]) return false;
+    for (uint32_t i = 0; i < f->n_outputs; i++) /* copied to the output at the end, unless it has been consumed */
+        if (there[f->outputs[i]] && !l->p->consumed[i]) return false;
     return true;
 }
 
@@ -114,9 +118,19 @@ static void hurry(tow__plan *plan)
     plan->steps[at] = step;
 }
 
-/* A copy takes the place of x. */
-static tow_status copy(tow__lowering *l, tow__view *x)
+/* May a consumer overwrite the memory of x? */
+static bool is_endangered(const tow_program *p, const tow__view *x)
 {
+    const tow__storage *s = &p->storages[x->storage];
+    bool found = s->kind == TOW__S_ROW_IN;
+    for (uint32_t i = 0; i < p->graph->n_outputs && s->kind == TOW__S_INPUT; i++)
+        found |= p->consumers[i].consume && p->consumers[i].input == s->index;
+    return found;
+}
+
+tow_status tow__copy_for_consumer(tow__lowering *l, tow__view *x)
+{
+    if (tow__view_contiguous(x) && !is_endangered(l->p, x)) return TOW_OK;
     uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x->type));
     if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
     bool backward = l->plan->n_steps && l->plan->steps[l->plan->n_steps - 1].backward;
@@ -128,31 +142,16 @@ static tow_status copy(tow__lowering *l, tow__view *x)
 tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,
                                 const tow__view *input, const int64_t *row)
 {
-    tow_program *p = l->p;
-    tow__view from = *x;
-    tow_status status = TOW_OK;
-    if (!tow__view_contiguous(x)) TRY(copy(l, &from));
-    tow__consumption *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
+    tow__consumption *params = tow__arena_alloc(&l->p->memory, 1, sizeof *params);
     tow__step *step = params ? tow__add_step(l, kernel.primitive, input ? 2 : 1, 0) : NULL;
     if (!step) return TOW_OUT_OF_MEMORY;
     *params = (tow__consumption){consumer, row, tow_type_count(x->type)};
     step->kernel = &kernel;
     step->params = params;
-    step->in[0] = from;
+    step->in[0] = *x;
     if (input) step->in[1] = *input;
     hurry(l->plan);
-done:
-    return status;
-}
-
-/* Does a consumer overwrite the memory of x? */
-static bool is_overwritten(const tow_program *p, const tow__view *x)
-{
-    const tow__storage *s = &p->storages[x->storage];
-    bool found = false;
-    for (uint32_t i = 0; i < p->graph->n_outputs && s->kind == TOW__S_INPUT; i++)
-        found |= p->consumers[i].consume && p->consumers[i].input == s->index;
-    return found;
+    return TOW_OK;
 }
 
 tow_status tow__consume_outputs(tow__lowering *l)
@@ -165,7 +164,7 @@ tow_status tow__consume_outputs(tow__lowering *l)
     for (uint32_t i = 0; i < f->n_outputs; i++) { /* before the first consumer overwrites what is to be copied */
         if (!p->consumers[i].consume || p->consumed[i]) continue;
         from[i] = l->env[f->outputs[i]];
-        if (is_overwritten(p, &from[i]) || !tow__view_contiguous(&from[i])) TRY(copy(l, &from[i]));
+        TRY(tow__copy_for_consumer(l, &from[i]));
     }
     for (uint32_t i = 0; i < f->n_outputs; i++) {
         const tow_consumer *c = &p->consumers[i];

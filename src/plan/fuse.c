@@ -73,6 +73,12 @@ typedef struct gap {
     bool empty, sinks, rises; /* nothing between; a may move down to b; b may move up to a */
 } gap;
 
+/* A consumer, or a loop that has one. */
+static bool overwrites_inputs(const tow__step *step)
+{
+    return step->n_out == 0 || (step->loop && step->loop->consumes);
+}
+
 static gap look_between(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
     gap between = {true, true, true};
@@ -80,7 +86,7 @@ static gap look_between(const tow__fuser *f, const tow__group *a, const tow__gro
         if (f->order[i] == TOW__NONE) continue;
         const tow__group *g = &f->groups[f->order[i]];
         between.empty = false;
-        if (f->plan->steps[g->members[0]].n_out == 0) between.sinks = false; /* may overwrite what has been read */
+        if (overwrites_inputs(&f->plan->steps[g->members[0]])) between.sinks = false; /* which a may read */
         if (between.sinks) between.sinks = !reads_from(f, g, a);
         if (between.rises) between.rises = !reads_from(f, b, g);
     }

@@ -162,17 +162,26 @@ static uint32_t row_input(const tow__lowering *outer, const scan *s, const tow_c
 /* Rows that a consumer takes: no memory outside. */
 static tow_status consume_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
 {
-    tow_program *p = outer->p;
+    tow_status status = TOW_OK;
+    const tow_consumer **consumers = tow__arena_alloc(b->scratch, s->n_ys, sizeof *consumers);
+    tow__view *rows = tow__arena_alloc(b->scratch, s->n_ys, sizeof *rows);
+    if (!consumers || !rows) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < s->n_ys; j++) {
-        const tow_consumer *consumer = tow__row_consumer(outer, s->node, s->node->out[s->n_carry + j]);
-        if (!consumer || is_handed_out(s, j)) continue;
-        uint32_t i = row_input(outer, s, consumer), y = s->body->outputs[s->n_carry + j];
-        tow_status status = tow__add_consumption(b, consumer, &b->env[y],
-                                                 i == TOW__NONE ? NULL : &b->env[s->body->inputs[i]], &loop->row);
-        if (status != TOW_OK) return status;
-        p->consumed[consumer->output] = true;
+        if (!is_handed_out(s, j)) consumers[j] = tow__row_consumer(outer, s->node, s->node->out[s->n_carry + j]);
+        if (!consumers[j]) continue;
+        loop->consumes = true;
+        rows[j] = b->env[s->body->outputs[s->n_carry + j]];
+        TRY(tow__copy_for_consumer(b, &rows[j]));
     }
-    return TOW_OK;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        if (!consumers[j]) continue;
+        uint32_t i = row_input(outer, s, consumers[j]);
+        const tow__view *input = i == TOW__NONE ? NULL : &b->env[s->body->inputs[i]];
+        TRY(tow__add_consumption(b, consumers[j], &rows[j], input, &loop->row));
+        outer->p->consumed[consumers[j]->output] = true;
+    }
+done:
+    return status;
 }
 
 static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)

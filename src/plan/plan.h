@@ -115,6 +115,7 @@ typedef struct tow__rows {
 typedef struct tow__loop {
     int64_t length, blocks, shared;
     bool reverse, parallel, ordered, continues;
+    bool consumes; /* the body hands rows to consumers, which overwrite inputs */
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
@@ -306,6 +307,9 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
 tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options);
 /* The consumer that may take the loop's rows of `value`, a result of node at->order, or NULL. */
 const tow_consumer *tow__row_consumer(const tow__lowering *l, const tow__node *node, uint32_t value);
+/* Copies x, which is to be handed over, unless it is contiguous and no consumer can overwrite it. Call this for all that
+ * a plan hands over before it hands over the first. */
+tow_status tow__copy_for_consumer(tow__lowering *l, tow__view *x);
 /* A step that hands x over, directly after the last step that makes x or reads `input`, which the consumer overwrites;
  * NULL: the plan does not read it. *row: which row x is when the step runs. */
 tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,

@@ -578,54 +578,6 @@ static void inputs_that_are_read_later_wait(void **state)
     assert_int_equal(count.blocks, 0);
 }
 
-static void overwrite(void *user, int64_t first, int64_t count, const void *data)
-{
-    memcpy((float *)user + first, data, (size_t)count * sizeof(float));
-}
-
-/* Outputs that are inputs, or views of them, which another consumer overwrites before: a and b change places, c is
- * transposed in place. */
-static void consumed_inputs_are_as_they_came(void **state)
-{
-    (void)state;
-    static const char text[] = "{ lambda ; a:f32[3,3] b:f32[3,3] c:f32[3,3]. let\n"
-                               "    d:f32[3,3] = transpose[permutation=(1,0)] c\n"
-                               "    e:f32[3,3] = neg a\n"
-                               "  in (b, a, d, e) }";
-    counting count = {.fail_at = -1};
-    tow_context *ctx;
-    tow_graph *g;
-    tow_program *program;
-    tow_array *x[3], *y[4] = {NULL};
-    tow_context_options context = {.allocator = {.resize = counting_resize, .user = &count}};
-    assert_int_equal(tow_context_create(&context, &ctx), TOW_OK);
-    if (tow_graph_parse(ctx, text, &g) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
-    float *data[3];
-    tow_consumer consumers[3];
-    for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(tow_array_create(ctx, tow_graph_input_type(g, i), &x[i]), TOW_OK);
-        data[i] = tow_array_data(x[i]);
-        for (size_t k = 0; k < 9; k++) data[i][k] = (float)(10 * i + k);
-        consumers[i] = (tow_consumer){.output = i, .input = i, .consume = overwrite, .user = data[i]};
-    }
-    assert_int_equal(tow_array_create(ctx, tow_graph_output_type(g, 3), &y[3]), TOW_OK);
-    tow_compile_options options = {.consumers = consumers, .n_consumers = 3};
-    assert_int_equal(tow_compile(ctx, g, &options, &program), TOW_OK);
-    if (tow_program_check(program) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
-    assert_int_equal(tow_program_run(program, x, y), TOW_OK);
-    for (size_t k = 0; k < 9; k++) {
-        assert_true(data[0][k] == (float)(10 + k) && data[1][k] == (float)k);
-        assert_true(data[2][k] == (float)(20 + k % 3 * 3 + k / 3));
-        assert_true(((const float *)tow_array_data(y[3]))[k] == -(float)k);
-    }
-    tow_program_free(program);
-    for (size_t i = 0; i < 3; i++) tow_array_release(x[i]);
-    tow_array_release(y[3]);
-    tow_graph_release(g);
-    tow_context_destroy(ctx);
-    assert_int_equal(count.blocks, 0);
-}
-
 static void allocations_may_fail(void **state)
 {
     (void)state;
@@ -641,13 +593,19 @@ static void allocations_may_fail(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_change_no_bits),           cmocka_unit_test(last_blocks_are_shared),
-        cmocka_unit_test(shared_blocks_have_their_scratch), cmocka_unit_test(regions_need_less_memory),
-        cmocka_unit_test(reductions_of_rows_are_one_pass),  cmocka_unit_test(large_weights_meet_more_rows),
-        cmocka_unit_test(packed_weights_change_no_bits),    cmocka_unit_test(packed_weights_need_limited_memory),
-        cmocka_unit_test(weights_are_packed_in_loops),      cmocka_unit_test(consumers_update_as_whole_gradients_do),
-        cmocka_unit_test(wrong_consumers_are_refused),      cmocka_unit_test(inputs_that_are_read_later_wait),
-        cmocka_unit_test(consumed_inputs_are_as_they_came), cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(regions_change_no_bits),
+        cmocka_unit_test(last_blocks_are_shared),
+        cmocka_unit_test(shared_blocks_have_their_scratch),
+        cmocka_unit_test(regions_need_less_memory),
+        cmocka_unit_test(reductions_of_rows_are_one_pass),
+        cmocka_unit_test(large_weights_meet_more_rows),
+        cmocka_unit_test(packed_weights_change_no_bits),
+        cmocka_unit_test(packed_weights_need_limited_memory),
+        cmocka_unit_test(weights_are_packed_in_loops),
+        cmocka_unit_test(consumers_update_as_whole_gradients_do),
+        cmocka_unit_test(wrong_consumers_are_refused),
+        cmocka_unit_test(inputs_that_are_read_later_wait),
+        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
