@@ -58,6 +58,16 @@ static bool makes(const tow__fuser *f, const tow__group *g, uint32_t storage)
     return step != TOW__NONE && f->group_of[step] == (uint32_t)(g - f->groups);
 }
 
+static bool reads(const tow__fuser *f, const tow__group *g, uint32_t storage)
+{
+    for (uint32_t i = 0; i < g->n; i++) {
+        const tow__step *step = &f->plan->steps[g->members[i]];
+        for (uint32_t j = 0; j < step->n_in; j++)
+            if (step->in[j].storage == storage) return true;
+    }
+    return false;
+}
+
 /* Does b read what a makes? */
 static bool reads_from(const tow__fuser *f, const tow__group *b, const tow__group *a)
 {
@@ -99,9 +109,19 @@ static int64_t arena_bytes(const tow__fuser *f, uint32_t storage)
     return s->kind == TOW__S_ARENA && s->plan == f->plan ? (int64_t)s->bytes : 0;
 }
 
-/* Bytes of operands of group a (not made by itself or b) that nobody needs after a. */
+/* Does a group between positions `first` and `last` read it? */
+static bool is_read_between(const tow__fuser *f, uint32_t first, uint32_t last, uint32_t storage)
+{
+    for (uint32_t i = first + 1; i < last; i++)
+        if (f->order[i] != TOW__NONE && reads(f, &f->groups[f->order[i]], storage)) return true;
+    return false;
+}
+
+/* Bytes of operands of group a (not made by itself or b) that nobody needs after a; if a is to move up to b: that nobody
+ * needs after b. */
 static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
+    bool rises = a->position > b->position;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < a->n; i++) {
         const tow__step *step = &f->plan->steps[a->members[i]];
@@ -109,8 +129,8 @@ static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__
             uint32_t s = step->in[j].storage;
             bool again = false;
             for (uint32_t k = 0; k < j; k++) again |= step->in[k].storage == s;
-            if (!again && f->last_reader[s] == a->members[i] && !makes(f, a, s) && !makes(f, b, s))
-                bytes += arena_bytes(f, s);
+            if (again || f->last_reader[s] != a->members[i] || makes(f, a, s) || makes(f, b, s)) continue;
+            if (!rises || !is_read_between(f, b->position, a->position, s)) bytes += arena_bytes(f, s);
         }
     }
     return bytes;
