@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* ---- constants: no operand, so they take the trace --------------------------------------------------------------- */
-TOW_API tow_value tow_constant(tow_trace *trace, tow_array *value);                     /* retained, not copied */
+TOW_API tow_value tow_constant(tow_trace *trace, tow_array *value); /* retained; its data must stay as they are */
 TOW_API tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data); /* copied */
 /* []. Here and in all that follow, an integer constant that is not a whole number in range is an error; u32 takes
  * numbers from -2^31 on, modulo 2^32. */

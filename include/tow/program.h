@@ -14,7 +14,8 @@ typedef struct tow_program tow_program;
  * updates a parameter while the backward pass of earlier layers is still to come, so that whole gradients never exist.
  * consume() gets elements [first, first + count) of `output`, row-major, each element once in a run. It may overwrite
  * the same elements of `input`, which has the same type and which no instruction reads afterwards, and it may use
- * the context's threads through no Tow function. It runs on the caller's thread. */
+ * the context's threads through no Tow function. It runs on the caller's thread. Consumers of one input are called in no
+ * particular order. */
 typedef struct tow_consumer {
     size_t output, input;
     void (*consume)(void *user, int64_t first, int64_t count, const void *data);

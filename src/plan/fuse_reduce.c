@@ -10,8 +10,9 @@
 #include "src/plan/fuse.h"
 
 enum {
-    LEAST = 512, /* elements of a program: smaller ones gain nothing */
-    SMALL = 16   /* elements per result from which results cost no memory worth counting */
+    LEAST = 512,   /* elements of a program: smaller ones gain nothing */
+    SMALL = 16,    /* elements per result from which results cost no memory worth counting */
+    LOOKED_AT = 16 /* reductions of one step */
 };
 
 typedef struct joiner {
@@ -92,7 +93,7 @@ typedef struct choice {
 static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
 {
     choice c = {.n = 0};
-    for (; r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; r = j->next[r]) {
+    for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; k++, r = j->next[r]) {
         extents own;
         if (!find_extents(&j->f.plan->steps[r], &own)) continue;
         if (c.n > 0 && !same_extents(own, c.e)) continue;
@@ -107,7 +108,8 @@ static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
 static choice choose(const joiner *j, uint32_t i)
 {
     choice best = {.n = 0};
-    for (uint32_t r = j->first[i]; r != TOW__NONE; r = j->next[r]) {
+    uint32_t r = j->first[i];
+    for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE; k++, r = j->next[r]) {
         choice c = choose_from(j, i, r);
         if (c.n > best.n) best = c;
     }
