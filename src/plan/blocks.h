@@ -45,6 +45,8 @@ typedef struct tow__former {
 
 /* What the step may be in a region, going by itself alone; fills f->split. */
 tow__part tow__part_of(const tow__former *f, const tow__step *step);
+/* Is a region of the steps `inside` worth it, if there are no products in it? */
+tow_status tow__spares_memory(const tow__former *f, bool *spares);
 /* Elements of k between which a product over rows may be cut (src/kernels/dot.h); 0: nowhere. */
 int64_t tow__sum_depth(const tow__former *f, const tow__step *step);
 /* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the

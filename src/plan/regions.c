@@ -225,59 +225,6 @@ static bool is_read_inside_only(const tow__former *f, uint32_t s)
     return n == f->reads[s];
 }
 
-static bool is_reduction(const tow__step *step)
-{
-    return step->n_in == 1 && strncmp(step->primitive, "reduce_", 7) == 0;
-}
-
-/* How many steps inside read it; reductions, which could be part of the step that makes it (fuse_reduce.c), apart. */
-static int64_t readers_inside(const tow__former *f, uint32_t s, bool *reduced)
-{
-    int64_t n = 0;
-    *reduced = false;
-    for (uint32_t i = 0; i < f->n_inside; i++) {
-        const tow__step *step = &f->steps[f->inside[i]];
-        bool reads = false;
-        for (uint32_t j = 0; j < step->n_in; j++) reads |= step->in[j].storage == s;
-        *reduced |= reads && is_reduction(step);
-        n += reads && !is_reduction(step);
-    }
-    return n;
-}
-
-/* Without products, a region is there to spare memory. It does so for what several of its steps read and for what only
- * they read; but a result that only a reduction over rows needs has to be stored then, which costs something where no
- * other reduction could be part of the step that makes it. */
-static tow_status find_spared(const tow__former *f, bool *spares)
-{
-    bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
-    int64_t spared = 0;
-    if (!seen) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_inside; i++) {
-        const tow__step *step = &f->steps[f->inside[i]];
-        int64_t stored = 0;
-        bool joined = false;
-        for (uint32_t j = 0; j < step->n_in; j++) {
-            uint32_t s = step->in[j].storage;
-            if (f->made[s] != TOW__INSIDE && seen[s]) spared += (int64_t)f->p->storages[s].bytes;
-            seen[s] = true;
-        }
-        for (uint32_t k = 0; k < step->n_out; k++) {
-            uint32_t s = step->out[k].storage;
-            bool reduced;
-            int64_t bytes = (int64_t)f->p->storages[s].bytes, readers = readers_inside(f, s, &reduced);
-            spared += bytes * readers;
-            if (readers > 0 && is_read_inside_only(f, s)) spared += bytes;
-            joined |= reduced;
-            bool waits = f->reads[s] == 1 && !readers && !reduced && is_reduction(&f->steps[f->last_read[s]]);
-            if (waits && f->p->storages[s].kind == TOW__S_ARENA) stored = 2 * bytes > stored ? 2 * bytes : stored;
-        }
-        if (!joined) spared -= stored;
-    }
-    *spares = spared >= 0;
-    return TOW_OK;
-}
-
 /* *saved: bytes of what sums read and what need not be there as a whole if they are made in order. */
 static tow_status find_saved(const tow__former *f, size_t *saved)
 {
@@ -325,7 +272,7 @@ static tow_status form_from(tow__former *f, tow__lowering *l, uint32_t *at)
     if (f->parts[first] != TOW__SPLITS) return tow__keep_step(f->p, f->plan, &f->steps[(*at)++]);
     *at = collect(f, first);
     bool built = !f->ordered && worthwhile(f);
-    if (built && f->near) TRY(find_spared(f, &built));
+    if (built && f->near) TRY(tow__spares_memory(f, &built));
     if (f->ordered)
         TRY(build_in_order(f, l, &built));
     else if (built)

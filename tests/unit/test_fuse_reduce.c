@@ -176,6 +176,38 @@ static void test_both_parts(void **state)
     }
 }
 
+/* ---- blocks of rows ---------------------------------------------------------------------------------------------- */
+
+/* A norm whose squares are summed: in blocks of rows, they would have to be stored. */
+static void norm_to_sum(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)t, (void)user;
+    const tow_type type = tow_value_type(x[0]);
+    tow_value mean = tow_mean(tow_square(x[0]), 1, (int[]){1}), rstd = tow_rsqrt(tow_add_scalar(mean, 1e-6));
+    tow_value scaled = tow_mul(x[0], tow_broadcast_in_dim(rstd, 2, type.dims, (int[]){0}));
+    y[0] = tow_reduce_sum(tow_square(tow_mul(scaled, tow_broadcast_to(x[1], 2, type.dims))), 0, NULL);
+}
+
+static size_t arena_of(const tow_graph *g, bool no_regions)
+{
+    tow_program *p;
+    OK(tow_compile(ctx, g, &(tow_compile_options){.threads = 2, .no_regions = no_regions}, &p));
+    size_t bytes = tow_program_get_bytes(p).arena;
+    tow_program_free(p);
+    return bytes;
+}
+
+static void test_blocks_store_nothing_for_sums(void **state)
+{
+    (void)state;
+    const tow_type m = matrix(2048, 512), row = tow_make_type(TOW_F32, 1, (int64_t[]){512});
+    tow_graph *g = gradient_of(norm_to_sum, 2, (tow_type[]){m, row}, 2);
+    size_t fused, separate;
+    expect_same(g, 0, &fused, &separate);
+    assert_true(arena_of(g, false) <= arena_of(g, true) + (256 << 10)); /* and two blocks */
+    tow_graph_release(g);
+}
+
 /* ---- products over one element ------------------------------------------------------------------------------------ */
 
 /* x [2, 1, 60], y [1, 2, 30]: batch axes 0 and 1, contracted axes of one element; and what it means, written out. */
@@ -298,6 +330,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_most_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sums_that_linger, setup, teardown),
         cmocka_unit_test_setup_teardown(test_both_parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_blocks_store_nothing_for_sums, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_products, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_products_of_loops, setup, teardown),
     };

@@ -1,0 +1,70 @@
+/* What regions without products are for: they spare memory traffic for what several of their steps read and for what
+ * only they read. But a result that only a reduction over rows needs has to be stored then, which costs something where
+ * no other reduction could be part of the step that makes it (fuse_reduce.c). */
+#include "src/plan/blocks.h"
+
+static bool is_reduction(const tow__step *step)
+{
+    return step->n_in == 1 && strncmp(step->primitive, "reduce_", 7) == 0;
+}
+
+/* What the region does to a storage. */
+typedef struct use {
+    uint32_t reads, readers; /* operands that name it; steps that read it, but for reductions, */
+    bool reduced;            /* which could be part of the step that makes it */
+} use;
+
+static use *find_uses(const tow__former *f)
+{
+    use *uses = tow__arena_alloc(f->scratch, f->n_storages, sizeof *uses);
+    for (uint32_t i = 0; uses && i < f->n_inside; i++) {
+        const tow__step *step = &f->steps[f->inside[i]];
+        for (uint32_t j = 0; j < step->n_in; j++) {
+            uint32_t s = step->in[j].storage;
+            bool again = false;
+            for (uint32_t k = 0; k < j; k++) again |= step->in[k].storage == s;
+            uses[s].reads++;
+            uses[s].readers += !again && !is_reduction(step);
+            uses[s].reduced |= is_reduction(step);
+        }
+    }
+    return uses;
+}
+
+/* Bytes that need not be written and read because the step is in the region. */
+static int64_t spared_by(const tow__former *f, const use *uses, const tow__step *step)
+{
+    int64_t spared = 0, stored = 0;
+    bool joined = false;
+    for (uint32_t k = 0; k < step->n_out; k++) {
+        uint32_t s = step->out[k].storage;
+        const use *u = &uses[s];
+        int64_t bytes = (int64_t)f->p->storages[s].bytes;
+        spared += bytes * u->readers;
+        if (u->readers > 0 && u->reads == f->reads[s]) spared += bytes;
+        joined |= u->reduced;
+        bool waits = f->reads[s] == 1 && u->reads == 0 && is_reduction(&f->steps[f->last_read[s]]);
+        if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * bytes > stored) stored = 2 * bytes;
+    }
+    return joined ? spared : spared - stored;
+}
+
+tow_status tow__spares_memory(const tow__former *f, bool *spares)
+{
+    use *uses = find_uses(f);
+    int64_t spared = 0;
+    if (!uses) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_inside; i++) spared += spared_by(f, uses, &f->steps[f->inside[i]]);
+    for (uint32_t i = 0; i < f->n_inside; i++) { /* what others make is read once */
+        const tow__step *step = &f->steps[f->inside[i]];
+        for (uint32_t j = 0; j < step->n_in; j++) {
+            use *u = &uses[step->in[j].storage];
+            int64_t readers = (int64_t)u->readers + u->reduced;
+            if (f->made[step->in[j].storage] != TOW__INSIDE && readers > 1)
+                spared += (readers - 1) * (int64_t)f->p->storages[step->in[j].storage].bytes;
+            *u = (use){0};
+        }
+    }
+    *spares = spared >= 0;
+    return TOW_OK;
+}
