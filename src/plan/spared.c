@@ -1,14 +1,15 @@
 /* What regions without products are for: they spare memory traffic for what several of their steps read and for what
  * only they read. But a result that only a reduction over rows needs has to be stored then, which costs something where
  * no other reduction could be part of the step that makes it (fuse_reduce.c). */
+#include "src/kernels/reduce.h"
 #include "src/plan/blocks.h"
 
 static bool is_reduction(const tow__step *step)
 {
-    return step->n_in == 1 && strncmp(step->primitive, "reduce_", 7) == 0;
+    return step->n_in == 1 && tow__reducer_of(step->primitive, step->in[0].type.dtype);
 }
 
-/* What the region does to a storage. */
+/* What the steps of the region do with a storage. */
 typedef struct use {
     uint32_t reads, readers; /* operands that name it; steps that read it, but for reductions, */
     bool reduced;            /* which could be part of the step that makes it */

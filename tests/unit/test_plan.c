@@ -316,7 +316,6 @@ static void test_next_operands(void **state)
     }
 }
 
-/* Empty arrays everywhere: as carry, rows, results and operands of a reduction. */
 /* What is made of constants alone is computed once, with the modes of the program: there a subnormal number may be 0.
  * Large results are made in each run. */
 static void test_constants_of_constants(void **state)
@@ -359,6 +358,7 @@ static void test_constants_of_constants(void **state)
     tow_graph_release(g);
 }
 
+/* Empty arrays everywhere: as carry, rows, results and operands of a reduction. */
 static void empty_body(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {
     (void)t, (void)user;
