@@ -14,7 +14,8 @@
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
  * reads is made there, and derivatives that wait for nothing are made beside what they are derivatives of. Products stay
- * in their part. Values that only their own group reads become temporaries of the program and lose their storage. */
+ * in their part. As a part of a group may keep alive what the whole does not, groups are looked at once more when all
+ * steps are in theirs; then only those merge that keep less alive. Values that only their own group reads become temporaries of the program and lose their storage. */
 #include "src/plan/fuse.h"
 
 #include "src/kernels/dot.h"
@@ -150,7 +151,9 @@ static void result_bytes(const tow__fuser *f, const tow__group *a, const tow__gr
             for (uint32_t j = 0; j < b->n; j++)
                 for (uint32_t x = 0; x < f->plan->steps[b->members[j]].n_in; x++)
                     other += f->plan->steps[b->members[j]].in[x].storage == s;
-            if (f->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
+            bool output = f->p->storages[s].kind == TOW__S_OUTPUT;
+            if (f->all_met && output) *outer += (int64_t)f->p->storages[s].bytes; /* where others may lie till then */
+            if (f->reads[s] == own && arena_bytes(f, s)) continue;                /* a temporary of a already */
             *(f->reads[s] == own + other ? inner : outer) += arena_bytes(f, s);
         }
     }
@@ -193,7 +196,8 @@ static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__gr
     result_bytes(f, b, a, &rest, &kept);
     int64_t sinking = between.sinks ? dying_bytes(f, a, b) - inner : INT64_MAX;
     int64_t rising = between.rises ? kept - inner - dying_bytes(f, b, a) : INT64_MAX;
-    if (!between.empty && sinking > 0 && rising > 0) return TOW_OK;
+    bool neutral = between.empty || tow__min(sinking, rising) == 0; /* between neighbours, or when as much dies */
+    if (tow__min(sinking, rising) >= 0 && (f->all_met || !neutral)) return TOW_OK;
     tow_type shape = b->product != TOW__NONE ? b->shape : a->shape;
     if (!tow__write_program(f, a, b, shape, &d)) {
         shape = b->shape;
@@ -368,6 +372,10 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
     if (p->no_fusion) return TOW_OK;
     TRY(tow__begin_fusion(&f));
     for (uint32_t i = 0; i < plan->n_steps; i++) TRY(place_step(&f, i));
+    f.all_met = true;
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        for (uint32_t j = 0; j < plan->steps[i].n_in; j++)
+            TRY(meet(&f, i, f.producer[plan->steps[i].in[j].storage], &(bool){false}));
     tow__step *steps = tow__arena_alloc(&p->memory, plan->n_steps, sizeof *steps);
     if (!steps) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f.n_order; i++)
