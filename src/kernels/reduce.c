@@ -21,6 +21,7 @@ enum {
 };
 
 #define T             f32
+#define BITS          i32
 #define NAME(name)    sum_##name##_f32
 #define IDENTITY      0
 #define NEUTRAL       -(T)0
@@ -28,51 +29,59 @@ enum {
 #include "src/kernels/reduce.inc"
 
 #define T             f64
+#define BITS          int64_t
 #define NAME(name)    sum_##name##_f64
 #define IDENTITY      0
 #define NEUTRAL       -(T)0
 #define COMBINE(a, b) ((a) + (b))
 #include "src/kernels/reduce.inc"
 
-/* NaNs get the key next to that of the infinity. Of the last integer compilers make a branch, and no vectors. */
 #define T             f32
-#define KEY           i32
+#define BITS          i32
 #define NAME(name)    max_##name##_f32
 #define IDENTITY      -(T)INFINITY
 #define BETTER        >
 #define COMBINE(a, b) tow__max_f32(a, b)
-#define ORDER(x)      tow__order_f32(x, 0x7F800001)
-#define UNORDER(key)  tow__unorder_f32(key)
+#define ORDER         tow__order_f32
+#define UNORDER       tow__unorder_f32
+#define INFINITE      0x7F800000
+#define MAGNITUDE     INT32_MAX
 #include "src/kernels/reduce.inc"
 
 #define T             f64
-#define KEY           int64_t
+#define BITS          int64_t
 #define NAME(name)    max_##name##_f64
 #define IDENTITY      -(T)INFINITY
 #define BETTER        >
 #define COMBINE(a, b) tow__max_f64(a, b)
-#define ORDER(x)      tow__order_f64(x, 0x7FF0000000000001)
-#define UNORDER(key)  tow__unorder_f64(key)
+#define ORDER         tow__order_f64
+#define UNORDER       tow__unorder_f64
+#define INFINITE      0x7FF0000000000000
+#define MAGNITUDE     INT64_MAX
 #include "src/kernels/reduce.inc"
 
 #define T             f32
-#define KEY           i32
+#define BITS          i32
 #define NAME(name)    min_##name##_f32
 #define IDENTITY      (T) INFINITY
 #define BETTER        <
 #define COMBINE(a, b) tow__min_f32(a, b)
-#define ORDER(x)      tow__order_f32(x, -0x7F800002)
-#define UNORDER(key)  tow__unorder_f32(key)
+#define ORDER         tow__order_f32
+#define UNORDER       tow__unorder_f32
+#define INFINITE      0x7F800000
+#define MAGNITUDE     INT32_MAX
 #include "src/kernels/reduce.inc"
 
 #define T             f64
-#define KEY           int64_t
+#define BITS          int64_t
 #define NAME(name)    min_##name##_f64
 #define IDENTITY      (T) INFINITY
 #define BETTER        <
 #define COMBINE(a, b) tow__min_f64(a, b)
-#define ORDER(x)      tow__order_f64(x, -0x7FF0000000000002)
-#define UNORDER(key)  tow__unorder_f64(key)
+#define ORDER         tow__order_f64
+#define UNORDER       tow__unorder_f64
+#define INFINITE      0x7FF0000000000000
+#define MAGNITUDE     INT64_MAX
 #include "src/kernels/reduce.inc"
 
 const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype)

@@ -110,8 +110,8 @@ static void special_values(void **state)
     enum {
         SPECIALS = sizeof specials / sizeof *specials
     };
-    static const int64_t lengths[] = {1, 2, 15, 16, 17, 33, 130};
-    for (int c = 0; c < 2 * 3 * 7; c++) {
+    static const int64_t lengths[] = {1, 2, 5, 8, 10, 15, 16, 17, 31, 32, 33, 130};
+    for (int c = 0; c < 2 * 3 * 12; c++) {
         const int op = c % 3;
         const int64_t n = lengths[c / 6];
         const tow_dtype dtype = c / 3 % 2 ? TOW_F64 : TOW_F32;
