@@ -81,6 +81,47 @@ void tow__copy_run(size_t size, int64_t n, void *out, const void *in, int64_t st
         copy_run_uint8_t(n, out, in, stride);
 }
 
+/* Rows of `bytes` bytes, which begin `step` bytes apart, one behind the other: in pieces of one size, of which the last
+ * may copy some again. */
+#define COPY_PIECES(size)                                                                                              \
+    TOW__CLONES static void copy_pieces_##size(int64_t rows, int64_t bytes, char *out, const char *in, int64_t step)   \
+    {                                                                                                                  \
+        for (; rows > 0; rows--, in += step, out += bytes) {                                                           \
+            int64_t i = 0;                                                                                             \
+            for (; i + size <= bytes; i += size) memcpy(out + i, in + i, size);                                        \
+            if (i < bytes) memcpy(out + bytes - size, in + bytes - size, size);                                        \
+        }                                                                                                              \
+    }
+COPY_PIECES(4)
+COPY_PIECES(16)
+COPY_PIECES(64)
+
+static void copy_rows(int64_t rows, int64_t bytes, char *out, const char *in, int64_t step)
+{
+    if (bytes >= 64)
+        copy_pieces_64(rows, bytes, out, in, step);
+    else if (bytes >= 16)
+        copy_pieces_16(rows, bytes, out, in, step);
+    else if (bytes >= 4)
+        copy_pieces_4(rows, bytes, out, in, step);
+    else
+        for (int64_t r = 0; r < rows; r++) memcpy(out + r * bytes, in + r * step, (size_t)bytes);
+}
+
+/* Whole rows of the last axis, from the one at `offset` on. */
+static void read_rows(const tow__strided *v, int64_t offset, int64_t rows, char *to)
+{
+    const int last = v->rank - 1;
+    const int64_t size = (int64_t)v->size, n = v->dims[last], step = rows > 1 ? v->strides[last - 1] : 0;
+    const char *from = v->data + offset * size;
+    if (v->strides[last] == 1) {
+        copy_rows(rows, n * size, to, from, step * size);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        tow__copy_run(v->size, n, to + r * n * size, from + r * step * size, v->strides[last]);
+}
+
 void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *out)
 {
     if (n <= 0) return;
@@ -92,10 +133,16 @@ void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *ou
     int last = v->rank - 1;
     char *to = out;
     while (n > 0) {
-        int64_t run = tow__min(n, v->dims[last] - coordinate[last]);
-        tow__copy_run(v->size, run, to, v->data + offset * (int64_t)v->size, v->strides[last]);
-        to += (size_t)run * v->size;
-        n -= run;
+        int64_t run = tow__min(n, v->dims[last] - coordinate[last]), rows = 1;
+        if (run == v->dims[last]) {
+            if (last > 0) rows = tow__min(n / run, v->dims[last - 1] - coordinate[last - 1]);
+            read_rows(v, offset, rows, to);
+            if (last > 0) offset += (rows - 1) * v->strides[last - 1], coordinate[last - 1] += rows - 1;
+        } else {
+            tow__copy_run(v->size, run, to, v->data + offset * (int64_t)v->size, v->strides[last]);
+        }
+        to += (size_t)(rows * run) * v->size;
+        n -= rows * run;
         offset += run * v->strides[last];
         coordinate[last] += run;
         for (int i = last; i > 0 && coordinate[i] == v->dims[i]; i--) {

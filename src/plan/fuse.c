@@ -327,16 +327,29 @@ static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fu
     return tow__add_scratch(&l, step);
 }
 
+/* Is it an elementwise step that repeats rows or elements? A row program reads them where they lie. */
+static bool repeats(const tow__fuser *f, uint32_t i)
+{
+    const tow__step *step = &f->plan->steps[i];
+    for (uint32_t j = 0; f->tiles[i] && j < step->n_in; j++) {
+        tow__buffer x = tow__view_buffer(&step->in[j]);
+        if (x.rank > 0 && !tow__buffer_contiguous(&x)) return true;
+    }
+    return false;
+}
+
 static tow_status emit(tow__fuser *f, const tow__group *g, tow__step *step)
 {
     tow__draft d;
-    if (g->n == 1) {
+    bool fuses = g->n > 1 || repeats(f, g->members[0]);
+    if (fuses) fuses = tow__write_program(f, g, NULL, g->shape, &d);
+    if (!fuses && g->n > 1)
+        return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
+                         g->n);
+    if (!fuses) {
         *step = f->plan->steps[g->members[0]];
         return TOW_OK;
     }
-    if (!tow__write_program(f, g, NULL, g->shape, &d))
-        return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
-                         g->n);
     const tow__fused *program = tow__finish_program(f, &d);
     if (!program) return TOW_OUT_OF_MEMORY;
     if (d.product != TOW__NONE) return emit_product(f, &d, program, step);
