@@ -14,6 +14,7 @@ static const tow__kernel_table *const tables[] = {
     &tow__kernels_fused,
     &tow__kernels_fused_dot,
     &tow__kernels_fused_reduce,
+    &tow__kernels_index,
     &tow__kernels_linear_cross_entropy,
     &tow__kernels_norm,
     &tow__kernels_random,

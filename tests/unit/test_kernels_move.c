@@ -227,6 +227,41 @@ static void gather_and_scatter(void **state)
     }
 }
 
+/* Threads share the rows of sums where those are short; some indices are outside. */
+static void many_short_rows(void **state)
+{
+    (void)state;
+    enum {
+        ROWS = 700,
+        N = 3000
+    };
+    static const int64_t columns[] = {1, 3, 16, 33, 70};
+    for (size_t c = 0; c < 4 * 5; c++) {
+        const tow_dtype dtype = all_dtypes[c % 4];
+        const int64_t n = columns[c / 4];
+        tow__buffer table = random_operand(dtype, SHAPE(ROWS, n), ROW_MAJOR), at = make(TOW_I32, SHAPE(N), ROW_MAJOR);
+        tow__buffer updates = random_operand(dtype, SHAPE(N, n), ROW_MAJOR);
+        for (int64_t i = 0; i < N; i++) set(&at, i, (double)(random_bits() % (2 * ROWS + 20)) - ROWS - 10);
+        const struct {
+            const char *primitive;
+            size_t n_in;
+            tow__buffer in[3];
+            int64_t rows;
+        } calls[] = {{"gather", 2, {table, at}, N},
+                     {"scatter_add", 2, {at, updates}, ROWS},
+                     {"index_add", 3, {table, at, updates}, ROWS}};
+        for (size_t k = 0; k < 3; k++) {
+            tow__buffer out = make(dtype, SHAPE(calls[k].rows, n), ROW_MAJOR),
+                        twin = make(dtype, SHAPE(calls[k].rows, n), ROW_MAJOR);
+            const tow__rows_params params = {ROWS};
+            run_kernel(tow__kernel_find(calls[k].primitive, dtype), calls[k].n_in, calls[k].in, 1, &out, &params);
+            run_kernel(tow__kernel_reference(calls[k].primitive, dtype), calls[k].n_in, calls[k].in, 1, &twin, &params);
+            assert_equal_bits(&out, &twin, calls[k].primitive);
+        }
+        release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +273,7 @@ int main(void)
         cmocka_unit_test(gather_and_scatter),
         cmocka_unit_test(large_concatenations),
         cmocka_unit_test(scatter_into_a_large_table),
+        cmocka_unit_test(many_short_rows),
     };
     return cmocka_run_group_tests_name("moves", tests, NULL, NULL);
 }

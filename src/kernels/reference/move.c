@@ -300,23 +300,8 @@ static void run_gather(const tow__kernel_call *call)
 }
 
 enum {
-    SCATTER_COLUMNS = 64,  /* columns of a row that one block adds, for all indices in order */
-    ZERO_BYTES = 256 << 10 /* that one block writes */
+    SCATTER_COLUMNS = 64 /* columns of a row that one block adds, for all indices in order */
 };
-
-static void zero_block(void *user, int64_t block)
-{
-    const tow__buffer *out = user;
-    size_t bytes = (size_t)tow__buffer_count(out) * tow__element_bytes(out->dtype), first = (size_t)block * ZERO_BYTES;
-    memset((char *)out->data + first, 0, bytes - first < ZERO_BYTES ? bytes - first : ZERO_BYTES);
-}
-
-static void run_zeros(const tow__kernel_call *call)
-{
-    tow__buffer out = call->out[0];
-    int64_t bytes = tow__buffer_count(&out) * (int64_t)tow__element_bytes(out.dtype);
-    tow__team_run(call->team, tow__ceil_div(bytes, ZERO_BYTES), zero_block, &out);
-}
 
 typedef struct scatter_job {
     const tow__buffer *out;
@@ -364,7 +349,8 @@ static void scatter(const tow__kernel_call *call, const tow__buffer *indices, co
 
 static void run_scatter_add(const tow__kernel_call *call)
 {
-    run_zeros(call);
+    tow__buffer out = call->out[0];
+    memset(out.data, 0, (size_t)tow__buffer_count(&out) * tow__element_bytes(out.dtype));
     scatter(call, &call->in[0], &call->in[1]);
 }
 
