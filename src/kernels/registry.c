@@ -8,6 +8,7 @@
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
+    &tow__kernels_argmax,
     &tow__kernels_attention,
     &tow__kernels_dot,
     &tow__kernels_elementwise,

@@ -175,13 +175,36 @@ static void argmax_and_cumsum(void **state)
     }
 }
 
+/* Few different numbers, so that most maxima are there more than once, and the special ones among them. */
+static void argmax_of_equals(void **state)
+{
+    (void)state;
+    static const double values[] = {0, -0.0, 1, -1, 2, INFINITY, -INFINITY, NAN, -NAN};
+    static const int64_t sizes[][3] = {{3, 1, 70},  {2, 10, 130}, {65, 16, 3}, {1, 2, 64},
+                                       {70, 33, 2}, {3, 300, 5},  {2, 64, 65}, {129, 65, 1}};
+    for (size_t c = 0; c < 8 * 3 * 2 * 6; c++) {
+        const tow_dtype dtype = c % 2 ? TOW_F64 : TOW_F32;
+        const int64_t *dims = sizes[c / 6 % 8];
+        const int axis = (int)(c / 2 % 3);
+        const uint32_t different = 3 + (uint32_t)(c / 48); /* up to all of them */
+        int64_t kept[2], rank = 0;
+        for (int i = 0; i < 3; i++)
+            if (i != axis) kept[rank++] = dims[i];
+        tow__buffer x = make(dtype, 3, dims, c % 5 ? ROW_MAJOR : SPACED);
+        for (int64_t i = 0; i < dims[0] * dims[1] * dims[2]; i++) set(&x, i, values[random_bits() % different]);
+        tow__buffer out = make(TOW_I32, 2, kept, ROW_MAJOR), twin = make(TOW_I32, 2, kept, ROW_MAJOR);
+        run_kernel(tow__kernel_find("argmax", dtype), 1, &x, 1, &out, &(tow__axis_params){axis});
+        run_kernel(tow__kernel_reference("argmax", dtype), 1, &x, 1, &twin, &(tow__axis_params){axis});
+        assert_equal_bits(&out, &twin, "argmax");
+        release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_over_axes),
-        cmocka_unit_test(long_reductions),
-        cmocka_unit_test(special_values),
-        cmocka_unit_test(argmax_and_cumsum),
+        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions),  cmocka_unit_test(special_values),
+        cmocka_unit_test(argmax_and_cumsum),    cmocka_unit_test(argmax_of_equals),
     };
     return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
 }
