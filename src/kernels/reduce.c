@@ -153,6 +153,20 @@ static void offsets(const tow__strided *reduced, int64_t start, int64_t n, int64
     }
 }
 
+/* Elements start .. start + n as runs, if those fill lanes; returns how many, 0 if they do not. */
+static int runs_of(const tow__strided *reduced, int64_t start, int64_t n, tow__run *run)
+{
+    const int last = reduced->rank - 1;
+    if (reduced->flat || reduced->strides[last] != 1 || reduced->dims[last] % TOW__LANES != 0) return 0;
+    int runs = 0;
+    for (int64_t at = start; at < start + n; runs++) {
+        int64_t length = tow__min(reduced->dims[last] - at % reduced->dims[last], start + n - at);
+        run[runs] = (tow__run){tow__strided_offset(reduced, at), length};
+        at += length;
+    }
+    return runs;
+}
+
 static void run_segment(const reduce_job *job, int64_t first, int64_t columns, int64_t segment, void *out)
 {
     uint64_t tile[TOW__SEGMENT];
@@ -164,9 +178,15 @@ static void run_segment(const reduce_job *job, int64_t first, int64_t columns, i
         job->reducer->begin(columns, n, COLUMNS, lanes);
         job->reducer->add(columns, 0, n, (const int64_t *)tile, x, COLUMNS, lanes);
         job->reducer->end(columns, n, COLUMNS, lanes, out);
+        return;
+    }
+    tow__strided reduced = job->x.reduced;
+    tow__run run[TOW__SEGMENT / TOW__LANES + 1];
+    int runs = runs_of(&reduced, start, n, run);
+    reduced.data = x;
+    if (runs > 0) {
+        job->reducer->runs(runs, run, x, out);
     } else {
-        tow__strided reduced = job->x.reduced;
-        reduced.data = x;
         job->reducer->rows(columns, job->x.kept.rank ? job->x.kept.strides[0] : 0, n,
                            tow__strided_tile(&reduced, start, n, tile), out);
     }

@@ -81,8 +81,8 @@ static void check_reduction(int op, tow_dtype dtype, const int64_t *dims, unsign
 static void reductions_over_axes(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{3, 5, 7}, {2, 33, 130}, {1, 1, 1},   {0, 3, 2},
-                                       {3, 0, 2}, {5, 1, 1100}, {40, 40, 3}, {1, 70, 65}};
+    static const int64_t sizes[][3] = {{3, 5, 7},    {2, 33, 130}, {1, 1, 1},   {0, 3, 2},   {3, 0, 2},
+                                       {5, 1, 1100}, {40, 40, 3},  {1, 70, 65}, {40, 2, 64}, {3, 2, 1040}};
     for (int op = 0; op < 6; op++)
         for (size_t d = 0; d < 5; d++)
             for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && accepts(reductions[op], all_dtypes[d]); s++)
