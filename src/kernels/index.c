@@ -1,5 +1,5 @@
-/* gather, scatter_add and index_add on tables whose rows lie without gaps, by indices without gaps; all others are left
- * to the plain twins (reference/move.c), which have the same bits.
+/* gather, scatter_add and index_add of rows without gaps, by indices without gaps; all others are left to the plain twins
+ * (reference/move.c), which have the same bits.
  *
  * Rows are anywhere in memory, so those of the next indices are fetched. A row of sums adds in the order of the
  * indices: threads share columns, or rows where those are short, never indices. */
@@ -30,6 +30,7 @@ typedef struct index_job {
     int64_t per_block;      /* gather: indices */
     int64_t columns, parts; /* scatter: of a row; into which rows are shared, a power of two */
     int shift;              /* 1 << shift neighbouring rows belong to one part */
+    tow__strided places;    /* scatter: of the rows that are added */
 } index_job;
 
 /* The row that an index names; -1: none. Negative ones count from the end. */
@@ -48,13 +49,14 @@ TOW__INLINE void fetch_row(const index_job *job, int64_t i)
         __builtin_prefetch(at + b);
 }
 
-static bool is_plain(const tow__buffer *table, const tow__buffer *indices)
+/* Do the axes from `first` on lie without gaps? */
+static bool rows_lie(const tow__buffer *x, int first)
 {
-    tow__buffer row = *table;
-    row.rank--;
-    memmove(row.dims, table->dims + 1, (size_t)row.rank * sizeof *row.dims);
-    memmove(row.strides, table->strides + 1, (size_t)row.rank * sizeof *row.strides);
-    return tow__buffer_contiguous(indices) && tow__buffer_contiguous(&row);
+    tow__buffer row = *x;
+    row.rank = x->rank - first;
+    memmove(row.dims, x->dims + first, (size_t)row.rank * sizeof *row.dims);
+    memmove(row.strides, x->strides + first, (size_t)row.rank * sizeof *row.strides);
+    return tow__buffer_contiguous(&row);
 }
 
 static index_job job_of(const tow__buffer *table, const tow__buffer *indices, const void *rows)
@@ -114,7 +116,7 @@ static void gather_block(void *user, int64_t block)
 static void run_gather(const tow__kernel_call *call)
 {
     const tow__buffer *table = &call->in[0], *indices = &call->in[1];
-    if (!is_plain(table, indices)) {
+    if (!tow__buffer_contiguous(indices) || !rows_lie(table, 1)) {
         run_twin(call, "gather", table->dtype);
         return;
     }
@@ -126,7 +128,8 @@ static void run_gather(const tow__kernel_call *call)
 
 /* ---- scatter_add, index_add -------------------------------------------------------------------------------------- */
 
-/* Indices in [first, end) whose rows belong to a part, and those rows; returns how many. */
+/* The indices in [first, end) whose rows belong to a part: those rows, and where what is added to them lies. Returns how
+ * many. */
 static int64_t rows_of_part(const index_job *job, int64_t part, int64_t first, int64_t end, int64_t *at, int64_t *rows)
 {
     int64_t n = 0;
@@ -136,6 +139,8 @@ static int64_t rows_of_part(const index_job *job, int64_t part, int64_t first, i
         rows[n] = row;
         n += row >= 0 && (row >> job->shift & (job->parts - 1)) == part;
     }
+    for (int64_t i = 0; i < n; i++)
+        at[i] = job->places.rank == 1 ? at[i] * job->places.strides[0] : tow__strided_offset(&job->places, at[i]);
     return n;
 }
 
@@ -146,7 +151,7 @@ static int64_t rows_of_part(const index_job *job, int64_t part, int64_t first, i
         const T *x = (const T *)(const void *)job->rows + column;                                                      \
         T *sums = (T *)(void *)job->table + column;                                                                    \
         for (int64_t i = 0; i < n; i++) {                                                                              \
-            const T *from = x + at[i] * job->columns;                                                                  \
+            const T *from = x + at[i];                                                                                 \
             T *to = sums + rows[i] * job->columns;                                                                     \
             if (i + AHEAD < n)                                                                                         \
                 for (int64_t c = 0; c < columns; c += LINE / (int64_t)sizeof(T))                                       \
@@ -179,6 +184,7 @@ static void add_block(void *user, int64_t block)
 static void add_rows(const tow__kernel_call *call, const tow__buffer *indices, const tow__buffer *updates)
 {
     index_job job = job_of(&call->out[0], indices, updates->data);
+    job.places = tow__strided_of(updates->data, updates->dtype, indices->rank, updates->dims, updates->strides);
     int64_t blocks = tow__ceil_div(job.columns, COLUMNS);
     for (job.parts = 1; job.parts * blocks < tow__threads(call) && job.parts < 64;) job.parts *= 2;
     while (job.bytes << job.shift < RUN && job.bytes > 0) job.shift++;
@@ -195,7 +201,7 @@ static void zero_block(void *user, int64_t block)
 static void run_scatter_add(const tow__kernel_call *call)
 {
     const tow__buffer *indices = &call->in[0], *updates = &call->in[1];
-    if (!tow__buffer_contiguous(indices) || !tow__buffer_contiguous(updates)) {
+    if (!tow__buffer_contiguous(indices) || !rows_lie(updates, indices->rank)) {
         run_twin(call, "scatter_add", call->out[0].dtype);
         return;
     }
@@ -208,7 +214,7 @@ static void run_scatter_add(const tow__kernel_call *call)
 static void run_index_add(const tow__kernel_call *call)
 {
     const tow__buffer *indices = &call->in[1], *updates = &call->in[2];
-    if (!tow__buffer_contiguous(indices) || !tow__buffer_contiguous(updates)) {
+    if (!tow__buffer_contiguous(indices) || !rows_lie(updates, indices->rank)) {
         run_twin(call, "index_add", call->out[0].dtype);
         return;
     }

@@ -113,6 +113,12 @@ typedef struct reduce_job {
     char *out, *scratch;
 } reduce_job;
 
+/* What the strips of a block have in common: where the rows of a segment are. */
+typedef struct common {
+    int64_t segment; /* whose rows these are; -1: none yet */
+    int64_t rows[TOW__SEGMENT];
+} common;
+
 static reduce_job prepare(const tow__kernel_call *call)
 {
     reduce_job job = {.x = tow__split_axes(&call->in[0], &((const tow__axes_params *)call->params)->axes)};
@@ -158,25 +164,27 @@ static int runs_of(const tow__strided *reduced, int64_t start, int64_t n, tow__r
 {
     const int last = reduced->rank - 1;
     if (reduced->flat || reduced->strides[last] != 1 || reduced->dims[last] % TOW__LANES != 0) return 0;
+    const int64_t length = reduced->dims[last], first = start / length;
     int runs = 0;
     for (int64_t at = start; at < start + n; runs++) {
-        int64_t length = tow__min(reduced->dims[last] - at % reduced->dims[last], start + n - at);
-        run[runs] = (tow__run){tow__strided_offset(reduced, at), length};
-        at += length;
+        int64_t row = first + runs, column = at - row * length;
+        int64_t place = last == 1 ? row * reduced->strides[0] : tow__strided_offset(reduced, row * length);
+        run[runs] = (tow__run){place + column, tow__min(length - column, start + n - at)};
+        at += run[runs].n;
     }
     return runs;
 }
 
-static void run_segment(const reduce_job *job, int64_t first, int64_t columns, int64_t segment, void *out)
+static void run_segment(const reduce_job *job, common *c, int64_t first, int64_t columns, int64_t segment, void *out)
 {
-    uint64_t tile[TOW__SEGMENT];
     int64_t start = segment * TOW__SEGMENT, n = tow__min(TOW__SEGMENT, job->elements - start);
     char *x = job->x.kept.data + tow__strided_offset(&job->x.kept, first) * (int64_t)job->size;
     if (job->across) {
-        offsets(&job->x.reduced, start, n, (int64_t *)tile);
+        if (c->segment != segment) offsets(&job->x.reduced, start, n, c->rows);
+        c->segment = segment;
         _Alignas(LINE) uint64_t lanes[TOW__LANES * COLUMNS];
         job->reducer->begin(columns, n, COLUMNS, lanes);
-        job->reducer->add(columns, 0, n, (const int64_t *)tile, x, COLUMNS, lanes);
+        job->reducer->add(columns, 0, n, c->rows, x, COLUMNS, lanes);
         job->reducer->end(columns, n, COLUMNS, lanes, out);
         return;
     }
@@ -187,26 +195,27 @@ static void run_segment(const reduce_job *job, int64_t first, int64_t columns, i
     if (runs > 0) {
         job->reducer->runs(runs, run, x, out);
     } else {
+        uint64_t tile[TOW__SEGMENT];
         job->reducer->rows(columns, job->x.kept.rank ? job->x.kept.strides[0] : 0, n,
                            tow__strided_tile(&reduced, start, n, tile), out);
     }
 }
 
 /* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory. */
-static void reduce_block(void *user, int64_t block)
+static void reduce_block(const reduce_job *job, common *c, int64_t block)
 {
-    const reduce_job *job = user;
     int64_t columns, first = strip_at(job, block / job->parts, &columns);
     if (job->parts > 1) {
         int64_t segment = block % job->parts;
-        run_segment(job, first, columns, segment, job->scratch + (size_t)(segment * job->results + first) * job->size);
+        run_segment(job, c, first, columns, segment,
+                    job->scratch + (size_t)(segment * job->results + first) * job->size);
         return;
     }
     uint64_t part[COLUMNS];
     char *total = job->out + (size_t)first * job->size;
     if (job->segments == 0) job->reducer->nothing(columns, total);
     for (int64_t s = 0; s < job->segments; s++) {
-        run_segment(job, first, columns, s, s == 0 ? total : (void *)part);
+        run_segment(job, c, first, columns, s, s == 0 ? total : (void *)part);
         if (s > 0) job->reducer->join(columns, total, part);
     }
 }
@@ -221,7 +230,9 @@ static void group_block(void *user, int64_t block)
 {
     const grouped_job *g = user;
     int64_t end = tow__min((block + 1) * g->group, g->job->strips * g->job->parts);
-    for (int64_t i = block * g->group; i < end; i++) reduce_block((void *)(uintptr_t)g->job, i);
+    common c;
+    c.segment = -1;
+    for (int64_t i = block * g->group; i < end; i++) reduce_block(g->job, &c, i);
 }
 
 static void reduce(const tow__kernel_call *call, const tow__reducer *f32_reducer, const tow__reducer *f64_reducer)

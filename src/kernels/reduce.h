@@ -25,7 +25,7 @@ typedef struct tow__run {
 typedef struct tow__reducer {
     /* one segment of each of so many results: n contiguous elements, those of the next one `step` elements behind */
     void (*rows)(int64_t results, int64_t step, int64_t n, const void *x, void *out);
-    /* one segment of one result: runs of contiguous elements, all but the last of whole lanes */
+    /* one segment of one result: runs of contiguous elements, multiples of TOW__LANES */
     void (*runs)(int n, const tow__run *run, const void *x, void *out);
     void (*begin)(int64_t columns, int64_t n, int64_t pitch, void *lanes); /* for a segment of n rows */
     /* n rows, of which the first is row `at` of the segment; row i lies at x + rows[i] */

@@ -52,15 +52,19 @@ int64_t tow__strided_offset(const tow__strided *v, int64_t index)
     return unravel(v, index, coordinate);
 }
 
+/* repeat: elements that are `step` apart, each n times. */
 #define COPY_RUN(T)                                                                                                    \
-    TOW__CLONES static void repeat_##T(int64_t n, T *out, T value)                                                     \
+    TOW__CLONES static void repeat_##T(int64_t elements, int64_t n, T *out, const T *in, int64_t step)                 \
     {                                                                                                                  \
-        for (int64_t i = 0; i < n; i++) out[i] = value;                                                                \
+        for (int64_t e = 0; e < elements; e++, out += n) {                                                             \
+            const T value = in[e * step];                                                                              \
+            for (int64_t i = 0; i < n; i++) out[i] = value;                                                            \
+        }                                                                                                              \
     }                                                                                                                  \
     static void copy_run_##T(int64_t n, T *out, const T *in, int64_t stride)                                           \
     {                                                                                                                  \
         if (stride == 0) {                                                                                             \
-            repeat_##T(n, out, in[0]);                                                                                 \
+            repeat_##T(1, n, out, in, 0);                                                                              \
         } else {                                                                                                       \
             for (int64_t i = 0; i < n; i++) out[i] = in[i * stride];                                                   \
         }                                                                                                              \
@@ -116,6 +120,10 @@ static void read_rows(const tow__strided *v, int64_t offset, int64_t rows, char 
     const char *from = v->data + offset * size;
     if (v->strides[last] == 1) {
         copy_rows(rows, n * size, to, from, step * size);
+        return;
+    }
+    if (v->strides[last] == 0 && size == 4) {
+        repeat_uint32_t(rows, n, (uint32_t *)(void *)to, (const uint32_t *)(const void *)from, step);
         return;
     }
     for (int64_t r = 0; r < rows; r++)

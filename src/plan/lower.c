@@ -1,6 +1,9 @@
 /* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans
  * become loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. Small
  * functions of constants are computed here, once. */
+#include <math.h>
+#include <stdlib.h>
+
 #include "src/kernels/dot.h"
 #include "src/plan/plan.h"
 
@@ -179,6 +182,44 @@ static void become_outer(tow__step *step)
     step->params = NULL;
 }
 
+/* The element that a constant operand repeats, in `value`; false: it is no constant, or has several. */
+static bool repeated_constant(const tow__lowering *l, const tow__view *x, double *value)
+{
+    const tow__storage *s = &l->p->storages[x->storage];
+    if (s->kind != TOW__S_CONSTANT || (x->type.dtype != TOW_F32 && x->type.dtype != TOW_F64)) return false;
+    for (int i = 0; i < x->type.rank; i++)
+        if (x->type.dims[i] != 1 && x->strides[i] != 0) return false;
+    *value = x->type.dtype == TOW_F32 ? ((const float *)s->data)[x->offset] : ((const double *)s->data)[x->offset];
+    return true;
+}
+
+/* A quotient by a power of two, as many means are, is the product with its inverse, to the bit and several times as
+ * fast. */
+static tow_status become_multiple(tow__lowering *l, tow__step *step)
+{
+    const tow_dtype dtype = step->out[0].type.dtype;
+    const tow__kernel *kernel = tow__kernel_find("mul", dtype);
+    double value;
+    int exponent;
+    if (!kernel || !repeated_constant(l, &step->in[1], &value)) return TOW_OK;
+    if (fabs(frexp(value, &exponent)) != 0.5 || abs(exponent) > (dtype == TOW_F32 ? 120 : 1000)) return TOW_OK;
+    size_t bytes = tow_dtype_size(dtype);
+    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_CONSTANT, 0, bytes);
+    void *data = tow__arena_alloc(&l->p->memory, bytes, 1);
+    if (s == TOW__NONE || !data) return TOW_OUT_OF_MEMORY;
+    if (dtype == TOW_F32)
+        *(float *)data = (float)(1 / value);
+    else
+        *(double *)data = 1 / value;
+    l->p->storages[s].data = data;
+    l->p->bytes.constants += bytes;
+    step->in[1].storage = s;
+    step->in[1].offset = 0;
+    step->primitive = kernel->primitive;
+    step->kernel = kernel;
+    return TOW_OK;
+}
+
 /* ---- constants of constants -------------------------------------------------------------------------------------- */
 
 /* An elementwise function of constants with small results, which its kernel can compute now. */
@@ -247,6 +288,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
     for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
     if (tow__is(e, "dot_general")) become_outer(step);
+    if (tow__is(e, "div") && become_multiple(l, step) != TOW_OK) return TOW_OUT_OF_MEMORY;
     return tow__add_scratch(l, step);
 }
 
