@@ -51,6 +51,12 @@ static tow_value call_gelu(const tow_value *in) { return tow_gelu(in[X], true); 
 static tow_value call_gelu_erf(const tow_value *in) { return tow_gelu(in[X], false); }
 static tow_value call_add(const tow_value *in) { return tow_add(in[X], in[Y]); }
 static tow_value call_add_row(const tow_value *in) { return tow_add(in[X], in[A]); }
+static tow_value call_mul_column(const tow_value *in)
+{
+    const tow_type type = tow_value_type(in[X]);
+    tow_value labels = tow_convert(in[LABELS], TOW_F32);
+    return tow_mul(in[X], tow_broadcast_in_dim(labels, 2, type.dims, (const int[]){0}));
+}
 static tow_value call_chain(const tow_value *in) { return tow_add(tow_tanh(tow_mul(in[X], in[Y])), in[A]); }
 static tow_value call_softmax(const tow_value *in) { return tow_softmax(in[X], 1); }
 static tow_value call_softmax_columns(const tow_value *in) { return tow_softmax(in[X], 0); }
@@ -88,6 +94,24 @@ static tow_value call_squared_error(const tow_value *in)
 {
     return tow_mean(tow_square(tow_sub(tow_tanh(in[X]), in[Y])), 0, NULL);
 }
+static tow_value call_huber(const tow_value *in)
+{
+    tow_value error = tow_sub(in[X], in[Y]), size = tow_abs(error);
+    tow_value square = tow_mul_scalar(tow_square(error), 0.5), line = tow_add_scalar(size, -0.5);
+    return tow_mean(tow_select(tow_lt(size, tow_full_like(size, 1)), square, line), 0, NULL);
+}
+/* x as rows of n elements. */
+static tow_value short_rows(tow_value x, int64_t n)
+{
+    return tow_reshape(x, 2, (const int64_t[]){tow_type_count(tow_value_type(x)) / n, n});
+}
+static tow_value call_sum_short(const tow_value *in)
+{
+    return tow_reduce_sum(short_rows(in[X], 8), 1, (const int[]){1});
+}
+static tow_value call_argmax(const tow_value *in) { return tow_argmax(in[X], 1); }
+static tow_value call_argmax_columns(const tow_value *in) { return tow_argmax(in[X], 0); }
+static tow_value call_argmax_short(const tow_value *in) { return tow_argmax(short_rows(in[X], 16), 1); }
 static tow_value call_sum_rows(const tow_value *in) { return tow_reduce_sum(in[X], 1, (const int[]){1}); }
 static tow_value call_sum_columns(const tow_value *in) { return tow_reduce_sum(in[X], 1, (const int[]){0}); }
 static tow_value call_max_rows(const tow_value *in) { return tow_reduce_max(in[X], 1, (const int[]){1}); }
@@ -98,6 +122,7 @@ static tow_value call_concatenate(const tow_value *in)
         2, (tow_value[]) { in[X], in[Y] }, 1);
 }
 static tow_value call_gather(const tow_value *in) { return tow_gather(in[X], in[LABELS]); }
+static tow_value call_scatter(const tow_value *in) { return tow_scatter_add(in[LABELS], in[X], ROW); }
 
 typedef struct kernel {
     const char *name;
@@ -123,6 +148,7 @@ static const kernel kernels[] = {
     {"gelu (erf)", call_gelu_erf, 1 << X},
     {"add", call_add, 1 << X | 1 << Y},
     {"add, one row to all", call_add_row, 1 << X | 1 << A},
+    {"mul, one column to all", call_mul_column, 1 << X | 1 << LABELS},
     {"tanh(x y) + row", call_chain, 1 << X | 1 << Y | 1 << A},
     {"softmax", call_softmax, 1 << X},
     {"softmax over columns", call_softmax_columns, 1 << X},
@@ -138,12 +164,19 @@ static const kernel kernels[] = {
     {"batch norm, written out, value and gradient", call_written_batch_norm, 1 << X | 1 << A | 1 << B, true},
     {"squared error, written out", call_squared_error, 1 << X | 1 << Y},
     {"squared error, written out, value and gradient", call_squared_error, 1 << X | 1 << Y, true},
+    {"Huber loss, written out", call_huber, 1 << X | 1 << Y},
+    {"Huber loss, written out, value and gradient", call_huber, 1 << X | 1 << Y, true},
     {"sum over rows", call_sum_rows, 1 << X},
+    {"sum over rows of 8", call_sum_short, 1 << X},
     {"sum over columns", call_sum_columns, 1 << X},
     {"maximum over rows", call_max_rows, 1 << X},
+    {"argmax over rows", call_argmax, 1 << X},
+    {"argmax over rows of 16", call_argmax_short, 1 << X},
+    {"argmax over columns", call_argmax_columns, 1 << X},
     {"transpose", call_transpose, 1 << X},
     {"concatenate", call_concatenate, 1 << X | 1 << Y},
     {"gather of rows", call_gather, 1 << X | 1 << LABELS},
+    {"sums of rows by label", call_scatter, 1 << X | 1 << LABELS},
 };
 enum {
     KERNELS = sizeof kernels / sizeof *kernels
