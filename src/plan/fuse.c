@@ -119,7 +119,7 @@ static bool is_read_between(const tow__fuser *f, uint32_t first, uint32_t last, 
 }
 
 /* Bytes of operands of group a (not made by itself or b) that nobody needs after a; if a is to move up to b: that nobody
- * needs after b. */
+ * needs after b. In the end, those that somebody does count against that: a can no longer overwrite them. */
 static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
     bool rises = a->position > b->position;
@@ -130,8 +130,10 @@ static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__
             uint32_t s = step->in[j].storage;
             bool again = false;
             for (uint32_t k = 0; k < j; k++) again |= step->in[k].storage == s;
-            if (again || f->last_reader[s] != a->members[i] || makes(f, a, s) || makes(f, b, s)) continue;
-            if (!rises || !is_read_between(f, b->position, a->position, s)) bytes += arena_bytes(f, s);
+            if (again || f->last_reader[s] != a->members[i] || makes(f, a, s)) continue;
+            bool stays = rises && is_read_between(f, b->position, a->position, s);
+            if (stays && f->all_met) bytes -= arena_bytes(f, s);
+            if (!stays && !makes(f, b, s)) bytes += arena_bytes(f, s);
         }
     }
     return bytes;
@@ -151,9 +153,7 @@ static void result_bytes(const tow__fuser *f, const tow__group *a, const tow__gr
             for (uint32_t j = 0; j < b->n; j++)
                 for (uint32_t x = 0; x < f->plan->steps[b->members[j]].n_in; x++)
                     other += f->plan->steps[b->members[j]].in[x].storage == s;
-            bool output = f->p->storages[s].kind == TOW__S_OUTPUT;
-            if (f->all_met && output) *outer += (int64_t)f->p->storages[s].bytes; /* where others may lie till then */
-            if (f->reads[s] == own && arena_bytes(f, s)) continue;                /* a temporary of a already */
+            if (f->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
             *(f->reads[s] == own + other ? inner : outer) += arena_bytes(f, s);
         }
     }

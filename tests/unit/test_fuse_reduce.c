@@ -184,11 +184,13 @@ static void test_both_parts(void **state)
         assert_true(says(g, expected[i]));
         tow_graph_release(g);
     }
-    size_t fused, separate;
-    tow_graph *g = gradient_of(huber, 2, (tow_type[]){m, m}, 1);
-    expect_same(g, 2, &fused, &separate);
-    assert_true(fused < 300 * 200 && 300 * 200 * sizeof(float) < separate); /* no array stays, not even a mask */
-    tow_graph_release(g);
+    for (size_t n_wrt = 1; n_wrt <= 2; n_wrt++) {
+        size_t fused, separate;
+        tow_graph *g = gradient_of(huber, 2, (tow_type[]){m, m}, n_wrt);
+        expect_same(g, 2, &fused, &separate);
+        assert_true(fused < 300 * 200 && 300 * 200 * sizeof(float) < separate); /* no array stays, not even a mask */
+        tow_graph_release(g);
+    }
 }
 
 /* ---- blocks of rows ---------------------------------------------------------------------------------------------- */
