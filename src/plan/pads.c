@@ -2,12 +2,18 @@
  *
  *   the gradient of x, of which slices are used:       add(add(pad(a), pad(b)), pad(c))
  *   where the pieces lie side by side and fill x:      concatenate(a + 0, b + 0, c + 0)
+ *   where a and b share columns, and some are bare:    concatenate(a[..] + 0, a[..] + b[..] + 0, 0, c + 0)
  *
- * The padding is +0, so an element is a plus some zeros: the bits of a + 0, which differ from a where it is -0. */
+ * The padding is +0, so an element is the sum of the pieces that are there, in their order, plus some zeros. Wherever in
+ * the sum those come: they change -0 into 0 and nothing else, so one 0 behind the sum gives the same bits. */
+#include <stdlib.h>
+
 #include "src/plan/plan.h"
 
 enum {
-    MOST_PIECES = 16
+    MOST_PIECES = 16,
+    MOST_PARTS = 16, /* of a concatenation */
+    MOST_NEW = 128   /* sums of parts of pieces, about: pieces times parts */
 };
 
 typedef struct pads {
@@ -16,7 +22,8 @@ typedef struct pads {
     tow__flat *f;
     uint32_t *uses; /* [n_values] */
     const tow__node *piece[MOST_PIECES];
-    int n;
+    uint32_t inner[MOST_PIECES]; /* partial sums */
+    int n, n_inner;
 } pads;
 
 static const tow__node *maker(const pads *s, uint32_t value)
@@ -49,33 +56,47 @@ static bool collect(pads *s, uint32_t value, int depth)
 {
     const tow__node *node = maker(s, value);
     if (!node || s->uses[value] != 1 || depth > MOST_PIECES) return false;
-    if (tow__is(node->e, "add")) return collect(s, node->in[0], depth + 1) && collect(s, node->in[1], depth + 1);
+    if (tow__is(node->e, "add")) {
+        if (s->n_inner == MOST_PIECES) return false;
+        s->inner[s->n_inner++] = value;
+        return collect(s, node->in[0], depth + 1) && collect(s, node->in[1], depth + 1);
+    }
     if (!tow__is(node->e, "pad") || s->n == MOST_PIECES) return false;
     s->piece[s->n++] = node;
     return true;
 }
 
-static int64_t low(const tow__node *pad, int axis) { return ((const tow__pad_params *)pad->e->params)->low.v[axis]; }
-
-/* Sorts the pieces; the axis that they fill without gaps or overlaps, or -1. */
-static int filled_axis(pads *s)
+/* The axis along which all pieces are padded, or -1. */
+static int common_axis(const pads *s)
 {
     int axis = padded_axis(s, s->piece[0]);
     for (int i = 1; i < s->n && axis >= 0; i++)
         if (padded_axis(s, s->piece[i]) != axis) axis = -1;
-    if (axis < 0) return -1;
-    for (int i = 1; i < s->n; i++)
-        for (int k = i; k > 0 && low(s->piece[k], axis) < low(s->piece[k - 1], axis); k--) {
-            const tow__node *other = s->piece[k];
-            s->piece[k] = s->piece[k - 1];
-            s->piece[k - 1] = other;
-        }
-    int64_t end = 0;
+    return axis;
+}
+
+static int64_t low(const tow__node *pad, int axis) { return ((const tow__pad_params *)pad->e->params)->low.v[axis]; }
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Where along the axis pieces begin or end, from 0 to its length; returns how many parts there are in between. */
+static int cut(const pads *s, int axis, int64_t *at)
+{
+    int n = 0, parts = 0;
+    at[n++] = 0;
+    at[n++] = s->f->types[s->piece[0]->out[0]].dims[axis];
     for (int i = 0; i < s->n; i++) {
-        if (low(s->piece[i], axis) != end) return -1;
-        end += s->f->types[s->piece[i]->in[0]].dims[axis];
+        at[n++] = low(s->piece[i], axis);
+        at[n++] = low(s->piece[i], axis) + s->f->types[s->piece[i]->in[0]].dims[axis];
     }
-    return end == s->f->types[s->piece[0]->out[0]].dims[axis] ? axis : -1;
+    qsort(at, (size_t)n, sizeof *at, ascending);
+    for (int i = 1; i < n; i++)
+        if (at[i] != at[parts]) at[++parts] = at[i];
+    return parts;
 }
 
 /* ---- new nodes --------------------------------------------------------------------------------------------------- */
@@ -109,31 +130,88 @@ static uint32_t add_node(pads *s, const tow__node *like, const tow__equation *e,
     return value;
 }
 
-/* piece + 0 */
-static uint32_t add_zero(pads *s, const tow__node *sum, const tow__node *pad)
+/* 0 in this shape; `zero`: the scalar that pads. */
+static uint32_t zeros(pads *s, const tow__node *like, uint32_t zero, tow_type type)
 {
-    tow_type type = s->f->types[pad->in[0]];
     tow__broadcast_params p = {.shape = {.n = type.rank}};
     memcpy(p.shape.v, type.dims, sizeof p.shape.v);
-    uint32_t zero = add_node(s, sum, new_equation(s, "broadcast_in_dim", &p, sizeof p, 1), type, &pad->in[1]);
-    if (zero == TOW__NONE) return TOW__NONE;
-    return add_node(s, sum, new_equation(s, "add", NULL, 0, 2), type, (uint32_t[]){pad->in[0], zero});
+    return add_node(s, like, new_equation(s, "broadcast_in_dim", &p, sizeof p, 1), type, &zero);
 }
 
-/* Node `at`, a sum of pads, becomes a concatenation of the pieces. Nodes move when more are added. */
-static tow_status concatenate(pads *s, uint32_t at, int axis)
+/* One part of the sum: [first, end) of the axis. */
+typedef struct part {
+    const tow__node *like;
+    int axis;
+    int64_t first, end;
+    uint32_t zero;
+    bool padded; /* some piece is not there */
+} part;
+
+/* The piece of a pad in the part, TOW__NONE if it is not there. */
+static tow_status slice_piece(pads *s, part *x, tow__node pad, uint32_t *value)
 {
-    uint32_t in[MOST_PIECES];
-    tow__node pieces[MOST_PIECES];
-    for (int i = 0; i < s->n; i++) pieces[i] = *s->piece[i];
+    tow_type type = s->f->types[pad.in[0]];
+    tow__slice_params p = {.start = {.n = type.rank}, .limit = {.n = type.rank}, .stride = {.n = type.rank}};
+    int64_t begin = low(&pad, x->axis);
+    x->zero = pad.in[1];
+    *value = x->first >= begin && x->end <= begin + type.dims[x->axis] ? pad.in[0] : TOW__NONE;
+    x->padded |= *value == TOW__NONE;
+    if (*value == TOW__NONE || x->end - x->first == type.dims[x->axis]) return TOW_OK;
+    for (int i = 0; i < type.rank; i++) p.limit.v[i] = type.dims[i], p.stride.v[i] = 1;
+    p.start.v[x->axis] = x->first - begin;
+    p.limit.v[x->axis] = x->end - begin;
+    type.dims[x->axis] = x->end - x->first;
+    *value = add_node(s, x->like, new_equation(s, "slice", &p, sizeof p, 1), type, &pad.in[0]);
+    return *value == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+/* The sum that makes `value`, in the part and without zeros; TOW__NONE if no piece is there. */
+static tow_status sum_part(pads *s, part *x, uint32_t value, uint32_t *sum)
+{
+    const tow__node node = s->f->nodes[s->f->makers[value]]; /* nodes move when more are added */
+    uint32_t terms[2];
+    if (tow__is(node.e, "pad")) return slice_piece(s, x, node, sum);
+    for (int i = 0; i < 2; i++) {
+        tow_status status = sum_part(s, x, node.in[i], &terms[i]);
+        if (status != TOW_OK) return status;
+    }
+    *sum = terms[terms[0] == TOW__NONE];
+    if (terms[0] == TOW__NONE || terms[1] == TOW__NONE) return TOW_OK;
+    *sum = add_node(s, x->like, new_equation(s, "add", NULL, 0, 2), s->f->types[terms[0]], terms);
+    return *sum == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+/* The same with a zero, if any belongs there. */
+static tow_status make_part(pads *s, part *x, uint32_t value, uint32_t *made)
+{
+    tow_type type = s->f->types[value];
+    tow_status status = sum_part(s, x, value, made);
+    if (status != TOW_OK || !x->padded) return status;
+    type.dims[x->axis] = x->end - x->first;
+    uint32_t zero = zeros(s, x->like, x->zero, type), sum = *made;
+    if (zero == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    *made = zero;
+    if (sum == TOW__NONE) return TOW_OK;
+    *made = add_node(s, x->like, new_equation(s, "add", NULL, 0, 2), type, (uint32_t[]){sum, zero});
+    return *made == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+/* Node `at`, a sum of pads, becomes a concatenation of its parts. */
+static tow_status concatenate(pads *s, uint32_t at, int axis, const int64_t *cuts, int parts)
+{
+    uint32_t in[MOST_PARTS];
     const tow__node sum = s->f->nodes[at];
-    for (int i = 0; i < s->n; i++)
-        if ((in[i] = add_zero(s, &sum, &pieces[i])) == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    for (int i = 0; i < parts; i++) {
+        part x = {.like = &sum, .axis = axis, .first = cuts[i], .end = cuts[i + 1]};
+        tow_status status = make_part(s, &x, sum.out[0], &in[i]);
+        if (status != TOW_OK) return status;
+    }
     tow__axis_params p = {.axis = axis};
     tow__node *node = &s->f->nodes[at];
-    node->e = new_equation(s, "concatenate", &p, sizeof p, (uint32_t)s->n);
-    node->in = tow__arena_copy(s->scratch, in, (size_t)s->n, sizeof *in);
+    node->e = new_equation(s, "concatenate", &p, sizeof p, (uint32_t)parts);
+    node->in = tow__arena_copy(s->scratch, in, (size_t)parts, sizeof *in);
     node->kernel = tow__kernel_find("concatenate", s->f->types[node->out[0]].dtype);
+    for (int i = 0; i < s->n_inner; i++) s->uses[s->inner[i]] = 0;
     return node->e && node->in ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
@@ -157,11 +235,13 @@ tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f)
     if (!(s.uses = count_uses(scratch, f))) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = n; i-- > 0;) { /* outer sums first */
         const tow__node *node = &f->nodes[i];
-        if (!tow__is(node->e, "add")) continue;
-        s.n = 0;
+        if (!tow__is(node->e, "add") || s.uses[node->out[0]] == 0) continue;
+        s.n = s.n_inner = 0;
         if (!collect(&s, node->in[0], 0) || !collect(&s, node->in[1], 0)) continue;
-        int axis = filled_axis(&s);
-        tow_status status = axis >= 0 ? concatenate(&s, i, axis) : TOW_OK;
+        int64_t cuts[2 * MOST_PIECES + 2];
+        int axis = common_axis(&s), parts = axis >= 0 ? cut(&s, axis, cuts) : 0;
+        if (parts == 0 || parts > MOST_PARTS || parts * s.n > MOST_NEW) continue;
+        tow_status status = concatenate(&s, i, axis, cuts, parts);
         if (status != TOW_OK) return status;
     }
     return TOW_OK;
