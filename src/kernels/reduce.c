@@ -23,6 +23,7 @@ enum {
 #define T             f32
 #define BITS          i32
 #define NAME(name)    sum_##name##_f32
+#define EIGHT_ROWS    TOW__SEGMENT
 #define IDENTITY      0
 #define NEUTRAL       -(T)0
 #define COMBINE(a, b) ((a) + (b))
@@ -39,6 +40,7 @@ enum {
 #define T             f32
 #define BITS          i32
 #define NAME(name)    max_##name##_f32
+#define EIGHT_ROWS    (2 * TOW__LANES)
 #define IDENTITY      -(T)INFINITY
 #define BETTER        >
 #define COMBINE(a, b) tow__max_f32(a, b)
@@ -63,6 +65,7 @@ enum {
 #define T             f32
 #define BITS          i32
 #define NAME(name)    min_##name##_f32
+#define EIGHT_ROWS    (2 * TOW__LANES)
 #define IDENTITY      (T) INFINITY
 #define BETTER        <
 #define COMBINE(a, b) tow__min_f32(a, b)
