@@ -44,9 +44,9 @@ TOW__INLINE int64_t row_of(const index_job *job, int64_t i)
 TOW__INLINE void fetch_row(const index_job *job, int64_t i)
 {
     int64_t row = row_of(job, i);
+    if (row < 0) return;
     const char *at = job->table + row * job->step;
-    for (int64_t b = 0; row >= 0 && b < tow__min(job->bytes, MOST_FETCHED * LINE); b += LINE)
-        __builtin_prefetch(at + b);
+    for (int64_t b = 0; b < tow__min(job->bytes, MOST_FETCHED * LINE); b += LINE) __builtin_prefetch(at + b);
 }
 
 /* Do the axes from `first` on lie without gaps? */
