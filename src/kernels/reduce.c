@@ -1,4 +1,4 @@
-/* Sums, products, maxima and minima of floats over any axes as vector code, in the order of reduce.h.
+/* Reductions over any axes as vector code, in the order of reduce.h.
  *
  * Along memory, a result is made of contiguous segments, and a strip of short ones is made at once. Across memory, a
  * strip of neighbouring results is made together, so that rows are read as they lie. Both give the same bits, so
@@ -87,19 +87,112 @@ enum {
 #define MAGNITUDE     INT64_MAX
 #include "src/kernels/reduce.inc"
 
+/* Signed sums and products are the unsigned ones. */
+#define T             u32
+#define NAME(name)    sum_##name##_u32
+#define IDENTITY      0
+#define NEUTRAL       0
+#define COMBINE(a, b) ((a) + (b))
+#include "src/kernels/reduce.inc"
+
+#define T             f32
+#define NAME(name)    prod_##name##_f32
+#define IDENTITY      1
+#define NEUTRAL       1
+#define COMBINE(a, b) ((a) * (b))
+#include "src/kernels/reduce.inc"
+
+#define T             f64
+#define NAME(name)    prod_##name##_f64
+#define IDENTITY      1
+#define NEUTRAL       1
+#define COMBINE(a, b) ((a) * (b))
+#include "src/kernels/reduce.inc"
+
+#define T             u32
+#define NAME(name)    prod_##name##_u32
+#define IDENTITY      1
+#define NEUTRAL       1
+#define COMBINE(a, b) ((a) * (b))
+#include "src/kernels/reduce.inc"
+
+#define T             i32
+#define NAME(name)    max_##name##_i32
+#define IDENTITY      INT32_MIN
+#define NEUTRAL       INT32_MIN
+#define COMBINE(a, b) ((a) > (b) ? (a) : (b))
+#include "src/kernels/reduce.inc"
+
+#define T             u32
+#define NAME(name)    max_##name##_u32
+#define IDENTITY      0
+#define NEUTRAL       0
+#define COMBINE(a, b) ((a) > (b) ? (a) : (b))
+#include "src/kernels/reduce.inc"
+
+#define T             i32
+#define NAME(name)    min_##name##_i32
+#define IDENTITY      INT32_MAX
+#define NEUTRAL       INT32_MAX
+#define COMBINE(a, b) ((a) < (b) ? (a) : (b))
+#include "src/kernels/reduce.inc"
+
+#define T             u32
+#define NAME(name)    min_##name##_u32
+#define IDENTITY      UINT32_MAX
+#define NEUTRAL       UINT32_MAX
+#define COMBINE(a, b) ((a) < (b) ? (a) : (b))
+#include "src/kernels/reduce.inc"
+
+#define T             u32
+#define NAME(name)    or_##name##_u32
+#define IDENTITY      0
+#define NEUTRAL       0
+#define COMBINE(a, b) ((a) | (b))
+#include "src/kernels/reduce.inc"
+
+#define T             u32
+#define NAME(name)    and_##name##_u32
+#define IDENTITY      UINT32_MAX
+#define NEUTRAL       UINT32_MAX
+#define COMBINE(a, b) ((a) & (b))
+#include "src/kernels/reduce.inc"
+
+#define T             b8
+#define NAME(name)    or_##name##_b8
+#define IDENTITY      0
+#define NEUTRAL       0
+#define COMBINE(a, b) (b8)((a) | (b))
+#include "src/kernels/reduce.inc"
+
+#define T             b8
+#define NAME(name)    and_##name##_b8
+#define IDENTITY      1
+#define NEUTRAL       1
+#define COMBINE(a, b) (b8)((a) & (b))
+#include "src/kernels/reduce.inc"
+
+/* [dtype] */
+static const tow__reducer *const sums[] = {&sum_reducer_f32, &sum_reducer_f64, &sum_reducer_u32, &sum_reducer_u32,
+                                           NULL};
+static const tow__reducer *const products[] = {&prod_reducer_f32, &prod_reducer_f64, &prod_reducer_u32,
+                                               &prod_reducer_u32, NULL};
+static const tow__reducer *const maxima[] = {&max_reducer_f32, &max_reducer_f64, &max_reducer_i32, &max_reducer_u32,
+                                             &or_reducer_b8};
+static const tow__reducer *const minima[] = {&min_reducer_f32, &min_reducer_f64, &min_reducer_i32, &min_reducer_u32,
+                                             &and_reducer_b8};
+static const tow__reducer *const unions[] = {NULL, NULL, &or_reducer_u32, &or_reducer_u32, &or_reducer_b8};
+static const tow__reducer *const intersections[] = {NULL, NULL, &and_reducer_u32, &and_reducer_u32, &and_reducer_b8};
+
 const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype)
 {
     static const struct {
         const char *primitive;
-        const tow__reducer *f32, *f64;
-    } reducers[] = {
-        {"reduce_sum", &sum_reducer_f32, &sum_reducer_f64},
-        {"reduce_max", &max_reducer_f32, &max_reducer_f64},
-        {"reduce_min", &min_reducer_f32, &min_reducer_f64},
-    };
-    if (dtype != TOW_F32 && dtype != TOW_F64) return NULL;
-    for (size_t i = 0; i < sizeof reducers / sizeof reducers[0]; i++)
-        if (strcmp(reducers[i].primitive, primitive) == 0) return dtype == TOW_F32 ? reducers[i].f32 : reducers[i].f64;
+        const tow__reducer *const *reducers;
+    } all[] = {{"reduce_sum", sums},   {"reduce_prod", products}, {"reduce_max", maxima},
+               {"reduce_min", minima}, {"reduce_or", unions},     {"reduce_and", intersections}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && dtype != TOW_BOOL; i++)
+        if (strcmp(all[i].primitive, primitive) == 0) return all[i].reducers[dtype];
     return NULL;
 }
 
@@ -238,11 +331,11 @@ static void group_block(void *user, int64_t block)
     for (int64_t i = block * g->group; i < end; i++) reduce_block(g->job, &c, i);
 }
 
-static void reduce(const tow__kernel_call *call, const tow__reducer *f32_reducer, const tow__reducer *f64_reducer)
+static void reduce(const tow__kernel_call *call, const tow__reducer *const *reducers)
 {
     reduce_job job = call->state ? *(const reduce_job *)call->state : prepare(call);
     job.x.kept.data = job.x.reduced.data = call->in[0].data;
-    job.reducer = call->in[0].dtype == TOW_F32 ? f32_reducer : f64_reducer;
+    job.reducer = reducers[call->in[0].dtype];
     job.out = call->out[0].data;
     job.scratch = call->scratch;
     int64_t elements = job.parts > 1 ? TOW__SEGMENT * job.width : tow__max(1, job.elements) * job.width;
@@ -262,13 +355,23 @@ static size_t scratch_reduce(const tow__kernel_call *call)
     return job.parts > 1 ? (size_t)(job.segments * job.results) * job.size : 0;
 }
 
-static void run_reduce_sum(const tow__kernel_call *call) { reduce(call, &sum_reducer_f32, &sum_reducer_f64); }
-static void run_reduce_max(const tow__kernel_call *call) { reduce(call, &max_reducer_f32, &max_reducer_f64); }
-static void run_reduce_min(const tow__kernel_call *call) { reduce(call, &min_reducer_f32, &min_reducer_f64); }
+static void run_reduce_sum(const tow__kernel_call *call) { reduce(call, sums); }
+static void run_reduce_prod(const tow__kernel_call *call) { reduce(call, products); }
+static void run_reduce_max(const tow__kernel_call *call) { reduce(call, maxima); }
+static void run_reduce_min(const tow__kernel_call *call) { reduce(call, minima); }
+static void run_reduce_or(const tow__kernel_call *call) { reduce(call, unions); }
+static void run_reduce_and(const tow__kernel_call *call) { reduce(call, intersections); }
 
+enum {
+    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32,
+    LOGICAL = 1 << TOW_I32 | 1 << TOW_U32 | 1 << TOW_BOOL
+};
+#define KERNEL(name, dtypes)                                                                                           \
+    {                                                                                                                  \
+#name, dtypes, 0, run_##name, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce                     \
+    }
 static const tow__kernel kernels[] = {
-    {"reduce_max", TOW__FLOATS, 0, run_reduce_max, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce},
-    {"reduce_min", TOW__FLOATS, 0, run_reduce_min, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce},
-    {"reduce_sum", TOW__FLOATS, 0, run_reduce_sum, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce},
+    KERNEL(reduce_and, LOGICAL), KERNEL(reduce_max, TOW__ALL_DTYPES), KERNEL(reduce_min, TOW__ALL_DTYPES),
+    KERNEL(reduce_or, LOGICAL),  KERNEL(reduce_prod, NUMBERS),        KERNEL(reduce_sum, NUMBERS),
 };
 const tow__kernel_table tow__kernels_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

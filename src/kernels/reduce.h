@@ -35,7 +35,7 @@ typedef struct tow__reducer {
     void (*nothing)(int64_t n, void *out);                  /* results of no elements */
 } tow__reducer;
 
-/* That of "reduce_sum", "reduce_max" or "reduce_min"; NULL: another primitive, or no floats. */
+/* That of a primitive on numbers; NULL: there is none. */
 const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype);
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */

@@ -292,6 +292,30 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     return tow__add_scratch(l, step);
 }
 
+/* Numbers along one axis, repeated along the others: a view of one row of them. */
+static tow_status lower_iota(tow__lowering *l, const tow__node *node)
+{
+    const tow_type type = l->flat->types[node->out[0]];
+    const int axis = (int)((const tow__iota_params *)node->e->params)->axis;
+    const tow_type row = tow_make_type(type.dtype, 1, &type.dims[axis]);
+    const tow__iota_params params = {.axis = 0};
+    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(row));
+    if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    tow__view *x = &l->env[node->out[0]];
+    *x = tow__view_whole(s, type);
+    memset(x->strides, 0, sizeof x->strides);
+    x->strides[axis] = 1;
+    if (tow_type_count(type) == 0) return TOW_OK; /* nothing to write */
+    tow__step *step = tow__add_step(l, node->e->primitive->name, 0, 1);
+    if (!step) return TOW_OUT_OF_MEMORY;
+    step->params = tow__arena_copy(&l->p->memory, &params, 1, sizeof params);
+    if (!step->params) return TOW_OUT_OF_MEMORY;
+    step->backward = node->backward;
+    step->kernel = node->kernel;
+    step->out[0] = tow__view_whole(s, row);
+    return TOW_OK;
+}
+
 tow_status tow__lower(tow__lowering *l)
 {
     for (uint32_t i = 0; i < l->flat->n_order; i++) {
@@ -300,6 +324,7 @@ tow_status tow__lower(tow__lowering *l)
         uint32_t first = l->plan->n_steps;
         tow_status status = node->body                              ? tow__lower_loop(l, node)
                             : strcmp(primitive->name, "const") == 0 ? lower_const(l, node)
+                            : strcmp(primitive->name, "iota") == 0  ? lower_iota(l, node)
                             : tow__view_is_move(primitive)          ? lower_move(l, node)
                             : can_fold(l, node)                     ? fold(l, node)
                                                                     : lower_kernel(l, node);

@@ -95,30 +95,42 @@ typedef struct iota_job {
     int64_t count, length, inner; /* of the axis; elements per step of it */
 } iota_job;
 
+/* first, first + step, ... */
+#define COUNT(T)                                                                                                       \
+    TOW__CLONES static void count_##T(int64_t n, int64_t first, int64_t step, void *out)                               \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)(first + i * step);                                         \
+    }
+COUNT(f32)
+COUNT(f64)
+COUNT(u32)
+
+static void count(tow_dtype dtype, int64_t n, int64_t first, int64_t step, void *out)
+{
+    switch (dtype) {
+    case TOW_F32:
+        count_f32(n, first, step, out);
+        break;
+    case TOW_F64:
+        count_f64(n, first, step, out);
+        break;
+    case TOW_BOOL:
+        for (int64_t i = 0; i < n; i++) ((b8 *)out)[i] = first + i * step != 0;
+        break;
+    default:
+        count_u32(n, first, step, out);
+    }
+}
+
+/* Along the last axis elements count, along others each stays for `inner` elements. */
 static void iota_block(void *user, int64_t block)
 {
     const iota_job *job = user;
     int64_t end = tow__min((block + 1) * TOW__BLOCK, job->count);
-    for (int64_t i = block * TOW__BLOCK; i < end; i++) {
-        int64_t value = i / job->inner % job->length;
-        void *to = element(job->out, i);
-        switch (job->out->dtype) {
-        case TOW_F32:
-            *(f32 *)to = (f32)value;
-            break;
-        case TOW_F64:
-            *(f64 *)to = (f64)value;
-            break;
-        case TOW_I32:
-            *(i32 *)to = (i32)value;
-            break;
-        case TOW_U32:
-            *(u32 *)to = (u32)value;
-            break;
-        case TOW_BOOL:
-            *(b8 *)to = value != 0;
-            break;
-        }
+    for (int64_t i = block * TOW__BLOCK, n; i < end; i += n) {
+        int64_t value = i / job->inner % job->length, step = job->inner == 1;
+        n = tow__min(end - i, step ? job->length - value : job->inner - i % job->inner);
+        count(job->out->dtype, n, value, step, element(job->out, i));
     }
 }
 
