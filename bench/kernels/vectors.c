@@ -109,6 +109,17 @@ static tow_value call_sum_short(const tow_value *in)
 {
     return tow_reduce_sum(short_rows(in[X], 8), 1, (const int[]){1});
 }
+static tow_value call_count(const tow_value *in)
+{
+    return tow_reduce_sum(tow_convert(tow_gt(in[X], in[Y]), TOW_I32), 0, NULL);
+}
+static tow_value call_triangle(const tow_value *in)
+{
+    tow_type type = tow_value_type(in[X]);
+    type.dtype = TOW_I32;
+    tow_trace *t = in[X].trace;
+    return tow_select(tow_ge(tow_iota(t, type, 0), tow_iota(t, type, 1)), in[X], tow_zeros_like(in[X]));
+}
 static tow_value call_argmax(const tow_value *in) { return tow_argmax(in[X], 1); }
 static tow_value call_argmax_columns(const tow_value *in) { return tow_argmax(in[X], 0); }
 static tow_value call_argmax_short(const tow_value *in) { return tow_argmax(short_rows(in[X], 16), 1); }
@@ -170,6 +181,8 @@ static const kernel kernels[] = {
     {"sum over rows of 8", call_sum_short, 1 << X},
     {"sum over columns", call_sum_columns, 1 << X},
     {"maximum over rows", call_max_rows, 1 << X},
+    {"count of x > y", call_count, 1 << X | 1 << Y},
+    {"lower triangle", call_triangle, 1 << X},
     {"argmax over rows", call_argmax, 1 << X},
     {"argmax over rows of 16", call_argmax_short, 1 << X},
     {"argmax over columns", call_argmax_columns, 1 << X},
