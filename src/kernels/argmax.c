@@ -35,6 +35,7 @@ typedef struct argmax_job {
     int64_t n, step; /* elements of a row, which are so far apart */
     bool across;
     int64_t last, strips; /* rows of the last kept axis, and its strips */
+    int64_t rows;         /* of a strip, at most */
     int64_t per_block;    /* strips */
     i32 *out;
 } argmax_job;
@@ -51,8 +52,7 @@ static void run_strip(const argmax_job *job, int64_t first, int64_t rows)
         job->f->turn(rows, job->n, x, apart, tile);
         job->f->across(rows, job->n, tile, STRIP, job->out + first);
     } else {
-        for (int64_t r = 0; r < rows; r++)
-            job->f->along(job->n, x + r * apart * (int64_t)kept->size, job->out + first + r);
+        job->f->along(job->n, x, job->out + first);
     }
 }
 
@@ -63,8 +63,8 @@ static void argmax_block(void *user, int64_t block)
     const int64_t rows = job->x.kept.count, strips = rows / job->last * job->strips;
     const int64_t end = tow__min((block + 1) * job->per_block, strips);
     for (int64_t s = block * job->per_block; s < end; s++) {
-        int64_t at = s % job->strips * STRIP;
-        run_strip(job, s / job->strips * job->last + at, tow__min(STRIP, job->last - at));
+        int64_t at = s % job->strips * job->rows;
+        run_strip(job, s / job->strips * job->last + at, tow__min(job->rows, job->last - at));
     }
 }
 
@@ -83,8 +83,9 @@ static void run_argmax(const tow__kernel_call *call)
         tow__kernel_reference("argmax", call->in[0].dtype)->run(call);
         return;
     }
-    job.strips = tow__ceil_div(job.last, STRIP);
-    job.per_block = tow__max(1, TOW__BLOCK / (STRIP * job.n));
+    job.rows = job.across || job.n <= SHORT ? STRIP : 1;
+    job.strips = tow__ceil_div(job.last, job.rows);
+    job.per_block = tow__max(1, TOW__BLOCK / (job.rows * job.n));
     tow__team_run(call->team, tow__ceil_div(kept->count / job.last * job.strips, job.per_block), argmax_block, &job);
 }
 

@@ -54,8 +54,8 @@ static bool rows_lie(const tow__buffer *x, int first)
 {
     tow__buffer row = *x;
     row.rank = x->rank - first;
-    memmove(row.dims, x->dims + first, (size_t)row.rank * sizeof *row.dims);
-    memmove(row.strides, x->strides + first, (size_t)row.rank * sizeof *row.strides);
+    memcpy(row.dims, x->dims + first, (size_t)row.rank * sizeof *row.dims);
+    memcpy(row.strides, x->strides + first, (size_t)row.rank * sizeof *row.strides);
     return tow__buffer_contiguous(&row);
 }
 
@@ -72,11 +72,6 @@ static index_job job_of(const tow__buffer *table, const tow__buffer *indices, co
     job.bytes = job.columns * size;
     job.dtype = table->dtype;
     return job;
-}
-
-static void run_twin(const tow__kernel_call *call, const char *primitive, tow_dtype dtype)
-{
-    tow__kernel_reference(primitive, dtype)->run(call);
 }
 
 /* ---- gather ------------------------------------------------------------------------------------------------------ */
@@ -117,7 +112,7 @@ static void run_gather(const tow__kernel_call *call)
 {
     const tow__buffer *table = &call->in[0], *indices = &call->in[1];
     if (!tow__buffer_contiguous(indices) || !rows_lie(table, 1)) {
-        run_twin(call, "gather", table->dtype);
+        tow__kernel_reference("gather", table->dtype)->run(call);
         return;
     }
     index_job job = job_of(table, indices, call->out[0].data);
@@ -180,9 +175,14 @@ static void add_block(void *user, int64_t block)
     }
 }
 
-/* Adds to the table that the result is. */
-static void add_rows(const tow__kernel_call *call, const tow__buffer *indices, const tow__buffer *updates)
+/* index_add to operand 0, which is the result. */
+static void add_rows(const tow__kernel_call *call)
 {
+    const tow__buffer *indices = &call->in[1], *updates = &call->in[2];
+    if (!tow__buffer_contiguous(indices) || !rows_lie(updates, indices->rank)) {
+        tow__kernel_reference("index_add", call->out[0].dtype)->run(call);
+        return;
+    }
     index_job job = job_of(&call->out[0], indices, updates->data);
     job.places = tow__strided_of(updates->data, updates->dtype, indices->rank, updates->dims, updates->strides);
     int64_t blocks = tow__ceil_div(job.columns, COLUMNS);
@@ -200,27 +200,23 @@ static void zero_block(void *user, int64_t block)
 
 static void run_scatter_add(const tow__kernel_call *call)
 {
-    const tow__buffer *indices = &call->in[0], *updates = &call->in[1];
-    if (!tow__buffer_contiguous(indices) || !rows_lie(updates, indices->rank)) {
-        run_twin(call, "scatter_add", call->out[0].dtype);
-        return;
-    }
-    tow__buffer out = call->out[0];
+    tow__buffer out = call->out[0], in[] = {out, call->in[0], call->in[1]};
     int64_t bytes = tow__buffer_count(&out) * (int64_t)tow__element_bytes(out.dtype);
     tow__team_run(call->team, tow__ceil_div(bytes, ZERO_BYTES), zero_block, &out);
-    add_rows(call, indices, updates);
+    tow__kernel_call add = *call;
+    add.n_in = 3;
+    add.in = in;
+    add_rows(&add);
 }
 
 static void run_index_add(const tow__kernel_call *call)
 {
-    const tow__buffer *indices = &call->in[1], *updates = &call->in[2];
-    if (!tow__buffer_contiguous(indices) || !rows_lie(updates, indices->rank)) {
-        run_twin(call, "index_add", call->out[0].dtype);
-        return;
-    }
     tow__strided from = tow__strided_buffer(&call->in[0]), to = tow__strided_buffer(&call->out[0]);
     if (from.data != to.data) tow__strided_store(call->team, &to, &from);
-    add_rows(call, indices, updates);
+    tow__buffer in[] = {call->out[0], call->in[1], call->in[2]};
+    tow__kernel_call add = *call;
+    add.in = in;
+    add_rows(&add);
 }
 
 enum {

@@ -14,8 +14,8 @@
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
  * reads is made there, and derivatives that wait for nothing are made beside what they are derivatives of. Products stay
- * in their part. As a part of a group may keep alive what the whole does not, groups are looked at once more when all
- * steps are in theirs; then only those merge that keep less alive. Values that only their own group reads become
+ * in their part. As a part of a group may keep alive what the whole does not, steps look at what makes their operands once
+ * more when all are in groups; then only groups merge that seem to keep less alive. Values that only their own group reads become
  * temporaries of the program and lose their storage. */
 #include "src/plan/fuse.h"
 
@@ -120,7 +120,7 @@ static bool is_read_between(const tow__fuser *f, uint32_t first, uint32_t last, 
 }
 
 /* Bytes of operands of group a (not made by itself or b) that nobody needs after a; if a is to move up to b: that nobody
- * needs after b. When all are met, those that somebody does need count against that: a can no longer overwrite them. */
+ * needs after b. At the second look, those that somebody does need count against that: a can no longer overwrite them. */
 static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
     bool rises = a->position > b->position;
@@ -133,7 +133,7 @@ static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__
             for (uint32_t k = 0; k < j; k++) again |= step->in[k].storage == s;
             if (again || f->last_reader[s] != a->members[i] || makes(f, a, s)) continue;
             bool stays = rises && is_read_between(f, b->position, a->position, s);
-            if (stays && f->all_met) bytes -= arena_bytes(f, s);
+            if (stays && f->second_look) bytes -= arena_bytes(f, s);
             if (!stays && !makes(f, b, s)) bytes += arena_bytes(f, s);
         }
     }
@@ -197,8 +197,8 @@ static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__gr
     result_bytes(f, b, a, &rest, &kept);
     int64_t sinking = between.sinks ? dying_bytes(f, a, b) - inner : INT64_MAX;
     int64_t rising = between.rises ? kept - inner - dying_bytes(f, b, a) : INT64_MAX;
-    bool neutral = between.empty || tow__min(sinking, rising) == 0; /* between neighbours, or when as much dies */
-    if (tow__min(sinking, rising) >= 0 && (f->all_met || !neutral)) return TOW_OK;
+    int64_t gained = -tow__min(sinking, rising);
+    if (f->second_look ? gained <= 0 : gained < 0 && !between.empty) return TOW_OK;
     tow_type shape = b->product != TOW__NONE ? b->shape : a->shape;
     if (!tow__write_program(f, a, b, shape, &d)) {
         shape = b->shape;
@@ -328,8 +328,8 @@ static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fu
     return tow__add_scratch(&l, step);
 }
 
-/* Is it an elementwise step that repeats rows or elements? A row program reads them where they lie. */
-static bool repeats(const tow__fuser *f, uint32_t i)
+/* Does an elementwise step read what lies with gaps or is repeated? A row program reads most of that where it lies. */
+static bool reads_spaced(const tow__fuser *f, uint32_t i)
 {
     const tow__step *step = &f->plan->steps[i];
     for (uint32_t j = 0; f->tiles[i] && j < step->n_in; j++) {
@@ -342,12 +342,11 @@ static bool repeats(const tow__fuser *f, uint32_t i)
 static tow_status emit(tow__fuser *f, const tow__group *g, tow__step *step)
 {
     tow__draft d;
-    bool fuses = g->n > 1 || repeats(f, g->members[0]);
-    if (fuses) fuses = tow__write_program(f, g, NULL, g->shape, &d);
-    if (!fuses && g->n > 1)
-        return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
-                         g->n);
-    if (!fuses) {
+    bool wanted = g->n > 1 || reads_spaced(f, g->members[0]);
+    if (!wanted || !tow__write_program(f, g, NULL, g->shape, &d)) {
+        if (g->n > 1)
+            return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
+                             g->n);
         *step = f->plan->steps[g->members[0]];
         return TOW_OK;
     }
@@ -386,7 +385,7 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
     if (p->no_fusion) return TOW_OK;
     TRY(tow__begin_fusion(&f));
     for (uint32_t i = 0; i < plan->n_steps; i++) TRY(place_step(&f, i));
-    f.all_met = true;
+    f.second_look = true;
     for (uint32_t i = 0; i < plan->n_steps; i++)
         for (uint32_t j = 0; j < plan->steps[i].n_in; j++)
             TRY(meet(&f, i, f.producer[plan->steps[i].in[j].storage], &(bool){false}));

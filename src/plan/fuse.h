@@ -28,7 +28,7 @@ typedef struct tow__fuser {
     uint32_t *last_reader; /* [n_storages] step that reads it last, or TOW__NONE */
     uint32_t *reads;       /* [n_storages] operands of steps that read it */
     uint32_t *recent;      /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
-    bool all_met;          /* all steps are in groups; from now on groups merge only if that keeps less alive */
+    bool second_look;      /* all steps are in groups, which merge only if that keeps less alive */
 } tow__fuser;
 
 /* A group as a step: what it reads and makes. Values are numbered as in the program. */

@@ -2,7 +2,6 @@
  * become loops (loop.c), the rest kernel calls. The producer of an output writes it in place where it can. Small
  * functions of constants are computed here, once. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "src/kernels/dot.h"
 #include "src/plan/plan.h"
@@ -201,8 +200,8 @@ static tow_status become_multiple(tow__lowering *l, tow__step *step)
     const tow__kernel *kernel = tow__kernel_find("mul", dtype);
     double value;
     int exponent;
-    if (!kernel || !repeated_constant(l, &step->in[1], &value)) return TOW_OK;
-    if (fabs(frexp(value, &exponent)) != 0.5 || abs(exponent) > (dtype == TOW_F32 ? 120 : 1000)) return TOW_OK;
+    if (!kernel || !repeated_constant(l, &step->in[1], &value) || fabs(frexp(value, &exponent)) != 0.5) return TOW_OK;
+    if (!isnormal(dtype == TOW_F32 ? (float)(1 / value) : 1 / value)) return TOW_OK; /* the inverse is not exact */
     size_t bytes = tow_dtype_size(dtype);
     uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_CONSTANT, 0, bytes);
     void *data = tow__arena_alloc(&l->p->memory, bytes, 1);
