@@ -52,7 +52,8 @@ static void run_strip(const argmax_job *job, int64_t first, int64_t rows)
         job->f->turn(rows, job->n, x, apart, tile);
         job->f->across(rows, job->n, tile, STRIP, job->out + first);
     } else {
-        job->f->along(job->n, x, job->out + first);
+        for (int64_t r = 0; r < rows; r++)
+            job->f->along(job->n, x + r * apart * (int64_t)kept->size, job->out + first + r);
     }
 }
 
@@ -83,7 +84,7 @@ static void run_argmax(const tow__kernel_call *call)
         tow__kernel_reference("argmax", call->in[0].dtype)->run(call);
         return;
     }
-    job.rows = job.across || job.n <= SHORT ? STRIP : 1;
+    job.rows = job.across || job.n <= SHORT ? STRIP : tow__max(1, tow__min(STRIP, TOW__BLOCK / job.n));
     job.strips = tow__ceil_div(job.last, job.rows);
     job.per_block = tow__max(1, TOW__BLOCK / (job.rows * job.n));
     tow__team_run(call->team, tow__ceil_div(kept->count / job.last * job.strips, job.per_block), argmax_block, &job);
