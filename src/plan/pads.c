@@ -13,14 +13,17 @@
 enum {
     MOST_PIECES = 16,
     MOST_PARTS = 16, /* of a concatenation */
-    MOST_NEW = 128   /* sums of parts of pieces, about: pieces times parts */
+    MOST_NEW = 128,  /* sums of parts of pieces, about: pieces times parts */
+    MOST_DEPTH = 8,  /* elementwise nodes below a pad, of which parts are made */
+    MOST_OPERANDS = 4
 };
 
 typedef struct pads {
     tow_program *p;
     tow__arena *scratch;
     tow__flat *f;
-    uint32_t *uses; /* [n_values] */
+    uint32_t *uses;     /* [n_counted] */
+    uint32_t n_counted; /* values that were there before */
     const tow__node *piece[MOST_PIECES];
     uint32_t inner[MOST_PIECES]; /* partial sums */
     int n, n_inner;
@@ -147,22 +150,47 @@ typedef struct part {
     bool padded; /* some piece is not there */
 } part;
 
+/* Elements [first, end) of `value` along the axis. What only this sum reads is not made as a whole: the slices are those
+ * of its operands, so that each part is one pass from there. */
+static tow_status slice_value(pads *s, const part *x, uint32_t value, int64_t first, int64_t end, int depth,
+                              uint32_t *slice)
+{
+    tow_type type = s->f->types[value];
+    const tow__node *made = maker(s, value);
+    *slice = value;
+    if (type.rank == 0 || end - first == type.dims[x->axis]) return TOW_OK;
+    tow_type smaller = type;
+    smaller.dims[x->axis] = end - first;
+    if (made && made->e->primitive->kind == TOW__ELEMENTWISE && made->e->n_out == 1 && made->e->n_in <= MOST_OPERANDS &&
+        value < s->n_counted && s->uses[value] == 1 && depth < MOST_DEPTH) {
+        const tow__node node = *made; /* nodes move when more are added */
+        uint32_t in[MOST_OPERANDS];
+        for (uint32_t i = 0; i < node.e->n_in; i++) {
+            tow_status status = slice_value(s, x, node.in[i], first, end, depth + 1, &in[i]);
+            if (status != TOW_OK) return status;
+        }
+        *slice = add_node(s, x->like, node.e, smaller, in);
+        if (*slice == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        s->f->nodes[s->f->makers[*slice]].kernel = node.kernel;
+        return TOW_OK;
+    }
+    tow__slice_params p = {.start = {.n = type.rank}, .limit = {.n = type.rank}, .stride = {.n = type.rank}};
+    for (int i = 0; i < type.rank; i++) p.limit.v[i] = type.dims[i], p.stride.v[i] = 1;
+    p.start.v[x->axis] = first;
+    p.limit.v[x->axis] = end;
+    *slice = add_node(s, x->like, new_equation(s, "slice", &p, sizeof p, 1), smaller, &value);
+    return *slice == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
 /* The piece of a pad in the part, TOW__NONE if it is not there. */
 static tow_status slice_piece(pads *s, part *x, tow__node pad, uint32_t *value)
 {
-    tow_type type = s->f->types[pad.in[0]];
-    tow__slice_params p = {.start = {.n = type.rank}, .limit = {.n = type.rank}, .stride = {.n = type.rank}};
-    int64_t begin = low(&pad, x->axis);
+    const int64_t begin = low(&pad, x->axis), length = s->f->types[pad.in[0]].dims[x->axis];
+    const bool there = x->first >= begin && x->end <= begin + length;
     x->zero = pad.in[1];
-    *value = x->first >= begin && x->end <= begin + type.dims[x->axis] ? pad.in[0] : TOW__NONE;
-    x->padded |= *value == TOW__NONE;
-    if (*value == TOW__NONE || x->end - x->first == type.dims[x->axis]) return TOW_OK;
-    for (int i = 0; i < type.rank; i++) p.limit.v[i] = type.dims[i], p.stride.v[i] = 1;
-    p.start.v[x->axis] = x->first - begin;
-    p.limit.v[x->axis] = x->end - begin;
-    type.dims[x->axis] = x->end - x->first;
-    *value = add_node(s, x->like, new_equation(s, "slice", &p, sizeof p, 1), type, &pad.in[0]);
-    return *value == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
+    x->padded |= !there;
+    *value = TOW__NONE;
+    return there ? slice_value(s, x, pad.in[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
 }
 
 /* The sum that makes `value`, in the part and without zeros; TOW__NONE if no piece is there. */
@@ -232,6 +260,7 @@ tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f)
     bool any = false;
     for (uint32_t i = 0; i < n && !any; i++) any = tow__is(f->nodes[i].e, "pad");
     if (!any) return TOW_OK;
+    s.n_counted = f->n_values;
     if (!(s.uses = count_uses(scratch, f))) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = n; i-- > 0;) { /* outer sums first */
         const tow__node *node = &f->nodes[i];
