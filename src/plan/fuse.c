@@ -14,9 +14,9 @@
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
  * reads is made there, and derivatives that wait for nothing are made beside what they are derivatives of. Products stay
- * in their part. As a part of a group may keep alive what the whole does not, steps look at what makes their operands once
- * more when all are in groups; then only groups merge that seem to keep less alive. Values that only their own group reads become
- * temporaries of the program and lose their storage. */
+ * in their part. As a part of a group may keep alive what the whole does not, steps look at what makes their operands
+ * once more when all are in groups; then only groups merge that seem to keep less alive. Values that only their own
+ * group reads become temporaries of the program and lose their storage. */
 #include "src/plan/fuse.h"
 
 #include "src/kernels/dot.h"
@@ -120,7 +120,7 @@ static bool is_read_between(const tow__fuser *f, uint32_t first, uint32_t last, 
 }
 
 /* Bytes of operands of group a (not made by itself or b) that nobody needs after a; if a is to move up to b: that nobody
- * needs after b. At the second look, those that somebody does need count against that: a can no longer overwrite them. */
+ * needs after b. At the second look, those that somebody needs count against that: a can no longer overwrite them. */
 static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b)
 {
     bool rises = a->position > b->position;
