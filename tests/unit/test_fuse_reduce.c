@@ -59,6 +59,33 @@ static void sums_of_types(tow_trace *t, const tow_value *x, tow_value *y, void *
     y[2] = tow_reduce_min(a, 0, NULL);
 }
 
+/* x: one above the other where the row's number is not below the column's */
+static void count_and_multiply(tow_trace *t, const tow_value *x, tow_value *y, void *user)
+{
+    (void)user;
+    tow_type type = tow_value_type(x[0]);
+    type.dtype = TOW_I32;
+    tow_value above = tow_gt(x[0], x[1]), lower = tow_ge(tow_iota(t, type, 0), tow_iota(t, type, 1));
+    tow_value counted = tow_convert(tow_and(above, lower), TOW_I32);
+    y[0] = tow_reduce_sum(counted, 0, NULL);
+    y[1] = tow_reduce_prod(tow_add_scalar(tow_mul_scalar(tow_tanh(x[0]), 0.01), 1), 1, (int[]){1});
+    y[2] = tow_reduce_or(above, 1, (int[]){0});
+    y[3] = tow_reduce_min(tow_convert(tow_mul_scalar(x[1], 9), TOW_I32), 1, (int[]){1});
+}
+
+/* No array is there but the one byte of comparisons that `or` reads. */
+static void test_reductions_of_integers(void **state)
+{
+    (void)state;
+    const tow_type m = matrix(90, 70);
+    size_t fused, separate;
+    tow_graph *g = trace(count_and_multiply, NULL, 2, (tow_type[]){m, m}, 4);
+    expect_same(g, 0, &fused, &separate);
+    assert_true(fused < 2 * 90 * 70 && separate > 4 * 90 * 70);
+    assert_true(says(g, "reduce_prod)("));
+    tow_graph_release(g);
+}
+
 static void test_reductions_of_types(void **state)
 {
     (void)state;
@@ -343,6 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_of_types, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reductions_of_integers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reductions_that_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_most_reductions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sums_that_linger, setup, teardown),
