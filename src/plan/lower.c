@@ -181,6 +181,17 @@ static void become_outer(tow__step *step)
     step->params = NULL;
 }
 
+/* Memory of a new constant, which its maker fills. NULL: out of memory. */
+static void *add_constant(tow__lowering *l, size_t bytes, uint32_t *storage)
+{
+    *storage = tow__add_storage(l->p, l->plan, TOW__S_CONSTANT, 0, bytes);
+    void *data = tow__arena_alloc(&l->p->memory, bytes, 1);
+    if (*storage == TOW__NONE || !data) return NULL;
+    l->p->storages[*storage].data = data;
+    l->p->bytes.constants += bytes;
+    return data;
+}
+
 /* The element that a constant operand repeats, in `value`; false: it is no constant, or has several. */
 static bool repeated_constant(const tow__lowering *l, const tow__view *x, double *value)
 {
@@ -202,17 +213,12 @@ static tow_status become_multiple(tow__lowering *l, tow__step *step)
     int exponent;
     if (!kernel || !repeated_constant(l, &step->in[1], &value) || fabs(frexp(value, &exponent)) != 0.5) return TOW_OK;
     if (!isnormal(dtype == TOW_F32 ? (float)(1 / value) : 1 / value)) return TOW_OK; /* the inverse is not exact */
-    size_t bytes = tow_dtype_size(dtype);
-    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_CONSTANT, 0, bytes);
-    void *data = tow__arena_alloc(&l->p->memory, bytes, 1);
-    if (s == TOW__NONE || !data) return TOW_OUT_OF_MEMORY;
+    void *data = add_constant(l, tow_dtype_size(dtype), &step->in[1].storage);
+    if (!data) return TOW_OUT_OF_MEMORY;
     if (dtype == TOW_F32)
         *(float *)data = (float)(1 / value);
     else
         *(double *)data = 1 / value;
-    l->p->storages[s].data = data;
-    l->p->bytes.constants += bytes;
-    step->in[1].storage = s;
     step->in[1].offset = 0;
     step->primitive = kernel->primitive;
     step->kernel = kernel;
@@ -247,11 +253,9 @@ static tow_status fold(tow__lowering *l, const tow__node *node)
     }
     for (uint32_t i = 0; i < e->n_out; i++) {
         tow_type type = l->flat->types[node->out[i]];
-        uint32_t s = tow__add_storage(p, l->plan, TOW__S_CONSTANT, 0, tow_type_bytes(type));
-        void *data = tow__arena_alloc(&p->memory, tow_type_bytes(type), 1);
-        if (s == TOW__NONE || !data) return TOW_OUT_OF_MEMORY;
-        p->storages[s].data = data;
-        p->bytes.constants += tow_type_bytes(type);
+        uint32_t s;
+        void *data = add_constant(l, tow_type_bytes(type), &s);
+        if (!data) return TOW_OUT_OF_MEMORY;
         l->env[node->out[i]] = tow__view_whole(s, type);
         out[i] = tow__view_buffer(&l->env[node->out[i]]);
         out[i].data = data;

@@ -150,19 +150,21 @@ typedef struct part {
     bool padded; /* some piece is not there */
 } part;
 
-/* Elements [first, end) of `value` along the axis. What only this sum reads is not made as a whole: the slices are those
- * of its operands, so that each part is one pass from there. */
+/* Elements [first, end) of `value` along the axis. What only this sum reads, in its part of the program, is not made as
+ * a whole: the slices are those of its operands, so that each part is one pass from there. */
 static tow_status slice_value(pads *s, const part *x, uint32_t value, int64_t first, int64_t end, int depth,
                               uint32_t *slice)
 {
     tow_type type = s->f->types[value];
     const tow__node *made = maker(s, value);
+    bool sliced = made && made->e->primitive->kind == TOW__ELEMENTWISE && made->e->n_out == 1 &&
+                  made->e->n_in <= MOST_OPERANDS && made->backward == x->like->backward && depth < MOST_DEPTH;
+    sliced = sliced && value < s->n_counted && s->uses[value] == 1;
     *slice = value;
     if (type.rank == 0 || end - first == type.dims[x->axis]) return TOW_OK;
     tow_type smaller = type;
     smaller.dims[x->axis] = end - first;
-    if (made && made->e->primitive->kind == TOW__ELEMENTWISE && made->e->n_out == 1 && made->e->n_in <= MOST_OPERANDS &&
-        value < s->n_counted && s->uses[value] == 1 && depth < MOST_DEPTH) {
+    if (sliced) {
         const tow__node node = *made; /* nodes move when more are added */
         uint32_t in[MOST_OPERANDS];
         for (uint32_t i = 0; i < node.e->n_in; i++) {

@@ -97,7 +97,7 @@ typedef struct iota_job {
 
 /* first, first + step, ... */
 #define COUNT(T)                                                                                                       \
-    TOW__CLONES static void count_##T(int64_t n, int64_t first, int64_t step, void *out)                               \
+    static void count_##T(int64_t n, int64_t first, int64_t step, void *out)                                           \
     {                                                                                                                  \
         for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)(first + i * step);                                         \
     }
