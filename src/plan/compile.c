@@ -106,15 +106,14 @@ done:
     return status;
 }
 
-/* kept: of the repeated products, those made last first, that are not made again. */
-static tow_status compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
-                          uint32_t kept, tow_program **program)
+tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                                tow__keeping keeping, tow_program **program)
 {
     *program = NULL;
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
-    p->n_kept = kept;
+    p->keeping = keeping;
     p->graph = tow__graph_share(graph);
     tow__arena scratch;
     tow__arena_init(&p->memory, ctx);
@@ -129,33 +128,6 @@ static tow_status compile(tow_context *ctx, const tow_graph *graph, const tow_co
     return status;
 }
 
-/* How many repeated products the budget allows to keep: all of them, or the most that halving finds (the arena mostly
- * grows with their number, but need not). */
-static tow_status count_kept(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
-                             uint32_t *kept)
-{
-    tow_compile_options plan = *options;
-    plan.plan_only = true;
-    tow_program *p;
-    *kept = 0;
-    tow_status status = compile(ctx, graph, &plan, threads, 0, &p);
-    if (status != TOW_OK) return status;
-    size_t limit = p->bytes.arena > options->keep_within ? p->bytes.arena : options->keep_within;
-    uint32_t most = p->n_repeated, next = most;
-    tow_program_free(p);
-    while (*kept < most) {
-        status = compile(ctx, graph, &plan, threads, next, &p);
-        if (status != TOW_OK) return status;
-        if (p->bytes.arena <= limit)
-            *kept = next;
-        else
-            most = next - 1;
-        tow_program_free(p);
-        next = *kept + (most - *kept + 1) / 2;
-    }
-    return TOW_OK;
-}
-
 tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
                        tow_program **program)
 {
@@ -163,15 +135,15 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     if (!ctx || !graph || !program)
         return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
     int threads = options && options->threads ? options->threads : ctx->threads;
-    uint32_t kept = 0;
+    tow__keeping keeping = {0};
     if (threads < 1)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
                          threads);
     if (options && options->keep_within) {
-        tow_status status = count_kept(ctx, graph, options, threads, &kept);
+        tow_status status = tow__spend(ctx, graph, options, threads, &keeping);
         if (status != TOW_OK) return status;
     }
-    return compile(ctx, graph, options, threads, kept, program);
+    return tow__compile_keeping(ctx, graph, options, threads, keeping, program);
 }
 
 void tow_program_free(tow_program *p)

@@ -6,11 +6,10 @@
  * The value of a forward product and of its repetition are the same, bit for bit. Reading the former in place of the
  * latter saves the work and keeps the value alive between them, which may raise the peak or not: right after a forward
  * part, where the backward part begins, it often does not. Values that were made last are needed first, so what is kept
- * is the products that were made last. How many is found by compiling and halving (compile.c): only a plan tells its
- * arena, with row regions and in-place reuse as they are.
+ * is the products that were made last. How many, spend.c finds out.
  *
- * Only what multiplies is kept (products, attention, losses over products, whole scans): the rest costs about as much
- * to read as to make again. Bodies of scans are left alone. */
+ * If not everything can be kept, only what multiplies is (products, attention, losses over products, whole scans): the
+ * rest costs about as much to read as to make again. Bodies of scans are left alone. */
 #include <stdlib.h>
 
 #include "src/graph/builder.h"
@@ -18,6 +17,7 @@
 
 typedef struct repetition {
     uint32_t forward, again; /* nodes */
+    bool multiplies;
 } repetition;
 
 typedef struct twins {
@@ -62,14 +62,16 @@ static bool multiplies(const tow__node *node)
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 
-static int made_last_first(const void *a, const void *b)
+/* Products first, and among them those that were made last. */
+static int order_of_keeping(const void *a, const void *b)
 {
     const repetition *x = a, *y = b;
+    if (x->multiplies != y->multiplies) return x->multiplies ? -1 : 1;
     if (x->forward != y->forward) return x->forward > y->forward ? -1 : 1;
     return x->again < y->again ? -1 : x->again > y->again;
 }
 
-/* *list: in scratch, what was made last comes first. */
+/* *list: in scratch, in the order of keeping. */
 static tow_status find_repetitions(tow__arena *scratch, const tow__flat *f, repetition **list, uint32_t *n)
 {
     twins t = {.f = f, .n_table = 16};
@@ -86,20 +88,23 @@ static tow_status find_repetitions(tow__arena *scratch, const tow__flat *f, repe
         uint32_t first = first_equal(&t, i);
         if (first == i) continue;
         for (uint32_t j = 0; j < node->e->n_out; j++) t.same[node->out[j]] = t.same[f->nodes[first].out[j]];
-        if (node->lazy && !f->nodes[first].lazy && multiplies(node)) (*list)[(*n)++] = (repetition){first, i};
+        if (node->lazy && !f->nodes[first].lazy) (*list)[(*n)++] = (repetition){first, i, multiplies(node)};
     }
-    qsort(*list, *n, sizeof **list, made_last_first);
+    qsort(*list, *n, sizeof **list, order_of_keeping);
     return TOW_OK;
 }
 
 tow_status tow__keep_repeated(tow_program *p, tow__arena *scratch, tow__flat *f)
 {
     repetition *list;
-    uint32_t *now = tow__arena_alloc(scratch, f->n_values, sizeof *now);
-    tow_status status = now ? find_repetitions(scratch, f, &list, &p->n_repeated) : TOW_OUT_OF_MEMORY;
+    uint32_t n, *now = tow__arena_alloc(scratch, f->n_values, sizeof *now);
+    tow_status status = now ? find_repetitions(scratch, f, &list, &n) : TOW_OUT_OF_MEMORY;
     if (status != TOW_OK) return status;
     for (uint32_t i = 0; i < f->n_values; i++) now[i] = i;
-    for (uint32_t i = 0; i < p->n_kept && i < p->n_repeated; i++) {
+    p->n_repeated = 0;
+    while (p->n_repeated < n && list[p->n_repeated].multiplies) p->n_repeated++;
+    uint32_t kept = p->keeping.products < p->n_repeated ? p->keeping.products : p->n_repeated;
+    for (uint32_t i = 0; i < (p->keeping.all ? n : kept); i++) {
         const tow__node *forward = &f->nodes[list[i].forward], *again = &f->nodes[list[i].again];
         for (uint32_t j = 0; j < again->e->n_out; j++) now[again->out[j]] = forward->out[j];
     }

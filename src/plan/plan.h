@@ -175,6 +175,13 @@ typedef struct tow__slot {
     uint32_t begin, end; /* into program->patches */
 } tow__slot;
 
+/* What remat keeps in spite of its policies, because a budget allows it. */
+typedef struct tow__keeping {
+    uint32_t products; /* of those that would be made again, so many that were made last */
+    bool all;          /* whatever the forward part makes, products or not */
+    bool interleaved;  /* blocks of rows may go through forward and backward part before the next block begins */
+} tow__keeping;
+
 struct tow_program {
     tow_context *ctx;
     tow_graph *graph;
@@ -193,14 +200,22 @@ struct tow_program {
     int64_t no_row;          /* 0: where there are no rows */
     bool no_fusion, no_regions, plan_only, flush_subnormals; /* of the options */
     size_t keep_within;
-    uint32_t n_repeated;  /* keep.c: nodes that repeat one of the forward part, */
-    uint32_t n_kept;      /* and those of them that are left out */
+    tow__keeping keeping; /* what keep_within is spent on */
+    uint32_t n_repeated;  /* keep.c: products that repeat one of the forward part */
     tow__team team, solo; /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
     tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
+
+/* ---- compile.c, spend.c ------------------------------------------------------------------------------------------ */
+
+tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                                tow__keeping keeping, tow_program **program);
+/* *keeping: how options->keep_within is spent best. Compiles the graph several times, without memory. */
+tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                      tow__keeping *keeping);
 
 /* ---- hoist.c, defer.c: products that need not wait leave scans --------------------------------------------------- */
 
@@ -242,7 +257,7 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
                         tow__flat **flat);
 /* A new value of a flat graph, or TOW__NONE. */
 uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
-/* keep.c: leaves out p->n_kept of the repeated nodes, counts them in p->n_repeated. Before the merges below. */
+/* keep.c: leaves out those repeated nodes that p->keeping says, counts products in p->n_repeated. Before the merges below. */
 tow_status tow__keep_repeated(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* loss.c: a cross-entropy and its derivative become one node. */
 tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f);

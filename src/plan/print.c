@@ -151,7 +151,7 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
     if (p->n_repeated)
         tow__string_add(
             &s, "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32 " are kept within %zu bytes\n",
-            p->n_repeated, p->n_kept, p->keep_within);
+            p->n_repeated, p->keeping.all ? p->n_repeated : p->keeping.products, p->keep_within);
     if (s.failed) s.length = 0; /* a part of a plan would mislead; the context has the error */
     size_t length = tow__string_export(&s, text, size);
     tow__string_free(&s);

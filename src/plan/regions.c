@@ -184,7 +184,8 @@ static uint32_t collect(tow__former *f, uint32_t first)
     uint32_t deferred_at_end = 0;
     for (; i < f->n_steps; i++) {
         const tow__step *step = &f->steps[i];
-        if (step->backward != f->steps[first].backward || step->loop) break;
+        bool goes_on = step->backward == f->steps[first].backward || (f->ordered && f->p->keeping.interleaved);
+        if (!goes_on || step->loop) break;
         if (joins(f, i)) {
             f->inside[f->n_inside++] = i;
             mark(f, step, f->parts[i] == TOW__SUMS ? TOW__LATER : TOW__INSIDE);

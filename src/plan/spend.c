@@ -1,0 +1,105 @@
+/* How a budget of bytes is spent (tow_compile_options.keep_within). Only a plan tells its arena, with row regions and
+ * in-place reuse as they are, so plans are made without memory and compared:
+ *
+ *                       forward, then backward     interleaved
+ *   everything is kept             *                    *
+ *   all products are               *                    *
+ *   as many as fit         * halving *          * halving *        where none of these four fits
+ *
+ * "Interleaved" lets a block of rows go through the forward and the backward part before the next block begins
+ * (regions.c): what is kept between them is a block then, not an array, and the arena may be smaller than with remat.
+ *
+ * A plan fits if it takes no more than the budget or no more than remat does without. Of those that fit, one that makes
+ * the fewest products again is taken, then one that exceeds the budget least, then one that is not interleaved, then the
+ * smallest. */
+#include "src/plan/plan.h"
+
+typedef struct shopper {
+    tow_context *ctx;
+    const tow_graph *graph;
+    tow_compile_options options;
+    int threads;
+    uint32_t repeated; /* products */
+    size_t fits;       /* bytes of an arena, at most */
+    /* the best so far */
+    tow__keeping best;
+    uint32_t again; /* products that it makes again */
+    size_t arena;
+} shopper;
+
+static tow_status measure(shopper *s, tow__keeping keeping, size_t *arena)
+{
+    tow_program *p;
+    tow_status status = tow__compile_keeping(s->ctx, s->graph, &s->options, s->threads, keeping, &p);
+    if (status != TOW_OK) return status;
+    *arena = p->bytes.arena;
+    s->repeated = p->n_repeated;
+    tow_program_free(p);
+    return TOW_OK;
+}
+
+static size_t excess(const shopper *s, size_t arena)
+{
+    return arena > s->options.keep_within ? arena - s->options.keep_within : 0;
+}
+
+/* *fits: it does; it is the best then, if it is. */
+static tow_status consider(shopper *s, tow__keeping keeping, bool *fits)
+{
+    size_t arena;
+    tow_status status = measure(s, keeping, &arena);
+    if (status != TOW_OK) return status;
+    *fits = arena <= s->fits;
+    if (!*fits) return TOW_OK;
+    uint32_t again = s->repeated - (keeping.all ? s->repeated : keeping.products);
+    size_t now = excess(s, arena), before = excess(s, s->arena);
+    bool better = again != s->again ? again < s->again
+                  : now != before   ? now < before
+                  : keeping.interleaved != s->best.interleaved
+                      ? s->best.interleaved
+                      : arena < s->arena;
+    if (!better) return TOW_OK;
+    s->best = keeping;
+    s->again = again;
+    s->arena = arena;
+    return TOW_OK;
+}
+
+/* The most products that halving finds; the arena mostly grows with their number, but need not. */
+static tow_status halve(shopper *s, bool interleaved)
+{
+    for (uint32_t kept = 0, most = s->repeated - 1; kept < most;) {
+        uint32_t next = kept + (most - kept + 1) / 2;
+        bool fits;
+        tow_status status = consider(s, (tow__keeping){.products = next, .interleaved = interleaved}, &fits);
+        if (status != TOW_OK) return status;
+        if (fits)
+            kept = next;
+        else
+            most = next - 1;
+    }
+    return TOW_OK;
+}
+
+tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                      tow__keeping *keeping)
+{
+    shopper s = {.ctx = ctx, .graph = graph, .options = *options, .threads = threads};
+    tow_status status = TOW_OK;
+    bool fits, any = false;
+    int orders = options->no_regions ? 1 : 2;
+    s.options.plan_only = true;
+    TRY(measure(&s, s.best, &s.arena));
+    s.again = s.repeated;
+    s.fits = s.arena > options->keep_within ? s.arena : options->keep_within;
+    for (int interleaved = 0; interleaved < orders; interleaved++) {
+        TRY(consider(&s, (tow__keeping){.all = true, .interleaved = interleaved}, &fits));
+        any |= fits;
+        TRY(consider(&s, (tow__keeping){.products = s.repeated, .interleaved = interleaved}, &fits));
+        any |= fits;
+    }
+    for (int interleaved = 0; interleaved < orders && !any; interleaved++) TRY(halve(&s, interleaved));
+    *keeping = s.best;
+done:
+    return status;
+}
