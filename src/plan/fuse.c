@@ -140,6 +140,16 @@ static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__
     return bytes;
 }
 
+static uint32_t count_reads(const tow__fuser *f, const tow__group *g, uint32_t storage)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const tow__step *step = &f->plan->steps[g->members[i]];
+        for (uint32_t j = 0; j < step->n_in; j++) n += step->in[j].storage == storage;
+    }
+    return n;
+}
+
 /* Bytes of results of group a that become temporaries if b joins it, and of those that do not. */
 static void result_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b, int64_t *inner, int64_t *outer)
 {
@@ -147,17 +157,40 @@ static void result_bytes(const tow__fuser *f, const tow__group *a, const tow__gr
     for (uint32_t i = 0; i < a->n; i++) {
         const tow__step *step = &f->plan->steps[a->members[i]];
         for (uint32_t k = 0; k < step->n_out; k++) {
-            uint32_t s = step->out[k].storage, own = 0, other = 0;
-            for (uint32_t j = 0; j < a->n; j++)
-                for (uint32_t x = 0; x < f->plan->steps[a->members[j]].n_in; x++)
-                    own += f->plan->steps[a->members[j]].in[x].storage == s;
-            for (uint32_t j = 0; j < b->n; j++)
-                for (uint32_t x = 0; x < f->plan->steps[b->members[j]].n_in; x++)
-                    other += f->plan->steps[b->members[j]].in[x].storage == s;
+            uint32_t s = step->out[k].storage, own = count_reads(f, a, s), other = count_reads(f, b, s);
             if (f->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
             *(f->reads[s] == own + other ? inner : outer) += arena_bytes(f, s);
         }
     }
+}
+
+/* Bytes of results of group a that group b reads and nobody else does. */
+static int64_t handed_bytes(const tow__fuser *f, const tow__group *a, const tow__group *b)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const tow__step *step = &f->plan->steps[a->members[i]];
+        for (uint32_t k = 0; k < step->n_out; k++) {
+            uint32_t s = step->out[k].storage, n = count_reads(f, b, s);
+            if (n > 0 && f->reads[s] == n + count_reads(f, a, s)) bytes += arena_bytes(f, s);
+        }
+    }
+    return bytes;
+}
+
+/* A pass of its own with the reductions of what group b makes stores nothing that is only reduced, and has room for the
+ * rest where its operands lay. On strips of a product both are stored. Is that more? */
+static bool is_better_reduced(const tow__fuser *f, const tow__group *a, const tow__group *b)
+{
+    int64_t reduced = 0, rest = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        const tow__step *step = &f->plan->steps[b->members[i]];
+        for (uint32_t k = 0; k < step->n_out; k++) {
+            uint32_t s = step->out[k].storage, others = f->reads[s] - count_reads(f, b, s);
+            if (others > 0) *(others == f->reduced[s] ? &reduced : &rest) += arena_bytes(f, s);
+        }
+    }
+    return reduced > 0 && handed_bytes(f, a, b) < rest + reduced;
 }
 
 /* Moves group `from` into `to`, which keeps its position. */
@@ -189,6 +222,7 @@ static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__gr
     bool products = a->product != TOW__NONE || b->product != TOW__NONE;
     if (products && a->backward != b->backward) return TOW_OK;
     if (products && ((a->product != TOW__NONE && b->product != TOW__NONE) || !reads_from(f, b, a))) return TOW_OK;
+    if (a->product != TOW__NONE && is_better_reduced(f, a, b)) return TOW_OK;
     if (b->position - a->position > WINDOW) return TOW_OK;
     gap between = look_between(f, a, b);
     if (!between.sinks && !between.rises) return TOW_OK;
@@ -229,8 +263,9 @@ tow_status tow__begin_fusion(tow__fuser *f)
     f->last_reader = alloc_none(f->scratch, n_storages);
     f->recent = alloc_none(f->scratch, n_storages);
     f->reads = tow__arena_alloc(f->scratch, n_storages, sizeof *f->reads);
+    f->reduced = tow__arena_alloc(f->scratch, n_storages, sizeof *f->reduced);
     if (!f->tiles || !f->groups || !f->group_of || !f->order || !f->producer || !f->last_reader || !f->recent ||
-        !f->reads)
+        !f->reads || !f->reduced)
         return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n_steps; i++) {
         const tow__step *step = &f->plan->steps[i];
@@ -239,6 +274,7 @@ tow_status tow__begin_fusion(tow__fuser *f)
             f->reads[step->in[j].storage]++;
             f->last_reader[step->in[j].storage] = i;
         }
+        if (tow__may_join(f, step)) f->reduced[step->in[0].storage]++;
         for (uint32_t j = 0; j < step->n_out; j++) f->producer[step->out[j].storage] = i;
     }
     return TOW_OK;

@@ -27,6 +27,7 @@ typedef struct tow__fuser {
     uint32_t *producer;    /* [n_storages] step, or TOW__NONE */
     uint32_t *last_reader; /* [n_storages] step that reads it last, or TOW__NONE */
     uint32_t *reads;       /* [n_storages] operands of steps that read it */
+    uint32_t *reduced;     /* [n_storages] those that are reductions which may join what makes it */
     uint32_t *recent;      /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
     bool second_look;      /* all steps are in groups, which merge only if that keeps less alive */
 } tow__fuser;
@@ -54,5 +55,7 @@ bool tow__write_program(const tow__fuser *f, const tow__group *a, const tow__gro
 /* The program of a draft, which gets numbers without gaps; says for each result whether operands are read after it is
  * made. NULL: out of memory. */
 tow__fused *tow__finish_program(const tow__fuser *f, tow__draft *d);
+/* fuse_reduce.c: may the step become a part of a row program that makes what it reads? */
+bool tow__may_join(const tow__fuser *f, const tow__step *step);
 
 #endif

@@ -25,10 +25,10 @@ typedef struct extents {
     int64_t outer, elements, columns;
 } extents;
 
-static bool is_reduction(const joiner *j, const tow__step *step)
+static bool is_reduction(const tow__fuser *f, const tow__step *step)
 {
-    return step->kernel && step->n_in == 1 && step->n_out == 1 && tow__is_whole(j->f.p, &step->in[0]) &&
-           tow__is_whole(j->f.p, &step->out[0]) && tow__reducer_of(step->primitive, step->in[0].type.dtype);
+    return step->kernel && step->n_in == 1 && step->n_out == 1 && tow__is_whole(f->p, &step->in[0]) &&
+           tow__is_whole(f->p, &step->out[0]) && tow__reducer_of(step->primitive, step->in[0].type.dtype);
 }
 
 /* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
@@ -48,6 +48,12 @@ static bool find_extents(const tow__step *step, extents *e)
             e->columns *= n;
     }
     return e->elements > 1 && e->outer > 0 && e->columns > 0;
+}
+
+bool tow__may_join(const tow__fuser *f, const tow__step *step)
+{
+    extents e;
+    return is_reduction(f, step) && find_extents(step, &e) && e.outer * e.elements * e.columns >= LEAST;
 }
 
 static bool same_extents(extents a, extents b)
@@ -204,7 +210,7 @@ static tow_status list_reductions(joiner *j)
     for (uint32_t i = 0; i < n; i++) {
         const tow__step *step = &j->f.plan->steps[i];
         j->first[i] = j->next[i] = TOW__NONE;
-        if (!is_reduction(j, step)) continue;
+        if (!is_reduction(&j->f, step)) continue;
         uint32_t maker = j->f.producer[step->in[0].storage];
         if (maker >= i) continue; /* TOW__NONE: nobody here */
         *(j->first[maker] == TOW__NONE ? &j->first[maker] : &j->next[last[maker]]) = i;
