@@ -35,11 +35,12 @@ typedef struct tow_compile_options {
     /* Take subnormal numbers as zeros while the program runs, as XLA does: gradients that fade away over many layers
      * otherwise cost up to a hundred times more per operation. Training states do so. */
     bool flush_subnormals;
-    /* A budget for remat, in bytes: products of the forward part (attention, losses over products and whole scans among
-     * them) that differentiated regions would make again are kept instead, those made last first. The arena has no more
-     * than so many bytes then, or no more than it takes anyway; how many fit is found by halving. 1: what costs nothing
-     * is kept; 0: nothing that a policy did not keep. The same bits; bodies of scans are left alone. Compiles the graph
-     * several times. */
+    /* A budget of bytes for the arena. As far as it goes, remat keeps what differentiated regions would make again:
+     * everything, or all products of the forward part (attention, losses over products and whole scans among them), or
+     * those made last. Blocks of rows may go through the forward and the backward part one after the other, so that only
+     * a block of what lies between them is ever there; without remat, too. The arena has no more than so many bytes
+     * then, or no more than it takes anyway. 1: what costs nothing is kept; 0: nothing that a policy did not keep. The
+     * same bits; bodies of scans are left alone. Compiles the graph several times. */
     size_t keep_within;
     bool plan_only; /* no memory: the program can be asked, printed and checked, but not run */
 } tow_compile_options;

@@ -87,10 +87,10 @@ typedef struct tow_train_options {
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
                                      * .state, .mutable_collections and .updates are left NULL */
-    bool early_update;  /* update each parameter inside the backward pass, as soon as its gradient is complete,
+    bool early_update;       /* update each parameter inside the backward pass, as soon as its gradient is complete,
                                      * so that whole gradients never exist; the same bits. Not with clip_norm */
-    size_t keep_within; /* bytes of the arena up to which remat keeps products (tow_compile_options); the same bits */
-    bool evaluation;    /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
+    size_t keep_within;      /* a budget of bytes for the arena (tow_compile_options); the same bits */
+    bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
                                      * stored in checkpoints and compared on loading; NULL: "" */
 } tow_train_options;

@@ -2,18 +2,62 @@
 #include "src/plan/blocks.h"
 
 #include "src/kernels/dot.h"
+#include "src/kernels/reduce.h"
+
+enum {
+    WHOLE_SEGMENTS = 8 /* of a sum of everything: a block is a multiple of so many units, at most */
+};
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* A product over rows, or over rows first: dW = x^T dy. */
-static bool sums(const tow__former *f, const tow__step *step)
+static int64_t sum_depth(const tow__former *f, const tow__step *step)
 {
-    if (!f->ordered || strcmp(step->primitive, "dot_general") != 0 || step->n_in != 2) return false;
+    tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
+                out = tow__view_buffer(&step->out[0]);
+    return tow__dot_depth(
+        &(tow__kernel_call){.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = &f->p->team});
+}
+
+/* A product over rows, or over rows first: dW = x^T dy. */
+static bool sums_products(const tow__former *f, const tow__step *step)
+{
+    if (strcmp(step->primitive, "dot_general") != 0 || step->n_in != 2) return false;
     if (!step->kernel || strcmp(step->kernel->primitive, "dot_general") != 0) return false;
     const tow__dot_params *p = step->params;
     f->split[0] = f->split[1] = true;
-    return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && tow__sum_depth(f, step) &&
+    return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && sum_depth(f, step) &&
            tow__fits_blocks(f->p, &step->in[0], f->units) && tow__fits_blocks(f->p, &step->in[1], f->units);
+}
+
+/* The operand of a reduction over leading axes as [elements, columns]; false: there is no such reduction. */
+static bool find_reduced(const tow__step *step, int64_t *elements, int64_t *columns)
+{
+    if (!step->kernel || step->n_in != 1 || step->n_out != 1) return false;
+    if (strcmp(step->kernel->primitive, step->primitive) != 0) return false;
+    if (!tow__reducer_of(step->primitive, step->in[0].type.dtype)) return false;
+    const tow__ints *axes = &((const tow__axes_params *)step->params)->axes;
+    *elements = *columns = 1;
+    for (int a = 0; a < step->in[0].type.rank; a++) {
+        if (tow__ints_contain(axes, a) != (a < axes->n)) return false;
+        *(a < axes->n ? elements : columns) *= step->in[0].type.dims[a];
+    }
+    return axes->n > 0 && *elements > 0 && *columns > 0;
+}
+
+/* Sums of rows, db, or of everything; one column only in blocks of whole segments, of which there are many. */
+static bool reduces(const tow__former *f, const tow__step *step)
+{
+    int64_t elements, columns;
+    if (!find_reduced(step, &elements, &columns)) return false;
+    f->split[0] = true;
+    return (columns > 1 || elements / f->units % (TOW__SEGMENT / WHOLE_SEGMENTS) == 0) &&
+           tow__view_contiguous(&step->in[0]) && tow__is_whole(f->p, &step->out[0]) &&
+           tow__fits_blocks(f->p, &step->in[0], f->units);
+}
+
+static bool sums(const tow__former *f, const tow__step *step)
+{
+    return f->ordered && (sums_products(f, step) || reduces(f, step));
 }
 
 static bool splits(const tow__former *f, const tow__step *step)
@@ -34,12 +78,15 @@ tow__part tow__part_of(const tow__former *f, const tow__step *step)
     return splits(f, step) ? TOW__SPLITS : sums(f, step) ? TOW__SUMS : TOW__MIXES;
 }
 
-int64_t tow__sum_depth(const tow__former *f, const tow__step *step)
+tow__grain tow__sum_grain(const tow__former *f, const tow__step *step)
 {
-    tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
-                out = tow__view_buffer(&step->out[0]);
-    return tow__dot_depth(
-        &(tow__kernel_call){.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = step->params, .team = &f->p->team});
+    int64_t elements, columns;
+    if (find_reduced(step, &elements, &columns))
+        return (tow__grain){columns > 1 ? 1 : TOW__SEGMENT, elements / f->units};
+    const tow__dot_params *p = step->params;
+    int64_t k = 1;
+    for (int j = 0; j < p->lhs_contract.n; j++) k *= step->in[0].type.dims[p->lhs_contract.v[j]];
+    return (tow__grain){sum_depth(f, step), k / f->units};
 }
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
@@ -117,15 +164,42 @@ static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__
 }
 
 /* The product over a block, which adds to the product over all rows. */
-static tow_status become_part(builder *b, const tow__step *step, tow__step *part)
+static tow_status become_product_part(builder *b, const tow__step *step, tow__step *part)
 {
     tow__dot_part_params *params = tow__arena_alloc(&b->f->p->memory, 1, sizeof *params);
     if (!params) return TOW_OUT_OF_MEMORY;
-    *params = (tow__dot_part_params){*(const tow__dot_params *)step->params, tow__sum_depth(b->f, step),
+    *params = (tow__dot_part_params){*(const tow__dot_params *)step->params, sum_depth(b->f, step),
                                      b->loop->continues ? NULL : &b->loop->row};
     part->params = params;
     part->kernel = tow__kernel_find("dot_general_part", step->out[0].type.dtype);
     part->out[0] = b->sums[b->n_sums++] = step->out[0];
+    return TOW_OK;
+}
+
+/* The reduction of a block; what a segment has added waits outside the loop for the next one. */
+static tow_status become_reduction_part(builder *b, uint32_t index, tow__step *part)
+{
+    tow__former *f = b->f;
+    const tow__step *step = &f->steps[index];
+    tow_dtype dtype = step->in[0].type.dtype;
+    tow__reduce_part_params *params = tow__arena_alloc(&f->p->memory, 1, sizeof *params);
+    if (!params) return TOW_OUT_OF_MEMORY;
+    *params = (tow__reduce_part_params){.axes = *(const tow__axes_params *)step->params,
+                                        .reducer = tow__reducer_of(step->primitive, dtype),
+                                        .row = &b->loop->row};
+    find_reduced(step, &params->elements, &params->columns);
+    params->before = params->elements / f->units * b->first;
+    part->params = params;
+    part->kernel = tow__kernel_find("reduce_part", dtype);
+    part->n_out = 1;
+    part->out[0] = b->sums[b->n_sums++] = step->out[0];
+    if (params->columns == 1) return TOW_OK;
+    tow_type type = {.dtype = dtype, .rank = 2, .dims = {TOW__LANES, params->columns}};
+    if (f->lanes[index] == TOW__NONE)
+        f->lanes[index] = tow__add_storage(f->p, f->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+    if (f->lanes[index] == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    part->n_out = 2;
+    part->out[1] = b->sums[b->n_sums++] = tow__view_whole(f->lanes[index], type);
     return TOW_OK;
 }
 
@@ -177,8 +251,10 @@ static tow_status add_block_step(builder *b, uint32_t index)
     tow__view packed = {.storage = TOW__NONE};
     if (part == TOW__SPLITS && step->n_in > 1 && !f->split[1]) TRY(pack_whole(b, step, &packed));
     uint32_t more = packed.storage != TOW__NONE;
-    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in + more, step->n_out);
+    bool product = strcmp(step->primitive, "dot_general") == 0;
+    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in + more, step->n_out + (part == TOW__SUMS));
     if (!copy) return TOW_OUT_OF_MEMORY;
+    copy->n_out = step->n_out; /* and lanes */
     copy->kernel = step->kernel;
     copy->params = step->params;
     copy->backward = step->backward;
@@ -187,7 +263,8 @@ static tow_status add_block_step(builder *b, uint32_t index)
         TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i < 2 ? i : i + more]));
     copy->packed = more;
     if (more) copy->in[2] = packed;
-    if (part == TOW__SUMS) TRY(become_part(b, step, copy));
+    if (part == TOW__SUMS && product) TRY(become_product_part(b, step, copy));
+    if (part == TOW__SUMS && !product) TRY(become_reduction_part(b, index, copy));
     for (uint32_t i = 0; i < step->n_out && part == TOW__SPLITS; i++) {
         copy->out[i] = step->out[i];
         copy->out[i].type.dims[0] = step->out[i].type.dims[0] / f->units * b->size;
@@ -216,7 +293,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     b->loop->xs = tow__arena_alloc(memory, operands, sizeof *b->loop->xs);
     b->loop->ys = tow__arena_alloc(memory, results, sizeof *b->loop->ys);
     b->wholes = tow__arena_alloc(f->scratch, 2 * operands, sizeof *b->wholes);
-    b->sums = tow__arena_alloc(f->scratch, results, sizeof *b->sums);
+    b->sums = tow__arena_alloc(f->scratch, 2 * results, sizeof *b->sums); /* with lanes */
     b->body->outer = f->plan;
     b->body->team = f->ordered ? &f->p->team : &f->p->solo;
     b->body->copies = f->ordered ? 0 : (uint32_t)f->p->team.threads;

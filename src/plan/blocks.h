@@ -15,7 +15,7 @@ typedef enum tow__made {
 typedef enum tow__part {
     TOW__MIXES,  /* nothing */
     TOW__SPLITS, /* it works row by row */
-    TOW__SUMS    /* with `ordered`: a product that sums over rows */
+    TOW__SUMS    /* with `ordered`: a product that sums over rows, or a reduction over them */
 } tow__part;
 
 typedef struct tow__former {
@@ -25,7 +25,7 @@ typedef struct tow__former {
     const tow__step *steps; /* as lowered */
     uint32_t n_steps;
     int64_t units;       /* equal parts of axis 0, of which blocks are made */
-    bool ordered;        /* blocks run one after the other, and products may sum over them */
+    bool ordered;        /* blocks run one after the other, and sums may go over them */
     bool near;           /* no products: blocks only keep rows near */
     uint32_t n_storages; /* before this pass */
     uint32_t *last_read; /* [n_storages] last step that reads it */
@@ -39,7 +39,9 @@ typedef struct tow__former {
     size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
     size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
     size_t deferred_bytes;
-    bool *split;      /* of the step at hand */
+    bool *split; /* of the step at hand */
+    uint32_t
+        *lanes; /* [n_steps] of a reduction: what a segment has added so far (src/kernels/reduce.h), or TOW__NONE */
     tow__part *parts; /* [n_steps] */
 } tow__former;
 
@@ -47,8 +49,13 @@ typedef struct tow__former {
 tow__part tow__part_of(const tow__former *f, const tow__step *step);
 /* Is a region of the steps `inside` worth it, if there are no products in it? */
 tow_status tow__spares_memory(const tow__former *f, bool *spares);
-/* Elements of k between which a product over rows may be cut (src/kernels/dot.h); 0: nowhere. */
-int64_t tow__sum_depth(const tow__former *f, const tow__step *step);
+/* Where a sum over rows may be cut: between multiples of `depth` elements. */
+typedef struct tow__grain {
+    int64_t depth, per_unit; /* elements of the sum in a unit */
+} tow__grain;
+
+/* Of a step that sums. */
+tow__grain tow__sum_grain(const tow__former *f, const tow__step *step);
 /* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the
  * loop before this one left them. */
 tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, int64_t blocks, int64_t size,

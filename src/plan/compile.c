@@ -106,8 +106,8 @@ done:
     return status;
 }
 
-tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
-                                tow__keeping keeping, tow_program **program)
+tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                int threads, tow__keeping keeping, tow_program **program)
 {
     *program = NULL;
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);

@@ -27,8 +27,9 @@ typedef struct extents {
 
 static bool is_reduction(const tow__fuser *f, const tow__step *step)
 {
-    return step->kernel && step->n_in == 1 && step->n_out == 1 && tow__is_whole(f->p, &step->in[0]) &&
-           tow__is_whole(f->p, &step->out[0]) && tow__reducer_of(step->primitive, step->in[0].type.dtype);
+    return step->kernel && strcmp(step->kernel->primitive, step->primitive) == 0 && step->n_in == 1 &&
+           step->n_out == 1 && tow__is_whole(f->p, &step->in[0]) && tow__is_whole(f->p, &step->out[0]) &&
+           tow__reducer_of(step->primitive, step->in[0].type.dtype);
 }
 
 /* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */

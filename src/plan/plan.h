@@ -211,8 +211,8 @@ struct tow_program {
 
 /* ---- compile.c, spend.c ------------------------------------------------------------------------------------------ */
 
-tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
-                                tow__keeping keeping, tow_program **program);
+tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                int threads, tow__keeping keeping, tow_program **program);
 /* *keeping: how options->keep_within is spent best. Compiles the graph several times, without memory. */
 tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
                       tow__keeping *keeping);

@@ -149,9 +149,13 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
                     p->bytes.residuals, tow_program_count(p, NULL));
     if (p->n_repeated)
-        tow__string_add(
-            &s, "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32 " are kept within %zu bytes\n",
-            p->n_repeated, p->keeping.all ? p->n_repeated : p->keeping.products, p->keep_within);
+        tow__string_add(&s,
+                        "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32
+                        " are kept within %zu bytes%s\n",
+                        p->n_repeated, p->keeping.all ? p->n_repeated : p->keeping.products, p->keep_within,
+                        p->keeping.all ? ", and so is everything else" : "");
+    if (p->keeping.interleaved)
+        tow__string_add(&s, "blocks of rows may go through the forward and the backward part in turn\n");
     if (s.failed) s.length = 0; /* a part of a plan would mislead; the context has the error */
     size_t length = tow__string_export(&s, text, size);
     tow__string_free(&s);

@@ -12,10 +12,12 @@
  * the blocks that are left over (spread.c). Steps that mix rows are put off to the end of the region; so that what they
  * read does not pile up, a region ends when that exceeds a limit.
  *
- * In order: blocks follow each other, and weight gradients grow block by block, so that what they read need not be
- * there whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on each step of a
- * block. Such regions are made first, and only where they save much. Their blocks are multiples of what the product's
- * kernel sums before it adds to the result, so the order of the sum stays the kernel's own.
+ * In order: blocks follow each other, and gradients of weights and biases grow block by block, so that what they read
+ * need not be there whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on
+ * each step of a block. Such regions are made first, and only where they save much. Their blocks are multiples of what
+ * the product's kernel sums before it adds to the result, so the order of the sum stays the kernel's own; reductions
+ * hand on what a segment has added so far. Within a budget of bytes a region may go on from the forward into the
+ * backward part (spend.c).
  *
  * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone and
  * among others, regions change none. */
@@ -115,15 +117,13 @@ static int64_t choose_block(const tow__former *f)
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__step *step = &f->steps[f->inside[i]];
         if (f->parts[f->inside[i]] != TOW__SUMS) continue;
-        const tow__dot_params *p = step->params;
-        int64_t k = 1, depth = tow__sum_depth(f, step);
-        for (int j = 0; j < p->lhs_contract.n; j++) k *= step->in[0].type.dims[p->lhs_contract.v[j]];
-        if (k / f->units < rows) rows = k / f->units;
-        int64_t least = depth / gcd(depth, k / f->units); /* units that are a multiple of the depth */
+        tow__grain grain = tow__sum_grain(f, step);
+        int64_t least = grain.depth / gcd(grain.depth, grain.per_unit);
         units = units / gcd(units, least) * least;
         if (units >= f->units) return f->units;
+        if (strcmp(step->primitive, "dot_general") == 0 && grain.per_unit < rows) rows = grain.per_unit;
     }
-    if (rows == INT64_MAX) return f->units; /* no sums */
+    if (rows == INT64_MAX) return f->units; /* no products */
     units *= (ORDERED_ROWS + units * rows - 1) / (units * rows);
     return units < f->units ? units : f->units;
 }
@@ -226,22 +226,37 @@ static bool is_read_inside_only(const tow__former *f, uint32_t s)
     return n == f->reads[s];
 }
 
-/* *saved: bytes of what sums read and what need not be there as a whole if they are made in order. */
+/* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s stays. */
+static bool overwrites(const tow__former *f, const tow__step *step, uint32_t s)
+{
+    if (!step->kernel || !(step->kernel->flags & TOW__IN_PLACE)) return false;
+    for (uint32_t k = 0; k < step->n_out; k++)
+        if (f->p->storages[step->out[k].storage].bytes == f->p->storages[s].bytes) return true;
+    return false;
+}
+
+/* *saved: bytes of what sums read and what need not be there as a whole if they are made in order, but for what would
+ * have been written over operands. */
 static tow_status find_saved(const tow__former *f, size_t *saved)
 {
     bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
+    size_t stays = 0;
     *saved = 0;
     if (!seen) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__step *step = &f->steps[f->inside[i]];
-        for (uint32_t j = 0; j < step->n_in && f->parts[f->inside[i]] == TOW__SUMS; j++) {
+        bool sums = f->parts[f->inside[i]] == TOW__SUMS;
+        for (uint32_t j = 0; j < step->n_in; j++) {
             uint32_t s = step->in[j].storage;
             const tow__storage *storage = &f->p->storages[s];
-            if (f->made[s] != TOW__INSIDE || storage->kind != TOW__S_ARENA || seen[s]) continue;
+            bool inside = f->made[s] == TOW__INSIDE;
+            if (storage->kind != TOW__S_ARENA || seen[s] || (inside && !sums)) continue;
             seen[s] = true;
-            if (is_read_inside_only(f, s)) *saved += storage->bytes;
+            if (inside && is_read_inside_only(f, s)) *saved += storage->bytes;
+            if (!inside && f->last_read[s] == f->inside[i] && overwrites(f, step, s)) stays += storage->bytes;
         }
     }
+    *saved = *saved > stays ? *saved - stays : 0;
     return TOW_OK;
 }
 
@@ -348,11 +363,14 @@ static tow_status prepare(tow__former *f)
     f->inside = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->inside);
     f->deferred = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->deferred);
     f->parts = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->parts);
+    f->lanes = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->lanes);
     /* Of the widest step now: regions that were formed before read more than any step did. */
     f->split = tow__arena_alloc(f->scratch, widest_step(f->plan), sizeof *f->split);
-    if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->split)
+    if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->split ||
+        !f->lanes)
         return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_steps; i++) {
+        f->lanes[i] = TOW__NONE;
         for (uint32_t j = 0; j < f->steps[i].n_in; j++) {
             f->last_read[f->steps[i].in[j].storage] = i;
             f->reads[f->steps[i].in[j].storage]++;

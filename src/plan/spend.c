@@ -53,11 +53,10 @@ static tow_status consider(shopper *s, tow__keeping keeping, bool *fits)
     if (!*fits) return TOW_OK;
     uint32_t again = s->repeated - (keeping.all ? s->repeated : keeping.products);
     size_t now = excess(s, arena), before = excess(s, s->arena);
-    bool better = again != s->again ? again < s->again
-                  : now != before   ? now < before
-                  : keeping.interleaved != s->best.interleaved
-                      ? s->best.interleaved
-                      : arena < s->arena;
+    bool better = again != s->again                            ? again < s->again
+                  : now != before                              ? now < before
+                  : keeping.interleaved != s->best.interleaved ? s->best.interleaved
+                                                               : arena < s->arena;
     if (!better) return TOW_OK;
     s->best = keeping;
     s->again = again;

@@ -74,8 +74,8 @@ static const struct argp_option argp_options[] = {
     {"split", KEY_SPLIT, NULL, 0, "grad: forward graph, residuals and backward graph side by side", 2},
     {"grad", KEY_GRAD, NULL, 0, "plan: of the value and gradient", 2},
     {"keep-within", KEY_KEEP, "BYTES", 0,
-     "plan: keep products that remat would make again while the arena stays within so many bytes; 1: what costs "
-     "nothing",
+     "plan: keep what remat would make again while the arena stays within so many bytes, and let blocks of rows go "
+     "through forward and backward part in turn where that saves bytes; 1: what costs nothing",
      2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
     {"trace", KEY_TRACE, "FILE", 0, "run, grad --run: write when each instruction ran, for Perfetto", 2},

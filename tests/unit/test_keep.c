@@ -20,23 +20,25 @@ enum {
 
 typedef struct recipe {
     int64_t rows, width, hidden;
-    bool remat, scanned, whole; /* whole: one region around everything, the loss included */
+    bool remat, whole, biased; /* whole: one region around everything, the loss included */
 } recipe;
 
 static void block(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
-    (void)t, (void)user;
-    tow_value h = tow_gelu(tow_dot(in[0], in[1]), true);
-    out[0] = tow_add(in[0], tow_dot(h, in[2]));
+    (void)t;
+    const recipe *r = user;
+    tow_value h = tow_dot(in[0], in[1]);
+    if (r->biased) h = tow_add(h, tow_squeeze(tow_slice_axis(in[2], 1, 0, 1), 1));
+    out[0] = tow_add(in[0], tow_dot(tow_gelu(h, true), in[2]));
 }
 
 static void step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     const recipe *r = user;
     if (r->remat)
-        tow_remat_function(t, block, NULL, NULL, 3, in, 1, out);
+        tow_remat_function(t, block, user, NULL, 3, in, 1, out);
     else
-        block(t, in, out, NULL);
+        block(t, in, out, user);
 }
 
 static void layers(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -166,6 +168,51 @@ static void budgets_hold_and_change_no_bit(void **state)
     expect_budgets_hold((recipe){.rows = 30, .width = 16, .hidden = 40, .remat = true, .whole = true});
     expect_budgets_hold((recipe){.rows = 1024, .width = 32, .hidden = 128, .remat = true}); /* row regions */
     expect_budgets_hold((recipe){.rows = 1024, .width = 32, .hidden = 128, .whole = true});
+    expect_budgets_hold((recipe){.rows = 1536, .width = 16, .hidden = 400, .remat = true}); /* blocks in order */
+    expect_budgets_hold((recipe){.rows = 1800, .width = 16, .hidden = 300, .whole = true});
+}
+
+static void expect_interleaved(recipe plain)
+{
+    recipe whole = plain;
+    whole.whole = true;
+    tow_graph *g = gradient_of(&plain, false), *again = gradient_of(&whole, false);
+    tow_program *p = compile(g, (tow_compile_options){.plan_only = true}),
+                *budget = compile(g, (tow_compile_options){.plan_only = true, .keep_within = 1}),
+                *strict = compile(again, (tow_compile_options){.plan_only = true}),
+                *kept = compile(again, (tow_compile_options){.plan_only = true, .keep_within = arena(p) / 3});
+    assert_true(arena(budget) < arena(p) / 3);
+    assert_true(arena(kept) <= (arena(strict) > arena(p) / 3 ? arena(strict) : arena(p) / 3));
+    assert_int_equal(products(budget), products(p));
+    assert_int_equal(products(kept), products(p));
+    tow_array *expected[MOST + 1], *y[MOST + 1];
+    size_t n = tow_graph_outputs(g), within = arena(p) / 3;
+    tow_program_free(p);
+    tow_program_free(budget);
+    tow_program_free(strict);
+    tow_program_free(kept);
+    run(compile(g, (tow_compile_options){.threads = 1, .no_fusion = true, .no_regions = true}), g, expected);
+    for (int threads = 1; threads <= 3; threads++) {
+        run(compile(g, (tow_compile_options){.threads = threads, .keep_within = 1}), g, y);
+        expect_same(n, expected, y);
+        release(n, y);
+        run(compile(again, (tow_compile_options){.threads = threads, .keep_within = within}), again, y);
+        expect_same(n, expected, y);
+        release(n, y);
+    }
+    release(n, expected);
+    tow_graph_release(g);
+    tow_graph_release(again);
+}
+
+/* What would be kept or made again for all rows is kept for a block, and nothing is made twice; without remat, too. A
+ * block is no multiple of a segment of 1024 rows, of which sums are made; the last one is smaller. */
+static void blocks_of_rows_go_through_both_parts(void **state)
+{
+    (void)state;
+    expect_interleaved((recipe){.rows = 4096, .width = 16, .hidden = 160});
+    expect_interleaved((recipe){.rows = 4100, .width = 16, .hidden = 160, .biased = true});
+    expect_interleaved((recipe){.rows = 3000, .width = 128, .hidden = 300, .biased = true});
 }
 
 /* One region around everything: when its forward part ends, its backward part begins. */
@@ -255,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(budgets_hold_and_change_no_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(blocks_of_rows_go_through_both_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(what_costs_nothing_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(scans_and_graphs_without_remat_are_as_before, setup, teardown),
         cmocka_unit_test_setup_teardown(products_of_other_sizes_are_no_repetitions, setup, teardown),
