@@ -270,74 +270,9 @@ static void store_block(void *user, int64_t block)
     }
 }
 
-/* ---- transposition ---------------------------------------------------------------------------------------------- */
-
-enum {
-    PATCH = 32
-}; /* rows and columns that are transposed at a time: both sides stay in the nearest cache */
-
-/* Reading a transposed view in order touches a cache line per element; patches use each line while it is there. */
-typedef struct transpose_job {
-    const tow__strided *to, *from;
-    int along, last; /* axes of `from`: contiguous in `from`, contiguous in `to` */
-    int64_t row;     /* elements of `to` per step of `along` */
-    int64_t others, a_patches, b_patches;
-} transpose_job;
-
-#define PATCHES(T)                                                                                                     \
-    static void transpose_##T(int64_t a_count, int64_t b_count, T *out, int64_t row, const T *in, int64_t column)      \
-    {                                                                                                                  \
-        for (int64_t a = 0; a < a_count; a++)                                                                          \
-            for (int64_t b = 0; b < b_count; b++) out[a * row + b] = in[b * column + a];                               \
-    }
-PATCHES(uint8_t)
-PATCHES(uint32_t)
-PATCHES(uint64_t)
-
-static void transpose_block(void *user, int64_t block)
-{
-    const transpose_job *job = user;
-    const tow__strided *from = job->from;
-    int64_t b = block % job->b_patches * PATCH, a = block / job->b_patches % job->a_patches * PATCH;
-    int64_t other = block / job->b_patches / job->a_patches, size = (int64_t)from->size, step = 1;
-    int64_t in = a + b * from->strides[job->last], out = a * job->row + b;
-    for (int i = job->last; i >= 0; i--) { /* the other axes, the last one fastest */
-        if (i != job->last && i != job->along) {
-            in += other % from->dims[i] * from->strides[i];
-            out += other % from->dims[i] * step;
-            other /= from->dims[i];
-        }
-        step *= from->dims[i];
-    }
-    int64_t a_count = tow__min(PATCH, from->dims[job->along] - a), b_count = tow__min(PATCH, from->dims[job->last] - b);
-    void *to_at = job->to->data + out * size, *from_at = from->data + in * size;
-    if (size == 4)
-        transpose_uint32_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
-    else if (size == 8)
-        transpose_uint64_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
-    else
-        transpose_uint8_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
-}
-
-/* True if it was a transposition worth patches, and is done. */
-static bool transpose(const tow__team *team, const tow__strided *to, const tow__strided *from)
-{
-    transpose_job job = {.to = to, .from = from, .along = -1, .last = from->rank - 1, .row = 1};
-    if (!to->flat || from->rank < 2 || from->strides[job.last] == 1) return false;
-    for (int i = 0; i < job.last; i++)
-        if (from->strides[i] == 1) job.along = i;
-    if (job.along < 0 || from->dims[job.along] < 8 || from->dims[job.last] < 8) return false;
-    for (int i = job.along + 1; i <= job.last; i++) job.row *= from->dims[i];
-    job.a_patches = tow__ceil_div(from->dims[job.along], PATCH);
-    job.b_patches = tow__ceil_div(from->dims[job.last], PATCH);
-    job.others = from->count / from->dims[job.along] / from->dims[job.last];
-    tow__team_run(team, job.others * job.a_patches * job.b_patches, transpose_block, &job);
-    return true;
-}
-
 void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from)
 {
     store_job job = {to, from};
-    if (to->count > 0 && transpose(team, to, from)) return;
+    if (to->count > 0 && tow__store_patches(team, to, from)) return;
     tow__team_run(team, tow__ceil_div(to->count, TOW__BLOCK), store_block, &job);
 }

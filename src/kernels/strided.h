@@ -90,6 +90,8 @@ static inline const void *tow__strided_tile(const tow__strided *v, int64_t start
 
 /* to[i] = from[i] for all elements, in blocks on the team. Views of equal counts; `to` repeats no element. */
 void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from);
+/* patches.c: the same, if it is a transposition worth patches; else false, and nothing is done. */
+bool tow__store_patches(const tow__team *team, const tow__strided *to, const tow__strided *from);
 
 /* An elementwise function on n contiguous elements of every operand and output. An output may be the memory of an
  * operand. */

@@ -33,7 +33,7 @@ static void transpositions(void **state)
     (void)state;
     for (size_t c = 0; c < 3 * 24; c++) {
         static const tow_dtype dtypes[] = {TOW_F32, TOW_F64, TOW_BOOL};
-        static const int64_t dims[4] = {33, 5, 40, 9};
+        static const int64_t dims[4] = {67, 3, 72, 9};
         int order[4] = {0, 1, 2, 3}, left = 4, permutation[4];
         for (int i = 0, rest = (int)(c / 3), radix = 6; i<4; i++, radix = radix> 1 ? radix / (4 - i) : 1) {
             int pick = rest / radix;
