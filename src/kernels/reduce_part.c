@@ -27,9 +27,8 @@ typedef struct part_job {
 static part_job job_of(const tow__kernel_call *call)
 {
     const tow__reduce_part_params *p = call->params;
-    int64_t count = 1;
-    for (int a = 0; a < call->in[0].rank; a++) count *= call->in[0].dims[a];
-    part_job job = {.params = p, .size = tow_dtype_size(call->in[0].dtype), .n = count / p->columns};
+    part_job job = {.params = p, .size = tow_dtype_size(call->in[0].dtype)};
+    job.n = tow__buffer_count(&call->in[0]) / p->columns;
     job.start = p->before + *p->row * job.n;
     job.x = call->in[0].data;
     job.out = call->out[0].data;
@@ -37,7 +36,7 @@ static part_job job_of(const tow__kernel_call *call)
     return job;
 }
 
-/* The block's rows of one segment, from row `at` of it on: n of its `length` rows. */
+/* Columns first .. first + columns of what the block has of a segment: n of its `length` rows, from row `at` of it on. */
 static void add_rows(const part_job *job, int64_t first, int64_t columns, int64_t segment, int64_t at, int64_t n,
                      int64_t length, const char *x)
 {
@@ -108,9 +107,8 @@ static void run_part(const tow__kernel_call *call)
 static size_t scratch_part(const tow__kernel_call *call)
 {
     const tow__reduce_part_params *p = call->params;
-    int64_t count = 1;
-    for (int a = 0; a < call->in[0].rank; a++) count *= call->in[0].dims[a];
-    return p->columns > 1 ? 0 : (size_t)tow__ceil_div(count, TOW__SEGMENT) * tow_dtype_size(call->in[0].dtype);
+    if (p->columns > 1) return 0;
+    return (size_t)tow__ceil_div(tow__buffer_count(&call->in[0]), TOW__SEGMENT) * tow_dtype_size(call->in[0].dtype);
 }
 
 static const tow__kernel kernels[] = {

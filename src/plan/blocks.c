@@ -4,10 +4,6 @@
 #include "src/kernels/dot.h"
 #include "src/kernels/reduce.h"
 
-enum {
-    WHOLE_SEGMENTS = 8 /* of a sum of everything: a block is a multiple of so many units, at most */
-};
-
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 static int64_t sum_depth(const tow__former *f, const tow__step *step)
@@ -19,7 +15,7 @@ static int64_t sum_depth(const tow__former *f, const tow__step *step)
 }
 
 /* A product over rows, or over rows first: dW = x^T dy. */
-static bool sums_products(const tow__former *f, const tow__step *step)
+static bool sums(const tow__former *f, const tow__step *step)
 {
     if (strcmp(step->primitive, "dot_general") != 0 || step->n_in != 2) return false;
     if (!step->kernel || strcmp(step->kernel->primitive, "dot_general") != 0) return false;
@@ -44,20 +40,14 @@ static bool find_reduced(const tow__step *step, int64_t *elements, int64_t *colu
     return axes->n > 0 && *elements > 0 && *columns > 0;
 }
 
-/* Sums of rows, db, or of everything; one column only in blocks of whole segments, of which there are many. */
+/* Sums of rows: db, or a loss. */
 static bool reduces(const tow__former *f, const tow__step *step)
 {
     int64_t elements, columns;
     if (!find_reduced(step, &elements, &columns)) return false;
     f->split[0] = true;
-    return (columns > 1 || elements / f->units % (TOW__SEGMENT / WHOLE_SEGMENTS) == 0) &&
-           tow__view_contiguous(&step->in[0]) && tow__is_whole(f->p, &step->out[0]) &&
+    return tow__view_contiguous(&step->in[0]) && tow__is_whole(f->p, &step->out[0]) &&
            tow__fits_blocks(f->p, &step->in[0], f->units);
-}
-
-static bool sums(const tow__former *f, const tow__step *step)
-{
-    return f->ordered && (sums_products(f, step) || reduces(f, step));
 }
 
 static bool splits(const tow__former *f, const tow__step *step)
@@ -75,7 +65,9 @@ static bool splits(const tow__former *f, const tow__step *step)
 
 tow__part tow__part_of(const tow__former *f, const tow__step *step)
 {
-    return splits(f, step) ? TOW__SPLITS : sums(f, step) ? TOW__SUMS : TOW__MIXES;
+    if (splits(f, step)) return TOW__SPLITS;
+    if (f->ordered && sums(f, step)) return TOW__SUMS;
+    return f->ordered && reduces(f, step) ? TOW__REDUCES : TOW__MIXES;
 }
 
 tow__grain tow__sum_grain(const tow__former *f, const tow__step *step)
@@ -191,7 +183,6 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__step *p
     params->before = params->elements / f->units * b->first;
     part->params = params;
     part->kernel = tow__kernel_find("reduce_part", dtype);
-    part->n_out = 1;
     part->out[0] = b->sums[b->n_sums++] = step->out[0];
     if (params->columns == 1) return TOW_OK;
     tow_type type = {.dtype = dtype, .rank = 2, .dims = {TOW__LANES, params->columns}};
@@ -251,10 +242,10 @@ static tow_status add_block_step(builder *b, uint32_t index)
     tow__view packed = {.storage = TOW__NONE};
     if (part == TOW__SPLITS && step->n_in > 1 && !f->split[1]) TRY(pack_whole(b, step, &packed));
     uint32_t more = packed.storage != TOW__NONE;
-    bool product = strcmp(step->primitive, "dot_general") == 0;
-    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in + more, step->n_out + (part == TOW__SUMS));
+    uint32_t lanes = part == TOW__REDUCES; /* a second result, if there are columns */
+    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in + more, step->n_out + lanes);
     if (!copy) return TOW_OUT_OF_MEMORY;
-    copy->n_out = step->n_out; /* and lanes */
+    copy->n_out = step->n_out;
     copy->kernel = step->kernel;
     copy->params = step->params;
     copy->backward = step->backward;
@@ -263,8 +254,8 @@ static tow_status add_block_step(builder *b, uint32_t index)
         TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i < 2 ? i : i + more]));
     copy->packed = more;
     if (more) copy->in[2] = packed;
-    if (part == TOW__SUMS && product) TRY(become_product_part(b, step, copy));
-    if (part == TOW__SUMS && !product) TRY(become_reduction_part(b, index, copy));
+    if (part == TOW__SUMS) TRY(become_product_part(b, step, copy));
+    if (part == TOW__REDUCES) TRY(become_reduction_part(b, index, copy));
     for (uint32_t i = 0; i < step->n_out && part == TOW__SPLITS; i++) {
         copy->out[i] = step->out[i];
         copy->out[i].type.dims[0] = step->out[i].type.dims[0] / f->units * b->size;

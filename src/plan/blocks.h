@@ -15,7 +15,8 @@ typedef enum tow__made {
 typedef enum tow__part {
     TOW__MIXES,  /* nothing */
     TOW__SPLITS, /* it works row by row */
-    TOW__SUMS    /* with `ordered`: a product that sums over rows, or a reduction over them */
+    TOW__SUMS,   /* with `ordered`: it is a product that sums over rows, */
+    TOW__REDUCES /* or a reduction over them */
 } tow__part;
 
 typedef struct tow__former {
@@ -39,10 +40,9 @@ typedef struct tow__former {
     size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
     size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
     size_t deferred_bytes;
-    bool *split; /* of the step at hand */
-    uint32_t
-        *lanes; /* [n_steps] of a reduction: what a segment has added so far (src/kernels/reduce.h), or TOW__NONE */
+    bool *split;     /* of the step at hand */
     tow__part *parts; /* [n_steps] */
+    uint32_t *lanes; /* [n_steps] what a reduction has added of a segment so far, or TOW__NONE */
 } tow__former;
 
 /* What the step may be in a region, going by itself alone; fills f->split. */
@@ -54,7 +54,7 @@ typedef struct tow__grain {
     int64_t depth, per_unit; /* elements of the sum in a unit */
 } tow__grain;
 
-/* Of a step that sums. */
+/* Of a step that sums or reduces. */
 tow__grain tow__sum_grain(const tow__former *f, const tow__step *step);
 /* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the
  * loop before this one left them. */

@@ -139,6 +139,9 @@ static tow_status check_step(checker *c, uint32_t i, tow__arena *scratch)
     for (uint32_t j = 0; j < n_read; j++)
         if (is_own(c, step->in[j].storage) && !c->valid[step->in[j].storage])
             return wrong(c, i, step->in[j].storage, "is read but was not written, or was overwritten");
+    for (uint32_t j = step->loop && step->loop->continues ? step->loop->n_ys : step->n_out; j < step->n_out; j++)
+        if (is_own(c, step->out[j].storage) && !c->valid[step->out[j].storage])
+            return wrong(c, i, step->out[j].storage, "is added to but was not written, or was overwritten");
     if (step->loop) TRY(check_plan(c->p, step->loop->body, step->loop, scratch));
     TRY(check_writes(c, i, written));
     if (is_consumption(step)) consume(c, step);

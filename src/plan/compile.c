@@ -49,7 +49,28 @@ done:
     return status;
 }
 
-/* Bytes of the arena that are written by a forward step and still read by a backward step. */
+/* The storage of the surrounding plan that a step of a region names, itself or as a block. */
+static uint32_t outside(const tow_program *p, const tow__loop *loop, uint32_t s)
+{
+    const tow__storage *storage = &p->storages[s];
+    if (storage->plan == loop->body && storage->kind == TOW__S_ROW_IN) s = loop->xs[storage->index].array.storage;
+    if (storage->plan == loop->body && storage->kind == TOW__S_ROW_OUT) s = loop->ys[storage->index].array.storage;
+    return tow__root(p, s);
+}
+
+bool tow__is_backward(const tow_program *p, const tow__step *step, uint32_t root, bool write)
+{
+    const tow__loop *loop = step->loop;
+    for (uint32_t i = 0; loop && tow__by_blocks(loop) && i < loop->body->n_steps; i++) {
+        const tow__step *inner = &loop->body->steps[i];
+        const tow__view *views = write ? inner->out : inner->in;
+        for (uint32_t j = 0; j < (write ? inner->n_out : inner->n_in); j++)
+            if (outside(p, loop, views[j].storage) == root && (write || inner->backward)) return inner->backward;
+    }
+    return step->backward;
+}
+
+/* Bytes of the arena that are written by the forward part and still read by the backward part. */
 static size_t residual_bytes(const tow_program *p)
 {
     const tow__plan *plan = p->top;
@@ -57,7 +78,8 @@ static size_t residual_bytes(const tow_program *p)
     for (uint32_t i = 0; i < p->n_storages; i++) {
         const tow__storage *s = &p->storages[i];
         if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
-        if (!plan->steps[s->first].backward && plan->steps[s->last].backward) bytes += s->bytes;
+        if (tow__is_backward(p, &plan->steps[s->first], i, true)) continue;
+        if (tow__is_backward(p, &plan->steps[s->last], i, false)) bytes += s->bytes;
     }
     return bytes;
 }

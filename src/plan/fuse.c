@@ -222,8 +222,8 @@ static tow_status try_merge(tow__fuser *f, tow__group *x, tow__group *y, tow__gr
     bool products = a->product != TOW__NONE || b->product != TOW__NONE;
     if (products && a->backward != b->backward) return TOW_OK;
     if (products && ((a->product != TOW__NONE && b->product != TOW__NONE) || !reads_from(f, b, a))) return TOW_OK;
-    if (a->product != TOW__NONE && is_better_reduced(f, a, b)) return TOW_OK;
     if (b->position - a->position > WINDOW) return TOW_OK;
+    if (a->product != TOW__NONE && is_better_reduced(f, a, b)) return TOW_OK;
     gap between = look_between(f, a, b);
     if (!between.sinks && !between.rises) return TOW_OK;
     int64_t inner, outer, kept, rest;
@@ -274,7 +274,7 @@ tow_status tow__begin_fusion(tow__fuser *f)
             f->reads[step->in[j].storage]++;
             f->last_reader[step->in[j].storage] = i;
         }
-        if (tow__may_join(f, step)) f->reduced[step->in[0].storage]++;
+        if (tow__is_joinable(f, step)) f->reduced[step->in[0].storage]++;
         for (uint32_t j = 0; j < step->n_out; j++) f->producer[step->out[j].storage] = i;
     }
     return TOW_OK;

@@ -56,6 +56,6 @@ bool tow__write_program(const tow__fuser *f, const tow__group *a, const tow__gro
  * made. NULL: out of memory. */
 tow__fused *tow__finish_program(const tow__fuser *f, tow__draft *d);
 /* fuse_reduce.c: may the step become a part of a row program that makes what it reads? */
-bool tow__may_join(const tow__fuser *f, const tow__step *step);
+bool tow__is_joinable(const tow__fuser *f, const tow__step *step);
 
 #endif

@@ -51,7 +51,7 @@ static bool find_extents(const tow__step *step, extents *e)
     return e->elements > 1 && e->outer > 0 && e->columns > 0;
 }
 
-bool tow__may_join(const tow__fuser *f, const tow__step *step)
+bool tow__is_joinable(const tow__fuser *f, const tow__step *step)
 {
     extents e;
     return is_reduction(f, step) && find_extents(step, &e) && e.outer * e.elements * e.columns >= LEAST;

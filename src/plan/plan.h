@@ -217,6 +217,9 @@ tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const 
 tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
                       tow__keeping *keeping);
 
+/* Is storage `root` written (or read) by the backward part where `step` does so? A region may have steps of both. */
+bool tow__is_backward(const tow_program *p, const tow__step *step, uint32_t root, bool write);
+
 /* ---- hoist.c, defer.c: products that need not wait leave scans --------------------------------------------------- */
 
 /* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small

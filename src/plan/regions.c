@@ -110,21 +110,50 @@ static int64_t choose_near_blocks(const tow__former *f)
     return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
 }
 
-/* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */
-static int64_t choose_block(const tow__former *f)
+static int64_t common_multiple(int64_t a, int64_t b) { return a / gcd(a, b) * b; }
+
+/* Units of which a block is a multiple, so that the sum of a step may be cut between blocks. */
+static int64_t least_units(const tow__former *f, uint32_t i, int64_t *per_unit)
 {
-    int64_t units = 1, rows = INT64_MAX;
+    tow__grain grain = tow__sum_grain(f, &f->steps[i]);
+    *per_unit = grain.per_unit;
+    return grain.depth / gcd(grain.depth, grain.per_unit);
+}
+
+/* A reduction that would make blocks larger waits until the region ends. */
+static void put_off(tow__former *f, uint32_t at)
+{
+    const uint32_t i = f->inside[at];
+    f->parts[i] = TOW__MIXES;
+    memmove(f->inside + at, f->inside + at + 1, (--f->n_inside - at) * sizeof *f->inside);
+    uint32_t k = f->n_deferred++;
+    for (; k > 0 && f->deferred[k - 1] > i; k--) f->deferred[k] = f->deferred[k - 1];
+    f->deferred[k] = i;
+}
+
+/* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */
+static int64_t choose_block(tow__former *f)
+{
+    int64_t units = 1, rows = INT64_MAX, per_unit;
     for (uint32_t i = 0; i < f->n_inside; i++) {
-        const tow__step *step = &f->steps[f->inside[i]];
         if (f->parts[f->inside[i]] != TOW__SUMS) continue;
-        tow__grain grain = tow__sum_grain(f, step);
-        int64_t least = grain.depth / gcd(grain.depth, grain.per_unit);
-        units = units / gcd(units, least) * least;
+        units = common_multiple(units, least_units(f, f->inside[i], &per_unit));
         if (units >= f->units) return f->units;
-        if (strcmp(step->primitive, "dot_general") == 0 && grain.per_unit < rows) rows = grain.per_unit;
+        if (per_unit < rows) rows = per_unit;
     }
     if (rows == INT64_MAX) return f->units; /* no products */
     units *= (ORDERED_ROWS + units * rows - 1) / (units * rows);
+    const int64_t most = (2 * units < f->units ? 2 * units : f->units) - 1;
+    for (uint32_t i = 0; i < f->n_inside;) {
+        bool reduces = f->parts[f->inside[i]] == TOW__REDUCES;
+        int64_t common = reduces ? common_multiple(units, least_units(f, f->inside[i], &per_unit)) : units;
+        if (common > most && common > units) {
+            put_off(f, i);
+        } else {
+            units = common;
+            i++;
+        }
+    }
     return units < f->units ? units : f->units;
 }
 
@@ -188,7 +217,7 @@ static uint32_t collect(tow__former *f, uint32_t first)
         if (!goes_on || step->loop) break;
         if (joins(f, i)) {
             f->inside[f->n_inside++] = i;
-            mark(f, step, f->parts[i] == TOW__SUMS ? TOW__LATER : TOW__INSIDE);
+            mark(f, step, f->parts[i] == TOW__SPLITS ? TOW__INSIDE : TOW__LATER);
             end = i + 1;
             deferred_at_end = f->n_deferred;
             continue;
@@ -236,7 +265,7 @@ static bool overwrites(const tow__former *f, const tow__step *step, uint32_t s)
 }
 
 /* *saved: bytes of what sums read and what need not be there as a whole if they are made in order, but for what would
- * have been written over operands. */
+ * have been written over operands that nobody else in the region reads. */
 static tow_status find_saved(const tow__former *f, size_t *saved)
 {
     bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
@@ -245,7 +274,7 @@ static tow_status find_saved(const tow__former *f, size_t *saved)
     if (!seen) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__step *step = &f->steps[f->inside[i]];
-        bool sums = f->parts[f->inside[i]] == TOW__SUMS;
+        bool sums = f->parts[f->inside[i]] != TOW__SPLITS;
         for (uint32_t j = 0; j < step->n_in; j++) {
             uint32_t s = step->in[j].storage;
             const tow__storage *storage = &f->p->storages[s];

@@ -67,17 +67,17 @@ static tow_status consider(shopper *s, tow__keeping keeping, bool *fits)
 /* The most products that halving finds; the arena mostly grows with their number, but need not. */
 static tow_status halve(shopper *s, bool interleaved)
 {
-    for (uint32_t kept = 0, most = s->repeated - 1; kept < most;) {
+    bool fits;
+    tow_status status = consider(s, (tow__keeping){.interleaved = interleaved}, &fits);
+    for (uint32_t kept = 0, most = s->repeated - 1; status == TOW_OK && kept < most;) {
         uint32_t next = kept + (most - kept + 1) / 2;
-        bool fits;
-        tow_status status = consider(s, (tow__keeping){.products = next, .interleaved = interleaved}, &fits);
-        if (status != TOW_OK) return status;
+        status = consider(s, (tow__keeping){.products = next, .interleaved = interleaved}, &fits);
         if (fits)
             kept = next;
         else
             most = next - 1;
     }
-    return TOW_OK;
+    return status;
 }
 
 tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
@@ -94,10 +94,14 @@ tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compil
     for (int interleaved = 0; interleaved < orders; interleaved++) {
         TRY(consider(&s, (tow__keeping){.all = true, .interleaved = interleaved}, &fits));
         any |= fits;
-        TRY(consider(&s, (tow__keeping){.products = s.repeated, .interleaved = interleaved}, &fits));
-        any |= fits;
+        if (s.repeated > 0) {
+            TRY(consider(&s, (tow__keeping){.products = s.repeated, .interleaved = interleaved}, &fits));
+            any |= fits;
+        }
+        if (s.again == 0 && excess(&s, s.arena) == 0) break; /* nothing is better */
     }
-    for (int interleaved = 0; interleaved < orders && !any; interleaved++) TRY(halve(&s, interleaved));
+    for (int interleaved = 0; interleaved < orders && !any && s.repeated > 0; interleaved++)
+        TRY(halve(&s, interleaved));
     *keeping = s.best;
 done:
     return status;

@@ -97,10 +97,11 @@ static tow__live_group *find_group(walk *w, tow__live_kind kind, const char *sco
 static tow__live_kind kind_of(const walk *w, const tow__plan *plan, uint32_t s, bool backward)
 {
     const tow__storage *storage = &w->t->p->storages[s];
-    bool made_backward = backward || plan->steps[storage->first].backward;
+    bool made_backward = backward || tow__is_backward(w->t->p, &plan->steps[storage->first], s, true);
     if (w->scratch[s]) return TOW__LIVE_WORKSPACE;
     if (made_backward) return TOW__LIVE_BACKWARD;
-    return plan->steps[storage->last].backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
+    bool read_backward = tow__is_backward(w->t->p, &plan->steps[storage->last], s, false);
+    return read_backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
 }
 
 /* ---- walking ----------------------------------------------------------------------------------------------------- */

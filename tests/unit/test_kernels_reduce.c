@@ -2,6 +2,8 @@
  * kernels have the bits of their twins. */
 #include "tests/unit/kernels.h"
 
+#include "src/kernels/reduce.h"
+
 static const char *const reductions[] = {"reduce_sum",  "reduce_max", "reduce_min",
                                          "reduce_prod", "reduce_and", "reduce_or"};
 
@@ -200,11 +202,52 @@ static void argmax_of_equals(void **state)
     }
 }
 
+/* Rows that come in blocks, the last of which is a loop of its own: the bits of the whole reduction. */
+static void check_parts(int op, tow_dtype dtype, int64_t elements, int64_t columns, int64_t block, int threads)
+{
+    tow__buffer x = random_operand(dtype, 2, (int64_t[]){elements, columns}, ROW_MAJOR), part = x;
+    tow__buffer want = make(dtype, 1, &columns, ROW_MAJOR);
+    tow__buffer out[2] = {make(dtype, 1, &columns, ROW_MAJOR),
+                          make(dtype, 2, (int64_t[]){TOW__LANES, columns}, ROW_MAJOR)};
+    const tow__axes_params axes = {{1, {0}}};
+    int64_t row, rest = elements % block;
+    tow__reduce_part_params params = {axes, tow__reducer_of(reductions[op], dtype), columns, elements, 0, &row};
+    for (int64_t i = 0; i < count_of(&x) && op == 3; i++)
+        set(&x, i, dtype <= TOW_F64 ? 1 + 0.01 * random_unit() : random_bits() % 97 == 0 ? 2 : 1);
+    run_kernel(tow__kernel_find(reductions[op], dtype), 1, &x, 1, &want, &axes);
+    part.dims[0] = block;
+    for (row = 0; row < elements / block; row++) {
+        run_once(tow__kernel_find("reduce_part", dtype), 1, &part, columns > 1 ? 2 : 1, out, &params, threads);
+        part.data = (char *)part.data + (size_t)(block * columns) * bytes_of(dtype);
+    }
+    params.before = elements - rest;
+    part.dims[0] = rest;
+    row = 0;
+    if (rest) run_once(tow__kernel_find("reduce_part", dtype), 1, &part, columns > 1 ? 2 : 1, out, &params, threads);
+    assert_equal_bits(&out[0], &want, reductions[op]);
+    release_all();
+}
+
+static void reductions_in_parts(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {/* elements, columns, rows of a block */
+                                       {3000, 1, 1024}, {5000, 1, 2048}, {900, 1, 1024},   {3000, 3, 704},
+                                       {2048, 3, 1024}, {2500, 130, 1},  {4100, 257, 900}, {1030, 64, 1029},
+                                       {700, 129, 100}, {1500, 2, 1500}};
+    for (size_t c = 0; c < sizeof sizes / sizeof *sizes; c++)
+        for (int op = 0; op < 6; op++)
+            for (int dtype = TOW_F32; dtype < TOW_BOOL; dtype++)
+                if (tow__reducer_of(reductions[op], (tow_dtype)dtype))
+                    check_parts(op, (tow_dtype)dtype, sizes[c][0], sizes[c][1], sizes[c][2], 1 + (op + dtype) % 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions),  cmocka_unit_test(special_values),
-        cmocka_unit_test(argmax_and_cumsum),    cmocka_unit_test(argmax_of_equals),
+        cmocka_unit_test(reductions_over_axes), cmocka_unit_test(long_reductions),
+        cmocka_unit_test(special_values),       cmocka_unit_test(argmax_and_cumsum),
+        cmocka_unit_test(argmax_of_equals),     cmocka_unit_test(reductions_in_parts),
     };
     return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
 }
