@@ -240,25 +240,25 @@ static int64_t offset_of(const axes *a, int n, int64_t index)
     return offset;
 }
 
-static tow__gemm job_product(const dot_run *r, int64_t index)
+/* Fills *g where it lies: a copy would wait for what has just been written piece by piece. */
+static void find_product(const dot_run *r, int64_t index, tow__gemm *g)
 {
     const dot_job *job = r->job;
-    tow__gemm g = job->product;
-    g.choice = &job->choice;
-    g.accumulate = r->adds;
-    g.a = r->x;
-    g.b = r->y;
-    g.c = r->out;
-    g.packed = r->packed;
-    if (job->jobs == 1) return g;
+    *g = job->product;
+    g->choice = &job->choice;
+    g->accumulate = r->adds;
+    g->a = r->x;
+    g->b = r->y;
+    g->c = r->out;
+    g->packed = r->packed;
+    if (job->jobs == 1) return;
     int64_t y_outer = index % job->y_outer, x_outer = index / job->y_outer % job->x_outer;
     int64_t batch = index / job->y_outer / job->x_outer, size = (int64_t)tow__element_bytes(job->dtype);
     int64_t x = offset_of(&job->x.batch, job->x.batch.n, batch) + offset_of(&job->x.free, job->x.free.n - 1, x_outer);
     int64_t y = offset_of(&job->y.batch, job->y.batch.n, batch) + offset_of(&job->y.free, job->y.free.n - 1, y_outer);
-    g.a = r->x + x * size;
-    g.b = r->y + y * size;
-    g.c = r->out + ((batch * job->m + x_outer * g.m) * job->n + y_outer * g.n) * size;
-    return g;
+    g->a = r->x + x * size;
+    g->b = r->y + y * size;
+    g->c = r->out + ((batch * job->m + x_outer * g->m) * job->n + y_outer * g->n) * size;
 }
 
 /* Slice `index` of g: rows or columns first .. limit. */
@@ -289,7 +289,8 @@ static void run_block(void *user, int64_t block, int thread)
 {
     const dot_run *r = user;
     const dot_job *job = r->job;
-    tow__gemm g = job_product(r, block / job->slices);
+    tow__gemm g;
+    find_product(r, block / job->slices, &g);
     if (job->slices > 1) cut(&g, block % job->slices, job->slices);
     if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
     g.later = r->later;

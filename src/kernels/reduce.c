@@ -198,16 +198,22 @@ const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype)
 
 /* ---- the plan of one reduction ---------------------------------------------------------------------------------- */
 
+/* What follows from shapes. */
 typedef struct reduce_job {
-    const tow__reducer *reducer;
-    tow__split x;
+    tow__split x; /* without addresses */
     size_t size;
     bool across;               /* strips of neighbouring results, not of rows */
     int64_t results, elements; /* per result */
     int64_t width, strips;     /* results per strip; strips */
     int64_t segments, parts;   /* segments per result; blocks they are split into: 1 or all */
-    char *out, *scratch;
 } reduce_job;
+
+typedef struct reduce_run {
+    const reduce_job *job;
+    const tow__reducer *reducer;
+    char *x, *out, *scratch;
+    int64_t group; /* small strips that make one block */
+} reduce_run;
 
 /* What the strips of a block have in common: where the rows of a segment are. */
 typedef struct common {
@@ -271,80 +277,77 @@ static int runs_of(const tow__strided *reduced, int64_t start, int64_t n, tow__r
     return runs;
 }
 
-static void run_segment(const reduce_job *job, common *c, int64_t first, int64_t columns, int64_t segment, void *out)
+static void run_segment(const reduce_run *r, common *c, int64_t first, int64_t columns, int64_t segment, void *out)
 {
+    const reduce_job *job = r->job;
+    const tow__strided *kept = &job->x.kept, *reduced = &job->x.reduced;
     int64_t start = segment * TOW__SEGMENT, n = tow__min(TOW__SEGMENT, job->elements - start);
-    char *x = job->x.kept.data + tow__strided_offset(&job->x.kept, first) * (int64_t)job->size;
+    char *x = r->x + tow__strided_offset(kept, first) * (int64_t)job->size;
     if (job->across) {
-        if (c->segment != segment) offsets(&job->x.reduced, start, n, c->rows);
+        if (c->segment != segment) offsets(reduced, start, n, c->rows);
         c->segment = segment;
         _Alignas(LINE) uint64_t lanes[TOW__LANES * COLUMNS];
-        job->reducer->begin(columns, n, COLUMNS, lanes);
-        job->reducer->add(columns, 0, n, c->rows, x, COLUMNS, lanes);
-        job->reducer->end(columns, n, COLUMNS, lanes, out);
+        r->reducer->begin(columns, n, COLUMNS, lanes);
+        r->reducer->add(columns, 0, n, c->rows, x, COLUMNS, lanes);
+        r->reducer->end(columns, n, COLUMNS, lanes, out);
         return;
     }
-    tow__strided reduced = job->x.reduced;
     tow__run run[TOW__SEGMENT / TOW__LANES + 1];
-    int runs = runs_of(&reduced, start, n, run);
-    reduced.data = x;
+    int runs = runs_of(reduced, start, n, run);
     if (runs > 0) {
-        job->reducer->runs(runs, run, x, out);
+        r->reducer->runs(runs, run, x, out);
+    } else if (reduced->flat) {
+        r->reducer->rows(columns, kept->rank ? kept->strides[0] : 0, n, x + (size_t)start * job->size, out);
     } else {
         uint64_t tile[TOW__SEGMENT];
-        job->reducer->rows(columns, job->x.kept.rank ? job->x.kept.strides[0] : 0, n,
-                           tow__strided_tile(&reduced, start, n, tile), out);
+        tow__strided view = *reduced;
+        view.data = x;
+        tow__strided_read(&view, start, n, tile);
+        r->reducer->rows(columns, 0, n, tile, out);
     }
 }
 
 /* A whole strip, segment after segment; or one segment of a strip, left in the scratch memory. */
-static void reduce_block(const reduce_job *job, common *c, int64_t block)
+static void reduce_block(const reduce_run *r, common *c, int64_t block)
 {
+    const reduce_job *job = r->job;
     int64_t columns, first = strip_at(job, block / job->parts, &columns);
     if (job->parts > 1) {
         int64_t segment = block % job->parts;
-        run_segment(job, c, first, columns, segment,
-                    job->scratch + (size_t)(segment * job->results + first) * job->size);
+        run_segment(r, c, first, columns, segment, r->scratch + (size_t)(segment * job->results + first) * job->size);
         return;
     }
     uint64_t part[COLUMNS];
-    char *total = job->out + (size_t)first * job->size;
-    if (job->segments == 0) job->reducer->nothing(columns, total);
+    char *total = r->out + (size_t)first * job->size;
+    if (job->segments == 0) r->reducer->nothing(columns, total);
     for (int64_t s = 0; s < job->segments; s++) {
-        run_segment(job, c, first, columns, s, s == 0 ? total : (void *)part);
-        if (s > 0) job->reducer->join(columns, total, part);
+        run_segment(r, c, first, columns, s, s == 0 ? total : (void *)part);
+        if (s > 0) r->reducer->join(columns, total, part);
     }
 }
 
-typedef struct grouped_job {
-    const reduce_job *job;
-    int64_t group;
-} grouped_job;
-
-/* Several small strips make one block. */
 static void group_block(void *user, int64_t block)
 {
-    const grouped_job *g = user;
-    int64_t end = tow__min((block + 1) * g->group, g->job->strips * g->job->parts);
+    const reduce_run *r = user;
+    int64_t end = tow__min((block + 1) * r->group, r->job->strips * r->job->parts);
     common c;
     c.segment = -1;
-    for (int64_t i = block * g->group; i < end; i++) reduce_block(g->job, &c, i);
+    for (int64_t i = block * r->group; i < end; i++) reduce_block(r, &c, i);
 }
 
 static void reduce(const tow__kernel_call *call, const tow__reducer *const *reducers)
 {
-    reduce_job job = call->state ? *(const reduce_job *)call->state : prepare(call);
-    job.x.kept.data = job.x.reduced.data = call->in[0].data;
-    job.reducer = reducers[call->in[0].dtype];
-    job.out = call->out[0].data;
-    job.scratch = call->scratch;
-    int64_t elements = job.parts > 1 ? TOW__SEGMENT * job.width : tow__max(1, job.elements) * job.width;
-    grouped_job grouped = {&job, tow__max(1, TOW__BLOCK / elements)};
-    tow__team_run(call->team, tow__ceil_div(job.strips * job.parts, grouped.group), group_block, &grouped);
-    if (job.parts == 1) return;
-    memcpy(job.out, job.scratch, (size_t)job.results * job.size);
-    for (int64_t s = 1; s < job.segments; s++)
-        job.reducer->join(job.results, job.out, job.scratch + (size_t)(s * job.results) * job.size);
+    reduce_job own;
+    if (!call->state) own = prepare(call);
+    const reduce_job *job = call->state ? call->state : &own;
+    reduce_run r = {job, reducers[call->in[0].dtype], call->in[0].data, call->out[0].data, call->scratch, 1};
+    int64_t elements = job->parts > 1 ? TOW__SEGMENT * job->width : tow__max(1, job->elements) * job->width;
+    r.group = tow__max(1, TOW__BLOCK / elements);
+    tow__team_run(call->team, tow__ceil_div(job->strips * job->parts, r.group), group_block, &r);
+    if (job->parts == 1) return;
+    memcpy(r.out, r.scratch, (size_t)job->results * job->size);
+    for (int64_t s = 1; s < job->segments; s++)
+        r.reducer->join(job->results, r.out, r.scratch + (size_t)(s * job->results) * job->size);
 }
 
 static void prepare_reduce(const tow__kernel_call *call, void *state) { *(reduce_job *)state = prepare(call); }
