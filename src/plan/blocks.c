@@ -271,7 +271,9 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
 {
     tow__former *f = b->f;
     size_t operands = 0, results = 0;
+    bool mixed = false;
     for (uint32_t i = 0; i < f->n_inside; i++) {
+        mixed |= f->steps[f->inside[i]].backward != f->steps[f->inside[0]].backward;
         operands += f->steps[f->inside[i]].n_in;
         results += f->steps[f->inside[i]].n_out;
     }
@@ -279,8 +281,12 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     b->loop = tow__arena_alloc(memory, 1, sizeof *b->loop);
     b->body = tow__arena_alloc(memory, 1, sizeof *b->body);
     if (!b->loop || !b->body) return TOW_OUT_OF_MEMORY;
-    *b->loop = (tow__loop){
-        .length = blocks, .parallel = !f->ordered, .ordered = f->ordered, .continues = continues, .body = b->body};
+    *b->loop = (tow__loop){.length = blocks,
+                           .parallel = !f->ordered,
+                           .ordered = f->ordered,
+                           .continues = continues,
+                           .mixed = mixed,
+                           .body = b->body};
     b->loop->xs = tow__arena_alloc(memory, operands, sizeof *b->loop->xs);
     b->loop->ys = tow__arena_alloc(memory, results, sizeof *b->loop->ys);
     b->wholes = tow__arena_alloc(f->scratch, 2 * operands, sizeof *b->wholes);

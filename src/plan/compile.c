@@ -61,7 +61,7 @@ static uint32_t outside(const tow_program *p, const tow__loop *loop, uint32_t s)
 bool tow__is_backward(const tow_program *p, const tow__step *step, uint32_t root, bool write)
 {
     const tow__loop *loop = step->loop;
-    for (uint32_t i = 0; loop && tow__by_blocks(loop) && i < loop->body->n_steps; i++) {
+    for (uint32_t i = 0; loop && loop->mixed && i < loop->body->n_steps; i++) {
         const tow__step *inner = &loop->body->steps[i];
         const tow__view *views = write ? inner->out : inner->in;
         for (uint32_t j = 0; j < (write ? inner->n_out : inner->n_in); j++)

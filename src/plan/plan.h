@@ -115,6 +115,7 @@ typedef struct tow__rows {
 typedef struct tow__loop {
     int64_t length, blocks, shared;
     bool reverse, parallel, ordered, continues;
+    bool mixed;    /* a region with steps of the forward and of the backward part */
     bool consumes; /* the body hands rows to consumers, which overwrite inputs */
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
