@@ -25,29 +25,13 @@ static bool sums(const tow__former *f, const tow__step *step)
            tow__fits_blocks(f->p, &step->in[0], f->units) && tow__fits_blocks(f->p, &step->in[1], f->units);
 }
 
-/* The operand of a reduction over leading axes as [elements, columns]; false: there is no such reduction. */
-static bool find_reduced(const tow__step *step, int64_t *elements, int64_t *columns)
-{
-    if (!step->kernel || step->n_in != 1 || step->n_out != 1) return false;
-    if (strcmp(step->kernel->primitive, step->primitive) != 0) return false;
-    if (!tow__reducer_of(step->primitive, step->in[0].type.dtype)) return false;
-    const tow__ints *axes = &((const tow__axes_params *)step->params)->axes;
-    *elements = *columns = 1;
-    for (int a = 0; a < step->in[0].type.rank; a++) {
-        if (tow__ints_contain(axes, a) != (a < axes->n)) return false;
-        *(a < axes->n ? elements : columns) *= step->in[0].type.dims[a];
-    }
-    return axes->n > 0 && *elements > 0 && *columns > 0;
-}
-
-/* Sums of rows: db, or a loss. */
+/* A reduction over leading axes: db, or a loss. */
 static bool reduces(const tow__former *f, const tow__step *step)
 {
-    int64_t elements, columns;
-    if (!find_reduced(step, &elements, &columns)) return false;
+    tow__extents e;
+    if (!tow__is_reduction(f->p, step) || !tow__find_extents(step, &e) || e.outer != 1) return false;
     f->split[0] = true;
-    return tow__view_contiguous(&step->in[0]) && tow__is_whole(f->p, &step->out[0]) &&
-           tow__fits_blocks(f->p, &step->in[0], f->units);
+    return tow__fits_blocks(f->p, &step->in[0], f->units);
 }
 
 static bool splits(const tow__former *f, const tow__step *step)
@@ -72,9 +56,9 @@ tow__part tow__part_of(const tow__former *f, const tow__step *step)
 
 tow__grain tow__sum_grain(const tow__former *f, const tow__step *step)
 {
-    int64_t elements, columns;
-    if (find_reduced(step, &elements, &columns))
-        return (tow__grain){columns > 1 ? 1 : TOW__SEGMENT, elements / f->units};
+    tow__extents e;
+    if (tow__is_reduction(f->p, step) && tow__find_extents(step, &e))
+        return (tow__grain){e.columns > 1 ? 1 : TOW__SEGMENT, e.elements / f->units};
     const tow__dot_params *p = step->params;
     int64_t k = 1;
     for (int j = 0; j < p->lhs_contract.n; j++) k *= step->in[0].type.dims[p->lhs_contract.v[j]];
@@ -176,11 +160,14 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__step *p
     tow_dtype dtype = step->in[0].type.dtype;
     tow__reduce_part_params *params = tow__arena_alloc(&f->p->memory, 1, sizeof *params);
     if (!params) return TOW_OUT_OF_MEMORY;
+    tow__extents e;
+    tow__find_extents(step, &e);
     *params = (tow__reduce_part_params){.axes = *(const tow__axes_params *)step->params,
                                         .reducer = tow__reducer_of(step->primitive, dtype),
+                                        .columns = e.columns,
+                                        .elements = e.elements,
+                                        .before = e.elements / f->units * b->first,
                                         .row = &b->loop->row};
-    find_reduced(step, &params->elements, &params->columns);
-    params->before = params->elements / f->units * b->first;
     part->params = params;
     part->kernel = tow__kernel_find("reduce_part", dtype);
     part->out[0] = b->sums[b->n_sums++] = step->out[0];

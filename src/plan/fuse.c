@@ -60,15 +60,17 @@ static bool makes(const tow__fuser *f, const tow__group *g, uint32_t storage)
     return step != TOW__NONE && f->group_of[step] == (uint32_t)(g - f->groups);
 }
 
-static bool reads(const tow__fuser *f, const tow__group *g, uint32_t storage)
+static uint32_t count_reads(const tow__fuser *f, const tow__group *g, uint32_t storage)
 {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < g->n; i++) {
         const tow__step *step = &f->plan->steps[g->members[i]];
-        for (uint32_t j = 0; j < step->n_in; j++)
-            if (step->in[j].storage == storage) return true;
+        for (uint32_t j = 0; j < step->n_in; j++) n += step->in[j].storage == storage;
     }
-    return false;
+    return n;
 }
+
+static bool reads(const tow__fuser *f, const tow__group *g, uint32_t storage) { return count_reads(f, g, storage) > 0; }
 
 /* Does b read what a makes? */
 static bool reads_from(const tow__fuser *f, const tow__group *b, const tow__group *a)
@@ -138,16 +140,6 @@ static int64_t dying_bytes(const tow__fuser *f, const tow__group *a, const tow__
         }
     }
     return bytes;
-}
-
-static uint32_t count_reads(const tow__fuser *f, const tow__group *g, uint32_t storage)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < g->n; i++) {
-        const tow__step *step = &f->plan->steps[g->members[i]];
-        for (uint32_t j = 0; j < step->n_in; j++) n += step->in[j].storage == storage;
-    }
-    return n;
 }
 
 /* Bytes of results of group a that become temporaries if b joins it, and of those that do not. */

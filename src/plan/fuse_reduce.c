@@ -21,22 +21,17 @@ typedef struct joiner {
     bool *joined;           /* [n_steps] the reduction is part of another step now */
 } joiner;
 
-typedef struct extents {
-    int64_t outer, elements, columns;
-} extents;
-
-static bool is_reduction(const tow__fuser *f, const tow__step *step)
+bool tow__is_reduction(const tow_program *p, const tow__step *step)
 {
     return step->kernel && strcmp(step->kernel->primitive, step->primitive) == 0 && step->n_in == 1 &&
-           step->n_out == 1 && tow__is_whole(f->p, &step->in[0]) && tow__is_whole(f->p, &step->out[0]) &&
+           step->n_out == 1 && tow__is_whole(p, &step->in[0]) && tow__is_whole(p, &step->out[0]) &&
            tow__reducer_of(step->primitive, step->in[0].type.dtype);
 }
 
-/* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
-static bool find_extents(const tow__step *step, extents *e)
+bool tow__find_extents(const tow__step *step, tow__extents *e)
 {
     const tow__ints *axes = &((const tow__axes_params *)step->params)->axes;
-    *e = (extents){1, 1, 1};
+    *e = (tow__extents){1, 1, 1};
     for (int a = 0; a < step->in[0].type.rank; a++) {
         int64_t n = step->in[0].type.dims[a];
         bool reduced = tow__ints_contain(axes, a);
@@ -53,11 +48,11 @@ static bool find_extents(const tow__step *step, extents *e)
 
 bool tow__is_joinable(const tow__fuser *f, const tow__step *step)
 {
-    extents e;
-    return is_reduction(f, step) && find_extents(step, &e) && e.outer * e.elements * e.columns >= LEAST;
+    tow__extents e;
+    return tow__is_reduction(f->p, step) && tow__find_extents(step, &e) && e.outer * e.elements * e.columns >= LEAST;
 }
 
-static bool same_extents(extents a, extents b)
+static bool same_extents(tow__extents a, tow__extents b)
 {
     return a.outer == b.outer && a.elements == b.elements && a.columns == b.columns;
 }
@@ -84,7 +79,7 @@ static bool reads(const tow__step *reduction, const tow__view *x) { return reduc
 
 /* Would reduction r, of what step i makes, be alive longer if it moved up past others than the n chosen before it, while
  * what it reads stays as well? */
-static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const extents *e)
+static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
 {
     uint32_t x = j->f.plan->steps[r].in[0].storage;
     bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.last_reader[x] == r;
@@ -93,7 +88,7 @@ static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const e
 
 typedef struct choice {
     uint32_t n, of[TOW__FUSED_REDUCTIONS];
-    extents e;
+    tow__extents e;
 } choice;
 
 /* Those of step i from reduction r on that may join its program together. */
@@ -101,8 +96,8 @@ static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
 {
     choice c = {.n = 0};
     for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; k++, r = j->next[r]) {
-        extents own;
-        if (!find_extents(&j->f.plan->steps[r], &own)) continue;
+        tow__extents own;
+        if (!tow__find_extents(&j->f.plan->steps[r], &own)) continue;
         if (c.n > 0 && !same_extents(own, c.e)) continue;
         if (lingers(j, i, c.n, r, &own)) continue;
         c.e = own;
@@ -211,7 +206,7 @@ static tow_status list_reductions(joiner *j)
     for (uint32_t i = 0; i < n; i++) {
         const tow__step *step = &j->f.plan->steps[i];
         j->first[i] = j->next[i] = TOW__NONE;
-        if (!is_reduction(&j->f, step)) continue;
+        if (!tow__is_reduction(j->f.p, step)) continue;
         uint32_t maker = j->f.producer[step->in[0].storage];
         if (maker >= i) continue; /* TOW__NONE: nobody here */
         *(j->first[maker] == TOW__NONE ? &j->first[maker] : &j->next[last[maker]]) = i;

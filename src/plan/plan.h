@@ -347,6 +347,13 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* fuse_reduce.c: joins row programs with reductions of what they make. After fusion and regions, in which reductions
  * along rows go with their rows. */
 tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch);
+/* A reduction of a whole storage to another one, in the order of src/kernels/reduce.h? */
+bool tow__is_reduction(const tow_program *p, const tow__step *step);
+typedef struct tow__extents {
+    int64_t outer, elements, columns;
+} tow__extents;
+/* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
+bool tow__find_extents(const tow__step *step, tow__extents *e);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 

@@ -227,6 +227,7 @@ static void blocks_of_rows_go_through_both_parts(void **state)
     expect_interleaved((recipe){.rows = 4096, .width = 16, .hidden = 160});
     expect_interleaved((recipe){.rows = 4100, .width = 16, .hidden = 160, .biased = true});
     expect_interleaved((recipe){.rows = 3000, .width = 128, .hidden = 300, .biased = true});
+    expect_interleaved((recipe){.rows = 4100, .width = 10, .hidden = 200}); /* the loss fits no block: it waits */
 }
 
 /* One region around everything: when its forward part ends, its backward part begins. */
