@@ -68,7 +68,8 @@ static tow_status consider(shopper *s, tow__keeping keeping, bool *fits)
 static tow_status halve(shopper *s, bool interleaved)
 {
     bool fits;
-    tow_status status = consider(s, (tow__keeping){.interleaved = interleaved}, &fits);
+    tow_status status = TOW_OK;
+    if (interleaved) status = consider(s, (tow__keeping){.interleaved = true}, &fits); /* else it is where we began */
     for (uint32_t kept = 0, most = s->repeated - 1; status == TOW_OK && kept < most;) {
         uint32_t next = kept + (most - kept + 1) / 2;
         status = consider(s, (tow__keeping){.products = next, .interleaved = interleaved}, &fits);
