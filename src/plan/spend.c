@@ -43,10 +43,11 @@ static size_t excess(const shopper *s, size_t arena)
     return arena > s->options.keep_within ? arena - s->options.keep_within : 0;
 }
 
-/* *fits: it does; it is the best then, if it is. */
+/* *fits: it does (never where the status is not TOW_OK); it is the best then, if it is. */
 static tow_status consider(shopper *s, tow__keeping keeping, bool *fits)
 {
     size_t arena;
+    *fits = false;
     tow_status status = measure(s, keeping, &arena);
     if (status != TOW_OK) return status;
     *fits = arena <= s->fits;
