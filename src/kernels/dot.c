@@ -299,6 +299,8 @@ static void run_block(void *user, int64_t block, int thread)
     if (r->finish != NULL) {
         g.finish = finish_rectangle;
         g.user = &p;
+        for (int i = 0; i < TOW__BESIDE && r->finish->beside[i] != NULL; i++)
+            g.beside[i] = (const char *)r->finish->beside[i] + ((char *)g.c - r->out);
     }
     tow__gemm_run(&g, job->engine);
 }

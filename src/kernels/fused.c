@@ -51,18 +51,21 @@ static void merge_axes(const tow__fused *program, const tow__buffer *const *in, 
     for (int i = 0; i < l->rank; i++) l->count *= l->dims[i];
 }
 
+static bool is_whole(const tow__fused_layout *l, uint32_t operand)
+{
+    bool whole = true;
+    for (int64_t i = l->rank, step = 1; i >= 0; step *= l->dims[i], i--) whole &= l->strides[operand][i] == step;
+    return whole;
+}
+
 static tow__access access_of(const tow__fused_layout *l, uint32_t operand)
 {
     const int64_t *strides = l->strides[operand];
-    int64_t step = l->row;
-    bool whole = strides[l->rank] == 1, same = true;
-    for (int i = l->rank - 1; i >= 0; i--) {
-        whole &= strides[i] == step;
-        same &= strides[i] == 0;
-        step *= l->dims[i];
-    }
+    bool same = true;
+    for (int i = 0; i < l->rank; i++) same &= strides[i] == 0;
     if (same && strides[l->rank] == 0) return TOW__REPEATED;
-    if (l->shared) return whole ? TOW__CONTIGUOUS : same && strides[l->rank] == 1 ? TOW__SAME_ROW : TOW__GATHERED;
+    if (l->shared)
+        return l->whole[operand] ? TOW__CONTIGUOUS : same && strides[l->rank] == 1 ? TOW__SAME_ROW : TOW__GATHERED;
     return strides[l->rank] == 1 ? TOW__CONTIGUOUS : strides[l->rank] == 0 ? TOW__PER_ROW : TOW__GATHERED;
 }
 
@@ -97,7 +100,10 @@ void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in,
 {
     merge_axes(program, in, out[0], l);
     l->shared = l->rank > 0 && l->row < SHORT_ROW;
-    for (uint32_t i = 0; i < program->n_in; i++) l->access[i] = access_of(l, i);
+    for (uint32_t i = 0; i < program->n_in; i++) {
+        l->whole[i] = is_whole(l, i);
+        l->access[i] = access_of(l, i);
+    }
     l->room = l->tile = tile_length(program, l);
     share_rows(program, l);
 }

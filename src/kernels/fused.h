@@ -58,6 +58,7 @@ typedef struct tow__fused_layout {
     int rank;                 /* of the axes before the last */
     int64_t dims[TOW_MAX_RANK];
     tow__access access[TOW__FUSED_IN];
+    bool whole[TOW__FUSED_IN];                    /* contiguous as a whole */
     int64_t strides[TOW__FUSED_IN][TOW_MAX_RANK]; /* the last axis at [rank] */
 } tow__fused_layout;
 

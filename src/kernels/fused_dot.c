@@ -60,6 +60,18 @@ static void finish_strip(void *user, int64_t first, int64_t times, int64_t step,
     tow__fused_run(user, first, times, step, n);
 }
 
+/* What lies like the product, which the program reads as operand 0. */
+static void find_beside(const tow__fused_job *job, uint32_t home, const void **beside)
+{
+    const tow__fused *program = job->program;
+    int n = 0;
+    for (uint32_t i = 1; i < program->n_in && n < TOW__BESIDE; i++)
+        if (job->layout->whole[i] && program->sizes[i] == program->sizes[0] && job->in[i] != job->in[0])
+            beside[n++] = job->in[i];
+    for (uint32_t k = 0; k < program->n_out && n < TOW__BESIDE; k++)
+        if (k != home && program->sizes[program->n_in + k] == program->sizes[0]) beside[n++] = job->out[k];
+}
+
 static void run_fused_dot(const tow__kernel_call *call)
 {
     const tow__dot_fused_params *p = call->params;
@@ -70,7 +82,8 @@ static void run_fused_dot(const tow__kernel_call *call)
     point_at(call, in, out);
     if (!state) tow__fused_prepare(p->program, in, out, &own);
     tow__fused_begin(&job, p->program, state ? &state->layout : &own, in, out);
-    tow__finish finish = {finish_strip, &job};
+    tow__finish finish = {finish_strip, &job, {NULL}};
+    find_beside(&job, p->home, finish.beside);
     tow__kernel_call product = product_call(call);
     product.finish = &finish;
     if (state && state->prepared) product.state = state->product;

@@ -25,7 +25,8 @@ typedef struct tow__span {
 } tow__span;
 
 enum {
-    TOW__SPANS = 3 /* that a call may fetch for others */
+    TOW__SPANS = 3, /* that a call may fetch for others */
+    TOW__BESIDE = 3 /* arrays beside a product that are read or written when it is finished */
 };
 
 /* Called on strips of a product that are finished and in cache: elements first + i * step .. first + i * step + n for i
@@ -33,6 +34,9 @@ enum {
 typedef struct tow__finish {
     void (*run)(void *user, int64_t first, int64_t times, int64_t step, int64_t n);
     void *user;
+    /* Arrays of the result's shape and size of elements, of which `run` reads or writes what it is given of the result:
+     * that may be fetched while the product is made. Behind the last one NULL. */
+    const void *beside[TOW__BESIDE];
 } tow__finish;
 
 typedef struct tow__kernel_call {
