@@ -31,9 +31,12 @@ static inline bool tow__has_avx512(void)
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 #endif
+/* Prefetches into the second cache do less there: measured on Zen 4 (gemm_own.inc). */
+static inline bool tow__is_amd(void) { return __builtin_cpu_is("amd"); }
 #else
 static inline bool tow__has_avx2(void) { return false; }
 static inline bool tow__has_avx512(void) { return false; }
+static inline bool tow__is_amd(void) { return false; }
 #endif
 
 #endif
