@@ -31,7 +31,7 @@ static inline bool tow__has_avx512(void)
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 #endif
-/* Prefetches into the second cache do less there: measured on Zen 4 (gemm_own.inc). */
+/* For what is no matter of instructions but of how fast they are. */
 static inline bool tow__is_amd(void) { return __builtin_cpu_is("amd"); }
 #else
 static inline bool tow__has_avx2(void) { return false; }

@@ -69,8 +69,9 @@ typedef struct tow__gemm {
      * columns and TOW__GEMM_FINISH_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
     void (*finish)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
     void *user;
-    /* Where the arrays begin that `finish` reads or writes at the places that its rectangle has in C: tiles fetch them as
-     * they fetch C (own). Behind the last one NULL. */
+    /* Where the arrays begin that `finish` reads or writes at the places that its rectangle has in C: as much of them is
+     * fetched with C as fits between multiply-adds (own; not of products of a few rows or columns). Behind the last one
+     * NULL. */
     const void *beside[TOW__BESIDE];
     /* B of the product that this thread may run next, with the same strides: its beginning is fetched meanwhile,
      * whether it exists or not. NULL: unknown. */

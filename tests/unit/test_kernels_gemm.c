@@ -89,6 +89,7 @@ static void check_product(int index, tow_dtype dtype, const int64_t *size, unsig
     memset(f.times, 0, (size_t)(m * n));
     p.g.finish = count_finished;
     p.g.user = &f;
+    p.g.beside[0] = before.data; /* fetched, no more */
     tow__gemm_run(&p.g, engine);
     for (int64_t i = 0; i < m * n; i++) assert_int_equal(f.times[i], 1);
     int64_t step = 1 + m * n * k / 100000; /* large products: some elements, and all that lie behind the columns */
