@@ -51,13 +51,6 @@ static void merge_axes(const tow__fused *program, const tow__buffer *const *in, 
     for (int i = 0; i < l->rank; i++) l->count *= l->dims[i];
 }
 
-static bool is_whole(const tow__fused_layout *l, uint32_t operand)
-{
-    bool whole = true;
-    for (int64_t i = l->rank, step = 1; i >= 0; step *= l->dims[i], i--) whole &= l->strides[operand][i] == step;
-    return whole;
-}
-
 static tow__access access_of(const tow__fused_layout *l, uint32_t operand)
 {
     const int64_t *strides = l->strides[operand];
@@ -101,7 +94,7 @@ void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in,
     merge_axes(program, in, out[0], l);
     l->shared = l->rank > 0 && l->row < SHORT_ROW;
     for (uint32_t i = 0; i < program->n_in; i++) {
-        l->whole[i] = is_whole(l, i);
+        l->whole[i] = tow__buffer_contiguous(in[i]);
         l->access[i] = access_of(l, i);
     }
     l->room = l->tile = tile_length(program, l);
