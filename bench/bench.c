@@ -79,6 +79,10 @@ static void read_options(const char *workload, int argc, char **argv, const benc
                          const bench_option *common)
 {
     for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("bench_%s (Tow) %s\n", workload, TOW_VERSION);
+            exit(0);
+        }
         const bench_option *o = find_option(argv[i], options);
         if (o == NULL) o = find_option(argv[i], common);
         if (o == NULL) usage(workload, "unknown option", argv[i], options, common);
@@ -128,9 +132,8 @@ void bench_start(bench *b, const char *workload, int argc, char **argv, const be
     b->json = json_object();
     if (b->json == NULL) bench_fail("%s: out of memory", workload);
     const tow_context_options context = {.threads = (int)b->threads};
-    char why[512];
-    if (tow_context_options_check(&context, why, sizeof why) > 0) bench_fail("%s: %s", workload, why);
-    if (tow_context_create(&context, &b->context) != TOW_OK) bench_fail("%s: out of memory", workload);
+    if (tow_context_create(&context, &b->context) != TOW_OK)
+        bench_fail("%s: %s", workload, tow_context_error(b->context));
     b->threads = tow_context_threads(b->context);
     bench_set(b, "workload", json_string(workload));
     bench_set(b, "library", json_string("tow"));

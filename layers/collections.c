@@ -72,16 +72,17 @@ const char *tow__variable_path(const tow_scope *scope, const char *collection, c
     return text;
 }
 
-static bool is_component(const char *name) { return name && name[0] && !strchr(name, '/') && strcmp(name, "{}") != 0; }
-
 /* The path of a variable, or NULL after an error. */
 static const char *checked_path(tow_scope *scope, const char *collection, const char *name)
 {
     if (tow__scope_failed(scope)) return NULL;
-    if (!is_component(collection) || strcmp(collection, TOW_EVERY_COLLECTION) == 0 || !is_component(name)) {
+    const char *of_collection = tow__component_fault(collection), *fault = tow__component_fault(name);
+    if (!of_collection && strcmp(collection, TOW_EVERY_COLLECTION) == 0) of_collection = "stands for all collections";
+    if (of_collection || fault) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "variable \"%s\" of collection \"%s\": expected two names without '/'", name ? name : "(null)",
-                       collection ? collection : "(null)");
+                       "variable \"%s\" of collection \"%s\": the %s %s; expected two names without '/'",
+                       name ? name : "(null)", collection ? collection : "(null)",
+                       of_collection ? "collection" : "name", of_collection ? of_collection : fault);
         return NULL;
     }
     if (strcmp(collection, "params") == 0) {
@@ -96,10 +97,28 @@ static const char *checked_path(tow_scope *scope, const char *collection, const 
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
+bool tow__unreturned(const tow__model *m)
+{
+    return m->frame->unreturned || m->frame->body != tow__innermost_serial(m->trace);
+}
+
 void tow__frame_open(tow__model *m, tow__frame *frame)
 {
-    *frame = (tow__frame){.outer = m->frame};
+    *frame = (tow__frame){.outer = m->frame, .body = tow__innermost_serial(m->trace), .unreturned = tow__unreturned(m)};
     m->frame = frame;
+}
+
+/* what: done to the variable or value at `path`. */
+static bool check_returned(tow_scope *scope, const char *path, const char *what)
+{
+    if (!tow__unreturned(scope->model)) return true;
+    tow_scope_fail(
+        scope, TOW_UNSUPPORTED,
+        "%s: %s inside a function given to tow_remat_function, tow_scan_function or tow_call, which hands out "
+        "only its own outputs; make the value one of these and do it after the call, or use the layers "
+        "TOW_REMAT and TOW_SCAN, which hand out variables as well",
+        path, what);
+    return false;
 }
 
 void tow__frame_close(tow__model *m) { m->frame = m->frame->outer; }
@@ -175,6 +194,13 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
         return (tow_value){0};
     }
     if (tow_initializer_is_default(&init)) init = tow_init_zeros();
+    if (!init.fill) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "variable \"%s\": found an initialiser with options but no function .fill; make it with "
+                       "tow_init_normal(0.02) or the like, or leave it zero",
+                       name);
+        return (tow_value){0};
+    }
     bool draws = init.fill != tow_init_zeros().fill;
     const tow_params *list = m->state.list;
     uint32_t index = tow__names_find(&list->names, path);
@@ -191,6 +217,7 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
         return (tow_value){0};
     }
     if (m->initialising) {
+        if (index != TOW__NO_NAME && !tow__same_layer(scope, &m->state, index, collection)) return (tow_value){0};
         tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
         tow__store_record(scope, &m->state, path, index, stacked, recipe, draws);
         return tow_full(m->trace, type, 0);
@@ -201,7 +228,7 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
 
 bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name)
 {
-    if (!is_component(collection) || !is_component(name) || tow__scope_failed(scope)) return false;
+    if (tow__component_fault(collection) || tow__component_fault(name) || tow__scope_failed(scope)) return false;
     const char *path = tow__variable_path(scope, collection, name);
     return path && tow__names_find(&scope->model->state.list->names, path) != TOW__NO_NAME;
 }
@@ -237,7 +264,7 @@ void tow_set_variable(tow_scope *scope, const char *collection, const char *name
     tow__model *m = scope->model;
     const char *path;
     uint32_t index = find_variable(scope, collection, name, &path);
-    if (index == TOW__NO_NAME) return;
+    if (index == TOW__NO_NAME || !check_returned(scope, path, "the variable is written")) return;
     if (!tow_is_mutable(scope, collection)) {
         tow__params_fail(m, TOW_INVALID_ARGUMENT,
                          "%s: cannot be written, the collection \"%s\" is immutable in this call; name it in "
@@ -275,7 +302,8 @@ static void add_sown(tow__model *m, const char *path, tow_value value)
 bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value)
 {
     tow__model *m = scope->model;
-    if (!checked_path(scope, collection, name)) return false;
+    const char *plain = checked_path(scope, collection, name);
+    if (!plain || !check_returned(scope, plain, "a value is sown")) return false;
     if (tow__names_find(&m->sown_collections, collection) == TOW__NO_NAME &&
         tow__names_add(&m->sown_collections, collection) == TOW__NO_NAME) {
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the name of collection \"%s\"", collection);
@@ -302,8 +330,16 @@ bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_val
         snprintf(numbered, size, "%s/%u", name, i);
         path = tow__variable_path(scope, collection, numbered);
     }
-    if (path) add_sown(m, path, value);
-    return path != NULL;
+    if (!path) return false;
+    if (tow__names_find(&m->state.list->names, path) != TOW__NO_NAME) {
+        tow__params_fail(m, TOW_INVALID_ARGUMENT,
+                         "%s: a variable has the path under which a value is sown; sow it under another name, or into "
+                         "another collection",
+                         path);
+        return false;
+    }
+    add_sown(m, path, value);
+    return true;
 }
 
 /* ---- bodies of remat and scan ------------------------------------------------------------------------------------ */
@@ -337,8 +373,9 @@ bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n
     *b = (tow__body){0};
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out), *all = NULL;
     if (!in || !out) return false;
-    tow__push(t);
     tow__frame_open(m, &b->frame);
+    tow__push(t);
+    b->frame.body = tow__innermost_serial(t);
     for (size_t i = 0; i < n_in; ++i) in[i] = tow__input(t, types[i], NULL);
     if (!tow__failed(t)) function(t, in, out, user);
     tow__frame_close(m);

@@ -7,27 +7,29 @@
 
 typedef struct axes {
     int batch, contract, features; /* how many */
-    int contracted[TOW_MAX_RANK];  /* of x, non-negative, in the order given */
+    int contracted[TOW_MAX_RANK];  /* of x, increasing */
 } axes;
+
+/* The marked axes of x, in Flax's order whatever the caller's: the shape of the kernel depends on it. */
+static void sort_axes(const bool *marked, int rank, int *sorted)
+{
+    for (int axis = 0; axis < rank; ++axis)
+        if (marked[axis]) *sorted++ = axis;
+}
 
 static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, axes *a)
 {
     a->batch = m->n_batch_dims;
     a->contract = m->n_axes ? m->n_axes : 1;
-    a->features = 0;
-    while (a->features < TOW_MAX_RANK && m->features[a->features]) {
-        if (!tow__check_option(scope, "DenseGeneral", m->features[a->features] > 0, "features",
-                               (double)m->features[a->features], "positive numbers"))
-            return false;
-        ++a->features;
-    }
-    if (!tow__check_option(scope, "DenseGeneral", a->features > 0, "features", 0, "at least one positive number") ||
+    a->features = tow__count_widths(scope, "DenseGeneral", TOW_MAX_RANK, m->features);
+    if (a->features == 0 ||
         !tow__check_option(scope, "DenseGeneral", a->batch >= 0 && a->batch < TOW_MAX_RANK, "n_batch_dims", a->batch,
                            "fewer than the rank") ||
         !tow__check_option(scope, "DenseGeneral", a->contract > 0 && a->contract <= x.rank - a->batch, "n_axes",
                            a->contract, "as many as the input has besides batch axes") ||
         !tow__check_option(scope, "DenseGeneral", a->batch + a->contract + a->features <= TOW_MAX_RANK, "features",
-                           a->features, "fewer axes: the kernel exceeds the greatest rank"))
+                           a->features, "fewer axes: the kernel exceeds the greatest rank") ||
+        !tow__check_axes(scope, "DenseGeneral", "axes", m->n_axes, m->axes))
         return false;
     bool seen[TOW_MAX_RANK] = {false};
     for (int i = 0; i < a->contract; ++i) {
@@ -41,8 +43,8 @@ static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, 
             return false;
         }
         seen[axis] = true;
-        a->contracted[i] = axis;
     }
+    sort_axes(seen, x.rank, a->contracted);
     return true;
 }
 

@@ -1,7 +1,8 @@
 /* Initialisers: what fills a parameter from a key, bit for bit as jax.nn.initializers does on a CPU with FMA.
  *
- * Every step is float32 in the order written; where XLA contracts a product and a sum, fmaf says so. The loops have no
- * branches, so that compilers make vectors of them, and are compiled again for CPUs with FMA instructions: the same
+ * Every step is float32 in the order written; where XLA contracts a product and a sum, fmaf says so. In a body that XLA
+ * compiles as a whole (Flax's scan) it multiplies the two constant factors of a normal draw, sqrt(2) and the standard
+ * deviation, before the draw: tow_initializer.compiled. Other draws are the same there. The loops have no branches, so that compilers make vectors of them, and are compiled again for CPUs with FMA instructions: the same
  * bits, without a call per fmaf. */
 #include <math.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "tow/module.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define SQRT2  1.41421354F
 
 /* Horner's rule with one rounding per step; c: highest power first. */
 INLINE float horner(const float *c, int n, float x)
@@ -78,6 +80,7 @@ typedef struct draw_job {
     tow_distribution distribution;
     tow__key key;
     float low, span; /* TOW_UNIFORM */
+    float sqrt2;     /* TOW_NORMAL: the factor of the inverse error function, times the scale if XLA folds the two */
     float scale;     /* every draw is multiplied by it */
 } draw_job;
 
@@ -88,7 +91,7 @@ enum {
 /* data[0..count) = scale * draws number first and following, word i of jax.random.bits; distribution is a constant. */
 INLINE void draw_chunk(const draw_job *job, tow_distribution distribution, uint64_t first, uint32_t count, float *data)
 {
-    const float sqrt2 = 1.41421354F, almost_minus_one = -0x1.fffffep-1F;
+    const float almost_minus_one = -0x1.fffffep-1F;
     const float edge = 0.9544997F; /* erf(sqrt 2): two standard deviations */
     const float almost_two = 0x1.fffffep+0F;
     for (uint32_t i = 0; i < count; ++i) {
@@ -98,9 +101,9 @@ INLINE void draw_chunk(const draw_job *job, tow_distribution distribution, uint6
         if (distribution == TOW_UNIFORM) {
             x = uniform_from_bits(bits, job->low, job->span);
         } else if (distribution == TOW_NORMAL) {
-            x = sqrt2 * inverse_erf(uniform_from_bits(bits, almost_minus_one, 2.0F));
+            x = job->sqrt2 * inverse_erf(uniform_from_bits(bits, almost_minus_one, 2.0F));
         } else {
-            x = sqrt2 * inverse_erf(uniform_from_bits(bits, -edge, 2.0F * edge));
+            x = SQRT2 * inverse_erf(uniform_from_bits(bits, -edge, 2.0F * edge));
             x = x < -almost_two ? -almost_two : x;
             x = x > almost_two ? almost_two : x;
         }
@@ -136,19 +139,23 @@ draw_avx512(const draw_job *job, int64_t count, float *data)
 }
 #endif
 
-static void draw(const draw_job *job, int64_t count, float *data)
+/* scale: the factor of every draw. */
+static void draw(const tow_initializer *init, draw_job job, float scale, int64_t count, float *data)
 {
+    bool fold = init->compiled && job.distribution == TOW_NORMAL;
+    job.sqrt2 = fold ? SQRT2 * scale : SQRT2;
+    job.scale = fold ? 1.0F : scale;
 #if defined(__x86_64__)
     if (tow__has_avx512()) {
-        draw_avx512(job, count, data);
+        draw_avx512(&job, count, data);
         return;
     }
     if (tow__has_avx2()) {
-        draw_avx2(job, count, data);
+        draw_avx2(&job, count, data);
         return;
     }
 #endif
-    draw_plain(job, count, data);
+    draw_plain(&job, count, data);
 }
 
 /* ---- constants, and draws of fixed width ------------------------------------------------------------------------- */
@@ -166,11 +173,8 @@ static tow_status fill_draw(tow_context *ctx, const tow_initializer *self, tow_t
                             float *data)
 {
     (void)ctx;
-    draw_job job = {.distribution = (tow_distribution)self->distribution,
-                    .key = {{key[0], key[1]}},
-                    .span = 1.0F,
-                    .scale = (float)self->a};
-    draw(&job, tow_type_count(type), data);
+    draw_job job = {.distribution = (tow_distribution)self->distribution, .key = {{key[0], key[1]}}, .span = 1.0F};
+    draw(self, job, (float)self->a, tow_type_count(type), data);
     return TOW_OK;
 }
 
@@ -217,18 +221,19 @@ static tow_status fill_variance(tow_context *ctx, const tow_initializer *self, t
     float variance = (float)(self->a / denominators[self->mode]);
     draw_job job = {
         .distribution = (tow_distribution)self->distribution, .key = {{key[0], key[1]}}, .low = -1, .span = 2};
+    float factor = 1;
     switch (job.distribution) {
     case TOW_TRUNCATED_NORMAL:
-        job.scale = sqrtf(variance) / 0.87962566103423978F; /* the standard deviation of what lies within 2 */
+        factor = sqrtf(variance) / 0.87962566103423978F; /* the standard deviation of what lies within 2 */
         break;
     case TOW_NORMAL:
-        job.scale = sqrtf(variance);
+        factor = sqrtf(variance);
         break;
     case TOW_UNIFORM:
-        job.scale = sqrtf(3.0F * variance);
+        factor = sqrtf(3.0F * variance);
         break;
     }
-    draw(&job, count, data);
+    draw(self, job, factor, count, data);
     return TOW_OK;
 }
 
@@ -260,4 +265,8 @@ tow_initializer tow_init_he_uniform(void) { return tow_init_variance_scaling(2, 
 tow_initializer tow_init_glorot_normal(void) { return tow_init_variance_scaling(1, TOW_FAN_AVG, TOW_TRUNCATED_NORMAL); }
 tow_initializer tow_init_glorot_uniform(void) { return tow_init_variance_scaling(1, TOW_FAN_AVG, TOW_UNIFORM); }
 
-bool tow_initializer_is_default(const tow_initializer *init) { return !init || !init->fill; }
+bool tow_initializer_is_default(const tow_initializer *init)
+{
+    return !init || (!init->fill && init->a == 0 && init->b == 0 && init->mode == 0 && init->distribution == 0 &&
+                     !init->out_axis_first && init->in_axes == 0 && !init->compiled);
+}

@@ -7,22 +7,19 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_mlp *m = (const tow_mlp *)module;
-    if (!tow__check_counts(scope, "MLP", n_in, 1, 1, n_out) ||
-        !tow__check_option(scope, "MLP", m->features[0] > 0, "features[0]", (double)m->features[0],
-                           "at least one width"))
-        return;
+    if (!tow__check_counts(scope, "MLP", n_in, 1, 1, n_out)) return;
+    int n = tow__count_widths(scope, "MLP", TOW_MLP_LIMIT, m->features);
     tow_activation activation = m->activation ? m->activation : tow_relu;
     tow_value x = in[0];
-    for (int i = 0; i < TOW_MLP_LIMIT && m->features[i]; ++i) {
-        bool last = i + 1 == TOW_MLP_LIMIT || !m->features[i + 1];
+    for (int i = 0; i < n; ++i) {
         tow_dense dense = TOW_DENSE(.features = m->features[i], .no_bias = m->no_bias, .kernel_init = m->kernel_init,
                                     .bias_init = m->bias_init);
         char name[24];
         snprintf(name, sizeof name, "Dense_%d", i);
         x = tow_apply(scope, name, &dense, x);
-        if (!last || m->activate_last) x = activation(x);
+        if (i + 1 < n || m->activate_last) x = activation(x);
     }
-    out[0] = x;
+    if (n > 0) out[0] = x;
 }
 
 const tow_module_class tow_mlp_class = {.name = "MLP", .call = call};

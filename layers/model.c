@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "layers/scope.h"
+#include "src/base/arithmetic.h"
 
 /* Calls the model in the root scope. */
 static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -138,12 +139,14 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
     if (!context || !model || !params)
         return tow__missing(context, "tow_init", "a context, a model and a place for its parameters");
     if (!input_types && n_inputs > 0) return tow__missing(context, "tow_init", "%zu input_types", n_inputs);
+    TOW__ARITHMETIC(false);
     tow_status status = TOW_OK;
     tow__frame frame = {0};
     tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context), .frame = &frame};
     tow__names_init(&m.counter_names, context);
     tow__names_init(&m.sown_collections, context);
     if (!m.trace) return TOW_OUT_OF_MEMORY;
+    frame.body = tow__innermost_serial(m.trace);
     m.deterministic = options && options->deterministic;
     TRY(tow__params_create(context, &m.params.list));
     TRY(tow__params_create(context, &m.state.list));
@@ -161,6 +164,8 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
                       "%s: the model has %zu variables besides its parameters, this is the first; call "
                       "tow_init_with_options with a place for them",
                       tow_params_path(m.state.list, 0), tow_params_count(m.state.list)));
+    TRY(tow__params_check_names(m.params.list, "params/"));
+    TRY(tow__params_check_names(m.state.list, ""));
     TRY(fill_store(context, &m.params, "params/", seed));
     TRY(fill_store(context, &m.state, "", seed));
     *params = m.params.list;
@@ -301,6 +306,33 @@ static void append_updates(tow__model *m, tow_params *updates, size_t *n_out, to
     *n_out = next;
 }
 
+/* ---- the loss function ------------------------------------------------------------------------------------------- */
+
+static void call_loss(tow__model *m, const build *b, const tow_value *outputs, const tow_value *extra,
+                      tow_value *result)
+{
+    tow_value *loss = tow__guarded_alloc(m->trace, 1);
+    tow_value *aux = b->n_aux ? tow__guarded_alloc(m->trace, b->n_aux) : NULL;
+    if (!loss || (!aux && b->n_aux > 0)) return;
+    b->loss(m->trace, outputs, extra, loss, aux, b->user);
+    tow__check_guards(m->trace, "loss", 1, loss);
+    if (aux) tow__check_guards(m->trace, "aux", b->n_aux, aux);
+    if (tow__failed(m->trace)) return;
+    tow_type type = tow_value_type(*loss);
+    if (tow_is_null(*loss) || type.rank != 0 || !tow_dtype_is_float(type.dtype))
+        tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH,
+                       "loss: expected a float scalar, found %s; take the mean or the sum",
+                       tow_is_null(*loss) ? "nothing" : tow__type_name(type).text);
+    for (size_t i = 0; i < b->n_aux; ++i)
+        if (tow_is_null(aux[i]))
+            tow_trace_fail(m->trace, TOW_INVALID_ARGUMENT,
+                           "aux[%zu]: expected %zu values from the loss function, found none here; write it, or give a "
+                           "smaller n_aux",
+                           i, b->n_aux);
+    result[0] = *loss;
+    if (aux) memcpy(result + 1, aux, b->n_aux * sizeof *aux);
+}
+
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
 /* outputs: model's, or loss and aux. Returns how many; NULL array: out of memory, reported. */
@@ -322,12 +354,7 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
     check_used(m, &m->state, "", "variable");
     check_mutable(m);
     if (!b->loss || tow__failed(m->trace)) return n_result;
-    b->loss(m->trace, out, extra, &all[0], all + 1, b->user);
-    tow_type type = tow_value_type(all[0]);
-    if (!tow__failed(m->trace) && (tow_is_null(all[0]) || type.rank != 0 || !tow_dtype_is_float(type.dtype)))
-        tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH,
-                       "loss: expected a float scalar, found %s; take the mean or the sum",
-                       tow_is_null(all[0]) ? "nothing" : tow__type_name(type).text);
+    call_loss(m, b, out, extra, all);
     return n_result;
 }
 
@@ -341,6 +368,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
         return tow__missing(params ? params->ctx : NULL, caller, "a model, its parameters and a place for the graph");
     if ((!b->input_types && b->n_inputs > 0) || (!b->extra_types && b->n_extra > 0))
         return tow__missing(params->ctx, caller, "%zu input_types and %zu extra_types", b->n_inputs, b->n_extra);
+    TOW__ARITHMETIC(false);
     tow_context *ctx = params->ctx;
     tow_params *updates = NULL, no_state = {.ctx = ctx};
     tow__frame frame = {0};
@@ -360,6 +388,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
         tow_params_free(updates);
         return TOW_OUT_OF_MEMORY;
     }
+    frame.body = tow__innermost_serial(m.trace);
     tow_value *out = NULL;
     size_t n_out = record(&m, b, &out);
     if (!tow__failed(m.trace)) append_updates(&m, updates, &n_out, &out);

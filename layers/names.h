@@ -14,6 +14,10 @@ typedef struct tow__names {
     uint32_t n_slots; /* a power of two, at least twice count */
 } tow__names;
 
+/* Why `name` cannot be one component of a path; NULL: it can. Paths are names of tensors in files, so a component is what
+ * such a file can hold, and what can be told from its neighbours and from an iteration. */
+const char *tow__component_fault(const char *name);
+
 void tow__names_init(tow__names *n, tow_context *ctx);
 void tow__names_free(tow__names *n);
 uint32_t tow__names_find(const tow__names *n, const char *name); /* TOW__NO_NAME if absent */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/io/tensors.h"
+
 tow_status tow__params_create(tow_context *ctx, tow_params **params)
 {
     *params = tow__alloc(ctx, 1, sizeof **params);
@@ -114,8 +116,7 @@ int tow__path_levels(const char *path)
     }
 }
 
-/* Writes `path` with its "{}" replaced by index[0], index[1], ... */
-static void add_layer_path(tow__string *s, const char *path, const int64_t *index)
+void tow__params_add_layer_path(tow__string *s, const char *path, const int64_t *index)
 {
     for (const char *c = path;;) {
         size_t length = strcspn(c, "/");
@@ -143,6 +144,21 @@ static tow_status layer_view(tow_array *array, int levels, const int64_t *index,
     return TOW_OK;
 }
 
+int64_t tow__params_rows(const tow_params *p, uint32_t i)
+{
+    int64_t rows = 1;
+    for (int l = tow__path_levels(p->names.names[i]) - 1; l >= 0; --l) rows *= p->types[i].dims[l];
+    return rows;
+}
+
+void tow__params_row_index(const tow_params *p, uint32_t i, int64_t row, int64_t *index)
+{
+    for (int l = tow__path_levels(p->names.names[i]) - 1; l >= 0; --l) {
+        index[l] = row % p->types[i].dims[l];
+        row /= p->types[i].dims[l];
+    }
+}
+
 /* Calls `visit` for every layer of every parameter: name on disk (after prefix) and a view of its array. */
 typedef tow_status (*layer_visitor)(void *user, const char *name, tow_array *view);
 static tow_status visit_layers(const tow_params *p, const char *prefix, layer_visitor visit, void *user)
@@ -153,18 +169,14 @@ static tow_status visit_layers(const tow_params *p, const char *prefix, layer_vi
     for (uint32_t i = 0; i < p->names.count; ++i) {
         const char *path = p->names.names[i];
         int levels = tow__path_levels(path);
-        int64_t rows = 1;
-        for (int l = 0; l < levels; ++l) rows *= p->types[i].dims[l];
+        int64_t rows = tow__params_rows(p, i);
         for (int64_t row = 0; row < rows; ++row) {
-            int64_t index[TOW_MAX_RANK], rest = row;
-            for (int l = levels - 1; l >= 0; --l) {
-                index[l] = rest % p->types[i].dims[l];
-                rest /= p->types[i].dims[l];
-            }
+            int64_t index[TOW_MAX_RANK];
+            tow__params_row_index(p, i, row, index);
             tow__string_free(&name);
             tow__string_init(&name, p->ctx);
             tow__string_add(&name, "%s", prefix);
-            add_layer_path(&name, path, index);
+            tow__params_add_layer_path(&name, path, index);
             if (name.failed) TRY(TOW_OUT_OF_MEMORY);
             tow_array *view = NULL;
             TRY(layer_view(p->arrays[i], levels, index, &view));
@@ -178,69 +190,108 @@ done:
     return status;
 }
 
-static tow_status add_tensor(void *user, const char *name, tow_array *view)
+static tow_status share_tensor(void *user, const char *name, tow_array *view)
 {
     return tow_tensors_add((tow_tensors *)user, name, view);
+}
+
+static tow_status copy_tensor(void *user, const char *name, tow_array *view)
+{
+    tow_tensors *tensors = user;
+    tow_array *copy;
+    tow_status status = tow_array_from_data(tensors->ctx, tow_array_type(view), tow_array_data(view), &copy);
+    if (status) return status;
+    status = tow_tensors_add(tensors, name, copy);
+    tow_array_release(copy);
+    return status;
+}
+
+tow_status tow__params_share(const tow_params *params, const char *prefix, tow_tensors *tensors)
+{
+    return visit_layers(params, prefix, share_tensor, tensors);
 }
 
 tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors)
 {
     if (!params || !prefix || !tensors)
         return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
-    return visit_layers(params, prefix, add_tensor, tensors);
+    return visit_layers(params, prefix, copy_tensor, tensors);
 }
 
-typedef struct reading {
-    const tow_params *params;
-    const tow_tensors *tensors;
-    bool copy;
-    tow__names wanted;
-} reading;
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-static tow_status read_tensor(void *user, const char *name, tow_array *view)
+tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow__loading *loading)
 {
-    reading *r = user;
-    tow_context *ctx = r->params->ctx;
-    tow_array *found = tow_tensors_find(r->tensors, name);
+    *loading = (tow__loading){.ctx = ctx, .tensors = tensors, .capacity = tensors->count};
+    loading->copies = tow__alloc(ctx, loading->capacity, sizeof *loading->copies);
+    loading->wanted = tow__alloc(ctx, loading->capacity, sizeof *loading->wanted);
+    return loading->copies && loading->wanted ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+void tow__loading_free(tow__loading *loading)
+{
+    if (loading->copies) tow__free(loading->ctx, loading->copies, loading->capacity, sizeof *loading->copies);
+    if (loading->wanted) tow__free(loading->ctx, loading->wanted, loading->capacity, sizeof *loading->wanted);
+}
+
+static tow_status find_tensor(void *user, const char *name, tow_array *view)
+{
+    tow__loading *l = user;
+    tow_context *ctx = l->ctx;
+    ptrdiff_t index = tow__tensors_lookup(l->tensors, name);
     tow_type want = tow_array_type(view);
-    if (!found)
+    if (index < 0)
         return tow__fail(ctx, TOW_NOT_FOUND,
                          "%s: missing; expected %s; use the file of a model with the same layers and options", name,
                          tow__type_name(want).text);
-    if (!tow_type_equal(tow_array_type(found), want))
+    tow_type found = l->tensors->items[index].type;
+    if (!tow_type_equal(found, want))
         return tow__fail(ctx, TOW_TYPE_MISMATCH,
                          "%s: expected %s, found %s; use the file of a model with the same sizes", name,
-                         tow__type_name(want).text, tow__type_name(tow_array_type(found)).text);
-    if (r->copy)
-        memcpy(tow_array_data(view), tow_array_data(found), tow_type_bytes(want));
-    else if (tow__names_add(&r->wanted, name) == TOW__NO_NAME)
-        return TOW_OUT_OF_MEMORY;
+                         tow__type_name(want).text, tow__type_name(found).text);
+    if (l->wanted[index]) /* two parameters of one name: each tensor is copied once, so there is room for all copies */
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "%s: two parameters have this name on disk; give one of their layers another name", name);
+    l->wanted[index] = true;
+    l->copies[l->n_copies++] = (struct tow__copy){.tensor = (size_t)index, .to = tow_array_data(view)};
     return TOW_OK;
+}
+
+tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix)
+{
+    tow_status status = visit_layers(params, prefix, find_tensor, loading);
+    for (size_t i = 0; i < loading->tensors->count && !status; ++i) {
+        const tow__tensor *tensor = &loading->tensors->items[i];
+        if (!loading->wanted[i] && strncmp(tensor->name, prefix, strlen(prefix)) == 0)
+            status = tow__fail(params->ctx, TOW_NOT_FOUND,
+                               "%s: %s in the file, but the model has no such parameter or variable; use a model with "
+                               "the same layers and options",
+                               tensor->name, tow__type_name(tensor->type).text);
+    }
+    return status;
+}
+
+tow_status tow__loading_run(const tow__loading *loading)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < loading->n_copies && !status; ++i)
+        status = tow__tensors_copy(loading->tensors, loading->copies[i].tensor, loading->copies[i].to);
+    return status;
 }
 
 tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors)
 {
     if (!params || !prefix || !tensors)
         return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
-    reading r = {.params = params, .tensors = tensors};
-    tow__names_init(&r.wanted, params->ctx);
-    tow_status status = TOW_OK;
-    TRY(visit_layers(params, prefix, read_tensor, &r)); /* check all before anything is written */
-    for (size_t i = 0; i < tow_tensors_count(tensors); ++i) {
-        const char *name = tow_tensors_name(tensors, i);
-        if (strncmp(name, prefix, strlen(prefix)) == 0 && tow__names_find(&r.wanted, name) == TOW__NO_NAME)
-            TRY(tow__fail(
-                params->ctx, TOW_NOT_FOUND,
-                "%s: %s in the file, but the model has no such parameter or variable; use a model with the same "
-                "layers and options",
-                name, tow__type_name(tow_array_type(tow_tensors_at(tensors, i))).text));
-    }
-    r.copy = true;
-    TRY(visit_layers(params, prefix, read_tensor, &r));
-done:
-    tow__names_free(&r.wanted);
+    tow__loading loading;
+    tow_status status = tow__loading_create(params->ctx, tensors, &loading);
+    if (!status) status = tow__loading_add(&loading, params, prefix);
+    if (!status) status = tow__loading_run(&loading);
+    tow__loading_free(&loading);
     return status;
 }
+
+/* ---- single layers ----------------------------------------------------------------------------------------------- */
 
 /* True if `path` is one layer of the stack `stack`: fills index[0..levels). */
 static bool matches_layer(const char *stack, const char *path, int64_t *index)

@@ -19,6 +19,38 @@ struct tow_params {
 tow_status tow__params_create(tow_context *ctx, tow_params **params);
 /* Appends a parameter without an array; the path must be new. */
 tow_status tow__params_add(tow_params *params, const char *path, tow_type type);
+/* As tow_params_to_tensors, but the set shares the arrays: for a set that is written before anything changes them. */
+tow_status tow__params_share(const tow_params *params, const char *prefix, tow_tensors *tensors);
+
+/* Which tensors of a set go where: made and checked as a whole before the first byte is copied. */
+typedef struct tow__loading {
+    tow_context *ctx; /* for memory and messages */
+    const tow_tensors *tensors;
+    struct tow__copy {
+        size_t tensor;
+        void *to;
+    } * copies;
+    size_t n_copies, capacity;
+    bool *wanted; /* [count of tensors] */
+} tow__loading;
+
+tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow__loading *loading);
+/* Accepts a struct of zeros, too. */
+void tow__loading_free(tow__loading *loading);
+/* Finds the tensors of `params`. Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH; also for names with that prefix that are of no
+ * parameter. */
+tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix);
+/* Copies them. Allocates nothing. Errors: those of reading the file that the tensors are in. */
+tow_status tow__loading_run(const tow__loading *loading);
+
+/* How many layers entry i stacks, and the indices of layer `row`, outermost scan first. */
+int64_t tow__params_rows(const tow_params *params, uint32_t i);
+void tow__params_row_index(const tow_params *params, uint32_t i, int64_t row, int64_t *index);
+/* Adds `path` with its "{}" replaced by index[0], index[1], ... */
+void tow__params_add_layer_path(tow__string *text, const char *path, const int64_t *index);
+/* Every layer of a stack has a name of its own in files: TOW_INVALID_ARGUMENT with both paths if two entries have one in
+ * common (a scan "f" and a child "0" of the scope "f"). kind: what stands before paths in the message. */
+tow_status tow__params_check_names(const tow_params *params, const char *kind);
 /* How many "{}" components a path has: stacked axes of its array. */
 int tow__path_levels(const char *path);
 

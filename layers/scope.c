@@ -51,9 +51,11 @@ static tow_scope *child_scope(tow_scope *scope, const char *name)
 
 tow_scope *tow_scope_begin(tow_scope *scope, const char *name)
 {
-    if (!name || !name[0] || strchr(name, '/') || strcmp(name, "{}") == 0)
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "\"%s\" cannot name a child: expected one component without '/'",
-                       name ? name : "(null)");
+    const char *fault = tow__component_fault(name);
+    if (fault)
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "\"%s\" cannot name a child: it %s; expected one component without '/'", name ? name : "(null)",
+                       fault);
     return child_scope(scope, name && name[0] ? name : "?");
 }
 

@@ -8,7 +8,9 @@
  *
  * A frame is one body being traced: the model's own, or that of a remat or a scan. Writing a variable changes its value
  * in the innermost frame; when the body closes, the new value becomes one more of its outputs and is written in the
- * frame around. So an update is an output of the forward part like any other, and recomputing the body repeats none. */
+ * frame around. So an update is an output of the forward part like any other, and recomputing the body repeats none.
+ * Bodies that a layer makes with tow_remat_function, tow_scan_function or tow_call have no frame: there parameters, keys
+ * and variables are read as outer values, and nothing can be written or sown. */
 #ifndef TOW_LAYERS_SCOPE_H
 #define TOW_LAYERS_SCOPE_H
 
@@ -39,6 +41,8 @@ typedef struct tow__frame {
     tow_value *state;  /* per variable: its value in this body, as it entered or was last written */
     bool *written;     /* per variable */
     tow__sown *sown;
+    uint32_t body;   /* serial number of the builder that records the body */
+    bool unreturned; /* within a body that has no frame, from which nothing written gets out */
 } tow__frame;
 
 typedef struct tow__model tow__model;
@@ -100,6 +104,8 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out);
 bool tow__scope_failed(const tow_scope *scope);
+/* The component is an iteration of a scan, a loop's or an unrolled one, and no child with a name. */
+static inline bool tow__scope_is_iteration(const tow_scope *scope) { return scope->iteration || scope->fixed >= 0; }
 /* An error about a parameter or variable: the text begins with its path, so the scope is not put in front. The first
  * error sticks. */
 __attribute__((format(printf, 3, 4))) void tow__params_fail(tow__model *model, tow_status status, const char *format,
@@ -119,6 +125,9 @@ tow_value tow__param_value(const tow__model *model, uint32_t index);
 /* `type` with an axis in front for every scan around that does not share `collection` (NULL: parameters), and how many
  * these are. False: rank beyond the limit. */
 bool tow__stacked_type(const tow_scope *scope, const char *collection, tow_type type, tow_type *stacked, int *levels);
+/* While initialising: whether `scope` is of the same layer as the one that recorded the entry `index`. False, reported: the
+ * component that is the iteration of an unrolled scan in one is a child with a number for its name in the other. */
+bool tow__same_layer(tow_scope *scope, const tow__store *store, uint32_t index, const char *collection);
 /* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
  * "params". */
 void tow__store_record(tow_scope *scope, tow__store *store, const char *path, uint32_t index, tow_type stacked,
@@ -137,7 +146,10 @@ bool tow__collection_listed(const char *const *list, const char *collection);
 bool tow__path_in(const char *path, const char *collection);
 /* Variables of this collection may be written, the model not being initialised. */
 bool tow__collection_mutable(const tow__model *model, const char *collection);
-/* Opens and closes a frame. What is written and sown in between is in *frame afterwards and nowhere else. */
+/* True inside a body that has no frame: what is written there would not get out. */
+bool tow__unreturned(const tow__model *model);
+/* Opens and closes a frame of the innermost body. What is written and sown in between is in *frame afterwards and nowhere
+ * else. */
 void tow__frame_open(tow__model *model, tow__frame *frame);
 void tow__frame_close(tow__model *model);
 

@@ -1,9 +1,9 @@
 /* What a layer asks its scope for: parameters and random keys.
  *
  * A key is fold_in(root, d), d the first four bytes (big-endian) of SHA-1 over the names of the path one after the
- * other and the counter of the draw in minimal big-endian bytes: Flax's rule. Names that end and begin with a digit
- * would run together ("1", "11" and "11", "1" in nested scans), so a '/' is put between those; names in Flax begin
- * with a letter. */
+ * other and the counter of the draw in minimal big-endian bytes: Flax's rule. The index of an iteration would run
+ * together with digits beside it ("1", "11" and "11", "1" in nested scans), so a '/' is put there, whether the scan is
+ * a loop or unrolled. Names of children follow each other without one, as in Flax. */
 #include <inttypes.h>
 #include <sha1.h>
 #include <stdio.h>
@@ -12,21 +12,29 @@
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Feeds the components of a path; returns the last character fed. */
-static char hash_path(SHA1_CTX *sha, const tow_scope *scope, const int64_t *index)
+/* The end of what was fed to the hash. */
+typedef struct path_end {
+    char last;   /* character; 0: none */
+    bool number; /* it is the index of an iteration */
+} path_end;
+
+/* Feeds the components of a path. */
+static path_end hash_path(SHA1_CTX *sha, const tow_scope *scope, const int64_t *index)
 {
-    if (!scope->parent) return '\0';
-    char last = hash_path(sha, scope->parent, index);
-    if (scope->flax_keys) return last;
+    if (!scope->parent) return (path_end){0};
+    path_end before = hash_path(sha, scope->parent, index);
+    if (scope->flax_keys) return before;
     char digits[24];
     const char *name = scope->name;
+    bool number = tow__scope_is_iteration(scope);
     if (scope->iteration) {
         snprintf(digits, sizeof digits, "%" PRId64, index[scope->level->depth]);
         name = digits;
     }
-    if (is_digit(last) && is_digit(name[0])) SHA1Update(sha, (const uint8_t *)"/", 1);
+    if ((number || before.number) && is_digit(before.last) && is_digit(name[0]))
+        SHA1Update(sha, (const uint8_t *)"/", 1);
     SHA1Update(sha, (const uint8_t *)name, strlen(name));
-    return name[strlen(name) - 1];
+    return (path_end){name[strlen(name) - 1], number};
 }
 
 /* The number that path and counter contribute. */
@@ -93,6 +101,13 @@ static tow_status reserve_recipe(tow_context *ctx, tow__store *store)
     return TOW_OK;
 }
 
+/* A body that Flax would compile: an iteration with its keys is around. */
+static bool is_compiled(const tow_scope *scope)
+{
+    while (scope && !scope->flax_keys) scope = scope->parent;
+    return scope != NULL;
+}
+
 void tow__store_record(tow_scope *scope, tow__store *store, const char *path, uint32_t index, tow_type stacked,
                        tow__recipe recipe, bool draws)
 {
@@ -106,22 +121,48 @@ void tow__store_record(tow_scope *scope, tow__store *store, const char *path, ui
         return;
     }
     if (draws) recipe.counter = tow__scope_count(scope, "params");
+    recipe.init.compiled = recipe.init.compiled || is_compiled(scope);
     recipe.recorded = store->recorded++;
     store->recipes[index] = recipe;
+}
+
+/* The next component of a path that counts for the collection. */
+static const tow_scope *counting(const tow_scope *scope, const char *collection)
+{
+    while (collection && scope->parent && tow__collection_listed(scope->shared, collection)) scope = scope->parent;
+    return scope;
+}
+
+bool tow__same_layer(tow_scope *scope, const tow__store *store, uint32_t index, const char *collection)
+{
+    const tow_scope *a = counting(scope, collection), *b = counting(store->recipes[index].scope, collection);
+    while (a->parent && b->parent && tow__scope_is_iteration(a) == tow__scope_is_iteration(b)) {
+        a = counting(a->parent, collection);
+        b = counting(b->parent, collection);
+    }
+    if (!a->parent || !b->parent) return true;
+    tow__params_fail(scope->model, TOW_INVALID_ARGUMENT,
+                     "%s%s: iteration %s of the scan %s and the child \"%s\" of that scope both ask for it; give the "
+                     "child another name",
+                     collection ? "" : "params/", store->list->names.names[index], a->name, a->parent->path, b->name);
+    return false;
 }
 
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
 {
     tow__model *m = scope->model;
     if (tow__scope_failed(scope)) return (tow_value){0};
-    if (!name || !name[0] || strchr(name, '/') || strcmp(name, "{}") == 0 || !init.fill || (rank > 0 && !dims)) {
+    const char *fault = tow__component_fault(name);
+    if (fault || !init.fill || (rank > 0 && !dims)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
-                       "tow_init_zeros(), found no %s",
+                       "tow_init_zeros(), found no %s%s",
                        name ? name : "NULL",
-                       !init.fill            ? "initialiser"
-                       : (rank > 0 && !dims) ? "dimensions"
-                                             : "such name");
+                       fault                               ? "such name: it "
+                       : init.fill                         ? "dimensions"
+                       : tow_initializer_is_default(&init) ? "initialiser"
+                                                           : "function .fill in an initialiser with options",
+                       fault ? fault : "");
         return (tow_value){0};
     }
     tow_type type = tow_make_type(TOW_F32, rank, dims), stacked = type;
@@ -156,6 +197,7 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
         return (tow_value){0};
     }
     if (m->initialising) {
+        if (index != TOW__NO_NAME && !tow__same_layer(scope, &m->params, index, NULL)) return (tow_value){0};
         tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
         tow__store_record(scope, &m->params, path, index, stacked, recipe, true); /* zeros and ones draw, as in Flax */
         return tow_full(m->trace, type, 0);

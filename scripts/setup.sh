@@ -1,19 +1,25 @@
-# Shared by train.sh and test.sh: installs what is missing, configures and builds a preset. Sourced, not run.
+# Shared by the other scripts: installs what is missing, configures and builds a preset. Sourced, not run.
 
 # Debian packages that Tow is built with. build-essential and pkg-config bring the compiler and find the libraries.
-TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev libcmocka-dev"
+TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev libxxhash-dev libcmocka-dev"
 
 say() { printf '%s\n' "tow: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# Installs the missing packages of TOW_PACKAGES; does nothing, and needs no rights, when all are there.
+# as_root [VARIABLE=VALUE]... COMMAND...
+as_root() {
+    if [ "$(id -u)" = 0 ]; then env "$@"; else sudo env "$@"; fi
+}
+
+# install_missing [PRESET]: installs the missing packages of TOW_PACKAGES and of the preset; does nothing, and needs no rights,
+# when all are there.
 install_missing() {
     command -v dpkg-query >/dev/null 2>&1 || {
-        say "this is not a Debian system: expecting a C11 compiler, cmake >= 3.25, ninja, pkg-config, jansson, libmd and cmocka to be installed"
+        say "this is not a Debian system: expecting a C11 compiler, cmake >= 3.25, ninja, pkg-config, jansson, libmd, xxhash and cmocka to be installed"
         return 0
     }
     missing=""
-    for package in $TOW_PACKAGES; do
+    for package in $TOW_PACKAGES $(packages_of "${1:-}"); do
         status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) || status=""
         case $status in
             "install ok installed") ;;
@@ -21,26 +27,32 @@ install_missing() {
         esac
     done
     [ -n "$missing" ] || return 0
-    if [ "$(id -u)" = 0 ]; then
-        as_root="env"
-    elif command -v sudo >/dev/null 2>&1; then
-        as_root="sudo env"
-    else
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1 ||
         die "missing packages:$missing. Neither root nor sudo is available; as root, run: apt-get install$missing"
-    fi
     say "installing Debian packages:$missing"
-    $as_root DEBIAN_FRONTEND=noninteractive apt-get update -q </dev/null >&2 || say "apt-get update failed; trying with the lists at hand"
+    case $missing in
+        *:arm64*) as_root dpkg --add-architecture arm64 || die "dpkg --add-architecture arm64 failed" ;;
+    esac
+    as_root DEBIAN_FRONTEND=noninteractive apt-get update -q </dev/null >&2 || say "apt-get update failed; trying with the lists at hand"
     # shellcheck disable=SC2086
-    $as_root DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing </dev/null >&2 ||
+    as_root DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing </dev/null >&2 ||
         die "could not install:$missing. Install them by hand and run this script again"
 }
 
-is_preset() {
+# Further packages of a preset: its compiler, and what goes with it. With clang, BLIS needs the OpenMP of clang.
+packages_of() {
     case $1 in
-        release | debug | sanitize | reference | avx2) return 0 ;;
-        *) return 1 ;;
+        clang) echo "clang libomp-dev" ;;
+        arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 libcmocka-dev:arm64" ;;
     esac
 }
+
+# The names in CMakePresets.json, one per line: those of its first list, without the hidden one.
+presets() {
+    sed -n -e '/"buildPresets"/q' -e 's/^ *"name": "\(.*\)",$/\1/p' CMakePresets.json | grep -vx base
+}
+
+is_preset() { presets | grep -qxF -e "$1"; }
 
 # build PRESET [cmake arguments]: configures and builds build/PRESET. Prints the log only if something fails.
 build() {

@@ -10,6 +10,6 @@ if [ $# -gt 0 ] && is_preset "$1"; then
     preset=$1
     shift
 fi
-install_missing
+install_missing "$preset"
 build "$preset"
 exec "build/$preset/bin/gpt" "$@"

@@ -6,8 +6,8 @@
 set -euo pipefail
 
 gpt=$1
-attempts=10
-steps=1000
+attempts=50
+steps=4000
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
@@ -28,7 +28,7 @@ duration=$((($(date +%s%N) - start) / 1000)) # microseconds
 
 variants=("" "--policy nothing" "--no-scan" "--no-scan --policy dots" "--threads 1" "--policy everything --threads 2")
 
-# Kills some resumed runs, each after up to a sixteenth of the duration. False if one reached its end instead: with unrolled
+# Kills some resumed runs, each after up to an eightieth of the duration. False if one reached its end instead: with unrolled
 # blocks it would leave a file with the same numbers in another order.
 kill_some() {
     rm -rf "$directory/killed"
@@ -38,7 +38,7 @@ kill_some() {
         # shellcheck disable=SC2086
         (train "$directory/killed" --resume ${variants[i % ${#variants[@]}]}) &
         pid=$!
-        delay=$((duration * (RANDOM % 1000) / 16000))
+        delay=$((duration * (RANDOM % 1000) / 80000))
         sleep "$(printf '%d.%06d' $((delay / 1000000)) $((delay % 1000000)))"
         kill -KILL "$pid" 2>/dev/null || true # it may have ended
         status=0

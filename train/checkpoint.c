@@ -1,12 +1,17 @@
 /* Checkpoints: parameters, variables, optimiser slots and counters of a train state as one safetensors file.
  *
- * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading reads the whole file into
- * arrays of its own, checks it, and only then copies into the state, so a file that is refused changes nothing. */
+ * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading compares what the header says
+ * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into the
+ * state's arrays: so a file that is refused changes nothing, and no second copy of anything is in memory. Should the
+ * second reading fail, because the disk fails or somebody writes to the file at that moment, the state is torn: it takes
+ * no step and cannot be saved until a load succeeds. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "layers/params.h"
+#include "src/io/tensors.h"
 #include "train/state.h"
 
 static const char format[] = "tow-train-state-1";
@@ -25,6 +30,7 @@ static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t val
 tow_status tow_train_save(const tow_train_state *state, const char *path)
 {
     if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (state->torn) return tow__train_torn(state, __func__);
     tow_tensors *tensors = NULL;
     const tow_optimizer *optimizer = &state->updater.optimizer;
     tow_status status = tow_tensors_create(state->ctx, &tensors);
@@ -35,10 +41,10 @@ tow_status tow_train_save(const tow_train_state *state, const char *path)
     TRY(set_number(tensors, "step", (uint64_t)state->step));
     TRY(set_number(tensors, "seed", state->seed));
     TRY(set_number(tensors, "data_position", state->data_position));
-    TRY(tow_params_to_tensors(state->params, params_prefix, tensors));
-    TRY(tow_params_to_tensors(state->variables, variables_prefix, tensors));
+    TRY(tow__params_share(state->params, params_prefix, tensors));
+    TRY(tow__params_share(state->variables, variables_prefix, tensors));
     for (size_t i = 0; i < state->n_slots; i++)
-        TRY(tow_params_to_tensors(state->slots[i], tow__optimizer_slot_prefix(optimizer, i), tensors));
+        TRY(tow__params_share(state->slots[i], tow__optimizer_slot_prefix(optimizer, i), tensors));
     TRY(tow_safetensors_write(path, tensors));
 done:
     tow_tensors_free(tensors);
@@ -49,8 +55,8 @@ done:
 
 /* What a file says, before it is believed. */
 typedef struct contents {
-    tow_tensors *tensors;
-    tow_params *params, *variables, *slots[TOW__MAX_SLOTS];
+    tow_tensors *tensors; /* whose data are in the file */
+    tow__loading loading;
     uint64_t step, seed, data_position;
 } contents;
 
@@ -75,44 +81,37 @@ static tow_status expect_text(const tow_train_state *state, const char *path, co
                      path, key, expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
 }
 
-static bool has_prefix(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
-
-static tow_status check_names(const tow_train_state *state, const char *path, const tow_tensors *tensors)
+/* No tensor is left over. Names with the prefix of parameters, variables or slots were looked at before. */
+static tow_status check_names(const tow_train_state *state, const char *path, const contents *file)
 {
-    for (size_t i = 0; i < tow_tensors_count(tensors); i++) {
-        const char *name = tow_tensors_name(tensors, i);
-        bool known = has_prefix(name, params_prefix) || has_prefix(name, variables_prefix);
-        for (size_t s = 0; s < state->n_slots; s++)
-            known = known || has_prefix(name, tow__optimizer_slot_prefix(&state->updater.optimizer, s));
-        if (!known)
+    for (size_t i = 0; i < file->tensors->count; i++)
+        if (!file->loading.wanted[i])
             return tow__fail(
                 state->ctx, TOW_BAD_FORMAT,
                 "%s: tensor '%.200s' is neither a parameter (%s...) nor a variable (%s...) nor a slot of the "
                 "optimizer %s",
-                path, name, params_prefix, variables_prefix, tow__optimizer_name(&state->updater.optimizer));
-    }
+                path, file->tensors->items[i].name, params_prefix, variables_prefix,
+                tow__optimizer_name(&state->updater.optimizer));
     return TOW_OK;
 }
 
-/* Reads arrays like those of `like`. Puts the path of the file before a message about parameters, which know only their
- * own paths. */
-static tow_status read_params(const tow_train_state *state, const char *path, const char *prefix,
-                              const tow_tensors *tensors, const tow_params *like, tow_params **params)
+/* Finds the tensors of a list. Puts the path of the file before a message about parameters, which know only their own
+ * paths. */
+static tow_status find_params(const tow_train_state *state, const char *path, const char *prefix,
+                              const tow_params *params, contents *file)
 {
-    tow_status status = tow_params_zeros_like(like, params);
-    if (status != TOW_OK) return status;
-    status = tow_params_from_tensors(*params, prefix, tensors);
-    if (status == TOW_OK) return TOW_OK;
+    tow_status status = tow__loading_add(&file->loading, params, prefix);
+    if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
     char message[sizeof state->ctx->error];
     snprintf(message, sizeof message, "%s", tow_context_error(state->ctx));
     return tow__fail(state->ctx, status, "%s: %s", path, message);
 }
 
-static tow_status read_contents(const tow_train_state *state, const char *path, contents *file)
+static tow_status check_contents(const tow_train_state *state, const char *path, contents *file)
 {
     tow_status status = TOW_OK;
     const tow_optimizer *optimizer = &state->updater.optimizer;
-    TRY(tow_safetensors_read(state->ctx, path, &file->tensors));
+    TRY(tow__safetensors_open(state->ctx, path, &file->tensors));
     const tow_tensors *tensors = file->tensors;
     TRY(expect_text(state, path, tensors, "format", format, "is this a checkpoint of a training run?"));
     TRY(expect_text(state, path, tensors, "optimizer", tow__optimizer_name(optimizer),
@@ -124,41 +123,41 @@ static tow_status read_contents(const tow_train_state *state, const char *path, 
     if (file->step >= INT64_MAX) /* the next step counts one more */
         TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
                       file->step));
-    TRY(check_names(state, path, tensors));
-    TRY(read_params(state, path, params_prefix, tensors, state->params, &file->params));
-    TRY(read_params(state, path, variables_prefix, tensors, state->variables, &file->variables));
+    TRY(tow__loading_create(state->ctx, tensors, &file->loading));
+    TRY(find_params(state, path, params_prefix, state->params, file));
+    TRY(find_params(state, path, variables_prefix, state->variables, file));
     for (size_t i = 0; i < state->n_slots; i++)
-        TRY(read_params(state, path, tow__optimizer_slot_prefix(optimizer, i), tensors, state->params,
-                        &file->slots[i]));
+        TRY(find_params(state, path, tow__optimizer_slot_prefix(optimizer, i), state->slots[i], file));
+    TRY(check_names(state, path, file));
+    TRY(tow__tensors_verify(tensors));
 done:
     return status;
 }
 
-static void copy_params(tow_params *to, const tow_params *from)
+tow_status tow__train_torn(const tow_train_state *state, const char *function)
 {
-    for (size_t i = 0; i < tow_params_count(from); i++) {
-        tow_array *array = tow_params_array(from, i);
-        memcpy(tow_array_data(tow_params_array(to, i)), tow_array_data(array), tow_type_bytes(tow_array_type(array)));
-    }
+    return tow__fail(
+        state->ctx, TOW_INVALID_ARGUMENT,
+        "%s: tow_train_load failed while it read data that it had checked, so the state is a mixture; load "
+        "a checkpoint first",
+        function);
 }
 
 tow_status tow_train_load(tow_train_state *state, const char *path)
 {
     if (state == NULL) return tow__missing(NULL, __func__, "a train state");
     contents file = {0};
-    tow_status status = read_contents(state, path, &file);
-    if (status == TOW_OK) {
-        copy_params(state->params, file.params);
-        copy_params(state->variables, file.variables);
-        for (size_t i = 0; i < state->n_slots; i++) copy_params(state->slots[i], file.slots[i]);
-        state->step = (int64_t)file.step;
-        state->seed = file.seed;
-        state->data_position = file.data_position;
-        state->gradient_norm = 0;
-    }
+    tow_status status = TOW_OK;
+    TRY(check_contents(state, path, &file));
+    state->torn = true;
+    TRY(tow__loading_run(&file.loading));
+    state->torn = false;
+    state->step = (int64_t)file.step;
+    state->seed = file.seed;
+    state->data_position = file.data_position;
+    state->gradient_norm = 0;
+done:
+    tow__loading_free(&file.loading);
     tow_tensors_free(file.tensors);
-    tow_params_free(file.params);
-    tow_params_free(file.variables);
-    for (size_t i = 0; i < TOW__MAX_SLOTS; i++) tow_params_free(file.slots[i]);
     return status;
 }

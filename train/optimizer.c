@@ -28,23 +28,32 @@ static tow_status check_share(tow_context *ctx, const char *name, double value)
 static tow_status check_range(tow_context *ctx, const char *name, double value, double low, double high)
 {
     if (value >= low && value <= high) return TOW_OK;
-    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected %s in [%g, %g], found %g", name, low, high, value);
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected %s in [%.9g, %.9g], found %.9g", name, low, high,
+                     value);
 }
 
+/* Updates are computed in f32, where a larger rate is infinite. */
 static tow_status check_schedule(tow_context *ctx, const tow_schedule *s)
 {
+    tow_status status = TOW_OK;
     if (s->kind != TOW_SCHEDULE_CONSTANT && s->kind != TOW_SCHEDULE_WARMUP_COSINE)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: %d is no kind of schedule", (int)s->kind);
-    if (!isfinite(s->peak_value) || !isfinite(s->init_value) || !isfinite(s->end_value) || !(s->exponent >= 0))
+    TRY(check_range(ctx, "learning_rate.init_value", s->init_value, -FLT_MAX, FLT_MAX));
+    TRY(check_range(ctx, "learning_rate.peak_value", s->peak_value, -FLT_MAX, FLT_MAX));
+    TRY(check_range(ctx, "learning_rate.end_value", s->end_value, -FLT_MAX, FLT_MAX));
+    TRY(check_range(ctx, "learning_rate.exponent", s->exponent, 0.0, DBL_MAX));
+    if (s->kind == TOW_SCHEDULE_CONSTANT &&
+        (s->init_value != 0 || s->end_value != 0 || s->warmup_steps != 0 || s->decay_steps != 0 || s->exponent != 0))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "optimizer: expected finite learning rates, found %g, %g, %g, exponent %g", s->init_value,
-                         s->peak_value, s->end_value, s->exponent);
+                         "optimizer: the schedule has a warm-up or a decay but is of kind TOW_SCHEDULE_CONSTANT, which "
+                         "reads .peak_value alone; use tow_schedule_warmup_cosine");
     if (s->kind == TOW_SCHEDULE_WARMUP_COSINE && (s->warmup_steps < 0 || s->decay_steps <= s->warmup_steps))
         return tow__fail(
             ctx, TOW_INVALID_ARGUMENT,
             "optimizer: expected 0 <= warmup_steps < decay_steps (which include the warm-up), found %lld and %lld",
             (long long)s->warmup_steps, (long long)s->decay_steps);
-    return TOW_OK;
+done:
+    return status;
 }
 
 tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options, tow_optimizer *resolved)
@@ -57,13 +66,19 @@ tow_status tow__optimizer_resolve(tow_context *ctx, const tow_optimizer *options
     if (options->kind != TOW_ADAMW && options->kind != TOW_SGD)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: expected TOW_ADAMW or TOW_SGD, found %d",
                          (int)options->kind);
+    if (options->kind == TOW_SGD ? options->b1 != 0 || options->b2 != 0 || options->eps != 0
+                                 : options->momentum != 0 || options->nesterov)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: .b1, .b2 and .eps belong to TOW_ADAMW, .momentum and .nesterov to TOW_SGD, found "
+                         "some of them with %s; set .kind, or leave them 0",
+                         options->kind == TOW_SGD ? "TOW_SGD" : "TOW_ADAMW");
     TRY(check_schedule(ctx, &resolved->learning_rate));
     TRY(check_share(ctx, "b1", resolved->b1));
     TRY(check_share(ctx, "b2", resolved->b2));
-    TRY(check_range(ctx, "eps", resolved->eps, FLT_TRUE_MIN, FLT_MAX)); /* in f32 neither 0 nor infinite */
+    TRY(check_range(ctx, "eps", resolved->eps, FLT_MIN, FLT_MAX)); /* neither 0 when flushed nor infinite */
     TRY(check_range(ctx, "momentum", resolved->momentum, 0.0, 1.0));
     TRY(check_range(ctx, "weight_decay", resolved->weight_decay, 0.0, FLT_MAX));
-    TRY(check_range(ctx, "clip_norm", resolved->clip_norm, 0.0, HUGE_VAL));
+    TRY(check_range(ctx, "clip_norm", resolved->clip_norm, 0.0, DBL_MAX));
 done:
     return status;
 }

@@ -1,6 +1,7 @@
 /* Learning-rate schedules: pure functions of the step, with the formulas of optax. */
 #include <math.h>
 
+#include "src/base/arithmetic.h"
 #include "tow/train.h"
 
 tow_schedule tow_schedule_constant(double value)
@@ -21,7 +22,7 @@ tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, in
 
 /* s < warmup:  init + (peak - init) s / warmup
  * else         end + (peak - end) (0.5 (1 + cos(pi t)))^exponent,  t = min((s - warmup) / (decay - warmup), 1) */
-static double warmup_cosine(const tow_schedule *schedule, int64_t step)
+static __attribute__((noinline)) double warmup_cosine(const tow_schedule *schedule, int64_t step)
 {
     if (step < schedule->warmup_steps) {
         double rest = 1.0 - (double)step / (double)schedule->warmup_steps;
@@ -36,6 +37,7 @@ static double warmup_cosine(const tow_schedule *schedule, int64_t step)
 
 double tow_schedule_at(const tow_schedule *schedule, int64_t step)
 {
+    TOW__ARITHMETIC(false);
     if (step < 0) step = 0;
     return schedule->kind == TOW_SCHEDULE_WARMUP_COSINE ? warmup_cosine(schedule, step) : schedule->peak_value;
 }

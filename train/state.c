@@ -6,6 +6,8 @@
 
 #include "layers/keys.h"
 #include "layers/params.h"
+#include "src/base/arithmetic.h"
+#include "src/io/json.h"
 #include "tow/program.h"
 
 /* ---- random keys ------------------------------------------------------------------------------------------------- */
@@ -172,6 +174,11 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
                          options->n_inputs, options->n_extra);
+    if (options->description != NULL && !tow__is_utf8(options->description))
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: expected a .description in UTF-8, found other bytes; checkpoints are written "
+            "in UTF-8");
     const tow_model_options *m = options->model;
     if (m != NULL && (m->state != NULL || m->mutable_collections != NULL || m->updates != NULL))
         return tow__fail(
@@ -227,6 +234,7 @@ tow_status tow_train_create(tow_context *context, const tow_module *model, const
     tow_train_state *made = tow__alloc(context, 1, sizeof *made);
     if (made == NULL) return TOW_OUT_OF_MEMORY;
     made->ctx = context;
+    TOW__ARITHMETIC(false);
     status = make_state(made, model, options);
     if (status == TOW_OK)
         *state = made;
@@ -278,9 +286,8 @@ static tow_status run(tow_train_state *state, tow_program *program, tow_array *c
     return TOW_OK;
 }
 
-tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
+static tow_status step(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
-    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
     if (state->early_update) tow__update_begin(&state->updater, state->step);
     tow_status status = run(state, state->program, inputs, loss);
     if (status != TOW_OK) return status;
@@ -291,6 +298,16 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
     if (!state->early_update) state->gradient_norm = tow__update(&state->updater, state->step);
     state->step++;
     return TOW_OK;
+}
+
+/* The optimiser flushes subnormal numbers wherever it runs, in the program or after it: the same bits, and moments of
+ * parameters without a gradient do not fade away into numbers that are slow. */
+tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
+{
+    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (state->torn) return tow__train_torn(state, __func__);
+    TOW__ARITHMETIC(true);
+    return step(state, inputs, loss);
 }
 
 tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
@@ -307,6 +324,7 @@ tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *input
 tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
     if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (state->torn) return tow__train_torn(state, __func__);
     if (state->evaluation == NULL)
         return tow__fail(
             state->ctx, TOW_INVALID_ARGUMENT,

@@ -19,6 +19,7 @@ struct tow_train_state {
     uint64_t seed;
     int64_t step;
     uint64_t data_position;
+    bool torn; /* a load failed while it copied into the arrays */
     double gradient_norm;
     char *description;
     size_t description_size;
@@ -39,5 +40,8 @@ struct tow_train_state {
     size_t keep_within; /* of the options */
     tow__early *early;  /* [n_params] */
 };
+
+/* The error of `function`, which cannot work on a state that is torn. */
+tow_status tow__train_torn(const tow_train_state *state, const char *function);
 
 #endif

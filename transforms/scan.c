@@ -218,7 +218,7 @@ static bool collect_state(call_info *c, tow_value **xs, tow_value *carry)
         if (!shared) {
             if (!add_row(c, "", path, tow__variable_value(model, i), xs)) return false;
             c->state[c->n_state++] = i;
-        } else if (tow__collection_mutable(model, collection)) {
+        } else if (tow__collection_mutable(model, collection) && !tow__unreturned(model)) {
             c->shared[c->n_shared] = i;
             carry[c->n_carry + c->n_shared++] = tow__variable_value(model, i);
         }

@@ -54,12 +54,13 @@ typedef struct run {
     tow_train_state *state;
     tow_array *batch[2]; /* tokens and labels, i32 [batch, context] */
     char *checkpoint;    /* path of the file, or NULL */
+    FILE *trace;         /* until the second step has written it, if it was asked for */
+    bool untraced;       /* that failed */
 } run;
 
 static int complain(const run *r, int exit_status)
 {
-    const char *error = tow_context_error(r->context);
-    fprintf(stderr, "gpt: %s\n", *error ? error : "out of memory");
+    fprintf(stderr, "gpt: %s\n", tow_context_error(r->context));
     return exit_status;
 }
 
@@ -147,12 +148,7 @@ static int prepare(run *r)
 {
     const options *o = &r->options;
     const tow_context_options context = {.threads = o->threads};
-    if (tow_context_create(&context, &r->context) != TOW_OK) {
-        char why[512];
-        tow_context_options_check(&context, why, sizeof why);
-        fprintf(stderr, "gpt: %s\n", *why ? why : "out of memory");
-        return FAILURE;
-    }
+    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r, FAILURE);
     if (o->policy != NULL && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
         fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
         return BAD_OPTION;
@@ -187,20 +183,45 @@ static double validation_loss(run *r)
 
 static bool due(int64_t step, int64_t every, int64_t last) { return every > 0 && (step % every == 0 || step == last); }
 
-/* A step that leaves a trace; a file that cannot be written is reported and does not end the run. */
+static void complain_of_trace(run *r, const char *why)
+{
+    fprintf(stderr, "gpt: %s: cannot write the trace: %s\n", r->options.trace, why);
+    r->untraced = true;
+}
+
+/* What would prevent a trace is found out now, and not after training. */
+static int open_trace(run *r)
+{
+    if (r->options.trace == NULL) return SUCCESS;
+    if (r->options.steps - tow_train_step_number(r->state) < 2) {
+        complain_of_trace(r, "it is that of the second step, and fewer are left; use more --steps");
+        return FAILURE;
+    }
+    r->trace = fopen(r->options.trace, "w");
+    if (r->trace != NULL) return SUCCESS;
+    complain_of_trace(r, strerror(errno));
+    return FAILURE;
+}
+
+/* A step that leaves a trace. A disk that is full by then does not end the run, but lets it fail in the end. */
 static tow_status traced_step(run *r, double *loss)
 {
-    FILE *file = fopen(r->options.trace, "w");
-    tow_status status =
-        file != NULL ? tow_train_step_traced(r->state, r->batch, loss, file) : tow_train_step(r->state, r->batch, loss);
-    bool written = file != NULL && status != TOW_IO_ERROR;
-    if (file != NULL && fclose(file) != 0) written = false;
-    if (!written) fprintf(stderr, "gpt: %s: cannot write the trace: %s\n", r->options.trace, strerror(errno));
+    tow_status status = tow_train_step_traced(r->state, r->batch, loss, r->trace);
+    int error = errno;
+    bool written = status != TOW_IO_ERROR;
+    if (fclose(r->trace) != 0 && written) {
+        error = errno;
+        written = false;
+    }
+    r->trace = NULL;
+    if (!written) complain_of_trace(r, strerror(error));
     return status == TOW_IO_ERROR ? TOW_OK : status;
 }
 
-/* An update can leave parameters whose loss is not finite: such ones must not replace a checkpoint that is good. */
-static int save(run *r)
+/* An update can leave parameters whose loss is not finite: such ones must not replace a checkpoint that is good. A disk
+ * that is full, or a file that is being written by another process, may be only for now: if further saves follow, the
+ * run goes on. */
+static int save(run *r, bool last)
 {
     double loss;
     if (tow_train_evaluate(r->state, r->batch, &loss) != TOW_OK) return complain(r, FAILURE);
@@ -211,7 +232,13 @@ static int save(run *r)
                 (long long)tow_train_step_number(r->state), r->checkpoint);
         return FAILURE;
     }
-    return tow_train_save(r->state, r->checkpoint) == TOW_OK ? SUCCESS : complain(r, FAILURE);
+    if (tow_train_save(r->state, r->checkpoint) == TOW_OK) return SUCCESS;
+    if (!last && isatty(STDOUT_FILENO)) puts(""); /* ends the line of the bar */
+    complain(r, FAILURE);
+    if (last) return FAILURE;
+    fprintf(stderr, "gpt: nothing was saved after step %lld; training goes on, and the next save tries again\n",
+            (long long)tow_train_step_number(r->state));
+    return SUCCESS;
 }
 
 /* One step and what follows it. */
@@ -221,7 +248,7 @@ static int step(run *r, progress *p)
     double loss, val_loss = NAN;
     uint64_t position = tow_train_data_position(r->state);
     fill_batch(r, TRAIN, position);
-    bool traced = o->trace != NULL && tow_train_step_number(r->state) == p->first + 1;
+    bool traced = r->trace != NULL && tow_train_step_number(r->state) == p->first + 1;
     if ((traced ? traced_step(r, &loss) : tow_train_step(r->state, r->batch, &loss)) != TOW_OK)
         return complain(r, FAILURE);
     tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
@@ -239,7 +266,7 @@ static int step(run *r, progress *p)
     }
     if (!progress_step(p, done, loss, val_loss)) return FAILURE;
     bool saves = r->checkpoint != NULL && (due(done, o->save_every, o->steps) || done == o->steps);
-    return saves ? save(r) : SUCCESS;
+    return saves ? save(r, done == o->steps) : SUCCESS;
 }
 
 static int train(run *r)
@@ -252,7 +279,7 @@ static int train(run *r)
     while (status == SUCCESS && !interrupted && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     if (status != SUCCESS || !interrupted) return status;
-    if (r->checkpoint != NULL && (status = save(r)) != SUCCESS) return status;
+    if (r->checkpoint != NULL && (status = save(r, true)) != SUCCESS) return status;
     if (r->checkpoint != NULL)
         printf("stopped after step %lld; saved to %s; add --resume to go on\n",
                (long long)tow_train_step_number(r->state), r->checkpoint);
@@ -295,6 +322,7 @@ static void run_free(run *r)
     tow_train_free(r->state);
     if (r->context != NULL) tow_policy_free(r->context, r->policy);
     tow_context_destroy(r->context);
+    if (r->trace != NULL) fclose(r->trace);
     text_free(&r->text);
     free(r->checkpoint);
 }
@@ -305,8 +333,10 @@ int main(int argc, char **argv)
     read_options(argc, argv, &r.options);
     int status = prepare(&r);
     if (status == SUCCESS) status = report(&r);
+    if (status == SUCCESS) status = open_trace(&r);
     if (status == SUCCESS) status = train(&r);
     if (status == SUCCESS) status = finish(&r);
+    if (status == SUCCESS && r.untraced) status = FAILURE;
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
         fprintf(stderr, "gpt: cannot write the output: %s\n", strerror(errno));
         status = FAILURE;

@@ -3,14 +3,17 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <math.h>
+#include <float.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#ifndef GPT_DEFAULT_TEXT
-#define GPT_DEFAULT_TEXT "build/release/share/tow.txt"
+#include "tow/version.h"
+
+#ifndef GPT_INSTALLED_TEXT
+#define GPT_INSTALLED_TEXT "/usr/local/share/tow/tow.txt"
 #endif
 
 enum {
@@ -69,7 +72,10 @@ static const struct argp_option table[] = {
     {0, 0, 0, 0, "Checkpoints:", 4},
     {"checkpoint", CHECKPOINT, "DIR", 0, "Save to DIR/checkpoint.safetensors; Ctrl-C saves, too", 4},
     {"resume", RESUME, 0, 0, "Go on from the checkpoint in DIR, if there is one", 4},
-    {"save-every", SAVE_EVERY, "N", 0, "Steps between checkpoints (100); 0: only at the end", 4},
+    {"save-every", SAVE_EVERY, "N", 0,
+     "Steps between checkpoints (100); 0: only at the end. After a save that fails training goes on, and the next save "
+     "tries again; only if the last one fails is the exit status 1",
+     4},
     {0, 0, 0, 0, "Reports:", 5},
     {"eval-every", EVAL_EVERY, "N", 0, "Steps between measurements of the validation loss (50); 0: never", 5},
     {"log", LOG, "FILE", 0, "One line of JSON per step", 5},
@@ -135,8 +141,8 @@ static double positive_number(struct argp_state *state, const char *name, const 
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value) || value <= 0)
-        argp_error(state, "%s: expected a number above 0, found '%s'", name, text);
+    if (end == text || *end != '\0' || !(value > 0 && value <= FLT_MAX))
+        argp_error(state, "%s: expected a number above 0 and at most %g, found '%s'", name, (double)FLT_MAX, text);
     return value;
 }
 
@@ -221,14 +227,28 @@ static error_t parse(int key, char *value, struct argp_state *state)
     return 0;
 }
 
+/* Tow's own sources and documents: in share/tow beside the directory of this program, in the build directory as in the
+ * installed tree. */
+static void find_default_text(options *o)
+{
+    static const char name[] = "/share/tow/tow.txt";
+    char *path = o->default_text;
+    ssize_t length = readlink("/proc/self/exe", path, sizeof o->default_text - sizeof name);
+    for (int levels = 0; levels < 2 && length > 0; levels++) {
+        while (length > 0 && path[length - 1] != '/') length--;
+        if (length > 0) length--;
+    }
+    if (length > 0) strcpy(path + length, name);
+    if (length <= 0 || access(path, R_OK) != 0) strcpy(path, GPT_INSTALLED_TEXT);
+}
+
 void read_options(int argc, char **argv, options *o)
 {
     static const struct argp argp = {
         .options = table,
         .parser = parse,
         .doc = "Trains a character-level GPT: a loop over Transformer blocks, differentiated and compiled by Tow."};
-    *o = (options){.text = GPT_DEFAULT_TEXT,
-                   .layers = 6,
+    *o = (options){.layers = 6,
                    .width = 128,
                    .heads = 4,
                    .context = 128,
@@ -239,6 +259,9 @@ void read_options(int argc, char **argv, options *o)
                    .save_every = -1,
                    .eval_every = 50,
                    .sample = 400};
+    find_default_text(o);
+    o->text = o->default_text;
+    argp_program_version = "gpt (Tow) " TOW_VERSION;
     argp_err_exit_status = 2;
     if (argp_parse(&argp, argc, argv, 0, NULL, o) != 0) { /* not a bad option: those end the program */
         fprintf(stderr, "gpt: out of memory\n");

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 typedef struct options {
-    const char *text; /* file to train on */
+    const char *text;        /* file to train on */
+    char default_text[4096]; /* that without --text */
     int64_t layers, width, heads, context;
     int64_t batch, steps;
     const char *policy; /* textual form of a tow_policy; NULL: no remat */

@@ -5,11 +5,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    BAR = 24,
+    BAR = 24,      /* columns, at most */
+    LEAST_BAR = 8, /* a shorter one says too little */
+    LINE = 256,    /* bytes of the text beside it, at most */
+    COLUMNS = 80,  /* of a terminal that does not say how many it has */
     LINE_EVERY = 20
 };
 
@@ -82,23 +86,70 @@ static void format_duration(double seconds, char *text, size_t size)
         snprintf(text, size, "%ld:%02ld", s / 60, s % 60);
 }
 
+/* Columns of the terminal now: its window may change while the program runs. */
+static size_t terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
+}
+
+/* Items of the text, in the order in which they are shown. */
+enum {
+    AT,
+    LOSS,
+    VAL,
+    RATE,
+    LEFT,
+    N_ITEMS
+};
+
+/* Joins those that fit into `columns`; those that say least are left out first, and what is cut is the last resort. */
+static void join_items(char items[N_ITEMS][64], size_t columns, char line[LINE])
+{
+    static const int dispensable[] = {RATE, LEFT, VAL, LOSS};
+    size_t length = 0;
+    for (int i = 0; i < N_ITEMS; i++) length += strlen(items[i]);
+    for (size_t i = 0; length > columns && i < sizeof dispensable / sizeof *dispensable; i++) {
+        length -= strlen(items[dispensable[i]]);
+        items[dispensable[i]][0] = '\0';
+    }
+    line[0] = '\0';
+    for (int i = 0; i < N_ITEMS; i++) strcat(line, items[i]);
+    if (columns < (size_t)LINE) line[columns] = '\0';
+}
+
+/* A bar as wide as there is room for beside the text. The last column stays free: some terminals begin a new line when
+ * it is written. */
+static void show_bar(const progress *p, int64_t step, char items[N_ITEMS][64])
+{
+    char bar[BAR + 1], line[LINE];
+    size_t columns = terminal_columns() - 1;
+    join_items(items, columns, line);
+    size_t room = columns - strlen(line), width = room < 3 ? 0 : room - 3;
+    if (width > BAR) width = BAR;
+    memset(bar, '.', BAR);
+    memset(bar, '#', (size_t)((double)step * (double)width / (double)p->steps));
+    bar[width] = '\0';
+    if (width >= LEAST_BAR)
+        printf("\r\033[K[%s] %s", bar, line);
+    else
+        printf("\r\033[K%s", line);
+}
+
 static void show(const progress *p, int64_t step, double loss, double now)
 {
-    char bar[BAR + 1], val[32] = "", left[32];
+    char items[N_ITEMS][64] = {{0}}, left[32];
     double mean_rate = (double)((step - p->first) * p->tokens_per_step) / (now - p->start);
     format_duration((double)((p->steps - step) * p->tokens_per_step) / mean_rate, left, sizeof left);
-    if (!isnan(p->val_loss)) snprintf(val, sizeof val, "  val %.4f", p->val_loss);
-    if (p->terminal) {
-        int filled = (int)(step * BAR / p->steps);
-        memset(bar, '.', BAR);
-        memset(bar, '#', (size_t)filled);
-        bar[BAR] = '\0';
-        printf("\r\033[K[%s] %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left", bar, (long long)step, (long long)p->steps,
-               loss, val, mean_rate, left);
-    } else {
-        printf("step %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left\n", (long long)step, (long long)p->steps, loss, val,
-               mean_rate, left);
-    }
+    snprintf(items[AT], sizeof items[AT], "%lld/%lld", (long long)step, (long long)p->steps);
+    snprintf(items[LOSS], sizeof items[LOSS], "  loss %.4f", loss);
+    if (!isnan(p->val_loss)) snprintf(items[VAL], sizeof items[VAL], "  val %.4f", p->val_loss);
+    snprintf(items[RATE], sizeof items[RATE], "  %.0f tokens/s", mean_rate);
+    snprintf(items[LEFT], sizeof items[LEFT], "  %s left", left);
+    if (p->terminal)
+        show_bar(p, step, items);
+    else
+        printf("step %s%s%s%s%s\n", items[AT], items[LOSS], items[VAL], items[RATE], items[LEFT]);
     fflush(stdout);
 }
 

@@ -82,11 +82,18 @@ tow_status report_residuals(tow_context *context, const tow_train_state *state)
     tow_status status = tow_saved_residuals(tow_train_loss_graph(state), n, wrt, &residuals);
     free(wrt);
     if (status != TOW_OK) return status;
-    size_t size = tow_residuals_text(&residuals, NULL, 0) + 1;
+    /* parameters and inputs are there anyway: one line for all of them */
+    tow_residuals made = residuals;
+    made.count = made.argument_bytes = 0;
+    made.bytes -= residuals.argument_bytes;
+    for (size_t i = 0; i < residuals.count; i++)
+        if (residuals.items[i].kind != TOW_RESIDUAL_ARGUMENT) made.items[made.count++] = residuals.items[i];
+    size_t size = tow_residuals_text(&made, NULL, 0) + 1;
     char *text = malloc(size);
     if (text != NULL) {
-        tow_residuals_text(&residuals, text, size);
-        printf("residuals of a step\n%s\n", text);
+        tow_residuals_text(&made, text, size);
+        printf("residuals of a step\n%sand %zu arguments, %zu bytes: parameters and inputs, which are kept anyway\n\n",
+               text, residuals.count - made.count, residuals.argument_bytes);
         free(text);
     }
     tow_residuals_free(context, &residuals);

@@ -60,7 +60,26 @@ status=0
 [ $status -eq 1 ] || fail "a full disk under the output: expected status 1, found $status"
 grep -q 'cannot write the output' err || fail "a full disk under the output: $(cat err)"
 expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory absent/svg
-expect_status 0 "cannot write the trace" "${small[@]}" --steps 2 --trace absent/json
+expect_status 1 "cannot draw the memory" "${small[@]}" --steps 2 --memory /dev/full
+expect_status 1 "cannot write the log" "${small[@]}" --steps 2 --log /dev/full
+expect_status 1 "cannot read" "${small[@]}" --text .
+# a trace that cannot be opened is found out before training, a full disk then lets the finished run fail
+expect_status 1 "absent/json: cannot write the trace: No such file" "${small[@]}" --steps 2 --trace absent/json
+if grep -q 'step 1' out; then fail "--trace absent/json: found out after training only"; fi
+expect_status 1 "/dev/full: cannot write the trace: No space left" "${small[@]}" --steps 3 --trace /dev/full
+grep -q 'step 3/3' out || fail "--trace /dev/full: training did not go on: $(cat out)"
+expect_status 1 "fewer are left" "${small[@]}" --steps 1 --trace json
+expect_status 2 "--learning-rate: expected a number above 0 and at most 3.40282e+38, found '1e300'" "${small[@]}" --learning-rate 1e300
+
+# the bar fits the terminal, however narrow
+for columns in $(command -v script >/dev/null && echo 200 80 47 20 9); do
+    script -qec "stty cols $columns; $gpt ${small[*]} --steps 40 --eval-every 5" /dev/null </dev/null >out || fail "on a terminal: $(cat out)"
+    tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
+    grep -q '40/40' lines || fail "$columns columns: no progress: $(cat out)"
+    [ "$(wc -L <lines)" -lt "$columns" ] || fail "$columns columns: the bar takes $(wc -L <lines): $(cat lines)"
+    # beside step, losses and time that are left, some 45 columns, and a bar of 8
+    if [ "$columns" -ge 60 ]; then grep -q '\[#*\] 40/40  loss' lines || fail "$columns columns: no bar: $(cat lines)"; fi
+done
 "$gpt" --help >help || fail "--help failed"
 for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
     memory trace residuals; do
@@ -110,6 +129,42 @@ grep -q '"gradients": 0' plan || fail "--early-update keeps gradients: $(cat pla
 grep -q 'blocks/{}/attn/query/kernel' out || fail "no table of parameters: $(cat out)"
 grep -q "named 'attn_residual'" out || fail "no list of residuals: $(cat out)"
 [ "$(sed '1,/^text from the model/d' out | wc -c)" -ge 41 ] || fail "no 40 characters of text: $(cat out)"
+
+# ---- saves that fail for now, or for good ----------------------------------------------------------------------------
+status=0
+(
+    trap '' XFSZ
+    ulimit -f 4
+    exec "$gpt" "${small[@]}" --steps 12 --save-every 5 --checkpoint full >out 2>err
+) || status=$?
+[ $status -eq 1 ] || fail "a disk that stays full: expected status 1, found $status: $(cat err)"
+[ "$(grep -c 'full/checkpoint.safetensors: cannot write: File too large' err)" -eq 3 ] || fail "three saves fail: $(cat err)"
+[ "$(grep -c 'nothing was saved after step .*; training goes on' err)" -eq 2 ] || fail "two saves are not the last: $(cat err)"
+[ -z "$(ls -A full)" ] || fail "files were left by saves that failed: $(ls -A full)"
+
+mkdir busy
+exec 9>busy/checkpoint.safetensors.0123456789abcdef.tmp
+flock 9
+"$gpt" "${small[@]}" --steps 10000000 --save-every 5 --checkpoint busy --warmup 0 >out 2>err 9>&- &
+pid=$!
+for _ in $(seq 300); do
+    if grep -q 'another process is writing this file.*try again later' err; then break; fi
+    sleep 0.1
+done
+grep -q 'training goes on' err || fail "a file that another process writes: $(cat err)"
+[ ! -e busy/checkpoint.safetensors ] || fail "saved beside another writer"
+exec 9>&-
+for _ in $(seq 300); do
+    if [ -e busy/checkpoint.safetensors ]; then break; fi
+    sleep 0.1
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 130 ] || fail "after saves that failed for now: expected status 130, found $status: $(tail -n 3 err)"
+[ "$(ls -A busy)" = checkpoint.safetensors ] || fail "expected a checkpoint and nothing else, found $(ls -A busy)"
+"$gpt" "${small[@]}" --steps 1 --warmup 0 --resume --checkpoint busy >out
+grep -q 'going on after step' out || fail "the checkpoint after saves that failed: $(cat out)"
 
 # ---- resuming continues the log; Ctrl-C saves ------------------------------------------------------------------------
 "$gpt" "${small[@]}" --steps 20 --save-every 5 --checkpoint all --log all.log >out

@@ -55,6 +55,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = table, .parser = parse, .doc = "A checkpointed pipeline of two products."};
     const char *paths[N_ARGUMENTS] = {NULL};
+    argp_program_version = "checkpoint_dot_policy (Tow) " TOW_VERSION;
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, paths);
 

@@ -171,8 +171,9 @@ static const signature signatures[] = {
     [SCALAR] = {1, {{.dtype = TOW_F32}}, {"x"}},
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
+    show_version("checkpoint_notebook", argc, argv);
     tow_context *context = open_context();
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         const list *l = &lists[i];

@@ -152,6 +152,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = table, .parser = parse, .doc = "Gradients of a block, plain and checkpointed."};
     options o = {.batch = 64, .input_dim = 512, .hidden_dim = 8192, .output_dim = 512, .seed = 42};
+    argp_program_version = "compute_block (Tow) " TOW_VERSION;
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
 

@@ -73,6 +73,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = table, .parser = parse, .doc = "A remat-wrapped MLP applied to a vector."};
     options o = {0};
+    argp_program_version = "nn_remat_policy (Tow) " TOW_VERSION;
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
 

@@ -123,6 +123,7 @@ static void show_static_argument(tow_context *context)
 
 int main(int argc, char **argv)
 {
+    show_version("remat_changes", argc, argv);
     int64_t elements = argc > 1 ? number_option(argv[0], "ELEMENTS", argv[1], 1, 1 << 30) : 10000000;
     tow_context *context = open_context();
     show_policy(context);

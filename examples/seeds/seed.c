@@ -4,19 +4,28 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 void must(tow_context *context, tow_status status)
 {
     if (status == TOW_OK) return;
-    fprintf(stderr, "error: %s\n", context != NULL ? tow_context_error(context) : tow_status_text(status));
+    fprintf(stderr, "error: %s\n", tow_context_error(context));
     exit(1);
+}
+
+void show_version(const char *program, int argc, char **argv)
+{
+    if (argc < 2 || strcmp(argv[1], "--version") != 0) return;
+    printf("%s (Tow) %s\n", program, TOW_VERSION);
+    exit(0);
 }
 
 tow_context *open_context(void)
 {
     tow_context *context = NULL;
-    must(NULL, tow_context_create(NULL, &context));
+    tow_status status = tow_context_create(NULL, &context);
+    must(context, status);
     return context;
 }
 

@@ -21,6 +21,8 @@ tow_array *read_f32(tow_context *context, const char *path);
 double scalar_of(const tow_array *array);
 /* Seconds of a clock that only goes forward. */
 double seconds_now(void);
+/* If --version is the first argument: prints the program's name and version, and leaves with status 0. */
+void show_version(const char *program, int argc, char **argv);
 /* A whole number of a command line, from low to high; leaves with status 2 and a message otherwise. */
 int64_t number_option(const char *program, const char *name, const char *text, int64_t low, int64_t high);
 

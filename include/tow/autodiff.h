@@ -55,25 +55,45 @@ typedef struct tow_policy {
 } tow_policy;
 
 /* The names of jax.checkpoint_policies. At least one name is given: tow_save_only_these_names("a", "b").
- * The macros make compound literals: they live as long as the enclosing block (as long as the program at file scope). */
-#define TOW_NAMES(...)                         ((const char *const[]){__VA_ARGS__, NULL})
-#define tow_nothing_saveable()                 ((tow_policy){.kind = TOW_POLICY_NOTHING})
-#define tow_everything_saveable()              ((tow_policy){.kind = TOW_POLICY_EVERYTHING})
-#define tow_dots_saveable()                    ((tow_policy){.kind = TOW_POLICY_DOTS})
-#define tow_dots_with_no_batch_dims_saveable() ((tow_policy){.kind = TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS})
-#define tow_save_only_these_names(...)         ((tow_policy){.kind = TOW_POLICY_ONLY_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
+ * The macros make compound literals: they live as long as the enclosing block (as long as the program at file scope).
+ * In C++, names are constants (string literals), and p and q are pointers to policies in variables. */
+#ifndef __cplusplus
+#define TOW_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define TOW__POLICY(policy_kind, policy_names, p, q, function, data)                                                   \
+    ((tow_policy){                                                                                                     \
+        .kind = (policy_kind), .names = (policy_names), .a = (p), .b = (q), .decide = (function), .user = (data)})
+#else
+#define TOW_NAMES(...)                                                                                                 \
+    ([] {                                                                                                              \
+        static const char *const tow__names[] = {__VA_ARGS__, NULL};                                                   \
+        return static_cast<const char *const *>(tow__names);                                                           \
+    }())
+#define TOW__POLICY tow__policy
+static inline tow_policy tow__policy(tow_policy_kind kind, const char *const *names, const tow_policy *a,
+                                     const tow_policy *b,
+                                     tow_verdict (*decide)(const tow_policy_query *query, void *user), void *user)
+{
+    tow_policy policy = {kind, names, a, b, decide, user};
+    return policy;
+}
+#endif
+#define tow_nothing_saveable()    TOW__POLICY(TOW_POLICY_NOTHING, NULL, NULL, NULL, NULL, NULL)
+#define tow_everything_saveable() TOW__POLICY(TOW_POLICY_EVERYTHING, NULL, NULL, NULL, NULL, NULL)
+#define tow_dots_saveable()       TOW__POLICY(TOW_POLICY_DOTS, NULL, NULL, NULL, NULL, NULL)
+#define tow_dots_with_no_batch_dims_saveable()                                                                         \
+    TOW__POLICY(TOW_POLICY_DOTS_WITH_NO_BATCH_DIMS, NULL, NULL, NULL, NULL, NULL)
+#define tow_save_only_these_names(...)                                                                                 \
+    TOW__POLICY(TOW_POLICY_ONLY_NAMES, TOW_NAMES(__VA_ARGS__), NULL, NULL, NULL, NULL)
 #define tow_save_any_names_but_these(...)                                                                              \
-    ((tow_policy){.kind = TOW_POLICY_ANY_NAMES_BUT, .names = TOW_NAMES(__VA_ARGS__)})
+    TOW__POLICY(TOW_POLICY_ANY_NAMES_BUT, TOW_NAMES(__VA_ARGS__), NULL, NULL, NULL, NULL)
 #define tow_save_anything_except_these_names(...)                                                                      \
-    ((tow_policy){.kind = TOW_POLICY_ANYTHING_EXCEPT_NAMES, .names = TOW_NAMES(__VA_ARGS__)})
-#define tow_save_either(p, q)                                                                                          \
-    ((tow_policy){.kind = TOW_POLICY_EITHER, .a = (p), .b = (q)}) /* save_from_both_policies */
-#define tow_save_both(p, q) ((tow_policy){.kind = TOW_POLICY_BOTH, .a = (p), .b = (q)})
-#define tow_save_not(p)     ((tow_policy){.kind = TOW_POLICY_NOT, .a = (p)})
+    TOW__POLICY(TOW_POLICY_ANYTHING_EXCEPT_NAMES, TOW_NAMES(__VA_ARGS__), NULL, NULL, NULL, NULL)
+#define tow_save_either(p, q) TOW__POLICY(TOW_POLICY_EITHER, NULL, (p), (q), NULL, NULL) /* save_from_both_policies */
+#define tow_save_both(p, q)   TOW__POLICY(TOW_POLICY_BOTH, NULL, (p), (q), NULL, NULL)
+#define tow_save_not(p)       TOW__POLICY(TOW_POLICY_NOT, NULL, (p), NULL, NULL, NULL)
 #define tow_save_except_names(p, ...)                                                                                  \
-    ((tow_policy){.kind = TOW_POLICY_EXCEPT_NAMES, .a = (p), .names = TOW_NAMES(__VA_ARGS__)})
-#define tow_policy_custom(function, data)                                                                              \
-    ((tow_policy){.kind = TOW_POLICY_CUSTOM, .decide = (function), .user = (data)})
+    TOW__POLICY(TOW_POLICY_EXCEPT_NAMES, TOW_NAMES(__VA_ARGS__), (p), NULL, NULL, NULL)
+#define tow_policy_custom(function, data) TOW__POLICY(TOW_POLICY_CUSTOM, NULL, NULL, NULL, (function), (data))
 
 /* The answer of a policy (NULL: nothing_saveable). */
 TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy_query *query);
@@ -95,6 +115,8 @@ TOW_API tow_value(tow_checkpoint_name)(tow_value x, const char *name);
 
 /* Calls `function` so that reverse mode keeps what `policy` permits and recomputes the rest from the inputs (and from
  * outer values that the function uses). Values are unchanged. policy NULL: nothing_saveable.
+ * Layers may be called in it under a scope of the caller; they may read variables but not write or sow them, which the
+ * layer TOW_REMAT allows.
  * Error: a policy that refers to a checkpoint name which no value in the region has; the message lists those there are. */
 TOW_API void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy,
                                 size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
@@ -114,9 +136,12 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * last one), but for zeros: a final carry that nobody reads, or that the body does not need, has a cotangent of zeros,
  * whose sign can show, as an infinity times zero does; in gradients of xs, and in rows of a table that no iteration
  * gathers, zeros may be negative, where slices and gathers written out add up zeros to a positive one; and but for
- * carries that only change places, of which some start from one value or from an outer one: what meets there is added
- * in another order. options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the
+ * carries that only change places, of which some start from one value or from an outer one, and for carries that become
+ * one value in several of many nested loops: what meets there is added in another order. options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the
  * last element to the first, ys in place. Outer values are constants of the loop.
+ * The body is recorded once, whatever the length, and knows no iteration: a layer that it calls under a scope of the
+ * caller has one set of parameters, which all iterations share, and draws the same random keys in each of them. Layers
+ * may read variables but not write or sow them. TOW_SCAN gives every iteration parameters, keys and variables of its own.
  * Errors: carry whose type changes, xs whose leading axes differ or contradict length, no xs and no length. */
 typedef struct tow_scan_options {
     int64_t length;  /* 0 or -1: that of xs, unless has_length */
@@ -129,8 +154,8 @@ TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *us
 
 /* ---- transformations: graph in, graph out ----------------------------------------------------------------------- */
 
-/* Which inputs to differentiate: wrt[0..n_wrt) are input indices in increasing order; n_wrt 0: input 0 only for grad,
- * all float inputs for the rest. */
+/* Which inputs to differentiate: wrt[0..n_wrt) are input indices in increasing order. n_wrt 0 means all float inputs, in
+ * every function here. */
 
 /* (x..., dx of wrt...) -> (y..., dy of the float outputs...). Recomputes nothing. */
 TOW_API tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
@@ -145,7 +170,7 @@ TOW_API tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *w
 /* Output 0 must be a float scalar. grad: x... -> gradients of output 0 for wrt [, the other outputs if has_aux].
  * value_and_grad: x... -> (output 0 [, the others if has_aux], gradients). Without has_aux the graph must have one
  * output.
- * Errors: not a scalar, not a float, wrt out of range or not of float type. */
+ * Errors: not a scalar, not a float, wrt out of range or not of float type, no float input at all. */
 TOW_API tow_status tow_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux, tow_graph **result);
 TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
                                       tow_graph **result);
@@ -164,7 +189,10 @@ typedef enum tow_residual_kind {
 typedef struct tow_residual {
     tow_type type;
     tow_residual_kind kind;
-    const char *what;  /* argument name or index text, checkpoint name, or primitive */
+    const char *what; /* argument name or index text, checkpoint name, or primitive */
+    const char
+        *of; /* of a primitive that only moves elements (slice, reshape, ...), where they come from: "the argument
+                        * x", "tanh (file.c:10)"; else NULL */
     const char *here;  /* "file.c:12" of the operation, or NULL */
     const char *scope; /* "blocks/attn", or NULL */
     size_t bytes;

@@ -48,7 +48,10 @@ TOW_API const char *tow_status_text(tow_status status);
 /* ---- context -------------------------------------------------------------------------------------------------- */
 
 /* Where memory comes from, how many threads run, and where error texts live. There are no globals: two contexts are
- * independent, one context belongs to one thread at a time. */
+ * independent, one context belongs to one thread at a time.
+ *
+ * Results do not depend on the floating-point environment of the calling thread (rounding, exception traps, flushing of
+ * subnormal numbers): Tow computes in its own and leaves the caller's as it was, flags included. */
 typedef struct tow_context tow_context;
 
 /* Replaces malloc and free. `resize` is realloc with the old size given; size 0 frees and returns NULL; `pointer` NULL
@@ -76,14 +79,23 @@ typedef struct tow_context_options {
 /* Makes a context. `options` may be NULL. On Linux with AMX it asks the system to let this process use the matrix unit;
  * from then on signal stacks (sigaltstack) need about 11 KiB, as getauxval(AT_MINSIGSTKSZ) tells. If the system
  * refuses, products run without it; tow_context_describe says which is the case. Errors: TOW_OUT_OF_MEMORY,
- * TOW_INVALID_ARGUMENT (options that tow_context_options_check refuses). */
+ * TOW_INVALID_ARGUMENT for options (and TOW_ENGINE) that tow_context_options_check refuses. Then *context is a context
+ * that only holds the message, for tow_context_error, and is to be destroyed like any other. It is NULL if memory for
+ * it was missing, of which tow_context_error(NULL) tells:
+ *
+ *     if (tow_context_create(&options, &context) != TOW_OK) fprintf(stderr, "%s\n", tow_context_error(context));
+ *     tow_context_destroy(context);
+ *
+ * Stacks of 128 KiB are enough for all threads that call functions of Tow, if it was compiled with optimisation. (Not
+ * with the engine "xsmm": libxsmm needs more than 256 KiB to compile a kernel.) */
 TOW_API tow_status tow_context_create(const tow_context_options *options, tow_context **context);
 /* Why tow_context_create refuses these options (and TOW_ENGINE): what was expected and what was found; "" if it accepts
  * them. Written like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_options_check(const tow_context_options *options, char *text, size_t size);
 /* Frees a context. Everything made from it must be freed before. NULL is accepted. */
 TOW_API void tow_context_destroy(tow_context *context);
-/* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. */
+/* The message of the last failed call: what was expected, what was found, what to do. "" if none failed. NULL is
+ * accepted, and stands for a context for which there was no memory. */
 TOW_API const char *tow_context_error(const tow_context *context);
 /* Status of the last failed call since tow_context_clear_error; TOW_OK if none. */
 TOW_API tow_status tow_context_status(const tow_context *context);

@@ -27,6 +27,21 @@ struct tow_module {
     const tow_module_class *cls;
 };
 
+/* What the macros of layers.h and transforms.h are made of. In C++, which has no compound literals, they take no options:
+ * options are assigned afterwards.
+ *     tow_dense d = TOW_DENSE();  d.features = 128;
+ *     tow_remat r = TOW_REMAT(&d);  r.policy = tow_dots_saveable(); */
+#ifndef __cplusplus
+#define TOW__LAYER(type, ...) ((type){.module = {&type##_class}, __VA_ARGS__})
+#else
+#define TOW__LAYER(type, ...)                                                                                          \
+    ([](__VA_ARGS__) {                                                                                                 \
+        type tow__layer = {};                                                                                          \
+        tow__layer.module.cls = &type##_class;                                                                         \
+        return tow__layer;                                                                                             \
+    }())
+#endif
+
 /* ---- inside a layer's call --------------------------------------------------------------------------------------- */
 
 /* Calls a child layer under `name`. The macro takes a pointer to any layer struct whose first member is `module`. */
@@ -48,16 +63,22 @@ __attribute__((format(printf, 3, 4)))
 TOW_API void
 tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
 
-/* Fills data (float32, row-major) of a parameter of `type` from a key. An initialiser is a function and one number. */
+/* Fills data (float32, row-major) of a parameter of `type` from a key. An initialiser is a function and its options; a
+ * struct of zeros stands for the default of whoever takes it, options without `fill` are an error. */
 typedef struct tow_initializer {
     tow_status (*fill)(tow_context *context, const struct tow_initializer *self, tow_type type, const uint32_t key[2],
                        float *data);
     double a, b; /* meaning by initialiser */
     int mode, distribution;
     bool out_axis_first; /* Embed: axis 0 is the output */
-    int in_axes; /* 0: the usual fan rule; n: the first n axes are contracted, the rest features (DenseGeneral) */
+    int in_axes;   /* 0: the usual fan rule; n: the first n axes are contracted, the rest features (DenseGeneral) */
+    bool compiled; /* draw what JAX draws inside a function that XLA compiles; set by scopes, see below */
 } tow_initializer;
-/* Those of jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA. */
+/* Those of jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA: eagerly, operation by operation, as
+ * module.init does, and below a scan with TOW_KEYS_FLAX as in the body of flax.linen.scan, which XLA compiles. There a
+ * normal draw (tow_init_normal, variance scaling with TOW_NORMAL, the default of Embed) is multiplied by
+ * sqrt(2) * stddev once, not by one factor after the other, so that it may differ in its last bits. Equal bits of whole
+ * models that are initialised under jax.jit are not promised. */
 TOW_API tow_initializer tow_init_zeros(void);
 TOW_API tow_initializer tow_init_ones(void);
 TOW_API tow_initializer tow_init_constant(double value);
@@ -85,7 +106,7 @@ TOW_API tow_initializer tow_init_he_normal(void);
 TOW_API tow_initializer tow_init_he_uniform(void);
 TOW_API tow_initializer tow_init_glorot_normal(void);
 TOW_API tow_initializer tow_init_glorot_uniform(void);
-/* True for a zeroed struct: layers then take their default. */
+/* True for a zeroed struct, of which nothing is set, and for NULL: layers then take their default. */
 TOW_API bool tow_initializer_is_default(const tow_initializer *init);
 
 /* The parameter `name` (collection "params") of this scope, shape [dims], f32. Asked for twice with the same type in
@@ -107,7 +128,8 @@ TOW_API tow_value tow_get_variable(tow_scope *scope, const char *collection, con
 TOW_API bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name);
 /* Writes a variable: later reads of this call see `value`, and it is a result of the call. Layers that are recomputed
  * in reverse mode write once all the same. While initialising nothing is computed: the write is checked and dropped.
- * Errors: TOW_INVALID_ARGUMENT in an immutable collection, TOW_TYPE_MISMATCH, TOW_NOT_FOUND. */
+ * Errors: TOW_INVALID_ARGUMENT in an immutable collection, TOW_TYPE_MISMATCH, TOW_NOT_FOUND; TOW_UNSUPPORTED inside a
+ * function given to tow_remat_function, tow_scan_function or tow_call, which may read variables and not write them. */
 TOW_API void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value);
 /* True if variables of `collection` may be written: it is in tow_model_options.mutable_collections, or the model is
  * being initialised (then all are but "params" and "intermediates"). */
@@ -116,13 +138,17 @@ TOW_API bool tow_is_mutable(const tow_scope *scope, const char *collection);
 TOW_API bool tow_scope_initialising(const tow_scope *scope);
 /* Hands `value` out of the model as "collection/path/name/0" (the second of one name is ".../1") if `collection` is
  * named among the mutable ones, and does nothing otherwise: for looking at values inside a model. Returns whether it
- * did. */
+ * did. Error: TOW_UNSUPPORTED inside a function given to tow_remat_function, tow_scan_function or tow_call. */
 TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value);
 
 /* ---- random keys, children --------------------------------------------------------------------------------------- */
 
-/* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)). Missing stream:
- * error. */
+/* A key u32[2] of stream `stream` ("dropout"): Flax's rule, fold_in(root, SHA-1(path, counter)), by which parameters are
+ * drawn as well. Missing stream: error. SHA-1 gets the names of the path one after the other with nothing between them,
+ * so that the children "block_1/3x3" and "block_13/x3" draw the same, as in Flax. Only the index of an iteration of a
+ * scan, a loop's or an unrolled one's, is set off by a '/' from digits beside it (not with TOW_KEYS_FLAX, where it is not
+ * in the path): iteration 3 of a scan `blocks` draws what a child "3" of a scope `blocks` draws, but not where `blocks`
+ * ends with a digit or the names within begin with one. */
 TOW_API tow_value tow_make_rng(tow_scope *scope, const char *stream);
 /* True if there is a key for this stream: the caller gave one, or the model is being initialised. */
 TOW_API bool tow_has_rng(const tow_scope *scope, const char *stream);
@@ -157,9 +183,12 @@ TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **
 TOW_API size_t tow_params_table(const tow_params *params, char *text, size_t size);
 /* The same for a whole model, with a total for each collection. state may be NULL. */
 TOW_API size_t tow_variables_table(const tow_params *params, const tow_params *state, char *text, size_t size);
-/* Adds per-layer entries to (or reads them from) a set of tensors, names prefixed ("params/", "adam/mu/"). Reading
- * checks that every parameter is there with its type; extra names with that prefix are errors. */
+/* Adds copies of all arrays, layer by layer, to a set of tensors, names prefixed ("params/", "adam/mu/"). What happens to
+ * the parameters later does not change them. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for a name that is there
+ * already. */
 TOW_API tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors);
+/* Copies such entries into the arrays of `params`, whoever shares them. First checks that every parameter is there with
+ * its type and that there are no other names with that prefix; if not, nothing is copied. */
 TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors);
 
 /* ---- running a model --------------------------------------------------------------------------------------------- */
@@ -184,7 +213,10 @@ typedef struct tow_model_options {
 } tow_model_options;
 
 /* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). Error:
- * TOW_INVALID_ARGUMENT if it has variables in other collections. */
+ * TOW_INVALID_ARGUMENT if it has variables in other collections.
+ * What is initialised can be saved. Names of children, parameters, variables and collections are UTF-8 without '/', not
+ * empty, and neither "{}" nor "__metadata__"; and no two layers may have one path on disk, as iteration 0 of a scan "f" and
+ * a child "0" of a scope "f" would. Errors: TOW_INVALID_ARGUMENT, with both paths. */
 TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
                             const tow_type *input_types, tow_params **params);
 /* The same for models with several outputs or with variables in other collections than "params": these go to *state
@@ -194,7 +226,9 @@ TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module 
                                          const tow_type *input_types, const tow_model_options *options,
                                          tow_params **params, tow_params **state);
 /* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
- * extra: inputs that the model does not see (labels). Writes the scalar *loss and aux[n_aux]. */
+ * extra: inputs that the model does not see (labels). Writes the scalar *loss and aux[0..n_aux), with the n_aux that was
+ * given to tow_loss; aux is NULL where that is 0, as in training. A write within 64 values behind aux is found when the
+ * function returns (TOW_INVALID_ARGUMENT). */
 typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
                                   tow_value *aux, void *user);
 /* Graph (params..., state..., inputs..., stream keys...) -> (outputs..., updates...). params and .state give paths and

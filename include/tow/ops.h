@@ -1,6 +1,8 @@
 /* Operations on traced values. Arithmetic helpers of two operands broadcast by NumPy's rule and record the broadcasts;
  * all other operations take exactly the shapes that they state. A failing operation returns the null value.
  *
+ * Axes, ranks and counts of axes are int; sizes and positions along an axis are int64_t.
+ *
  * Every operation is a function and a macro of the same name that adds the source line of the call; take the address of
  * the function as usual (tow_relu as an activation). */
 #ifndef TOW_OPS_H
@@ -147,11 +149,11 @@ TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, cons
 TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
 /* Reverses the order along these axes; n_axes 0: along all. */
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
-/* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Negative indices count from the end; outside:
- * NaN. */
+/* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Indices -V to -1 are the rows 0 to V-1, counted from
+ * the end; outside of [-V, V) a row is NaN (0 in tables of integers and booleans) and gets no gradient. */
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
-/* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices. Negative ones
- * count from the end; outside: dropped. */
+/* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices. Indices
+ * -rows to -1 count from the end, updates at others outside of [0, rows) are dropped. */
 TOW_API tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows);
 /* x [V, ...] plus updates [I..., ...] at the rows indices [I...], likewise. */
 TOW_API tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates);

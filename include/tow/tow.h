@@ -12,5 +12,6 @@
 #include "tow/program.h"
 #include "tow/train.h"
 #include "tow/transforms.h"
+#include "tow/version.h"
 
 #endif

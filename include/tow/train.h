@@ -57,9 +57,13 @@ typedef enum tow_optimizer_kind {
  *          p -= a (m'/(sqrt(v') + eps) + weight_decay p)
  *   SGD    g += weight_decay p;  m = g + momentum m;  p -= a m, or p -= a (g + momentum m) with nesterov.
  *          momentum 0 keeps no slot.
+ * Numbers of the other kind (momentum with AdamW, eps with SGD), and of a warm-up in a constant schedule, are errors.
  * Weight decay acts on parameters of rank >= 2 (kernels and embeddings, not biases and scales) unless decay_all.
  * A stack of layers counts with the rank that one layer has.
- * clip_norm c: with n the root of the sum of the squares of all gradients, g is left alone if n < c, else g/n*c. */
+ * clip_norm c: with n the root of the sum of the squares of all gradients, g is left alone if n < c, else g/n*c.
+ * Updates are computed in f32, in which subnormal numbers count as zeros. Values must be in range there, else
+ * tow_train_create refuses them: learning rates finite, eps at least 1.17549435e-38, b1 and b2 in [0, 1), momentum in
+ * [0, 1], weight_decay and clip_norm finite and not negative. */
 typedef struct tow_optimizer {
     tow_optimizer_kind kind;
     tow_schedule learning_rate;
@@ -149,12 +153,16 @@ TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 
 /* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
  * "adam/nu/..." or "sgd/trace/..."; layers of a scan one by one, so scanned and unrolled models read each other's
- * files) and the metadata format, optimizer, step, seed, data_position and description. Written to a temporary file,
- * synced and renamed: the file is the old one or the whole new one, whatever happens. Errors: TOW_IO_ERROR with the
- * path. */
+ * files), the metadata format, optimizer, step, seed, data_position and description, and checksums (tow/io.h). Written
+ * to a temporary file, synced and renamed: the file is the old one or the whole new one, whatever happens. After an
+ * error the state can go on and be saved later. Errors: TOW_IO_ERROR with the path, also where another process is
+ * writing it; TOW_INVALID_ARGUMENT after a load that failed halfway. */
 TOW_API tow_status tow_train_save(const tow_train_state *state, const char *path);
-/* Reads it back. Everything is checked before anything changes. The seed is taken from the file.
- * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_SHAPE_MISMATCH with path, name, expected
+/* Reads it back. Everything is checked before anything changes: names and types first, then the checksums, for which the
+ * data are read once; then they are read again into the arrays of the state. Only if that second reading fails
+ * (TOW_IO_ERROR, or TOW_BAD_FORMAT because somebody just wrote to the file) is the state a mixture; then it is neither
+ * trained nor saved until a load succeeds. The seed is taken from the file.
+ * Errors: those of tow_safetensors_read; TOW_BAD_FORMAT, TOW_NOT_FOUND, TOW_TYPE_MISMATCH with path, name, expected
  * and found. */
 TOW_API tow_status tow_train_load(tow_train_state *state, const char *path);
 

@@ -12,6 +12,21 @@
 extern "C" {
 #endif
 
+/* A layer around another one: TOW_REMAT(&layer, options...); in C++ as module.h says. In C11 the part of a macro's
+ * arguments that "..." stands for must not be missing: so the class is given behind the options. */
+#ifndef __cplusplus
+#define TOW__WRAPPER(type, ...)         TOW__WRAPPER2(type, __VA_ARGS__, .module = {&type##_class})
+#define TOW__WRAPPER2(type, layer, ...) ((type){.inner = &(layer)->module, __VA_ARGS__})
+#else
+#define TOW__WRAPPER(type, layer)                                                                                      \
+    ([](const tow_module *tow__inner) {                                                                                \
+        type tow__layer = {};                                                                                          \
+        tow__layer.module.cls = &type##_class;                                                                         \
+        tow__layer.inner = tow__inner;                                                                                 \
+        return tow__layer;                                                                                             \
+    }(&(layer)->module))
+#endif
+
 /* ---- remat ------------------------------------------------------------------------------------------------------- */
 /* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
  *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
@@ -21,7 +36,7 @@ typedef struct tow_remat {
     const tow_module *inner;
     tow_policy policy; /* zero: tow_nothing_saveable() */
 } tow_remat;
-#define TOW_REMAT(layer, ...) ((tow_remat){.module = {&tow_remat_class}, .inner = &(layer)->module, __VA_ARGS__})
+#define TOW_REMAT(...) TOW__WRAPPER(tow_remat, __VA_ARGS__)
 
 /* ---- scan -------------------------------------------------------------------------------------------------------- */
 
@@ -54,7 +69,7 @@ typedef struct tow_scan {
     tow_scan_keys keys;
     const char *const *shared_collections; /* NULL-terminated; NULL: none */
 } tow_scan;
-#define TOW_SCAN(layer, ...) ((tow_scan){.module = {&tow_scan_class}, .inner = &(layer)->module, __VA_ARGS__})
+#define TOW_SCAN(...) TOW__WRAPPER(tow_scan, __VA_ARGS__)
 
 TOW_API extern const tow_module_class tow_remat_class, tow_scan_class;
 

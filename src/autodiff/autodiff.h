@@ -15,14 +15,19 @@
 /* ---- jvp.c ------------------------------------------------------------------------------------------------------- */
 
 /* Records primal outputs y and tangents dy (null: zero) of g at x, dx (null: zero). `reverse`: the tangent part will be
- * transposed, so composites may use their fused pair. */
-void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_value *x, const tow_value *dx,
-                     tow_value *y, tow_value *dy);
+ * transposed, so composites may use their fused pair. reach: which values of g get tangents (reach.h), if the caller has
+ * found out for a loop around g; else NULL. */
+void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, bool reverse, const tow_value *x,
+                     const tow_value *dx, tow_value *y, tow_value *dy);
+/* The rule of one equation, by what its primitive offers. */
+void tow__equation_jvp(tow__jvp *r);
+/* Sets used[v] if value v has a reader or is an output. */
+void tow__used_values(const tow_graph *g, bool *used);
 
 /* jvp of a whole graph: inputs (x..., dx of those with in_nonzero), outputs (y..., dy of those with out_nonzero).
  * out_nonzero comes in as what must be there (zeros are instantiated) and goes out as what is. */
-tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero,
-                          tow_graph **result);
+tow_status tow__jvp_graph(const tow_graph *g, const tow__reach *reach, bool reverse, const bool *in_nonzero,
+                          bool *out_nonzero, tow_graph **result);
 
 /* ---- partial.c --------------------------------------------------------------------------------------------------- */
 
@@ -39,16 +44,29 @@ typedef struct tow__partial {
     tow__arena arena;
 } tow__partial;
 
+/* How the regions of a graph were split, for a caller that splits the graph several times with the same unknown inputs
+ * and the same policy: what is available outside of a region does not change how it is split, so each is split once. */
+typedef struct tow__split_region {
+    bool done;
+    tow__partial part;
+    bool *available; /* of a scan: [inputs of its body], in the arena of the memo */
+} tow__split_region;
+
+typedef struct tow__split_memo {
+    tow__split_region *regions; /* [n_regions] by equation, NULL before the graph is split first */
+    uint32_t n_regions;
+    tow__arena arena;
+} tow__split_memo;
+
 /* policy NULL: everything is saved (not inside a remat). in_available[i]: known input i can be read by the unknown
  * graph as an input of its own; otherwise it becomes a residual when needed. stage_known: known outputs that the
  * unknown graph can recompute are outputs of it, too (inside an outer remat). force_staged (may be NULL): outputs that
- * the unknown graph must have, by way of residuals if need be. */
+ * the unknown graph must have, by way of residuals if need be. memo (may be NULL): what earlier calls found. */
 tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available,
-                             const tow_policy *policy, bool stage_known, const bool *force_staged, tow__partial *p);
+                             const tow_policy *policy, bool stage_known, const bool *force_staged,
+                             tow__split_memo *memo, tow__partial *p);
 void tow__partial_free(tow__partial *p);
-
-/* out[j]: output j of g depends on an input with in[i]. */
-tow_status tow__depends(const tow_graph *g, const bool *in, bool *out);
+void tow__split_memo_free(tow__split_memo *memo);
 
 /* ---- transpose.c ------------------------------------------------------------------------------------------------- */
 

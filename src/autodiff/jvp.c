@@ -1,17 +1,13 @@
 /* Forward mode: records primal values and tangents of a graph, equation by equation. A null tangent is a zero.
  * Equations without nonzero tangents are recorded as they are, so jvp recomputes nothing. */
-#include "src/autodiff/autodiff.h"
+#include "src/autodiff/reach.h"
 #include "tow/ops.h"
 
-/* used[v]: value v has a reader or is an output. */
-static bool *used_values(tow_trace *t, const tow_graph *g)
+void tow__used_values(const tow_graph *g, bool *used)
 {
-    bool *used = tow__trace_alloc(t, g->n_vars, sizeof *used);
-    if (!used) return NULL;
     for (uint32_t i = 0; i < g->n_equations; i++)
         for (uint32_t j = 0; j < g->equations[i].n_in; j++) used[g->equations[i].in[j]] = true;
     for (uint32_t i = 0; i < g->n_outputs; i++) used[g->outputs[i]] = true;
-    return used;
 }
 
 /* y = f(x) with f linear in its float operands: dy = f(dx), absent tangents as zeros. */
@@ -48,7 +44,7 @@ void tow__jvp_decomposed(tow__jvp *r)
         tow__trace_abandon(inner);
     }
     if (g)
-        tow__jvp_inline(r->t, g, r->reverse, r->x, r->dx, r->y, r->dy);
+        tow__jvp_inline(r->t, g, NULL, r->reverse, r->x, r->dx, r->y, r->dy);
     else
         tow__adopt_error(r->t);
     tow_graph_release(g);
@@ -83,7 +79,7 @@ static void remat_jvp(tow__jvp *r)
         if (in_nonzero[i]) in[n_in++] = r->dx[i];
     }
     tow_graph *body = NULL;
-    if (tow__jvp_graph(params.body, r->reverse, in_nonzero, out_nonzero, &body) != TOW_OK) {
+    if (tow__jvp_graph(params.body, r->reach, r->reverse, in_nonzero, out_nonzero, &body) != TOW_OK) {
         tow__adopt_error(r->t);
         return;
     }
@@ -100,7 +96,7 @@ static void remat_jvp(tow__jvp *r)
 static void call_jvp(tow__jvp *r)
 {
     const tow__call_params *params = r->e->params;
-    tow__jvp_inline(r->t, params->body, r->reverse, r->x, r->dx, r->y, r->dy);
+    tow__jvp_inline(r->t, params->body, r->reach, r->reverse, r->x, r->dx, r->y, r->dy);
 }
 
 static void name_jvp(tow__jvp *r)
@@ -109,8 +105,7 @@ static void name_jvp(tow__jvp *r)
     r->dy[0] = r->dx[0];
 }
 
-/* The rule of a primitive, by what its descriptor offers. */
-static void equation_jvp(tow__jvp *r)
+void tow__equation_jvp(tow__jvp *r)
 {
     const tow_primitive *p = r->e->primitive;
     bool nonzero = false;
@@ -135,12 +130,12 @@ static void equation_jvp(tow__jvp *r)
         tow__rebind(r->t, r->e, r->x, r->y); /* all derivatives are zero */
 }
 
-void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_value *x, const tow_value *dx,
-                     tow_value *y, tow_value *dy)
+void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, bool reverse, const tow_value *x,
+                     const tow_value *dx, tow_value *y, tow_value *dy)
 {
     tow_value *primal = tow__trace_alloc(t, g->n_vars, sizeof *primal);
     tow_value *tangent = tow__trace_alloc(t, g->n_vars, sizeof *tangent);
-    bool *used = used_values(t, g);
+    bool *used = tow__trace_alloc(t, g->n_vars, sizeof *used);
     size_t widest = 1;
     for (uint32_t i = 0; i < g->n_equations; i++) {
         if (g->equations[i].n_in > widest) widest = g->equations[i].n_in;
@@ -149,6 +144,7 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
     tow_value *buffer = tow__trace_alloc(t, 4 * widest, sizeof *buffer);
     bool *out_used = tow__trace_alloc(t, widest, sizeof *out_used);
     if (!primal || !tangent || !used || !buffer || !out_used) return;
+    tow__used_values(g, used);
 
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         primal[g->inputs[i]] = x[i];
@@ -163,7 +159,8 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
                       .y = buffer + 2 * widest,
                       .dy = buffer + 3 * widest,
                       .reverse = reverse,
-                      .used = out_used};
+                      .used = out_used,
+                      .reach = reach ? reach->body[i] : NULL};
         memset(buffer, 0, 4 * widest * sizeof *buffer);
         for (uint32_t j = 0; j < e->n_in; j++) {
             buffer[j] = primal[e->in[j]];
@@ -171,7 +168,7 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
         }
         for (uint32_t j = 0; j < e->n_out; j++) out_used[j] = used[e->out[j]];
         tow__set_source(t, &e->source);
-        equation_jvp(&r);
+        tow__equation_jvp(&r);
         tow__set_source(t, NULL);
         for (uint32_t j = 0; j < e->n_out; j++) {
             primal[e->out[j]] = r.y[j];
@@ -184,8 +181,8 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, bool reverse, const tow_v
     }
 }
 
-tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonzero, bool *out_nonzero,
-                          tow_graph **result)
+tow_status tow__jvp_graph(const tow_graph *g, const tow__reach *reach, bool reverse, const bool *in_nonzero,
+                          bool *out_nonzero, tow_graph **result)
 {
     *result = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);
@@ -200,7 +197,7 @@ tow_status tow__jvp_graph(const tow_graph *g, bool reverse, const bool *in_nonze
     for (uint32_t i = 0; i < g->n_inputs; i++) x[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (in_nonzero[i]) dx[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
-    tow__jvp_inline(t, g, reverse, x, dx, y, dy);
+    tow__jvp_inline(t, g, reach, reverse, x, dx, y, dy);
     size_t n = g->n_outputs;
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         if (out_nonzero[i] && tow_is_null(dy[i])) dy[i] = tow_zeros_like(y[i]);

@@ -13,54 +13,6 @@
  * answers about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
 
-/* ---- dependence -------------------------------------------------------------------------------------------------- */
-
-static tow_status equation_depends(const tow_graph *g, const tow__equation *e, bool *dep)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < e->n_in; i++) any |= dep[e->in[i]];
-    tow_graph *body = e->primitive == &tow__remat_p  ? ((const tow__remat_params *)e->params)->body
-                      : e->primitive == &tow__call_p ? ((const tow__call_params *)e->params)->body
-                      : e->primitive == &tow__scan_p ? ((const tow__scan_params *)e->params)->body
-                                                     : NULL;
-    if (!body || !any) {
-        for (uint32_t i = 0; i < e->n_out; i++) dep[e->out[i]] = any;
-        return TOW_OK;
-    }
-    size_t n_in = e->n_in, n_out = e->n_out;
-    bool *in = tow__alloc(g->ctx, n_in + n_out, sizeof *in), *out = in + n_in;
-    if (!in) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < n_in; i++) in[i] = dep[e->in[i]];
-    tow_status status;
-    for (bool changed = true; changed;) {
-        changed = false;
-        if ((status = tow__depends(body, in, out)) != TOW_OK) break;
-        if (e->primitive != &tow__scan_p) break;
-        const tow__scan_params *p = e->params;
-        for (int64_t i = 0; i < p->carry; i++)
-            if (out[i] && !in[p->consts + i])
-                in[p->consts + i] = changed = true;
-            else if (in[p->consts + i])
-                out[i] = true;
-    }
-    for (size_t i = 0; i < n_out; i++) dep[e->out[i]] = out[i];
-    tow__free(g->ctx, in, n_in + n_out, sizeof *in);
-    return status;
-}
-
-tow_status tow__depends(const tow_graph *g, const bool *in, bool *out)
-{
-    bool *dep = tow__alloc(g->ctx, g->n_vars, sizeof *dep);
-    if (!dep) return TOW_OUT_OF_MEMORY;
-    tow_status status = TOW_OK;
-    for (uint32_t i = 0; i < g->n_inputs; i++) dep[g->inputs[i]] = in[i];
-    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++)
-        status = equation_depends(g, &g->equations[i], dep);
-    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = dep[g->outputs[i]];
-    tow__free(g->ctx, dep, g->n_vars, sizeof *dep);
-    return status;
-}
-
 /* ---- residuals and repeated equations ---------------------------------------------------------------------------- */
 
 tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root)
@@ -192,11 +144,14 @@ static void split_remat(tow__split *s, const tow__equation *e)
         unknown[i] = s->vars[e->in[i]].unknown;
         available[i] = true;
     }
-    tow__partial p;
-    if (tow__partial_eval(params.body, unknown, available, policy, s->policy != NULL, NULL, &p) != TOW_OK) {
+    tow__split_region own = {0}, *split = s->memo ? tow__split_remembered(s, e) : &own;
+    if (!split->done && tow__partial_eval(params.body, unknown, available, policy, s->policy != NULL, NULL, NULL,
+                                          &split->part) != TOW_OK) {
         tow__adopt_error(s->u);
         return;
     }
+    split->done = true;
+    const tow__partial p = split->part;
     size_t n_in = 0, n_known_out = p.known->n_outputs;
     tow_value *in = tow__trace_alloc(s->k, e->n_in, sizeof *in),
               *out = tow__trace_alloc(s->k, n_known_out, sizeof *out);
@@ -230,7 +185,7 @@ static void split_remat(tow__split *s, const tow__equation *e)
         v->available = !tow_is_null(v->staged);
     }
 done:
-    tow__partial_free(&p);
+    if (split == &own) tow__partial_free(&own.part);
 }
 
 static void split_equation(tow__split *s, const tow__equation *e)
@@ -352,8 +307,24 @@ static tow_status finish(tow__split *s, bool stage_known, const bool *force_stag
     return status;
 }
 
+static tow_status begin_memo(tow__split_memo *memo, const tow_graph *g)
+{
+    tow__arena_init(&memo->arena, g->ctx);
+    memo->n_regions = g->n_equations;
+    memo->regions = tow__arena_alloc(&memo->arena, g->n_equations, sizeof *memo->regions);
+    return memo->regions ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+void tow__split_memo_free(tow__split_memo *memo)
+{
+    for (uint32_t i = 0; memo->regions && i < memo->n_regions; i++) tow__partial_free(&memo->regions[i].part);
+    if (memo->arena.ctx) tow__arena_free(&memo->arena);
+    *memo = (tow__split_memo){0};
+}
+
 tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, const bool *in_available,
-                             const tow_policy *policy, bool stage_known, const bool *force_staged, tow__partial *p)
+                             const tow_policy *policy, bool stage_known, const bool *force_staged,
+                             tow__split_memo *memo, tow__partial *p)
 {
     *p = (tow__partial){0};
     tow_context *ctx = original->ctx;
@@ -364,7 +335,9 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     p->out_unknown = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->out_staged = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->input_used = tow__arena_alloc(&p->arena, g->n_inputs, sizeof(bool));
-    tow__split s = {.g = g, .policy = policy, .vars = tow__arena_alloc(&p->arena, g->n_vars, sizeof *s.vars)};
+    tow__split s = {.g = g, .policy = policy, .memo = memo};
+    s.vars = tow__arena_alloc(&p->arena, g->n_vars, sizeof *s.vars);
+    if (memo && !memo->regions) TRY(begin_memo(memo, g));
     uint32_t *created = tow__arena_alloc(&p->arena, g->n_inputs, sizeof *created), n_created = 0;
     TRY(p->out_unknown && p->out_staged && p->input_used && s.vars && created ? TOW_OK : TOW_OUT_OF_MEMORY);
     s.k = tow__trace_begin(ctx);

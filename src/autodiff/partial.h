@@ -28,6 +28,7 @@ typedef struct tow__split {
     tow__pvar *vars;
     tow__residual_slot *residuals;
     uint32_t n_residuals, capacity;
+    tow__split_memo *memo; /* NULL: the graph is split once */
 } tow__split;
 
 /* The value in the unknown trace: made on demand by repeating equations, or handed over as a residual. */
@@ -38,6 +39,12 @@ tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root);
 void tow__split_find_roots(tow__split *s);
 /* True if the policy lets equation e's outputs be kept. */
 bool tow__split_saves(tow__split *s, const tow__equation *e);
+
+/* What is remembered of equation e; NULL: nothing is to be. */
+static inline tow__split_region *tow__split_remembered(const tow__split *s, const tow__equation *e)
+{
+    return s->memo ? &s->memo->regions[e - s->g->equations] : NULL;
+}
 
 /* The rule of scan, for at least one unknown operand or a policy. */
 void tow__scan_partial(tow__split *s, const tow__equation *e);

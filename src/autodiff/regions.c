@@ -36,11 +36,12 @@ static bool all_current(tow_trace *t, size_t n, const tow_value *values)
 static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types,
                        size_t n_out, body *b)
 {
-    tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out);
+    tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__guarded_alloc(t, n_out);
     if (!in || !out) return false;
     tow__push(t);
     for (size_t i = 0; i < n_in; i++) in[i] = tow__input(t, types[i], NULL);
     if (!tow__failed(t)) function(t, in, out, user);
+    tow__check_guards(t, "outputs", n_out, out);
     for (size_t i = 0; i < n_out && !tow__failed(t); i++)
         if (tow_is_null(out[i]))
             tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
@@ -206,6 +207,28 @@ static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph 
     return true;
 }
 
+/* Fields that a policy's kind does not read were given without it: with the kind of a zeroed struct they would silently save
+ * nothing. */
+static bool is_whole(tow_trace *t, const tow_policy *p)
+{
+    if (!p) return true;
+    bool by_name = p->kind == TOW_POLICY_ONLY_NAMES || p->kind == TOW_POLICY_ANY_NAMES_BUT ||
+                   p->kind == TOW_POLICY_ANYTHING_EXCEPT_NAMES || p->kind == TOW_POLICY_EXCEPT_NAMES;
+    bool of_two = p->kind == TOW_POLICY_EITHER || p->kind == TOW_POLICY_BOTH;
+    bool of_one = of_two || p->kind == TOW_POLICY_NOT || p->kind == TOW_POLICY_EXCEPT_NAMES;
+    const char *what = !by_name && p->names                        ? "names"
+                       : p->kind != TOW_POLICY_CUSTOM && p->decide ? "decide"
+                       : !of_one && p->a                           ? "a"
+                       : !of_two && p->b                           ? "b"
+                                                                   : NULL;
+    if (what)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "remat: the policy has .%s, which its kind (%d) does not read; make it with a macro such as "
+                       "tow_save_only_these_names(\"a\")",
+                       what, (int)p->kind);
+    return !what && is_whole(t, p->a) && is_whole(t, p->b);
+}
+
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
@@ -217,7 +240,7 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
     tow_type *types = types_of(trace, n_inputs, operands);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
-    if (names_exist(trace, policy, b.graph))
+    if (is_whole(trace, policy) && names_exist(trace, policy, b.graph))
         bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, operands, n_outputs,
                     outputs);
     tow_graph_release(b.graph);

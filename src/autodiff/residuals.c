@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "src/autodiff/differentiate.h"
+#include "src/base/arithmetic.h"
 
 /* A residual while the report is made: its place in the order of the report. */
 typedef struct entry {
@@ -15,6 +16,33 @@ static const char *argument_name(tow__arena *arena, const tow_graph *g, uint32_t
     if (g->input_names[index]) return tow__arena_string(arena, g->input_names[index]);
     char *text = tow__arena_alloc(arena, 32, 1);
     if (text) snprintf(text, 32, "at index %u", index);
+    return text;
+}
+
+/* What a move took its elements from: the first value behind it that is no move itself. NULL: out of memory. */
+static const char *origin_of(tow__arena *arena, const tow_graph *g, const tow_graph *known, const tow__equation *move)
+{
+    uint32_t v = move->in[0];
+    const tow__equation *e = NULL;
+    while (known->vars[v].equation != TOW__INPUT) {
+        e = &known->equations[known->vars[v].equation];
+        if (e->primitive->kind != TOW__MOVE || e->n_in == 0) break;
+        v = e->in[0];
+        e = NULL;
+    }
+    uint32_t index = 0;
+    while (!e && known->inputs[index] != v) index++;
+    const bool named = e && e->primitive == &tow__name_p, constant = e && e->primitive->kind == TOW__SOURCE;
+    const char *kind = !e ? "the argument " : named ? "the value named " : constant ? "a constant" : "";
+    const char *name = !e         ? argument_name(arena, g, index)
+                       : named    ? ((const tow__name_params *)e->params)->name
+                       : constant ? ""
+                                  : e->primitive->name;
+    const char *here = e && e->source.here ? e->source.here : "";
+    if (!name) return NULL;
+    size_t size = strlen(kind) + strlen(name) + strlen(here) + 4;
+    char *text = tow__arena_alloc(arena, size, 1);
+    if (text) snprintf(text, size, "%s%s%s%s%s", kind, name, *here ? " (" : "", here, *here ? ")" : "");
     return text;
 }
 
@@ -88,7 +116,11 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
         e->var = var;
         e->item.type = k->vars[var].type;
         if (k->vars[var].equation != TOW__INPUT) {
+            const tow__equation *made = &k->equations[k->vars[var].equation];
             explain(k, var, &e->item);
+            if (made->primitive->kind != TOW__MOVE || made->n_in == 0) continue;
+            e->item.of = origin_of(arena, g, k, made);
+            if (!e->item.of) return TOW_OUT_OF_MEMORY;
             continue;
         }
         uint32_t index = 0;
@@ -117,6 +149,7 @@ tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_
     if (residuals) *residuals = (tow_residuals){0};
     if (!graph || !residuals)
         return tow__missing(tow__context_of(graph), "saved_residuals", "a graph and a place for its residuals");
+    TOW__ARITHMETIC(false);
     tow__parts parts;
     tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, &parts);
     if (status != TOW_OK) return status;
@@ -173,6 +206,10 @@ static void put_residual(sink *s, const tow_residual *r)
     put(s, "%s %s", tow__type_name(r->type).text, origins[r->kind]);
     if (r->kind != TOW_RESIDUAL_CONSTANT) put_escaped(s, r->what);
     if (r->kind == TOW_RESIDUAL_NAMED) put(s, "'");
+    if (r->of) {
+        put(s, " of ");
+        put_escaped(s, r->of);
+    }
     if (r->here) put(s, " from %s", r->here);
     if (r->scope) {
         put(s, " (");

@@ -6,32 +6,26 @@
  * A carry's tangent is nonzero if it starts nonzero or the body makes it so: a fixpoint over the body. Final tangents
  * that are one value in the iterations written out, or an operand's, are one value here: its cotangents add up in one
  * order. */
+#include "src/autodiff/reach.h"
 #include "src/autodiff/scan_flow.h"
 #include "tow/ops.h"
 
-/* Which operands and results carry tangents. in: [n_in], out: [n_out], both start from what the operands say. */
-static tow_status tangent_fixpoint(const tow_graph *body, const tow__scan_params *p, bool reverse, bool *in, bool *out)
+/* Which operands carry tangents, and what gets them in the body. in: [n_in], starts from what the operands say. */
+static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__scan_params *p, bool reverse, bool *in)
 {
-    for (;;) {
-        bool changed = false;
-        memset(out, 0, body->n_outputs * sizeof *out);
-        tow_graph *ignored = NULL;
-        tow_status status = tow__jvp_graph(body, reverse, in, out, &ignored);
-        tow_graph_release(ignored);
-        if (status != TOW_OK) return status;
-        for (int64_t i = 0; i < p->carry; i++) {
-            changed |= out[i] && !in[p->consts + i];
-            in[p->consts + i] |= out[i];
-            out[i] = in[p->consts + i];
-        }
-        if (!changed) return TOW_OK;
-    }
+    tow_context *ctx = p->body->ctx;
+    tow__reach_walk walk = {.ctx = ctx, .arena = arena, .rules = tow__trace_begin(ctx), .reverse = reverse};
+    tow__reach *reach = walk.rules ? tow__reach_begin(&walk, p->body) : NULL;
+    if (reach && tow__reach_loop(&walk, reach, p, in) != TOW_OK) reach = NULL;
+    tow__trace_abandon(walk.rules);
+    return reach;
 }
 
 /* The body of the jvp in scan's order: each group of operands and results as primals, then tangents. */
-static tow_status jvp_body(const tow_graph *body, const tow__scan_params *p, bool reverse, const bool *in,
+static tow_status jvp_body(const tow__scan_params *p, const tow__reach *reach, bool reverse, const bool *in,
                            const bool *out, tow_graph **result)
 {
+    const tow_graph *body = p->body;
     tow_trace *t = tow__trace_begin(body->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     uint32_t n_in = body->n_inputs, n_out = body->n_outputs;
@@ -49,7 +43,7 @@ static tow_status jvp_body(const tow_graph *body, const tow__scan_params *p, boo
         for (uint32_t j = start; j < i; j++)
             if (in[j]) dx[j] = tow__input(t, body->vars[body->inputs[j]].type, NULL);
     }
-    tow__jvp_inline(t, body, reverse, x, dx, y, dy);
+    tow__jvp_inline(t, body, reach, reverse, x, dx, y, dy);
     size_t n = 0;
     for (uint32_t group = 0, i = 0; group < 2; group++) {
         uint32_t start = i;
@@ -69,13 +63,21 @@ void tow__scan_jvp(tow__jvp *r)
     tow_value *operands = tow__trace_alloc(r->t, 2 * (size_t)n_in, sizeof *operands);
     tow_value *results = tow__trace_alloc(r->t, 2 * (size_t)n_out, sizeof *results);
     if (!in || !out || !operands || !results) return;
-    for (uint32_t i = 0; i < n_in; i++) in[i] = !tow_is_null(r->dx[i]);
+    tow__arena arena;
+    tow__arena_init(&arena, p->body->ctx);
+    const tow__reach *reach = r->reach;
     tow_graph *body = NULL;
-    if (tangent_fixpoint(p->body, p, r->reverse, in, out) != TOW_OK ||
-        jvp_body(p->body, p, r->reverse, in, out, &body) != TOW_OK) {
-        tow__adopt_error(r->t);
-        return;
+    for (uint32_t i = 0; i < n_in; i++) {
+        in[i] = reach ? reach->var[p->body->inputs[i]] : !tow_is_null(r->dx[i]);
+        if (!in[i] && !tow_is_null(r->dx[i]))
+            tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "scan: operand %u has a tangent that was not foreseen", i);
     }
+    if (!reach) reach = tangent_fixpoint(&arena, p, r->reverse, in);
+    for (uint32_t i = 0; reach && i < n_out; i++)
+        out[i] = i < p->carry ? in[p->consts + i] : reach->var[p->body->outputs[i]];
+    if (!reach || jvp_body(p, reach, r->reverse, in, out, &body) != TOW_OK) tow__adopt_error(r->t);
+    tow__arena_free(&arena);
+    if (!body) return;
     tow__scan_params params = {.body = body, .length = p->length, .reverse = p->reverse};
     const uint32_t ends[] = {(uint32_t)p->consts, (uint32_t)(p->consts + p->carry), n_in};
     int64_t *counts[] = {&params.consts, &params.carry, &(int64_t){0}};

@@ -39,7 +39,10 @@ tow_value tow__scan_row(tow_value x, int64_t i);
 int tow__terms(const tow_graph *g, uint32_t var);
 
 /* scan_normal.c: a linear scan in which two operands or carries are the same value for a while is transposed as an
- * equal program in which they are one. False if there is nothing of the kind; true as well after an error. */
-bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow);
+ * equal program in which they are one. False if there is nothing of the kind; true as well after an error. *separate: false
+ * because that program could become too large; then the scan gets the body that the other function makes, in which no
+ * carry hands on what another one or an input is. */
+bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow, bool *separate);
+tow_status tow__scan_separate(const tow__scan_params *p, tow_graph **result);
 
 #endif

@@ -7,9 +7,25 @@
  *   a carry that never changes                         a constant
  *   xs that are also a constant or a carry's start     the constant, of which the body gathers the element
  *
- * The transpose of that program adds the cotangents of each value in the order of the iterations written out. */
+ * The transpose of that program adds the cotangents of each value in the order of the iterations written out.
+ *
+ * Iterations that stand before the loop are copies of its body. Where loops are nested and each level had some, the
+ * program would grow exponentially with the depth. So a loop whose copies could become too large keeps its iterations
+ * and gets a body in which all results are different values: the sums are right, but for the order of their terms. */
+#include <stdlib.h>
+
 #include "src/autodiff/scan_flow.h"
 #include "src/ops/rules.h"
+
+enum {
+    WRITTEN_OUT = 1 << 16 /* equations of the first iterations and of what becomes of the loops in them, at most */
+};
+
+/* What makes values equal, and whose it is. */
+typedef struct key {
+    uint64_t a, b;
+    uint32_t index;
+} key;
 
 typedef struct rewriting {
     tow__transpose *r;
@@ -23,6 +39,7 @@ typedef struct rewriting {
     uint32_t *same;  /* [consts + carries] the first of those that are one value once `peeled` iterations are over */
     bool *gathered;  /* [n_in] xs that become a constant */
     bool any_gathered;
+    key *keys;        /* [n_in] */
     tow_trace *t;     /* of the new program */
     tow_value *x;     /* [n_in] operands there */
     tow_value *carry; /* [carries] present values */
@@ -51,34 +68,44 @@ static void next_values(const rewriting *w, int64_t t, const uint64_t *now, uint
     }
 }
 
-/* same[i]: the first that equals i. True if two are equal. */
-static bool compare_values(const rewriting *w, const uint64_t *values, uint32_t *same)
+static int by_key(const void *a, const void *b)
+{
+    const key *x = a, *y = b;
+    if (x->a != y->a) return x->a < y->a ? -1 : 1;
+    if (x->b != y->b) return x->b < y->b ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* same[i]: the first whose key is that of i. True if two are equal. */
+static bool compare_keys(key *keys, uint32_t n, uint32_t *same)
 {
     bool any = false;
-    for (uint32_t i = 0; i < w->consts + w->carries; i++) {
-        same[i] = 0;
-        while (values[same[i]] != values[i]) same[i]++;
-        any |= same[i] != i;
+    for (uint32_t i = 0; i < n; i++) keys[i].index = i;
+    if (n > 0) qsort(keys, n, sizeof *keys, by_key);
+    for (uint32_t i = 0; i < n; i++) {
+        bool equal = i > 0 && keys[i].a == keys[i - 1].a && keys[i].b == keys[i - 1].b;
+        same[keys[i].index] = equal ? same[keys[i - 1].index] : keys[i].index;
+        any |= equal;
     }
     return any;
 }
 
-/* Whether value b is what value a is, one iteration after they were the same as `same` says. */
-static bool stay_equal(const rewriting *w, uint32_t a, uint32_t b)
+/* The same for numbers of values. */
+static bool compare_values(const rewriting *w, const uint64_t *values, uint32_t *same)
 {
-    const uint32_t both[] = {a, b};
-    uint32_t from[2];
-    tow__flow made[2] = {{TOW__FLOW_NONE, 0, 0}, {TOW__FLOW_NONE, 0, 0}};
-    for (int i = 0; i < 2; i++) {
-        from[i] = both[i];
-        if (both[i] < w->consts) continue;
-        tow__flow f = w->flow[both[i] - w->consts];
-        from[i] = f.kind == TOW__FLOW_CARRY ? w->consts + f.index : f.index;
-        if (f.kind != TOW__FLOW_CARRY && f.kind != TOW__FLOW_CONSTANT) made[i] = f, from[i] = TOW__INPUT;
-    }
-    if (from[0] == TOW__INPUT || from[1] == TOW__INPUT)
-        return made[0].kind != TOW__FLOW_NONE && made[0].kind == made[1].kind && made[0].index == made[1].index;
-    return w->same[from[0]] == w->same[from[1]];
+    for (uint32_t i = 0; i < w->consts + w->carries; i++) w->keys[i] = (key){.a = values[i]};
+    return compare_keys(w->keys, w->consts + w->carries, same);
+}
+
+/* What value i is after one more iteration, given the values that are now the same. */
+static key next_key(const rewriting *w, uint32_t i)
+{
+    tow__flow f = i < w->consts ? (tow__flow){TOW__FLOW_CONSTANT, i, 0} : w->flow[i - w->consts];
+    uint64_t kind = (uint64_t)f.kind << 32;
+    if (f.kind == TOW__FLOW_CARRY) f.index += w->consts;
+    if (f.kind == TOW__FLOW_CARRY || f.kind == TOW__FLOW_CONSTANT) kind = 0, f.index = w->same[f.index];
+    if (f.kind == TOW__FLOW_NONE) kind = UINT64_C(0xff) << 32, f.index = i; /* equals nothing else */
+    return (key){.a = w->same[i], .b = kind | f.index};
 }
 
 /* Where values change places for ever: keeps equal only those that stay so. True if there are any. */
@@ -87,13 +114,9 @@ static bool keep_lasting(rewriting *w, uint32_t *same)
     uint32_t n = w->consts + w->carries;
     bool any = false;
     for (bool changed = true; changed;) {
-        changed = any = false;
-        for (uint32_t i = 0; i < n; i++) {
-            same[i] = 0;
-            while (same[i] != i && (w->same[same[i]] != w->same[i] || !stay_equal(w, same[i], i))) same[i]++;
-            changed |= same[i] != w->same[i];
-            any |= same[i] != i;
-        }
+        for (uint32_t i = 0; i < n; i++) w->keys[i] = next_key(w, i);
+        any = compare_keys(w->keys, n, same);
+        changed = memcmp(same, w->same, n * sizeof *same) != 0;
         memcpy(w->same, same, n * sizeof *same);
     }
     return any;
@@ -324,7 +347,44 @@ static void transpose_program(rewriting *w, const tow_graph *g)
     for (uint32_t i = 0; i < w->n_in; i++) r->dx[i] = w->first[i] == i ? dx[n++] : (tow_value){0};
 }
 
-bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow)
+/* Equations of a graph once the loops in it are rewritten, at most. */
+static double rewritten_size(const tow_graph *g)
+{
+    double size = g->n_equations;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
+        const tow_graph *body = p ? p->body : e->primitive == &tow__remat_p ? ((const tow__remat_params *)e->params)->body
+                                                                            : NULL;
+        double copies = p ? (double)(p->length < p->carry + 2 ? p->length : p->carry + 2) + 1 : 1;
+        if (body) size += copies * rewritten_size(body);
+    }
+    return size;
+}
+
+tow_status tow__scan_separate(const tow__scan_params *p, tow_graph **result)
+{
+    const tow_graph *g = p->body;
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    bool *taken = t ? tow__trace_alloc(t, g->n_vars, sizeof *taken) : NULL;
+    if (!taken) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    tow__inline(t, g, in, out);
+    for (uint32_t i = 0; i < g->n_inputs; i++) taken[g->inputs[i]] = true;
+    for (uint32_t k = 0; k < p->carry; k++) {
+        tow_type type = g->vars[g->outputs[k]].type;
+        tow__shape_params same = {tow__ints_of(type.rank, type.dims)};
+        if (taken[g->outputs[k]]) out[k] = tow__op(&tow__reshape_p, &same, 1, &out[k]);
+        taken[g->outputs[k]] = true;
+    }
+    return tow__trace_end(t, g->n_outputs, out, false, result);
+}
+
+bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow, bool *separate)
 {
     const tow__equation *e = r->e;
     const tow__scan_params *p = e->params;
@@ -333,9 +393,10 @@ bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow)
     w.first = tow__trace_alloc(r->t, w.n_in, sizeof *w.first);
     w.same = tow__trace_alloc(r->t, w.n_in, sizeof *w.same);
     w.gathered = tow__trace_alloc(r->t, w.n_in, sizeof *w.gathered);
-    if (!w.first || !w.same || !w.gathered) return true;
-    for (uint32_t i = 0; i < w.n_in; i++)
-        while (e->in[w.first[i]] != e->in[i]) w.first[i]++;
+    w.keys = tow__trace_alloc(r->t, w.n_in, sizeof *w.keys);
+    if (!w.first || !w.same || !w.gathered || !w.keys) return true;
+    for (uint32_t i = 0; i < w.n_in; i++) w.keys[i].a = e->in[i];
+    compare_keys(w.keys, w.n_in, w.first);
     bool needed = find_gathered(&w);
     if (!needed) needed = find_equals(&w);
     if (!needed || w.any_gathered) {
@@ -345,6 +406,8 @@ bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow)
     for (uint32_t k = 0; k < w.carries; k++) needed |= keeps(&w, k);
     if (tow__failed(r->t)) return true;
     if (!needed) return false;
+    *separate = (double)w.peeled * rewritten_size(w.body) > WRITTEN_OUT;
+    if (*separate) return false;
     tow_graph *g = NULL;
     if (record(&w, &g) == TOW_OK)
         transpose_program(&w, g);

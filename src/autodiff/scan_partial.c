@@ -10,6 +10,7 @@
  *     the start of each step is a residual instead, so no loop runs only to copy what is stored.
  *  4. Residuals are stacked as additional ys, unless they are ys already. */
 #include "src/autodiff/partial.h"
+#include "src/autodiff/reach.h"
 
 typedef struct loop {
     tow__split *s;
@@ -35,20 +36,18 @@ static bool is_hoisted(const loop *l, uint32_t i) { return i >= l->consts && i <
 static bool find_unknown_carries(loop *l)
 {
     const tow__equation *e = l->e;
-    bool *in = tow__trace_alloc(l->s->k, e->n_in, sizeof *in), *out = tow__trace_alloc(l->s->k, e->n_out, sizeof *out);
-    if (!in || !out) return false;
+    bool *in = tow__trace_alloc(l->s->k, e->n_in, sizeof *in);
+    if (!in) return false;
     for (uint32_t i = 0; i < e->n_in; i++) in[i] = l->s->vars[e->in[i]].unknown;
-    for (bool changed = true; changed;) {
-        changed = false;
-        if (tow__depends(l->p->body, in, out) != TOW_OK) {
-            tow__adopt_error(l->s->k);
-            return false;
-        }
-        for (uint32_t i = 0; i < l->carry; i++)
-            if (out[i] && !in[l->consts + i]) in[l->consts + i] = changed = true;
-    }
+    tow__arena arena;
+    tow__arena_init(&arena, l->p->body->ctx);
+    const tow__reach_walk walk = {.ctx = l->p->body->ctx, .arena = &arena};
+    tow__reach *reach = tow__reach_begin(&walk, l->p->body);
+    bool fine = reach && tow__reach_loop(&walk, reach, l->p, in) == TOW_OK;
+    if (!fine) tow__adopt_error(l->s->k);
     for (uint32_t i = 0; i < l->carry; i++) l->carry_unknown[i] = in[l->consts + i];
-    return true;
+    tow__arena_free(&arena);
+    return fine;
 }
 
 /* ---- 2: values that do not change from step to step -------------------------------------------------------------- */
@@ -149,6 +148,41 @@ static bool hoist(loop *l)
 
 /* ---- 3: the split of the body ------------------------------------------------------------------------------------ */
 
+/* A carry that the body cannot repeat is a residual: the body is split again, until no more are found. The loops and
+ * regions in it are split once. */
+static bool split_until_stable(loop *l)
+{
+    tow__split *s = l->s;
+    tow__split_region *known = tow__split_remembered(s, l->e);
+    tow__split_memo memo = {0};
+    bool fine = true, again = true;
+    if (known && known->done) {
+        l->part = known->part;
+        memcpy(l->available, known->available, l->n_in * sizeof *l->available);
+        return true;
+    }
+    while (fine && again) {
+        again = false;
+        tow__partial_free(&l->part);
+        fine = tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &memo,
+                                 &l->part) == TOW_OK;
+        for (uint32_t i = 0; fine && i < l->carry; i++) {
+            uint32_t in = first_carry(l) + i;
+            if (l->unknown[in] || !l->available[in] || l->part.out_staged[i]) continue;
+            l->available[in] = false;
+            again = true;
+        }
+    }
+    if (fine && known) {
+        known->available = tow__arena_copy(&s->memo->arena, l->available, l->n_in, sizeof *l->available);
+        fine = known->done = known->available != NULL;
+        if (fine) known->part = l->part;
+    }
+    if (!fine) tow__adopt_error(s->k);
+    tow__split_memo_free(&memo);
+    return fine;
+}
+
 static bool split_body(loop *l)
 {
     tow__split *s = l->s;
@@ -165,22 +199,7 @@ static bool split_body(loop *l)
         l->available[i] = !carry || s->policy != NULL;
     }
     for (uint32_t i = 0; i < l->carry; i++) l->force[i] = l->carry_unknown[i];
-    for (bool again = true; again;) {
-        again = false;
-        if (tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &l->part) !=
-            TOW_OK) {
-            tow__adopt_error(s->k);
-            return false;
-        }
-        for (uint32_t i = 0; i < l->carry; i++) {
-            uint32_t in = first_carry(l) + i;
-            if (l->unknown[in] || !l->available[in] || l->part.out_staged[i]) continue;
-            l->available[in] = false;
-            again = true;
-        }
-        if (again) tow__partial_free(&l->part);
-    }
-    return true;
+    return split_until_stable(l);
 }
 
 /* A carry that the unknown scan has. */
@@ -319,6 +338,6 @@ void tow__scan_partial(tow__split *s, const tow__equation *e)
         v->available = !v->unknown && !tow_is_null(v->staged);
     }
 done:
-    tow__partial_free(&l.part);
+    if (!tow__split_remembered(s, e) || !tow__split_remembered(s, e)->done) tow__partial_free(&l.part);
     tow_graph_release(l.body);
 }

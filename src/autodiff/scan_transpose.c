@@ -439,6 +439,14 @@ static void transpose_loop(loop *l)
     take_results(l, results);
 }
 
+/* False: no memory. */
+static bool find_flow(loop *l)
+{
+    bool *values = tow__linear_values(l->r->t, l->body, l->linear);
+    if (values) tow__scan_flow(l->p, values, l->flow);
+    return values != NULL;
+}
+
 void tow__scan_transpose(tow__transpose *r)
 {
     const tow__equation *e = r->e;
@@ -460,10 +468,19 @@ void tow__scan_transpose(tow__transpose *r)
     if (!l.linear || !l.flow || !l.places || !l.ct || !l.start || !l.goes_on || !l.nothing) return;
     for (uint32_t i = 0; i < l.n_in; i++) l.linear[i] = r->linear[i] || (i >= l.consts && i < l.xs);
     memcpy(l.ct, r->ct, l.n_out * sizeof *l.ct);
-    bool *values = tow__linear_values(r->t, p->body, l.linear);
-    if (!values) return;
-    tow__scan_flow(p, values, l.flow);
-    if (tow__scan_normalize(r, l.flow)) return;
-    find_places(&l);
-    transpose_loop(&l);
+    tow__scan_params separated = *p;
+    bool separate = false;
+    if (!find_flow(&l) || tow__scan_normalize(r, l.flow, &separate)) return;
+    if (separate) {
+        if (tow__scan_separate(p, &separated.body) != TOW_OK) {
+            tow__adopt_error(r->t);
+            return;
+        }
+        l.p = &separated, l.body = separated.body;
+    }
+    if (!separate || find_flow(&l)) {
+        find_places(&l);
+        transpose_loop(&l);
+    }
+    if (separate) tow_graph_release(separated.body);
 }

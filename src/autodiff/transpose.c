@@ -41,7 +41,7 @@ static void transpose_body(tow_trace *t, const region *re, const tow_value *in, 
     if (!available) return;
     for (uint32_t i = 0; i < re->n_in; i++) available[i] = true;
     tow__partial p;
-    if (tow__partial_eval(re->body, re->linear, available, NULL, false, NULL, &p) != TOW_OK) {
+    if (tow__partial_eval(re->body, re->linear, available, NULL, false, NULL, NULL, &p) != TOW_OK) {
         tow__adopt_error(t);
         return;
     }

@@ -1,6 +1,7 @@
 /* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then
  * transpose. */
 #include "src/autodiff/differentiate.h"
+#include "src/base/arithmetic.h"
 #include "tow/ops.h"
 
 /* Which inputs are differentiated, checked: in increasing order, in range, of float type. */
@@ -8,8 +9,8 @@ static tow_status choose_inputs(const tow_graph *g, const char *caller, size_t n
 {
     if (n_wrt > 0 && !wrt)
         return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
-                         "%s: expected a list of %zu inputs to differentiate, found NULL; 0 inputs and NULL mean the "
-                         "default",
+                         "%s: expected a list of %zu inputs to differentiate, found NULL; 0 inputs and NULL mean "
+                         "all float inputs",
                          caller, n_wrt);
     for (size_t i = 0; i < n_wrt; i++) {
         if (wrt[i] >= g->n_inputs)
@@ -51,10 +52,10 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
     TRY(parts->chosen && parts->nonzero && unknown && available ? TOW_OK : TOW_OUT_OF_MEMORY);
     TRY(choose_inputs(g, caller, n_wrt, wrt, parts->chosen));
     TRY(tow_graph_dce(g, &live));
-    TRY(tow__jvp_graph(live, true, parts->chosen, parts->nonzero, &jvp));
+    TRY(tow__jvp_graph(live, NULL, true, parts->chosen, parts->nonzero, &jvp));
     for (size_t i = 0; i < n_in; i++) available[i] = true;
     for (; n < jvp->n_inputs; n++) unknown[n] = available[n] = true;
-    TRY(tow__partial_eval(jvp, unknown, available, NULL, false, NULL, &parts->split));
+    TRY(tow__partial_eval(jvp, unknown, available, NULL, false, NULL, NULL, &parts->split));
     for (size_t i = 0, j = n_out; i < n_out; i++) /* a tangent that does not depend on the inputs' tangents is zero */
         if (parts->nonzero[i]) parts->nonzero[i] = parts->split.out_unknown[j++];
     for (size_t i = 0; i < n_in; i++) parts->n_used += parts->split.input_used[i];
@@ -128,6 +129,7 @@ tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_
 {
     if (result) *result = NULL;
     if (!graph || !result) return tow__missing(tow__context_of(graph), "jvp", "a graph and a place for the result");
+    TOW__ARITHMETIC(false);
     tow_status status = TOW_OK;
     tow__arena arena;
     tow_graph *jvp = NULL;
@@ -138,7 +140,7 @@ tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_
     TRY(choose_inputs(graph, "jvp", n_wrt, wrt, in));
     for (uint32_t i = 0; i < graph->n_outputs; i++)
         out[i] = tow_dtype_is_float(graph->vars[graph->outputs[i]].type.dtype);
-    TRY(tow__jvp_graph(graph, false, in, out, &jvp));
+    TRY(tow__jvp_graph(graph, NULL, false, in, out, &jvp));
     TRY(tow_graph_dce(jvp, result));
 done:
     tow_graph_release(jvp);
@@ -240,6 +242,7 @@ static tow_status pair(const tow_graph *graph, const char *caller, size_t n_wrt,
     if (second) *second = NULL;
     if (!graph || !first || !second)
         return tow__missing(tow__context_of(graph), caller, "a graph and places for two results");
+    TOW__ARITHMETIC(false);
     tow__parts parts;
     tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, &parts);
     if (status != TOW_OK) return status;
@@ -285,16 +288,25 @@ static tow_status check_loss(const tow_graph *g, const char *caller, bool has_au
     return TOW_OK;
 }
 
+static tow_status check_any_float(const tow_graph *g, const char *caller)
+{
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (tow_dtype_is_float(g->vars[g->inputs[i]].type.dtype)) return TOW_OK;
+    return tow__fail(g->ctx, TOW_TYPE_MISMATCH,
+                     "%s: none of the %u inputs is of type f32 or f64; a gradient needs one that is", caller,
+                     g->n_inputs);
+}
+
 static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool value,
                            bool has_aux, tow_graph **result)
 {
-    static const size_t first = 0;
     if (result) *result = NULL;
     if (!g || !result) return tow__missing(tow__context_of(g), caller, "a graph and a place for the result");
-    if (n_wrt == 0) n_wrt = 1, wrt = &first;
+    TOW__ARITHMETIC(false);
     tow_status status = check_loss(g, caller, has_aux);
     if (status != TOW_OK) return status;
     tow__parts parts;
+    if ((status = check_any_float(g, caller)) != TOW_OK) return status;
     if ((status = tow__differentiate(g, caller, n_wrt, wrt, &parts)) != TOW_OK) return status;
     const tow_graph *k = parts.split.known;
     tow_graph *whole = NULL;

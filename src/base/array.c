@@ -2,10 +2,13 @@
  *
  *   array ── owner NULL, owned true:  data is its own block of aligned memory
  *         ── owned false:             data belongs to the caller (borrow)
- *         ── owner set:               a row of `owner`, which stays alive as long as the row does
+ *         ── mapped > 0:              data is a mapping of that many bytes, which ends with the array
+ *         ── owner set:               a view into `owner`, which stays alive as long as the view does
  */
 #include <inttypes.h>
+#include <sys/mman.h>
 
+#include "src/base/arithmetic.h"
 #include "src/base/base.h"
 
 struct tow_array {
@@ -15,6 +18,7 @@ struct tow_array {
     tow_array *owner;
     int references;
     bool owned;
+    size_t mapped;
 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -78,6 +82,24 @@ tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow
     return status;
 }
 
+tow_status tow__array_of_mapping(tow_context *ctx, void *data, size_t bytes, tow_array **array)
+{
+    tow_status status = new_array(ctx, tow_make_type(TOW_BOOL, 1, (int64_t[]){(int64_t)bytes}), array);
+    if (status != TOW_OK) return status;
+    (*array)->data = data;
+    (*array)->mapped = bytes;
+    return TOW_OK;
+}
+
+tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view)
+{
+    tow_status status = new_array(owner->ctx, type, view);
+    if (status != TOW_OK) return status;
+    (*view)->data = (char *)owner->data + offset;
+    (*view)->owner = tow_array_retain(owner);
+    return TOW_OK;
+}
+
 tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
 {
     if (row) *row = NULL;
@@ -87,11 +109,7 @@ tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
         return tow__fail(array->ctx, TOW_INVALID_ARGUMENT, "row %" PRId64 " of an array of type %s does not exist",
                          index, tow__type_name(type).text);
     type = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
-    tow_status status = new_array(array->ctx, type, row);
-    if (status != TOW_OK) return status;
-    (*row)->data = (char *)array->data + (size_t)index * tow_type_bytes(type);
-    (*row)->owner = tow_array_retain(array);
-    return TOW_OK;
+    return tow__array_view(array, (size_t)index * tow_type_bytes(type), type, row);
 }
 
 tow_array *tow_array_retain(tow_array *array)
@@ -105,6 +123,7 @@ void tow_array_release(tow_array *array)
     while (array && --array->references == 0) {
         tow_array *owner = array->owner;
         if (array->owned) tow__free_aligned(array->ctx, array->data, tow_type_bytes(array->type));
+        if (array->mapped > 0) munmap(array->data, array->mapped);
         tow__free(array->ctx, array, 1, sizeof *array);
         array = owner;
     }
@@ -166,6 +185,7 @@ static void add_axis(tow__string *s, tow_type type, int axis, const void *data, 
 
 size_t tow_array_text(const tow_array *array, char *text, size_t size)
 {
+    TOW__ARITHMETIC(false);
     tow__string s;
     tow__string_init(&s, array->ctx);
     add_axis(&s, array->type, 0, array->data, 0);

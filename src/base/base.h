@@ -8,6 +8,7 @@
 #include "src/base/team.h"
 #include "tow/base.h"
 
+struct tow__file_calls;
 typedef struct tow__arena_block tow__arena_block;
 typedef struct tow__arena {
     tow_context *ctx;
@@ -22,7 +23,9 @@ struct tow_context {
     uint32_t traces;           /* begun so far */
     tow__arena trace_memory;   /* what values point to, also when their traces have ended */
     struct tow_trace *ended;   /* of it, what the next traces take */
-    tow_status status;         /* of the last failure; the first one of a trace sticks there */
+    /* Of src/io. NULL: the system's; tests put failing ones here. */
+    const struct tow__file_calls *file_calls;
+    tow_status status; /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };
 
@@ -90,6 +93,14 @@ tow__escaped tow__escape(char c);
 const char *tow__unescape(const char *text, char *c);
 /* What is expected then. */
 #define TOW__ESCAPES "one of \\\" \\\\ \\n \\t \\xHH (not \\x00)"
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
+
+/* An array over `bytes` bytes at `data`, a mapping (mmap) that the array owns from now on and unmaps when its last
+ * reference goes. Of type bool[bytes], to take views of; on an error the mapping still belongs to the caller. */
+tow_status tow__array_of_mapping(tow_context *ctx, void *data, size_t bytes, tow_array **array);
+/* An array of `type` that shares the storage of `owner` from byte `offset` on and keeps it alive. */
+tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view);
 
 /* A type's text in a static-lifetime-free way: tow__type_name(type).text inside one full expression. */
 typedef struct tow__type_text {

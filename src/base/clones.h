@@ -2,12 +2,21 @@
 #ifndef TOW_SRC_CLONES_H
 #define TOW_SRC_CLONES_H
 
+#include <limits.h> /* says which libc this is */
 #include <stdbool.h>
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TOW__THREAD_SANITIZER
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define TOW__THREAD_SANITIZER
+#endif
+
 /* One version of the function per instruction set, chosen when the program starts. Contraction is off and fused
- * multiply-adds are written out, so all versions give the same bits. Not with the thread sanitizer: what chooses a
- * version runs before the sanitizer is set up, and crashes. */
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_THREAD__) &&              \
+ * multiply-adds are written out, so all versions give the same bits. Not with the thread sanitizer: the functions that
+ * choose a version run before the sanitizer is set up, and crash. Only with glibc: the loader of musl does not call them. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__) && !defined(TOW__THREAD_SANITIZER) &&           \
     (!defined(__clang__) || __clang_major__ >= 19)
 #define TOW__HAVE_CLONES
 #if defined(TOW_WITHOUT_AVX512)

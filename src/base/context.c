@@ -59,7 +59,8 @@ void tow_context_destroy(tow_context *context)
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
-const char *tow_context_error(const tow_context *context) { return context->error; }
+const char *tow_context_error(const tow_context *context) { return context ? context->error : "out of memory"; }
+
 tow_status tow_context_status(const tow_context *context) { return context->status; }
 
 void tow_context_clear_error(tow_context *context)

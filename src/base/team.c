@@ -21,13 +21,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/base/arithmetic.h"
 #include "src/base/base.h"
 
 enum {
     LINE = 64,
     SPIN_NANOSECONDS = 100000, /* how long a waiting thread looks before it sleeps */
     KEEP_NANOSECONDS = 3000,   /* how long it keeps its CPU: the other side may be waiting for the same one */
-    SPINS_PER_LOOK = 32        /* pauses between looks at the clock */
+    SPINS_PER_LOOK = 32,       /* pauses between looks at the clock */
+    STACK = 512 << 10          /* bytes of a worker's, at least: libxsmm needs more than half of it */
 };
 
 typedef struct job {
@@ -35,7 +37,7 @@ typedef struct job {
     void *user;
     int64_t blocks;
     int threads;
-    unsigned modes; /* of the caller's arithmetic */
+    unsigned long long modes; /* of the caller's arithmetic */
 } job;
 
 typedef struct worker {
@@ -125,16 +127,6 @@ static void wait_for_zero(atomic_uint *word, atomic_uint *asleep)
 
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
 
-#if defined(__SSE2__)
-unsigned tow__float_modes(void) { return __builtin_ia32_stmxcsr(); }
-void tow__set_float_modes(unsigned modes) { __builtin_ia32_ldmxcsr(modes); }
-unsigned tow__flushing(unsigned modes) { return modes | 0x8040; /* flush to zero, denormals are zeros */ }
-#else
-unsigned tow__float_modes(void) { return 0; }
-void tow__set_float_modes(unsigned modes) { (void)modes; }
-unsigned tow__flushing(unsigned modes) { return modes; }
-#endif
-
 static void run_range(const job *j, int thread)
 {
     int64_t begin = thread * j->blocks / j->threads, end = (thread + 1) * j->blocks / j->threads;
@@ -149,7 +141,7 @@ static void *work(void *argument)
     for (unsigned ticket = 0;;) {
         ticket = wait_for_change(&w->ticket, &w->asleep, ticket);
         if (atomic_load(&crew->ending)) return NULL;
-        tow__set_float_modes(crew->job.modes);
+        tow__set_arithmetic_modes(crew->job.modes);
         run_range(&crew->job, w->index);
         if (atomic_fetch_sub(&crew->remaining, 1) == 1 && atomic_load(&crew->caller_asleep))
             futex_wake(&crew->remaining);
@@ -162,6 +154,20 @@ static void call(worker *w)
     if (atomic_load(&w->asleep)) futex_wake(&w->ticket);
 }
 
+/* Stacks as large as the system's default, which may be as small as the least one. */
+static int create_thread(worker *w)
+{
+    pthread_attr_t attributes;
+    size_t stack = 0;
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    pthread_attr_getstacksize(&attributes, &stack);
+    if (stack < STACK) error = pthread_attr_setstacksize(&attributes, STACK);
+    if (!error) error = pthread_create(&w->thread, &attributes, work, w);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
 /* Signals are for the threads of the application. */
 static int start_worker(tow__crew *crew)
 {
@@ -170,7 +176,7 @@ static int start_worker(tow__crew *crew)
     sigset_t all, old;
     sigfillset(&all);
     int masked = pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&w->thread, NULL, work, w);
+    int error = create_thread(w);
     if (masked == 0) pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error == 0) crew->started++;
     return error;
@@ -252,7 +258,7 @@ static void run_alone(const job *j)
 static void run_on_crew(tow__crew *crew, const job *j)
 {
     crew->job = *j;
-    crew->job.modes = tow__float_modes();
+    crew->job.modes = tow__arithmetic_modes();
     atomic_store_explicit(&crew->remaining, (unsigned)(j->threads - 1), memory_order_relaxed);
     for (int t = 1; t < j->threads; t++) call(&crew->workers[t - 1]);
     int outer = current_thread;

@@ -54,12 +54,6 @@ static inline const tow__team *tow__team_for(const tow__team *team, double nanos
 {
     return nanoseconds < (double)TOW__WORTH_WAKING ? NULL : team;
 }
-/* Modes of floating-point arithmetic of the calling thread, which workers take over with a job. */
-unsigned tow__float_modes(void);
-void tow__set_float_modes(unsigned modes);
-/* `modes` with subnormal operands and results taken as zeros, where the processor can do that. */
-unsigned tow__flushing(unsigned modes);
-
 /* Inside a body: which thread of the team runs it, 0 .. team->threads - 1. Picks scratch memory, never work. */
 int tow__team_thread(void);
 /* CPUs that the affinity mask allows. */

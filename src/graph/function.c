@@ -1,6 +1,37 @@
 /* Tracing of C functions, and recording the equations of a graph again. */
+#include "src/base/arithmetic.h"
 #include "src/graph/builder.h"
 #include "tow/autodiff.h"
+
+/* ---- outputs of C functions ------------------------------------------------------------------------------------ */
+
+enum {
+    GUARDS = 64
+};
+static const tow_value guard = {.here = "a guard", .id = UINT32_MAX, .serial = UINT32_MAX};
+
+tow_value *tow__guarded_alloc(tow_trace *t, size_t n)
+{
+    tow_value *values = tow__trace_alloc(t, n < SIZE_MAX - GUARDS ? n + GUARDS : n, sizeof *values);
+    for (size_t i = 0; values && i < GUARDS; i++) values[n + i] = guard;
+    return values;
+}
+
+static bool is_guard(tow_value v)
+{
+    return !v.trace && v.here == guard.here && v.id == guard.id && v.serial == guard.serial;
+}
+
+void tow__check_guards(tow_trace *t, const char *what, size_t n, const tow_value *values)
+{
+    size_t written = n + GUARDS;
+    while (written > n && is_guard(values[written - 1])) written--;
+    if (written > n)
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "%s[%zu] was written by a traced function, expected %zu value%s; write no others, or ask for "
+                       "more",
+                       what, written - 1, n, n == 1 ? "" : "s");
+}
 
 /* ---- tracing --------------------------------------------------------------------------------------------------- */
 
@@ -12,13 +43,17 @@ tow_status tow_trace_function(tow_context *context, tow_function function, void 
     if (!context || !function || !graph)
         return tow__missing(context, __func__, "a context, a function and a place for the graph");
     if (!input_types && n_inputs > 0) return tow__missing(context, __func__, "%zu input_types", n_inputs);
+    TOW__ARITHMETIC(false);
     tow_trace *t = tow__trace_begin(context);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *inputs = tow__trace_alloc(t, n_inputs, sizeof *inputs);
-    tow_value *outputs = inputs ? tow__trace_alloc(t, n_outputs, sizeof *outputs) : NULL;
+    tow_value *outputs = inputs ? tow__guarded_alloc(t, n_outputs) : NULL;
     for (size_t i = 0; outputs && i < n_inputs; i++)
         inputs[i] = tow__input(t, input_types[i], input_names ? input_names[i] : NULL);
-    if (outputs && !tow__failed(t)) function(t, inputs, outputs, user);
+    if (outputs && !tow__failed(t)) {
+        function(t, inputs, outputs, user);
+        tow__check_guards(t, "outputs", n_outputs, outputs);
+    }
     return tow__trace_end(t, outputs ? n_outputs : 0, outputs, false, graph);
 }
 

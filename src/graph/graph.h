@@ -78,6 +78,8 @@ tow_status tow__report(tow_trace *t);
 void tow__adopt_error(tow_trace *t);
 /* Equations recorded so far in the innermost builder. */
 uint32_t tow__recorded(const tow_trace *t);
+/* Number of the innermost builder, which no other one of the trace has or had. */
+uint32_t tow__innermost_serial(const tow_trace *t);
 /* A new input of the innermost builder. name may be NULL. */
 tow_value tow__input(tow_trace *t, tow_type type, const char *name);
 
@@ -108,6 +110,12 @@ tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *p
 void tow__set_source(tow_trace *t, const tow__source *source);
 /* Memory that lives as long as the trace. Zeroed; NULL with a sticky error. */
 void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
+
+/* Places for the n values that a C function is to write, with guards behind them, since it does not see n; NULL with a
+ * sticky error. After the function, the check reports a write within the 64 places behind the last one. what: what the
+ * function knows the places as. */
+tow_value *tow__guarded_alloc(tow_trace *t, size_t n);
+void tow__check_guards(tow_trace *t, const char *what, size_t n, const tow_value *values);
 
 /* Records all equations of `g` in the innermost builder, inputs replaced by `in`; nested graphs stay nested. */
 void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out);

@@ -2,6 +2,7 @@
  * has been checked by the rules of its primitives. Nested graphs see none of the names around them. */
 #include <inttypes.h>
 
+#include "src/base/arithmetic.h"
 #include "src/graph/reader.h"
 
 /* ---- names of one graph ---------------------------------------------------------------------------------------- */
@@ -272,6 +273,7 @@ tow_status tow_graph_parse(tow_context *context, const char *text, tow_graph **g
     if (graph) *graph = NULL;
     if (!context || !text || !graph)
         return tow__missing(context, __func__, "a context, a text and a place for the graph");
+    TOW__ARITHMETIC(false);
     tow__reader r = {.ctx = context, .text = text, .length = strlen(text), .t = tow__trace_begin(context)};
     tow__vector outputs = {0};
     if (!r.t) return TOW_OUT_OF_MEMORY;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "src/base/arithmetic.h"
 #include "src/graph/text.h"
 
 /* ---- parameters ------------------------------------------------------------------------------------------------ */
@@ -173,6 +174,7 @@ void tow__graph_write(tow__string *s, const tow_graph *g, int indent)
 /* The whole text with a newline at its end; s->failed if memory ran out. */
 static void write_text(tow__string *s, const tow_graph *g)
 {
+    TOW__ARITHMETIC(false);
     tow__locale locale = tow__locale_enter();
     tow__string_init(s, g->ctx);
     tow__graph_write(s, g, 0);

@@ -171,6 +171,8 @@ void tow__set_source(tow_trace *t, const tow__source *source)
 
 const tow__source *tow__get_source(const tow_trace *t) { return t->now->source; }
 
+uint32_t tow__innermost_serial(const tow_trace *t) { return innermost(t)->serial; }
+
 uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
 /* ---- scopes: after an error nothing is recorded any more, so names do not matter ------------------------------- */

@@ -3,6 +3,9 @@
 #ifndef TOW_SRC_IO_H
 #define TOW_SRC_IO_H
 
+#include <sys/stat.h>
+
+#include "src/base/base.h"
 #include "tow/io.h"
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -13,8 +16,8 @@
 
 typedef struct tow__input_file {
     tow_context *ctx;
-    const char *path; /* the caller's */
-    int fd;           /* -1: not open */
+    char *path; /* a copy, for messages */
+    int fd;     /* -1: not open */
     uint64_t size;
 } tow__input_file;
 
@@ -22,23 +25,31 @@ typedef struct tow__input_file {
 tow_status tow__input_open(tow_context *ctx, const char *path, tow__input_file *file);
 /* Reads exactly `count` bytes at `offset`. Errors: TOW_IO_ERROR with the system's text, or if the file is shorter. */
 tow_status tow__input_read(const tow__input_file *file, uint64_t offset, void *data, size_t count);
+/* The whole file, which must not be empty, as an array of bytes that outlives the open file. What is written to it stays
+ * in memory. */
+tow_status tow__input_map(const tow__input_file *file, tow_array **array);
 void tow__input_close(tow__input_file *file);
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tow__output_file {
-    tow_context *ctx;
-    const char *path; /* the caller's, for messages */
-    char *target;     /* path with symbolic links resolved */
-    char *temporary;  /* target.tmp, or NULL for devices and pipes, which are written directly */
-    int fd;           /* -1: not open */
+    tow_context *ctx;      /* NULL: not open */
+    const char *path;      /* the caller's, for messages */
+    const char *target;    /* path with symbolic links resolved */
+    const char *directory; /* of the target */
+    const char *temporary; /* beside the target; NULL for devices and pipes, which are written directly */
+    int fd;                /* -1: not open */
+    bool replaces;         /* there is an old version, */
+    struct stat old;       /* and these are its owner and permissions */
+    tow__arena memory;     /* of the paths */
 } tow__output_file;
 
-/* Starts a new version of `path` in the temporary file "<path>.tmp" beside it. A left-over one of a killed process is
- * taken over; one that another process is writing is an error. */
+/* Starts a new version of `path` in a temporary file beside it. Removes what killed writers of this path left; one that
+ * is at work is an error. */
 tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file *file);
 tow_status tow__output_write(tow__output_file *file, const void *data, size_t count);
-/* Syncs the temporary file, renames it to `path` and syncs the directory. */
+/* Gives the temporary file the permissions of the old version, syncs it, renames it to `path` and syncs the directory.
+ * After an error of the last step the new version is in place, but a power cut may undo it. */
 tow_status tow__output_commit(tow__output_file *file);
 /* Closes; removes the temporary file unless it was committed. Always the last call, also after an error. */
 void tow__output_close(tow__output_file *file);
@@ -47,11 +58,5 @@ void tow__output_close(tow__output_file *file);
 
 /* True if all bytes are 0 or 1, as the kernels take for granted in arrays of booleans. */
 bool tow__valid_bools(const void *data, size_t count);
-
-/* A hash of names to indices, so that looking up one of many tensors takes constant time. */
-tow_status tow__tensors_add(tow_tensors *tensors, const char *name, tow_array *array, bool *duplicate);
-tow_context *tow__tensors_context(const tow_tensors *tensors);
-/* Metadata by index, in the order in which keys were set. False beyond the last one. */
-bool tow__tensors_metadata_at(const tow_tensors *tensors, size_t index, const char **key, const char **value);
 
 #endif

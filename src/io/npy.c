@@ -12,6 +12,7 @@
 enum {
     PREFIX = 8,
     MAX_HEADER = 1 << 20,
+    PIECE = 256 << 10,
     ALIGNMENT = 64
 };
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -223,71 +224,112 @@ static tow_status check_size(const tow__input_file *file, const header *h, uint6
                      found < expected ? "the file is truncated" : "a file holds one array and nothing behind it");
 }
 
-/* Narrows 8-byte integers to i32; in and out may not overlap. */
-static tow_status narrow(const tow__input_file *file, const int64_t *in, int32_t *out, size_t count)
+/* Where the elements of a file go: `at` is the offset of the next one in row-major order. */
+typedef struct walk {
+    tow_type type;
+    bool fortran;
+    int64_t index[TOW_MAX_RANK];
+    size_t stride[TOW_MAX_RANK];
+    size_t at;
+} walk;
+
+static void walk_start(walk *w, const header *h)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (in[i] < INT32_MIN || in[i] > INT32_MAX)
+    *w = (walk){.type = h->type, .fortran = h->fortran && h->type.rank > 1};
+    for (int32_t i = w->type.rank - 1; i >= 0; i--)
+        w->stride[i] = i == w->type.rank - 1 ? 1 : w->stride[i + 1] * (size_t)w->type.dims[i + 1];
+}
+
+/* The next element: in Fortran order the first axis runs fastest. */
+static void walk_on(walk *w)
+{
+    if (!w->fortran) {
+        w->at++;
+        return;
+    }
+    for (int32_t i = 0; i < w->type.rank; i++) {
+        w->at += w->stride[i];
+        if (++w->index[i] < w->type.dims[i]) return;
+        w->at -= w->stride[i] * (size_t)w->type.dims[i];
+        w->index[i] = 0;
+    }
+}
+
+/* Stores `count` elements of the file, which begin with element `first`; 8-byte integers are narrowed to i32. */
+static tow_status store(const tow__input_file *file, const header *h, walk *w, const unsigned char *piece, size_t first,
+                        size_t count, unsigned char *data)
+{
+    const size_t size = tow_dtype_size(h->type.dtype);
+    for (size_t i = 0; i < count; i++, walk_on(w)) {
+        if (h->descr->size == size) {
+            memcpy(data + w->at * size, piece + i * size, size);
+            continue;
+        }
+        int64_t wide;
+        memcpy(&wide, piece + i * sizeof wide, sizeof wide);
+        if (wide < INT32_MIN || wide > INT32_MAX)
             return tow__fail(file->ctx, TOW_UNSUPPORTED,
                              "%s: expected integers that fit 32 bits, found %" PRId64 " at element %zu", file->path,
-                             in[i], i);
-        out[i] = (int32_t)in[i];
+                             wide, first + i);
+        const int32_t narrow = (int32_t)wide;
+        memcpy(data + w->at * size, &narrow, size);
     }
     return TOW_OK;
 }
 
-/* Fortran order to row-major: walks the output in order and keeps the offset of the element in the input. */
-static void reorder(const unsigned char *in, unsigned char *out, tow_type type)
+/* True if the data are in the file as they are in an array. */
+static bool is_plain(const header *h)
 {
-    size_t size = tow_dtype_size(type.dtype), count = (size_t)tow_type_count(type), at = 0;
-    int64_t index[TOW_MAX_RANK] = {0};
-    size_t stride[TOW_MAX_RANK] = {0};
-    for (int32_t i = 0; i < type.rank; i++) stride[i] = i == 0 ? 1 : stride[i - 1] * (size_t)type.dims[i - 1];
-    for (size_t n = 0; n < count; n++) {
-        memcpy(out + n * size, in + at * size, size);
-        for (int32_t i = type.rank - 1; i >= 0; i--) {
-            at += stride[i];
-            if (++index[i] < type.dims[i]) break;
-            at -= stride[i] * (size_t)type.dims[i];
-            index[i] = 0;
-        }
-    }
+    return h->descr->size == tow_dtype_size(h->type.dtype) && !(h->fortran && h->type.rank > 1);
 }
 
 static tow_status read_data(const tow__input_file *file, const header *h, uint64_t data_start, tow_array *array)
 {
     tow_context *ctx = file->ctx;
     tow_status status = TOW_OK;
-    size_t count = (size_t)tow_type_count(h->type), bytes = count * h->descr->size;
-    bool narrowed = h->descr->size != tow_dtype_size(h->type.dtype), reordered = h->fortran && h->type.rank > 1;
-    unsigned char *raw = NULL, *ordered = NULL, *data = tow_array_data(array);
-    if (!narrowed && !reordered) {
-        TRY(tow__input_read(file, data_start, data, bytes));
+    const size_t count = (size_t)tow_type_count(h->type), size = h->descr->size, step = PIECE / size;
+    unsigned char *piece = NULL, *data = tow_array_data(array);
+    if (is_plain(h)) {
+        TRY(tow__input_read(file, data_start, data, count * size));
     } else {
-        raw = tow__alloc(ctx, bytes + 1, 1);
-        if (raw == NULL) TRY(TOW_OUT_OF_MEMORY);
-        TRY(tow__input_read(file, data_start, raw, bytes));
-        if (narrowed && reordered) {
-            ordered = tow__alloc(ctx, bytes + 1, 1);
-            if (ordered == NULL) TRY(TOW_OUT_OF_MEMORY);
-            TRY(narrow(file, (const int64_t *)(const void *)raw, (int32_t *)(void *)ordered, count));
-        } else if (narrowed) {
-            TRY(narrow(file, (const int64_t *)(const void *)raw, (int32_t *)(void *)data, count));
+        walk w;
+        walk_start(&w, h);
+        piece = tow__alloc_raw(ctx, PIECE);
+        if (piece == NULL) TRY(TOW_OUT_OF_MEMORY);
+        for (size_t first = 0; first < count; first += step) {
+            const size_t n = count - first < step ? count - first : step;
+            TRY(tow__input_read(file, data_start + first * size, piece, n * size));
+            TRY(store(file, h, &w, piece, first, n, data));
         }
-        if (reordered) reorder(ordered != NULL ? ordered : raw, data, h->type);
     }
     if (h->type.dtype == TOW_BOOL && !tow__valid_bools(data, count))
         TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected booleans of bytes 0 and 1, found others", file->path));
 done:
-    if (raw != NULL) tow__free(ctx, raw, bytes + 1, 1);
-    if (ordered != NULL) tow__free(ctx, ordered, bytes + 1, 1);
+    if (piece != NULL) tow__free_aligned(ctx, piece, PIECE);
     return status;
 }
 
-tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array)
+/* A view into a mapping of the file, unless the data must be converted, are not aligned for their type, or are booleans,
+ * which were not 0 or 1 any more if others changed the file. */
+static tow_status make_array(const tow__input_file *file, const header *h, uint64_t data_start, bool map,
+                             tow_array **array)
 {
-    if (array != NULL) *array = NULL;
-    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and a place for the array");
+    tow_status status = TOW_OK;
+    tow_array *mapping = NULL;
+    if (!map || !is_plain(h) || data_start % h->descr->size != 0 || h->type.dtype == TOW_BOOL) {
+        TRY(tow_array_create(file->ctx, h->type, array));
+        TRY(read_data(file, h, data_start, *array));
+    } else {
+        TRY(tow__input_map(file, &mapping));
+        TRY(tow__array_view(mapping, (size_t)data_start, h->type, array));
+    }
+done:
+    tow_array_release(mapping);
+    return status;
+}
+
+static tow_status load(tow_context *context, const char *path, bool map, tow_array **array)
+{
     tow__input_file file;
     tow_status status = tow__input_open(context, path, &file);
     if (status != TOW_OK) return status;
@@ -304,8 +346,7 @@ tow_status tow_npy_read(tow_context *context, const char *path, tow_array **arra
     parser p = {.ctx = context, .path = path, .start = text, .at = text};
     TRY(parse_header(&p, &h));
     TRY(check_size(&file, &h, start + length));
-    TRY(tow_array_create(context, h.type, array));
-    TRY(read_data(&file, &h, start + length, *array));
+    TRY(make_array(&file, &h, start + length, map, array));
 done:
     if (text != NULL) tow__free(context, text, length + 1, 1);
     tow__input_close(&file);
@@ -314,6 +355,20 @@ done:
         *array = NULL;
     }
     return status;
+}
+
+tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array)
+{
+    if (array != NULL) *array = NULL;
+    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and a place for the array");
+    return load(context, path, false, array);
+}
+
+tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array)
+{
+    if (array != NULL) *array = NULL;
+    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and a place for the array");
+    return load(context, path, true, array);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

@@ -47,14 +47,17 @@ size_t tow_context_options_check(const tow_context_options *options, char *text,
 tow_status tow_context_create(const tow_context_options *options, tow_context **context)
 {
     if (!context) return TOW_INVALID_ARGUMENT;
-    *context = NULL;
-    if (tow_context_options_check(options, NULL, 0) > 0) return TOW_INVALID_ARGUMENT;
+    const bool refused = tow_context_options_check(options, NULL, 0) > 0;
     tow__gemm_choice products = {0};
-    if (engine_name(options)) (void)tow__gemm_read_choice(engine_name(options), &products);
+    if (engine_name(options) && !refused) (void)tow__gemm_read_choice(engine_name(options), &products);
     products.portable = options && options->portable_bits;
     products.matrix_unit = tow__gemm_amx_usable();
-    return tow__context_create(options && options->allocator.resize ? &options->allocator : NULL,
-                               options ? options->threads : 0, &products, context);
+    tow_status status = tow__context_create(options && options->allocator.resize ? &options->allocator : NULL,
+                                            options && !refused ? options->threads : 0, &products, context);
+    if (status != TOW_OK || !refused) return status;
+    char why[sizeof(*context)->error];
+    tow_context_options_check(options, why, sizeof why);
+    return tow__fail(*context, TOW_INVALID_ARGUMENT, "%s", why);
 }
 
 /* ---- description ----------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include "src/kernels/tables.h"
 
 enum {
-    STACK = 64 << 10, /* bytes of all tiles of one thread */
+    STACK = 32 << 10, /* bytes of all tiles of one thread */
     NEAR = 24 << 10,  /* bytes of tiles that should stay in the nearest cache */
     LONGEST = 1024,   /* elements of a tile */
     GRAIN = 64,       /* tiles are multiples of this */
@@ -71,9 +71,10 @@ static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l
     for (uint32_t i = 0; i < program->n_out; i++)
         if (program->late[i]) bytes += program->sizes[program->n_in + i];
     for (uint32_t i = 0; i < program->n_temps; i++) bytes += program->sizes[program->n_in + program->n_out + i];
-    return tow__max(2 * GRAIN, tow__min(LONGEST, NEAR / bytes / GRAIN * GRAIN));
+    return tow__max(GRAIN, tow__min(LONGEST, NEAR / bytes / GRAIN * GRAIN));
 }
-_Static_assert(2 * GRAIN * 8 * TOW__FUSED_VALUES <= STACK, "the shortest tiles of the largest program fit");
+_Static_assert(GRAIN * 8 * TOW__FUSED_VALUES <= STACK && NEAR <= STACK,
+               "the shortest tiles of the largest program fit");
 
 /* Tiles of whole rows, if a row fits, for operands that have one row for all. */
 static void share_rows(const tow__fused *program, tow__fused_layout *l)

@@ -15,8 +15,8 @@
 enum {
     ROOM = 16 << 10, /* bytes for what one run of the program makes of a result that is not stored; of many, half */
     FEW = 16,        /* pieces of work from which threads need no more */
-    WIDE = 4096,     /* bytes of a row in a strip, for all reductions: runs of the program should be long, */
-    NARROW = 1024,   /* or so many where else threads would have nothing to do */
+    WIDE = 2048,     /* bytes of a row in a strip, for all reductions: runs of the program should be long, */
+    NARROW = 512,    /* or so many where else threads would have nothing to do */
     ROWS = 256,      /* of a strip that one run makes, at most */
     LINE = 64        /* bytes to which lanes are aligned */
 };

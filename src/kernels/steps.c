@@ -74,6 +74,8 @@ typedef struct dot_job {
     int64_t panel;                        /* rows */
     int64_t blocks;                       /* of columns */
     int64_t size;
+    size_t engine_bytes; /* of scratch memory for each thread, where the engine would need a large stack without */
+    char *scratch;
 } dot_job;
 
 _Static_assert((int)TOW__STEPS_ROWS <= (int)TOW__GEMM_DEPTH, "a step is one chain");
@@ -142,13 +144,14 @@ static int64_t column_blocks(const tow__kernel_call *call, int64_t columns)
 ADD_OUTER(f32)
 ADD_OUTER(f64)
 
-static void run_panel(void *user, int64_t block)
+static void run_panel(void *user, int64_t block, int thread)
 {
     const dot_job *job = user;
     tow__gemm g = job->product;
     int64_t row = block * job->panel;
     g.m = tow__min(job->panel, g.m - row);
     g.c = job->out + row * g.ldc * job->size;
+    if (job->engine_bytes > 0 && job->scratch) g.scratch = job->scratch + (size_t)thread * job->engine_bytes;
     const char *x = job->x + job->first * job->x_step + row * g.a_row * job->size;
     const char *y = job->y + job->first * job->y_step;
     int64_t direction = job->first > 0 ? -1 : 1;
@@ -164,7 +167,7 @@ static void run_panel(void *user, int64_t block)
     }
 }
 
-static void run_dot_steps(const tow__kernel_call *call)
+static dot_job dot_job_of(const tow__kernel_call *call)
 {
     const tow__steps_params *p = call->params;
     const tow__buffer *in = call->in;
@@ -196,12 +199,29 @@ static void run_dot_steps(const tow__kernel_call *call)
     job.product.choice = call->team ? &call->team->products : NULL;
     job.engine = tow__gemm_choose(&job.product);
     job.tiles = tiles_for(&job);
-    if (job.engine == &tow__gemm_amx) job.panel = tow__max(job.panel, UNIT_ROWS);
+    if (job.engine == &tow__gemm_amx) {
+        job.panel = tow__max(job.panel, UNIT_ROWS);
+        tow__gemm g = job.product;
+        g.m = tow__min(job.panel, g.m);
+        job.engine_bytes = (tow__gemm_scratch(&g, job.engine) + 63) / 64 * 64;
+    }
+    return job;
+}
+
+static size_t scratch_dot_steps(const tow__kernel_call *call)
+{
+    return (size_t)tow__threads(call) * dot_job_of(call).engine_bytes;
+}
+
+static void run_dot_steps(const tow__kernel_call *call)
+{
+    dot_job job = dot_job_of(call);
+    job.scratch = call->scratch;
     store_init(call);
     if (job.tiles)
         tow__team_run(call->team, job.blocks, run_columns, &job);
     else
-        tow__team_run(call->team, tow__ceil_div(x.count, job.panel), run_panel, &job);
+        tow__team_run_indexed(call->team, tow__ceil_div(job.product.m, job.panel), run_panel, &job);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -249,6 +269,6 @@ static void run_add_steps(const tow__kernel_call *call)
 
 static const tow__kernel kernels[] = {
     {"add_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_add_steps, NULL, "vector"},
-    {"dot_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_dot_steps, NULL, "steps"},
+    {"dot_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_dot_steps, scratch_dot_steps, "steps"},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -61,6 +61,8 @@ typedef struct tow__typing {
 
 typedef tow_status (*tow__type_rule)(const tow__typing *ty);
 
+typedef struct tow__reach tow__reach;
+
 /* What a jvp rule gets. x: primal operands; dx: their tangents, null value = zero. It records and fills y (all n_out
  * primal outputs) and dy (null value = zero). */
 typedef struct tow__jvp {
@@ -70,6 +72,7 @@ typedef struct tow__jvp {
     tow_value *y, *dy;
     bool reverse;     /* the result will be transposed: composites may use their fused pair */
     const bool *used; /* used[i]: output i has a reader (or is a graph output) */
+    const tow__reach *reach; /* of a region inside a loop: what gets tangents in its body; NULL: not known */
 } tow__jvp;
 
 /* Differentiates the primitive's decomposition instead: the rule where there is none, and what rules of composites do

@@ -1,4 +1,5 @@
 /* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
+#include "src/base/arithmetic.h"
 #include "src/kernels/fused.h"
 #include "src/plan/plan.h"
 #include "src/run/record.h"
@@ -156,6 +157,7 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
     if (program) *program = NULL;
     if (!ctx || !graph || !program)
         return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
+    TOW__ARITHMETIC(false);
     int threads = options && options->threads ? options->threads : ctx->threads;
     tow__keeping keeping = {0};
     if (threads < 1)

@@ -8,6 +8,7 @@
  *            forward      | backward */
 #include <math.h>
 
+#include "src/base/arithmetic.h"
 #include "src/plan/timeline.h"
 
 enum {
@@ -281,6 +282,7 @@ static tow_status choose_columns(picture *d, tow__timeline *t)
 tow_status tow_program_draw_memory(const tow_program *p, FILE *file)
 {
     if (!p || !file) return tow__missing(p ? p->ctx : NULL, __func__, "a program and a file to draw into");
+    TOW__ARITHMETIC(false);
     tow__timeline t;
     picture d = {.t = &t};
     tow__string_init(&d.s, p->ctx);

@@ -3,6 +3,7 @@
  * functions of constants are computed here, once. */
 #include <math.h>
 
+#include "src/base/arithmetic.h"
 #include "src/kernels/dot.h"
 #include "src/plan/plan.h"
 
@@ -260,11 +261,9 @@ static tow_status fold(tow__lowering *l, const tow__node *node)
         out[i] = tow__view_buffer(&l->env[node->out[i]]);
         out[i].data = data;
     }
-    unsigned modes = tow__float_modes();
-    if (p->flush_subnormals) tow__set_float_modes(tow__flushing(modes));
+    TOW__ARITHMETIC(p->flush_subnormals);
     node->kernel->run(
         &(tow__kernel_call){.n_in = e->n_in, .n_out = e->n_out, .in = in, .out = out, .params = e->params});
-    tow__set_float_modes(modes);
     return TOW_OK;
 }
 

@@ -4,6 +4,7 @@
  *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  free #3 */
 #include <inttypes.h>
 
+#include "src/base/arithmetic.h"
 #include "src/kernels/fused.h"
 #include "src/plan/plan.h"
 
@@ -140,6 +141,7 @@ static void add_plan(tow__string *s, const tow_program *p, const tow__plan *plan
 
 size_t tow_program_text(const tow_program *p, char *text, size_t size)
 {
+    TOW__ARITHMETIC(false);
     tow__string s;
     tow__string_init(&s, p->ctx);
     add_plan(&s, p, p->top, 0);

@@ -52,5 +52,5 @@ tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done)
     for (uint32_t i = 0; i < n_in; i++) step->in[i] = l->env[node->in[i]];
     step->out[0] = l->env[node->out[0]] = tow__view_whole(s, type);
     *done = true;
-    return TOW_OK;
+    return tow__add_scratch(l, step);
 }

@@ -1,6 +1,7 @@
 /* Recording runs, and writing them as trace events: https://ui.perfetto.dev opens the file.
  *
  * All memory is taken when recording is switched on; a run only fills it. */
+#include "src/base/arithmetic.h"
 #include "src/run/record.h"
 
 #include <inttypes.h>
@@ -42,6 +43,7 @@ void tow__recording_reset(tow__recording *r)
 tow_status tow_program_record(tow_program *p, bool on)
 {
     if (!p) return tow__missing(NULL, __func__, "a program");
+    TOW__ARITHMETIC(false);
     if (on && p->recording) return TOW_OK;
     if (!on) {
         tow__recording_free(p->recording);
@@ -142,6 +144,7 @@ static void write_event(FILE *file, const tow_program *p, int lane, const tow__e
 tow_status tow_program_write_trace(const tow_program *p, FILE *file)
 {
     if (!p || !file) return tow__missing(p ? p->ctx : NULL, __func__, "a program and a file to write");
+    TOW__ARITHMETIC(false);
     const tow__recording *r = p->recording;
     if (!r || !r->lanes[0].n)
         return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,

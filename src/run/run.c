@@ -1,4 +1,5 @@
 /* Running a program: a loop over prepared calls. Nothing is allocated or looked up. */
+#include "src/base/arithmetic.h"
 #include "src/plan/plan.h"
 #include "src/run/record.h"
 
@@ -172,6 +173,12 @@ static void run_plan(tow_program *p, const tow__plan *plan)
     }
 }
 
+static void run_top(tow_program *p)
+{
+    TOW__ARITHMETIC(p->flush_subnormals);
+    run_plan(p, p->top);
+}
+
 static tow_status check_array(const tow_program *p, const char *what, size_t index, const char *name, tow_type expected,
                               const tow_array *array)
 {
@@ -208,10 +215,7 @@ tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *
     memset(p->arena, 0xFF, p->arena_size);
 #endif
     if (p->recording) tow__recording_reset(p->recording);
-    unsigned modes = tow__float_modes();
-    if (p->flush_subnormals) tow__set_float_modes(tow__flushing(modes));
-    run_plan(p, p->top);
-    tow__set_float_modes(modes);
+    run_top(p);
 done:
     return status;
 }

@@ -160,13 +160,13 @@ static tow_status read_one(tool *t, const tow_graph *graph, const char *argument
                          "input %zu is called '%.200s'",
                          argument, equals - rest > 200 ? 200 : (int)(equals - rest), rest, i,
                          input_label(graph, i, number));
-    return tow_npy_read(t->context, rest, &inputs[i]);
+    return tow_npy_map(t->context, rest, &inputs[i]);
 }
 
 static tow_status read_safetensors(tool *t, const tow_graph *graph, tow_array **inputs)
 {
     tow_tensors *tensors = NULL;
-    const tow_status status = tow_safetensors_read(t->context, t->options.inputs, &tensors);
+    const tow_status status = tow_safetensors_map(t->context, t->options.inputs, &tensors);
     for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
         char number[24];
         tow_array *found = tow_tensors_find(tensors, input_label(graph, i, number));

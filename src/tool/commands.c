@@ -202,8 +202,10 @@ static tow_status differentiate(tool *t, bool value, tow_graph **result)
     const tool_options *o = &t->options;
     const bool has_aux = tow_graph_outputs(t->graph) > 1;
     if (o->jvp) return tow_jvp(t->graph, o->n_wrt, o->wrt, result);
-    return value ? tow_value_and_grad(t->graph, o->n_wrt, o->wrt, has_aux, result)
-                 : tow_grad(t->graph, o->n_wrt, o->wrt, has_aux, result);
+    static const size_t first = 0; /* the default of jax.grad, where the library's is all float inputs */
+    const size_t n_wrt = o->n_wrt > 0 ? o->n_wrt : 1, *wrt = o->n_wrt > 0 ? o->wrt : &first;
+    return value ? tow_value_and_grad(t->graph, n_wrt, wrt, has_aux, result)
+                 : tow_grad(t->graph, n_wrt, wrt, has_aux, result);
 }
 
 tow_status tool_grad(tool *t)
@@ -240,8 +242,9 @@ static json_t *json_residuals(const tow_residuals *residuals)
     bool failed = list == NULL;
     for (size_t i = 0; i < residuals->count; i++) {
         const tow_residual *r = &residuals->items[i];
-        json_t *item = json_pack("{s:o, s:s, s:o, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
-                                 residual_kinds[r->kind], "what", tool_json_text(r->what), "here", r->here, "scope",
+        json_t *item = json_pack("{s:o, s:s, s:o, s:o, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
+                                 residual_kinds[r->kind], "what", tool_json_text(r->what), "of",
+                                 r->of != NULL ? tool_json_text(r->of) : json_null(), "here", r->here, "scope",
                                  r->scope, "bytes", (json_int_t)r->bytes);
         failed |= json_array_append_new(list, item) != 0;
     }

@@ -303,6 +303,7 @@ int main(int argc, char **argv)
     static const struct argp argp = {argp_options, parse_option, "COMMAND FILE", about, NULL, NULL, NULL};
     tool t = {0};
     command_line line = {.t = &t};
+    argp_program_version = "tow " TOW_VERSION;
     argp_err_exit_status = TOOL_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, &line) != 0) { /* a bad command line has ended the program already */
         fputs("tow: out of memory\n", stderr);
@@ -312,9 +313,8 @@ int main(int argc, char **argv)
     const tow_context_options options = {.threads = t.options.threads};
     tow_status status = tow_context_create(&options, &t.context);
     if (status != TOW_OK) {
-        char why[512];
-        tow_context_options_check(&options, why, sizeof why);
-        fprintf(stderr, "tow: %s%s%s\n", tow_status_text(status), *why ? ": " : "", why);
+        fprintf(stderr, "tow: %s\n", tow_context_error(t.context));
+        tow_context_destroy(t.context);
         return TOOL_FAILED;
     }
     status = tool_load(&t);

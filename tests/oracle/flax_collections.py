@@ -1,6 +1,6 @@
 """Writes golden/flax_collections.txt: a stack of layers with variables, as Flax runs it, one line each:
 
-    case what elements values...
+    case what shape values...
 
 Cases: plain (one layer), scan (three layers, every collection stacked), carry (three layers, one counter for all of
 them, carried). Every layer is recomputed (nn.remat). what: output0, output1 (of two calls, the second with the variables
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flax_models import inputs
+from flax_models import inputs, shape_text
 
 jax.config.update("jax_default_matmul_precision", "highest")
 
@@ -56,8 +56,8 @@ def main():
     with open(path, "w", encoding="utf-8") as file:
 
         def write(case, what, value):
-            value = np.asarray(value, np.float32).reshape(-1)
-            file.write(f"{case} {what} {value.size} " + " ".join(f"{v:.8g}" for v in value) + "\n")
+            value = np.asarray(value, np.float32)
+            file.write(f"{case} {what} {shape_text(value)} " + " ".join(f"{v:.8g}" for v in value.reshape(-1)) + "\n")
 
         for name, model in CASES.items():
             if name == "carry":  # a carried collection must be there before the loop: take the rest from the other stack

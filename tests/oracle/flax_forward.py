@@ -1,6 +1,6 @@
 """Writes golden/flax_forward.txt: outputs of Flax layers and gradients of sum(output * weights), one line each:
 
-    case what elements values...        what: output, input (its gradient) or the path of a parameter (its gradient)
+    case what shape values...        what: output, input (its gradient) or the path of a parameter (its gradient)
 
 Parameters are those of PRNGKey(3); inputs and weights are exact fractions. Run: python tests/oracle/flax_forward.py
 """
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flax_models import MLP, Block, inputs
+from flax_models import MLP, Block, inputs, shape_text
 
 jax.config.update("jax_default_matmul_precision", "highest")
 
@@ -29,6 +29,8 @@ class Masked(nn.Module):
 CASES = {
     "dense": (nn.Dense(6), (3, 5)),
     "general": (nn.DenseGeneral((3, 2), axis=(-1,), batch_dims=(0,)), (2, 4, 5)),
+    "general_order": (nn.DenseGeneral((3, 2), axis=(-1, 1)), (2, 4, 4)),
+    "general_batch_order": (nn.DenseGeneral(5, axis=(-1, 2), batch_dims=(0,)), (2, 3, 4, 4)),
     "mlp": (MLP((7, 6, 4)), (3, 5)),
     "layer_norm": (nn.LayerNorm(use_fast_variance=False), (3, 9)),
     "rms_norm": (nn.RMSNorm(), (3, 9)),
@@ -44,8 +46,8 @@ def main():
     with open(path, "w", encoding="utf-8") as file:
 
         def write(case, what, value):
-            value = np.asarray(value, np.float32).reshape(-1)
-            file.write(f"{case} {what} {value.size} " + " ".join(f"{v:.8g}" for v in value) + "\n")
+            value = np.asarray(value, np.float32)
+            file.write(f"{case} {what} {shape_text(value)} " + " ".join(f"{v:.8g}" for v in value.reshape(-1)) + "\n")
 
         for name, (model, shape) in CASES.items():
             x = inputs(*shape)

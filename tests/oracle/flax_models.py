@@ -3,6 +3,8 @@
 Needs: pip install jax==0.10.2 flax==0.12.8 (CPU).
 """
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,11 @@ def inputs(*shape):
         n *= d
     i = jnp.arange(n, dtype=jnp.int32)
     return (((i * 7919) % 257 - 128).astype(jnp.float32) / 64).reshape(shape)
+
+
+def shape_text(array):
+    """4x8; a scalar has no axes: "scalar"."""
+    return "x".join(map(str, array.shape)) or "scalar"
 
 
 class MLP(nn.Module):
@@ -75,15 +82,54 @@ class Scanned(nn.Module):
 
     lengths: tuple
     bias: bool = True
+    kernel_init: Callable = nn.initializers.lecun_normal()
 
     @nn.compact
     def __call__(self, x):
-        def body(dense, carry, _):
-            return dense(carry), None
+        return stacked(self.lengths, nn.Dense(x.shape[-1], use_bias=self.bias, kernel_init=self.kernel_init, name="stack"), x)
 
-        for length in reversed(self.lengths):
-            body = nn.scan(body, variable_axes={"params": 0}, split_rngs={"params": True}, length=length)
-        return body(nn.Dense(x.shape[-1], use_bias=self.bias, name="stack"), x, None)[0]
+
+def stacked(lengths, layer, x):
+    """`layer` in scans, the outermost first in `lengths`."""
+
+    def body(layer, carry, _):
+        return layer(carry), None
+
+    for length in reversed(lengths):
+        body = nn.scan(body, variable_axes={"params": 0}, split_rngs={"params": True}, length=length)
+    return body(layer, x, None)[0]
+
+
+class Lookup(nn.Module):
+    """x plus a row of a table, whose name begins with a digit."""
+
+    @nn.compact
+    def __call__(self, x):
+        return x + nn.Embed(11, x.shape[-1], name="3x3")(jnp.zeros(x.shape[:-1], jnp.int32))
+
+
+class Lookups(nn.Module):
+    """A scan whose name ends with a digit, of a layer whose child's name begins with one, or of the layer's remat."""
+
+    remat: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        return stacked((3,), (nn.remat(Lookup) if self.remat else Lookup)(name="stack_1"), x)
+
+
+class Branches(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3, name="1")(nn.Dense(3, name="3x3")(x))
+
+
+class Digits(nn.Module):
+    """Names that end and begin with digits, without a scan."""
+
+    @nn.compact
+    def __call__(self, x):
+        return Branches(name="2")(Branches(name="block_1")(x))
 
 
 class First(nn.Module):

@@ -141,8 +141,7 @@ static int check_value(tow_context *context, const property_case *c, tow_dtype f
 /* ---- derivatives
  * ------------------------------------------------------------------------------------------------------------ */
 
-/* Inputs that are differentiated, by index. */
-static size_t differentiable(const property_case *c, size_t wrt[MAX_IN])
+size_t property_differentiable(const property_case *c, size_t wrt[MAX_IN])
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n_in; i++)
@@ -320,20 +319,12 @@ static int check_second(tow_context *context, const property_case *c, const prop
               *scalar32 = property_scalar_graph(context, c, TOW_F32);
     tow_graph *grad = NULL, *grad32 = NULL;
     property_values all = joined(x, &(property_values){0}), g = {0}, g32 = {0};
-    uint64_t seed = 377;
     int failures = 0;
     if (scalar == NULL || scalar32 == NULL || tow_grad(scalar, n_wrt, wrt, false, &grad) != TOW_OK ||
         tow_grad(scalar32, n_wrt, wrt, false, &grad32) != TOW_OK) {
         FAIL(failures, "grad: %s", tow_context_error(context));
     } else {
-        while (all.n < tow_graph_inputs(scalar)) {
-            const int64_t count = tow_type_count(tow_graph_input_type(scalar, all.n));
-            double *weights = calloc((size_t)count + 1, sizeof *weights);
-            if (weights == NULL) abort();
-            for (int64_t k = 0; k < count; k++) weights[k] = property_unit(&seed);
-            all.counts[all.n] = count;
-            all.arrays[all.n++] = weights;
-        }
+        property_draw_weights(scalar, &all);
         failures += check_text(grad, "gradient");
         if (!property_evaluate(grad, &all, &g) || !property_evaluate(grad32, &all, &g32)) {
             FAIL(failures, "grad: does not run");
@@ -362,7 +353,7 @@ int property_check(tow_context *context, const property_case *c)
 {
     property_values x = {0};
     size_t wrt[MAX_IN];
-    const size_t n_wrt = differentiable(c, wrt);
+    const size_t n_wrt = property_differentiable(c, wrt);
     int failures = 0;
     tow_context_clear_error(context);
     property_draw(c, &x);

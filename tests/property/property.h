@@ -2,6 +2,7 @@
  *
  *   cases_*.c           tables of cases: shapes, parameters, ranges, and the value in double precision, written out
  *   run.c               arrays and evaluation            checks.c   the properties
+ *   bits.c              hashes of what cases give, to compare builds
  *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the
  * build of this test asks for: a primitive without cases does not build
  *
@@ -109,14 +110,20 @@ tow_graph *property_graph(tow_context *context, const property_case *c, tow_dtyp
 /* The same, followed by a scalar: the sum over all differentiable outputs of (output * weight), the weights being
  * further inputs. */
 tow_graph *property_scalar_graph(tow_context *context, const property_case *c, tow_dtype floats);
+/* Adds weights for those further inputs to the values of the case's own. */
+void property_draw_weights(const tow_graph *scalar, property_values *values);
 /* Runs graph on inputs (converted to its types) and converts the results to double; false with the error printed. */
 bool property_evaluate(const tow_graph *graph, const property_values *inputs, property_values *outputs);
 
 /* ---- checks.c
  * -------------------------------------------------------------------------------------------------------- */
 
+/* Inputs that are differentiated, by index; returns how many. */
+size_t property_differentiable(const property_case *c, size_t wrt[MAX_IN]);
 /* Runs all checks on a case and prints what fails. Returns the number of failures. */
 int property_check(tow_context *context, const property_case *c);
+/* Prints hashes of the value of a case and, where there is one, of its gradient (bits.c). Returns the number of failures. */
+int property_bits(tow_context *context, const property_case *c, tow_dtype floats);
 /* Allocations failing in turn: the number of failures, which are printed. */
 int property_check_failing(const property_case *c);
 

@@ -77,6 +77,16 @@ void property_draw(const property_case *c, property_values *values)
     if (c->prepare != NULL) c->prepare(c, values->arrays);
 }
 
+void property_draw_weights(const tow_graph *scalar, property_values *values)
+{
+    uint64_t state = 377;
+    while (values->n < tow_graph_inputs(scalar)) {
+        const int64_t count = tow_type_count(tow_graph_input_type(scalar, values->n));
+        double *weights = new_array(values, count);
+        for (int64_t k = 0; k < count; k++) weights[k] = property_unit(&state);
+    }
+}
+
 /* ---- graphs
  * ----------------------------------------------------------------------------------------------------------- */
 

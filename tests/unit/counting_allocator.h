@@ -13,6 +13,7 @@ typedef struct counting {
     long fail_at; /* the call with this number (from 0) fails; -1: none */
     long blocks;  /* alive */
     size_t bytes; /* alive */
+    size_t peak;  /* of bytes */
     int wrong_sizes;
 } counting;
 
@@ -33,6 +34,7 @@ static void *counting_resize(void *user, void *pointer, size_t old_size, size_t 
         if (old) memcpy(new + 64, old + 64, old_size < size ? old_size : size);
         c->blocks++;
         c->bytes += size;
+        if (c->bytes > c->peak) c->peak = c->bytes; /* a resize has both blocks at once */
     }
     if (old) {
         c->blocks--;

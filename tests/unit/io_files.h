@@ -91,6 +91,42 @@ static inline tow_tensors *sample(const fixture *f)
     return tensors;
 }
 
+static inline void assert_array(const tow_array *array, tow_type type, const void *data)
+{
+    assert_non_null(array);
+    assert_true(tow_type_equal(tow_array_type(array), type));
+    assert_memory_equal(tow_array_data(array), data, tow_type_bytes(type));
+}
+
+typedef tow_status (*reader)(tow_context *ctx, const char *path, void **result);
+
+/* Every truncation is an error; every flipped bit gives a status and no crash (sanitizers watch for leaks), and is found
+ * if the file has checksums. */
+static inline void damage(const fixture *f, reader read, bool checksums)
+{
+    unsigned char good[2048], bad[2048];
+    size_t size = read_bytes(f->path, good, sizeof good);
+    assert_in_range(size, 1, sizeof good - 1);
+    void *result;
+    for (size_t n = 0; n < size; n++) {
+        write_bytes(f->path, good, n);
+        tow_context_clear_error(f->ctx);
+        assert_int_not_equal(read(f->ctx, f->path, &result), TOW_OK);
+        assert_null(result);
+        assert_message(f, f->path);
+    }
+    for (size_t n = 0; n < size; n++)
+        for (int bit = 0; bit < 8; bit++) {
+            memcpy(bad, good, size);
+            bad[n] = (unsigned char)(bad[n] ^ (1 << bit));
+            write_bytes(f->path, bad, size);
+            tow_status status = read(f->ctx, f->path, &result);
+            assert_true((status == TOW_OK) == (result != NULL));
+            if (checksums && status == TOW_OK) fail_msg("bit %d of byte %zu was flipped and not found", bit, n);
+            assert_true(status == TOW_OK || status == TOW_BAD_FORMAT || status == TOW_UNSUPPORTED);
+        }
+}
+
 /* Each test has a context and a directory. */
 #define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 

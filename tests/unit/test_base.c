@@ -35,7 +35,10 @@ static void test_context(void **state)
     (void)state;
     tow_context *ctx = NULL;
     assert_int_equal(tow_context_create(&(tow_context_options){.threads = -1}, &ctx), TOW_INVALID_ARGUMENT);
-    assert_null(ctx);
+    assert_string_equal(tow_context_error(ctx), "option threads: expected 0 or more, found -1");
+    assert_int_equal(tow_context_status(ctx), TOW_INVALID_ARGUMENT);
+    tow_context_destroy(ctx);
+    assert_non_null(strstr(tow_context_error(NULL), "out of memory"));
     assert_int_equal(tow_context_create(&(tow_context_options){.threads = 3}, &ctx), TOW_OK);
     const int cpus = tow__cpu_count(), threads = cpus < 3 ? cpus : 3;
     assert_int_equal(tow_context_threads(ctx), threads);

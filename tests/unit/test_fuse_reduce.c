@@ -115,7 +115,7 @@ static void test_reductions_that_stay(void **state)
         for (int threads = 1; threads <= 2; threads++) {
             tow_program *p;
             OK(tow_compile(ctx, g, &(tow_compile_options){.threads = threads}, &p));
-            assert_int_equal(p->top->n_steps, threads == 2 && rows == 1000 ? 2 : 1);
+            assert_int_equal(p->top->n_steps, p->team.threads == 2 && rows == 1000 ? 2 : 1);
             tow_program_free(p);
         }
         tow_graph_release(g);

@@ -504,7 +504,8 @@ static void assert_refused(const tow_context_options *options, const char *part)
     assert_int_equal(tow_context_options_check(options, small, sizeof small), length);
     assert_non_null(strstr(why, part));
     assert_int_equal(tow_context_create(options, &ctx), TOW_INVALID_ARGUMENT);
-    assert_null(ctx);
+    assert_string_equal(tow_context_error(ctx), why);
+    tow_context_destroy(ctx);
 }
 
 static void assert_described(const tow_context_options *options, const char *part)

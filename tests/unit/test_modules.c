@@ -412,6 +412,33 @@ static void test_files_of_scanned_and_unrolled_are_the_same(void **state)
         }
 }
 
+/* Tensors made from parameters are a snapshot: neither reading other values into the parameters nor a change of the
+ * parameters by hand changes them, in stacked layers either. */
+static void test_tensors_of_parameters_do_not_change(void **state)
+{
+    (void)state;
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 2);
+    tow_scan stack = TOW_SCAN(&block, .length = 3);
+    tow_params *params = init_gpt(TOW_MODULE(&stack)), *same = init_gpt(TOW_MODULE(&stack)), *zeros;
+    OK(tow_params_zeros_like(params, &zeros));
+    tow_tensors *snapshot = tensors_of(params), *expected = tensors_of(same), *nothing = tensors_of(zeros);
+    OK(tow_params_from_tensors(params, "", nothing));
+    expect_same_tensors("snapshot", expected, snapshot);
+    OK(tow_params_from_tensors(params, "", snapshot));
+    for (size_t i = 0; i < tow_params_count(params); ++i) {
+        tow_array *array = tow_params_array(params, i);
+        memset(tow_array_data(array), 0x11, tow_type_bytes(tow_array_type(array)));
+    }
+    expect_same_tensors("snapshot", expected, snapshot);
+    tow_params_free(params); /* a snapshot outlives its parameters */
+    expect_same_tensors("snapshot", expected, snapshot);
+    tow_tensors_free(snapshot);
+    tow_tensors_free(expected);
+    tow_tensors_free(nothing);
+    tow_params_free(same);
+    tow_params_free(zeros);
+}
+
 static void test_reading_checks_names_and_types(void **state)
 {
     (void)state;
@@ -448,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_scan_inputs_and_outputs),
         cmocka_unit_test(test_names_and_table),
         cmocka_unit_test(test_files_of_scanned_and_unrolled_are_the_same),
+        cmocka_unit_test(test_tensors_of_parameters_do_not_change),
         cmocka_unit_test(test_reading_checks_names_and_types),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

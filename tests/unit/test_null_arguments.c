@@ -104,6 +104,12 @@ static void files(void **state)
     refuses_into(array, tow_npy_read(ctx, NULL, &array), "the path of a file to read");
     refuses(tow_npy_read(ctx, "/nowhere", NULL), "a place for the array");
     refuses_into(array, tow_npy_read(NULL, "/nowhere", &array), "");
+    refuses_into(array, tow_npy_map(ctx, NULL, &array), "the path of a file to read");
+    refuses(tow_npy_map(ctx, "/nowhere", NULL), "a place for the array");
+    refuses_into(array, tow_npy_map(NULL, "/nowhere", &array), "");
+    refuses_into(tensors, tow_safetensors_map(ctx, NULL, &tensors), "the path of a file to read");
+    refuses(tow_safetensors_map(ctx, "/nowhere", NULL), "a place for the tensors");
+    refuses_into(tensors, tow_safetensors_map(NULL, "/nowhere", &tensors), "");
     refuses_into(tensors, tow_safetensors_read(ctx, NULL, &tensors), "the path of a file to read");
     refuses(tow_safetensors_read(ctx, "/nowhere", NULL), "a place for the tensors");
     refuses_into(tensors, tow_safetensors_read(NULL, "/nowhere", &tensors), "");

@@ -135,7 +135,20 @@ static void options_out_of_range(void **state)
         {{.kind = TOW_SGD, .momentum = 2}, "momentum"},
         {{.weight_decay = -1}, "weight_decay"},
         {{.clip_norm = NAN}, "clip_norm"},
-        {{.learning_rate = {.peak_value = INFINITY}}, "learning rates"},
+        {{.clip_norm = INFINITY}, "clip_norm"},
+        {{.clip_norm = -1}, "clip_norm"},
+        {{.eps = 1e-39}, "eps"}, /* subnormal in f32, and so flushed: 0 / 0 */
+        {{.eps = INFINITY}, "eps"},
+        {{.kind = TOW_SGD, .momentum = NAN}, "momentum"},
+        {{.b1 = NAN}, "b1"},
+        {{.weight_decay = 1e39}, "weight_decay"},
+        {{.learning_rate = {.peak_value = INFINITY}}, "learning_rate.peak_value in [-3.40282347e+38, 3.40282347e+38]"},
+        {{.learning_rate = {.peak_value = 1e300}}, "learning_rate.peak_value"}, /* infinite in f32 */
+        {{.learning_rate = {.peak_value = NAN}}, "learning_rate.peak_value"},
+        {{.learning_rate = {.init_value = 1e39}}, "learning_rate.init_value"},
+        {{.learning_rate = {.end_value = -1e39}}, "learning_rate.end_value"},
+        {{.learning_rate = {.exponent = -1}}, "learning_rate.exponent"},
+        {{.learning_rate = {.exponent = INFINITY}}, "learning_rate.exponent"},
         {{.learning_rate = {.kind = TOW_SCHEDULE_WARMUP_COSINE, .warmup_steps = 5, .decay_steps = 5}}, "decay_steps"},
         {{.learning_rate = {.kind = (tow_schedule_kind)7}}, "schedule"},
     };

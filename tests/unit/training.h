@@ -47,7 +47,7 @@ typedef struct training {
     tow_array *batch[2];
 } training;
 
-static training start(tow_context *ctx, const tow_module *model, int64_t in, int64_t out, tow_train_options options)
+static inline training start(tow_context *ctx, const tow_module *model, int64_t in, int64_t out, tow_train_options options)
 {
     training t = {.batch = {exact_fractions(ctx, ROWS, in), exact_fractions(ctx, ROWS, out)}};
     tow_type types[2] = {tow_array_type(t.batch[0]), tow_array_type(t.batch[1])};
@@ -101,7 +101,7 @@ static int teardown(void **state)
     return failed;
 }
 
-static void assert_message(const fixture *f, const char *part)
+static inline void assert_message(const fixture *f, const char *part)
 {
     const char *text = tow_context_error(f->ctx);
     if (strstr(text, part) == NULL) fail_msg("expected a message with \"%s\", found \"%s\"", part, text);
@@ -121,12 +121,12 @@ static inline void assert_refused(const fixture *f, const tow_module *model, int
     assert_message(f, message);
 }
 
-static void save(const fixture *f, const training *t, const char *path)
+static inline void save(const fixture *f, const training *t, const char *path)
 {
     if (tow_train_save(t->state, path) != TOW_OK) fail_msg("%s", tow_context_error(f->ctx));
 }
 
-static void assert_equal_files(const char *a, const char *b)
+static inline void assert_equal_files(const char *a, const char *b)
 {
     char command[256];
     snprintf(command, sizeof command, "cmp '%s' '%s'", a, b);
@@ -143,7 +143,7 @@ typedef struct noisy {
     tow_sequential model;
 } noisy;
 
-static const tow_module *make_noisy(noisy *n)
+static inline const tow_module *make_noisy(noisy *n)
 {
     n->up = TOW_DENSE(.features = 16);
     n->dropout = TOW_DROPOUT(.rate = 0.5);

@@ -1,0 +1,185 @@
+/* Tokens of JSON (RFC 8259). Resolving escapes never makes a string longer, so strings are resolved where they stand. */
+#include "src/io/json.h"
+
+#include <stdio.h>
+
+/* ---- UTF-8 ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of the character at `text`, whose end is a zero byte; 0 if it is malformed. */
+static int utf8_length(const unsigned char *c)
+{
+    const int length = *c < 0x80                 ? 1
+                       : *c >= 0xc2 && *c < 0xe0 ? 2
+                       : (*c & 0xf0) == 0xe0     ? 3
+                       : *c >= 0xf0 && *c < 0xf5 ? 4
+                                                 : 0;
+    if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) ||
+        (*c == 0xf4 && c[1] > 0x8f))
+        return 0;
+    for (int i = 1; i < length; i++)
+        if ((c[i] & 0xc0) != 0x80) return 0;
+    return length;
+}
+
+bool tow__is_utf8(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        const int length = utf8_length(c);
+        if (length == 0) return false;
+        c += length;
+    }
+    return true;
+}
+
+static char *put_utf8(char *to, uint32_t code)
+{
+    if (code < 0x80) {
+        *to++ = (char)code;
+        return to;
+    }
+    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+    *to++ = (char)(first[more] | code >> (6 * more));
+    for (int i = more - 1; i >= 0; i--) *to++ = (char)(0x80 | (code >> (6 * i) & 0x3f));
+    return to;
+}
+
+/* ---- punctuation and numbers ------------------------------------------------------------------------------------- */
+
+tow_status tow__json_malformed(const tow__json *json, const char *expected)
+{
+    char found[32] = "the end";
+    const unsigned char c = (unsigned char)*json->at;
+    if (json->at != json->end) snprintf(found, sizeof found, c > ' ' && c < 127 ? "'%c'" : "byte 0x%02x", c);
+    return tow__fail(json->ctx, TOW_BAD_FORMAT,
+                     "%s: the header is not valid JSON: expected %s at byte %td of the header, found %s", json->path,
+                     expected, json->at - json->start, found);
+}
+
+static void skip_spaces(tow__json *json) { json->at += strspn(json->at, " \t\n\r"); }
+
+bool tow__json_accept(tow__json *json, char c)
+{
+    skip_spaces(json);
+    if (*json->at != c) return false;
+    json->at++;
+    return true;
+}
+
+tow_status tow__json_expect(tow__json *json, char c)
+{
+    const char expected[] = {'\'', c, '\'', '\0'};
+    return tow__json_accept(json, c) ? TOW_OK : tow__json_malformed(json, expected);
+}
+
+tow_status tow__json_next(tow__json *json, size_t index, char close, bool *more)
+{
+    *more = !tow__json_accept(json, close);
+    if (!*more || index == 0) return TOW_OK;
+    const char expected[] = {'\'', ',', '\'', ' ', 'o', 'r', ' ', '\'', close, '\'', '\0'};
+    return tow__json_accept(json, ',') ? TOW_OK : tow__json_malformed(json, expected);
+}
+
+bool tow__json_integer(tow__json *json, int64_t *value)
+{
+    skip_spaces(json);
+    const char *c = json->at;
+    const bool negative = *c == '-';
+    int64_t n = 0;
+    c += negative;
+    if (*c < '0' || *c > '9' || (*c == '0' && c[1] >= '0' && c[1] <= '9')) return false;
+    for (; *c >= '0' && *c <= '9'; c++) {
+        const int digit = negative ? '0' - *c : *c - '0';
+        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, digit, &n)) return false;
+    }
+    if (*c == '.' || *c == 'e' || *c == 'E') return false;
+    json->at += c - json->at;
+    *value = n;
+    return true;
+}
+
+/* ---- strings ----------------------------------------------------------------------------------------------------- */
+
+/* The four digits at `text`; false if they are not there. */
+static bool hex4(const char *text, uint32_t *code)
+{
+    *code = 0;
+    for (int i = 0; i < 4; i++) {
+        const char c = text[i];
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) return false;
+        *code = *code << 4 | (uint32_t)digit;
+    }
+    return true;
+}
+
+static const char escapes[] = "\"\\/bfnrt", escaped[] = "\"\\/\b\f\n\r\t";
+
+/* Resolves the escape behind a backslash at json->at; moves both ends. */
+static tow_status resolve(tow__json *json, char **to)
+{
+    const char *found = json->at[1] != '\0' ? strchr(escapes, json->at[1]) : NULL;
+    uint32_t code, low;
+    if (found != NULL) {
+        *(*to)++ = escaped[found - escapes];
+        json->at += 2;
+        return TOW_OK;
+    }
+    if (json->at[1] != 'u' || !hex4(json->at + 2, &code)) return tow__json_malformed(json, "an escape");
+    if (code == 0 || (code >= 0xdc00 && code < 0xe000))
+        return tow__json_malformed(json, "neither \\u0000 nor the second half of a surrogate pair");
+    json->at += 6;
+    if (code >= 0xd800 && code < 0xdc00) {
+        if (json->at[0] != '\\' || json->at[1] != 'u' || !hex4(json->at + 2, &low) || low < 0xdc00 || low > 0xdfff)
+            return tow__json_malformed(json, "the second half of a surrogate pair");
+        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+        json->at += 6;
+    }
+    *to = put_utf8(*to, code);
+    return TOW_OK;
+}
+
+tow_status tow__json_string(tow__json *json, char **string)
+{
+    if (!tow__json_accept(json, '"')) return tow__json_malformed(json, "a string");
+    char *to = json->at;
+    *string = json->at;
+    while (*json->at != '"') {
+        if (*json->at == '\\') {
+            tow_status status = resolve(json, &to);
+            if (status != TOW_OK) return status;
+            continue;
+        }
+        const int length = utf8_length((const unsigned char *)json->at);
+        if (length == 0 || (unsigned char)*json->at < 0x20)
+            return tow__json_malformed(json, length == 0 ? "UTF-8" : "a character or '\"'");
+        memmove(to, json->at, (size_t)length);
+        to += length;
+        json->at += length;
+    }
+    json->at++; /* before the byte is overwritten: an empty string ends where it begins */
+    *to = '\0';
+    return TOW_OK;
+}
+
+void tow__json_add_string(tow__string *text, const char *string)
+{
+    tow__string_add(text, "\"");
+    for (const char *c = string; *c;) {
+        size_t plain = 0;
+        while ((unsigned char)c[plain] >= 0x20 && c[plain] != '"' && c[plain] != '\\') plain++;
+        if (plain > 0) tow__string_add(text, "%.*s", (int)plain, c);
+        c += plain;
+        if (*c == '\0') break;
+        const char *found = strchr(escaped, *c);
+        if (found != NULL)
+            tow__string_add(text, "\\%c", escapes[found - escaped]);
+        else
+            tow__string_add(text, "\\u%04x", (unsigned)(unsigned char)*c);
+        c++;
+    }
+    tow__string_add(text, "\"");
+}

@@ -1,0 +1,72 @@
+/* What a set of tensors is inside of the library: also what the header of a file says while the data are still in the
+ * file. */
+#ifndef TOW_SRC_IO_TENSORS_H
+#define TOW_SRC_IO_TENSORS_H
+
+#include "src/io/io.h"
+
+typedef struct tow__tensor {
+    const char *name;
+    tow_type type;
+    tow_array *array; /* NULL: only in the file, */
+    uint64_t offset;  /* from this byte on */
+    uint64_t checksum;
+    bool has_checksum; /* the file says what it must be */
+} tow__tensor;
+
+typedef struct tow__metadata {
+    const char *key, *value;
+} tow__metadata;
+
+/* Tensors are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a power
+ * of two and at least twice the number of entries, so every probe ends. The seed differs from set to set, so that no file
+ * can be made of names that collide. */
+struct tow_tensors {
+    tow_context *ctx;
+    tow__arena strings; /* names and metadata */
+    tow__tensor *items;
+    size_t count, capacity;
+    uint32_t *slots; /* index + 1; 0: empty */
+    size_t n_slots;
+    uint64_t seed;
+    tow__metadata *metadata;
+    size_t n_metadata, metadata_capacity;
+    tow__input_file file; /* open as long as there are tensors without arrays */
+};
+
+/* The index of a tensor, or -1. */
+ptrdiff_t tow__tensors_lookup(const tow_tensors *tensors, const char *name);
+/* Appends a tensor without an array. The name is copied. */
+tow_status tow__tensors_append(tow_tensors *tensors, const char *name, tow_type type, bool *duplicate);
+/* Makes room for `capacity` tensors in all. */
+tow_status tow__tensors_reserve(tow_tensors *tensors, size_t capacity);
+/* Sorts tensors without arrays by offset; empty ones come before others at the same offset. */
+tow_status tow__tensors_sort(tow_tensors *tensors);
+
+/* ---- safetensors ------------------------------------------------------------------------------------------------- */
+
+/* Headers of more bytes are neither read nor written, as by the reference implementation. */
+#define TOW__SAFETENSORS_MAX_HEADER UINT64_C(100000000)
+
+/* "F32". */
+const char *tow__safetensors_dtype(tow_dtype dtype);
+
+/* Checksums are metadata of 16 hexadecimal digits. With the key "tow.xxh3/NAME": XXH3 (64 bits, no seed) of the bytes of
+ * that tensor. With the key "tow.xxh3": of the header, whatever the order of its entries and its spaces, the sum of what
+ * the functions below give for all tensors and for all metadata but checksums. A file has all of them or none. */
+extern const char tow__checksum_key[];
+/* True for the key of a checksum. Sets *name to the tensor's, or to NULL. */
+bool tow__is_checksum_key(const char *key, const char **name);
+uint64_t tow__tensor_sum(const char *name, tow_type type, uint64_t checksum);
+uint64_t tow__metadata_sum(const char *key, const char *value);
+
+/* Opens a file and checks its header as a whole; tensors are in the order of the data. Errors: those of
+ * tow_safetensors_read. */
+tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors);
+/* Reads the data of all tensors once, in pieces, and compares them with their checksums. Errors: TOW_IO_ERROR,
+ * TOW_OUT_OF_MEMORY, TOW_BAD_FORMAT with path and name. */
+tow_status tow__tensors_verify(const tow_tensors *tensors);
+/* Copies one tensor to `data`, from its array or from the file, and compares it with its checksum. Allocates nothing. */
+tow_status tow__tensors_copy(const tow_tensors *tensors, size_t index, void *data);
+
+#endif

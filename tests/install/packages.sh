@@ -1,0 +1,66 @@
+#!/bin/sh
+# packages.sh SCRATCH CPACK BUILD PROGRAM.c: Debian packages, their dependencies, and a clean Debian 12 in which they are
+# installed and used. Wants root, debootstrap and Debian's mirror (TOW_DEBIAN_MIRROR, else http://deb.debian.org/debian).
+set -eu
+here=$(dirname "$(realpath "$0")")
+. "$here/common.sh"
+scratch=$1 cpack=$2 build=$3 program=$4
+fresh_directory "$scratch"
+needs dpkg-deb dpkg-shlibdeps
+
+quietly "$cpack" --config "$build/CPackConfig.cmake" -G DEB -B "$PWD/packages"
+set -- packages/*.deb
+[ $# -eq 3 ] || fail "expected three packages, found: $*"
+field() { dpkg-deb -f packages/"$1"_*.deb "$2"; }
+has() { # has PACKAGE FIELD TEXT
+    case $(field "$1" "$2") in
+        *"$3"*) ;;
+        *) fail "$1: $2: expected '$3', found '$(field "$1" "$2")'" ;;
+    esac
+}
+version=$(field libtow0 Version)
+for library in libc6 libmd0; do
+    has libtow0 Depends "$library"
+    has tow-tools Depends "$library"
+done
+has libtow-dev Depends "libtow0 (= $version)"
+has libtow-dev Depends libmd-dev
+has tow-tools Depends "libtow0 (= $version)"
+dpkg-deb -I packages/libtow0_*.deb shlibs | grep -q '^libtow 0 libtow0 (>= ' || fail "libtow0 has no shlibs"
+for package in libtow0 libtow-dev tow-tools; do
+    dpkg-deb -c packages/"$package"_*.deb >"$package.files"
+    grep -q " ./usr/share/doc/$package/copyright" "$package.files" || fail "$package has no licence"
+    if grep -v ' \./\(usr/\?.*\)\?$' "$package.files"; then fail "$package has files outside of /usr"; fi
+done
+dpkg-deb -x packages/tow-tools_*.deb tools
+if readelf -d tools/usr/bin/gpt | grep -q 'R.*PATH'; then fail "gpt in /usr/bin has a search path of its own"; fi
+
+# ---- a clean root ------------------------------------------------------------------------------------------------------
+# Debian's codename of the packages: shared libraries are those of the machine on which they were built.
+codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+[ "$codename" = bookworm ] || skip "packages were checked, not installed: this is not Debian 12"
+[ "$(id -u)" -eq 0 ] || skip "packages were checked, not installed: that wants root"
+needs debootstrap chroot
+mirror=${TOW_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+root=$scratch/root
+debootstrap --variant=minbase "$codename" "$root" "$mirror" >bootstrap.log 2>&1 || {
+    tail -n 20 bootstrap.log
+    skip "packages were checked, not installed: debootstrap failed (is there a network?)"
+}
+trap 'rm -rf "$root"' EXIT
+# The machine's way to the mirror.
+for file in /etc/apt/apt.conf /etc/apt/apt.conf.d/*proxy* /etc/resolv.conf; do
+    if [ -e "$file" ]; then cp -L "$file" "$root$file"; fi
+done
+cp packages/*.deb "$program" "$root/root"
+inside() { quietly chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C sh -ec "$1"; }
+inside 'apt-get update && apt-get install -y --no-install-recommends /root/libtow0_*.deb /root/tow-tools_*.deb'
+inside 'printf "{ lambda ; x:f64[]\"x\". let\n    y:f64[] = mul x x\n  in (y) }\n" >/root/square.tow
+    tow grad /root/square.tow --run --input 1.5 | grep -F "f64[] 3"
+    gpt --steps 1 --layers 1 --width 8 --heads 1 --context 8 --batch 1 --no-sample
+    test -e /usr/share/man/man1/tow.1 -o -e /usr/share/doc/tow-tools'
+inside 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config /root/libtow-dev_*.deb
+    cd /root
+    cc -o shared program.c $(pkg-config --cflags --libs tow) -lm && ./shared
+    cc -o archive program.c $(pkg-config --cflags tow) -l:libtow.a $(pkg-config --static --libs tow) && ./archive'
+inside 'apt-get remove -y libtow0 && ! test -e /usr/bin/tow && ! test -e /usr/lib/libtow.so.0'

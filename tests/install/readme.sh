@@ -1,0 +1,26 @@
+#!/bin/sh
+# readme.sh SCRATCH README PREFIX CPP-PROGRAM C-PROGRAM: the lines of README.md for a program against an installed Tow,
+# as they are typed, in a home directory in which Tow is installed.
+set -eu
+here=$(dirname "$(realpath "$0")")
+. "$here/common.sh"
+scratch=$1 readme=$2 prefix=$3 cpp=$4
+fresh_directory "$scratch"
+needs cc c++ pkg-config
+program=$5
+unset LD_LIBRARY_PATH PKG_CONFIG_PATH
+mkdir home
+export HOME=$PWD/home
+cp -a "$prefix" home/.local
+cp "$program" first.c
+mkdir examples
+cp "$cpp" examples
+sed -n 's/^    \(export PKG_CONFIG_PATH=.*\|cc .*\|c++ .*\)$/\1/p' "$readme" >lines
+[ "$(grep -c '^cc ' lines)" -ge 2 ] && grep -q '^c++ ' lines && grep -q '^export' lines || { cat lines; fail "README has no such lines"; }
+# Each line by itself, after the export: each ends by running the program.
+export_line=$(grep '^export' lines)
+grep -v '^export' lines >commands
+while read -r line; do
+    sh -ec "$export_line; $line" >out 2>&1 </dev/null || { cat out; fail "failed: $line"; }
+    grep -q '^step 500  loss 0\.00' out || { cat out; fail "learnt nothing: $line"; }
+done <commands

@@ -1,0 +1,65 @@
+/* A small program of a user, C11: every macro that makes a layer, without options and with some, and a gradient. */
+#include <math.h>
+#include <stdio.h>
+#include <tow/tow.h>
+
+static void sine(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace, (void)user;
+    out[0] = tow_sin(in[0]);
+}
+
+/* Macros are clean without options, too: what they make has the right class. */
+static int layers_have_classes(void)
+{
+    tow_dense dense = TOW_DENSE();
+    tow_dense_general general = TOW_DENSE_GENERAL();
+    tow_mlp mlp = TOW_MLP();
+    tow_embed embed = TOW_EMBED();
+    tow_layer_norm layer_norm = TOW_LAYER_NORM();
+    tow_rms_norm rms_norm = TOW_RMS_NORM();
+    tow_dropout dropout = TOW_DROPOUT();
+    tow_multi_head_attention attention = TOW_MULTI_HEAD_ATTENTION();
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK();
+    tow_remat remat = TOW_REMAT(&block), named = TOW_REMAT(&mlp, .policy = tow_save_only_these_names("a", "b"));
+    tow_scan scan = TOW_SCAN(&remat), loop = TOW_SCAN(&named, .length = 4);
+    tow_activation_layer activation = TOW_ACTIVATION(tow_relu);
+    tow_sequential one = TOW_SEQUENTIAL(TOW_MODULE(&scan)), two = TOW_SEQUENTIAL(TOW_MODULE(&loop), TOW_MODULE(&dense));
+    const tow_module *list[] = {TOW_MODULE(&general), TOW_MODULE(&embed), TOW_MODULE(&activation)};
+    tow_sequential of = TOW_SEQUENTIAL_OF(list);
+    return dense.module.cls == &tow_dense_class && general.module.cls == &tow_dense_general_class &&
+           mlp.module.cls == &tow_mlp_class && embed.module.cls == &tow_embed_class &&
+           layer_norm.module.cls == &tow_layer_norm_class && rms_norm.module.cls == &tow_rms_norm_class &&
+           dropout.module.cls == &tow_dropout_class && attention.module.cls == &tow_multi_head_attention_class &&
+           block.module.cls == &tow_transformer_block_class && remat.module.cls == &tow_remat_class &&
+           remat.inner == &block.module && scan.module.cls == &tow_scan_class && scan.inner == &remat.module &&
+           loop.inner == &named.module && loop.length == 4 && named.policy.kind == TOW_POLICY_ONLY_NAMES &&
+           named.policy.names[1][0] == 'b' && named.policy.names[2] == NULL && one.n_layers == 1 && two.n_layers == 2 &&
+           of.n_layers == 3 && of.layers == list && activation.activation == tow_relu;
+}
+
+int main(void)
+{
+    tow_context *context = NULL;
+    tow_graph *graph = NULL, *gradient = NULL;
+    tow_array *x = NULL, *dx = NULL;
+    const tow_type scalar = tow_make_type(TOW_F64, 0, NULL);
+    const double at = 0.5;
+    int failed = 1;
+    if (tow_context_create(NULL, &context) == TOW_OK &&
+        tow_trace_function(context, sine, NULL, 1, &scalar, NULL, 1, &graph) == TOW_OK &&
+        tow_grad(graph, 0, NULL, false, &gradient) == TOW_OK &&
+        tow_array_from_data(context, scalar, &at, &x) == TOW_OK && tow_evaluate(gradient, &x, &dx) == TOW_OK) {
+        const double found = *(const double *)tow_array_data(dx);
+        failed = !(fabs(found - cos(at)) < 1e-15) || !layers_have_classes();
+        printf("tow %s: d sin(0.5) = %.17g\n", tow_version(), found);
+    } else {
+        fprintf(stderr, "%s\n", context ? tow_context_error(context) : "no context");
+    }
+    tow_array_release(x);
+    tow_array_release(dx);
+    tow_graph_release(graph);
+    tow_graph_release(gradient);
+    tow_context_destroy(context);
+    return failed;
+}

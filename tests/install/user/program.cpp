@@ -1,0 +1,88 @@
+// A small program of a user, C++17: every macro that makes a layer or a policy, and a gradient.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <tow/tow.h>
+
+static void sine(tow_trace *, const tow_value *in, tow_value *out, void *)
+{
+    out[0] = tow_sin(in[0]);
+}
+
+static bool layers_have_classes()
+{
+    tow_dense dense = TOW_DENSE();
+    tow_dense_general general = TOW_DENSE_GENERAL();
+    tow_mlp mlp = TOW_MLP();
+    tow_embed embed = TOW_EMBED();
+    tow_layer_norm layer_norm = TOW_LAYER_NORM();
+    tow_rms_norm rms_norm = TOW_RMS_NORM();
+    tow_dropout dropout = TOW_DROPOUT();
+    tow_multi_head_attention attention = TOW_MULTI_HEAD_ATTENTION();
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK();
+    tow_remat remat = TOW_REMAT(&block);
+    remat.policy = tow_save_only_these_names("a", "b");
+    tow_scan scan = TOW_SCAN(&remat);
+    tow_activation_layer activation = TOW_ACTIVATION(tow_relu);
+    const tow_module *list[] = {TOW_MODULE(&scan), TOW_MODULE(&dense)};
+    tow_sequential of = TOW_SEQUENTIAL_OF(list);
+    return dense.module.cls == &tow_dense_class && dense.features == 0 && general.module.cls == &tow_dense_general_class &&
+           mlp.module.cls == &tow_mlp_class && embed.module.cls == &tow_embed_class &&
+           layer_norm.module.cls == &tow_layer_norm_class && rms_norm.module.cls == &tow_rms_norm_class &&
+           dropout.module.cls == &tow_dropout_class && attention.module.cls == &tow_multi_head_attention_class &&
+           block.module.cls == &tow_transformer_block_class && remat.module.cls == &tow_remat_class &&
+           remat.inner == &block.module && scan.module.cls == &tow_scan_class && scan.inner == &remat.module &&
+           of.module.cls == &tow_sequential_class && of.n_layers == 2 && of.layers == list &&
+           activation.module.cls == &tow_activation_class && activation.activation == tow_relu;
+}
+
+// The textual form of each policy, worked out from autodiff.h.
+static bool is(tow_policy policy, const char *expected)
+{
+    char text[100];
+    tow_policy_text(&policy, text, sizeof text);
+    if (std::strcmp(text, expected) != 0) std::fprintf(stderr, "policy: expected '%s', found '%s'\n", expected, text);
+    return std::strcmp(text, expected) == 0;
+}
+
+static tow_verdict never(const tow_policy_query *, void *) { return tow_verdict(); }
+
+static bool policies_are_right()
+{
+    tow_policy dots = tow_dots_saveable(), nothing = tow_nothing_saveable();
+    return is(nothing, "nothing") && is(tow_everything_saveable(), "everything") && is(dots, "dots") &&
+           is(tow_dots_with_no_batch_dims_saveable(), "dots_with_no_batch_dims") &&
+           is(tow_save_only_these_names("a", "b"), "names:a,b") &&
+           is(tow_save_any_names_but_these("a"), "any_names_but:a") &&
+           is(tow_save_anything_except_these_names("a"), "anything_except:a") &&
+           is(tow_save_either(&dots, &nothing), "either(dots;nothing)") &&
+           is(tow_save_both(&dots, &nothing), "both(dots;nothing)") && is(tow_save_not(&dots), "not(dots)") &&
+           is(tow_save_except_names(&dots, "a", "b"), "except(dots;a,b)") &&
+           is(tow_policy_custom(never, nullptr), "custom");
+}
+
+int main()
+{
+    tow_context *context = nullptr;
+    tow_graph *graph = nullptr, *gradient = nullptr;
+    tow_array *x = nullptr, *dx = nullptr;
+    const tow_type scalar = tow_make_type(TOW_F64, 0, nullptr);
+    const double at = 0.5;
+    bool good = false;
+    if (tow_context_create(nullptr, &context) == TOW_OK &&
+        tow_trace_function(context, sine, nullptr, 1, &scalar, nullptr, 1, &graph) == TOW_OK &&
+        tow_grad(graph, 0, nullptr, false, &gradient) == TOW_OK &&
+        tow_array_from_data(context, scalar, &at, &x) == TOW_OK && tow_evaluate(gradient, &x, &dx) == TOW_OK) {
+        const double found = *static_cast<const double *>(tow_array_data(dx));
+        good = std::fabs(found - std::cos(at)) < 1e-15 && layers_have_classes() && policies_are_right();
+        std::printf("tow %s: d sin(0.5) = %.17g\n", tow_version(), found);
+    } else {
+        std::fprintf(stderr, "%s\n", context ? tow_context_error(context) : "no context");
+    }
+    tow_array_release(x);
+    tow_array_release(dx);
+    tow_graph_release(graph);
+    tow_graph_release(gradient);
+    tow_context_destroy(context);
+    return !good;
+}
