@@ -25,7 +25,7 @@ static void allocators_of_the_application(void **state)
     fixture *f = *state;
     json_malloc_t allocate;
     json_free_t release;
-    tow_tensors *tensors = sample(f), *back;
+    tow_tensors *tensors = sample(f), *back = NULL;
     json_get_alloc_funcs(&allocate, &release);
     json_set_alloc_funcs(refuse_memory, refuse_to_free);
     const tow_status written = tow_safetensors_write(f->path, tensors);
