@@ -15,10 +15,10 @@
  * All this is worked out when a program is linked; what is left to a run are addresses. */
 #include <string.h>
 
+#include "src/base/params.h"
 #include "src/kernels/dot.h"
 #include "src/kernels/gemm_own.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 enum {
     NARROW = 8,      /* inner free axes smaller than this are packed rather than looped over */
@@ -471,7 +471,7 @@ const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
-     .flags = TOW__LOOKS_AHEAD,
+     .looks_ahead = true,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,
@@ -479,7 +479,7 @@ static const tow__kernel kernels[] = {
      .prepare = prepare_dot_general},
     {.primitive = "dot_general_add",
      .dtypes = 1u << TOW_F32,
-     .flags = TOW__IN_PLACE_LAST | TOW__LOOKS_AHEAD,
+     .looks_ahead = true,
      .run = run_add,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,

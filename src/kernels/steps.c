@@ -268,7 +268,7 @@ static void run_add_steps(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"add_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_add_steps, NULL, "vector"},
-    {"dot_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_dot_steps, scratch_dot_steps, "steps"},
+    {"add_steps", TOW__FLOATS, run_add_steps, NULL, "vector"},
+    {"dot_steps", TOW__FLOATS, run_dot_steps, scratch_dot_steps, "steps"},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -12,7 +12,7 @@
 #ifndef TOW_TESTS_PROPERTY_H
 #define TOW_TESTS_PROPERTY_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 #include "tow/tow.h"
 
 enum {
