@@ -109,6 +109,7 @@ void tow__equation_jvp(tow__jvp *r)
 {
     const tow_primitive *p = r->e->primitive;
     bool nonzero = false;
+    r->decomposed = jvp_decomposed;
     for (uint32_t i = 0; i < r->e->n_in; i++) nonzero |= !tow_is_null(r->dx[i]);
     if (p == &tow__call_p)
         call_jvp(r);
