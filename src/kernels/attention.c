@@ -87,7 +87,7 @@ static work begin(const tow__kernel_call *call, bool backward)
                               .s = k->dims[1],
                               .groups = k->dims[2],
                               .strips = tow__ceil_div(q->dims[1], TOW__STRIP),
-                              .products = call->team != NULL ? &call->team->products : NULL};
+                              .products = call->team != NULL ? call->team->products : NULL};
     work w = {.job = job, .scratch = call->scratch};
     w.code = job.dtype == TOW_F32 ? tow__attention_f32(0) : &tow__attention_f64;
     w.bytes = w.code->bytes(&w.job);

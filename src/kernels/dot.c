@@ -180,7 +180,7 @@ static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, con
 static void choose_engine(dot_job *job, const tow__team *team)
 {
     tow__gemm *g = &job->product;
-    if (team != NULL) job->choice = team->products;
+    if (team != NULL && team->products != NULL) job->choice = *team->products;
     g->choice = &job->choice;
     job->engine = tow__gemm_choose(g);
     job->engine_bytes = round_up(tow__gemm_scratch(g, job->engine));
@@ -457,7 +457,7 @@ static void run_pack_operand(const tow__kernel_call *call)
                    .b_row = inner_stride(&y.contract),
                    .b_column = inner_stride(&y.free),
                    .packed = call->out[0].data,
-                   .choice = call->team != NULL ? &call->team->products : NULL};
+                   .choice = call->team != NULL ? call->team->products : NULL};
     run_pack(call->team, &g, p->engine);
 }
 

@@ -76,7 +76,7 @@ static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a
 {
     return (tow__gemm){.dtype = j->dtype,
                        .threads = 1,
-                       .choice = j->call->team != NULL ? &j->call->team->products : NULL,
+                       .choice = j->call->team != NULL ? j->call->team->products : NULL,
                        .m = m,
                        .n = n,
                        .k = k,

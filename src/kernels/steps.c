@@ -196,7 +196,7 @@ static dot_job dot_job_of(const tow__kernel_call *call)
                    .panel = tow__max(1, PANEL_BYTES / (y.count * size)),
                    .blocks = column_blocks(call, y.count),
                    .size = size};
-    job.product.choice = call->team ? &call->team->products : NULL;
+    job.product.choice = call->team ? call->team->products : NULL;
     job.engine = tow__gemm_choose(&job.product);
     job.tiles = tiles_for(&job);
     if (job.engine == &tow__gemm_amx) {
