@@ -8,8 +8,8 @@
 #ifndef TOW_SRC_AUTODIFF_H
 #define TOW_SRC_AUTODIFF_H
 
-#include "src/autodiff/policy.h"
-#include "src/ops/primitive.h"
+#include "src/graph/policy.h"
+#include "src/graph/primitive.h"
 #include "src/ops/region.h"
 
 /* ---- jvp.c ------------------------------------------------------------------------------------------------------- */

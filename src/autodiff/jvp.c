@@ -26,7 +26,7 @@ static void linear_jvp(tow__jvp *r)
         if (!tow_dtype_is_float(tow_value_type(r->y[i]).dtype)) r->dy[i] = (tow_value){0};
 }
 
-void tow__jvp_decomposed(tow__jvp *r)
+static void jvp_decomposed(tow__jvp *r)
 {
     const tow__equation *e = r->e;
     tow_context *ctx = tow_trace_context(r->t);
@@ -109,6 +109,7 @@ void tow__equation_jvp(tow__jvp *r)
 {
     const tow_primitive *p = r->e->primitive;
     bool nonzero = false;
+    r->decomposed = jvp_decomposed;
     for (uint32_t i = 0; i < r->e->n_in; i++) nonzero |= !tow_is_null(r->dx[i]);
     if (p == &tow__call_p)
         call_jvp(r);
@@ -125,7 +126,7 @@ void tow__equation_jvp(tow__jvp *r)
     else if (p->transpose && !p->decompose)
         linear_jvp(r);
     else if (p->decompose)
-        tow__jvp_decomposed(r);
+        jvp_decomposed(r);
     else
         tow__rebind(r->t, r->e, r->x, r->y); /* all derivatives are zero */
 }

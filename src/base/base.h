@@ -18,20 +18,22 @@ typedef struct tow__arena {
 struct tow_context {
     tow_allocator allocator;
     int threads;
-    tow__gemm_choice products; /* what computes them */
-    tow__crew *crew;           /* worker threads, NULL until a program has use for them */
-    uint32_t traces;           /* begun so far */
-    tow__arena trace_memory;   /* what values point to, also when their traces have ended */
-    struct tow_trace *ended;   /* of it, what the next traces take */
+    const struct tow__gemm_choice *products; /* what computes them (src/kernels/gemm.h), behind the context */
+    size_t bytes;                            /* of the context and what is behind it */
+    tow__crew *crew;                         /* worker threads, NULL until a program has use for them */
+    uint32_t traces;                         /* begun so far */
+    tow__arena trace_memory;                 /* what values point to, also when their traces have ended */
+    struct tow_trace *ended;                 /* of it, what the next traces take */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
     tow_status status; /* of the last failure; the first one of a trace sticks there */
     char error[2048];
 };
 
-/* A context. custom NULL: the C library's allocator; threads 0: as many as there are CPUs. Error: TOW_OUT_OF_MEMORY. */
-tow_status tow__context_create(const tow_allocator *custom, int threads, const tow__gemm_choice *products,
-                               tow_context **context);
+/* A context. custom NULL: the C library's allocator; threads 0: as many as there are CPUs; products: so many bytes, copied.
+ * Error: TOW_OUT_OF_MEMORY. */
+tow_status tow__context_create(const tow_allocator *custom, int threads, const struct tow__gemm_choice *products,
+                               size_t products_bytes, tow_context **context);
 
 /* Sets status and text and returns status, so that `return tow__fail(...)` reads well. */
 __attribute__((format(printf, 3, 4))) tow_status tow__fail(tow_context *ctx, tow_status status, const char *format,

@@ -31,18 +31,20 @@ enum {
     CONTEXT_BYTES = (sizeof(struct tow_context) + 63) / 64 * 64
 };
 
-tow_status tow__context_create(const tow_allocator *custom, int threads, const tow__gemm_choice *products,
-                               tow_context **context)
+tow_status tow__context_create(const tow_allocator *custom, int threads, const struct tow__gemm_choice *products,
+                               size_t products_bytes, tow_context **context)
 {
+    const size_t bytes = CONTEXT_BYTES + products_bytes;
     tow_allocator allocator = custom ? *custom : (tow_allocator){.resize = library_resize};
     *context = NULL;
     if (threads == 0) threads = tow__cpu_count();
-    tow_context *ctx = allocator.resize(allocator.user, NULL, 0, CONTEXT_BYTES);
+    tow_context *ctx = allocator.resize(allocator.user, NULL, 0, bytes);
     if (!ctx) return TOW_OUT_OF_MEMORY;
     memset(ctx, 0, sizeof *ctx);
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
-    ctx->products = *products;
+    ctx->bytes = bytes;
+    ctx->products = memcpy((char *)ctx + CONTEXT_BYTES, products, products_bytes);
     tow__arena_init(&ctx->trace_memory, ctx);
     *context = ctx;
     return TOW_OK;
@@ -54,7 +56,7 @@ void tow_context_destroy(tow_context *context)
     tow_allocator allocator = context->allocator;
     tow__crew_free(context, context->crew);
     tow__arena_free(&context->trace_memory);
-    allocator.resize(allocator.user, context, CONTEXT_BYTES, 0);
+    allocator.resize(allocator.user, context, context->bytes, 0);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */

@@ -18,20 +18,11 @@
 
 typedef struct tow__crew tow__crew;
 
-/* Which engine computes products (src/kernels/gemm.h). Zero: the rule. */
-typedef struct tow__gemm_choice {
-    const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
-    unsigned without;                      /* bit i: the rule leaves engine i (tow__gemm_at) out */
-    bool portable;                         /* only what has the same bits on all machines */
-    bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
-    int set;                               /* tow__gemm_set, for tests */
-} tow__gemm_choice;
-
 /* {1} is a complete team of the caller alone. */
 typedef struct tow__team {
     int threads;
-    tow__crew *crew;           /* NULL: everything runs on the caller */
-    tow__gemm_choice products; /* what the context says */
+    tow__crew *crew;                         /* NULL: everything runs on the caller */
+    const struct tow__gemm_choice *products; /* what the context says (src/kernels/gemm.h); NULL: the rule */
 } tow__team;
 
 enum {

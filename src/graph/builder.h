@@ -3,7 +3,7 @@
 #define TOW_SRC_BUILDER_H
 
 #include "src/graph/graph.h"
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 
 /* ---- parameters, by the primitive's table (params.c) ----------------------------------------------------------- */
 

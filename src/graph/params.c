@@ -1,6 +1,6 @@
 /* Parameters of equations: copied, retained, compared and hashed by the primitive's table of fields. */
-#include "src/autodiff/policy.h"
 #include "src/graph/builder.h"
+#include "src/graph/policy.h"
 
 static bool is_last(const tow__param *p) { return p->name == NULL; }
 

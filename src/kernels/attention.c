@@ -5,8 +5,8 @@
  * Forward, a block of work is some strips of a head. Backward, the strips of one (batch, group) add to the same dk and
  * dv, so one thread runs them in order. */
 #include "src/kernels/attention.h"
+#include "src/base/params.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 enum {
     PART = 8 /* strips of a head that one block of forward work has */
@@ -87,7 +87,7 @@ static work begin(const tow__kernel_call *call, bool backward)
                               .s = k->dims[1],
                               .groups = k->dims[2],
                               .strips = tow__ceil_div(q->dims[1], TOW__STRIP),
-                              .products = call->team != NULL ? &call->team->products : NULL};
+                              .products = call->team != NULL ? call->team->products : NULL};
     work w = {.job = job, .scratch = call->scratch};
     w.code = job.dtype == TOW_F32 ? tow__attention_f32(0) : &tow__attention_f64;
     w.bytes = w.code->bytes(&w.job);
@@ -155,7 +155,7 @@ static void run_attention_vjp(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"attention", TOW__FLOATS, 0, run_attention, scratch_forward, "strips"},
-    {"attention_vjp", TOW__FLOATS, 0, run_attention_vjp, scratch_backward, "strips"},
+    {"attention", TOW__FLOATS, run_attention, scratch_forward, "strips"},
+    {"attention_vjp", TOW__FLOATS, run_attention_vjp, scratch_backward, "strips"},
 };
 const tow__kernel_table tow__kernels_attention = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -34,7 +34,7 @@ typedef struct tow__attention_job {
     const tow__buffer *mask;          /* bool [B|1, H|1, T|1, S|1], or NULL */
     void *out, *lse_out;              /* forward */
     void *dq, *dk, *dv;               /* backward; NULL where not asked for */
-    const tow__gemm_choice *products; /* what may compute them, in double precision; NULL: the rule */
+    const struct tow__gemm_choice *products; /* what may compute them, in double precision; NULL: the rule */
 } tow__attention_job;
 
 typedef struct tow__strip {

@@ -52,8 +52,9 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     if (engine_name(options) && !refused) (void)tow__gemm_read_choice(engine_name(options), &products);
     products.portable = options && options->portable_bits;
     products.matrix_unit = tow__gemm_amx_usable();
-    tow_status status = tow__context_create(options && options->allocator.resize ? &options->allocator : NULL,
-                                            options && !refused ? options->threads : 0, &products, context);
+    tow_status status =
+        tow__context_create(options && options->allocator.resize ? &options->allocator : NULL,
+                            options && !refused ? options->threads : 0, &products, sizeof products, context);
     if (status != TOW_OK || !refused) return status;
     char why[sizeof(*context)->error];
     tow_context_options_check(options, why, sizeof why);
@@ -78,7 +79,7 @@ size_t tow_context_describe(const tow_context *context, char *text, size_t size)
 {
     char features[128], products[256];
     cpu_features(features, sizeof features);
-    tow__gemm_describe(&context->products, products, sizeof products);
+    tow__gemm_describe(context->products, products, sizeof products);
     int length = snprintf(text, size, "cpu: %s, %d CPUs\nthreads: %d\nproducts: %s\n", features, tow__cpu_count(),
                           tow_context_threads(context), products);
     return length < 0 ? 0 : (size_t)length;

@@ -15,10 +15,10 @@
  * All this is worked out when a program is linked; what is left to a run are addresses. */
 #include <string.h>
 
+#include "src/base/params.h"
 #include "src/kernels/dot.h"
 #include "src/kernels/gemm_own.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 enum {
     NARROW = 8,      /* inner free axes smaller than this are packed rather than looped over */
@@ -180,7 +180,7 @@ static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, con
 static void choose_engine(dot_job *job, const tow__team *team)
 {
     tow__gemm *g = &job->product;
-    if (team != NULL) job->choice = team->products;
+    if (team != NULL && team->products != NULL) job->choice = *team->products;
     g->choice = &job->choice;
     job->engine = tow__gemm_choose(g);
     job->engine_bytes = round_up(tow__gemm_scratch(g, job->engine));
@@ -457,7 +457,7 @@ static void run_pack_operand(const tow__kernel_call *call)
                    .b_row = inner_stride(&y.contract),
                    .b_column = inner_stride(&y.free),
                    .packed = call->out[0].data,
-                   .choice = call->team != NULL ? &call->team->products : NULL};
+                   .choice = call->team != NULL ? call->team->products : NULL};
     run_pack(call->team, &g, p->engine);
 }
 
@@ -471,7 +471,7 @@ const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
-     .flags = TOW__LOOKS_AHEAD,
+     .looks_ahead = true,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,
@@ -479,7 +479,7 @@ static const tow__kernel kernels[] = {
      .prepare = prepare_dot_general},
     {.primitive = "dot_general_add",
      .dtypes = 1u << TOW_F32,
-     .flags = TOW__IN_PLACE_LAST | TOW__LOOKS_AHEAD,
+     .looks_ahead = true,
      .run = run_add,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,

@@ -2,8 +2,8 @@
 #ifndef TOW_SRC_KERNELS_DOT_H
 #define TOW_SRC_KERNELS_DOT_H
 
+#include "src/base/params.h"
 #include "src/kernels/kernel.h"
-#include "src/ops/params.h"
 
 /* Parameters of dot_general_part, which is called on one block of k of both operands after the other. The bits are
  * those of the whole product if every part but the last is a multiple of tow__dot_depth. */

@@ -1,7 +1,7 @@
 /* Elementwise kernels in single precision as vector code; other types use the plain C loops. */
+#include "src/base/params.h"
 #include "src/kernels/math_f32.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 /* A kernel that has one tile function, whatever the parameters. */
 #define SIMPLE(name)                                                                                                   \
@@ -231,7 +231,13 @@ NAMES(X)
 
 static const tow__kernel kernels[] = {
 #define X(name)                                                                                                        \
-    {#name, 1 << TOW_F32, TOW__IN_PLACE, run_##name, NULL, "vector", sizeof(tow__map_layout), tow__map_prepare},
+    {.primitive = #name,                                                                                               \
+     .dtypes = 1 << TOW_F32,                                                                                           \
+     .run = run_##name,                                                                                                \
+     .engine = "vector",                                                                                               \
+     .function = TOW__FN_##name,                                                                                       \
+     .state_bytes = sizeof(tow__map_layout),                                                                           \
+     .prepare = tow__map_prepare},
     NAMES(X)
 #undef X
 };

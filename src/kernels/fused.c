@@ -329,7 +329,6 @@ static void run_fused(const tow__kernel_call *call)
 static const tow__kernel kernels[] = {
     {.primitive = "fused",
      .dtypes = TOW__ALL_DTYPES,
-     .flags = TOW__IN_PLACE | TOW__IN_PLACE_EACH,
      .run = run_fused,
      .engine = "vector",
      .state_bytes = sizeof(tow__fused_layout),

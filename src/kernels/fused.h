@@ -9,8 +9,8 @@
 #ifndef TOW_SRC_KERNELS_FUSED_H
 #define TOW_SRC_KERNELS_FUSED_H
 
+#include "src/base/params.h"
 #include "src/kernels/strided.h"
-#include "src/ops/params.h"
 
 enum {
     TOW__FUSED_OPS = 64,
@@ -25,9 +25,9 @@ enum {
 typedef struct tow__fused_op {
     tow__tile tile;
     const void *params;
-    const char *primitive;
-    const char *first; /* of a pair (pairs.h): the function that is evaluated first; else NULL */
-    tow_dtype dtype;   /* of the results */
+    tow__function function;
+    tow__function first; /* of a pair (pairs.h): the function that is evaluated first; else none */
+    tow_dtype dtype;     /* of the results */
     uint8_t n_in, n_out;
     uint8_t in[TOW__FUSED_ARITY], out[TOW__FUSED_RESULTS];
 } tow__fused_op;
@@ -98,7 +98,7 @@ typedef struct tow__fused_reduce_params {
     int64_t outer, elements, columns;
     uint32_t n_reductions;
     struct {
-        const char *primitive;
+        const char *name;                   /* of the primitive */
         const struct tow__reducer *reducer; /* reduce.h */
         tow_dtype dtype;
         uint32_t result; /* of the program */

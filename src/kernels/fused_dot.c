@@ -100,7 +100,7 @@ static size_t scratch_fused_dot(const tow__kernel_call *call)
 static const tow__kernel kernels[] = {
     {.primitive = "fused_dot_general",
      .dtypes = TOW__FLOATS,
-     .flags = TOW__LOOKS_AHEAD,
+     .looks_ahead = true,
      .run = run_fused_dot,
      .scratch = scratch_fused_dot,
      .engine_of = tow__dot_engine,

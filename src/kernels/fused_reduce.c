@@ -326,7 +326,6 @@ static void run_fused_reduce(const tow__kernel_call *call)
 static const tow__kernel kernels[] = {
     {.primitive = "fused_reduce",
      .dtypes = TOW__ALL_DTYPES,
-     .flags = TOW__IN_PLACE | TOW__IN_PLACE_EACH,
      .run = run_fused_reduce,
      .scratch = scratch_fused_reduce,
      .engine = "vector",

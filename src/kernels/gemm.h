@@ -45,6 +45,15 @@ typedef enum tow__gemm_set {
     TOW__GEMM_AVX512
 } tow__gemm_set;
 
+/* Which engine computes products: what the options of a context say. Zero: the rule. */
+typedef struct tow__gemm_choice {
+    const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
+    unsigned without;                      /* bit i: the rule leaves engine i (tow__gemm_at) out */
+    bool portable;                         /* only what has the same bits on all machines */
+    bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
+    int set;                               /* tow__gemm_set, for tests */
+} tow__gemm_choice;
+
 typedef struct tow__gemm {
     tow_dtype dtype; /* TOW_F32 or TOW_F64 */
     bool accumulate; /* C += */
@@ -58,7 +67,7 @@ typedef struct tow__gemm {
     int64_t b_row, b_column;
     void *c;
     int64_t ldc;
-    const tow__gemm_choice *choice; /* what the context says (team.h); NULL: the rule */
+    const tow__gemm_choice *choice; /* what the context says; NULL: the rule */
     /* tow__gemm_packed bytes, 64-byte-aligned, in which tow__gemm_pack left B; NULL: it did not. B must be there, too.
      * This product's B begins at `packed_column` of that one, a multiple of TOW__GEMM_PACKED_COLUMNS. */
     void *packed;

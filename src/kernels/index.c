@@ -5,9 +5,9 @@
  * indices: threads share columns, or rows where those are short, never indices. */
 #include <string.h>
 
+#include "src/base/params.h"
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 enum {
     AHEAD = 12,            /* indices before it is needed a row is fetched */
@@ -223,8 +223,8 @@ enum {
     NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
 };
 static const tow__kernel kernels[] = {
-    {"gather", TOW__ALL_DTYPES, 0, run_gather, NULL, "vector"},
-    {"index_add", NUMBERS, TOW__IN_PLACE_FIRST, run_index_add, NULL, "vector"},
-    {"scatter_add", NUMBERS, 0, run_scatter_add, NULL, "vector"},
+    {"gather", TOW__ALL_DTYPES, run_gather, NULL, "vector"},
+    {"index_add", NUMBERS, run_index_add, NULL, "vector"},
+    {"scatter_add", NUMBERS, run_scatter_add, NULL, "vector"},
 };
 const tow__kernel_table tow__kernels_index = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,13 +1,14 @@
 /* Kernels: functions over buffers in memory. They know no graphs; src/plan binds equations to them.
  *
  * Rules: operands may be strided (stride 0 repeats, negative strides allowed), outputs are row-major and contiguous.
- * A kernel flagged TOW__IN_PLACE may be given an output that is the same memory as one same-shaped contiguous operand.
+ * Where the primitive says so (tow__aliasing), an output may be the same memory as one same-shaped contiguous operand.
  * Results do not depend on the number of threads: work is split into blocks that depend on shapes alone. A kernel
  * allocates nothing: its scratch is part of the arena. */
 #ifndef TOW_SRC_KERNEL_H
 #define TOW_SRC_KERNEL_H
 
 #include "src/base/team.h"
+#include "src/kernels/functions.h"
 #include "tow/base.h"
 
 typedef struct tow__buffer {
@@ -42,11 +43,11 @@ typedef struct tow__finish {
 typedef struct tow__kernel_call {
     size_t n_in, n_out;
     const tow__buffer *in, *out;
-    const void *params; /* the primitive's parameter struct (src/ops/params.h), or NULL */
+    const void *params; /* the primitive's parameter struct (src/base/params.h), or NULL */
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
     const tow__finish *finish; /* dot_general; NULL: nothing to do */
-    /* For TOW__LOOKS_AHEAD: where operand 1 of the next call will be (NULL: unknown), and what other steps read before
+    /* For kernels that look ahead: where operand 1 of the next call will be (NULL: unknown), and what other steps read before
      * it (no bytes: unknown). */
     const void *next;
     tow__span later[TOW__SPANS];
@@ -56,19 +57,10 @@ typedef struct tow__kernel_call {
 /* How many threads may run the call. */
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
 
-enum {
-    TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
-    TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
-    TOW__IN_PLACE_EACH = 4,  /* with TOW__IN_PLACE: so may every other output */
-    TOW__IN_PLACE_LAST = 8,  /* output 0 may overwrite the last operand only */
-    TOW__LOOKS_AHEAD = 16    /* fetches from `next` and `later` of a call, where perhaps nothing is */
-};
-
 typedef struct tow__kernel {
     const char *primitive; /* name in the textual form */
     /* Bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result). */
     unsigned dtypes;
-    unsigned flags;
     void (*run)(const tow__kernel_call *call);
     size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */
     const char *engine;                              /* "reference", "vector", ... for plans */
@@ -77,6 +69,9 @@ typedef struct tow__kernel {
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
+    bool looks_ahead;       /* fetches from `next` and `later` of a call, where perhaps nothing is */
+    tow__function function; /* of elementwise kernels */
+    const struct tow__reducer *const *reducers; /* [dtype] of reductions (reduce.h); NULL: it is none */
 } tow__kernel;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */

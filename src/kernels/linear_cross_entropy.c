@@ -76,7 +76,7 @@ static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a
 {
     return (tow__gemm){.dtype = j->dtype,
                        .threads = 1,
-                       .choice = j->call->team != NULL ? &j->call->team->products : NULL,
+                       .choice = j->call->team != NULL ? j->call->team->products : NULL,
                        .m = m,
                        .n = n,
                        .k = k,
@@ -492,8 +492,8 @@ static size_t scratch_both(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"linear_cross_entropy", TOW__FLOATS, 0, run_forward, scratch_forward, "tiles"},
-    {"linear_cross_entropy_and_vjp", TOW__FLOATS, 0, run_both, scratch_both, "bands"},
-    {"linear_cross_entropy_vjp", TOW__FLOATS, 0, run_backward, scratch_backward, "panels"},
+    {"linear_cross_entropy", TOW__FLOATS, run_forward, scratch_forward, "tiles"},
+    {"linear_cross_entropy_and_vjp", TOW__FLOATS, run_both, scratch_both, "bands"},
+    {"linear_cross_entropy_vjp", TOW__FLOATS, run_backward, scratch_backward, "panels"},
 };
 const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

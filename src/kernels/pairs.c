@@ -60,21 +60,20 @@ FIRST(PAIRS)
 OF_SUM(SUM_THEN)
 
 static const struct {
-    const char *first, *second;
+    tow__function first, second;
     int place;
     tow__tile tile;
 } pairs[] = {
-#define SUM_ROW(function, value) {"add", #function, 0, add_##function},
+#define SUM_ROW(function, value) {TOW__FN_add, TOW__FN_##function, 0, add_##function},
     OF_SUM(SUM_ROW)
-#define ROW(first, n, t, second, place, value) {#first, #second, place, first##_##second##_##place},
+#define ROW(first, n, t, second, place, value) {TOW__FN_##first, TOW__FN_##second, place, first##_##second##_##place},
 #define ROWS(first, n, t)                      SECOND(ROW, first, n, t)
         FIRST(ROWS)};
 
-tow__tile tow__pair_tile(const char *first, const char *second, int place)
+tow__tile tow__pair_tile(tow__function first, tow__function second, int place)
 {
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-        if (pairs[i].place == place && strcmp(pairs[i].first, first) == 0 && strcmp(pairs[i].second, second) == 0)
-            return pairs[i].tile;
+        if (pairs[i].place == place && pairs[i].first == first && pairs[i].second == second) return pairs[i].tile;
     return NULL;
 }
 
@@ -98,7 +97,7 @@ WITH_SLOPE(gelu_erf)
 /* NULL: these are not a function and its slope that have one. */
 static tow__tile with_slope_tile(const tow__fused_op *value, const tow__fused_op *slope)
 {
-    if (strcmp(value->primitive, "gelu") != 0 || strcmp(slope->primitive, "gelu_grad") != 0) return NULL;
+    if (value->function != TOW__FN_gelu || slope->function != TOW__FN_gelu_grad) return NULL;
     bool approximate = ((const tow__gelu_params *)value->params)->approximate;
     if (approximate != ((const tow__gelu_params *)slope->params)->approximate) return NULL;
     return approximate ? gelu_tanh_with_slope : gelu_erf_with_slope;
@@ -126,7 +125,7 @@ static uint32_t only_reader(const tow__fused_op *ops, uint32_t n, uint32_t i, in
     return reader;
 }
 
-static bool is_single(const tow__fused_op *op) { return op->dtype == TOW_F32 && op->n_out == 1 && op->first == NULL; }
+static bool is_single(const tow__fused_op *op) { return op->dtype == TOW_F32 && op->n_out == 1 && !op->first; }
 
 static bool writes(const tow__fused_op *op, uint8_t value)
 {
@@ -163,7 +162,7 @@ static uint32_t join_slopes(tow__fused_op *ops, uint32_t n)
             const tow__fused_op value = forward ? ops[i] : ops[k], slope = forward ? ops[k] : ops[i];
             ops[i] = slope;
             ops[i].tile = forward ? forward : backward;
-            ops[i].first = value.primitive;
+            ops[i].first = value.function;
             ops[i].n_out = 2;
             ops[i].out[0] = value.out[0], ops[i].out[1] = slope.out[0];
             memmove(&ops[k], &ops[k + 1], (n - k - 1) * sizeof *ops);
@@ -180,14 +179,14 @@ uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp)
         const tow__fused_op a = ops[i];
         uint32_t at = is_single(&a) && a.out[0] >= first_temp ? only_reader(ops, n, i, &place) : n;
         tow__fused_op *b = &ops[at];
-        tow__tile tile = at < n && is_single(b) ? tow__pair_tile(a.primitive, b->primitive, place) : NULL;
+        tow__tile tile = at < n && is_single(b) ? tow__pair_tile(a.function, b->function, place) : NULL;
         if (tile == NULL) {
             i++;
             continue;
         }
         const uint8_t others = (uint8_t)(b->n_in - 1), other = b->in[others - place];
         b->tile = tile;
-        b->first = a.primitive;
+        b->first = a.function;
         b->n_in = (uint8_t)(a.n_in + others);
         memcpy(b->in, a.in, a.n_in);
         if (others) b->in[a.n_in] = other;

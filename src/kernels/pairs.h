@@ -6,7 +6,7 @@
 
 /* second(first(x [, y]) [, w]), or with place 1 second(w, first(x [, y])), in single precision; operands x [, y] [, w].
  * NULL: there is no such function. */
-tow__tile tow__pair_tile(const char *first, const char *second, int place);
+tow__tile tow__pair_tile(tow__function first, tow__function second, int place);
 
 /* Joins ops of single precision: those whose result only one other reads, and functions with their slopes, whose
  * results are value, slope. Returns how many are left. Values from `first_temp` on are temporaries. */

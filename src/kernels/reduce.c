@@ -184,16 +184,9 @@ static const tow__reducer *const minima[] = {&min_reducer_f32, &min_reducer_f64,
 static const tow__reducer *const unions[] = {NULL, NULL, &or_reducer_u32, &or_reducer_u32, &or_reducer_b8};
 static const tow__reducer *const intersections[] = {NULL, NULL, &and_reducer_u32, &and_reducer_u32, &and_reducer_b8};
 
-const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype)
+const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 {
-    static const struct {
-        const char *primitive;
-        const tow__reducer *const *reducers;
-    } all[] = {{"reduce_sum", sums},   {"reduce_prod", products}, {"reduce_max", maxima},
-               {"reduce_min", minima}, {"reduce_or", unions},     {"reduce_and", intersections}};
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && dtype != TOW_BOOL; i++)
-        if (strcmp(all[i].primitive, primitive) == 0) return all[i].reducers[dtype];
-    return NULL;
+    return kernel && kernel->reducers && dtype != TOW_BOOL ? kernel->reducers[dtype] : NULL;
 }
 
 /* ---- the plan of one reduction ---------------------------------------------------------------------------------- */
@@ -369,12 +362,16 @@ enum {
     NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32,
     LOGICAL = 1 << TOW_I32 | 1 << TOW_U32 | 1 << TOW_BOOL
 };
-#define KERNEL(name, dtypes)                                                                                           \
-    {                                                                                                                  \
-#name, dtypes, 0, run_##name, scratch_reduce, "vector", sizeof(reduce_job), prepare_reduce                     \
-    }
-static const tow__kernel kernels[] = {
-    KERNEL(reduce_and, LOGICAL), KERNEL(reduce_max, TOW__ALL_DTYPES), KERNEL(reduce_min, TOW__ALL_DTYPES),
-    KERNEL(reduce_or, LOGICAL),  KERNEL(reduce_prod, NUMBERS),        KERNEL(reduce_sum, NUMBERS),
-};
+#define KERNEL(name, set, table)                                                                                       \
+    {.primitive = #name,                                                                                               \
+     .dtypes = set,                                                                                                    \
+     .run = run_##name,                                                                                                \
+     .scratch = scratch_reduce,                                                                                        \
+     .engine = "vector",                                                                                               \
+     .state_bytes = sizeof(reduce_job),                                                                                \
+     .prepare = prepare_reduce,                                                                                        \
+     .reducers = table},
+static const tow__kernel kernels[] = {KERNEL(reduce_and, LOGICAL, intersections) KERNEL(
+    reduce_max, TOW__ALL_DTYPES, maxima) KERNEL(reduce_min, TOW__ALL_DTYPES, minima) KERNEL(reduce_or, LOGICAL, unions)
+                                          KERNEL(reduce_prod, NUMBERS, products) KERNEL(reduce_sum, NUMBERS, sums)};
 const tow__kernel_table tow__kernels_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -8,8 +8,8 @@
 #ifndef TOW_SRC_KERNELS_REDUCE_H
 #define TOW_SRC_KERNELS_REDUCE_H
 
+#include "src/base/params.h"
 #include "src/kernels/strided.h"
-#include "src/ops/params.h"
 
 enum {
     TOW__LANES = 16,
@@ -35,8 +35,8 @@ typedef struct tow__reducer {
     void (*nothing)(int64_t n, void *out);                  /* results of no elements */
 } tow__reducer;
 
-/* That of a primitive on numbers; NULL: there is none. */
-const tow__reducer *tow__reducer_of(const char *primitive, tow_dtype dtype);
+/* That of a kernel on numbers; NULL: it reduces nothing. */
+const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype);
 
 /* Parameters of reduce_part, which is called on one block of rows after the other: operand [elements, columns], row-major,
  * reduced to [columns]. What a segment has added so far stays in the lanes, out[1], [TOW__LANES, columns]; with one column

@@ -8,24 +8,12 @@
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {
-    &tow__kernels_argmax,
-    &tow__kernels_attention,
-    &tow__kernels_dot,
-    &tow__kernels_elementwise,
-    &tow__kernels_fused,
-    &tow__kernels_fused_dot,
-    &tow__kernels_fused_reduce,
-    &tow__kernels_index,
-    &tow__kernels_linear_cross_entropy,
-    &tow__kernels_norm,
-    &tow__kernels_random,
-    &tow__kernels_reduce,
-    &tow__kernels_reduce_part,
-    &tow__kernels_softmax,
-    &tow__kernels_steps,
-    &tow__reference_elementwise,
-    &tow__reference_move,
-    &tow__reference_reduce,
+    &tow__kernels_argmax,        &tow__kernels_attention, &tow__kernels_dot,
+    &tow__kernels_elementwise,   &tow__kernels_fused,     &tow__kernels_fused_dot,
+    &tow__kernels_fused_reduce,  &tow__kernels_index,     &tow__kernels_linear_cross_entropy,
+    &tow__kernels_norm,          &tow__kernels_random,    &tow__kernels_reduce,
+    &tow__kernels_reduce_part,   &tow__kernels_softmax,   &tow__kernels_steps,
+    &tow__reference_elementwise, &tow__reference_move,    &tow__reference_reduce,
     &tow__reference_dot,
 };
 enum {
@@ -48,6 +36,17 @@ const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype) { re
 const tow__kernel *tow__kernel_reference(const char *primitive, tow_dtype dtype)
 {
     return find_from(TABLES - 4, primitive, dtype);
+}
+
+const char *tow__function_name(tow__function function)
+{
+    static const char *const names[] = {
+        "none",
+#define X(name) #name,
+        TOW__FUNCTION_LIST(X)
+#undef X
+    };
+    return names[function];
 }
 
 static tow__tile pick(const tow__kernel_table *table, const tow__pick *picks, const tow__kernel *kernel,

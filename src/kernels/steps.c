@@ -196,7 +196,7 @@ static dot_job dot_job_of(const tow__kernel_call *call)
                    .panel = tow__max(1, PANEL_BYTES / (y.count * size)),
                    .blocks = column_blocks(call, y.count),
                    .size = size};
-    job.product.choice = call->team ? &call->team->products : NULL;
+    job.product.choice = call->team ? call->team->products : NULL;
     job.engine = tow__gemm_choose(&job.product);
     job.tiles = tiles_for(&job);
     if (job.engine == &tow__gemm_amx) {
@@ -268,7 +268,7 @@ static void run_add_steps(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"add_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_add_steps, NULL, "vector"},
-    {"dot_steps", TOW__FLOATS, TOW__IN_PLACE_FIRST, run_dot_steps, scratch_dot_steps, "steps"},
+    {"add_steps", TOW__FLOATS, run_add_steps, NULL, "vector"},
+    {"dot_steps", TOW__FLOATS, run_dot_steps, scratch_dot_steps, "steps"},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

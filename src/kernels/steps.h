@@ -2,8 +2,8 @@
 #ifndef TOW_SRC_KERNELS_STEPS_H
 #define TOW_SRC_KERNELS_STEPS_H
 
+#include "src/base/params.h"
 #include "src/kernels/kernel.h"
-#include "src/ops/params.h"
 
 /* dot_steps(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
  * dot_general of two matrices with one contracted axis each, or of two vectors with none.

@@ -3,8 +3,7 @@
 #include "src/ops/rules.h"
 
 #define ACTIVATION(op, ...)                                                                                            \
-    const tow_primitive tow__##op##_p = {                                                                              \
-        .name = #op, .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE, .type = tow__type_same_float, __VA_ARGS__};
+    TOW__ELEMENTWISE_PRIMITIVE(op, .inputs = 1, .outputs = 1, .type = tow__type_same_float, __VA_ARGS__);
 
 /* ---- relu(x) = max(x, 0): select(x > 0, dx, 0); keeps the bool mask ---------------------------------------------- */
 

@@ -234,7 +234,7 @@ static void attention_decompose(tow_trace *t, const tow__equation *e, const tow_
 static void attention_jvp(tow__jvp *r)
 {
     if (!r->reverse || tow__uses_residual_outputs(r)) {
-        tow__jvp_decomposed(r);
+        r->decomposed(r);
         return;
     }
     const tow__attention_params *params = r->e->params;
@@ -347,42 +347,66 @@ static void attention_jvp_transpose(tow__transpose *r)
     tow__transpose_to_vjp(r, &tow__attention_vjp_p, &p, &p.wrt, residual_count(&p));
 }
 
+/* ---- tiling and cost --------------------------------------------------------------------------------------------- */
+
+/* Sequences, with the mask that all of them share, if they do. */
+static bool tile_attention(const tow__operation *o, int axis, int *from)
+{
+    for (uint32_t i = 0; i < o->n_in; i++) {
+        bool shared = i >= 3 && tow__extent(tow__in_type(o, i), 0) == 1;
+        from[i] = tow__same_extent(o, axis, i, 0) ? 0 : TOW__WHOLE;
+        if (from[i] == TOW__WHOLE && !shared) return false;
+    }
+    return axis == 0;
+}
+
+/* Pairs of a query and a key that it may see, in one head; a mask, which is not known here, may hide more. */
+static double pairs(int64_t queries, int64_t keys, bool causal)
+{
+    if (!causal) return (double)queries * (double)keys;
+    double seeing = (double)(queries < keys ? queries : keys); /* the last one sees all keys, each before it one less */
+    return seeing * (double)keys - seeing * (seeing - 1) / 2;
+}
+
+/* features: those of a head that products sum or make, all together. q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] */
+static double products_cost(const tow__operation *o, bool causal, double features)
+{
+    const int64_t *q = tow__in_type(o, 0)->dims, *v = tow__in_type(o, 2)->dims;
+    return 2 * features * (double)(q[0] * q[2]) * pairs(q[1], v[1], causal);
+}
+
+/* Logits, and what they weigh of v. */
+static double attention_cost(const tow__operation *o)
+{
+    double d = (double)tow__in_type(o, 0)->dims[3], e = (double)tow__in_type(o, 2)->dims[3];
+    return products_cost(o, ((const tow__attention_params *)o->params)->causal, d + e);
+}
+
+/* Logits again, the cotangents of probabilities, and a product for each gradient. */
+static double attention_vjp_cost(const tow__operation *o)
+{
+    const tow__attention_ad_params *p = o->params;
+    double d = (double)tow__in_type(o, 0)->dims[3], e = (double)tow__in_type(o, 2)->dims[3];
+    double gradients = (p->wrt & 1 ? d : 0) + (p->wrt & 2 ? d : 0) + (p->wrt & 4 ? e : 0);
+    return products_cost(o, p->causal, d + e + gradients);
+}
+
 #define AD_PARAMS                                                                                                      \
     TOW__PARAMS(tow__attention_ad_params, TOW__PARAM(tow__attention_ad_params, causal, TOW__P_BOOL),                   \
                 TOW__PARAM(tow__attention_ad_params, masked, TOW__P_BOOL),                                             \
                 TOW__PARAM(tow__attention_ad_params, scale, TOW__P_FLOAT),                                             \
                 TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
 
-const tow_primitive tow__attention_p = {
-    .name = "attention",
-    .inputs = -1,
-    .outputs = 2,
-    .kind = TOW__COMPOSITE,
-    .batched_dot = true,
-    .type = attention_type,
-    .jvp = attention_jvp,
-    .decompose = attention_decompose,
-    .output_names = (const char *const[]){"out", "lse", NULL},
-    TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
-                TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT)),
-};
-const tow_primitive tow__attention_jvp_p = {.name = "attention_jvp",
-                                            .inputs = -1,
-                                            .outputs = 1,
-                                            .kind = TOW__COMPOSITE,
-                                            .batched_dot = true,
-                                            .type = attention_jvp_type,
-                                            .transpose = attention_jvp_transpose,
-                                            .decompose = attention_jvp_decompose,
-                                            AD_PARAMS};
-const tow_primitive tow__attention_vjp_p = {.name = "attention_vjp",
-                                            .inputs = -1,
-                                            .outputs = -1,
-                                            .kind = TOW__COMPOSITE,
-                                            .batched_dot = true,
-                                            .type = attention_vjp_type,
-                                            .decompose = attention_vjp_decompose,
-                                            AD_PARAMS};
+TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .inputs = -1, .outputs = 2,
+               .batched_dot = true, .type = attention_type, .jvp = attention_jvp, .decompose = attention_decompose,
+               .output_names = (const char *const[]){"out", "lse", NULL},
+               TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
+                           TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT)));
+TOW__PRIMITIVE(attention_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,
+               .batched_dot = true, .type = attention_jvp_type, .transpose = attention_jvp_transpose,
+               .decompose = attention_jvp_decompose, AD_PARAMS);
+TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost, .inputs = -1, .outputs = -1,
+               .batched_dot = true, .type = attention_vjp_type, .decompose = attention_vjp_decompose, AD_PARAMS);
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
 {

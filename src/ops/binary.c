@@ -112,20 +112,16 @@ static void extremum_jvp(tow__jvp *r)
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
-#define BINARY .inputs = 2, .outputs = 1, .kind = TOW__ELEMENTWISE
+#define BINARY .inputs = 2, .outputs = 1
 
-const tow_primitive tow__add_p = {
-    .name = "add", BINARY, .type = tow__type_same_number, .jvp = add_jvp, .transpose = add_transpose};
-const tow_primitive tow__sub_p = {
-    .name = "sub", BINARY, .type = tow__type_same_number, .jvp = sub_jvp, .transpose = sub_transpose};
-const tow_primitive tow__mul_p = {
-    .name = "mul", BINARY, .type = tow__type_same_number, .jvp = mul_jvp, .transpose = mul_transpose};
-const tow_primitive tow__div_p = {
-    .name = "div", BINARY, .type = tow__type_same_number, .jvp = div_jvp, .transpose = div_transpose};
-const tow_primitive tow__rem_p = {.name = "rem", BINARY, .type = tow__type_same_number, .jvp = rem_jvp};
-const tow_primitive tow__pow_p = {.name = "pow", BINARY, .type = tow__type_same_float, .jvp = pow_jvp};
-const tow_primitive tow__max_p = {.name = "max", BINARY, .type = tow__type_same_number, .jvp = extremum_jvp};
-const tow_primitive tow__min_p = {.name = "min", BINARY, .type = tow__type_same_number, .jvp = extremum_jvp};
+TOW__ELEMENTWISE_PRIMITIVE(add, BINARY, .type = tow__type_same_number, .jvp = add_jvp, .transpose = add_transpose);
+TOW__ELEMENTWISE_PRIMITIVE(sub, BINARY, .type = tow__type_same_number, .jvp = sub_jvp, .transpose = sub_transpose);
+TOW__ELEMENTWISE_PRIMITIVE(mul, BINARY, .type = tow__type_same_number, .jvp = mul_jvp, .transpose = mul_transpose);
+TOW__ELEMENTWISE_PRIMITIVE(div, BINARY, .type = tow__type_same_number, .jvp = div_jvp, .transpose = div_transpose);
+TOW__ELEMENTWISE_PRIMITIVE(rem, BINARY, .type = tow__type_same_number, .jvp = rem_jvp);
+TOW__ELEMENTWISE_PRIMITIVE(pow, BINARY, .type = tow__type_same_float, .jvp = pow_jvp);
+TOW__ELEMENTWISE_PRIMITIVE(max, BINARY, .type = tow__type_same_number, .jvp = extremum_jvp);
+TOW__ELEMENTWISE_PRIMITIVE(min, BINARY, .type = tow__type_same_number, .jvp = extremum_jvp);
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

@@ -47,16 +47,19 @@ static void broadcast_transpose(tow__transpose *r)
     r->dx[0] = tow_reshape(ct, x.rank, x.dims);
 }
 
-const tow_primitive tow__broadcast_in_dim_p = {
-    .name = "broadcast_in_dim",
-    .inputs = 1,
-    .outputs = 1,
-    .kind = TOW__MOVE,
-    .type = broadcast_type,
-    .transpose = broadcast_transpose,
-    TOW__PARAMS(tow__broadcast_params, TOW__PARAM(tow__broadcast_params, shape, TOW__P_INTS),
-                TOW__PARAM(tow__broadcast_params, axes, TOW__P_INTS)),
-};
+static bool view_broadcast(const void *params, const tow__view *x, tow__view *y)
+{
+    const tow__broadcast_params *p = params;
+    for (int i = 0; i < y->type.rank; i++) y->strides[i] = 0;
+    for (int i = 0; i < x->type.rank; i++)
+        if (x->type.dims[i] == y->type.dims[p->axes.v[i]]) y->strides[p->axes.v[i]] = x->strides[i];
+    return true;
+}
+
+TOW__PRIMITIVE(broadcast_in_dim, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_broadcast, .inputs = 1,
+               .outputs = 1, .type = broadcast_type, .transpose = broadcast_transpose,
+               TOW__PARAMS(tow__broadcast_params, TOW__PARAM(tow__broadcast_params, shape, TOW__P_INTS),
+                           TOW__PARAM(tow__broadcast_params, axes, TOW__P_INTS)));
 
 static bool shape_fits(tow_value x, const char *op, int rank, const int64_t *shape)
 {

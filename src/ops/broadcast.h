@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_BROADCAST_H
 #define TOW_SRC_BROADCAST_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 #include "tow/ops.h"
 
 /* Replaces x[0..n) by values of one shape, keeping the source line of x[0]. Operands that do not broadcast are left as

@@ -73,7 +73,7 @@ static void cross_entropy_decompose(tow_trace *t, const tow__equation *e, const 
 static void cross_entropy_jvp(tow__jvp *r)
 {
     if (!r->reverse || tow__uses_residual_outputs(r)) {
-        tow__jvp_decomposed(r);
+        r->decomposed(r);
         return;
     }
     tow__jvp_primal(r);
@@ -122,27 +122,13 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
     y[0] = tow_mul(tow_sub(probabilities(x[0], x[2]), onehot), per_row(x[3], x[0]));
 }
 
-const tow_primitive tow__softmax_cross_entropy_p = {.name = "softmax_cross_entropy",
-                                                    .inputs = 2,
-                                                    .outputs = 2,
-                                                    .kind = TOW__COMPOSITE,
-                                                    .type = cross_entropy_type,
-                                                    .jvp = cross_entropy_jvp,
-                                                    .decompose = cross_entropy_decompose,
-                                                    .output_names = (const char *const[]){"loss", "lse", NULL}};
-const tow_primitive tow__softmax_cross_entropy_jvp_p = {.name = "softmax_cross_entropy_jvp",
-                                                        .inputs = 4,
-                                                        .outputs = 1,
-                                                        .kind = TOW__COMPOSITE,
-                                                        .type = jvp_type,
-                                                        .transpose = jvp_transpose,
-                                                        .decompose = jvp_decompose};
-const tow_primitive tow__softmax_cross_entropy_vjp_p = {.name = "softmax_cross_entropy_vjp",
-                                                        .inputs = 4,
-                                                        .outputs = 1,
-                                                        .kind = TOW__COMPOSITE,
-                                                        .type = vjp_type,
-                                                        .decompose = vjp_decompose};
+TOW__PRIMITIVE(softmax_cross_entropy, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
+               .inputs = 2, .outputs = 2, .type = cross_entropy_type, .jvp = cross_entropy_jvp,
+               .decompose = cross_entropy_decompose, .output_names = (const char *const[]){"loss", "lse", NULL});
+TOW__PRIMITIVE(softmax_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 4, .outputs = 1,
+               .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose);
+TOW__PRIMITIVE(softmax_cross_entropy_vjp, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
+               .inputs = 4, .outputs = 1, .type = vjp_type, .decompose = vjp_decompose);
 
 tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels)
 {

@@ -146,20 +146,54 @@ static void dot_transpose(tow__transpose *r)
     r->dx[side] = place == 0 ? dx : tow_transpose(dx, place, permutation);
 }
 
-const tow_primitive tow__dot_general_p = {
-    .name = "dot_general",
-    .inputs = 2,
-    .outputs = 1,
-    .kind = TOW__DOT,
-    .type = dot_type,
-    .jvp = dot_jvp,
-    .transpose = dot_transpose,
-    TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
-                TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
-                TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
-                TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS), TOW__PARAM(tow__dot_params, rows, TOW__P_PLAN),
-                TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)),
-};
+/* The axis of an operand that is the result's axis `free`, counted among those that are neither batch axes nor
+ * contracted; -1: it has fewer. */
+static int free_axis(const tow_type *x, const tow__ints *batch, const tow__ints *contract, int free)
+{
+    for (int a = 0; a < x->rank; a++)
+        if (!tow__ints_contain(batch, a) && !tow__ints_contain(contract, a) && free-- == 0) return a;
+    return -1;
+}
+
+/* Axes of the result are batch axes of both operands, then free axes of the left one, then of the right one. What is
+ * read behind the two when the product is finished has the shape of the result or is a scalar. */
+static bool tile_dot(const tow__operation *o, int axis, int *from)
+{
+    const tow__dot_params *p = o->params;
+    const tow_type *x = tow__in_type(o, 0), *y = tow__in_type(o, 1);
+    int batch = p->lhs_batch.n, left = x->rank - batch - p->lhs_contract.n;
+    from[0] = from[1] = TOW__WHOLE;
+    if (axis < batch) {
+        from[0] = (int)p->lhs_batch.v[axis];
+        from[1] = (int)p->rhs_batch.v[axis];
+    } else if (axis < batch + left) {
+        from[0] = free_axis(x, &p->lhs_batch, &p->lhs_contract, axis - batch);
+    } else {
+        from[1] = free_axis(y, &p->rhs_batch, &p->rhs_contract, axis - batch - left);
+    }
+    for (uint32_t i = 2; i < o->n_in; i++) {
+        from[i] = tow__in_type(o, i)->rank ? axis : TOW__WHOLE;
+        if (from[i] == axis && !tow__same_extent(o, axis, i, axis)) return false;
+    }
+    return true;
+}
+
+static double dot_cost(const tow__operation *o)
+{
+    const tow__dot_params *p = o->params;
+    double depth = 1;
+    for (int i = 0; i < p->lhs_contract.n; i++) depth *= (double)tow__in_type(o, 0)->dims[p->lhs_contract.v[i]];
+    return 2 * depth * tow__elements(&o->out[0]);
+}
+
+TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .inputs = 2, .outputs = 1, .type = dot_type, .jvp = dot_jvp,
+               .transpose = dot_transpose,
+               TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
+                           TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
+                           TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
+                           TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS),
+                           TOW__PARAM(tow__dot_params, rows, TOW__P_PLAN),
+                           TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)));
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

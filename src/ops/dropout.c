@@ -34,16 +34,10 @@ static void dropout_decompose(tow_trace *t, const tow__equation *e, const tow_va
     y[0] = tow_select(mask, tow_div(x[0], tow_full_like(x[0], keep)), zeros);
 }
 
-const tow_primitive tow__dropout_p = {
-    .name = "dropout",
-    .inputs = 2,
-    .outputs = 1,
-    .kind = TOW__COMPOSITE,
-    .type = dropout_type,
-    .decompose = dropout_decompose,
-    TOW__PARAMS(tow__dropout_params, TOW__PARAM(tow__dropout_params, rate, TOW__P_FLOAT),
-                TOW__PARAM(tow__dropout_params, broadcast, TOW__P_INTS)),
-};
+TOW__PRIMITIVE(dropout, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 2, .outputs = 1,
+               .type = dropout_type, .decompose = dropout_decompose,
+               TOW__PARAMS(tow__dropout_params, TOW__PARAM(tow__dropout_params, rate, TOW__P_FLOAT),
+                           TOW__PARAM(tow__dropout_params, broadcast, TOW__P_INTS)));
 
 tow_value tow_dropout_with_key(tow_value x, tow_value key, double rate, int n_broadcast_axes, const int *broadcast_axes)
 {

@@ -75,24 +75,21 @@ static void gather_transpose(tow__transpose *r)
                                      : bind_index_add(r->dx[0], r->x[1], r->ct[0]);
 }
 
-const tow_primitive tow__gather_p = {.name = "gather",
-                                     .inputs = 2,
-                                     .outputs = 1,
-                                     .kind = TOW__MOVE,
-                                     .continues = true,
-                                     .type = gather_type,
-                                     .jvp = gather_jvp,
-                                     .transpose = gather_transpose};
+/* (table [V, ...], indices [I...]) -> [I..., ...] */
+static bool tile_gather(const tow__operation *o, int axis, int *from)
+{
+    int indices = tow__in_type(o, 1)->rank;
+    from[0] = axis < indices ? TOW__WHOLE : axis - indices + 1;
+    from[1] = axis < indices ? axis : TOW__WHOLE;
+    return true;
+}
+
+TOW__PRIMITIVE(gather, TOW__MOVE, tile_gather, tow__element_cost, .inputs = 2, .outputs = 1, .continues = true,
+               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose);
 /* The same with zeros for the rows outside. */
-const tow_primitive tow__gather_jvp_p = {.name = "gather_jvp",
-                                         .inputs = 2,
-                                         .outputs = 1,
-                                         .kind = TOW__COMPOSITE,
-                                         .continues = true,
-                                         .type = gather_type,
-                                         .jvp = gather_jvp,
-                                         .transpose = gather_transpose,
-                                         .decompose = gather_jvp_decompose};
+TOW__PRIMITIVE(gather_jvp, TOW__COMPOSITE, tile_gather, tow__element_cost, .inputs = 2, .outputs = 1, .continues = true,
+               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
+               .decompose = gather_jvp_decompose);
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
 
@@ -132,15 +129,9 @@ static tow_status scatter_type(const tow__typing *ty)
 
 static void scatter_transpose(tow__transpose *r) { r->dx[1] = rows_inside(r->ct[0], r->x[0]); }
 
-const tow_primitive tow__scatter_add_p = {
-    .name = "scatter_add",
-    .inputs = 2,
-    .outputs = 1,
-    .kind = TOW__MOVE,
-    .type = scatter_type,
-    .transpose = scatter_transpose,
-    TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)),
-};
+TOW__PRIMITIVE(scatter_add, TOW__MOVE, tow__no_tiling, tow__element_cost, .inputs = 2, .outputs = 1,
+               .type = scatter_type, .transpose = scatter_transpose,
+               TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)));
 
 tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows)
 {
@@ -184,13 +175,11 @@ static void index_add_transpose(tow__transpose *r)
     if (r->linear[2]) r->dx[2] = rows_inside(r->ct[0], r->x[1]);
 }
 
-const tow_primitive tow__index_add_p = {.name = "index_add",
-                                        .inputs = 3,
-                                        .outputs = 1,
-                                        .kind = TOW__MOVE,
-                                        .type = index_add_type,
-                                        .jvp = index_add_jvp,
-                                        .transpose = index_add_transpose};
+/* Updates, and what they change, read and written. */
+static double index_add_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2]); }
+
+TOW__PRIMITIVE(index_add, TOW__MOVE, tow__no_tiling, index_add_cost, .aliasing = TOW__ALIAS_FIRST, .inputs = 3,
+               .outputs = 1, .type = index_add_type, .jvp = index_add_jvp, .transpose = index_add_transpose);
 
 tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates)
 {
@@ -237,15 +226,9 @@ static void dynamic_slice_transpose(tow__transpose *r)
     r->dx[0] = tow_dynamic_update_slice(tow__zeros(r->t, r->in_types[0]), r->ct[0], r->x + 1);
 }
 
-const tow_primitive tow__dynamic_slice_p = {
-    .name = "dynamic_slice",
-    .inputs = -1,
-    .outputs = 1,
-    .kind = TOW__MOVE,
-    .type = dynamic_slice_type,
-    .transpose = dynamic_slice_transpose,
-    TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)),
-};
+TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,
+               .type = dynamic_slice_type, .transpose = dynamic_slice_transpose,
+               TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)));
 
 tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes)
 {
@@ -285,13 +268,9 @@ static void dynamic_update_slice_transpose(tow__transpose *r)
     if (r->linear[1]) r->dx[1] = tow_dynamic_slice(r->ct[0], r->x + 2, r->in_types[1].dims);
 }
 
-const tow_primitive tow__dynamic_update_slice_p = {.name = "dynamic_update_slice",
-                                                   .inputs = -1,
-                                                   .outputs = 1,
-                                                   .kind = TOW__MOVE,
-                                                   .type = dynamic_update_slice_type,
-                                                   .jvp = dynamic_update_slice_jvp,
-                                                   .transpose = dynamic_update_slice_transpose};
+TOW__PRIMITIVE(dynamic_update_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .aliasing = TOW__ALIAS_FIRST,
+               .inputs = -1, .outputs = 1, .type = dynamic_update_slice_type, .jvp = dynamic_update_slice_jvp,
+               .transpose = dynamic_update_slice_transpose);
 
 tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start)
 {

@@ -125,7 +125,7 @@ static void forward_decompose(tow_trace *t, const tow__equation *e, const tow_va
 static void forward_jvp(tow__jvp *r)
 {
     if (!r->reverse || tow__uses_residual_outputs(r)) {
-        tow__jvp_decomposed(r);
+        r->decomposed(r);
         return;
     }
     tow__linear_cross_entropy_ad_params p = {.rows = ((const tow__linear_cross_entropy_params *)r->e->params)->rows};
@@ -169,39 +169,31 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
     if (p->wrt & WRT_W) *y = p->rows ? outer(dl, x[0]) : outer(x[0], dl);
 }
 
+/* x [..., C] and w of C times V elements: logits, and a product for each gradient. */
+static double losses(const tow__operation *o, uint32_t gradients)
+{
+    const tow_type *x = tow__in_type(o, 0);
+    double features = (double)x->dims[x->rank - 1];
+    return features > 0 ? 2 * tow__elements(&o->in[0]) * (tow__elements(&o->in[1]) / features) * (1 + gradients) : 0;
+}
+
+static double loss_cost(const tow__operation *o) { return losses(o, 0); }
+static double loss_vjp_cost(const tow__operation *o) { return losses(o, o->n_out); }
+
 #define AD_PARAMS                                                                                                      \
     TOW__PARAMS(tow__linear_cross_entropy_ad_params,                                                                   \
                 TOW__PARAM(tow__linear_cross_entropy_ad_params, rows, TOW__P_BOOL),                                    \
                 TOW__PARAM(tow__linear_cross_entropy_ad_params, wrt, TOW__P_INT))
 
-const tow_primitive tow__linear_cross_entropy_p = {
-    .name = "linear_cross_entropy",
-    .inputs = 3,
-    .outputs = 2,
-    .kind = TOW__COMPOSITE,
-    .plain_dot = true,
-    .type = forward_type,
-    .jvp = forward_jvp,
-    .decompose = forward_decompose,
-    .output_names = (const char *const[]){"loss", "lse", NULL},
-    TOW__PARAMS(tow__linear_cross_entropy_params, TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL))};
-const tow_primitive tow__linear_cross_entropy_jvp_p = {.name = "linear_cross_entropy_jvp",
-                                                       .inputs = -1,
-                                                       .outputs = 1,
-                                                       .kind = TOW__COMPOSITE,
-                                                       .plain_dot = true,
-                                                       .type = jvp_type,
-                                                       .transpose = jvp_transpose,
-                                                       .decompose = jvp_decompose,
-                                                       AD_PARAMS};
-const tow_primitive tow__linear_cross_entropy_vjp_p = {.name = "linear_cross_entropy_vjp",
-                                                       .inputs = 5,
-                                                       .outputs = -1,
-                                                       .kind = TOW__COMPOSITE,
-                                                       .plain_dot = true,
-                                                       .type = vjp_type,
-                                                       .decompose = vjp_decompose,
-                                                       AD_PARAMS};
+TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost, .inputs = 3, .outputs = 2,
+               .plain_dot = true, .type = forward_type, .jvp = forward_jvp, .decompose = forward_decompose,
+               .output_names = (const char *const[]){"loss", "lse", NULL},
+               TOW__PARAMS(tow__linear_cross_entropy_params,
+                           TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL)));
+TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,
+               .plain_dot = true, .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose, AD_PARAMS);
+TOW__PRIMITIVE(linear_cross_entropy_vjp, TOW__COMPOSITE, tow__no_tiling, loss_vjp_cost, .inputs = 5, .outputs = -1,
+               .plain_dot = true, .type = vjp_type, .decompose = vjp_decompose, AD_PARAMS);
 
 tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels)
 {

@@ -1,8 +1,6 @@
 /* Primitives that rearrange elements: reshape transpose slice pad concatenate rev. All are linear. */
 #include "src/ops/rules.h"
 
-#define MOVE(op, count) .name = op, .inputs = count, .outputs = 1, .kind = TOW__MOVE
-
 /* ---- reshape ----------------------------------------------------------------------------------------------------- */
 
 static tow_status reshape_type(const tow__typing *ty)
@@ -24,12 +22,15 @@ static void reshape_transpose(tow__transpose *r)
     r->dx[0] = tow_reshape(r->ct[0], r->in_types[0].rank, r->in_types[0].dims);
 }
 
-const tow_primitive tow__reshape_p = {
-    MOVE("reshape", 1),
-    .type = reshape_type,
-    .transpose = reshape_transpose,
-    TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)),
-};
+static bool view_reshape(const void *params, const tow__view *x, tow__view *y)
+{
+    (void)params;
+    return tow__view_reshape(x, y->type, y);
+}
+
+TOW__PRIMITIVE(reshape, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_reshape, .inputs = 1, .outputs = 1,
+               .type = reshape_type, .transpose = reshape_transpose,
+               TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)));
 
 /* Replaces the one -1 in shape by what the number of elements leaves. */
 static bool infer_dimension(tow_value x, int rank, int64_t *shape)
@@ -126,12 +127,16 @@ static void transpose_transpose(tow__transpose *r)
     r->dx[0] = tow_transpose(r->ct[0], p->n, inverse);
 }
 
-const tow_primitive tow__transpose_p = {
-    MOVE("transpose", 1),
-    .type = transpose_type,
-    .transpose = transpose_transpose,
-    TOW__PARAMS(tow__transpose_params, TOW__PARAM(tow__transpose_params, permutation, TOW__P_INTS)),
-};
+static bool view_transpose(const void *params, const tow__view *x, tow__view *y)
+{
+    const tow__transpose_params *p = params;
+    for (int i = 0; i < y->type.rank; i++) y->strides[i] = x->strides[p->permutation.v[i]];
+    return true;
+}
+
+TOW__PRIMITIVE(transpose, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_transpose, .inputs = 1,
+               .outputs = 1, .type = transpose_type, .transpose = transpose_transpose,
+               TOW__PARAMS(tow__transpose_params, TOW__PARAM(tow__transpose_params, permutation, TOW__P_INTS)));
 
 tow_value tow_transpose(tow_value x, int rank, const int *permutation)
 {
@@ -189,13 +194,23 @@ static void slice_transpose(tow__transpose *r)
     r->dx[0] = tow_pad(r->ct[0], tow_scalar(r->t, x.dtype, 0), p->start.v, high, interior);
 }
 
-const tow_primitive tow__slice_p = {
-    MOVE("slice", 1),
-    .type = slice_type,
-    .transpose = slice_transpose,
-    TOW__PARAMS(tow__slice_params, TOW__PARAM(tow__slice_params, start, TOW__P_INTS),
-                TOW__PARAM(tow__slice_params, limit, TOW__P_INTS), TOW__PARAM(tow__slice_params, stride, TOW__P_INTS)),
-};
+/* Offsets stay inside the storage when the result is empty; a stride between no two elements may be any number. */
+static bool view_slice(const void *params, const tow__view *x, tow__view *y)
+{
+    const tow__slice_params *p = params;
+    for (int i = 0; i < y->type.rank; i++) {
+        int64_t stride = i < p->stride.n && y->type.dims[i] > 1 ? p->stride.v[i] : 1;
+        if (tow_type_count(y->type)) y->offset += p->start.v[i] * x->strides[i];
+        y->strides[i] = x->strides[i] * stride;
+    }
+    return true;
+}
+
+TOW__PRIMITIVE(slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_slice, .inputs = 1, .outputs = 1,
+               .type = slice_type, .transpose = slice_transpose,
+               TOW__PARAMS(tow__slice_params, TOW__PARAM(tow__slice_params, start, TOW__P_INTS),
+                           TOW__PARAM(tow__slice_params, limit, TOW__P_INTS),
+                           TOW__PARAM(tow__slice_params, stride, TOW__P_INTS)));
 
 tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit, const int64_t *stride)
 {
@@ -284,13 +299,20 @@ static void pad_transpose(tow__transpose *r)
     if (r->linear[1]) r->dx[1] = tow_sub(tow_reduce_sum(r->ct[0], 0, NULL), tow_reduce_sum(to_x, 0, NULL));
 }
 
-const tow_primitive tow__pad_p = {
-    MOVE("pad", 2),
-    .type = pad_type,
-    .transpose = pad_transpose,
-    TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS),
-                TOW__PARAM(tow__pad_params, high, TOW__P_INTS), TOW__PARAM(tow__pad_params, interior, TOW__P_INTS)),
-};
+/* (x, value): axes that get nothing. */
+static bool tile_pad(const tow__operation *o, int axis, int *from)
+{
+    const tow__pad_params *p = o->params;
+    from[0] = axis;
+    from[1] = TOW__WHOLE;
+    return p->low.v[axis] == 0 && p->high.v[axis] == 0 && p->interior.v[axis] == 0;
+}
+
+TOW__PRIMITIVE(pad, TOW__MOVE, tile_pad, tow__element_cost, .inputs = 2, .outputs = 1, .type = pad_type,
+               .transpose = pad_transpose,
+               TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS),
+                           TOW__PARAM(tow__pad_params, high, TOW__P_INTS),
+                           TOW__PARAM(tow__pad_params, interior, TOW__P_INTS)));
 
 tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, const int64_t *high, const int64_t *interior)
 {
@@ -339,12 +361,9 @@ static void concatenate_transpose(tow__transpose *r)
     }
 }
 
-const tow_primitive tow__concatenate_p = {
-    MOVE("concatenate", -1),
-    .type = concatenate_type,
-    .transpose = concatenate_transpose,
-    TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),
-};
+TOW__PRIMITIVE(concatenate, TOW__MOVE, tow__tile_along_axis, tow__element_cost, .inputs = -1, .outputs = 1,
+               .type = concatenate_type, .transpose = concatenate_transpose,
+               TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_concatenate(size_t n, const tow_value *x, int axis)
 {
@@ -364,12 +383,20 @@ static tow_status rev_type(const tow__typing *ty)
 
 static void rev_transpose(tow__transpose *r) { r->dx[0] = tow__op(&tow__rev_p, r->e->params, 1, r->ct); }
 
-const tow_primitive tow__rev_p = {
-    MOVE("rev", 1),
-    .type = rev_type,
-    .transpose = rev_transpose,
-    TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)),
-};
+static bool view_rev(const void *params, const tow__view *x, tow__view *y)
+{
+    const tow__axes_params *p = params;
+    for (int i = 0; i < p->axes.n; i++) {
+        int64_t axis = p->axes.v[i];
+        if (tow_type_count(y->type)) y->offset += (y->type.dims[axis] - 1) * x->strides[axis];
+        y->strides[axis] = -x->strides[axis];
+    }
+    return true;
+}
+
+TOW__PRIMITIVE(rev, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_rev, .inputs = 1, .outputs = 1,
+               .type = rev_type, .transpose = rev_transpose,
+               TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)));
 
 tow_value tow_rev(tow_value x, int n_axes, const int *axes)
 {

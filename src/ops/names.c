@@ -1,5 +1,5 @@
 /* The public view of the table of primitives: their names, for tools that count what a program runs. */
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 
 const char *tow_primitive_name(size_t index)
 {

@@ -109,7 +109,7 @@ static void rms_norm_decompose(tow_trace *t, const tow__equation *e, const tow_v
 static void norm_jvp(tow__jvp *r)
 {
     if (!r->reverse || tow__uses_residual_outputs(r)) {
-        tow__jvp_decomposed(r);
+        r->decomposed(r);
         return;
     }
     bool centred = r->e->n_in == 3;
@@ -250,46 +250,44 @@ static void norm_jvp_transpose(tow__transpose *r)
     tow__transpose_to_vjp(r, vjp, &p, &p.wrt, residuals);
 }
 
+/* ---- tiling ------------------------------------------------------------------------------------------------------ */
+
+/* (x, scale [, bias]) -> y [, mean], rstd; (x, scale [, mean], rstd, ct) -> dx: all axes but the last, with all of scale
+ * and bias, which have one axis. */
+static bool tile_norm(const tow__operation *o, int axis, int *from)
+{
+    if (axis + 1 >= tow__in_type(o, 0)->rank) return false;
+    from[0] = axis;
+    for (uint32_t i = 1; i < o->n_in; i++) from[i] = TOW__WHOLE;
+    return true;
+}
+
+/* Sums over rows, which are the derivatives with respect to scale and bias, need all rows. */
+static bool tile_norm_vjp(const tow__operation *o, int axis, int *from)
+{
+    if (((const tow__norm_ad_params *)o->params)->wrt != 1 || !tile_norm(o, axis, from)) return false;
+    for (uint32_t i = 2; i < o->n_in; i++) from[i] = axis;
+    return true;
+}
+
 #define NORM_PARAMS TOW__PARAMS(tow__norm_params, TOW__PARAM(tow__norm_params, epsilon, TOW__P_FLOAT))
 #define AD_PARAMS                                                                                                      \
     TOW__PARAMS(tow__norm_ad_params, TOW__PARAM(tow__norm_ad_params, epsilon, TOW__P_FLOAT),                           \
                 TOW__PARAM(tow__norm_ad_params, wrt, TOW__P_INT))
 
-const tow_primitive tow__layer_norm_p = {.name = "layer_norm",
-                                         .inputs = 3,
-                                         .outputs = 3,
-                                         .kind = TOW__COMPOSITE,
-                                         .type = norm_type,
-                                         .jvp = norm_jvp,
-                                         .decompose = layer_norm_decompose,
-                                         .output_names = (const char *const[]){"y", "mean", "rstd", NULL},
-                                         NORM_PARAMS};
-const tow_primitive tow__rms_norm_p = {.name = "rms_norm",
-                                       .inputs = 2,
-                                       .outputs = 2,
-                                       .kind = TOW__COMPOSITE,
-                                       .type = norm_type,
-                                       .jvp = norm_jvp,
-                                       .decompose = rms_norm_decompose,
-                                       .output_names = (const char *const[]){"y", "rstd", NULL},
-                                       NORM_PARAMS};
+TOW__PRIMITIVE(layer_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true, .inputs = 3,
+               .outputs = 3, .type = norm_type, .jvp = norm_jvp, .decompose = layer_norm_decompose,
+               .output_names = (const char *const[]){"y", "mean", "rstd", NULL}, NORM_PARAMS);
+TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true, .inputs = 2, .outputs = 2,
+               .type = norm_type, .jvp = norm_jvp, .decompose = rms_norm_decompose,
+               .output_names = (const char *const[]){"y", "rstd", NULL}, NORM_PARAMS);
 
 #define COMPANIONS(op)                                                                                                 \
-    const tow_primitive tow__##op##_jvp_p = {.name = #op "_jvp",                                                       \
-                                             .inputs = -1,                                                             \
-                                             .outputs = 1,                                                             \
-                                             .kind = TOW__COMPOSITE,                                                   \
-                                             .type = op##_jvp_type,                                                    \
-                                             .transpose = norm_jvp_transpose,                                          \
-                                             .decompose = norm_jvp_decompose,                                          \
-                                             AD_PARAMS};                                                               \
-    const tow_primitive tow__##op##_vjp_p = {.name = #op "_vjp",                                                       \
-                                             .inputs = -1,                                                             \
-                                             .outputs = -1,                                                            \
-                                             .kind = TOW__COMPOSITE,                                                   \
-                                             .type = op##_vjp_type,                                                    \
-                                             .decompose = norm_vjp_decompose,                                          \
-                                             AD_PARAMS};
+    TOW__PRIMITIVE(op##_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,            \
+                   .type = op##_jvp_type, .transpose = norm_jvp_transpose, .decompose = norm_jvp_decompose,            \
+                   AD_PARAMS);                                                                                         \
+    TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .reduces_axis = true, .inputs = -1,     \
+                   .outputs = -1, .type = op##_vjp_type, .decompose = norm_vjp_decompose, AD_PARAMS);
 COMPANIONS(layer_norm)
 COMPANIONS(rms_norm)
 

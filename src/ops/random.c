@@ -14,8 +14,8 @@ static tow_status threefry_type(const tow__typing *ty)
     return status;
 }
 
-const tow_primitive tow__threefry2x32_p = {
-    .name = "threefry2x32", .inputs = 4, .outputs = 2, .kind = TOW__ELEMENTWISE, .type = threefry_type};
+TOW__PRIMITIVE(threefry2x32, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .inputs = 4, .outputs = 2,
+               .type = threefry_type);
 
 static tow_status require_key(const tow__typing *ty, size_t i)
 {
@@ -63,15 +63,9 @@ static void random_bits_decompose(tow_trace *t, const tow__equation *e, const to
     y[0] = tow_reshape(tow_xor(words[0], words[1]), shape->n, shape->v);
 }
 
-const tow_primitive tow__random_bits_p = {
-    .name = "random_bits",
-    .inputs = 1,
-    .outputs = 1,
-    .kind = TOW__RANDOM,
-    .type = random_bits_type,
-    .decompose = random_bits_decompose,
-    TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)),
-};
+TOW__PRIMITIVE(random_bits, TOW__RANDOM, tow__no_tiling, tow__element_cost, .inputs = 1, .outputs = 1,
+               .type = random_bits_type, .decompose = random_bits_decompose,
+               TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)));
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 

@@ -97,15 +97,16 @@ static void reduce_prod_jvp(tow__jvp *r)
     r->dy[0] = tow_reshape(dy, type.rank, type.dims);
 }
 
+static bool tile_reduction(const tow__operation *o, int axis, int *from)
+{
+    from[0] = tow__kept_axis(&((const tow__axes_params *)o->params)->axes, axis);
+    return tow__same_extent(o, axis, 0, from[0]);
+}
+
 #define REDUCTION(op, rule, ...)                                                                                       \
-    const tow_primitive tow__reduce_##op##_p = {                                                                       \
-        .name = "reduce_" #op,                                                                                         \
-        .inputs = 1,                                                                                                   \
-        .outputs = 1,                                                                                                  \
-        .kind = TOW__REDUCTION,                                                                                        \
-        .type = rule,                                                                                                  \
-        TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)),                                \
-        __VA_ARGS__};
+    TOW__PRIMITIVE(reduce_##op, TOW__REDUCTION, tile_reduction, tow__element_cost, .reduces_axis = true, .inputs = 1,  \
+                   .outputs = 1, .type = rule,                                                                         \
+                   TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__);
 REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
 REDUCTION(max, reduce_extremum_type, .jvp = reduce_extremum_jvp)
 REDUCTION(min, reduce_extremum_type, .jvp = reduce_extremum_jvp)
@@ -152,14 +153,9 @@ static tow_status argmax_type(const tow__typing *ty)
     return TOW_OK;
 }
 
-const tow_primitive tow__argmax_p = {
-    .name = "argmax",
-    .inputs = 1,
-    .outputs = 1,
-    .kind = TOW__REDUCTION,
-    .type = argmax_type,
-    TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)),
-};
+TOW__PRIMITIVE(argmax, TOW__REDUCTION, tow__tile_along_axis, tow__element_cost, .reduces_axis = true, .inputs = 1,
+               .outputs = 1, .type = argmax_type,
+               TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_argmax(tow_value x, int axis)
 {
@@ -183,16 +179,16 @@ static void cumsum_transpose(tow__transpose *r)
     r->dx[0] = tow_cumsum(r->ct[0], (int)p->axis, !p->reverse);
 }
 
-const tow_primitive tow__cumsum_p = {
-    .name = "cumsum",
-    .inputs = 1,
-    .outputs = 1,
-    .kind = TOW__REDUCTION,
-    .type = cumsum_type,
-    .transpose = cumsum_transpose,
-    TOW__PARAMS(tow__cumsum_params, TOW__PARAM(tow__cumsum_params, axis, TOW__P_INT),
-                TOW__PARAM(tow__cumsum_params, reverse, TOW__P_BOOL)),
-};
+static bool tile_cumsum(const tow__operation *o, int axis, int *from)
+{
+    from[0] = axis;
+    return ((const tow__cumsum_params *)o->params)->axis != axis;
+}
+
+TOW__PRIMITIVE(cumsum, TOW__REDUCTION, tile_cumsum, tow__element_cost, .inputs = 1, .outputs = 1, .type = cumsum_type,
+               .transpose = cumsum_transpose,
+               TOW__PARAMS(tow__cumsum_params, TOW__PARAM(tow__cumsum_params, axis, TOW__P_INT),
+                           TOW__PARAM(tow__cumsum_params, reverse, TOW__P_BOOL)));
 
 tow_value tow_cumsum(tow_value x, int axis, bool reverse)
 {

@@ -114,43 +114,21 @@ static tow_status scan_type(const tow__typing *ty)
     return TOW_OK;
 }
 
-const tow_primitive tow__name_p = {
-    .name = "name",
-    .inputs = 1,
-    .outputs = 1,
-    .kind = TOW__NAME,
-    .type = name_type,
-    TOW__PARAMS(tow__name_params, TOW__PARAM(tow__name_params, name, TOW__P_STRING)),
-};
+TOW__PRIMITIVE(name, TOW__NAME, tow__no_tiling, tow__element_cost, .inputs = 1, .outputs = 1, .type = name_type,
+               TOW__PARAMS(tow__name_params, TOW__PARAM(tow__name_params, name, TOW__P_STRING)));
 
-const tow_primitive tow__call_p = {
-    .name = "call",
-    .inputs = -1,
-    .outputs = -1,
-    .kind = TOW__REGION,
-    .type = call_type,
-    TOW__PARAMS(tow__call_params, TOW__PARAM(tow__call_params, name, TOW__P_STRING),
-                TOW__PARAM(tow__call_params, body, TOW__P_GRAPH)),
-};
+TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = call_type,
+               TOW__PARAMS(tow__call_params, TOW__PARAM(tow__call_params, name, TOW__P_STRING),
+                           TOW__PARAM(tow__call_params, body, TOW__P_GRAPH)));
 
-const tow_primitive tow__remat_p = {
-    .name = "remat",
-    .inputs = -1,
-    .outputs = -1,
-    .kind = TOW__REGION,
-    .type = remat_type,
-    TOW__PARAMS(tow__remat_params, TOW__PARAM(tow__remat_params, policy, TOW__P_POLICY),
-                TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
-                TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)),
-};
+TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = remat_type,
+               TOW__PARAMS(tow__remat_params, TOW__PARAM(tow__remat_params, policy, TOW__P_POLICY),
+                           TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
+                           TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)));
 
-const tow_primitive tow__scan_p = {
-    .name = "scan",
-    .inputs = -1,
-    .outputs = -1,
-    .kind = TOW__REGION,
-    .type = scan_type,
-    TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
-                TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL), TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
-                TOW__PARAM(tow__scan_params, carry, TOW__P_INT), TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)),
-};
+TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = scan_type,
+               TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
+                           TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL),
+                           TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
+                           TOW__PARAM(tow__scan_params, carry, TOW__P_INT),
+                           TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)));

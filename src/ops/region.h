@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_REGION_H
 #define TOW_SRC_REGION_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 
 extern const tow_primitive tow__name_p, tow__call_p, tow__remat_p, tow__scan_p;
 

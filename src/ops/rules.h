@@ -5,8 +5,9 @@
 #ifndef TOW_SRC_RULES_H
 #define TOW_SRC_RULES_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 #include "src/ops/table.h"
+#include "src/ops/tiling.h"
 #include "tow/ops.h"
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -102,6 +103,11 @@ enum {
 void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *params, int64_t *wrt, size_t residuals);
 
 /* ---- parameter tables -------------------------------------------------------------------------------------------- */
+
+/* TOW__PRIMITIVE for what computes element by element. */
+#define TOW__ELEMENTWISE_PRIMITIVE(name_, ...)                                                                         \
+    TOW__PRIMITIVE(name_, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .aliasing = TOW__ALIAS_ANY,      \
+                   __VA_ARGS__)
 
 #define TOW__PARAM(struct_type, field, field_kind)                                                                     \
     {                                                                                                                  \

@@ -23,24 +23,13 @@ static tow_status iota_type(const tow__typing *ty)
     return TOW_OK;
 }
 
-const tow_primitive tow__const_p = {
-    .name = "const",
-    .inputs = 0,
-    .outputs = 1,
-    .kind = TOW__SOURCE,
-    .type = const_type,
-    TOW__PARAMS(tow__const_params, TOW__PARAM(tow__const_params, value, TOW__P_ARRAY)),
-};
+TOW__PRIMITIVE(const, TOW__SOURCE, tow__no_tiling, tow__element_cost, .inputs = 0, .outputs = 1, .type = const_type,
+               TOW__PARAMS(tow__const_params, TOW__PARAM(tow__const_params, value, TOW__P_ARRAY)));
 
-const tow_primitive tow__iota_p = {
-    .name = "iota",
-    .inputs = 0,
-    .outputs = 1,
-    .kind = TOW__SOURCE,
-    .type = iota_type,
-    TOW__PARAMS(tow__iota_params, TOW__PARAM(tow__iota_params, dtype, TOW__P_DTYPE),
-                TOW__PARAM(tow__iota_params, shape, TOW__P_INTS), TOW__PARAM(tow__iota_params, axis, TOW__P_INT)),
-};
+TOW__PRIMITIVE(iota, TOW__SOURCE, tow__no_tiling, tow__element_cost, .inputs = 0, .outputs = 1, .type = iota_type,
+               TOW__PARAMS(tow__iota_params, TOW__PARAM(tow__iota_params, dtype, TOW__P_DTYPE),
+                           TOW__PARAM(tow__iota_params, shape, TOW__P_INTS),
+                           TOW__PARAM(tow__iota_params, axis, TOW__P_INT)));
 
 tow_value tow_constant(tow_trace *trace, tow_array *value)
 {

@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_TABLE_H
 #define TOW_SRC_TABLE_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 
 /* clang-format off */
 #define TOW__PRIMITIVE_LIST(X)                                                                                         \

@@ -136,21 +136,19 @@ static void integer_pow_jvp(tow__jvp *r)
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
-#define UNARY .inputs = 1, .outputs = 1, .kind = TOW__ELEMENTWISE
+#define UNARY .inputs = 1, .outputs = 1
 
-const tow_primitive tow__neg_p = {
-    .name = "neg", UNARY, .type = tow__type_same_number, .jvp = neg_jvp, .transpose = neg_transpose};
-const tow_primitive tow__abs_p = {.name = "abs", UNARY, .type = tow__type_same_number, .jvp = abs_jvp};
+TOW__ELEMENTWISE_PRIMITIVE(neg, UNARY, .type = tow__type_same_number, .jvp = neg_jvp, .transpose = neg_transpose);
+TOW__ELEMENTWISE_PRIMITIVE(abs, UNARY, .type = tow__type_same_number, .jvp = abs_jvp);
 /* Steps: all derivatives are zero. */
-const tow_primitive tow__sign_p = {.name = "sign", UNARY, .type = tow__type_same_number};
-const tow_primitive tow__floor_p = {.name = "floor", UNARY, .type = tow__type_same_float};
-const tow_primitive tow__ceil_p = {.name = "ceil", UNARY, .type = tow__type_same_float};
-const tow_primitive tow__round_p = {.name = "round", UNARY, .type = tow__type_same_float};
+TOW__ELEMENTWISE_PRIMITIVE(sign, UNARY, .type = tow__type_same_number);
+TOW__ELEMENTWISE_PRIMITIVE(floor, UNARY, .type = tow__type_same_float);
+TOW__ELEMENTWISE_PRIMITIVE(ceil, UNARY, .type = tow__type_same_float);
+TOW__ELEMENTWISE_PRIMITIVE(round, UNARY, .type = tow__type_same_float);
 /* The identity whose derivatives of every order are zero. */
-const tow_primitive tow__stop_gradient_p = {.name = "stop_gradient", UNARY, .type = tow__type_same_any};
+TOW__ELEMENTWISE_PRIMITIVE(stop_gradient, UNARY, .type = tow__type_same_any);
 
-#define FLOAT_UNARY(op)                                                                                                \
-    const tow_primitive tow__##op##_p = {.name = #op, UNARY, .type = tow__type_same_float, .jvp = op##_jvp};
+#define FLOAT_UNARY(op) TOW__ELEMENTWISE_PRIMITIVE(op, UNARY, .type = tow__type_same_float, .jvp = op##_jvp);
 FLOAT_UNARY(exp)
 FLOAT_UNARY(expm1)
 FLOAT_UNARY(log)
@@ -164,13 +162,9 @@ FLOAT_UNARY(logistic)
 FLOAT_UNARY(erf)
 FLOAT_UNARY(erf_inv)
 
-const tow_primitive tow__integer_pow_p = {
-    .name = "integer_pow",
-    UNARY,
-    .type = tow__type_same_float,
-    .jvp = integer_pow_jvp,
-    TOW__PARAMS(tow__integer_pow_params, TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)),
-};
+TOW__ELEMENTWISE_PRIMITIVE(integer_pow, UNARY, .type = tow__type_same_float, .jvp = integer_pow_jvp,
+                           TOW__PARAMS(tow__integer_pow_params,
+                                       TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)));
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

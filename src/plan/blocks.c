@@ -17,10 +17,10 @@ static int64_t sum_depth(const tow__former *f, const tow__step *step)
 /* A product over rows, or over rows first: dW = x^T dy. */
 static bool sums(const tow__former *f, const tow__step *step)
 {
-    if (strcmp(step->primitive, "dot_general") != 0 || step->n_in != 2) return false;
-    if (!step->kernel || strcmp(step->kernel->primitive, "dot_general") != 0) return false;
+    if (step->base != &tow__dot_general_p || step->n_in != 2) return false;
+    if (!step->kernel || step->op != &tow__dot_general_p) return false;
     const tow__dot_params *p = step->params;
-    f->split[0] = f->split[1] = true;
+    f->from[0] = f->from[1] = 0;
     return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && sum_depth(f, step) &&
            tow__fits_blocks(f->p, &step->in[0], f->units) && tow__fits_blocks(f->p, &step->in[1], f->units);
 }
@@ -30,18 +30,18 @@ static bool reduces(const tow__former *f, const tow__step *step)
 {
     tow__extents e;
     if (!tow__is_reduction(f->p, step) || !tow__find_extents(step, &e) || e.outer != 1) return false;
-    f->split[0] = true;
+    f->from[0] = 0;
     return tow__fits_blocks(f->p, &step->in[0], f->units);
 }
 
 static bool splits(const tow__former *f, const tow__step *step)
 {
-    if (!tow__step_splits(step, f->split)) return false;
+    if (!tow__step_splits(step, f->from)) return false;
     for (uint32_t i = 0; i < step->n_out; i++)
         if (!tow__fits_blocks(f->p, &step->out[i], f->units)) return false;
     for (uint32_t i = 0; i < step->n_in; i++) {
         const tow__view *x = &step->in[i];
-        if (!f->split[i]) continue;
+        if (f->from[i] == TOW__WHOLE) continue;
         if (tow__repeats(x) ? x->type.dims[0] % f->units != 0 : !tow__fits_blocks(f->p, x, f->units)) return false;
     }
     return true;
@@ -147,7 +147,8 @@ static tow_status become_product_part(builder *b, const tow__step *step, tow__st
     *params = (tow__dot_part_params){*(const tow__dot_params *)step->params, sum_depth(b->f, step),
                                      b->loop->continues ? NULL : &b->loop->row};
     part->params = params;
-    part->kernel = tow__kernel_find("dot_general_part", step->out[0].type.dtype);
+    part->op = &tow__dot_general_part_p;
+    part->kernel = tow__kernel_of(part->op, step->out[0].type.dtype);
     part->out[0] = b->sums[b->n_sums++] = step->out[0];
     return TOW_OK;
 }
@@ -163,13 +164,14 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__step *p
     tow__extents e;
     tow__find_extents(step, &e);
     *params = (tow__reduce_part_params){.axes = *(const tow__axes_params *)step->params,
-                                        .reducer = tow__reducer_of(step->primitive, dtype),
+                                        .reducer = tow__reducer_of(step->kernel, dtype),
                                         .columns = e.columns,
                                         .elements = e.elements,
                                         .before = e.elements / f->units * b->first,
                                         .row = &b->loop->row};
     part->params = params;
-    part->kernel = tow__kernel_find("reduce_part", dtype);
+    part->op = &tow__reduce_part_p;
+    part->kernel = tow__kernel_of(part->op, dtype);
     part->out[0] = b->sums[b->n_sums++] = step->out[0];
     if (params->columns == 1) return TOW_OK;
     tow_type type = {.dtype = dtype, .rank = 2, .dims = {TOW__LANES, params->columns}};
@@ -193,9 +195,8 @@ static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packe
 {
     tow_program *p = b->f->p;
     packed->storage = TOW__NONE;
-    const char *name = step->kernel ? step->kernel->primitive : "";
-    bool product = strcmp(name, "dot_general") == 0 || strcmp(name, "fused_dot_general") == 0;
-    if (!product || b->loop->length < PACKED_BLOCKS) return TOW_OK;
+    bool product = step->op == &tow__dot_general_p || step->op == &tow__fused_dot_general_p;
+    if (!step->kernel || !product || b->loop->length < PACKED_BLOCKS) return TOW_OK;
     tow__dot_pack_params *params = tow__arena_alloc(&p->memory, 1, sizeof *params);
     if (!params) return TOW_OUT_OF_MEMORY;
     tow__buffer in[2] = {tow__view_buffer(&step->in[0]), tow__view_buffer(&step->in[1])},
@@ -208,9 +209,9 @@ static tow_status pack_whole(builder *b, const tow__step *step, tow__view *packe
     b->packed_bytes = all;
     tow_type type = {.dtype = TOW_F32, .rank = 1, .dims = {(int64_t)(bytes / tow_dtype_size(TOW_F32))}};
     uint32_t s = tow__add_storage(p, b->f->plan, TOW__S_ARENA, 0, bytes);
-    tow__step *pack = tow__add_step(b->outer, "pack_operand", 1, 1);
+    tow__step *pack = tow__add_step(b->outer, &tow__pack_operand_p, 1, 1);
     if (s == TOW__NONE || !pack) return TOW_OUT_OF_MEMORY;
-    pack->kernel = tow__kernel_find("pack_operand", TOW_F32);
+    pack->kernel = tow__kernel_of(pack->op, TOW_F32);
     pack->params = params;
     pack->backward = step->backward;
     pack->source = step->source;
@@ -227,18 +228,19 @@ static tow_status add_block_step(builder *b, uint32_t index)
     tow__lowering l = {.p = f->p, .plan = b->body, .scratch = f->scratch};
     tow__part part = tow__part_of(f, step);
     tow__view packed = {.storage = TOW__NONE};
-    if (part == TOW__SPLITS && step->n_in > 1 && !f->split[1]) TRY(pack_whole(b, step, &packed));
+    if (part == TOW__SPLITS && step->n_in > 1 && f->from[1] == TOW__WHOLE) TRY(pack_whole(b, step, &packed));
     uint32_t more = packed.storage != TOW__NONE;
     uint32_t lanes = part == TOW__REDUCES; /* a second result, if there are columns */
-    tow__step *copy = tow__add_step(&l, step->primitive, step->n_in + more, step->n_out + lanes);
+    tow__step *copy = tow__add_step(&l, step->op, step->n_in + more, step->n_out + lanes);
     if (!copy) return TOW_OUT_OF_MEMORY;
+    copy->base = step->base;
     copy->n_out = step->n_out;
     copy->kernel = step->kernel;
     copy->params = step->params;
     copy->backward = step->backward;
     copy->source = step->source;
     for (uint32_t i = 0; i < step->n_in; i++)
-        TRY(operand_view(b, &step->in[i], f->split[i], &copy->in[i < 2 ? i : i + more]));
+        TRY(operand_view(b, &step->in[i], f->from[i] == 0, &copy->in[i < 2 ? i : i + more]));
     copy->packed = more;
     if (more) copy->in[2] = packed;
     if (part == TOW__SUMS) TRY(become_product_part(b, step, copy));
@@ -290,7 +292,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
 static tow_status add_region_step(builder *b, tow__lowering *l)
 {
     const tow__loop *loop = b->loop;
-    tow__step *step = tow__add_step(l, "region", loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
+    tow__step *step = tow__add_step(l, &tow__region_p, loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
     if (!step) return TOW_OUT_OF_MEMORY;
     step->loop = b->loop;
     step->scratch = b->body->block;

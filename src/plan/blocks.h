@@ -40,12 +40,12 @@ typedef struct tow__former {
     size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
     size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
     size_t deferred_bytes;
-    bool *split;     /* of the step at hand */
+    int *from;        /* [operands] of the step at hand: 0 or TOW__WHOLE */
     tow__part *parts; /* [n_steps] */
-    uint32_t *lanes; /* [n_steps] what a reduction has added of a segment so far, or TOW__NONE */
+    uint32_t *lanes;  /* [n_steps] what a reduction has added of a segment so far, or TOW__NONE */
 } tow__former;
 
-/* What the step may be in a region, going by itself alone; fills f->split. */
+/* What the step may be in a region, going by itself alone; fills f->from. */
 tow__part tow__part_of(const tow__former *f, const tow__step *step);
 /* Is a region of the steps `inside` worth it, if there are no products in it? */
 tow_status tow__spares_memory(const tow__former *f, bool *spares);

@@ -48,7 +48,7 @@ static tow_status wrong(const checker *c, uint32_t step, uint32_t storage, const
     const tow__storage *s = &c->p->storages[storage];
     return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR,
                      "the plan is wrong at step %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
-                     step, c->plan->steps[step].primitive, storage, s->bytes,
+                     step, c->plan->steps[step].base->name, storage, s->bytes,
                      c->p->storages[tow__root(c->p, storage)].offset, what);
 }
 
@@ -114,7 +114,7 @@ static tow_status check_writes(checker *c, uint32_t i, uint32_t *written)
     return TOW_OK;
 }
 
-static bool is_consumption(const tow__step *step) { return strcmp(step->primitive, "consume") == 0; }
+static bool is_consumption(const tow__step *step) { return step->base == &tow__consume_p; }
 
 /* The consumer overwrites an input of the program, or the row of it that the loop has at hand. */
 static void consume(checker *c, const tow__step *step)

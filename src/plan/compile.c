@@ -100,7 +100,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
     if (!p->top) return TOW_OUT_OF_MEMORY;
     p->top->block = TOW__NONE;
     p->top->team = &p->team;
-    p->copy = tow__kernel_find("copy", TOW_F32);
+    p->copy = tow__kernel_of(&tow__copy_p, TOW_F32);
     if (!p->copy) return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "there is no kernel named \"copy\"");
     TRY(tow__team_create(p->ctx, threads, &p->team));
     p->solo = (tow__team){.threads = 1, .products = p->team.products};
@@ -184,43 +184,55 @@ void tow_program_free(tow_program *p)
 
 tow_program_bytes tow_program_get_bytes(const tow_program *p) { return p->bytes; }
 
+/* Is it the one that is counted? NULL: all are. Names of operations are the same strings everywhere. */
+static bool counts(const tow_primitive *wanted, const char *name) { return !wanted || wanted->name == name; }
+
+static bool counts_function(const tow_primitive *wanted, tow__function function)
+{
+    return !wanted || wanted == tow__operation_find(tow__function_name(function));
+}
+
 /* Parts of a row program. */
-static uint64_t count_ops(const tow__fused *program, const char *name)
+static uint64_t count_ops(const tow__fused *program, const tow_primitive *wanted)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const tow__fused_op *op = &program->ops[i];
-        count += !name || strcmp(op->primitive, name) == 0;
-        count += op->first && (!name || strcmp(op->first, name) == 0);
+        count += counts_function(wanted, op->function);
+        count += op->first && counts_function(wanted, op->first);
     }
     return count;
 }
 
-static uint64_t count_reductions(const tow__step *step, const char *name)
+static uint64_t count_reductions(const tow__step *step, const tow_primitive *wanted)
 {
     uint64_t count = 0;
-    if (strcmp(step->primitive, "fused_reduce") != 0) return 0;
+    if (step->base != &tow__fused_reduce_p) return 0;
     const tow__fused_reduce_params *p = step->params;
-    for (uint32_t r = 0; r < p->n_reductions; r++) count += !name || strcmp(p->reductions[r].primitive, name) == 0;
+    for (uint32_t r = 0; r < p->n_reductions; r++) count += counts(wanted, p->reductions[r].name);
     return count;
 }
 
-static uint64_t count_steps(const tow__plan *plan, const char *name)
+static uint64_t count_steps(const tow__plan *plan, const tow_primitive *wanted)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
         const tow__loop *loop = step->loop;
-        bool region = loop && strcmp(step->primitive, "region") == 0; /* its blocks together make each step once */
+        bool region = loop && step->base == &tow__region_p; /* its blocks together make each step once */
         if (region && loop->continues) continue;
         const tow__fused *program = tow__step_program(step);
-        if (program) count += count_ops(program, name);
-        count += count_reductions(step, name);
-        bool parts_only = strcmp(step->primitive, "fused") == 0 || strcmp(step->primitive, "fused_reduce") == 0;
-        if (!parts_only) count += !region && (!name || strcmp(step->primitive, name) == 0);
-        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, name);
+        if (program) count += count_ops(program, wanted);
+        count += count_reductions(step, wanted);
+        bool parts_only = step->base == &tow__fused_p || step->base == &tow__fused_reduce_p;
+        if (!parts_only) count += !region && counts(wanted, step->base->name);
+        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, wanted);
     }
     return count;
 }
 
-uint64_t tow_program_count(const tow_program *p, const char *name) { return count_steps(p->top, name); }
+uint64_t tow_program_count(const tow_program *p, const char *name)
+{
+    const tow_primitive *wanted = name ? tow__operation_find(name) : NULL;
+    return name && !wanted ? 0 : count_steps(p->top, wanted);
+}

@@ -143,7 +143,7 @@ tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, 
                                 const tow__view *input, const int64_t *row)
 {
     tow__consumption *params = tow__arena_alloc(&l->p->memory, 1, sizeof *params);
-    tow__step *step = params ? tow__add_step(l, kernel.primitive, input ? 2 : 1, 0) : NULL;
+    tow__step *step = params ? tow__add_step(l, &tow__consume_p, input ? 2 : 1, 0) : NULL;
     if (!step) return TOW_OUT_OF_MEMORY;
     *params = (tow__consumption){consumer, row, tow_type_count(x->type)};
     step->kernel = &kernel;

@@ -32,7 +32,7 @@ typedef struct parts {
     int64_t steps; /* of a chunk; 0: the scan stays as it is */
 } parts;
 
-static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || tow__is(e, "remat"); }
+static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || TOW__IS(e, remat); }
 
 static tow_type type_of(const parts *s, uint32_t var) { return s->body->vars[var].type; }
 
@@ -64,20 +64,21 @@ static void find_first(parts *s, bool *needed)
         }
 }
 
-/* True if rows of the results are made of the same rows of the operands: as a step of a plan says it (rows.c). */
+/* True if rows of the results are made of the same rows of the operands: as a step of a plan says it (tiling.c). */
 static bool keeps_rows(const parts *s, const tow__equation *e)
 {
     tow__view in[8] = {0}, out[4] = {0};
-    bool split[8];
-    if (tow__is(e, "broadcast_in_dim") || tow__is(e, "const")) return true;
+    int from[8];
+    if (TOW__IS(e, broadcast_in_dim) || TOW__IS(e, const)) return true;
     if (e->n_in > 8 || e->n_out > 4 || e->n_in == 0) return false;
     for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
     for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
-    tow__step step = {.primitive = e->primitive->name, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
-    step.kernel = tow__kernel_find(e->primitive->name, in[0].type.dtype);
+    tow__step step = {
+        .op = e->primitive, .base = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
+    step.kernel = tow__kernel_of(e->primitive, in[0].type.dtype);
     step.in = in;
     step.out = out;
-    return tow__step_splits(&step, split);
+    return tow__step_splits(&step, from);
 }
 
 static double work_of(const parts *s, const tow__equation *e)
@@ -96,7 +97,7 @@ static bool is_worth_it(const parts *s)
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
         const tow__equation *e = &s->body->equations[i];
         if (is_region(e) || (s->first[i] && !keeps_rows(s, e))) return false;
-        if (!tow__is(e, "dot_general")) continue;
+        if (!TOW__IS(e, dot_general)) continue;
         *(s->first[i] ? &first : &second) = true;
         work += work_of(s, e);
     }

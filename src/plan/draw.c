@@ -254,7 +254,7 @@ static void add_peak(picture *d)
     add_bytes(d, bytes);
     if (place->step) {
         const char *scope = place->step->source ? place->step->source->scope : NULL;
-        tow__string_add(&d->s, ": %s %s%s", place->backward ? "backward" : "forward", place->step->primitive,
+        tow__string_add(&d->s, ": %s %s%s", place->backward ? "backward" : "forward", place->step->base->name,
                         scope ? " in " : "");
         add_escaped(&d->s, scope, scope ? strlen(scope) : 0);
     }

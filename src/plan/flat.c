@@ -69,7 +69,7 @@ static bool any_carries(const tow__flat *f, uint32_t n, const uint32_t *values)
 static bool is_backward_graph(const tow_graph *g)
 {
     for (uint32_t i = 0; i < g->n_equations; i++)
-        if (tow__is(&g->equations[i], "remat") && ((const tow__remat_params *)g->equations[i].params)->differentiated)
+        if (TOW__IS(&g->equations[i], remat) && ((const tow__remat_params *)g->equations[i].params)->differentiated)
             return true;
     return false;
 }
@@ -155,14 +155,14 @@ static tow_status inline_decomposition(inliner *in, const tow_graph *g, const to
 static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
                                   uint32_t *results, bool force)
 {
-    if (e->primitive->kind == TOW__NAME || tow__is(e, "stop_gradient")) return inline_alias(operands, results);
-    if (tow__is(e, "call"))
+    if (e->primitive->kind == TOW__NAME || TOW__IS(e, stop_gradient)) return inline_alias(operands, results);
+    if (TOW__IS(e, call))
         return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
-    if (tow__is(e, "remat")) return inline_remat(in, e->params, e->n_in, operands, results);
-    if (tow__is(e, "const") || tow__is(e, "scan") || tow__view_is_move(e->primitive))
+    if (TOW__IS(e, remat)) return inline_remat(in, e->params, e->n_in, operands, results);
+    if (TOW__IS(e, const) || TOW__IS(e, scan) || e->primitive->view)
         return add_node(in, g, e, NULL, operands, results, force);
     tow_dtype dtype = kernel_dtype(g, e);
-    const tow__kernel *kernel = tow__kernel_find(e->primitive->name, dtype);
+    const tow__kernel *kernel = tow__kernel_of(e->primitive, dtype);
     if (kernel) return add_node(in, g, e, kernel, operands, results, force);
     if (e->primitive->decompose) return inline_decomposition(in, g, e, operands, results);
     return tow__fail(in->p->ctx, TOW_UNSUPPORTED, "%s: there is no kernel for %s; convert the operands to another type",

@@ -30,7 +30,7 @@ enum {
 /* A product that computes all of a storage, in a type in which programs can go on. */
 static bool is_product(const tow__fuser *f, const tow__step *step)
 {
-    return step->kernel && strcmp(step->primitive, "dot_general") == 0 && step->n_in == 2 && step->n_out == 1 &&
+    return step->kernel && step->base == &tow__dot_general_p && step->n_in == 2 && step->n_out == 1 &&
            tow__is_whole(f->p, &step->out[0]);
 }
 
@@ -320,7 +320,7 @@ static bool adds_to_carry(const tow__fuser *f, const tow__draft *d, const tow__s
     const tow__dot_params *p = product->params;
     if (d->n_ops != 1 || d->n_in != 2 || d->n_out != 1 || d->keeps_product) return false;
     const tow__fused_op *op = &d->ops[0];
-    if (op->first || strcmp(op->primitive, "add") != 0 || op->in[0] + op->in[1] != 1) return false; /* 0 and 1 */
+    if (op->first || op->function != TOW__FN_add || op->in[0] + op->in[1] != 1) return false; /* 0 and 1 */
     const tow__storage *old = &f->p->storages[d->in[1].storage], *new = &f->p->storages[d->out[0].storage];
     if (old->kind != TOW__S_CARRY_IN || new->kind != TOW__S_CARRY_OUT || old->index != new->index) return false;
     if (old->plan != f->plan || !tow__is_whole(f->p, &d->in[1]) || step->out[0].type.dtype != TOW_F32) return false;
@@ -340,7 +340,8 @@ static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fu
     *step = *product;
     step->n_in = product->n_in + d->n_in - 1;
     step->n_out = d->n_out + d->keeps_product;
-    step->kernel = tow__kernel_find("fused_dot_general", product->out[0].type.dtype);
+    step->op = &tow__fused_dot_general_p;
+    step->kernel = tow__kernel_of(step->op, product->out[0].type.dtype);
     step->params = params;
     step->scratch = TOW__NONE;
     step->in = tow__arena_alloc(memory, step->n_in, sizeof *step->in);
@@ -351,7 +352,10 @@ static tow_status emit_product(tow__fuser *f, const tow__draft *d, const tow__fu
         step->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
     memcpy(step->out, d->out, d->n_out * sizeof *d->out);
     if (d->keeps_product) step->out[d->n_out] = product->out[0];
-    if (adds_to_carry(f, d, step)) step->kernel = tow__kernel_find("dot_general_add", TOW_F32);
+    if (adds_to_carry(f, d, step)) {
+        step->op = &tow__dot_general_add_p;
+        step->kernel = tow__kernel_of(step->op, TOW_F32);
+    }
     tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
     return tow__add_scratch(&l, step);
 }
@@ -381,8 +385,9 @@ static tow_status emit(tow__fuser *f, const tow__group *g, tow__step *step)
     const tow__fused *program = tow__finish_program(f, &d);
     if (!program) return TOW_OUT_OF_MEMORY;
     if (d.product != TOW__NONE) return emit_product(f, &d, program, step);
-    *step = (tow__step){.primitive = "fused",
-                        .kernel = tow__kernel_find("fused", TOW_F32),
+    *step = (tow__step){.op = &tow__fused_p,
+                        .base = &tow__fused_p,
+                        .kernel = tow__kernel_of(&tow__fused_p, TOW_F32),
                         .params = program,
                         .n_in = d.n_in,
                         .n_out = d.n_out,
@@ -397,11 +402,10 @@ static tow_status emit(tow__fuser *f, const tow__group *g, tow__step *step)
 const tow__fused *tow__step_program(const tow__step *step)
 {
     if (!step->kernel) return NULL;
-    if (strcmp(step->kernel->primitive, "fused") == 0) return step->params;
-    if (strcmp(step->kernel->primitive, "fused_reduce") == 0)
-        return ((const tow__fused_reduce_params *)step->params)->program;
-    bool product = strcmp(step->kernel->primitive, "fused_dot_general") == 0;
-    if (!product && strcmp(step->kernel->primitive, "dot_general_add") != 0) return NULL;
+    if (step->op == &tow__fused_p) return step->params;
+    if (step->op == &tow__fused_reduce_p) return ((const tow__fused_reduce_params *)step->params)->program;
+    bool product = step->op == &tow__fused_dot_general_p;
+    if (!product && step->op != &tow__dot_general_add_p) return NULL;
     return ((const tow__dot_fused_params *)step->params)->program;
 }
 

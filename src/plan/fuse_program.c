@@ -153,7 +153,7 @@ static bool add_op(writer *w, uint32_t i)
     tow__fused_op *op = &w->d->ops[w->d->n_ops++];
     *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
                           .params = step->params,
-                          .primitive = step->primitive,
+                          .function = step->kernel->function,
                           .dtype = step->out[0].type.dtype,
                           .n_in = (uint8_t)step->n_in,
                           .n_out = (uint8_t)step->n_out};

@@ -23,9 +23,9 @@ typedef struct joiner {
 
 bool tow__is_reduction(const tow_program *p, const tow__step *step)
 {
-    return step->kernel && strcmp(step->kernel->primitive, step->primitive) == 0 && step->n_in == 1 &&
-           step->n_out == 1 && tow__is_whole(p, &step->in[0]) && tow__is_whole(p, &step->out[0]) &&
-           tow__reducer_of(step->primitive, step->in[0].type.dtype);
+    return step->kernel && step->op == step->base && step->n_in == 1 && step->n_out == 1 &&
+           tow__is_whole(p, &step->in[0]) && tow__is_whole(p, &step->out[0]) &&
+           tow__reducer_of(step->kernel, step->in[0].type.dtype);
 }
 
 bool tow__find_extents(const tow__step *step, tow__extents *e)
@@ -63,7 +63,7 @@ static tow_status as_program(joiner *j, uint32_t i, tow__step *step, bool *done)
     tow__fuser *f = &j->f;
     tow__draft d;
     *step = f->plan->steps[i];
-    *done = step->kernel && strcmp(step->kernel->primitive, "fused") == 0;
+    *done = step->kernel && step->op == &tow__fused_p;
     if (*done || !f->tiles[i]) return TOW_OK;
     tow__group g = {.members = &i, .n = 1, .shape = step->out[0].type, .product = TOW__NONE};
     *done = tow__write_program(f, &g, NULL, g.shape, &d) && d.n_out == step->n_out;
@@ -125,8 +125,8 @@ static void add_reduction(const tow__step *program, const tow__step *reduction, 
     while (!reads(reduction, &program->out[k])) k++;
     uint32_t n = params->n_reductions++;
     tow_dtype dtype = reduction->in[0].type.dtype;
-    params->reductions[n].primitive = reduction->primitive;
-    params->reductions[n].reducer = tow__reducer_of(reduction->primitive, dtype);
+    params->reductions[n].name = reduction->base->name;
+    params->reductions[n].reducer = tow__reducer_of(reduction->kernel, dtype);
     params->reductions[n].dtype = dtype;
     params->reductions[n].result = k;
 }
@@ -188,8 +188,8 @@ static tow_status join(joiner *j, uint32_t i, tow__step *step)
     step->n_out = list_results(j, &program, &c, params, out);
     step->out = out;
     step->params = params;
-    step->primitive = "fused_reduce";
-    step->kernel = tow__kernel_find("fused_reduce", TOW_F32);
+    step->op = step->base = &tow__fused_reduce_p;
+    step->kernel = tow__kernel_of(step->op, TOW_F32);
     tow__lowering l = {.p = j->f.p, .plan = j->f.plan, .scratch = j->f.scratch};
     return tow__add_scratch(&l, step);
 }

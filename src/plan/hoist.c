@@ -36,7 +36,7 @@ static bool is_row(const tow__split *s, uint32_t var)
 /* A product x w of few rows x with a constant of the loop that can be made for all steps at once. */
 static bool widens(const tow__split *s, const tow__equation *e)
 {
-    if (!tow__is(e, "dot_general") || !is_const(s, e->in[1])) return false;
+    if (!TOW__IS(e, dot_general) || !is_const(s, e->in[1])) return false;
     const tow__dot_params *p = e->params;
     tow_type x = tow__type_of(s, e->in[0]), y = tow__type_of(s, e->out[0]);
     if (p->lhs_batch.n > 0 || x.rank == TOW_MAX_RANK || y.rank == TOW_MAX_RANK) return false;
@@ -49,7 +49,7 @@ static bool widens(const tow__split *s, const tow__equation *e)
 /* A product of two matrices (or vectors) that differ from step to step, summed over few rows. */
 static bool is_outer_product(const tow__split *s, const tow__equation *e)
 {
-    if (!tow__is(e, "dot_general") || is_const(s, e->in[0]) || is_const(s, e->in[1])) return false;
+    if (!TOW__IS(e, dot_general) || is_const(s, e->in[0]) || is_const(s, e->in[1])) return false;
     const tow__dot_params *p = e->params;
     tow_type x = tow__type_of(s, e->in[0]), y = tow__type_of(s, e->in[1]);
     int contracted = p->lhs_contract.n;
@@ -63,7 +63,7 @@ static const tow__equation *summand(const tow__split *s, uint32_t j)
 {
     uint32_t old = s->body->inputs[s->consts + j], new = s->body->outputs[j];
     const tow__equation *add = tow__maker(s, new);
-    if (!add || !tow__is(add, "add") || s->uses[old] != 1 || s->uses[new] != 1) return NULL;
+    if (!add || !TOW__IS(add, add) || s->uses[old] != 1 || s->uses[new] != 1) return NULL;
     if (add->in[0] != old && add->in[1] != old) return NULL;
     if (!tow_dtype_is_float(tow__type_of(s, old).dtype)) return NULL;
     uint32_t d = add->in[0] == old ? add->in[1] : add->in[0];
@@ -105,7 +105,7 @@ static void decide(tow__split *s)
     }
     for (uint32_t j = 0; j < s->carry; j++) { /* sums over rows that are kept for a product anyway */
         const tow__equation *e = s->summed[j] ? NULL : summand(s, j);
-        if (e && tow__is(e, "reduce_sum") && tow__type_of(s, e->in[0]).rank < TOW_MAX_RANK && is_at_hand(s, e->in[0]))
+        if (e && TOW__IS(e, reduce_sum) && tow__type_of(s, e->in[0]).rank < TOW_MAX_RANK && is_at_hand(s, e->in[0]))
             move_sum(s, j, e);
     }
     for (uint32_t i = 0; i < g->n_equations; i++) {
@@ -147,15 +147,15 @@ static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equa
         tow__call_params call;
     } p;
     memcpy(&p, e->params, e->primitive->params_size);
-    tow_graph **body = tow__is(e, "scan") ? &p.scan.body : tow__is(e, "remat") ? &p.remat.body : &p.call.body;
+    tow_graph **body = TOW__IS(e, scan) ? &p.scan.body : TOW__IS(e, remat) ? &p.remat.body : &p.call.body;
     tow_graph *inner = NULL;
     bool done = false;
     tow__split s = {0};
     tow_status status = tow__hoist(*body, defers, &inner);
     if (status != TOW_OK) return status;
     *body = inner;
-    if (tow__is(e, "scan")) status = analyse(arena, &p.scan, inner, &s);
-    if (tow__is(e, "scan") && status == TOW_OK && defers && !s.changes)
+    if (TOW__IS(e, scan)) status = analyse(arena, &p.scan, inner, &s);
+    if (TOW__IS(e, scan) && status == TOW_OK && defers && !s.changes)
         status = tow__defer(arena, t, e, &p.scan, operands, results, &done);
     if (status == TOW_OK && s.changes)
         tow__record_split(t, &s, e, operands, results);
@@ -165,10 +165,7 @@ static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equa
     return status;
 }
 
-static bool is_region(const tow__equation *e)
-{
-    return tow__is(e, "scan") || tow__is(e, "remat") || tow__is(e, "call");
-}
+static bool is_region(const tow__equation *e) { return TOW__IS(e, scan) || TOW__IS(e, remat) || TOW__IS(e, call); }
 
 static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, bool defers, tow_value *values,
                                uint32_t *n_forward)
@@ -200,13 +197,13 @@ static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defer
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !*changes; i++) {
         const tow__equation *e = &g->equations[i];
         if (!is_region(e)) continue;
-        const tow_graph *body = tow__is(e, "scan")    ? ((const tow__scan_params *)e->params)->body
-                                : tow__is(e, "remat") ? ((const tow__remat_params *)e->params)->body
-                                                      : ((const tow__call_params *)e->params)->body;
+        const tow_graph *body = TOW__IS(e, scan)    ? ((const tow__scan_params *)e->params)->body
+                                : TOW__IS(e, remat) ? ((const tow__remat_params *)e->params)->body
+                                                    : ((const tow__call_params *)e->params)->body;
         tow__split s = {0};
-        if (tow__is(e, "scan")) status = analyse(arena, e->params, body, &s);
+        if (TOW__IS(e, scan)) status = analyse(arena, e->params, body, &s);
         *changes = s.changes;
-        if (status == TOW_OK && tow__is(e, "scan") && defers && !*changes)
+        if (status == TOW_OK && TOW__IS(e, scan) && defers && !*changes)
             status = tow__defer(arena, NULL, e, e->params, NULL, NULL, changes);
         if (status == TOW_OK && !*changes) status = find_changes(arena, body, defers, changes);
     }

@@ -28,11 +28,22 @@ static void find_lifetimes(tow_program *p, const tow__plan *plan)
     }
 }
 
-/* Output 0, operand i. */
-static bool may_take(unsigned flags, uint32_t i, uint32_t n_in)
+/* Output k, operand i. */
+static bool may_take(tow__aliasing aliasing, uint32_t k, uint32_t i, uint32_t n_in)
 {
-    return (flags & TOW__IN_PLACE) || ((flags & TOW__IN_PLACE_FIRST) && i == 0) ||
-           ((flags & TOW__IN_PLACE_LAST) && i + 1 == n_in);
+    switch (aliasing) {
+    case TOW__ALIAS_NONE:
+        return false;
+    case TOW__ALIAS_ANY:
+        return k == 0;
+    case TOW__ALIAS_EACH:
+        return true;
+    case TOW__ALIAS_FIRST:
+        return k == 0 && i == 0;
+    case TOW__ALIAS_LAST:
+        return k == 0 && i + 1 == n_in;
+    }
+    return false;
 }
 
 /* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in
@@ -45,7 +56,6 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
     if (step->loop && tow__by_blocks(step->loop)) return region_may_overwrite(p, step, k, s);
     uint32_t n = 0;
     bool fits = true;
-    unsigned flags = step->kernel ? step->kernel->flags : 0;
     for (uint32_t i = 0; i < step->n_in; i++) {
         const tow__view *x = &step->in[i];
         if (tow__root(p, x->storage) != s) continue;
@@ -54,10 +64,9 @@ bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k,
         if (step->loop)
             fits &= i == k;
         else
-            fits &= tow_type_equal(x->type, step->out[k].type) && may_take(flags, i, step->n_in);
+            fits &= tow_type_equal(x->type, step->out[k].type) && may_take(step->op->aliasing, k, i, step->n_in);
     }
     if (!n || !fits) return false;
-    if (!step->loop && k > 0) return flags & TOW__IN_PLACE_EACH;
     if (!step->loop) return true;
     if (k >= step->loop->n_carry) return false;
     const tow__carry *c = &step->loop->carry[k];

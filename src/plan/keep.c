@@ -54,11 +54,7 @@ static uint32_t first_equal(twins *t, uint32_t n)
     return t->table[i];
 }
 
-static bool multiplies(const tow__node *node)
-{
-    return tow__is(node->e, "dot_general") || tow__is(node->e, "attention") || tow__is(node->e, "scan") ||
-           tow__is(node->e, "linear_cross_entropy");
-}
+static bool multiplies(const tow__node *node) { return tow__is_product(node->e->primitive) || TOW__IS(node->e, scan); }
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 

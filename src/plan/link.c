@@ -131,7 +131,7 @@ static tow_status link_next_row(linker *k, const void **where, const tow__view *
     return status;
 }
 
-static bool looks_ahead(const tow__step *step) { return step->kernel && (step->kernel->flags & TOW__LOOKS_AHEAD); }
+static bool looks_ahead(const tow__step *step) { return step->kernel && step->kernel->looks_ahead; }
 
 static bool is_listed(const uint32_t *list, int n, uint32_t storage)
 {

@@ -102,7 +102,7 @@ static bool is_delivered(const tow__flat *f, uint32_t value)
 {
     for (uint32_t i = 0; i < f->n_outputs; i++) {
         uint32_t x = f->outputs[i];
-        while (x != value && f->makers[x] != TOW__INPUT && tow__view_is_move(f->nodes[f->makers[x]].e->primitive))
+        while (x != value && f->makers[x] != TOW__INPUT && f->nodes[f->makers[x]].e->primitive->view)
             x = f->nodes[f->makers[x]].in[0];
         if (x == value) return true;
     }
@@ -313,7 +313,7 @@ static tow_status add_loop_step(tow__lowering *l, const scan *s, tow__loop *loop
     uint32_t n_reads = 0, n = 0;
     tow__view *reads = outer_reads(l, loop->body, &n_reads);
     if (!reads) return TOW_OUT_OF_MEMORY;
-    tow__step *step = tow__add_step(l, "scan", loop->n_carry + loop->n_xs + n_reads, loop->n_carry + loop->n_ys);
+    tow__step *step = tow__add_step(l, &tow__scan_p, loop->n_carry + loop->n_xs + n_reads, loop->n_carry + loop->n_ys);
     if (!step) return TOW_OUT_OF_MEMORY;
     step->params = s->params;
     step->loop = loop;

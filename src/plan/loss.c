@@ -6,8 +6,6 @@
  * The kernel of both gives the bits of one after the other. */
 #include "src/plan/plan.h"
 
-static const tow_primitive both = {.name = "linear_cross_entropy_and_vjp"};
-
 /* True if `value` depends on the results of node `on`, or may do. Nodes read what nodes before them make, except for
  * what has been merged, so the walk goes down. */
 static tow_status depends(const tow__flat *f, tow__arena *scratch, uint32_t value, uint32_t on, bool *result)
@@ -43,13 +41,16 @@ static tow_status merge(tow_program *p, tow__arena *scratch, tow__flat *f, uint3
     for (uint32_t i = 2; i < n_out; i++) out[i] = node->out[i - 2];
     tow__equation *e = tow__arena_alloc(&p->memory, 1, sizeof *e);
     if (!e) return TOW_OUT_OF_MEMORY;
-    *e = (tow__equation){
-        .primitive = &both, .params = node->e->params, .n_in = 4, .n_out = n_out, .source = node->e->source};
+    *e = (tow__equation){.primitive = &tow__linear_cross_entropy_and_vjp_p,
+                         .params = node->e->params,
+                         .n_in = 4,
+                         .n_out = n_out,
+                         .source = node->e->source};
     node->e = e;
     node->in = tow__arena_copy(scratch, in, 4, sizeof *in);
     node->out = tow__arena_copy(scratch, out, n_out, sizeof *out);
     if (!node->in || !node->out) return TOW_OUT_OF_MEMORY;
-    node->kernel = tow__kernel_find(both.name, f->types[in[0]].dtype);
+    node->kernel = tow__kernel_of(e->primitive, f->types[in[0]].dtype);
     f->makers[out[0]] = f->makers[out[1]] = at;
     return TOW_OK;
 }
@@ -58,12 +59,12 @@ tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f)
 {
     for (uint32_t at = 0; at < f->n_nodes; at++) {
         const tow__node *node = &f->nodes[at];
-        if (!tow__is(node->e, "linear_cross_entropy_vjp")) continue;
+        if (!TOW__IS(node->e, linear_cross_entropy_vjp)) continue;
         uint32_t forward = f->makers[node->in[3]];
         if (forward == TOW__INPUT || forward >= at) continue;
         const tow__node *loss = &f->nodes[forward];
         bool waits = true;
-        if (!tow__is(loss->e, "linear_cross_entropy") || loss->out[1] != node->in[3]) continue;
+        if (!TOW__IS(loss->e, linear_cross_entropy) || loss->out[1] != node->in[3]) continue;
         if (memcmp(loss->in, node->in, 3 * sizeof *loss->in) != 0) continue;
         tow_status status = depends(f, scratch, node->in[4], forward, &waits);
         if (status == TOW_OK && !waits) status = merge(p, scratch, f, at, forward);

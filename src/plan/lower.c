@@ -31,14 +31,14 @@ uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kin
     return p->n_storages++;
 }
 
-tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in, uint32_t n_out)
+tow__step *tow__add_step(tow__lowering *l, const tow_primitive *op, uint32_t n_in, uint32_t n_out)
 {
     tow__plan *plan = l->plan;
     tow__step *steps = tow__extend(&l->p->memory, plan->steps, plan->n_steps, &plan->steps_capacity, sizeof *steps);
     if (!steps) return NULL;
     plan->steps = steps;
     tow__step *step = &steps[plan->n_steps];
-    *step = (tow__step){.primitive = primitive, .n_in = n_in, .n_out = n_out, .scratch = TOW__NONE};
+    *step = (tow__step){.op = op, .base = op, .n_in = n_in, .n_out = n_out, .scratch = TOW__NONE};
     step->in = tow__arena_alloc(&l->p->memory, n_in, sizeof *step->in);
     step->out = tow__arena_alloc(&l->p->memory, n_out, sizeof *step->out);
     if (!step->in || !step->out) return NULL;
@@ -86,7 +86,7 @@ tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage,
 {
     tow__view from = *x;
     if (tow_type_bytes(x->type) == 0) return TOW_OK;
-    tow__step *step = tow__add_step(l, "copy", 1, 1);
+    tow__step *step = tow__add_step(l, &tow__copy_p, 1, 1);
     if (!step) return TOW_OUT_OF_MEMORY;
     step->kernel = l->p->copy;
     step->in[0] = from;
@@ -143,7 +143,7 @@ static tow_status lower_move(tow__lowering *l, const tow__node *node)
 static const void *whole_params(tow__lowering *l, const tow__node *node)
 {
     const tow__dot_params *p = node->e->params;
-    if (!tow__is(node->e, "dot_general") || p->rows > 0) return p;
+    if (!TOW__IS(node->e, dot_general) || p->rows > 0) return p;
     tow__dot_params *whole = tow__arena_alloc(&l->p->memory, 1, sizeof *whole);
     if (!whole) return NULL;
     *whole = *p;
@@ -170,14 +170,14 @@ static void become_outer(tow__step *step)
 {
     const tow__dot_params *p = step->params;
     const tow_type type = step->out[0].type;
-    const tow__kernel *kernel = tow__kernel_find("mul", type.dtype);
+    const tow__kernel *kernel = tow__kernel_of(&tow__mul_p, type.dtype);
     for (int i = 0; i < p->lhs_contract.n; i++)
         if (step->in[0].type.dims[p->lhs_contract.v[i]] != 1) return;
     if (!kernel) return;
     int rows = step->in[0].type.rank - p->lhs_contract.n;
     spread_operand(&step->in[0], &p->lhs_batch, &p->lhs_contract, type, p->lhs_batch.n);
     spread_operand(&step->in[1], &p->rhs_batch, &p->rhs_contract, type, rows);
-    step->primitive = kernel->primitive;
+    step->op = step->base = &tow__mul_p;
     step->kernel = kernel;
     step->params = NULL;
 }
@@ -209,7 +209,7 @@ static bool repeated_constant(const tow__lowering *l, const tow__view *x, double
 static tow_status become_multiple(tow__lowering *l, tow__step *step)
 {
     const tow_dtype dtype = step->out[0].type.dtype;
-    const tow__kernel *kernel = tow__kernel_find("mul", dtype);
+    const tow__kernel *kernel = tow__kernel_of(&tow__mul_p, dtype);
     double value;
     int exponent;
     if (!kernel || !repeated_constant(l, &step->in[1], &value) || fabs(frexp(value, &exponent)) != 0.5) return TOW_OK;
@@ -221,7 +221,7 @@ static tow_status become_multiple(tow__lowering *l, tow__step *step)
     else
         *(double *)data = 1 / value;
     step->in[1].offset = 0;
-    step->primitive = kernel->primitive;
+    step->op = step->base = &tow__mul_p;
     step->kernel = kernel;
     return TOW_OK;
 }
@@ -281,7 +281,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
         bytes += tow_type_bytes(type);
     }
     if (!bytes) return TOW_OK; /* nothing to write */
-    tow__step *step = tow__add_step(l, e->primitive->name, e->n_in, e->n_out);
+    tow__step *step = tow__add_step(l, e->primitive, e->n_in, e->n_out);
     if (!step) return TOW_OUT_OF_MEMORY;
     step->params = whole_params(l, node);
     if (e->params && !step->params) return TOW_OUT_OF_MEMORY;
@@ -289,8 +289,8 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     step->kernel = node->kernel;
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
     for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
-    if (tow__is(e, "dot_general")) become_outer(step);
-    if (tow__is(e, "div") && become_multiple(l, step) != TOW_OK) return TOW_OUT_OF_MEMORY;
+    if (TOW__IS(e, dot_general)) become_outer(step);
+    if (TOW__IS(e, div) && become_multiple(l, step) != TOW_OK) return TOW_OUT_OF_MEMORY;
     return tow__add_scratch(l, step);
 }
 
@@ -308,7 +308,7 @@ static tow_status lower_iota(tow__lowering *l, const tow__node *node)
     memset(x->strides, 0, sizeof x->strides);
     x->strides[axis] = 1;
     if (tow_type_count(type) == 0) return TOW_OK; /* nothing to write */
-    tow__step *step = tow__add_step(l, node->e->primitive->name, 0, 1);
+    tow__step *step = tow__add_step(l, node->e->primitive, 0, 1);
     if (!step) return TOW_OUT_OF_MEMORY;
     step->params = tow__arena_copy(&l->p->memory, &params, 1, sizeof params);
     if (!step->params) return TOW_OUT_OF_MEMORY;
@@ -324,12 +324,12 @@ tow_status tow__lower(tow__lowering *l)
         const tow__node *node = &l->flat->nodes[l->flat->order[i]];
         const tow_primitive *primitive = node->e->primitive;
         uint32_t first = l->plan->n_steps;
-        tow_status status = node->body                              ? tow__lower_loop(l, node)
-                            : strcmp(primitive->name, "const") == 0 ? lower_const(l, node)
-                            : strcmp(primitive->name, "iota") == 0  ? lower_iota(l, node)
-                            : tow__view_is_move(primitive)          ? lower_move(l, node)
-                            : can_fold(l, node)                     ? fold(l, node)
-                                                                    : lower_kernel(l, node);
+        tow_status status = node->body                   ? tow__lower_loop(l, node)
+                            : primitive == &tow__const_p ? lower_const(l, node)
+                            : primitive == &tow__iota_p  ? lower_iota(l, node)
+                            : primitive->view            ? lower_move(l, node)
+                            : can_fold(l, node)          ? fold(l, node)
+                                                         : lower_kernel(l, node);
         if (status != TOW_OK) return status;
         for (uint32_t k = first; k < l->plan->n_steps; k++) l->plan->steps[k].source = &node->e->source;
     }

@@ -40,7 +40,7 @@ static int padded_axis(const pads *s, const tow__node *pad)
     const tow__pad_params *p = pad->e->params;
     const tow__node *value = maker(s, pad->in[1]);
     int axis = -1;
-    if (!value || !tow__is(value->e, "const")) return -1;
+    if (!value || !TOW__IS(value->e, const)) return -1;
     tow_array *zero = ((const tow__const_params *)value->e->params)->value;
     const char *bytes = tow_array_data(zero);
     for (size_t i = 0; i < tow_type_bytes(tow_array_type(zero)); i++)
@@ -59,12 +59,12 @@ static bool collect(pads *s, uint32_t value, int depth)
 {
     const tow__node *node = maker(s, value);
     if (!node || s->uses[value] != 1 || depth > MOST_PIECES) return false;
-    if (tow__is(node->e, "add")) {
+    if (TOW__IS(node->e, add)) {
         if (s->n_inner == MOST_PIECES) return false;
         s->inner[s->n_inner++] = value;
         return collect(s, node->in[0], depth + 1) && collect(s, node->in[1], depth + 1);
     }
-    if (!tow__is(node->e, "pad") || s->n == MOST_PIECES) return false;
+    if (!TOW__IS(node->e, pad) || s->n == MOST_PIECES) return false;
     s->piece[s->n++] = node;
     return true;
 }
@@ -104,13 +104,13 @@ static int cut(const pads *s, int axis, int64_t *at)
 
 /* ---- new nodes --------------------------------------------------------------------------------------------------- */
 
-static tow__equation *new_equation(pads *s, const char *name, const void *params, size_t params_size, uint32_t n_in)
+static tow__equation *new_equation(pads *s, const tow_primitive *primitive, const void *params, size_t params_size,
+                                   uint32_t n_in)
 {
     tow__equation *e = tow__arena_alloc(&s->p->memory, 1, sizeof *e);
     const void *copy = tow__arena_copy(&s->p->memory, params, 1, params_size);
     if (!e || !copy) return NULL;
-    *e =
-        (tow__equation){.primitive = tow__primitive_find(name, strlen(name)), .params = copy, .n_in = n_in, .n_out = 1};
+    *e = (tow__equation){.primitive = primitive, .params = copy, .n_in = n_in, .n_out = 1};
     return e;
 }
 
@@ -127,7 +127,7 @@ static uint32_t add_node(pads *s, const tow__node *like, const tow__equation *e,
     node.in = tow__arena_copy(s->scratch, in, e->n_in, sizeof *in);
     node.out = tow__arena_copy(s->scratch, &value, 1, sizeof value);
     node.body = NULL;
-    node.kernel = tow__view_is_move(e->primitive) ? NULL : tow__kernel_find(e->primitive->name, type.dtype);
+    node.kernel = e->primitive->view ? NULL : tow__kernel_of(e->primitive, type.dtype);
     if (!node.in || !node.out) return TOW__NONE;
     nodes[s->f->n_nodes++] = node;
     return value;
@@ -138,7 +138,7 @@ static uint32_t zeros(pads *s, const tow__node *like, uint32_t zero, tow_type ty
 {
     tow__broadcast_params p = {.shape = {.n = type.rank}};
     memcpy(p.shape.v, type.dims, sizeof p.shape.v);
-    return add_node(s, like, new_equation(s, "broadcast_in_dim", &p, sizeof p, 1), type, &zero);
+    return add_node(s, like, new_equation(s, &tow__broadcast_in_dim_p, &p, sizeof p, 1), type, &zero);
 }
 
 /* One part of the sum: [first, end) of the axis. */
@@ -180,7 +180,7 @@ static tow_status slice_value(pads *s, const part *x, uint32_t value, int64_t fi
     for (int i = 0; i < type.rank; i++) p.limit.v[i] = type.dims[i], p.stride.v[i] = 1;
     p.start.v[x->axis] = first;
     p.limit.v[x->axis] = end;
-    *slice = add_node(s, x->like, new_equation(s, "slice", &p, sizeof p, 1), smaller, &value);
+    *slice = add_node(s, x->like, new_equation(s, &tow__slice_p, &p, sizeof p, 1), smaller, &value);
     return *slice == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
@@ -200,14 +200,14 @@ static tow_status sum_part(pads *s, part *x, uint32_t value, uint32_t *sum)
 {
     const tow__node node = s->f->nodes[s->f->makers[value]]; /* nodes move when more are added */
     uint32_t terms[2];
-    if (tow__is(node.e, "pad")) return slice_piece(s, x, node, sum);
+    if (TOW__IS(node.e, pad)) return slice_piece(s, x, node, sum);
     for (int i = 0; i < 2; i++) {
         tow_status status = sum_part(s, x, node.in[i], &terms[i]);
         if (status != TOW_OK) return status;
     }
     *sum = terms[terms[0] == TOW__NONE];
     if (terms[0] == TOW__NONE || terms[1] == TOW__NONE) return TOW_OK;
-    *sum = add_node(s, x->like, new_equation(s, "add", NULL, 0, 2), s->f->types[terms[0]], terms);
+    *sum = add_node(s, x->like, new_equation(s, &tow__add_p, NULL, 0, 2), s->f->types[terms[0]], terms);
     return *sum == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
@@ -222,7 +222,7 @@ static tow_status make_part(pads *s, part *x, uint32_t value, uint32_t *made)
     if (zero == TOW__NONE) return TOW_OUT_OF_MEMORY;
     *made = zero;
     if (sum == TOW__NONE) return TOW_OK;
-    *made = add_node(s, x->like, new_equation(s, "add", NULL, 0, 2), type, (uint32_t[]){sum, zero});
+    *made = add_node(s, x->like, new_equation(s, &tow__add_p, NULL, 0, 2), type, (uint32_t[]){sum, zero});
     return *made == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
@@ -238,9 +238,9 @@ static tow_status concatenate(pads *s, uint32_t at, int axis, const int64_t *cut
     }
     tow__axis_params p = {.axis = axis};
     tow__node *node = &s->f->nodes[at];
-    node->e = new_equation(s, "concatenate", &p, sizeof p, (uint32_t)parts);
+    node->e = new_equation(s, &tow__concatenate_p, &p, sizeof p, (uint32_t)parts);
     node->in = tow__arena_copy(s->scratch, in, (size_t)parts, sizeof *in);
-    node->kernel = tow__kernel_find("concatenate", s->f->types[node->out[0]].dtype);
+    node->kernel = tow__kernel_of(&tow__concatenate_p, s->f->types[node->out[0]].dtype);
     for (int i = 0; i < s->n_inner; i++) s->uses[s->inner[i]] = 0;
     return node->e && node->in ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
@@ -260,13 +260,13 @@ tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f)
     pads s = {.p = p, .scratch = scratch, .f = f};
     uint32_t n = f->n_nodes;
     bool any = false;
-    for (uint32_t i = 0; i < n && !any; i++) any = tow__is(f->nodes[i].e, "pad");
+    for (uint32_t i = 0; i < n && !any; i++) any = TOW__IS(f->nodes[i].e, pad);
     if (!any) return TOW_OK;
     s.n_counted = f->n_values;
     if (!(s.uses = count_uses(scratch, f))) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = n; i-- > 0;) { /* outer sums first */
         const tow__node *node = &f->nodes[i];
-        if (!tow__is(node->e, "add") || s.uses[node->out[0]] == 0) continue;
+        if (!TOW__IS(node->e, add) || s.uses[node->out[0]] == 0) continue;
         s.n = s.n_inner = 0;
         if (!collect(&s, node->in[0], 0) || !collect(&s, node->in[1], 0)) continue;
         int64_t cuts[2 * MOST_PIECES + 2];

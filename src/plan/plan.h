@@ -26,7 +26,7 @@
 
 #include "src/graph/graph.h"
 #include "src/kernels/kernel.h"
-#include "src/ops/primitive.h"
+#include "src/plan/operations.h"
 #include "tow/program.h"
 
 #define TOW__NONE UINT32_MAX
@@ -69,14 +69,6 @@ typedef struct tow__storage {
     const void *data;
     uint32_t slot; /* TOW__NONE if the address never changes */
 } tow__storage;
-
-/* Elements of a storage: `offset` and `strides` count elements of type.dtype. */
-typedef struct tow__view {
-    uint32_t storage;
-    tow_type type;
-    int64_t offset;
-    int64_t strides[TOW_MAX_RANK];
-} tow__view;
 
 /* One carry of a loop that changes. Iteration 0 reads the init value where it lies (or a copy, if it is strided);
  * the last iteration writes `result`. */
@@ -136,7 +128,8 @@ typedef struct tow__consumption {
 
 /* A kernel call or a loop. Loop: in = init values, xs, then what the body reads of outer plans; out = carries, ys. */
 typedef struct tow__step {
-    const char *primitive;
+    const tow_primitive *op;   /* what the kernel computes */
+    const tow_primitive *base; /* what it was made of: op itself, or the product that op does more than */
     const tow__kernel *kernel; /* NULL: loop */
     const void *params;
     tow__loop *loop;
@@ -230,8 +223,6 @@ tow_status tow__hoist(const tow_graph *g, bool defers, tow_graph **result);
 tow_status tow__defer(tow__arena *arena, tow_trace *trace, const tow__equation *scan, const tow__scan_params *params,
                       const tow_value *operands, tow_value *results, bool *done);
 
-static inline bool tow__is(const tow__equation *e, const char *name) { return strcmp(e->primitive->name, name) == 0; }
-
 /* ---- flat.c: inlined equations in the order in which they will run ----------------------------------------------- */
 
 typedef struct tow__node {
@@ -273,13 +264,6 @@ tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* Makes *y, the result of equation e (a primitive that only rearranges) on view x, without moving data. False if e is
  * not of that kind or the result is not a view of x. */
 bool tow__view_of(const tow__equation *e, const tow__view *x, tow_type type, tow__view *y);
-bool tow__view_is_move(const tow_primitive *primitive);
-/* True if y (reshaped) can view x: fills its strides. */
-bool tow__view_reshape(const tow__view *x, tow_type type, tow__view *y);
-/* Row-major view of a whole storage. */
-tow__view tow__view_whole(uint32_t storage, tow_type type);
-bool tow__view_contiguous(const tow__view *x);
-bool tow__view_same(const tow__view *x, const tow__view *y);
 /* All of its storage, row-major. */
 bool tow__is_whole(const tow_program *p, const tow__view *x);
 /* What a kernel gets; data stays NULL. */
@@ -311,7 +295,7 @@ tow_status tow__scratch_bytes(tow__arena *scratch, const tow__step *step, tow__t
 /* Copies view x, row-major, into a storage that exists. */
 tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward);
 /* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
-tow__step *tow__add_step(tow__lowering *l, const char *primitive, uint32_t n_in, uint32_t n_out);
+tow__step *tow__add_step(tow__lowering *l, const tow_primitive *op, uint32_t n_in, uint32_t n_out);
 /* Appends a step as it is. */
 tow_status tow__keep_step(tow_program *p, tow__plan *plan, const tow__step *step);
 /* A new storage for a whole value; TOW__NONE: out of memory. */
@@ -357,14 +341,14 @@ bool tow__find_extents(const tow__step *step, tow__extents *e);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__step_program(const tow__step *step);
 
-/* ---- rows.c, work.c, regions.c, blocks.c, spread.c --------------------------------------------------------------- */
+/* ---- rows.c, regions.c, blocks.c, spread.c --------------------------------------------------------------- */
 
-/* True if the step computes rows (axis 0 of its results) independently of each other; split[i]: of operand i it needs
- * the same rows only, else the whole. */
-bool tow__step_splits(const tow__step *step, bool *split);
+/* True if the step computes rows (axis 0 of its results) independently of each other. from[i] is 0 where it
+ * needs the same rows of operand i only, else TOW__WHOLE. */
+bool tow__step_splits(const tow__step *step, int *from);
 /* Is it one of those that reduce rows: sums and maxima along them, softmax, norms? */
 bool tow__step_reduces(const tow__step *step);
-/* Floating-point operations: those of products exactly (work.c). */
+/* Floating-point operations: those of products exactly. */
 double tow__step_work(const tow__step *step);
 /* Rows of a product or of queries that belong to one row of axis 0. */
 int64_t tow__inner_rows(const tow__step *step);

@@ -84,12 +84,12 @@ static void add_parts(tow__string *s, const tow__step *step)
     const tow__fused *program = tow__step_program(step);
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const tow__fused_op *op = &program->ops[i];
-        tow__string_add(s, "%s%s%s%s", i ? ", " : "", op->first ? op->first : "", op->first ? " + " : "",
-                        op->primitive);
+        tow__string_add(s, "%s%s%s%s", i ? ", " : "", op->first ? tow__function_name(op->first) : "",
+                        op->first ? " + " : "", tow__function_name(op->function));
     }
-    if (strcmp(step->primitive, "fused_reduce") != 0) return;
+    if (step->base != &tow__fused_reduce_p) return;
     const tow__fused_reduce_params *p = step->params;
-    for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].primitive);
+    for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
 }
 
 const char *tow__step_engine(const tow_program *p, const tow__step *step)
@@ -113,7 +113,7 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
         if (j) tow__string_add(s, ", ");
         add_view(s, p, &step->out[j]);
     }
-    tow__string_add(s, " = %s(", step->primitive);
+    tow__string_add(s, " = %s(", step->base->name);
     if (tow__step_program(step)) {
         add_parts(s, step);
         tow__string_add(s, ")(");

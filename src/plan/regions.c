@@ -58,13 +58,13 @@ static int64_t common_rows(const tow__former *f, int64_t *inner, size_t *whole)
     *whole = 0;
     for (uint32_t i = 0; i < f->n_steps; i++) {
         const tow__step *step = &f->steps[i];
-        bool heavy = step->kernel &&
-                     (strcmp(step->primitive, "dot_general") == 0 || strncmp(step->primitive, "attention", 9) == 0);
-        if (!heavy || !tow__step_splits(step, f->split)) continue;
+        bool heavy = step->kernel && tow__is_product(step->base);
+        if (!heavy || !tow__step_splits(step, f->from)) continue;
         common = gcd(common, step->out[0].type.dims[0]);
         if (tow__inner_rows(step) < *inner) *inner = tow__inner_rows(step);
         for (uint32_t j = 0; j < step->n_in; j++)
-            if (!f->split[j] && tow_type_bytes(step->in[j].type) > *whole) *whole = tow_type_bytes(step->in[j].type);
+            if (f->from[j] == TOW__WHOLE && tow_type_bytes(step->in[j].type) > *whole)
+                *whole = tow_type_bytes(step->in[j].type);
     }
     return *inner < 1 ? 0 : common;
 }
@@ -75,7 +75,7 @@ static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, i
     double work = 0;
     uint32_t n_steps = 0;
     for (uint32_t i = 0; i < f->n_steps; i++) {
-        if (f->steps[i].loop || !tow__step_splits(&f->steps[i], f->split)) continue;
+        if (f->steps[i].loop || !tow__step_splits(&f->steps[i], f->from)) continue;
         work += tow__step_work(&f->steps[i]);
         n_steps++;
     }
@@ -102,7 +102,7 @@ static int64_t choose_near_blocks(const tow__former *f)
     size_t widest = 0;
     for (uint32_t i = 0; i < f->n_steps; i++) {
         const tow__step *step = &f->steps[i];
-        if (!tow__step_reduces(step) || !tow__step_splits(step, f->split)) continue;
+        if (!tow__step_reduces(step) || !tow__step_splits(step, f->from)) continue;
         common = gcd(common, step->out[0].type.dims[0]);
         if (tow_type_bytes(step->in[0].type) > widest) widest = tow_type_bytes(step->in[0].type);
     }
@@ -170,7 +170,7 @@ static bool joins(const tow__former *f, uint32_t i)
     for (uint32_t j = 0; j < step->n_in; j++) {
         tow__made where = f->made[step->in[j].storage];
         if (where == TOW__LATER) return false;
-        if (where == TOW__INSIDE && (!f->split[j] || tow__repeats(&step->in[j]))) return false;
+        if (where == TOW__INSIDE && (f->from[j] == TOW__WHOLE || tow__repeats(&step->in[j]))) return false;
         any |= where == TOW__INSIDE;
     }
     return any || f->parts[i] == TOW__SPLITS;
@@ -258,7 +258,7 @@ static bool is_read_inside_only(const tow__former *f, uint32_t s)
 /* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s stays. */
 static bool overwrites(const tow__former *f, const tow__step *step, uint32_t s)
 {
-    if (!step->kernel || !(step->kernel->flags & TOW__IN_PLACE)) return false;
+    if (!step->kernel || (step->op->aliasing != TOW__ALIAS_ANY && step->op->aliasing != TOW__ALIAS_EACH)) return false;
     for (uint32_t k = 0; k < step->n_out; k++)
         if (f->p->storages[step->out[k].storage].bytes == f->p->storages[s].bytes) return true;
     return false;
@@ -394,8 +394,8 @@ static tow_status prepare(tow__former *f)
     f->parts = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->parts);
     f->lanes = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->lanes);
     /* Of the widest step now: regions that were formed before read more than any step did. */
-    f->split = tow__arena_alloc(f->scratch, widest_step(f->plan), sizeof *f->split);
-    if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->split ||
+    f->from = tow__arena_alloc(f->scratch, widest_step(f->plan), sizeof *f->from);
+    if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->from ||
         !f->lanes)
         return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_steps; i++) {
@@ -432,8 +432,8 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     size_t whole;
     if (p->no_regions) return TOW_OK;
     tow__former f = {.p = p, .plan = plan, .scratch = scratch, .steps = plan->steps, .n_steps = plan->n_steps};
-    f.split = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.split);
-    if (!f.split) return TOW_OUT_OF_MEMORY;
+    f.from = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.from);
+    if (!f.from) return TOW_OUT_OF_MEMORY;
     int64_t common = common_rows(&f, &inner, &whole);
     f.near = common == 0;
     int64_t blocks = common ? choose_blocks(&f, common, inner, whole) : choose_near_blocks(&f);

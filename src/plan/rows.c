@@ -1,159 +1,33 @@
-/* Which steps compute rows independently, and how an operand takes part in that.
- *
- * A step splits along axis 0 if block b of its results, rows [b n / blocks, (b + 1) n / blocks), depends only on block
- * b of some operands (split) and on others as a whole. The table below says so for every primitive that can; all others
- * mix rows. What a kernel computes for a row has the same bits whether it is called for all rows or for a block. */
+/* Which steps compute rows independently, and how an operand takes part in that: tiling rules, asked for axis 0. */
 #include "src/plan/plan.h"
-
-/* Fills split[n_in] as if the step were the only one; false: it mixes rows. Results are split, always. */
-typedef bool (*row_rule)(const tow__step *step, bool *split);
 
 static int64_t rows(const tow__view *x) { return x->type.rank ? x->type.dims[0] : 0; }
 
-/* Elementwise: scalars are whole, everything else has the shape of the result. */
-static bool split_elementwise(const tow__step *step, bool *split)
+static tow__operation operation_of(const tow__step *step)
 {
-    for (uint32_t i = 0; i < step->n_in; i++) {
-        split[i] = step->in[i].type.rank > 0;
-        if (split[i] && rows(&step->in[i]) != rows(&step->out[0])) return false;
-    }
-    return true;
+    return (tow__operation){step->params, step->n_in, step->n_out, step->in, step->out};
 }
 
-/* Rows of all operands that have as many as the result, over whatever axes follow. */
-static bool split_all(const tow__step *step, bool *split)
+double tow__step_work(const tow__step *step)
 {
-    for (uint32_t i = 0; i < step->n_in; i++) {
-        split[i] = true;
-        if (rows(&step->in[i]) != rows(&step->out[0])) return false;
-    }
-    return true;
+    tow__operation o = operation_of(step);
+    return step->base->cost(&o);
 }
 
-static bool split_first(const tow__step *step, bool *split)
-{
-    split[0] = true;
-    return rows(&step->in[0]) == rows(&step->out[0]);
-}
+bool tow__step_reduces(const tow__step *step) { return step->base->reduces_axis; }
 
-static bool split_norm(const tow__step *step, bool *split)
+/* Rows of products are rows of the left operand: blocks of them are products of as many columns. */
+bool tow__step_splits(const tow__step *step, int *from)
 {
-    return step->in[0].type.rank > 1 && split_first(step, split);
-}
-
-/* (x, scale [, mean], rstd, ct) -> dx; sums over rows are steps of their own (tow__part_sums). */
-static bool split_norm_vjp(const tow__step *step, bool *split)
-{
-    if (((const tow__norm_ad_params *)step->params)->wrt != 1 || step->in[0].type.rank < 2) return false;
-    for (uint32_t i = 0; i < step->n_in; i++) split[i] = i != 1;
-    return true;
-}
-
-static bool split_along_axis(const tow__step *step, bool *split)
-{
-    return ((const tow__axis_params *)step->params)->axis != 0 && split_all(step, split);
-}
-
-static bool split_cumsum(const tow__step *step, bool *split)
-{
-    return ((const tow__cumsum_params *)step->params)->axis != 0 && split_first(step, split);
-}
-
-static bool split_reduction(const tow__step *step, bool *split)
-{
-    return !tow__ints_contain(&((const tow__axes_params *)step->params)->axes, 0) && split_first(step, split);
-}
-
-/* (q, k, v [, ...] [, mask]): sequences; a mask that all sequences share is whole */
-static bool split_attention(const tow__step *step, bool *split)
-{
-    for (uint32_t i = 0; i < step->n_in; i++) {
-        split[i] = rows(&step->in[i]) == rows(&step->out[0]);
-        if (!split[i] && (i < 3 || rows(&step->in[i]) != 1)) return false;
-    }
-    return true;
-}
-
-/* Rows of the result are rows of the left operand, or axis 0 is a batch axis of both. What a fused epilogue reads
- * besides has the shape of the result. */
-static bool split_dot(const tow__step *step, bool *split)
-{
-    const tow__dot_params *p = step->params;
-    for (uint32_t i = 2; i < step->n_in; i++) {
-        split[i] = step->in[i].type.rank > 0;
-        if (split[i] && rows(&step->in[i]) != rows(&step->out[0])) return false;
-    }
-    if (p->lhs_batch.n) {
-        split[0] = split[1] = true;
-        return p->lhs_batch.v[0] == 0 && p->rhs_batch.v[0] == 0;
-    }
-    split[0] = true;
-    return step->in[0].type.rank > 0 && !tow__ints_contain(&p->lhs_contract, 0);
-}
-
-/* (table, rows) */
-static bool split_gather(const tow__step *step, bool *split)
-{
-    split[1] = true;
-    return rows(&step->in[1]) == rows(&step->out[0]);
-}
-
-static bool split_pad(const tow__step *step, bool *split)
-{
-    const tow__pad_params *p = step->params;
-    return p->low.v[0] == 0 && p->high.v[0] == 0 && p->interior.v[0] == 0 && split_first(step, split);
-}
-
-/* Beside the elementwise ones, which their kernels' flags tell. reduces: each row, or a part of it, becomes fewer
- * numbers or is compared with them, so that several steps in turn read whole rows. */
-static const struct {
-    const char *primitive;
-    row_rule rule;
-    bool reduces;
-} rules[] = {
-    {"argmax", split_along_axis, true},
-    {"attention", split_attention, false},
-    {"attention_vjp", split_attention, false},
-    {"concatenate", split_along_axis, false},
-    {"convert", split_elementwise, false},
-    {"copy", split_elementwise, false},
-    {"cumsum", split_cumsum, false},
-    {"dot_general", split_dot, false},
-    {"gather", split_gather, false},
-    {"layer_norm", split_norm, true},
-    {"layer_norm_vjp", split_norm_vjp, true},
-    {"log_softmax", split_along_axis, true},
-    {"logsumexp", split_along_axis, true},
-    {"pad", split_pad, false},
-    {"reduce_and", split_reduction, true},
-    {"reduce_max", split_reduction, true},
-    {"reduce_min", split_reduction, true},
-    {"reduce_or", split_reduction, true},
-    {"reduce_prod", split_reduction, true},
-    {"reduce_sum", split_reduction, true},
-    {"rms_norm", split_norm, true},
-    {"rms_norm_vjp", split_norm_vjp, true},
-    {"softmax", split_along_axis, true},
-    {"softmax_cross_entropy", split_all, true},
-    {"softmax_cross_entropy_vjp", split_all, true},
-};
-
-bool tow__step_reduces(const tow__step *step)
-{
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (strcmp(rules[i].primitive, step->primitive) == 0) return rules[i].reduces;
-    return false;
-}
-
-bool tow__step_splits(const tow__step *step, bool *split)
-{
-    for (uint32_t i = 0; i < step->n_in; i++) split[i] = false;
+    tow__operation o = operation_of(step);
+    for (uint32_t i = 0; i < step->n_in; i++) from[i] = TOW__WHOLE;
     if (!step->kernel || !step->n_out || rows(&step->out[0]) < 2) return false;
     for (uint32_t i = 1; i < step->n_out; i++)
         if (rows(&step->out[i]) != rows(&step->out[0])) return false;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (strcmp(rules[i].primitive, step->primitive) == 0) return rules[i].rule(step, split);
-    return (step->kernel->flags & TOW__IN_PLACE) && split_elementwise(step, split);
+    if (!step->base->tile(&o, 0, from)) return false;
+    for (uint32_t i = 0; i < step->n_in; i++)
+        if (from[i] > 0) return false;
+    return step->base->kind != TOW__DOT || from[0] == 0;
 }
 
 /* ---- blocks of rows ---------------------------------------------------------------------------------------------- */
@@ -168,7 +42,7 @@ int64_t tow__inner_rows(const tow__step *step)
 {
     const tow_type *x = &step->in[0].type;
     int64_t inner = x->rank > 1 ? x->dims[1] : 1, count = 1;
-    if (strcmp(step->primitive, "dot_general") != 0) return inner;
+    if (step->base != &tow__dot_general_p) return inner;
     const tow__dot_params *p = step->params;
     for (int i = 1; i < x->rank; i++) count *= x->dims[i];
     for (int i = 0; i < p->lhs_contract.n; i++)
@@ -201,7 +75,7 @@ bool tow__repeats(const tow__view *x) { return x->strides[0] == 0 && x->type.dim
 static tow_status add_part(tow_program *p, tow__lowering *l, const tow__step *step, int64_t wrt, uint32_t first_out,
                            uint32_t n_out)
 {
-    tow__step *part = tow__add_step(l, step->primitive, step->n_in, n_out);
+    tow__step *part = tow__add_step(l, step->op, step->n_in, n_out);
     tow__norm_ad_params *params = tow__arena_copy(&p->memory, step->params, 1, sizeof *params);
     if (!part || !params) return TOW_OUT_OF_MEMORY;
     params->wrt = wrt;
@@ -216,7 +90,7 @@ static tow_status add_part(tow_program *p, tow__lowering *l, const tow__step *st
 
 static bool is_norm_vjp(const tow__step *step)
 {
-    return strcmp(step->primitive, "layer_norm_vjp") == 0 || strcmp(step->primitive, "rms_norm_vjp") == 0;
+    return step->base == &tow__layer_norm_vjp_p || step->base == &tow__rms_norm_vjp_p;
 }
 
 tow_status tow__part_sums(tow_program *p, tow__plan *plan)

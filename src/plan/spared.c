@@ -6,7 +6,7 @@
 
 static bool is_reduction(const tow__step *step)
 {
-    return step->n_in == 1 && tow__reducer_of(step->primitive, step->in[0].type.dtype);
+    return step->n_in == 1 && tow__reducer_of(step->kernel, step->in[0].type.dtype);
 }
 
 /* What the steps of the region do with a storage. */

@@ -28,7 +28,7 @@ typedef struct spreader {
     tow__plan *body;
     tow__arena *scratch;
     int64_t blocks;
-    bool *split;           /* [operands] of the step at hand */
+    int *from;             /* [operands] of the step at hand: 0 or TOW__WHOLE */
     bool *parted, *shared; /* [n_storages] blocks need their part of it, all of it */
 } spreader;
 
@@ -55,10 +55,10 @@ static int64_t choose_blocks(const spreader *s)
     int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
     for (uint32_t i = 0; i < s->body->n_steps; i++) {
         const tow__step *step = &s->body->steps[i];
-        if (!tow__step_splits(step, s->split)) return 1;
+        if (!tow__step_splits(step, s->from)) return 1;
         if (rows == 0) rows = step->out[0].type.dims[0];
         if (rows != step->out[0].type.dims[0]) return 1;
-        if (strcmp(step->primitive, "dot_general") == 0) {
+        if (step->base == &tow__dot_general_p) {
             int64_t inner = tow__inner_rows(step);
             least = inner < least ? inner : least;
         }
@@ -75,7 +75,7 @@ static int64_t choose_blocks(const spreader *s)
 /* Notes how the step takes part; false: it does not go by rows. */
 static bool note_step(spreader *s, const tow__step *step)
 {
-    tow__step_splits(step, s->split);
+    tow__step_splits(step, s->from);
     for (uint32_t i = 0; i < step->n_out; i++) {
         if (!tow__fits_blocks(s->p, &step->out[i], s->blocks)) return false;
         s->parted[step->out[i].storage] = true;
@@ -83,7 +83,7 @@ static bool note_step(spreader *s, const tow__step *step)
     for (uint32_t i = 0; i < step->n_in; i++) {
         const tow__view *x = &step->in[i];
         const tow__storage *storage = &s->p->storages[x->storage];
-        bool part = s->split[i] && !tow__repeats(x), moves = storage->plan == s->body && !storage->data;
+        bool part = s->from[i] == 0 && !tow__repeats(x), moves = storage->plan == s->body && !storage->data;
         if (part && (!moves || !tow__fits_blocks(s->p, x, s->blocks))) return false;
         (part ? s->parted : s->shared)[x->storage] = true;
     }
@@ -117,9 +117,9 @@ static void cut_rows(spreader *s)
     tow__loop *loop = s->loop;
     for (uint32_t i = 0; i < s->body->n_steps; i++) {
         tow__step *step = &s->body->steps[i];
-        tow__step_splits(step, s->split);
+        tow__step_splits(step, s->from);
         for (uint32_t j = 0; j < step->n_in; j++)
-            if (s->split[j]) step->in[j].type.dims[0] /= s->blocks;
+            if (s->from[j] == 0) step->in[j].type.dims[0] /= s->blocks;
         for (uint32_t j = 0; j < step->n_out; j++) step->out[j].type.dims[0] /= s->blocks;
     }
     for (uint32_t j = 0; j < loop->n_carry; j++) loop->carry[j].part = part_of(s, loop->carry[j].in);
@@ -175,10 +175,10 @@ tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch
     if (p->no_regions || p->team.threads < 2 || !is_worth_it(loop)) return TOW_OK;
     for (uint32_t i = 0; i < s.body->n_steps; i++)
         widest = widest > s.body->steps[i].n_in ? widest : s.body->steps[i].n_in;
-    s.split = tow__arena_alloc(scratch, widest, sizeof *s.split);
+    s.from = tow__arena_alloc(scratch, widest, sizeof *s.from);
     s.parted = tow__arena_alloc(scratch, p->n_storages, sizeof *s.parted);
     s.shared = tow__arena_alloc(scratch, p->n_storages, sizeof *s.shared);
-    if (!s.split || !s.parted || !s.shared) return TOW_OUT_OF_MEMORY;
+    if (!s.from || !s.parted || !s.shared) return TOW_OUT_OF_MEMORY;
     if (is_map(loop, p->team.threads)) {
         loop->parallel = true;
     } else {

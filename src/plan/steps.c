@@ -15,10 +15,10 @@ static bool find_parts(const tow__node *node, parts *p)
     uint32_t n_xs = body->n_inputs - 1;
     if (n_xs < 1 || n_xs > 2 || body->n_order != n_xs) return false;
     *p = (parts){.add = &body->nodes[body->order[n_xs - 1]], .dot = n_xs == 2 ? &body->nodes[body->order[0]] : NULL};
-    if (!tow__is(p->add->e, "add") || body->outputs[0] != p->add->out[0]) return false;
+    if (!TOW__IS(p->add->e, add) || body->outputs[0] != p->add->out[0]) return false;
     uint32_t d = body->inputs[1];
     if (p->dot) {
-        if (!tow__is(p->dot->e, "dot_general") || p->dot->in[0] != d || p->dot->in[1] != body->inputs[2]) return false;
+        if (!TOW__IS(p->dot->e, dot_general) || p->dot->in[0] != d || p->dot->in[1] != body->inputs[2]) return false;
         d = p->dot->out[0];
     }
     const uint32_t *in = p->add->in;
@@ -35,16 +35,16 @@ tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done)
     if (!params) return TOW_OUT_OF_MEMORY;
     params->reverse = scan->reverse;
     if (found.dot) params->dot = *(const tow__dot_params *)found.dot->e->params;
-    const char *name = found.dot ? "dot_steps" : "add_steps";
+    const tow_primitive *op = found.dot ? &tow__dot_steps_p : &tow__add_steps_p;
     tow_type type = l->flat->types[node->out[0]];
-    const tow__kernel *kernel = tow__kernel_find(name, type.dtype);
+    const tow__kernel *kernel = tow__kernel_of(op, type.dtype);
     uint32_t n_in = node->e->n_in;
     tow__buffer buffers[3];
     for (uint32_t i = 0; i < n_in; i++) buffers[i] = tow__view_buffer(&l->env[node->in[i]]);
     if (!kernel || tow_type_bytes(type) == 0 || !tow__steps_fit(n_in, buffers, params)) return TOW_OK;
     uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
     if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    tow__step *step = tow__add_step(l, name, n_in, 1);
+    tow__step *step = tow__add_step(l, op, n_in, 1);
     if (!step) return TOW_OUT_OF_MEMORY;
     step->params = params;
     step->kernel = kernel;

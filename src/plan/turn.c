@@ -19,8 +19,7 @@ static bool wants_turned(const tow__flat *body, const tow__node *node, uint32_t 
             if (node->in[i] == value && want_turned(node->body, node->body->inputs[i])) return true;
         return false;
     }
-    if (strcmp(node->e->primitive->name, "dot_general") != 0 || node->in[1] != value || node->in[0] == value)
-        return false;
+    if (!TOW__IS(node->e, dot_general) || node->in[1] != value || node->in[0] == value) return false;
     const tow__dot_params *p = node->e->params;
     if (p->rhs_batch.n > 0 || p->rhs_contract.n != 1 || p->rhs_contract.v[0] != 1) return false;
     int64_t columns = body->types[value].dims[0];

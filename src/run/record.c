@@ -1,8 +1,8 @@
 /* Recording runs, and writing them as trace events: https://ui.perfetto.dev opens the file.
  *
  * All memory is taken when recording is switched on; a run only fills it. */
-#include "src/base/arithmetic.h"
 #include "src/run/record.h"
+#include "src/base/arithmetic.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ static void write_event(FILE *file, const tow_program *p, int lane, const tow__e
     const char *phase = is_backward(p->top, step, false, &found) ? "backward" : "forward";
     fprintf(file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", lane,
             event->start - r->start, event->end - event->start, phase);
-    write_string(file, step->primitive);
+    write_string(file, step->base->name);
     fprintf(file, ",\"args\":{\"phase\":\"%s\"", phase);
     write_text(file, "engine", !loop ? tow__step_engine(p, step) : tow__by_blocks(loop) ? "region" : "loop");
     if (step->source) write_text(file, "scope", step->source->scope);

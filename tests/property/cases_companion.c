@@ -55,6 +55,13 @@ static const relation rms_norm = {
     .n_wrt = 2,
     .wrt = {0, 1},
     .tangents = 3};
+static const relation rms_norm_x = {
+    .forward = {.params = &norm, .n_in = 2, .n_out = 2, .value = property_rms_norm, .in = {{F, S2(2, 5)}, {F, S1(5)}}},
+    .place = {0, 1},
+    .residual = {-1, 2},
+    .n_wrt = 1,
+    .wrt = {0},
+    .tangents = 3};
 static const relation attention = {.forward = {.params = &causal,
                                                .n_in = 3,
                                                .n_out = 2,
@@ -118,6 +125,7 @@ static const struct {
 } relations[] = {{"layer_norm", &layer_norm},
                  {"layer_norm, x only", &layer_norm_x},
                  {"rms_norm", &rms_norm},
+                 {"rms_norm, x only", &rms_norm_x},
                  {"attention, causal, grouped", &attention},
                  {"attention, masked", &attention_masked},
                  {"cross-entropy", &cross_entropy},
@@ -259,6 +267,8 @@ static const property_case cases[] = {
     COMPANION("layer_norm_vjp", "layer_norm, x only", &norm_x, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}),
     COMPANION("rms_norm_jvp", "rms_norm", &rms_all, 5, jvp, .in = {RMS_NORM, {F, S2(2, 5)}, {F, S1(5)}}),
     COMPANION("rms_norm_vjp", "rms_norm", &rms_all, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}, .n_out = 2),
+    COMPANION("rms_norm_jvp", "rms_norm, x only", &norm_x, 4, jvp, .in = {RMS_NORM, {F, S2(2, 5)}}),
+    COMPANION("rms_norm_vjp", "rms_norm, x only", &norm_x, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}),
     COMPANION("attention_jvp", "attention, causal, grouped", &attention_all, 8, jvp,
               .in = {ATTENTION, {F, S4(2, 3, 4, 2)}, {F, S4(2, 3, 2, 2)}, {F, S4(2, 3, 2, 3)}}),
     COMPANION("attention_vjp", "attention, causal, grouped", &attention_all, 6, vjp,

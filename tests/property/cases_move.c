@@ -114,6 +114,7 @@ static void pad(const property_case *c, double *const *in, double *const *out)
 }
 static const tow__pad_params around = {.low = INTS(1, 2), .high = INTS(0, 1), .interior = INTS(0, 0)};
 static const tow__pad_params between = {.low = INTS(0, 1), .high = INTS(2, 0), .interior = INTS(2, 1)};
+static const tow__pad_params one_axis = {.low = INTS(0, 2), .high = INTS(0, 1), .interior = INTS(0, 1)};
 static const tow__pad_params cut = {.low = INTS(-1, 1), .high = INTS(1, -2), .interior = INTS(0, 1)};
 
 /* ---- concatenate
@@ -239,6 +240,12 @@ static const property_case cases[] = {
      .n_in = 2,
      .value = pad,
      .in = {{F, S2(2, 3)}, {F, S0}}},
+    {.primitive = "pad",
+     .label = "one axis of two",
+     .params = &one_axis,
+     .n_in = 2,
+     .value = pad,
+     .in = {{F, S2(3, 2)}, {F, S0}}},
     {.primitive = "pad", .label = "negative", .params = &cut, .n_in = 2, .value = pad, .in = {{F, S2(3, 3)}, {F, S0}}},
     {.primitive = "concatenate",
      .label = "axis 0",

@@ -2,6 +2,7 @@
  *
  *   cases_*.c           tables of cases: shapes, parameters, ranges, and the value in double precision, written out
  *   run.c               arrays and evaluation            checks.c   the properties
+ *   tiling.c            the property of tiling rules
  *   bits.c              hashes of what cases give, to compare builds
  *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the
  * build of this test asks for: a primitive without cases does not build
@@ -12,7 +13,7 @@
 #ifndef TOW_TESTS_PROPERTY_H
 #define TOW_TESTS_PROPERTY_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 #include "tow/tow.h"
 
 enum {
@@ -124,6 +125,11 @@ size_t property_differentiable(const property_case *c, size_t wrt[MAX_IN]);
 int property_check(tow_context *context, const property_case *c);
 /* Prints hashes of the value of a case and, where there is one, of its gradient (bits.c). Returns the number of failures. */
 int property_bits(tow_context *context, const property_case *c, tow_dtype floats);
+/* Whether blocks have the bits of the whole where the tiling rule says so (tiling.c). Adds to *axes how many axes of how
+ * many shapes passed through. Returns the number of failures. */
+int property_check_tiling(tow_context *context, const property_case *c, size_t *axes);
+/* The same for axis 0 as if it passed through, from axis 0 of every operand: true if that is found to be wrong. */
+bool property_finds_wrong_tiling(tow_context *context, const property_case *c);
 /* Allocations failing in turn: the number of failures, which are printed. */
 int property_check_failing(const property_case *c);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/ops/tiling.h"
 #include "tests/property/property.h"
 
 static const property_table *const tables[] = {
@@ -13,6 +14,40 @@ static const property_table *const tables[] = {
 enum {
     TABLES = sizeof tables / sizeof *tables
 };
+
+/* Tiling rules on all cases of a primitive. A rule that lets axes pass must have been asked about one. */
+static int check_tiling(const tow_primitive *primitive, tow_context *context)
+{
+    size_t axes = 0;
+    int failures = 0;
+    for (size_t t = 0; t < TABLES; t++)
+        for (size_t i = 0; i < tables[t]->count; i++)
+            if (strcmp(tables[t]->cases[i].primitive, primitive->name) == 0)
+                failures += property_check_tiling(context, &tables[t]->cases[i], &axes);
+    if (primitive->tile != tow__no_tiling && axes == 0) {
+        printf("  tiling: the rule lets no axis of any case pass; give it a case where it does\n");
+        failures++;
+    }
+    if (failures) printf("FAILED: %s, tiling (%d)\n", primitive->name, failures);
+    return failures;
+}
+
+/* A sum along axis 0 is not made of sums of blocks, and neither is a softmax. */
+static int wrong_tiling_is_found(tow_context *context)
+{
+    static const tow__cumsum_params sum = {.axis = 0};
+    static const tow__axis_params along = {.axis = 0};
+    const property_case wrong[] = {
+        {.primitive = "cumsum", .params = &sum, .n_in = 1, .in = {{TOW_F64, S2(4, 3)}}},
+        {.primitive = "softmax", .params = &along, .n_in = 1, .in = {{TOW_F64, S2(4, 3)}}},
+    };
+    int failures = 0;
+    printf("  (what differs here is meant to)\n");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        failures += !property_finds_wrong_tiling(context, &wrong[i]);
+    if (failures) printf("FAILED: a wrong tiling rule is not found\n");
+    return failures;
+}
 
 /* Cases of `primitive`; context NULL: counts them, else checks them and adds to *failures. */
 static size_t cases_of(const char *primitive, tow_context *context, int *failures)
@@ -38,6 +73,12 @@ static int coverage(void)
     for (size_t i = 0; i < tow__primitive_count; i++) {
         if (cases_of(tow__primitives[i]->name, NULL, NULL) > 0) continue;
         printf("primitive '%s' has no case: add one to a table in tests/property/cases_*.c\n",
+               tow__primitives[i]->name);
+        gaps++;
+    }
+    for (size_t i = 0; i < tow__primitive_count; i++) {
+        if (tow__primitives[i]->tile && tow__primitives[i]->cost) continue;
+        printf("primitive '%s' has no tiling rule or no cost: see TOW__PRIMITIVE in src/graph/primitive.h\n",
                tow__primitives[i]->name);
         gaps++;
     }
@@ -79,8 +120,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < tow__primitive_count; i++) {
         bool wanted = argc == 1;
         for (int a = 1; a < argc; a++) wanted = wanted || strcmp(argv[a], tow__primitives[i]->name) == 0;
-        if (wanted) cases += cases_of(tow__primitives[i]->name, context, &failures);
+        if (!wanted) continue;
+        cases += cases_of(tow__primitives[i]->name, context, &failures);
+        failures += check_tiling(tow__primitives[i], context);
     }
+    failures += wrong_tiling_is_found(context);
     tow_context_destroy(context);
     printf("%zu cases, %d failures\n", cases, failures);
     return failures == 0 && cases > 0 ? 0 : 1;

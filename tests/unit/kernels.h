@@ -16,7 +16,7 @@
 
 #include "src/kernels/kernel.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
+#include "src/base/params.h"
 
 /* How an operand lies in memory. */
 typedef enum layout {

@@ -566,7 +566,7 @@ static void programs_use_the_chosen_engine(void **state)
     for (int e = 0; tow__gemm_at(e) != NULL; e++) {
         tow__buffer out = dot_output(c, TOW_F32), want = dot_output(c, TOW_F32);
         tow__gemm_choice choice = {.engine = tow__gemm_at(e), .matrix_unit = tow__gemm_amx_usable()};
-        tow__team team = {.threads = 1, .products = choice};
+        tow__team team = {.threads = 1, .products = &choice};
         g.choice = &choice;
         if (!tow__gemm_at(e)->applicable(&g)) continue;
         tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = &c->p, .team = &team};

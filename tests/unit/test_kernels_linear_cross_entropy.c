@@ -146,7 +146,7 @@ static void last_panels_have_room(void **state)
         set(&in[3], r, 9);
     }
     for (int i = 0; i < SETS; i++) {
-        tow__team team = {.threads = 1, .products = {.engine = &tow__gemm_own, .set = (int)sets[i]}};
+        tow__team team = {.threads = 1, .products = &(tow__gemm_choice){.engine = &tow__gemm_own, .set = (int)sets[i]}};
         const tow__kernel *kernel = tow__kernel_find("linear_cross_entropy_vjp", TOW_F32);
         dw[i] = make(TOW_F32, SHAPE(classes, features), ROW_MAJOR);
         tow__kernel_call call = {.n_in = 5,

@@ -211,7 +211,7 @@ static void check_parts(int op, tow_dtype dtype, int64_t elements, int64_t colum
                           make(dtype, 2, (int64_t[]){TOW__LANES, columns}, ROW_MAJOR)};
     const tow__axes_params axes = {{1, {0}}};
     int64_t row, rest = elements % block;
-    tow__reduce_part_params params = {axes, tow__reducer_of(reductions[op], dtype), columns, elements, 0, &row};
+    tow__reduce_part_params params = {axes, tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype), columns, elements, 0, &row};
     for (int64_t i = 0; i < count_of(&x) && op == 3; i++)
         set(&x, i, dtype <= TOW_F64 ? 1 + 0.01 * random_unit() : random_bits() % 97 == 0 ? 2 : 1);
     run_kernel(tow__kernel_find(reductions[op], dtype), 1, &x, 1, &want, &axes);
@@ -238,7 +238,7 @@ static void reductions_in_parts(void **state)
     for (size_t c = 0; c < sizeof sizes / sizeof *sizes; c++)
         for (int op = 0; op < 6; op++)
             for (int dtype = TOW_F32; dtype < TOW_BOOL; dtype++)
-                if (tow__reducer_of(reductions[op], (tow_dtype)dtype))
+                if (tow__reducer_of(tow__kernel_find(reductions[op], (tow_dtype)dtype), (tow_dtype)dtype))
                     check_parts(op, (tow_dtype)dtype, sizes[c][0], sizes[c][1], sizes[c][2], 1 + (op + dtype) % 2);
 }
 

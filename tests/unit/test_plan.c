@@ -436,7 +436,7 @@ static void test_recomputation_comes_late(void **state)
     assert_int_equal(tow_program_get_bytes(p).residuals, 0);
     assert_int_equal(tow_program_count(p, "sin"), 5);
     for (uint32_t i = 0; i < p->top->n_steps; i++) /* each coefficient directly before the product that reads it */
-        if (strcmp(p->top->steps[i].primitive, "cos") == 0) assert_string_equal(p->top->steps[i + 1].primitive, "mul");
+        if (strcmp(p->top->steps[i].base->name, "cos") == 0) assert_string_equal(p->top->steps[i + 1].base->name, "mul");
     tow_program_free(p);
     p = gradient(&tow_nothing_saveable(), NULL);
     assert_int_equal(tow_program_get_bytes(p).residuals, 0);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "src/autodiff/policy.h"
+#include "src/graph/policy.h"
 #include "tests/unit/plain_context.h"
 #include "tow/tow.h"
 

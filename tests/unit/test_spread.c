@@ -137,7 +137,7 @@ static void count_loops(const tow__plan *plan, int *by_rows, int *by_iterations)
         const tow__loop *loop = plan->steps[i].loop;
         if (!loop) continue;
         *by_rows += loop->blocks > 1;
-        *by_iterations += loop->parallel && strcmp(plan->steps[i].primitive, "scan") == 0;
+        *by_iterations += loop->parallel && plan->steps[i].base == &tow__scan_p;
         count_loops(loop->body, by_rows, by_iterations);
     }
 }
@@ -229,7 +229,7 @@ static int expect_fetches(const tow__step *steps, uint32_t n, const char *w, con
     int products = 0;
     for (uint32_t i = 0; i < n; i++) {
         const tow__kernel_call *call = &steps[i].call;
-        if (!(steps[i].kernel->flags & TOW__LOOKS_AHEAD)) continue;
+        if (!(steps[i].kernel->looks_ahead)) continue;
         bool last = ++products == 2;
         assert_ptr_equal(call->next, last ? NULL : w);
         assert_ptr_equal(call->later[0].data, last ? row : NULL);

@@ -1,8 +1,8 @@
 /* dot_general one element at a time, straight from its definition: the twin that the mapping onto matrix products is
  * compared with. */
+#include "src/base/params.h"
 #include "src/kernels/strided.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 /* Free axes of an operand: neither batch nor contracted, in order. */
 static tow__ints free_axes(int rank, const tow__ints *batch, const tow__ints *contract)
@@ -69,5 +69,5 @@ static void run_dot_general(const tow__kernel_call *call)
     tow__team_run(call->team, rows, call->out[0].dtype == TOW_F32 ? row_f32 : row_f64, &job);
 }
 
-static const tow__kernel kernels[] = {{"dot_general", TOW__FLOATS, 0, run_dot_general, NULL, "reference"}};
+static const tow__kernel kernels[] = {{"dot_general", TOW__FLOATS, run_dot_general, NULL, "reference"}};
 const tow__kernel_table tow__reference_dot = {kernels, 1};

@@ -1,9 +1,9 @@
 /* The plain C twin of every elementwise kernel: one loop per operation and type, scalar libm. */
 #include <string.h>
 
+#include "src/base/params.h"
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 #define REAL       f32
 #define M(name)    name##f
@@ -231,17 +231,17 @@ OPERATIONS(X)
 #undef X
 
 #define OTHERS(X)                                                                                                      \
-    X(bitcast, ALL, TOW__IN_PLACE)                                                                                     \
-    X(convert, ALL, 0)                                                                                                 \
-    X(select, ALL, TOW__IN_PLACE)                                                                                      \
-    X(threefry2x32, UNSIGNED, 0)
+    X(bitcast, ALL)                                                                                                    \
+    X(convert, ALL)                                                                                                    \
+    X(select, ALL)                                                                                                     \
+    X(threefry2x32, UNSIGNED)
 
 #define RUN(name)                                                                                                      \
     static void run_##name(const tow__kernel_call *call) { tow__map(call, pick_##name(call)); }
 #define X(name, set) RUN(name)
 OPERATIONS(X)
 #undef X
-#define X(name, set, flags) RUN(name)
+#define X(name, set) RUN(name)
 OTHERS(X)
 #undef X
 
@@ -256,11 +256,23 @@ enum {
 
 static const tow__kernel kernels[] = {
 #define X(name, set)                                                                                                   \
-    {#name, SET_##set, TOW__IN_PLACE, run_##name, NULL, "reference", sizeof(tow__map_layout), tow__map_prepare},
+    {.primitive = #name,                                                                                               \
+     .dtypes = SET_##set,                                                                                              \
+     .run = run_##name,                                                                                                \
+     .engine = "reference",                                                                                            \
+     .function = TOW__FN_##name,                                                                                       \
+     .state_bytes = sizeof(tow__map_layout),                                                                           \
+     .prepare = tow__map_prepare},
     OPERATIONS(X)
 #undef X
-#define X(name, set, flags)                                                                                            \
-    {#name, SET_##set, flags, run_##name, NULL, "reference", sizeof(tow__map_layout), tow__map_prepare},
+#define X(name, set)                                                                                                   \
+    {.primitive = #name,                                                                                               \
+     .dtypes = SET_##set,                                                                                              \
+     .run = run_##name,                                                                                                \
+     .engine = "reference",                                                                                            \
+     .function = TOW__FN_##name,                                                                                       \
+     .state_bytes = sizeof(tow__map_layout),                                                                           \
+     .prepare = tow__map_prepare},
         OTHERS(X)
 #undef X
 };
@@ -270,7 +282,7 @@ static const tow__pick picks[] = {
 #define X(name, set) pick_##name,
     OPERATIONS(X)
 #undef X
-#define X(name, set, flags) pick_##name,
+#define X(name, set) pick_##name,
         OTHERS(X)
 #undef X
 };

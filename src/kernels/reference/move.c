@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/base/params.h"
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"
-#include "src/ops/params.h"
 
 static char *element(const tow__buffer *b, int64_t offset)
 {
@@ -373,15 +373,15 @@ static void run_index_add(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"concatenate", TOW__ALL_DTYPES, 0, run_concatenate, NULL, "reference", sizeof(pieces), prepare_concatenate},
-    {"copy", TOW__ALL_DTYPES, 0, run_copy, NULL, "reference", sizeof(pieces), prepare_copy},
-    {"dynamic_slice", TOW__ALL_DTYPES, 0, run_dynamic_slice, NULL, "reference"},
-    {"dynamic_update_slice", TOW__ALL_DTYPES, TOW__IN_PLACE_FIRST, run_dynamic_update_slice, NULL, "reference"},
-    {"gather", TOW__ALL_DTYPES, 0, run_gather, NULL, "reference"},
-    {"index_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, TOW__IN_PLACE_FIRST, run_index_add, NULL, "reference"},
-    {"iota", TOW__ALL_DTYPES, 0, run_iota, NULL, "reference"},
-    {"pad", TOW__ALL_DTYPES, 0, run_pad, NULL, "reference"},
-    {"random_bits", 1 << TOW_U32, 0, run_random_bits, NULL, "reference"},
-    {"scatter_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, 0, run_scatter_add, NULL, "reference"},
+    {"concatenate", TOW__ALL_DTYPES, run_concatenate, NULL, "reference", sizeof(pieces), prepare_concatenate},
+    {"copy", TOW__ALL_DTYPES, run_copy, NULL, "reference", sizeof(pieces), prepare_copy},
+    {"dynamic_slice", TOW__ALL_DTYPES, run_dynamic_slice, NULL, "reference"},
+    {"dynamic_update_slice", TOW__ALL_DTYPES, run_dynamic_update_slice, NULL, "reference"},
+    {"gather", TOW__ALL_DTYPES, run_gather, NULL, "reference"},
+    {"index_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_index_add, NULL, "reference"},
+    {"iota", TOW__ALL_DTYPES, run_iota, NULL, "reference"},
+    {"pad", TOW__ALL_DTYPES, run_pad, NULL, "reference"},
+    {"random_bits", 1 << TOW_U32, run_random_bits, NULL, "reference"},
+    {"scatter_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_scatter_add, NULL, "reference"},
 };
 const tow__kernel_table tow__reference_move = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -162,13 +162,13 @@ enum {
     LOGICAL = 1 << TOW_I32 | 1 << TOW_U32 | 1 << TOW_BOOL
 };
 static const tow__kernel kernels[] = {
-    {"argmax", TOW__ALL_DTYPES, 0, run_argmax, NULL, "reference"},
-    {"cumsum", NUMBERS, 0, run_cumsum, NULL, "reference"},
-    {"reduce_and", LOGICAL, 0, run_reduce_and, NULL, "reference"},
-    {"reduce_max", TOW__ALL_DTYPES, 0, run_reduce_max, NULL, "reference"},
-    {"reduce_min", TOW__ALL_DTYPES, 0, run_reduce_min, NULL, "reference"},
-    {"reduce_or", LOGICAL, 0, run_reduce_or, NULL, "reference"},
-    {"reduce_prod", NUMBERS, 0, run_reduce_prod, NULL, "reference"},
-    {"reduce_sum", NUMBERS, 0, run_reduce_sum, NULL, "reference"},
+    {"argmax", TOW__ALL_DTYPES, run_argmax, NULL, "reference"},
+    {"cumsum", NUMBERS, run_cumsum, NULL, "reference"},
+    {"reduce_and", LOGICAL, run_reduce_and, NULL, "reference"},
+    {"reduce_max", TOW__ALL_DTYPES, run_reduce_max, NULL, "reference"},
+    {"reduce_min", TOW__ALL_DTYPES, run_reduce_min, NULL, "reference"},
+    {"reduce_or", LOGICAL, run_reduce_or, NULL, "reference"},
+    {"reduce_prod", NUMBERS, run_reduce_prod, NULL, "reference"},
+    {"reduce_sum", NUMBERS, run_reduce_sum, NULL, "reference"},
 };
 const tow__kernel_table tow__reference_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

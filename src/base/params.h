@@ -1,10 +1,10 @@
-/* Parameter structs of all primitives: plain data, also read by the kernels. The names of the fields are the names in
- * the textual form. Primitives that are not listed have no parameters. */
+/* Parameter structs of the primitives that kernels compute: plain data, which graphs, plans and kernels read alike. Those
+ * that hold graphs, policies or arrays are in src/graph/graph_params.h. The names of the fields are the names in the
+ * textual form. Primitives that are in neither file have no parameters. */
 #ifndef TOW_SRC_PARAMS_H
 #define TOW_SRC_PARAMS_H
 
-#include "tow/autodiff.h"
-#include "tow/graph.h"
+#include "tow/base.h"
 
 typedef struct tow__ints {
     int32_t n;
@@ -19,9 +19,6 @@ static inline bool tow__ints_contain(const tow__ints *list, int64_t value)
 }
 
 /* sources */
-typedef struct tow__const_params {
-    tow_array *value;
-} tow__const_params; /* const */
 typedef struct tow__iota_params {
     tow_dtype dtype;
     tow__ints shape;
@@ -81,25 +78,10 @@ typedef struct tow__rows_params {
  *   row-major order of indices; negative indices count from the end; outside: dropped.
  * index_add(x [V, ...], indices int [I...], updates [I..., ...]) -> [V, ...]: x plus every update at its row, likewise. */
 
-/* names and regions */
+/* names */
 typedef struct tow__name_params {
     const char *name;
 } tow__name_params; /* name */
-typedef struct tow__call_params {
-    tow_graph *body;
-    const char *name;
-} tow__call_params;                /* call */
-typedef struct tow__remat_params { /* remat */
-    tow_graph *body;
-    const tow_policy *policy;
-    bool differentiated; /* made by partial evaluation: recomputes and is linear in some operands */
-} tow__remat_params;
-typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results carry, ys */
-    tow_graph *body;              /* (consts, carry, x) -> (carry, y) */
-    int64_t length;
-    bool reverse;
-    int64_t consts, carry; /* how many */
-} tow__scan_params;
 
 /* composites. Those with a fused pair have companions NAME_jvp (linear in the tangents) and NAME_vjp (its transpose). */
 typedef struct tow__gelu_params {

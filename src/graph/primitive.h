@@ -1,4 +1,6 @@
-/* A primitive is one descriptor. This header is what the files of src/ops fill and what every pass reads.
+/* A primitive is one descriptor. This header is what the files of src/ops fill and what every pass reads. Operations that
+ * only plans make (src/plan/operations.h) have descriptors as well. Passes compare descriptors and ask for their traits,
+ * never for names.
  *
  * Rules are written with the public operations of ops.h: they record into the trace they are given. A missing rule has
  * a documented default:
@@ -8,12 +10,16 @@
  *                    else if `decompose` is given, the decomposition is differentiated; else all derivatives are zero.
  *   transpose  NULL: only if no tangent ever flows into it.
  *   decompose  NULL: a base primitive, for which src/plan must know a kernel.
+ *   view       NULL: the result needs elements of its own.
+ * A tiling rule and a cost have no default: TOW__PRIMITIVE asks for both.
  */
 #ifndef TOW_SRC_PRIMITIVE_H
 #define TOW_SRC_PRIMITIVE_H
 
+#include "src/base/params.h"
+#include "src/base/view.h"
 #include "src/graph/graph.h"
-#include "src/ops/params.h"
+#include "src/graph/graph_params.h"
 
 typedef enum tow__kind {
     TOW__ELEMENTWISE, /* all operands and outputs have one shape */
@@ -70,14 +76,13 @@ typedef struct tow__jvp {
     const tow__equation *e;
     const tow_value *x, *dx;
     tow_value *y, *dy;
-    bool reverse;     /* the result will be transposed: composites may use their fused pair */
-    const bool *used; /* used[i]: output i has a reader (or is a graph output) */
+    bool reverse;            /* the result will be transposed: composites may use their fused pair */
+    const bool *used;        /* used[i]: output i has a reader (or is a graph output) */
     const tow__reach *reach; /* of a region inside a loop: what gets tangents in its body; NULL: not known */
+    /* Differentiates the primitive's decomposition instead: what happens where there is no rule, and what rules of
+     * composites do in forward mode and for higher orders. */
+    void (*decomposed)(struct tow__jvp *r);
 } tow__jvp;
-
-/* Differentiates the primitive's decomposition instead: the rule where there is none, and what rules of composites do
- * in forward mode and for higher orders (src/autodiff/jvp.c). */
-void tow__jvp_decomposed(tow__jvp *r);
 
 /* What a transpose rule gets. linear[i]: operand i carries a tangent; x[i] is valid only where !linear[i].
  * ct[j]: cotangent of output j, null = zero (at least one is not). It fills dx[i] for linear operands (null = zero). */
@@ -91,13 +96,53 @@ typedef struct tow__transpose {
     tow_value *dx;
 } tow__transpose;
 
+/* What the rules of a plan see of an operation: types and layouts, no elements. */
+typedef struct tow__operation {
+    const void *params;
+    uint32_t n_in, n_out;
+    const tow__view *in, *out;
+} tow__operation;
+
+enum {
+    TOW__WHOLE = -1 /* of an operand, every block of the results needs all */
+};
+
+/* True if `axis` of all results may be computed block by block: the block of the results with elements [begin, end)
+ * along that axis depends only on the block [begin, end) of operand i along its axis from[i], or on all of operand i where
+ * from[i] is TOW__WHOLE, and computing it by itself gives the bits of the whole. For products this holds with the sizes
+ * of the whole in the parameters `rows` and `columns`. */
+typedef bool (*tow__tiling_rule)(const tow__operation *o, int axis, int *from);
+
+/* Floating-point operations: those of products exactly, a guess for everything else. */
+typedef double (*tow__cost_rule)(const tow__operation *o);
+
+/* Makes *y, which has its type, storage and offset of x already, the result of the operation on x without moving
+ * elements. False: it cannot be one. */
+typedef bool (*tow__view_rule)(const void *params, const tow__view *x, tow__view *y);
+
+/* Which results a kernel may write over operands of the same type that lie whole and in order. */
+typedef enum tow__aliasing {
+    TOW__ALIAS_NONE,
+    TOW__ALIAS_ANY,   /* result 0 over any operand */
+    TOW__ALIAS_EACH,  /* every result over any operand */
+    TOW__ALIAS_FIRST, /* result 0 over operand 0 */
+    TOW__ALIAS_LAST   /* result 0 over the last operand */
+} tow__aliasing;
+
 struct tow_primitive {
     const char *name;
     int inputs, outputs; /* -1: variable */
     tow__kind kind;
-    bool batched_dot; /* composite that policies treat as a dot with batch dimensions (attention) */
-    bool plain_dot;   /* composite that policies treat as a dot without them (linear_cross_entropy) */
-    bool continues;   /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
+    tow__tiling_rule tile;
+    tow__cost_rule cost;
+    tow__view_rule view;
+    tow__aliasing aliasing;
+    bool is_product;   /* its cost is that of products, which tiles are cut for */
+    bool reduces_axis; /* each row, or a part of it, becomes fewer numbers or is compared with them, so that several
+                          operations in turn read whole rows */
+    bool batched_dot;  /* composite that policies treat as a dot with batch dimensions (attention) */
+    bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
+    bool continues;    /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
     size_t params_size;
     const tow__param *params; /* ends with {0} */
     tow__type_rule type;
@@ -107,7 +152,11 @@ struct tow_primitive {
     const char *const *output_names; /* composites: names of all outputs, NULL-terminated; NULL: none */
 };
 
-/* All primitives, sorted by name. */
+/* Defines tow__NAME_p with what no primitive can be without: TOW__PRIMITIVE(name, kind, tiling rule, cost, fields...). */
+#define TOW__PRIMITIVE(name_, kind_, tile_, cost_, ...)                                                                \
+    const tow_primitive tow__##name_##_p = {.name = #name_, .kind = kind_, .tile = tile_, .cost = cost_, __VA_ARGS__}
+
+/* All primitives of graphs, sorted by name. */
 extern const tow_primitive *const tow__primitives[];
 extern const size_t tow__primitive_count;
 const tow_primitive *tow__primitive_find(const char *name, size_t length); /* NULL if unknown */

@@ -3,7 +3,7 @@
  * Any text can be a name. Those that would not be read as one word stand in quotes.
  * A parsed policy is one block of memory (nodes, name lists and characters in an arena behind a header), so that
  * freeing it is freeing one thing. */
-#include "src/autodiff/policy.h"
+#include "src/graph/policy.h"
 
 enum {
     DEEPEST = 32

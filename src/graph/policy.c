@@ -1,7 +1,5 @@
 /* Policies: deciding, copying, comparing. The textual form is in policy_text.c. */
-#include "src/autodiff/policy.h"
-
-#include "src/ops/region.h"
+#include "src/graph/policy.h"
 
 static bool has_name(const tow_policy *policy, const char *name)
 {
@@ -62,7 +60,7 @@ tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const 
     q.n_outputs = e->n_out < 8 ? e->n_out : 8;
     for (size_t i = 0; i < q.n_inputs; i++) in[i] = g->vars[e->in[i]].type;
     for (size_t i = 0; i < q.n_outputs; i++) out[i] = g->vars[e->out[i]].type;
-    if (e->primitive == &tow__name_p) q.name = ((const tow__name_params *)e->params)->name;
+    if (e->primitive->kind == TOW__NAME) q.name = ((const tow__name_params *)e->params)->name;
     if (e->primitive->kind == TOW__DOT) {
         q.is_dot = true;
         q.has_batch_dims = ((const tow__dot_params *)e->params)->lhs_batch.n > 0;

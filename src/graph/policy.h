@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_POLICY_H
 #define TOW_SRC_POLICY_H
 
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 #include "tow/autodiff.h"
 
 /* Deep copy into an arena; NULL stays NULL, NULL with the error set on failure. `decide` and `user` are copied as they

@@ -1,0 +1,47 @@
+/* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. */
+#ifndef TOW_SRC_OPERATIONS_H
+#define TOW_SRC_OPERATIONS_H
+
+#include "src/graph/primitive.h"
+#include "src/kernels/kernel.h"
+#include "src/ops/table.h"
+
+/* X(name, what it does) */
+#define TOW__OPERATION_LIST(X)                                                                                         \
+    X(add_steps, "the sum of a carry and of all rows of an array, in order")                                           \
+    X(consume, "hands rows to the caller")                                                                             \
+    X(copy, "a view, made contiguous")                                                                                 \
+    X(dot_general_add, "a product of vectors that is added to a matrix where that lies")                               \
+    X(dot_general_part, "a block of the rows that a product sums, added to what it has so far")                        \
+    X(dot_steps, "the sum of a carry and of a product for each row of two arrays, in order")                           \
+    X(fused, "a row program: elementwise functions in one pass")                                                       \
+    X(fused_dot_general, "a product and a row program on its finished strips")                                         \
+    X(fused_reduce, "a row program and reductions of what it makes")                                                   \
+    X(linear_cross_entropy_and_vjp, "a loss and its derivative, which share their logits")                             \
+    X(pack_operand, "what the engine of a product would make of operand 1")                                            \
+    X(reduce_part, "a block of the rows that a reduction takes in, joined with what it has so far")                    \
+    X(region, "a loop over blocks of rows")
+
+#define X(name, what) extern const tow_primitive tow__##name##_p;
+TOW__OPERATION_LIST(X)
+#undef X
+
+/* Is equation e one of the primitive `name` of the table, or of the operation of plans? */
+#define TOW__IS(e, name) ((e)->primitive == &tow__##name##_p)
+
+/* The kernel that computes op on this type; NULL: there is none. */
+static inline const tow__kernel *tow__kernel_of(const tow_primitive *op, tow_dtype dtype)
+{
+    return tow__kernel_find(op->name, dtype);
+}
+
+/* The primitive or operation of that name; NULL: there is none. */
+const tow_primitive *tow__operation_find(const char *name);
+
+/* A product, or what consists of products for the most part. */
+static inline bool tow__is_product(const tow_primitive *p)
+{
+    return p->kind == TOW__DOT || p->batched_dot || p->plain_dot;
+}
+
+#endif
