@@ -279,6 +279,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     b->wholes = tow__arena_alloc(f->scratch, 2 * operands, sizeof *b->wholes);
     b->sums = tow__arena_alloc(f->scratch, 2 * results, sizeof *b->sums); /* with lanes */
     b->body->outer = f->plan;
+    b->body->loop = b->loop;
     b->body->team = f->ordered ? &f->p->team : &f->p->solo;
     b->body->copies = f->ordered ? 0 : (uint32_t)f->p->team.threads;
     b->body->block = tow__add_storage(f->p, f->plan, TOW__S_ARENA, 0, 0);

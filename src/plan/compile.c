@@ -76,9 +76,9 @@ static size_t residual_bytes(const tow_program *p)
 {
     const tow__plan *plan = p->top;
     size_t bytes = 0;
-    for (uint32_t i = 0; i < p->n_storages; i++) {
+    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next) {
         const tow__storage *s = &p->storages[i];
-        if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
+        if (!tow__in_arena(p, i)) continue;
         if (tow__is_backward(p, &plan->steps[s->first], i, true)) continue;
         if (tow__is_backward(p, &plan->steps[s->last], i, false)) bytes += s->bytes;
     }

@@ -88,17 +88,16 @@ static bool region_may_overwrite(const tow_program *p, const tow__step *step, ui
     return false;
 }
 
-static uint32_t last_read(const tow_program *p, const tow__plan *plan, uint32_t storage)
+/* The step that reads the carry last as it enters. No step writes that storage and none shares it, so it is the last
+ * access of all. */
+static uint32_t last_read(const tow_program *p, uint32_t in)
 {
-    for (uint32_t i = plan->n_steps; i-- > 0;)
-        for (uint32_t j = 0; j < plan->steps[i].n_in; j++)
-            if (tow__root(p, plan->steps[i].in[j].storage) == storage) return i;
-    return TOW__NONE;
+    return p->storages[in].first == TOW__NONE ? TOW__NONE : p->storages[in].last;
 }
 
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out)
 {
-    uint32_t read = last_read(p, body, in), root = tow__root(p, out), write = p->storages[root].first;
+    uint32_t read = last_read(p, in), root = tow__root(p, out), write = p->storages[root].first;
     if (p->storages[in].kept) return true;
     if (read == TOW__NONE || write == TOW__NONE || read < write) return false;
     if (read > write) return true;
@@ -112,13 +111,8 @@ bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t
 static bool may_join(const tow_program *p, const tow__plan *plan, uint32_t o, uint32_t s)
 {
     if (p->storages[o].kind != TOW__S_CARRY_OUT) return true;
-    for (uint32_t in = 0; in < p->n_storages; in++) {
-        const tow__storage *c = &p->storages[in];
-        if (c->kind != TOW__S_CARRY_IN || c->plan != plan || c->index != p->storages[o].index) continue;
-        uint32_t read = last_read(p, plan, in);
-        return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, plan, in, o);
-    }
-    return false;
+    uint32_t in = plan->loop->carry[p->storages[o].index].in, read = last_read(p, in);
+    return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, plan, in, o);
 }
 
 /* In a region, result rows had better be free until the step that may write them over operand rows: then whole arrays

@@ -352,6 +352,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
     loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
     plan->outer = l->plan;
+    plan->loop = loop;
     plan->team = &p->team;
     plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
     tow__lowering b = {.p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};

@@ -110,11 +110,7 @@ done:
     return status;
 }
 
-static bool has_place(const tow_program *p, const tow__plan *plan, uint32_t s)
-{
-    const tow__storage *x = &p->storages[s];
-    return x->kind == TOW__S_ARENA && x->plan == plan && x->root == s && x->first != TOW__NONE && x->bytes;
-}
+static bool has_place(const tow_program *p, uint32_t s) { return tow__in_arena(p, s) && p->storages[s].bytes; }
 
 /* All copies. The scratch memory of shared iterations begins behind the first one. */
 static void size_block(tow_program *p, const tow__plan *plan)
@@ -128,14 +124,14 @@ static void size_block(tow_program *p, const tow__plan *plan)
 tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch)
 {
     uint32_t n = 0;
-    for (uint32_t s = 0; s < p->n_storages; s++) n += has_place(p, plan, s);
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) n += has_place(p, s);
     tow__interval *intervals = tow__arena_alloc(scratch, n, sizeof *intervals);
     uint32_t *which = tow__arena_alloc(scratch, n, sizeof *which);
     if (!intervals || !which) return TOW_OUT_OF_MEMORY;
     n = 0;
-    for (uint32_t s = 0; s < p->n_storages; s++) {
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
-        if (!has_place(p, plan, s)) continue;
+        if (!has_place(p, s)) continue;
         intervals[n] =
             (tow__interval){.first = x->first, .last = x->last, .bytes = tow__round_up(x->bytes), .need = x->need};
         which[n++] = s;

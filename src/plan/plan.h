@@ -68,6 +68,7 @@ typedef struct tow__storage {
     size_t offset;
     const void *data;
     uint32_t slot; /* TOW__NONE if the address never changes */
+    uint32_t next; /* storage of the same plan, or TOW__NONE */
 } tow__storage;
 
 /* Elements of a storage: `offset` and `strides` count elements of type.dtype. */
@@ -152,6 +153,8 @@ typedef struct tow__step {
 
 struct tow__plan {
     tow__plan *outer;
+    const tow__loop *loop; /* of which it is the body, or NULL */
+    uint32_t first_storage, last_storage, n_storages; /* its own, linked by `next`; see tow__first_storage */
     uint32_t block; /* the storage of `outer` that holds this plan's arena */
     tow__step *steps;
     uint32_t n_steps, steps_capacity;
@@ -209,6 +212,20 @@ struct tow_program {
     tow_program_bytes bytes;
     tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
+
+/* The plan's storages in the order in which they were added:
+ *     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) */
+static inline uint32_t tow__first_storage(const tow__plan *plan)
+{
+    return plan->n_storages ? plan->first_storage : TOW__NONE;
+}
+
+/* True if it has a place of its own in the arena of its plan: steps access it, and it shares no other's memory. */
+static inline bool tow__in_arena(const tow_program *p, uint32_t s)
+{
+    const tow__storage *x = &p->storages[s];
+    return x->kind == TOW__S_ARENA && x->root == s && x->first != TOW__NONE;
+}
 
 /* ---- compile.c, spend.c ------------------------------------------------------------------------------------------ */
 

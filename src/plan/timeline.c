@@ -147,10 +147,9 @@ static tow_status walk_plan(walk *w, const tow__plan *plan, uint32_t at, uint32_
         tow__live_group *g = extra ? find_group(w, TOW__LIVE_WORKSPACE, scope_of(p, plan, body->block)) : NULL;
         for (uint32_t j = begin[i]; w->counts && g && j < begin[i + 1]; j++) g->bytes[j] += (int64_t)(extra * copies);
     }
-    for (uint32_t s = 0; s < p->n_storages && !w->crowded; s++) {
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE && !w->crowded; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
-        if (x->kind != TOW__S_ARENA || x->plan != plan || x->root != s || x->first == TOW__NONE || w->block[s])
-            continue;
+        if (!tow__in_arena(p, s) || w->block[s]) continue;
         tow__live_group *g = find_group(w, kind_of(w, plan, s, backward), scope_of(p, plan, s));
         int64_t bytes = (int64_t)(tow__round_up(x->bytes) * copies);
         for (uint32_t i = begin[x->first]; w->counts && g && i < begin[x->last + 1]; i++) g->bytes[i] += bytes;
