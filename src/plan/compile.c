@@ -144,6 +144,7 @@ tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const 
     tow_status status = begin_program(p, options, threads);
     if (status == TOW_OK) status = make_plan(p, &scratch);
     tow__arena_free(&scratch);
+    p->columns = NULL; /* they lay there */
     if (status == TOW_OK)
         *program = p;
     else

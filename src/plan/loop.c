@@ -293,7 +293,7 @@ static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint3
     size_t most = 0;
     for (uint32_t i = 0; i < body->n_steps; i++) most += body->steps[i].n_in;
     tow__view *reads = tow__arena_alloc(outer->scratch, most, sizeof *reads);
-    bool *seen = tow__arena_alloc(outer->scratch, p->n_storages, sizeof *seen);
+    bool *seen = tow__borrow(p, outer->scratch, sizeof *seen, 0);
     if (!reads || !seen) return NULL;
     *n = 0;
     for (uint32_t i = 0; i < body->n_steps; i++)
@@ -304,6 +304,7 @@ static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint3
             seen[x->storage] = true;
             reads[(*n)++] = *x;
         }
+    tow__give_back(p, seen, body->steps, body->n_steps, NULL);
     return reads;
 }
 

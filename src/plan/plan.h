@@ -55,6 +55,7 @@ typedef enum tow__storage_kind {
 typedef struct tow__plan tow__plan;
 typedef struct tow__recording tow__recording;
 typedef struct tow__flat tow__flat;
+typedef struct tow__column tow__column;
 
 typedef struct tow__storage {
     tow__storage_kind kind;
@@ -194,6 +195,7 @@ struct tow_program {
     uint32_t n_decompositions, decompositions_capacity;
     tow__storage *storages;
     uint32_t n_storages, storages_capacity;
+    tow__column *columns; /* while it is compiled (columns.c) */
     tow__plan *top;
     tow__slot *slots; /* inputs, outputs, then those of loops */
     uint32_t n_slots;
@@ -226,6 +228,17 @@ static inline bool tow__in_arena(const tow_program *p, uint32_t s)
     const tow__storage *x = &p->storages[s];
     return x->kind == TOW__S_ARENA && x->root == s && x->first != TOW__NONE;
 }
+
+/* ---- columns.c --------------------------------------------------------------------------------------------------- */
+
+/* An array with an item of so many bytes for each storage that there is, every byte `blank`. Give it back in the end,
+ * unless the program is given up. NULL: out of memory. */
+void *tow__borrow(tow_program *p, tow__arena *scratch, size_t size, int blank);
+/* Makes one item blank again. */
+void tow__blank(const tow_program *p, const void *column, uint32_t storage);
+/* All items that are not blank belong to storages that steps[which[0]], ..., steps[which[n - 1]] read or write. which NULL:
+ * the first n steps. */
+void tow__give_back(tow_program *p, const void *column, const tow__step *steps, uint32_t n, const uint32_t *which);
 
 /* ---- compile.c, spend.c ------------------------------------------------------------------------------------------ */
 
