@@ -196,23 +196,26 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
+/* Puts the maker of the value on the stack of nodes whose operands are still to be looked at. */
+static void need(const tow__flat *f, uint32_t value, bool *needed, uint32_t *stack, uint32_t *n)
+{
+    uint32_t maker = f->makers[value];
+    if (maker == TOW__INPUT || needed[maker]) return;
+    needed[maker] = true;
+    stack[(*n)++] = maker;
+}
+
 /* needed[n]: an output depends on node n. */
 static bool *needed_nodes(const tow__flat *f, tow__arena *scratch)
 {
     bool *needed = tow__arena_alloc(scratch, f->n_nodes, sizeof *needed);
-    if (!needed) return NULL;
-    for (uint32_t i = 0; i < f->n_outputs; i++)
-        if (f->makers[f->outputs[i]] != TOW__INPUT) needed[f->makers[f->outputs[i]]] = true;
-    for (uint32_t n = f->n_nodes; n-- > 0;)
-        for (uint32_t i = 0; needed[n] && i < f->nodes[n].e->n_in; i++) {
-            uint32_t maker = f->makers[f->nodes[n].in[i]];
-            if (maker == TOW__INPUT || needed[maker]) continue;
-            needed[maker] = true;
-            if (maker > n) { /* merged nodes stand behind their readers: back to where it is */
-                n = maker + 1;
-                break;
-            }
-        }
+    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack), n = 0;
+    if (!needed || !stack) return NULL;
+    for (uint32_t i = 0; i < f->n_outputs; i++) need(f, f->outputs[i], needed, stack, &n);
+    while (n > 0) {
+        const tow__node *node = &f->nodes[stack[--n]];
+        for (uint32_t i = 0; i < node->e->n_in; i++) need(f, node->in[i], needed, stack, &n);
+    }
     return needed;
 }
 
