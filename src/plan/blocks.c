@@ -325,7 +325,7 @@ tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, in
         tow__give_back(p, columns[i], f->steps, f->n_inside, f->inside);
     TRY(tow__fuse_reductions(p, b.body, f->scratch));
     TRY(tow__share_rest(p, b.loop, f->scratch));
-    TRY(tow__reuse(p, b.body));
+    TRY(tow__reuse(p, b.body, f->scratch));
     TRY(tow__place_plan(p, b.body, f->scratch));
     TRY(add_region_step(&b, l));
 done:

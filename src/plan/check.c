@@ -128,7 +128,7 @@ static int compare(place a, place b)
 
 typedef struct placed {
     place place;
-    uint32_t storage;
+    uint32_t storage, index; /* of the operand, where it is one */
 } placed;
 
 static int compare_placed(const void *a, const void *b)
@@ -146,7 +146,7 @@ static tow_status sort_storages(checker *c, tow__arena *scratch)
     if (!all) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = c->loop ? c->loop->n_xs : 0; i-- > 0;) c->rows[tow__root(p, c->loop->xs[i].array.storage)] = i;
     for (uint32_t s = tow__first_storage(c->plan); s != TOW__NONE; s = p->storages[s].next)
-        if (is_own(c, s)) all[c->n_sorted++] = (placed){c->places[s] = find_place(c, s), s};
+        if (is_own(c, s)) all[c->n_sorted++] = (placed){c->places[s] = find_place(c, s), s, 0};
     for (uint32_t i = 0; c->loop && i < c->loop->n_xs; i++)
         c->rows[tow__root(p, c->loop->xs[i].array.storage)] = TOW__NONE;
     qsort(all, c->n_sorted, sizeof *all, compare_placed);
@@ -192,8 +192,7 @@ static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t 
     if (to.space == 0 && to.end > c->plan->bytes) return wrong(c, i, storage, "lies outside the arena");
     for (uint32_t j = first_read(x, to); j < x->n_read && overlap(to, x->read[j].place); j++) {
         bool same = compare(to, x->read[j].place) == 0 && x->read[j].place.end == to.end;
-        uint32_t root = tow__root(c->p, x->read[j].storage);
-        if (!same || output == TOW__NONE || !tow__may_overwrite(c->p, step, output, root))
+        if (!same || output == TOW__NONE || !tow__may_overwrite(c->p, step, output, x->read[j].index))
             return wrong(c, i, storage, "is written over an operand");
     }
     return TOW_OK;
@@ -215,7 +214,7 @@ static uint32_t sort_places(const checker *c, uint32_t n, const uint32_t *storag
 {
     uint32_t k = 0;
     for (uint32_t j = 0; j < n; j++)
-        if (is_own(c, storages[j])) list[k++] = (placed){c->places[storages[j]], storages[j]};
+        if (is_own(c, storages[j])) list[k++] = (placed){c->places[storages[j]], storages[j], j};
     qsort(list, k, sizeof *list, compare_placed);
     return k;
 }

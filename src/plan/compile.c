@@ -116,7 +116,7 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     TRY(tow__fuse(p, p->top, scratch));
     TRY(tow__form_regions(p, p->top, scratch));
     TRY(tow__fuse_reductions(p, p->top, scratch));
-    TRY(tow__reuse(p, p->top));
+    TRY(tow__reuse(p, p->top, scratch));
     TRY(tow__place_plan(p, p->top, scratch));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;

@@ -255,6 +255,21 @@ static tow_status order_nodes(tow__flat *f, tow__arena *scratch)
     return TOW_OK;
 }
 
+static tow_status find_delivered(tow__flat *f, tow__arena *scratch)
+{
+    f->delivered = tow__arena_alloc(scratch, f->n_values, sizeof *f->delivered);
+    if (!f->delivered) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        uint32_t x = f->outputs[i];
+        while (!f->delivered[x]) {
+            f->delivered[x] = true;
+            if (f->makers[x] == TOW__INPUT || !tow__view_is_move(f->nodes[f->makers[x]].e->primitive)) break;
+            x = f->nodes[f->makers[x]].in[0];
+        }
+    }
+    return TOW_OK;
+}
+
 /* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of
  * a backward graph (residuals come first). A wrong guess costs memory, never a result. */
 tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
@@ -278,5 +293,6 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
     if (status == TOW_OK && p->keep_within && !scan) status = tow__keep_repeated(p, scratch, f);
     if (status == TOW_OK) status = tow__merge_pads(p, scratch, f);
     if (status == TOW_OK && !p->no_fusion) status = tow__merge_losses(p, scratch, f);
+    if (status == TOW_OK) status = find_delivered(f, scratch);
     return status == TOW_OK ? order_nodes(f, scratch) : status;
 }

@@ -100,6 +100,7 @@ typedef struct tow__carry {
 typedef struct tow__rows {
     uint32_t row; /* TOW__NONE: the rows are written as a carry */
     tow__view array;
+    const tow__carry *enters; /* ys: rows of this carry, as it enters; or NULL */
     const tow__carry *leaves; /* ys: rows of the array that keeps this carry, as it leaves; or NULL */
     bool carried;             /* ys: rows of a carry, as it enters or leaves */
     ptrdiff_t stride;         /* bytes from row to row */
@@ -144,6 +145,7 @@ typedef struct tow__step {
     tow__loop *loop;
     uint32_t n_in, n_out;
     tow__view *in, *out;
+    bool *alone;      /* loop: [n_in] no other operand lies in the memory of this one; since tow__reuse */
     uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
     bool backward;    /* comes from the backward part of a gradient */
     bool packed;      /* a product whose operand 2 is operand 1, packed, and read in its place */
@@ -202,6 +204,7 @@ struct tow_program {
     tow__patch *patches;
     const tow__kernel *copy;
     tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
+    uint32_t n_consumers;
     bool *consumed;          /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;          /* 0: where there are no rows */
     bool no_fusion, no_regions, plan_only, flush_subnormals; /* of the options */
@@ -282,6 +285,7 @@ struct tow__flat {
     uint32_t n_values, types_capacity, makers_capacity, carries_capacity;
     uint32_t *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
+    bool *delivered; /* [n_values] it, or a view of it, is an output */
     uint32_t *order; /* nodes to run, in order; those that no output needs are left out */
     uint32_t n_order;
 };
@@ -420,12 +424,12 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
 
 uint32_t tow__root(const tow_program *p, uint32_t storage);
 /* Lifetimes of the plan's storages, then joins outputs with operands that die. */
-tow_status tow__reuse(tow_program *p, tow__plan *plan);
+tow_status tow__reuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
  * read, and not by a step that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out);
-/* True if output k of the step may have the memory of storage s, which the step reads. */
-bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s);
+/* True if output k of the step may have the memory of operand j. */
+bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j);
 
 typedef struct tow__interval {
     uint32_t first, last; /* steps, both included */
