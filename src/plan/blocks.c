@@ -281,6 +281,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     b->wholes = tow__arena_alloc(f->scratch, 2 * operands, sizeof *b->wholes);
     b->sums = tow__arena_alloc(f->scratch, 2 * results, sizeof *b->sums); /* with lanes */
     b->body->outer = f->plan;
+    b->body->loop = b->loop;
     b->body->team = f->ordered ? &f->p->team : &f->p->solo;
     b->body->copies = f->ordered ? 0 : (uint32_t)f->p->team.threads;
     b->body->block = tow__add_storage(f->p, f->plan, TOW__S_ARENA, 0, 0);
@@ -310,21 +311,23 @@ tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, in
     tow_program *p = f->p;
     tow_status status = TOW_OK;
     builder b = {.f = f, .outer = l, .first = first, .size = size};
-    b.row_in = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.row_in);
-    b.row_out = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.row_out);
-    b.reads_inside = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.reads_inside);
-    b.whole = tow__arena_alloc(f->scratch, f->n_storages, sizeof *b.whole);
+    b.row_in = tow__borrow(p, f->scratch, sizeof *b.row_in, 0xFF);
+    b.row_out = tow__borrow(p, f->scratch, sizeof *b.row_out, 0xFF);
+    b.reads_inside = tow__borrow(p, f->scratch, sizeof *b.reads_inside, 0);
+    b.whole = tow__borrow(p, f->scratch, sizeof *b.whole, 0);
     if (!b.row_in || !b.row_out || !b.reads_inside || !b.whole) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_storages; i++) b.row_in[i] = b.row_out[i] = TOW__NONE;
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__step *step = &f->steps[f->inside[i]];
         for (uint32_t j = 0; j < step->n_in; j++) b.reads_inside[step->in[j].storage]++;
     }
     TRY(begin_region(&b, blocks, continues));
     for (uint32_t i = 0; i < f->n_inside; i++) TRY(add_block_step(&b, f->inside[i]));
+    const void *columns[] = {b.row_in, b.row_out, b.reads_inside, b.whole};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        tow__give_back(p, columns[i], f->steps, f->n_inside, f->inside);
     TRY(tow__fuse_reductions(p, b.body, f->scratch));
     TRY(tow__share_rest(p, b.loop, f->scratch));
-    TRY(tow__reuse(p, b.body));
+    TRY(tow__reuse(p, b.body, f->scratch));
     TRY(tow__place_plan(p, b.body, f->scratch));
     TRY(add_region_step(&b, l));
 done:

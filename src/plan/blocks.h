@@ -28,7 +28,6 @@ typedef struct tow__former {
     int64_t units;       /* equal parts of axis 0, of which blocks are made */
     bool ordered;        /* blocks run one after the other, and sums may go over them */
     bool near;           /* no products: blocks only keep rows near */
-    uint32_t n_storages; /* before this pass */
     uint32_t *last_read; /* [n_storages] last step that reads it */
     uint32_t *reads;     /* [n_storages] operands that name it */
     tow__made *made;     /* [n_storages] */

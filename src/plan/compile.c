@@ -76,9 +76,9 @@ static size_t residual_bytes(const tow_program *p)
 {
     const tow__plan *plan = p->top;
     size_t bytes = 0;
-    for (uint32_t i = 0; i < p->n_storages; i++) {
+    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next) {
         const tow__storage *s = &p->storages[i];
-        if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
+        if (!tow__in_arena(p, i)) continue;
         if (tow__is_backward(p, &plan->steps[s->first], i, true)) continue;
         if (tow__is_backward(p, &plan->steps[s->last], i, false)) bytes += s->bytes;
     }
@@ -116,7 +116,7 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     TRY(tow__fuse(p, p->top, scratch));
     TRY(tow__form_regions(p, p->top, scratch));
     TRY(tow__fuse_reductions(p, p->top, scratch));
-    TRY(tow__reuse(p, p->top));
+    TRY(tow__reuse(p, p->top, scratch));
     TRY(tow__place_plan(p, p->top, scratch));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;
@@ -144,6 +144,7 @@ tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const 
     tow_status status = begin_program(p, options, threads);
     if (status == TOW_OK) status = make_plan(p, &scratch);
     tow__arena_free(&scratch);
+    p->columns = NULL; /* they lay there */
     if (status == TOW_OK)
         *program = p;
     else

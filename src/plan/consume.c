@@ -34,6 +34,7 @@ tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options
                              "tow_compile: consumer %zu: expected an output and an input of one type, found %s and %s",
                              i, tow__type_name(from).text, tow__type_name(to).text);
         p->consumers[c->output] = *c;
+        p->n_consumers++;
     }
     return TOW_OK;
 }
@@ -89,7 +90,7 @@ const tow_consumer *tow__row_consumer(const tow__lowering *l, const tow__node *n
 {
     const tow_program *p = l->p;
     const tow__flat *f = l->flat;
-    if (l->plan != p->top) return NULL;
+    if (l->plan != p->top || p->n_consumers == 0) return NULL;
     for (uint32_t i = 0; i < f->n_outputs; i++) {
         const tow_consumer *c = &p->consumers[i];
         if (f->outputs[i] != value || !c->consume) continue;

@@ -196,23 +196,26 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
+/* Puts the maker of the value on the stack of nodes whose operands are still to be looked at. */
+static void need(const tow__flat *f, uint32_t value, bool *needed, uint32_t *stack, uint32_t *n)
+{
+    uint32_t maker = f->makers[value];
+    if (maker == TOW__INPUT || needed[maker]) return;
+    needed[maker] = true;
+    stack[(*n)++] = maker;
+}
+
 /* needed[n]: an output depends on node n. */
 static bool *needed_nodes(const tow__flat *f, tow__arena *scratch)
 {
     bool *needed = tow__arena_alloc(scratch, f->n_nodes, sizeof *needed);
-    if (!needed) return NULL;
-    for (uint32_t i = 0; i < f->n_outputs; i++)
-        if (f->makers[f->outputs[i]] != TOW__INPUT) needed[f->makers[f->outputs[i]]] = true;
-    for (uint32_t n = f->n_nodes; n-- > 0;)
-        for (uint32_t i = 0; needed[n] && i < f->nodes[n].e->n_in; i++) {
-            uint32_t maker = f->makers[f->nodes[n].in[i]];
-            if (maker == TOW__INPUT || needed[maker]) continue;
-            needed[maker] = true;
-            if (maker > n) { /* merged nodes stand behind their readers: back to where it is */
-                n = maker + 1;
-                break;
-            }
-        }
+    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack), n = 0;
+    if (!needed || !stack) return NULL;
+    for (uint32_t i = 0; i < f->n_outputs; i++) need(f, f->outputs[i], needed, stack, &n);
+    while (n > 0) {
+        const tow__node *node = &f->nodes[stack[--n]];
+        for (uint32_t i = 0; i < node->e->n_in; i++) need(f, node->in[i], needed, stack, &n);
+    }
     return needed;
 }
 
@@ -252,6 +255,21 @@ static tow_status order_nodes(tow__flat *f, tow__arena *scratch)
     return TOW_OK;
 }
 
+static tow_status find_delivered(tow__flat *f, tow__arena *scratch)
+{
+    f->delivered = tow__arena_alloc(scratch, f->n_values, sizeof *f->delivered);
+    if (!f->delivered) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        uint32_t x = f->outputs[i];
+        while (!f->delivered[x]) {
+            f->delivered[x] = true;
+            if (f->makers[x] == TOW__INPUT || !f->nodes[f->makers[x]].e->primitive->view) break;
+            x = f->nodes[f->makers[x]].in[0];
+        }
+    }
+    return TOW_OK;
+}
+
 /* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of
  * a backward graph (residuals come first). A wrong guess costs memory, never a result. */
 tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
@@ -275,5 +293,6 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
     if (status == TOW_OK && p->keep_within && !scan) status = tow__keep_repeated(p, scratch, f);
     if (status == TOW_OK) status = tow__merge_pads(p, scratch, f);
     if (status == TOW_OK && !p->no_fusion) status = tow__merge_losses(p, scratch, f);
+    if (status == TOW_OK) status = find_delivered(f, scratch);
     return status == TOW_OK ? order_nodes(f, scratch) : status;
 }

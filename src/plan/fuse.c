@@ -246,16 +246,16 @@ static uint32_t *alloc_none(tow__arena *arena, size_t n)
 
 tow_status tow__begin_fusion(tow__fuser *f)
 {
-    uint32_t n_steps = f->plan->n_steps, n_storages = f->p->n_storages;
+    uint32_t n_steps = f->plan->n_steps;
     f->tiles = tow__arena_alloc(f->scratch, n_steps, sizeof *f->tiles);
     f->groups = tow__arena_alloc(f->scratch, n_steps, sizeof *f->groups);
     f->group_of = alloc_none(f->scratch, n_steps);
     f->order = alloc_none(f->scratch, n_steps);
-    f->producer = alloc_none(f->scratch, n_storages);
-    f->last_reader = alloc_none(f->scratch, n_storages);
-    f->recent = alloc_none(f->scratch, n_storages);
-    f->reads = tow__arena_alloc(f->scratch, n_storages, sizeof *f->reads);
-    f->reduced = tow__arena_alloc(f->scratch, n_storages, sizeof *f->reduced);
+    f->producer = tow__borrow(f->p, f->scratch, sizeof *f->producer, 0xFF);
+    f->last_reader = tow__borrow(f->p, f->scratch, sizeof *f->last_reader, 0xFF);
+    f->recent = tow__borrow(f->p, f->scratch, sizeof *f->recent, 0xFF);
+    f->reads = tow__borrow(f->p, f->scratch, sizeof *f->reads, 0);
+    f->reduced = tow__borrow(f->p, f->scratch, sizeof *f->reduced, 0);
     if (!f->tiles || !f->groups || !f->group_of || !f->order || !f->producer || !f->last_reader || !f->recent ||
         !f->reads || !f->reduced)
         return TOW_OUT_OF_MEMORY;
@@ -270,6 +270,13 @@ tow_status tow__begin_fusion(tow__fuser *f)
         for (uint32_t j = 0; j < step->n_out; j++) f->producer[step->out[j].storage] = i;
     }
     return TOW_OK;
+}
+
+void tow__end_fusion(tow__fuser *f)
+{
+    const uint32_t *columns[] = {f->producer, f->last_reader, f->recent, f->reads, f->reduced};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        tow__give_back(f->p, columns[i], f->plan->steps, f->plan->n_steps, NULL);
 }
 
 /* Merges the group of step i with group `other`, if that works. */
@@ -425,6 +432,7 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
     if (!steps) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f.n_order; i++)
         if (f.order[i] != TOW__NONE) TRY(emit(&f, &f.groups[f.order[i]], &steps[n++]));
+    tow__end_fusion(&f);
     plan->steps = steps;
     plan->steps_capacity = plan->n_steps;
     plan->n_steps = n;

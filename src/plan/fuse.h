@@ -50,6 +50,8 @@ static inline bool tow__same_dims(tow_type a, tow_type b)
 
 /* Fills everything from f->tiles on, but for the groups. */
 tow_status tow__begin_fusion(tow__fuser *f);
+/* Before the plan gets its new steps. */
+void tow__end_fusion(tow__fuser *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 bool tow__write_program(const tow__fuser *f, const tow__group *a, const tow__group *b, tow_type shape, tow__draft *d);
 /* The program of a draft, which gets numbers without gaps; says for each result whether operands are read after it is

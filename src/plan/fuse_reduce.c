@@ -227,6 +227,7 @@ tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scr
     if (!steps) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < plan->n_steps; i++)
         if (!j.joined[i]) TRY(join(&j, i, &steps[n++]));
+    tow__end_fusion(&j.f);
     plan->steps = steps;
     plan->steps_capacity = plan->n_steps;
     plan->n_steps = n;

@@ -49,71 +49,77 @@ static bool may_take(tow__aliasing aliasing, uint32_t k, uint32_t i, uint32_t n_
 /* A kernel reads operands of the output's shape element by element, so every view of s must be the whole of s in
  * row-major order. A loop reads init value k in iteration 0 only, but all other operands until its end; the result is
  * written then. */
-static bool region_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s);
+static bool region_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j);
 
-bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
+static bool scan_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j)
 {
-    if (step->loop && tow__by_blocks(step->loop)) return region_may_overwrite(p, step, k, s);
-    uint32_t n = 0;
-    bool fits = true;
+    const tow__view *x = &step->in[j];
+    if (j != k || k >= step->loop->n_carry || !step->alone[j]) return false;
+    if (!tow__is_whole(p, x) || x->type.dtype != step->out[k].type.dtype) return false;
+    const tow__carry *c = &step->loop->carry[k];
+    if (c->kept) return !c->spans; /* init is copied to its row first */
+    return !c->copies && !(c->alternates && step->loop->length % 2);
+}
+
+bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j)
+{
+    if (step->loop && tow__by_blocks(step->loop)) return region_may_overwrite(p, step, k, j);
+    if (step->loop) return scan_may_overwrite(p, step, k, j);
+    const tow__aliasing aliasing = step->op->aliasing;
+    if (aliasing == TOW__ALIAS_NONE || (k > 0 && aliasing != TOW__ALIAS_EACH)) return false;
+    const uint32_t s = tow__root(p, step->in[j].storage);
     for (uint32_t i = 0; i < step->n_in; i++) {
         const tow__view *x = &step->in[i];
         if (tow__root(p, x->storage) != s) continue;
-        n++;
-        fits &= tow__is_whole(p, x) && x->type.dtype == step->out[k].type.dtype;
-        if (step->loop)
-            fits &= i == k;
-        else
-            fits &= tow_type_equal(x->type, step->out[k].type) && may_take(step->op->aliasing, k, i, step->n_in);
+        if (!tow__is_whole(p, x) || !tow_type_equal(x->type, step->out[k].type)) return false;
+        if (!may_take(aliasing, k, i, step->n_in)) return false;
     }
-    if (!n || !fits) return false;
-    if (!step->loop) return true;
-    if (k >= step->loop->n_carry) return false;
-    const tow__carry *c = &step->loop->carry[k];
-    if (c->kept) return n == 1 && !c->spans; /* init is copied to its row first */
-    return n == 1 && !c->copies && !(c->alternates && step->loop->length % 2);
+    return true;
 }
 
-/* Blocks of result k take the place of blocks of s if the body reads s only so, and not after it has begun to write the
- * result. */
-static bool region_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
+/* The same for storage s. */
+static bool may_overwrite_storage(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s)
+{
+    for (uint32_t j = 0; j < step->n_in; j++)
+        if (tow__root(p, step->in[j].storage) == s) return tow__may_overwrite(p, step, k, j);
+    return false;
+}
+
+/* Blocks of result k take the place of blocks of operand j if the body reads its memory only so, and not after it has
+ * begun to write the result. */
+static bool region_may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j)
 {
     const tow__loop *loop = step->loop;
     if (k >= loop->n_ys) return false; /* a sum */
-    uint32_t out = loop->ys[k].row, in = TOW__NONE;
-    for (uint32_t i = 0; i < step->n_in; i++) {
-        if (tow__root(p, step->in[i].storage) != s) continue;
-        if (i >= loop->n_xs || in != TOW__NONE || !tow__is_whole(p, &step->in[i])) return false;
-        in = loop->xs[i].row;
-    }
+    if (j >= loop->n_xs || !step->alone[j] || !tow__is_whole(p, &step->in[j])) return false;
+    uint32_t out = loop->ys[k].row, in = loop->xs[j].row;
     if (in == TOW__NONE || step->in[0].type.rank == 0) return false;
     uint32_t root = tow__root(p, out), write = p->storages[root].first, read = p->storages[in].last;
     if (p->storages[in].bytes != p->storages[out].bytes) return false;
     if (read == TOW__NONE || read < write) return true;
     if (read > write) return false;
     const tow__step *last = &loop->body->steps[write];
-    for (uint32_t j = 0; j < last->n_out; j++)
-        if (tow__root(p, last->out[j].storage) == root) return tow__may_overwrite(p, last, j, in);
+    for (uint32_t i = 0; i < last->n_out; i++)
+        if (tow__root(p, last->out[i].storage) == root) return may_overwrite_storage(p, last, i, in);
     return false;
 }
 
-static uint32_t last_read(const tow_program *p, const tow__plan *plan, uint32_t storage)
+/* The step that reads the carry last as it enters. No step writes that storage and none shares it, so it is the last
+ * access of all. */
+static uint32_t last_read(const tow_program *p, uint32_t in)
 {
-    for (uint32_t i = plan->n_steps; i-- > 0;)
-        for (uint32_t j = 0; j < plan->steps[i].n_in; j++)
-            if (tow__root(p, plan->steps[i].in[j].storage) == storage) return i;
-    return TOW__NONE;
+    return p->storages[in].first == TOW__NONE ? TOW__NONE : p->storages[in].last;
 }
 
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out)
 {
-    uint32_t read = last_read(p, body, in), root = tow__root(p, out), write = p->storages[root].first;
+    uint32_t read = last_read(p, in), root = tow__root(p, out), write = p->storages[root].first;
     if (p->storages[in].kept) return true;
     if (read == TOW__NONE || write == TOW__NONE || read < write) return false;
     if (read > write) return true;
     const tow__step *step = &body->steps[write];
     for (uint32_t k = 0; k < step->n_out; k++)
-        if (tow__root(p, step->out[k].storage) == root) return !tow__may_overwrite(p, step, k, in);
+        if (tow__root(p, step->out[k].storage) == root) return !may_overwrite_storage(p, step, k, in);
     return true;
 }
 
@@ -121,13 +127,8 @@ bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t
 static bool may_join(const tow_program *p, const tow__plan *plan, uint32_t o, uint32_t s)
 {
     if (p->storages[o].kind != TOW__S_CARRY_OUT) return true;
-    for (uint32_t in = 0; in < p->n_storages; in++) {
-        const tow__storage *c = &p->storages[in];
-        if (c->kind != TOW__S_CARRY_IN || c->plan != plan || c->index != p->storages[o].index) continue;
-        uint32_t read = last_read(p, plan, in);
-        return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, plan, in, o);
-    }
-    return false;
+    uint32_t in = plan->loop->carry[p->storages[o].index].in, read = last_read(p, in);
+    return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, plan, in, o);
 }
 
 /* In a region, result rows had better be free until the step that may write them over operand rows: then whole arrays
@@ -140,7 +141,7 @@ static bool spoils_rows(const tow_program *p, const tow__plan *plan, uint32_t i,
     for (uint32_t j = 0; j < step->n_in; j++) {
         const tow__storage *row = &p->storages[step->in[j].storage];
         if (row->kind == TOW__S_ROW_IN && row->plan == plan && row->bytes == out->bytes && row->last == i &&
-            tow__may_overwrite(p, step, k, step->in[j].storage))
+            tow__may_overwrite(p, step, k, j))
             return true;
     }
     return false;
@@ -173,21 +174,37 @@ static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t
     uint32_t o = step->out[k].storage;
     if (!p->storages[o].bytes || p->storages[o].root != o || p->storages[o].first != i) return TOW__NONE;
     if (spoils_rows(p, plan, i, k)) return TOW__NONE;
-    for (uint32_t j = 0; j < step->n_in; j++) {
+    const bool scan = step->loop && !tow__by_blocks(step->loop); /* result k may take operand k only */
+    for (uint32_t j = scan ? k : 0; j < (scan ? k + 1 : step->n_in); j++) {
         uint32_t s = tow__root(p, step->in[j].storage);
         const tow__storage *operand = &p->storages[s];
         if (operand->kind != TOW__S_ARENA || operand->plan != plan || operand->last != i || operand->first >= i)
             continue;
-        if (operand->bytes != p->storages[o].bytes || is_taken(p, step, k, s)) continue;
-        if (tow__may_overwrite(p, step, k, s) && may_join(p, plan, o, s)) return s;
+        if (operand->bytes != p->storages[o].bytes || !tow__may_overwrite(p, step, k, j)) continue;
+        if (!is_taken(p, step, k, s) && may_join(p, plan, o, s)) return s;
     }
     return TOW__NONE;
 }
 
-tow_status tow__reuse(tow_program *p, tow__plan *plan)
+/* Fills step->alone. */
+static tow_status find_alone(tow_program *p, tow__step *step, tow__arena *scratch)
+{
+    uint32_t *count = tow__borrow(p, scratch, sizeof *count, 0);
+    step->alone = tow__arena_alloc(&p->memory, step->n_in, sizeof *step->alone);
+    if (!count || !step->alone) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < step->n_in; j++) count[tow__root(p, step->in[j].storage)]++;
+    for (uint32_t j = 0; j < step->n_in; j++) step->alone[j] = count[tow__root(p, step->in[j].storage)] == 1;
+    for (uint32_t j = 0; j < step->n_in; j++) count[tow__root(p, step->in[j].storage)] = 0;
+    tow__give_back(p, count, NULL, 0, NULL);
+    return TOW_OK;
+}
+
+tow_status tow__reuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
 {
     find_lifetimes(p, plan);
     for (uint32_t i = 0; i < plan->n_steps; i++) {
+        tow_status status = plan->steps[i].loop ? find_alone(p, &plan->steps[i], scratch) : TOW_OK;
+        if (status != TOW_OK) return status;
         const tow__step *step = &plan->steps[i];
         bool whole = !step->loop || tow__by_blocks(step->loop);
         uint32_t n = whole ? step->n_out : step->loop->n_carry;

@@ -240,9 +240,9 @@ static tow_status list_dead(linker *k, tow__plan *plan)
     uint32_t n = 0, *starts = tow__arena_alloc(k->scratch, (size_t)plan->n_steps + 1, sizeof *starts);
     if (!starts) return TOW_OUT_OF_MEMORY;
     for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < p->n_storages; i++) {
+        for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next) {
             const tow__storage *s = &p->storages[i];
-            if (s->kind != TOW__S_ARENA || s->plan != plan || s->root != i || s->first == TOW__NONE) continue;
+            if (!tow__in_arena(p, i)) continue;
             if (pass == 0)
                 starts[s->last + 1]++, n++;
             else

@@ -84,10 +84,10 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
 /* The carry whose rows are to be ys j as it enters, or NULL. */
 static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__lowering *b, uint32_t j)
 {
-    uint32_t storage = b->env[s->body->outputs[s->n_carry + j]].storage;
-    for (uint32_t k = 0; k < loop->n_carry; k++)
-        if (loop->carry[k].in == storage && !loop->carry[k].kept) return &loop->carry[k];
-    return NULL;
+    const tow__storage *x = &b->p->storages[b->env[s->body->outputs[s->n_carry + j]].storage];
+    if (x->kind != TOW__S_CARRY_IN || x->plan != b->plan) return NULL;
+    tow__carry *c = &loop->carry[x->index];
+    return c->kept ? NULL : c;
 }
 
 /* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early.
@@ -97,40 +97,34 @@ static bool is_handed_out(const scan *s, uint32_t j)
     return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT;
 }
 
-/* The value or a view of it ends in an array that somebody else provides: it needs memory of its own. */
-static bool is_delivered(const tow__flat *f, uint32_t value)
+/* For each value of the body the carry that ys stack as it enters and that leaves as this value, or NULL. NULL: out of
+ * memory. */
+static tow__carry **leaving_carries(tow__arena *scratch, const scan *s, tow__loop *loop)
 {
-    for (uint32_t i = 0; i < f->n_outputs; i++) {
-        uint32_t x = f->outputs[i];
-        while (x != value && f->makers[x] != TOW__INPUT && f->nodes[f->makers[x]].e->primitive->view)
-            x = f->nodes[f->makers[x]].in[0];
-        if (x == value) return true;
-    }
-    return false;
-}
-
-/* The carry that ys j stack as it leaves and others as it enters, or NULL. */
-static tow__carry *leaving_carry(const scan *s, const tow__loop *loop, uint32_t j)
-{
-    for (uint32_t i = 0, k = 0; i < s->n_carry && !is_handed_out(s, j); i++) {
+    tow__carry **carries = tow__arena_alloc(scratch, s->body->n_values, sizeof *carries);
+    for (uint32_t i = 0, k = 0; carries && i < s->n_carry; i++) {
         if (is_unchanged(s, i)) continue;
-        if (s->body->outputs[i] == s->body->outputs[s->n_carry + j] && loop->carry[k].kept) return &loop->carry[k];
-        k++;
+        tow__carry *c = &loop->carry[k++], **at = &carries[s->body->outputs[i]];
+        if (c->kept && !*at) *at = c;
     }
-    return NULL;
+    return carries;
 }
 
 /* Stacks of a carry as it enters and as it leaves become one, if nobody else provides memory for them. */
-static void join_stacks(const tow__lowering *outer, const scan *s, tow__loop *loop)
+static tow_status join_stacks(const tow__lowering *outer, const scan *s, tow__loop *loop)
 {
     const uint32_t *values = s->node->out + s->n_carry;
+    const bool *delivered = outer->flat->delivered;
+    tow__carry **carries = leaving_carries(outer->scratch, s, loop);
+    if (!carries) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < s->n_ys; j++) {
-        tow__carry *c = leaving_carry(s, loop, j);
-        if (!c || is_delivered(outer->flat, values[j]) || is_delivered(outer->flat, values[c->rows])) continue;
+        tow__carry *c = is_handed_out(s, j) ? NULL : carries[s->body->outputs[s->n_carry + j]];
+        if (!c || delivered[values[j]] || delivered[values[c->rows]]) continue;
         c->spans = true;
         loop->ys[j].leaves = c;
         loop->ys[j].carried = true;
     }
+    return TOW_OK;
 }
 
 static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
@@ -144,6 +138,7 @@ static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering 
             c->rows = j;
             loop->ys[j].row = TOW__NONE;
             loop->ys[j].carried = true;
+            loop->ys[j].enters = c;
         } else {
             status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
         }
@@ -220,8 +215,7 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
             TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
         if (y->leaves) continue; /* see bind_stacks */
         size_t bytes = consumed ? 0 : tow_type_bytes(type);
-        for (uint32_t k = 0; k < loop->n_carry; k++)
-            if (loop->carry[k].spans && loop->carry[k].rows == j) bytes += bytes / (size_t)loop->length;
+        if (y->enters && y->enters->spans) bytes += bytes / (size_t)loop->length;
         uint32_t storage = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, bytes);
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
         outer->env[value] = tow__view_whole(storage, type);
@@ -239,14 +233,18 @@ static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__lo
     tow__view *entering = &outer->env[values[c->rows]];
     int64_t row = entering->strides[0];
     if (loop->reverse) entering->offset = row;
-    for (uint32_t j = 0; j < s->n_ys; j++) {
-        if (loop->ys[j].leaves != c) continue;
-        outer->env[values[j]] = *entering;
-        outer->env[values[j]].offset = row - entering->offset;
-    }
     c->result = entering->storage;
     *result = tow__view_whole(c->result, type);
     result->offset = loop->reverse ? 0 : loop->length * row;
+}
+
+/* Rows j of the array that also has those of the carry as it enters: one further on, in the order of the steps. */
+static void bind_leaving(const tow__lowering *outer, const scan *s, uint32_t j, const tow__carry *c)
+{
+    const uint32_t *values = s->node->out + s->n_carry;
+    const tow__view *entering = &outer->env[values[c->rows]];
+    outer->env[values[j]] = *entering;
+    outer->env[values[j]].offset = entering->strides[0] - entering->offset;
 }
 
 /* Storages for the results, outside and inside. */
@@ -263,6 +261,7 @@ static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *l
     }
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
+        if (y->leaves) bind_leaving(outer, s, j, y->leaves);
         y->array = outer->env[s->node->out[s->n_carry + j]];
         y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(y->array.type.dtype));
     }
@@ -293,7 +292,7 @@ static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint3
     size_t most = 0;
     for (uint32_t i = 0; i < body->n_steps; i++) most += body->steps[i].n_in;
     tow__view *reads = tow__arena_alloc(outer->scratch, most, sizeof *reads);
-    bool *seen = tow__arena_alloc(outer->scratch, p->n_storages, sizeof *seen);
+    bool *seen = tow__borrow(p, outer->scratch, sizeof *seen, 0);
     if (!reads || !seen) return NULL;
     *n = 0;
     for (uint32_t i = 0; i < body->n_steps; i++)
@@ -304,6 +303,7 @@ static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint3
             seen[x->storage] = true;
             reads[(*n)++] = *x;
         }
+    tow__give_back(p, seen, body->steps, body->n_steps, NULL);
     return reads;
 }
 
@@ -352,6 +352,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
     loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
     plan->outer = l->plan;
+    plan->loop = loop;
     plan->team = &p->team;
     plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
     tow__lowering b = {.p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};
@@ -360,7 +361,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
 
     TRY(bind_inputs(l, &s, loop, &b));
     TRY(hand_out_inputs(&s, loop, &b));
-    join_stacks(l, &s, loop);
+    TRY(join_stacks(l, &s, loop));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
     TRY(consume_rows(l, &s, loop, &b));
@@ -368,7 +369,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(tow__spread_loop(p, loop, l->scratch, &spread));
     if (!spread) TRY(tow__form_regions(p, plan, l->scratch));
     if (!spread) TRY(tow__fuse_reductions(p, plan, l->scratch));
-    TRY(tow__reuse(p, plan));
+    TRY(tow__reuse(p, plan, l->scratch));
     TRY(choose_buffers(l, loop));
     TRY(tow__place_plan(p, plan, l->scratch));
     TRY(add_loop_step(l, &s, loop));

@@ -55,6 +55,7 @@ typedef enum tow__storage_kind {
 typedef struct tow__plan tow__plan;
 typedef struct tow__recording tow__recording;
 typedef struct tow__flat tow__flat;
+typedef struct tow__column tow__column;
 
 typedef struct tow__storage {
     tow__storage_kind kind;
@@ -68,6 +69,7 @@ typedef struct tow__storage {
     size_t offset;
     const void *data;
     uint32_t slot; /* TOW__NONE if the address never changes */
+    uint32_t next; /* storage of the same plan, or TOW__NONE */
 } tow__storage;
 
 /* One carry of a loop that changes. Iteration 0 reads the init value where it lies (or a copy, if it is strided);
@@ -90,6 +92,7 @@ typedef struct tow__carry {
 typedef struct tow__rows {
     uint32_t row; /* TOW__NONE: the rows are written as a carry */
     tow__view array;
+    const tow__carry *enters; /* ys: rows of this carry, as it enters; or NULL */
     const tow__carry *leaves; /* ys: rows of the array that keeps this carry, as it leaves; or NULL */
     bool carried;             /* ys: rows of a carry, as it enters or leaves */
     ptrdiff_t stride;         /* bytes from row to row */
@@ -135,6 +138,7 @@ typedef struct tow__step {
     tow__loop *loop;
     uint32_t n_in, n_out;
     tow__view *in, *out;
+    bool *alone;      /* loop: [n_in] no other operand lies in the memory of this one; since tow__reuse */
     uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
     bool backward;    /* comes from the backward part of a gradient */
     bool packed;      /* a product whose operand 2 is operand 1, packed, and read in its place */
@@ -145,6 +149,8 @@ typedef struct tow__step {
 
 struct tow__plan {
     tow__plan *outer;
+    const tow__loop *loop; /* of which it is the body, or NULL */
+    uint32_t first_storage, last_storage, n_storages; /* its own, linked by `next`; see tow__first_storage */
     uint32_t block; /* the storage of `outer` that holds this plan's arena */
     tow__step *steps;
     uint32_t n_steps, steps_capacity;
@@ -184,12 +190,14 @@ struct tow_program {
     uint32_t n_decompositions, decompositions_capacity;
     tow__storage *storages;
     uint32_t n_storages, storages_capacity;
+    tow__column *columns; /* while it is compiled (columns.c) */
     tow__plan *top;
     tow__slot *slots; /* inputs, outputs, then those of loops */
     uint32_t n_slots;
     tow__patch *patches;
     const tow__kernel *copy;
     tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
+    uint32_t n_consumers;
     bool *consumed;          /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;          /* 0: where there are no rows */
     bool no_fusion, no_regions, plan_only, flush_subnormals; /* of the options */
@@ -202,6 +210,31 @@ struct tow_program {
     tow_program_bytes bytes;
     tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
+
+/* The plan's storages in the order in which they were added:
+ *     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) */
+static inline uint32_t tow__first_storage(const tow__plan *plan)
+{
+    return plan->n_storages ? plan->first_storage : TOW__NONE;
+}
+
+/* True if it has a place of its own in the arena of its plan: steps access it, and it shares no other's memory. */
+static inline bool tow__in_arena(const tow_program *p, uint32_t s)
+{
+    const tow__storage *x = &p->storages[s];
+    return x->kind == TOW__S_ARENA && x->root == s && x->first != TOW__NONE;
+}
+
+/* ---- columns.c --------------------------------------------------------------------------------------------------- */
+
+/* An array with an item of so many bytes for each storage that there is, every byte `blank`. Give it back in the end,
+ * unless the program is given up. NULL: out of memory. */
+void *tow__borrow(tow_program *p, tow__arena *scratch, size_t size, int blank);
+/* Makes one item blank again. */
+void tow__blank(const tow_program *p, const void *column, uint32_t storage);
+/* All items that are not blank belong to storages that steps[which[0]], ..., steps[which[n - 1]] read or write. which NULL:
+ * the first n steps. */
+void tow__give_back(tow_program *p, const void *column, const tow__step *steps, uint32_t n, const uint32_t *which);
 
 /* ---- compile.c, spend.c ------------------------------------------------------------------------------------------ */
 
@@ -243,6 +276,7 @@ struct tow__flat {
     uint32_t n_values, types_capacity, makers_capacity, carries_capacity;
     uint32_t *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
+    bool *delivered; /* [n_values] it, or a view of it, is an output */
     uint32_t *order; /* nodes to run, in order; those that no output needs are left out */
     uint32_t n_order;
 };
@@ -374,12 +408,12 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
 
 uint32_t tow__root(const tow_program *p, uint32_t storage);
 /* Lifetimes of the plan's storages, then joins outputs with operands that die. */
-tow_status tow__reuse(tow_program *p, tow__plan *plan);
+tow_status tow__reuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
  * read, and not by a step that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out);
-/* True if output k of the step may have the memory of storage s, which the step reads. */
-bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t s);
+/* True if output k of the step may have the memory of operand j. */
+bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j);
 
 typedef struct tow__interval {
     uint32_t first, last; /* steps, both included */

@@ -36,22 +36,33 @@ static void add_view(tow__string *s, const tow_program *p, const tow__view *x)
     for (int i = 0; i < x->type.rank; i++) tow__string_add(s, "%s%" PRId64, i ? "," : " strides ", x->strides[i]);
 }
 
-static size_t live_bytes(const tow_program *p, const tow__plan *plan, uint32_t step)
+/* live[i]: bytes alive while step i of the plan runs; a running sum of differences, which may wrap around. NULL: out of
+ * memory. */
+static size_t *live_bytes(tow__arena *scratch, const tow_program *p, const tow__plan *plan)
 {
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < p->n_storages; i++) {
-        const tow__storage *s = &p->storages[i];
-        if (s->kind == TOW__S_ARENA && s->plan == plan && s->root == i && s->first != TOW__NONE && s->first <= step &&
-            step <= s->last)
-            bytes += tow__round_up(s->bytes);
+    size_t *live = tow__arena_alloc(scratch, (size_t)plan->n_steps + 1, sizeof *live);
+    if (!live) return NULL;
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
+        const tow__storage *x = &p->storages[s];
+        if (!tow__in_arena(p, s)) continue;
+        live[x->first] += tow__round_up(x->bytes);
+        live[x->last + 1] -= tow__round_up(x->bytes);
     }
-    return bytes;
+    for (uint32_t i = 1; i < plan->n_steps; i++) live[i] += live[i - 1];
+    return live;
 }
 
-static void add_plan(tow__string *s, const tow_program *p, const tow__plan *plan, int depth);
+/* A text that is being written, and memory for what it takes to write it. */
+typedef struct printer {
+    tow__string s;
+    tow__arena scratch;
+} printer;
 
-static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop, int depth)
+static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth);
+
+static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, int depth)
 {
+    tow__string *s = &out->s;
     if (loop->parallel)
         tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
     else if (loop->ordered)
@@ -75,7 +86,7 @@ static void add_loop(tow__string *s, const tow_program *p, const tow__loop *loop
                         c->copies ? " from a copy" : "");
     }
     tow__string_add(s, "\n");
-    add_plan(s, p, loop->body, depth + 1);
+    add_plan(out, p, loop->body, depth + 1);
 }
 
 /* fused(add, mul, tanh), fused_reduce(mul, reduce_sum) */
@@ -102,8 +113,9 @@ const char *tow__step_engine(const tow_program *p, const tow__step *step)
     return step->kernel->engine_of(&call);
 }
 
-static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan, uint32_t i, int depth)
+static void add_step(printer *out, const tow_program *p, const tow__plan *plan, uint32_t i, size_t live, int depth)
 {
+    tow__string *s = &out->s;
     const tow__step *step = &plan->steps[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, step->backward ? "b" : " ",
                     !step->loop                  ? tow__step_engine(p, step)
@@ -127,39 +139,43 @@ static void add_step(tow__string *s, const tow_program *p, const tow__plan *plan
         const tow__storage *scratch = &p->storages[step->scratch];
         tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->plan->base + scratch->offset);
     }
-    tow__string_add(s, "  live %zu", live_bytes(p, plan, i));
+    tow__string_add(s, "  live %zu", live);
     for (uint32_t j = step->dead_begin; j < step->dead_end; j++)
         tow__string_add(s, "%s#%u", j > step->dead_begin ? " " : "  free ", plan->dead[j]);
     tow__string_add(s, "\n");
-    if (step->loop) add_loop(s, p, step->loop, depth);
+    if (step->loop) add_loop(out, p, step->loop, depth);
 }
 
-static void add_plan(tow__string *s, const tow_program *p, const tow__plan *plan, int depth)
+static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth)
 {
-    for (uint32_t i = 0; i < plan->n_steps; i++) add_step(s, p, plan, i, depth);
+    const size_t *live = live_bytes(&out->scratch, p, plan);
+    out->s.failed |= !live;
+    for (uint32_t i = 0; i < plan->n_steps && !out->s.failed; i++) add_step(out, p, plan, i, live[i], depth);
 }
 
 size_t tow_program_text(const tow_program *p, char *text, size_t size)
 {
     TOW__ARITHMETIC(false);
-    tow__string s;
-    tow__string_init(&s, p->ctx);
-    add_plan(&s, p, p->top, 0);
-    tow__string_add(&s,
+    printer out;
+    tow__string_init(&out.s, p->ctx);
+    tow__arena_init(&out.scratch, p->ctx);
+    add_plan(&out, p, p->top, 0);
+    tow__arena_free(&out.scratch);
+    tow__string_add(&out.s,
                     "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %" PRIu64
                     " instructions per run\n",
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
                     p->bytes.residuals, tow_program_count(p, NULL));
     if (p->n_repeated)
-        tow__string_add(&s,
+        tow__string_add(&out.s,
                         "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32
                         " are kept within %zu bytes%s\n",
                         p->n_repeated, p->keeping.all ? p->n_repeated : p->keeping.products, p->keep_within,
                         p->keeping.all ? ", and so is everything else" : "");
     if (p->keeping.interleaved)
-        tow__string_add(&s, "blocks of rows may go through the forward and the backward part in turn\n");
-    if (s.failed) s.length = 0; /* a part of a plan would mislead; the context has the error */
-    size_t length = tow__string_export(&s, text, size);
-    tow__string_free(&s);
+        tow__string_add(&out.s, "blocks of rows may go through the forward and the backward part in turn\n");
+    if (out.s.failed) out.s.length = 0; /* a part of a plan would mislead; the context has the error */
+    size_t length = tow__string_export(&out.s, text, size);
+    tow__string_free(&out.s);
     return length;
 }

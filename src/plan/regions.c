@@ -268,7 +268,7 @@ static bool overwrites(const tow__former *f, const tow__step *step, uint32_t s)
  * have been written over operands that nobody else in the region reads. */
 static tow_status find_saved(const tow__former *f, size_t *saved)
 {
-    bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
+    bool *seen = tow__borrow(f->p, f->scratch, sizeof *seen, 0);
     size_t stays = 0;
     *saved = 0;
     if (!seen) return TOW_OUT_OF_MEMORY;
@@ -286,6 +286,7 @@ static tow_status find_saved(const tow__former *f, size_t *saved)
         }
     }
     *saved = *saved > stays ? *saved - stays : 0;
+    tow__give_back(f->p, seen, f->steps, f->n_inside, f->inside);
     return TOW_OK;
 }
 
@@ -343,7 +344,7 @@ static uint32_t widest_step(const tow__plan *plan)
 static tow_status find_peak(tow__former *f)
 {
     size_t live = 0, most = 0;
-    bool *begun = tow__arena_alloc(f->scratch, f->n_storages, sizeof *begun);
+    bool *begun = tow__borrow(f->p, f->scratch, sizeof *begun, 0);
     size_t *ends = tow__arena_alloc(f->scratch, (size_t)f->n_steps, sizeof *ends);
     if (!begun || !ends) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_steps; i++) {
@@ -359,6 +360,7 @@ static tow_status find_peak(tow__former *f)
         live -= ends[i];
     }
     f->peak = most;
+    tow__give_back(f->p, begun, f->steps, f->n_steps, NULL);
     return TOW_OK;
 }
 
@@ -366,7 +368,7 @@ static bool is_row(const tow__storage *s) { return s->kind == TOW__S_ROW_IN || s
 
 static tow_status find_rows(tow__former *f)
 {
-    bool *seen = tow__arena_alloc(f->scratch, f->n_storages, sizeof *seen);
+    bool *seen = tow__borrow(f->p, f->scratch, sizeof *seen, 0);
     if (!seen) return TOW_OUT_OF_MEMORY;
     f->rows = 0;
     for (uint32_t i = 0; i < f->n_steps; i++) {
@@ -377,6 +379,7 @@ static tow_status find_rows(tow__former *f)
             seen[s] = true;
         }
     }
+    tow__give_back(f->p, seen, f->steps, f->n_steps, NULL);
     return TOW_OK;
 }
 
@@ -384,11 +387,10 @@ static tow_status prepare(tow__former *f)
 {
     f->steps = f->plan->steps;
     f->n_steps = f->plan->n_steps;
-    f->n_storages = f->p->n_storages;
-    f->last_read = tow__arena_alloc(f->scratch, f->n_storages, sizeof *f->last_read);
-    f->reads = tow__arena_alloc(f->scratch, f->n_storages, sizeof *f->reads);
-    f->made = tow__arena_alloc(f->scratch, f->n_storages, sizeof *f->made);
-    f->counted = tow__arena_alloc(f->scratch, f->n_storages, sizeof *f->counted);
+    f->last_read = tow__borrow(f->p, f->scratch, sizeof *f->last_read, 0);
+    f->reads = tow__borrow(f->p, f->scratch, sizeof *f->reads, 0);
+    f->made = tow__borrow(f->p, f->scratch, sizeof *f->made, 0);
+    f->counted = tow__borrow(f->p, f->scratch, sizeof *f->counted, 0);
     f->inside = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->inside);
     f->deferred = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->deferred);
     f->parts = tow__arena_alloc(f->scratch, f->n_steps, sizeof *f->parts);
@@ -410,6 +412,13 @@ static tow_status prepare(tow__former *f)
     return status == TOW_OK ? find_rows(f) : status;
 }
 
+static void give_back(tow__former *f)
+{
+    const void *columns[] = {f->last_read, f->reads, f->made, f->counted};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        tow__give_back(f->p, columns[i], f->steps, f->n_steps, NULL);
+}
+
 /* All regions of one kind, over so many parts of axis 0. */
 static tow_status form(tow__former *f, bool ordered, int64_t units)
 {
@@ -421,6 +430,7 @@ static tow_status form(tow__former *f, bool ordered, int64_t units)
     f->plan->steps = NULL;
     f->plan->n_steps = f->plan->steps_capacity = 0;
     for (uint32_t i = 0; i < f->n_steps;) TRY(form_from(f, &l, &i));
+    give_back(f);
 done:
     return status;
 }

@@ -17,7 +17,7 @@ typedef struct use {
 
 static use *find_uses(const tow__former *f)
 {
-    use *uses = tow__arena_alloc(f->scratch, f->n_storages, sizeof *uses);
+    use *uses = tow__borrow(f->p, f->scratch, sizeof *uses, 0);
     for (uint32_t i = 0; uses && i < f->n_inside; i++) {
         const tow__step *step = &f->steps[f->inside[i]];
         for (uint32_t j = 0; j < step->n_in; j++) {
@@ -67,5 +67,6 @@ tow_status tow__spares_memory(const tow__former *f, bool *spares)
         }
     }
     *spares = spared >= 0;
+    tow__give_back(f->p, uses, f->steps, f->n_inside, f->inside);
     return TOW_OK;
 }

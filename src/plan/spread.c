@@ -101,8 +101,11 @@ static bool goes_by_rows(spreader *s)
     }
     for (uint32_t j = 0; j < s->loop->n_ys; j++)
         if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carried) return false; /* a consumer takes them */
-    for (uint32_t i = 0; i < s->p->n_storages; i++)
-        if (s->parted[i] && s->shared[i]) return false;
+    for (uint32_t i = 0; i < s->body->n_steps; i++) {
+        const tow__step *step = &s->body->steps[i];
+        for (uint32_t j = 0; j < step->n_in; j++)
+            if (s->parted[step->in[j].storage] && s->shared[step->in[j].storage]) return false;
+    }
     return true;
 }
 
@@ -126,13 +129,30 @@ static void cut_rows(spreader *s)
     for (uint32_t j = 0; j < loop->n_xs; j++) loop->xs[j].part = part_of(s, loop->xs[j].row);
     for (uint32_t j = 0; j < loop->n_ys; j++)
         if (loop->ys[j].row != TOW__NONE) loop->ys[j].part = part_of(s, loop->ys[j].row);
-    for (uint32_t i = 0; i < s->p->n_storages; i++) {
+    for (uint32_t i = tow__first_storage(s->body); i != TOW__NONE; i = s->p->storages[i].next) {
         tow__storage *x = &s->p->storages[i];
-        if (!s->parted[i] || x->plan != s->body) continue;
+        if (!s->parted[i]) continue;
         x->bytes /= (size_t)s->blocks;
         x->need = tow__round_up(x->bytes);
     }
     loop->blocks = s->blocks;
+}
+
+/* Cuts the loop into blocks of rows, if it can be; *done: it could. */
+static tow_status spread_rows(spreader *s, bool *done)
+{
+    *done = false;
+    s->blocks = choose_blocks(s);
+    if (s->blocks < 2) return TOW_OK;
+    s->parted = tow__borrow(s->p, s->scratch, sizeof *s->parted, 0);
+    s->shared = tow__borrow(s->p, s->scratch, sizeof *s->shared, 0);
+    if (!s->parted || !s->shared) return TOW_OUT_OF_MEMORY;
+    *done = goes_by_rows(s);
+    if (*done) cut_rows(s);
+    for (uint32_t j = 0; j < s->loop->n_carry; j++) tow__blank(s->p, s->parted, s->loop->carry[j].in);
+    tow__give_back(s->p, s->parted, s->body->steps, s->body->n_steps, NULL);
+    tow__give_back(s->p, s->shared, s->body->steps, s->body->n_steps, NULL);
+    return TOW_OK;
 }
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
@@ -176,18 +196,12 @@ tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch
     for (uint32_t i = 0; i < s.body->n_steps; i++)
         widest = widest > s.body->steps[i].n_in ? widest : s.body->steps[i].n_in;
     s.from = tow__arena_alloc(scratch, widest, sizeof *s.from);
-    s.parted = tow__arena_alloc(scratch, p->n_storages, sizeof *s.parted);
-    s.shared = tow__arena_alloc(scratch, p->n_storages, sizeof *s.shared);
-    if (!s.from || !s.parted || !s.shared) return TOW_OUT_OF_MEMORY;
-    if (is_map(loop, p->team.threads)) {
-        loop->parallel = true;
-    } else {
-        s.blocks = choose_blocks(&s);
-        if (s.blocks < 2 || !goes_by_rows(&s)) return TOW_OK;
-        cut_rows(&s);
-    }
-    *done = true;
-    tow_status status = give_to_threads(&s);
+    if (!s.from) return TOW_OUT_OF_MEMORY;
+    tow_status status = TOW_OK;
+    *done = loop->parallel = is_map(loop, p->team.threads);
+    if (!*done) status = spread_rows(&s, done);
+    if (status != TOW_OK || !*done) return status;
+    status = give_to_threads(&s);
     return status == TOW_OK ? tow__share_rest(p, loop, scratch) : status;
 }
 

@@ -104,6 +104,13 @@ static tow__live_kind kind_of(const walk *w, const tow__plan *plan, uint32_t s, 
     return read_backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
 }
 
+/* So many bytes from place `begin` to before place `end`, as differences to the place before. */
+static void add_bytes(tow__live_group *g, uint32_t begin, uint32_t end, size_t bytes)
+{
+    g->bytes[begin] += (int64_t)bytes;
+    g->bytes[end] -= (int64_t)bytes;
+}
+
 /* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 static tow_status walk_plan(walk *w, const tow__plan *plan, uint32_t at, uint32_t copies, bool backward);
@@ -145,15 +152,13 @@ static tow_status walk_plan(walk *w, const tow__plan *plan, uint32_t at, uint32_
         if (!body || !body->scratch) continue; /* shared iterations may need more than all copies have */
         const size_t extra = p->storages[body->block].bytes - body->bytes * body->copies;
         tow__live_group *g = extra ? find_group(w, TOW__LIVE_WORKSPACE, scope_of(p, plan, body->block)) : NULL;
-        for (uint32_t j = begin[i]; w->counts && g && j < begin[i + 1]; j++) g->bytes[j] += (int64_t)(extra * copies);
+        if (w->counts && g) add_bytes(g, begin[i], begin[i + 1], extra * copies);
     }
-    for (uint32_t s = 0; s < p->n_storages && !w->crowded; s++) {
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE && !w->crowded; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
-        if (x->kind != TOW__S_ARENA || x->plan != plan || x->root != s || x->first == TOW__NONE || w->block[s])
-            continue;
+        if (!tow__in_arena(p, s) || w->block[s]) continue;
         tow__live_group *g = find_group(w, kind_of(w, plan, s, backward), scope_of(p, plan, s));
-        int64_t bytes = (int64_t)(tow__round_up(x->bytes) * copies);
-        for (uint32_t i = begin[x->first]; w->counts && g && i < begin[x->last + 1]; i++) g->bytes[i] += bytes;
+        if (w->counts && g) add_bytes(g, begin[x->first], begin[x->last + 1], tow__round_up(x->bytes) * copies);
     }
 done:
     return status;
@@ -215,13 +220,16 @@ tow_status tow__timeline_make(const tow_program *p, tow__timeline *t)
     } while ((w.crowded || t->n_groups > TOW__LIVE_SHOWN) && coarsen(&w));
     sort_groups(t);
     for (uint32_t i = 0; i < t->n_groups; i++) {
-        t->groups[i].bytes = tow__arena_alloc(&t->memory, t->n, sizeof *t->groups[i].bytes);
+        t->groups[i].bytes = tow__arena_alloc(&t->memory, (size_t)t->n + 1, sizeof *t->groups[i].bytes);
         if (!t->groups[i].bytes) return TOW_OUT_OF_MEMORY;
     }
     w.counts = true;
     TRY(walk_plan(&w, p->top, 0, 1, false));
     for (uint32_t i = 0; i < t->n; i++) {
-        for (uint32_t g = 0; g < t->n_groups; g++) t->total[i] += t->groups[g].bytes[i];
+        for (uint32_t g = 0; g < t->n_groups; g++) {
+            if (i > 0) t->groups[g].bytes[i] += t->groups[g].bytes[i - 1];
+            t->total[i] += t->groups[g].bytes[i];
+        }
         if (t->total[i] > t->total[t->peak]) t->peak = i;
     }
 done:
