@@ -100,10 +100,11 @@ TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy
 /* Textual form, written like snprintf: nothing | everything | dots | dots_with_no_batch_dims | names:a,b |
  * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. Any text can be
  * a name: an empty one, and one with blanks, control characters, quotes, backslashes or one of :,;() stands in quotes
- * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well. */
+ * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well.
+ * Policies are nested at most 32 deep: a deeper one, which remat refuses, has no text (length 0). */
 TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
-/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT, with the
- * column. */
+/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT,
+ * TOW_UNSUPPORTED for policies nested more than 32 deep, with the column. */
 TOW_API tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy);
 TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 

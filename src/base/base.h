@@ -23,6 +23,7 @@ struct tow_context {
     uint32_t traces;           /* begun so far */
     tow__arena trace_memory;   /* what values point to, also when their traces have ended */
     struct tow_trace *ended;   /* of it, what the next traces take */
+    uint64_t hash_seed;        /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
     tow_status status; /* of the last failure; the first one of a trace sticks there */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "src/base/base.h"
+#include "src/base/hash.h"
 #include "src/base/team.h"
 
 /* ---- the allocator of the C library ---------------------------------------------------------------------------- */
@@ -43,6 +44,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const t
     ctx->allocator = allocator;
     ctx->threads = threads < 1 ? 1 : threads;
     ctx->products = *products;
+    ctx->hash_seed = tow__hash_seed(ctx);
     tow__arena_init(&ctx->trace_memory, ctx);
     *context = ctx;
     return TOW_OK;
