@@ -49,7 +49,7 @@ typedef struct tow__model tow__model;
 
 /* Components of a path, and calls of layers in one another: walks over them may recurse. */
 enum {
-    TOW__DEEPEST_SCOPE = 256
+    TOW__DEEPEST_SCOPE = 128
 };
 
 struct tow_scope {

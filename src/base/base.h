@@ -52,6 +52,9 @@ void *tow__alloc_aligned(tow_context *ctx, size_t bytes); /* 64-byte-aligned, ze
 void *tow__alloc_raw(tow_context *ctx, size_t bytes);     /* 64-byte-aligned, as it comes */
 void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
 
+/* For helpers of functions that recurse into nested graphs: inlined, their frames would be part of every level's. */
+#define TOW__OWN_FRAME __attribute__((noinline))
+
 /* Jump to the cleanup label `done` with `status` set. Needs `tow_status status = TOW_OK;` in scope. */
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \

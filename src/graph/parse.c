@@ -94,7 +94,7 @@ size_t tow__word_distance(tow__word w, const char *candidate)
     return row[n];
 }
 
-static bool unknown_primitive(tow__reader *r, tow__word w)
+TOW__OWN_FRAME static bool unknown_primitive(tow__reader *r, tow__word w)
 {
     const char *nearest = NULL;
     size_t least = SIZE_MAX, at = (size_t)(w.text - r->text);
@@ -124,7 +124,7 @@ typedef struct equation {
 } equation;
 
 /* name:type ... = */
-static bool read_results(tow__reader *r, equation *e)
+TOW__OWN_FRAME static bool read_results(tow__reader *r, equation *e)
 {
     while (!tow__reader_accept(r, '=')) {
         declared d;
@@ -143,7 +143,7 @@ static bool at_end_of_equations(tow__reader *r)
 }
 
 /* Operands are words up to the next equation, which begins with "name:" or "=". */
-static bool read_operands(tow__reader *r, const symbols *s, equation *e)
+TOW__OWN_FRAME static bool read_operands(tow__reader *r, const symbols *s, equation *e)
 {
     while (tow__reader_peek_word(r).length > 0 && tow__reader_after_word(r) != ':' && !at_end_of_equations(r)) {
         tow_value v;
@@ -164,7 +164,7 @@ static bool check_result(tow__reader *r, const declared *d, size_t index, tow_va
                             tow__type_name(d->type).text, tow__type_name(found).text);
 }
 
-static bool record(tow__reader *r, symbols *s, equation *e)
+TOW__OWN_FRAME static bool record(tow__reader *r, symbols *s, equation *e)
 {
     uint32_t n = e->results.count;
     const declared *d = e->results.data;
@@ -202,7 +202,7 @@ static bool read_equation(tow__reader *r, symbols *s)
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
-static bool read_inputs(tow__reader *r, symbols *s)
+TOW__OWN_FRAME static bool read_inputs(tow__reader *r, symbols *s)
 {
     while (!tow__reader_accept(r, '.')) {
         tow__word name;
@@ -218,7 +218,7 @@ static bool read_inputs(tow__reader *r, symbols *s)
     return true;
 }
 
-static bool read_outputs(tow__reader *r, const symbols *s, tow__vector *outputs)
+TOW__OWN_FRAME static bool read_outputs(tow__reader *r, const symbols *s, tow__vector *outputs)
 {
     if (!tow__reader_keyword(r, "in") || !tow__reader_expect(r, '(')) return false;
     while (!tow__reader_accept(r, ')')) {

@@ -384,10 +384,10 @@ static tow_status init_remats(int levels)
 static void test_deep_layers(void **state)
 {
     (void)state;
-    assert_int_equal(init_chain(255), TOW_OK);
-    assert_int_equal(init_chain(256), TOW_OK);
-    expect_error(init_chain(257), TOW_UNSUPPORTED, "nested 257 levels deep, and the limit is 256");
-    expect_error(init_chain(70000), TOW_UNSUPPORTED, "nested 257 levels deep, and the limit is 256");
+    assert_int_equal(init_chain(127), TOW_OK);
+    assert_int_equal(init_chain(128), TOW_OK);
+    expect_error(init_chain(129), TOW_UNSUPPORTED, "nested 129 levels deep, and the limit is 128");
+    expect_error(init_chain(70000), TOW_UNSUPPORTED, "nested 129 levels deep, and the limit is 128");
     assert_int_equal(init_remats(63), TOW_OK);
     expect_error(init_remats(64), TOW_UNSUPPORTED, "nested 65 levels deep");
     expect_error(init_remats(70000), TOW_UNSUPPORTED, "levels deep");
@@ -407,7 +407,7 @@ static void test_deep_scopes(void **state)
 {
     (void)state;
     const tow_module module = {&scopes_class};
-    expect_error(init_module(&module), TOW_UNSUPPORTED, "nested 257 levels deep, and the limit is 256");
+    expect_error(init_module(&module), TOW_UNSUPPORTED, "nested 129 levels deep, and the limit is 128");
 }
 
 /* ---- small stacks ------------------------------------------------------------------------------------------------ */
