@@ -56,6 +56,12 @@ typedef struct tow__kernel_call {
 /* How many threads may run the call. */
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
 
+/* The calling thread's part of scratch memory in which each has `bytes`; NULL if nobody needs any. */
+static inline void *tow__scratch_of_thread(void *scratch, size_t bytes)
+{
+    return bytes > 0 ? (char *)scratch + (size_t)tow__team_thread() * bytes : NULL;
+}
+
 enum {
     TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */
     TOW__IN_PLACE_FIRST = 2, /* output 0 may overwrite operand 0 only (dynamic_update_slice) */
