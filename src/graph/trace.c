@@ -52,6 +52,9 @@ static void stick(tow_trace *t)
     if (t->now->status != TOW_OK) return;
     t->now->status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
     memcpy(t->now->error, t->ctx->error, sizeof t->now->error);
+    if (!t->now->error[0]) /* whoever failed left no message, or something else has begun since */
+        snprintf(t->now->error, sizeof t->now->error, "%s, without a message (please report this)",
+                 tow_status_text(t->now->status));
 }
 
 bool tow__failed(const tow_trace *t) { return !t->now || t->now->status != TOW_OK; }

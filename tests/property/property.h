@@ -2,6 +2,7 @@
  *
  *   cases_*.c           tables of cases: shapes, parameters, ranges, and the value in double precision, written out
  *   run.c               arrays and evaluation            checks.c   the properties
+ *   round_trip.c        text of what is made of cases, printed and read
  *   bits.c              hashes of what cases give, to compare builds
  *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the
  * build of this test asks for: a primitive without cases does not build
@@ -124,6 +125,8 @@ size_t property_differentiable(const property_case *c, size_t wrt[MAX_IN]);
 int property_check(tow_context *context, const property_case *c);
 /* Prints hashes of the value of a case and, where there is one, of its gradient (bits.c). Returns the number of failures. */
 int property_bits(tow_context *context, const property_case *c, tow_dtype floats);
+/* What is printed reads as the same graph (round_trip.c): the number of failures, which are printed. */
+int property_check_round_trips(tow_context *context, const property_case *c);
 /* Allocations failing in turn: the number of failures, which are printed. */
 int property_check_failing(const property_case *c);
 
