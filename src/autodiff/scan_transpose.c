@@ -17,7 +17,8 @@
  *   ys that are constants     all rows come before the loop
  *
  * Scans in which carries or operands coincide are rewritten before (scan_normal.c). There remain carries of a ring of
- * which some, but not all, start from one value or from a constant: what meets there is added in another order. */
+ * which some, but not all, start from one value or from a constant, and loops that would become too large: what meets
+ * there is added in another order. */
 #include "src/autodiff/scan_flow.h"
 #include "src/ops/rules.h"
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "src/autodiff/policy.h"
+#include "tests/unit/counting_allocator.h"
 #include "tests/unit/plain_context.h"
 #include "tow/tow.h"
 
@@ -290,6 +291,52 @@ static void test_deep_graphs(void **state)
     }
 }
 
+/* Kinds of regions in random order; after a loop a remat if there are products, for the reason above. */
+static void random_kinds(uint32_t seed, bool linear, char kinds[65])
+{
+    for (int i = 0; i < 64; i++) {
+        seed = seed * 1664525 + 1013904223;
+        kinds[i] = !linear && i > 0 && kinds[i - 1] == 's' ? 'r' : "crs"[(seed >> 16) % 3];
+    }
+    kinds[64] = '\0';
+}
+
+/* Allocations stand for time here. Each level is walked through by what handles those around it, so they may grow with
+ * the square of the depth: a mix of 64 levels may take as much as 16 of 16 levels. Exponential growth is beyond that. */
+static long calls_of_gradient(nest n, int levels, size_t *equations)
+{
+    counting c;
+    tow_context_options options = counting_options(&c, -1);
+    tow_context *old = ctx;
+    tow_graph *g, *gradient;
+    assert_int_equal(tow_context_create(&options, &ctx), TOW_OK);
+    OK(trace_nest(levels, n, &g));
+    long before = c.calls;
+    OK(tow_grad(g, 0, NULL, false, &gradient));
+    long calls = c.calls - before;
+    *equations = tow_graph_count(gradient, NULL);
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+    tow_context_destroy(ctx);
+    ctx = old;
+    return calls;
+}
+
+static void test_random_mixes(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 24; seed++) {
+        char kinds[65];
+        size_t few, many;
+        nest n = {.kinds = kinds, .linear = seed % 2};
+        random_kinds(seed, n.linear, kinds);
+        long shallow = calls_of_gradient(n, 16, &few), deep = calls_of_gradient(n, 64, &many);
+        if (deep > 32 * shallow || many > 32 * few)
+            fail_msg("%s: %ld allocations and %zu equations for 16 levels, %ld and %zu for 64", kinds, shallow, few, deep,
+                     many);
+    }
+}
+
 /* A deep graph that is recorded again in a body. */
 static void inlined(tow_trace *t, const tow_value *in, tow_value *out, void *user) { (void)t, tow_inline(t, user, in, out); }
 
@@ -440,7 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_that_are_read), cmocka_unit_test(test_names_that_passes_remove),
-        cmocka_unit_test(test_deep_policies),       cmocka_unit_test(test_deep_graphs),
+        cmocka_unit_test(test_deep_policies),       cmocka_unit_test(test_deep_graphs), cmocka_unit_test(test_random_mixes),
         cmocka_unit_test(test_deep_graphs_in_bodies), cmocka_unit_test(test_deep_layers),
         cmocka_unit_test(test_deep_scopes),         cmocka_unit_test(test_on_a_small_stack),
     };
