@@ -372,7 +372,7 @@ bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n
     tow_trace *t = m->trace;
     *b = (tow__body){0};
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__trace_alloc(t, n_out, sizeof *out), *all = NULL;
-    if (!in || !out) return false;
+    if (!in || !out || !tow__may_nest(t, 1)) return false;
     tow__frame_open(m, &b->frame);
     tow__push(t);
     b->frame.body = tow__innermost_serial(t);

@@ -30,10 +30,23 @@ void tow__params_fail(tow__model *model, tow_status status, const char *format, 
     tow__adopt_error(model->trace);
 }
 
-/* A copy of the scope with one more component. Without memory the scope itself: the error sticks to the trace. */
+/* True if `depth` is too deep for calls of layers, of which the trace then hears. */
+static bool too_deep(tow_scope *scope, int depth)
+{
+    if (depth <= TOW__DEEPEST_SCOPE) return false;
+    tow_scope_fail(scope, TOW_UNSUPPORTED,
+                   "layers are nested %d levels deep, and the limit is %d; does a layer contain itself? Call layers one "
+                   "after the other, or make a stack of them with TOW_SCAN",
+                   depth, TOW__DEEPEST_SCOPE);
+    return true;
+}
+
+/* A copy of the scope with one more component. If it is too deep or there is no memory, the scope itself: the error
+ * sticks to the trace. */
 static tow_scope *child_scope(tow_scope *scope, const char *name)
 {
     tow_trace *t = scope->model->trace;
+    if (tow__scope_failed(scope) || too_deep(scope, scope->depth + 1)) return scope;
     size_t prefix = strlen(scope->path), length = strlen(name);
     tow_trace_push_scope(t, name);
     tow_scope *child = tow__trace_alloc(t, 1, sizeof *child);
@@ -43,6 +56,7 @@ static tow_scope *child_scope(tow_scope *scope, const char *name)
     *child = (tow_scope){.model = scope->model,
                          .parent = scope,
                          .path = path,
+                         .depth = scope->depth + 1,
                          .name = path + (prefix ? prefix + 1 : 0),
                          .level = scope->level,
                          .fixed = -1};
@@ -82,7 +96,7 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
                     tow_value *out)
 {
     for (size_t i = 0; out && i < n_out; ++i) out[i] = (tow_value){0};
-    if (tow__scope_failed(scope)) return;
+    if (tow__scope_failed(scope) || too_deep(scope, scope->model->calls + 1)) return;
     if (!module) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected a layer, found NULL; pass one");
         return;
@@ -105,7 +119,9 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
                            module->cls->name, i);
         if (!tow__is_current(scope->model->trace, in[i])) return;
     }
+    scope->model->calls++;
     module->cls->call(scope, module, n_in, in, n_out, out);
+    scope->model->calls--;
     if (tow__scope_failed(scope)) {
         for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
         return;

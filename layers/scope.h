@@ -47,11 +47,17 @@ typedef struct tow__frame {
 
 typedef struct tow__model tow__model;
 
+/* Components of a path, and calls of layers in one another: walks over them may recurse. */
+enum {
+    TOW__DEEPEST_SCOPE = 128
+};
+
 struct tow_scope {
     tow__model *model;
     tow_scope *parent;         /* NULL: root */
     const char *name;          /* last component of path */
     const char *path;          /* "" for the root */
+    int depth;                 /* components of the path */
     tow__level *level;         /* innermost scan around, or NULL */
     bool iteration;            /* the component is the index of `level` */
     bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
@@ -86,6 +92,7 @@ struct tow__model {
     const char *const *mutable_collections; /* may be NULL */
     tow__names sown_collections;            /* into which something was to be sown */
     bool initialising, deterministic;
+    int calls; /* of layers that have not returned */
     size_t n_streams;
     const char *const *streams;
     tow_value *stream_keys;

@@ -100,10 +100,11 @@ TOW_API tow_verdict tow_policy_decide(const tow_policy *policy, const tow_policy
 /* Textual form, written like snprintf: nothing | everything | dots | dots_with_no_batch_dims | names:a,b |
  * any_names_but:a,b | anything_except:a,b | either(P;Q) | both(P;Q) | not(P) | except(P;a,b) | custom. Any text can be
  * a name: an empty one, and one with blanks, control characters, quotes, backslashes or one of :,;() stands in quotes
- * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well. */
+ * (names:"a,b",c), with the escapes \" \\ \n \t \xHH. The spellings of JAX (dots_saveable, ...) are read as well.
+ * Policies are nested at most 32 deep: a deeper one, which remat refuses, has no text (length 0). */
 TOW_API size_t tow_policy_text(const tow_policy *policy, char *text, size_t size);
-/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT, with the
- * column. */
+/* Reads the textual form ("custom" excepted). Free the result with tow_policy_free. Errors: TOW_BAD_FORMAT,
+ * TOW_UNSUPPORTED for policies nested more than 32 deep, with the column. */
 TOW_API tow_status tow_policy_parse(tow_context *context, const char *text, tow_policy **policy);
 TOW_API void tow_policy_free(tow_context *context, tow_policy *policy);
 
@@ -136,9 +137,12 @@ TOW_API void tow_remat_graph(tow_trace *trace, const tow_graph *graph, const tow
  * last one), but for zeros: a final carry that nobody reads, or that the body does not need, has a cotangent of zeros,
  * whose sign can show, as an infinity times zero does; in gradients of xs, and in rows of a table that no iteration
  * gathers, zeros may be negative, where slices and gathers written out add up zeros to a positive one; and but for
- * carries that only change places, of which some start from one value or from an outer one, and for carries that become
- * one value in several of many nested loops: what meets there is added in another order. options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the
- * last element to the first, ys in place. Outer values are constants of the loop.
+ * carries that only change places, of which some start from one value or from an outer one; and but for carries that
+ * are one value, or an outer one, only before or only after some of the first iterations, if those iterations, written
+ * out, are estimated to have more than 2^16 equations (loops in them counted with iterations of their own written out,
+ * so one wide loop can do it as well as many nested ones): what meets in both cases is added in another order.
+ * options NULL, or length 0 or -1 without has_length: the length is that of xs. reverse: from the last element to the
+ * first, ys in place. Outer values are constants of the loop.
  * The body is recorded once, whatever the length, and knows no iteration: a layer that it calls under a scope of the
  * caller has one set of parameters, which all iterations share, and draws the same random keys in each of them. Layers
  * may read variables but not write or sow them. TOW_SCAN gives every iteration parameters, keys and variables of its own.

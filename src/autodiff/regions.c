@@ -37,7 +37,7 @@ static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n
                        size_t n_out, body *b)
 {
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__guarded_alloc(t, n_out);
-    if (!in || !out) return false;
+    if (!in || !out || !tow__may_nest(t, 1)) return false;
     tow__push(t);
     for (size_t i = 0; i < n_in; i++) in[i] = tow__input(t, types[i], NULL);
     if (!tow__failed(t)) function(t, in, out, user);
@@ -47,7 +47,10 @@ static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n
             tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
                            n_out);
     b->graph = tow__pop(t, n_out, out, &b->n_captures, &b->captures);
-    return b->graph != NULL;
+    if (!b->graph || tow__may_nest(t, b->graph->depth)) return b->graph != NULL;
+    tow_graph_release(b->graph);
+    b->graph = NULL;
+    return false;
 }
 
 static tow_type *types_of(tow_trace *t, size_t n, const tow_value *values)
@@ -127,106 +130,13 @@ static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, l
 
 /* ---- remat, call ------------------------------------------------------------------------------------------------- */
 
-/* The body that parameter p of equation e is, or NULL. */
-static const tow_graph *body_of(const tow__equation *e, const tow__param *p)
+/* False, with the error in the trace, if nobody may write a remat with this policy around this region. */
+static bool policy_is_fine(tow_trace *t, const tow_policy *policy, const tow_graph *region)
 {
-    return p->kind == TOW__P_GRAPH ? *(tow_graph *const *)((const char *)e->params + p->offset) : NULL;
-}
-
-/* Whether a value in the graph, or in a body in it, has the checkpoint name. */
-static bool has_name(const tow_graph *g, const char *name)
-{
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        if (e->primitive->kind == TOW__NAME && strcmp(((const tow__name_params *)e->params)->name, name) == 0)
-            return true;
-        for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
-            if (body_of(e, p) && has_name(body_of(e, p), name)) return true;
-    }
-    return false;
-}
-
-/* The names that there are, each once, as policies spell them. */
-typedef struct name_list {
-    tow_trace *t;
-    tow__string text;
-    struct listed_name {
-        const char *name;
-        struct listed_name *next;
-    } * first;
-} name_list;
-
-static void list_name(name_list *list, const char *name)
-{
-    for (const struct listed_name *known = list->first; known; known = known->next)
-        if (strcmp(known->name, name) == 0) return;
-    struct listed_name *new = tow__trace_alloc(list->t, 1, sizeof *new);
-    if (!new) return;
-    *new = (struct listed_name){.name = name, .next = list->first};
-    list->first = new;
-    if (list->text.length > 0) tow__string_add(&list->text, ", ");
-    if (tow__policy_name_is_word(name))
-        tow__string_add(&list->text, "%s", name);
-    else
-        tow__string_add_quoted(&list->text, name);
-}
-
-static void list_names(name_list *list, const tow_graph *g)
-{
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        if (e->primitive->kind == TOW__NAME) list_name(list, ((const tow__name_params *)e->params)->name);
-        for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
-            if (body_of(e, p)) list_names(list, body_of(e, p));
-    }
-}
-
-/* Reports the first name of `policy` that `region` does not use: a misspelt name would change what is kept without a
- * word. Only regions that a caller writes are checked; in what passes make of them a name may rightly be gone. */
-static bool names_exist(tow_trace *t, const tow_policy *policy, const tow_graph *region)
-{
-    if (!policy) return true;
-    if (!names_exist(t, policy->a, region) || !names_exist(t, policy->b, region)) return false;
-    for (const char *const *name = policy->names; name && *name; name++) {
-        if (has_name(region, *name)) continue;
-        name_list there = {.t = t};
-        tow__string missing;
-        tow__string_init(&there.text, region->ctx);
-        tow__string_init(&missing, region->ctx);
-        list_names(&there, region);
-        tow__string_add_quoted(&missing, *name);
-        tow_trace_fail(t, TOW_NOT_FOUND,
-                       "remat: the policy refers to the checkpoint name %s, which no value in the region has; expected "
-                       "one of: %s",
-                       missing.text ? missing.text : "",
-                       there.text.length ? there.text.text : "(no value in it is named)");
-        tow__string_free(&there.text);
-        tow__string_free(&missing);
-        return false;
-    }
-    return true;
-}
-
-/* Fields that a policy's kind does not read were given without it: with the kind of a zeroed struct they would silently save
- * nothing. */
-static bool is_whole(tow_trace *t, const tow_policy *p)
-{
-    if (!p) return true;
-    bool by_name = p->kind == TOW_POLICY_ONLY_NAMES || p->kind == TOW_POLICY_ANY_NAMES_BUT ||
-                   p->kind == TOW_POLICY_ANYTHING_EXCEPT_NAMES || p->kind == TOW_POLICY_EXCEPT_NAMES;
-    bool of_two = p->kind == TOW_POLICY_EITHER || p->kind == TOW_POLICY_BOTH;
-    bool of_one = of_two || p->kind == TOW_POLICY_NOT || p->kind == TOW_POLICY_EXCEPT_NAMES;
-    const char *what = !by_name && p->names                        ? "names"
-                       : p->kind != TOW_POLICY_CUSTOM && p->decide ? "decide"
-                       : !of_one && p->a                           ? "a"
-                       : !of_two && p->b                           ? "b"
-                                                                   : NULL;
-    if (what)
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "remat: the policy has .%s, which its kind (%d) does not read; make it with a macro such as "
-                       "tow_save_only_these_names(\"a\")",
-                       what, (int)p->kind);
-    return !what && is_whole(t, p->a) && is_whole(t, p->b);
+    tow_context *ctx = tow_trace_context(t);
+    tow_status status = tow__policy_check(ctx, policy, region);
+    if (status != TOW_OK) tow_trace_fail(t, status, "%s", ctx->error);
+    return status == TOW_OK;
 }
 
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
@@ -240,7 +150,7 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
     tow_type *types = types_of(trace, n_inputs, operands);
     if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
-    if (is_whole(trace, policy) && names_exist(trace, policy, b.graph))
+    if (policy_is_fine(trace, policy, b.graph))
         bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, operands, n_outputs,
                     outputs);
     tow_graph_release(b.graph);

@@ -123,7 +123,7 @@ static bool keep_lasting(rewriting *w, uint32_t *same)
 }
 
 /* Finds the number of iterations after which no more values become equal or different. False if nothing needs it. */
-static bool find_equals(rewriting *w)
+TOW__OWN_FRAME static bool find_equals(rewriting *w)
 {
     uint32_t n = w->consts + w->carries;
     uint64_t *values = tow__trace_alloc(w->r->t, n, sizeof *values), *next = tow__trace_alloc(w->r->t, n, sizeof *next);
@@ -304,7 +304,7 @@ static tow_value stack(rewriting *w, uint32_t y, tow_value rest)
 }
 
 /* The whole: inputs are the operands, each value once. */
-static tow_status record(rewriting *w, tow_graph **result)
+TOW__OWN_FRAME static tow_status record(rewriting *w, tow_graph **result)
 {
     tow_trace *t = w->t = tow__trace_begin(w->body->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;

@@ -17,7 +17,8 @@
  *   ys that are constants     all rows come before the loop
  *
  * Scans in which carries or operands coincide are rewritten before (scan_normal.c). There remain carries of a ring of
- * which some, but not all, start from one value or from a constant: what meets there is added in another order. */
+ * which some, but not all, start from one value or from a constant, and loops that would become too large: what meets
+ * there is added in another order. */
 #include "src/autodiff/scan_flow.h"
 #include "src/ops/rules.h"
 
@@ -67,7 +68,7 @@ static tow_value neutral_rows(const loop *l, tow_type type, int64_t n)
 
 /* ---- chains ------------------------------------------------------------------------------------------------------ */
 
-static void find_places(loop *l)
+TOW__OWN_FRAME static void find_places(loop *l)
 {
     for (uint32_t k = 0; k < l->carries; k++) l->places[k].next = TOW__INPUT;
     for (uint32_t k = 0; k < l->carries; k++)
@@ -261,7 +262,7 @@ static void start_ring(loop *l, uint32_t k)
     }
 }
 
-static void start_sums(loop *l)
+TOW__OWN_FRAME static void start_sums(loop *l)
 {
     for (uint32_t i = 0; i < l->consts; i++)
         if (l->linear[i]) start_constant(l, i);
@@ -290,7 +291,7 @@ static bool any_chosen(const loop *l)
 }
 
 /* What the sum of the deepest carry starts from in this iteration. sums: [n_in] those of the chosen initial values. */
-static tow_value choose_start(const loop *l, tow_trace *t, uint32_t head, const tow_value *sums, tow_value position)
+TOW__OWN_FRAME static tow_value choose_start(const loop *l, tow_trace *t, uint32_t head, const tow_value *sums, tow_value position)
 {
     tow_value start = {0};
     for (uint32_t k = head; k != TOW__INPUT; k = l->places[k].next) {
@@ -304,7 +305,7 @@ static tow_value choose_start(const loop *l, tow_trace *t, uint32_t head, const 
 }
 
 /* One cotangent for each value that the body hands out: ys are added to the carry's from the last to the first. */
-static void join_outputs(const loop *l, tow_value *ct)
+TOW__OWN_FRAME static void join_outputs(const loop *l, tow_value *ct)
 {
     for (uint32_t n = 0; n < l->n_out; n++) {
         uint32_t i = n < l->carries ? n : l->n_out - 1 - (n - l->carries), to = i;
@@ -318,52 +319,70 @@ static void join_outputs(const loop *l, tow_value *ct)
     }
 }
 
-/* (c, [chosen sums], | [sum ct c, ct k], | [x, ct y, stacked rows, position]) -> ([sum ct c, ct k], [ct x]). */
-static tow_status transposed_body(loop *l, tow_graph **result)
+/* Values in the transposed body. */
+typedef struct body_values {
+    tow_value *in, *dx, *sums, *out; /* [n_in] */
+    tow_value *ct;                   /* [n_out] */
+} body_values;
+
+/* Inputs of the transposed body, and what its sums start from. */
+TOW__OWN_FRAME static void begin_body(const loop *l, tow_trace *t, const body_values *b)
 {
-    const tow_graph *body = l->body;
-    tow_trace *t = tow__trace_begin(body->ctx);
-    if (!t) return TOW_OUT_OF_MEMORY;
-    tow_value *in = tow__trace_alloc(t, 4 * (size_t)l->n_in, sizeof *in), *dx = in + l->n_in,
-              *sums = in + 2 * (size_t)l->n_in, *out = in + 3 * (size_t)l->n_in;
-    tow_value *ct = tow__trace_alloc(t, l->n_out, sizeof *ct), position = {0};
-    if (!in || !ct) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
+    tow_value position = {0};
     for (uint32_t i = 0; i < l->consts; i++)
-        if (!l->linear[i]) in[i] = tow__input(t, input_type(l, i), NULL);
+        if (!l->linear[i]) b->in[i] = tow__input(t, input_type(l, i), NULL);
     for (uint32_t i = l->consts; i < l->xs; i++)
-        if (is_chosen(l, i)) sums[i] = tow__input(t, input_type(l, i), NULL);
+        if (is_chosen(l, i)) b->sums[i] = tow__input(t, input_type(l, i), NULL);
     for (uint32_t i = 0; i < l->consts; i++)
-        if (l->linear[i]) dx[i] = tow__input(t, input_type(l, i), NULL);
-    for (uint32_t k = 0; k < l->carries; k++) ct[k] = tow__input(t, input_type(l, carry_input(l, k)), NULL);
+        if (l->linear[i]) b->dx[i] = tow__input(t, input_type(l, i), NULL);
+    for (uint32_t k = 0; k < l->carries; k++) b->ct[k] = tow__input(t, input_type(l, carry_input(l, k)), NULL);
     for (uint32_t i = l->xs; i < l->n_in; i++)
-        if (!l->linear[i]) in[i] = tow__input(t, input_type(l, i), NULL);
+        if (!l->linear[i]) b->in[i] = tow__input(t, input_type(l, i), NULL);
     for (uint32_t y = l->carries; y < l->n_out; y++)
-        if (!tow_is_null(l->ct[y])) ct[y] = tow__input(t, body->vars[body->outputs[y]].type, NULL);
+        if (!tow_is_null(l->ct[y])) b->ct[y] = tow__input(t, l->body->vars[l->body->outputs[y]].type, NULL);
     for (uint32_t k = 0; k < l->carries; k++)
         if (!tow_is_null(l->places[k].rows))
-            dx[carry_input(l, l->places[k].last)] = tow__input(t, input_type(l, carry_input(l, k)), NULL);
+            b->dx[carry_input(l, l->places[k].last)] = tow__input(t, input_type(l, carry_input(l, k)), NULL);
     if (any_chosen(l)) position = tow__input(t, tow_make_type(TOW_I32, 0, NULL), NULL);
     for (uint32_t k = 0; k < l->carries; k++)
         if (l->places[k].depth == 1 && l->places[k].manner == CHOSEN)
-            dx[carry_input(l, l->places[k].last)] = choose_start(l, t, k, sums, position);
-    join_outputs(l, ct);
-    tow__transpose_inline(t, body, l->linear, in, ct, dx);
+            b->dx[carry_input(l, l->places[k].last)] = choose_start(l, t, k, b->sums, position);
+    join_outputs(l, b->ct);
+}
+
+/* Outputs of the transposed body in b->out; returns how many. */
+TOW__OWN_FRAME static size_t end_body(const loop *l, tow_trace *t, const body_values *b)
+{
     size_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        l->nothing[i] = tow_is_null(dx[i]);
+        l->nothing[i] = tow_is_null(b->dx[i]);
         if (!l->linear[i] || (l->nothing[i] && i >= l->xs)) continue;
-        out[n++] = l->nothing[i] ? tow_full(t, input_type(l, i), -0.0) : dx[i];
+        b->out[n++] = l->nothing[i] ? tow_full(t, input_type(l, i), -0.0) : b->dx[i];
     }
-    return tow__trace_end(t, n, out, false, result);
+    return n;
+}
+
+/* (c, [chosen sums], | [sum ct c, ct k], | [x, ct y, stacked rows, position]) -> ([sum ct c, ct k], [ct x]). */
+static tow_status transposed_body(const loop *l, tow_graph **result)
+{
+    tow_trace *t = tow__trace_begin(l->body->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    body_values b = {.in = tow__trace_alloc(t, 4 * (size_t)l->n_in, sizeof *b.in),
+                     .ct = tow__trace_alloc(t, l->n_out, sizeof *b.ct)};
+    if (!b.in || !b.ct) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    b.dx = b.in + l->n_in, b.sums = b.dx + l->n_in, b.out = b.sums + l->n_in;
+    begin_body(l, t, &b);
+    tow__transpose_inline(t, l->body, l->linear, b.in, b.ct, b.dx);
+    return tow__trace_end(t, end_body(l, t, &b), b.out, false, result);
 }
 
 /* ---- the rule ---------------------------------------------------------------------------------------------------- */
 
 /* Operands of the transposed scan in the order of its body; sets the counts. */
-static size_t list_operands(const loop *l, tow__scan_params *params, tow_value *operands)
+TOW__OWN_FRAME static size_t list_operands(const loop *l, tow__scan_params *params, tow_value *operands)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < l->consts; i++)
@@ -386,7 +405,7 @@ static size_t list_operands(const loop *l, tow__scan_params *params, tow_value *
 }
 
 /* True if a cotangent enters the loop. */
-static bool has_cotangents(const loop *l)
+TOW__OWN_FRAME static bool has_cotangents(const loop *l)
 {
     bool any = false;
     for (uint32_t i = l->consts; i < l->xs; i++) any |= !tow_is_null(l->start[i]);
@@ -396,7 +415,7 @@ static bool has_cotangents(const loop *l)
 }
 
 /* New sums from the results. xs that are one array get their rows from the last operand to the first. */
-static void take_results(loop *l, const tow_value *results)
+TOW__OWN_FRAME static void take_results(loop *l, const tow_value *results)
 {
     const uint32_t *in = l->r->e->in;
     size_t n = 0;

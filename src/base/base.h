@@ -24,6 +24,7 @@ struct tow_context {
     uint32_t traces;                         /* begun so far */
     tow__arena trace_memory;                 /* what values point to, also when their traces have ended */
     struct tow_trace *ended;                 /* of it, what the next traces take */
+    uint64_t hash_seed;                      /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
     tow_status status; /* of the last failure; the first one of a trace sticks there */
@@ -52,6 +53,9 @@ void tow__free(tow_context *ctx, void *pointer, size_t count, size_t size);
 void *tow__alloc_aligned(tow_context *ctx, size_t bytes); /* 64-byte-aligned, zeroed */
 void *tow__alloc_raw(tow_context *ctx, size_t bytes);     /* 64-byte-aligned, as it comes */
 void tow__free_aligned(tow_context *ctx, void *pointer, size_t bytes);
+
+/* For helpers of functions that recurse into nested graphs: inlined, their frames would be part of every level's. */
+#define TOW__OWN_FRAME __attribute__((noinline))
 
 /* Jump to the cleanup label `done` with `status` set. Needs `tow_status status = TOW_OK;` in scope. */
 #define TRY(call)                                                                                                      \

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "src/base/base.h"
+#include "src/base/hash.h"
 #include "src/base/team.h"
 
 /* ---- the allocator of the C library ---------------------------------------------------------------------------- */
@@ -45,6 +46,7 @@ tow_status tow__context_create(const tow_allocator *custom, int threads, const s
     ctx->threads = threads < 1 ? 1 : threads;
     ctx->bytes = bytes;
     ctx->products = memcpy((char *)ctx + CONTEXT_BYTES, products, products_bytes);
+    ctx->hash_seed = tow__hash_seed(ctx);
     tow__arena_init(&ctx->trace_memory, ctx);
     *context = ctx;
     return TOW_OK;

@@ -34,6 +34,7 @@ bool tow__builder_init(tow__builder *b, tow_context *ctx, uint32_t serial)
     if (!b->graph) return false;
     b->graph->ctx = ctx;
     b->graph->references = 1;
+    b->graph->depth = 1;
     tow__arena_init(&b->graph->arena, ctx);
     return true;
 }
@@ -63,7 +64,7 @@ void tow__builder_free(tow__builder *b, tow_context *ctx)
 static uint32_t *slot_of(const tow__builder *b, uint32_t outer)
 {
     const tow__capture *captures = b->captures.data;
-    uint32_t mask = b->n_slots - 1, i = (outer * UINT32_C(2654435769)) >> 8 & mask;
+    uint32_t mask = b->n_slots - 1, i = (uint32_t)(outer * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
     while (b->slots[i] != 0 && captures[b->slots[i] - 1].outer != outer) i = (i + 1) & mask;
     return &b->slots[i];
 }
@@ -128,6 +129,19 @@ static bool copy_source_text(tow__arena *arena, const char *text, const char **l
     return (*last = tow__arena_string(arena, text)) != NULL;
 }
 
+/* Levels of the graphs in an equation. */
+static uint32_t nested_depth(const tow__equation *e)
+{
+    uint32_t depth = 0;
+    for (const tow__param *p = e->params ? e->primitive->params : NULL; p && p->name; p++) {
+        const tow_graph *nested;
+        if (p->kind != TOW__P_GRAPH) continue;
+        memcpy(&nested, (const char *)e->params + p->offset, sizeof nested);
+        if (nested->depth > depth) depth = nested->depth;
+    }
+    return depth;
+}
+
 const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive *primitive, const void *params,
                                            uint32_t n_in, const uint32_t *in, uint32_t n_out, const tow_type *types,
                                            const tow__source *source)
@@ -153,6 +167,7 @@ const tow__equation *tow__builder_equation(tow__builder *b, const tow_primitive 
         return NULL;
     }
     *new = e;
+    if (nested_depth(new) >= b->graph->depth) b->graph->depth = nested_depth(new) + 1;
     tow__params_retain(primitive, e.params); /* last, so that nothing has to be undone */
     return new;
 }

@@ -7,12 +7,13 @@
 
 /* ---- parameters, by the primitive's table (params.c) ----------------------------------------------------------- */
 
-/* A copy in `arena`, strings and policies included, graphs and arrays not yet retained. False: out of memory. */
+/* A copy in `arena`, strings and policies included (of a policy, the names that the nested graph has), graphs and arrays
+ * not yet retained. False: out of memory. */
 bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const void *params, const void **copy);
 void tow__params_retain(const tow_primitive *primitive, const void *params);
 void tow__params_release(const tow_primitive *primitive, const void *params);
 bool tow__params_equal(const tow_primitive *primitive, const void *a, const void *b);
-uint64_t tow__params_hash(const tow_primitive *primitive, const void *params);
+uint64_t tow__params_hash(uint64_t seed, const tow_primitive *primitive, const void *params);
 /* Graphs are equal if they have the same inputs, equations (without sources) and outputs, in order. */
 bool tow__graph_equal(const tow_graph *a, const tow_graph *b);
 

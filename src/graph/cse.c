@@ -3,6 +3,7 @@
  * Merging happens within one graph and, separately, within each nested graph; never across the border of a region, so
  * that what a remat recomputes stays recomputed. In the graph of a gradient the forward part and the rest are also kept
  * apart: a value that is cheap to compute twice is not kept alive across them. */
+#include "src/base/hash.h"
 #include "src/graph/builder.h"
 
 typedef struct entry {
@@ -37,16 +38,17 @@ static bool entry_equal(const entry *a, const entry *b)
 
 static entry *find_slot(const merge *m, const entry *e)
 {
-    uint32_t mask = m->n_table - 1, i = (uint32_t)(e->hash >> 20) & mask;
+    uint32_t mask = m->n_table - 1, i = (uint32_t)e->hash & mask;
     while (m->table[i].primitive && !entry_equal(&m->table[i], e)) i = (i + 1) & mask;
     return &m->table[i];
 }
 
-static uint64_t hash_call(const tow_primitive *primitive, const void *params, uint32_t n_in, const tow_value *in)
+static uint64_t hash_call(uint64_t seed, const tow_primitive *primitive, const void *params, uint32_t n_in,
+                          const tow_value *in)
 {
-    uint64_t h = tow__params_hash(primitive, params);
-    for (uint32_t i = 0; i < n_in; i++) h = (h ^ in[i].id) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 32;
+    uint64_t h = tow__params_hash(seed, primitive, params);
+    for (uint32_t i = 0; i < n_in; i++) h = tow__hash(h, &in[i].id, sizeof in[i].id);
+    return h;
 }
 
 /* ---- equations ------------------------------------------------------------------------------------------------- */
@@ -103,7 +105,7 @@ static tow_status merge_equation(merge *m, const tow__equation *e)
                  .n_out = e->n_out,
                  .in = in,
                  .out = out};
-    new.hash = hash_call(new.primitive, new.params, new.n_in, in);
+    new.hash = hash_call(m->g->ctx->hash_seed, new.primitive, new.params, new.n_in, in);
     entry *slot = find_slot(m, &new);
     if (slot->primitive) {
         m->merged++;

@@ -51,6 +51,13 @@ struct tow_graph {
     uint32_t *outputs;
     uint32_t n_outputs;
     uint32_t forward_equations; /* equations [0, n) are the forward part of a gradient; 0: unknown */
+    uint32_t depth;             /* levels of nested graphs, this one counted */
+};
+
+/* Levels of a graph that somebody writes, in C or as text. Differentiation makes none deeper than what it is given, so
+ * whatever is printed can be read again; all walks over nested graphs may recurse. Only plans nest further. */
+enum {
+    TOW__DEEPEST_GRAPH = 64
 };
 
 /* For functions that a caller may give NULL in place of a graph. */
@@ -89,6 +96,9 @@ tow_value tow__input(tow_trace *t, tow_type type, const char *name);
  * binds the equation with operands captures ++ explicit. Returns NULL on a sticky error (the builder is popped all the
  * same). */
 void tow__push(tow_trace *t);
+/* Whether a body with `depth` levels of graphs, itself counted, may be nested in the innermost builder. If not, the error
+ * sticks. For what somebody writes. */
+bool tow__may_nest(tow_trace *t, uint32_t depth);
 tow_graph *tow__pop(tow_trace *t, size_t n_outputs, const tow_value *outputs, size_t *n_captures, tow_value **captures);
 
 /* The value `v` as a value of the innermost builder: itself, or captured through all builders between.

@@ -1,4 +1,5 @@
 /* Parameters of equations: copied, retained, compared and hashed by the primitive's table of fields. */
+#include "src/base/hash.h"
 #include "src/graph/builder.h"
 #include "src/graph/policy.h"
 
@@ -14,11 +15,19 @@ static void *pointer_in(const void *params, const tow__param *p)
     return pointer;
 }
 
-static bool copy_pointer(tow__arena *arena, const tow__param *p, void *params)
+/* The nested graph that a primitive with one has among its parameters; NULL: it has none. */
+static const tow_graph *region_of(const tow_primitive *primitive, const void *params)
+{
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++)
+        if (p->kind == TOW__P_GRAPH) return pointer_in(params, p);
+    return NULL;
+}
+
+static bool copy_pointer(tow__arena *arena, const tow_primitive *primitive, const tow__param *p, void *params)
 {
     const void *old = pointer_in(params, p), *new = old;
     if (p->kind == TOW__P_STRING) new = tow__arena_string(arena, old);
-    if (p->kind == TOW__P_POLICY) new = tow__policy_copy(arena, old);
+    if (p->kind == TOW__P_POLICY) new = tow__policy_copy(arena, old, region_of(primitive, params));
     memcpy((char *)params + p->offset, &new, sizeof new);
     return !old || new;
 }
@@ -30,7 +39,8 @@ bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const v
     void *own = tow__arena_copy(arena, params, 1, primitive->params_size);
     if (!own) return false;
     for (const tow__param *p = primitive->params; p && !is_last(p); p++)
-        if ((p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && !copy_pointer(arena, p, own)) return false;
+        if ((p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && !copy_pointer(arena, primitive, p, own))
+            return false;
     *copy = own;
     return true;
 }
@@ -132,63 +142,70 @@ bool tow__graph_equal(const tow_graph *a, const tow_graph *b)
     return true;
 }
 
-/* ---- hashing --------------------------------------------------------------------------------------------------- */
+/* ---- hashing: what is equal has the same hash, and what differs hardly ever -------------------------------------- */
 
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
+static uint64_t hash_type(uint64_t h, tow_type type)
 {
-    const unsigned char *bytes = data; /* FNV-1a */
-    for (size_t i = 0; i < size; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return h;
+    int64_t head[] = {(int64_t)type.dtype, type.rank};
+    h = tow__hash(h, head, sizeof head);
+    return tow__hash(h, type.dims, (size_t)type.rank * sizeof type.dims[0]);
 }
 
 static uint64_t hash_array(uint64_t h, const tow_array *a)
 {
-    enum {
-        LOOKED_AT = 4096
-    }; /* the front is enough to tell most constants apart */
     if (!a) return h;
-    size_t bytes = tow_type_bytes(tow_array_type(a));
-    return hash_bytes(h, tow_array_data(a), bytes < LOOKED_AT ? bytes : LOOKED_AT);
+    return tow__hash(hash_type(h, tow_array_type(a)), tow_array_data(a), tow_type_bytes(tow_array_type(a)));
 }
 
-/* Nested graphs and policies count with what is cheap to see; equality decides. */
-uint64_t tow__params_hash(const tow_primitive *primitive, const void *params)
+static uint64_t hash_vars(uint64_t h, uint32_t n, const uint32_t *vars)
 {
-    uint64_t h = hash_bytes(UINT64_C(0xcbf29ce484222325), &primitive, sizeof primitive);
-    for (const tow__param *p = params ? primitive->params : NULL; p && !is_last(p); p++) {
-        const void *x = field(params, p);
-        const tow__ints *ints = x;
-        switch (p->kind) {
-        case TOW__P_INT:
-        case TOW__P_PLAN:
-            h = hash_bytes(h, x, sizeof(int64_t));
-            break;
-        case TOW__P_FLOAT:
-            h = hash_bytes(h, x, sizeof(double));
-            break;
-        case TOW__P_BOOL:
-            h = hash_bytes(h, x, sizeof(bool));
-            break;
-        case TOW__P_DTYPE:
-            h = hash_bytes(h, x, sizeof(tow_dtype));
-            break;
-        case TOW__P_INTS:
-            h = hash_bytes(h, ints->v, (size_t)ints->n * sizeof ints->v[0]);
-            break;
-        case TOW__P_STRING: {
-            const char *text = pointer_in(params, p);
-            if (text) h = hash_bytes(h, text, strlen(text));
-            break;
-        }
-        case TOW__P_GRAPH:
-            h = hash_bytes(h, &((tow_graph *)pointer_in(params, p))->n_equations, sizeof(uint32_t));
-            break;
-        case TOW__P_ARRAY:
-            h = hash_array(h, pointer_in(params, p));
-            break;
-        case TOW__P_POLICY:
-            break;
-        }
+    return tow__hash(tow__hash(h, &n, sizeof n), vars, n * sizeof *vars);
+}
+
+static uint64_t hash_graph(uint64_t h, const tow_graph *g)
+{
+    if (!g) return h;
+    h = hash_vars(hash_vars(h, g->n_inputs, g->inputs), g->n_outputs, g->outputs);
+    for (uint32_t v = 0; v < g->n_vars; v++) h = hash_type(h, g->vars[v].type);
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        h = tow__params_hash(hash_vars(hash_vars(h, e->n_in, e->in), e->n_out, e->out), e->primitive, e->params);
     }
+    return h;
+}
+
+static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
+{
+    const void *x = field(params, p);
+    const tow__ints *ints = x;
+    const char *text;
+    switch (p->kind) {
+    case TOW__P_INT:
+    case TOW__P_PLAN:
+        return tow__hash(h, x, sizeof(int64_t));
+    case TOW__P_FLOAT:
+        return tow__hash(h, x, sizeof(double));
+    case TOW__P_BOOL:
+        return tow__hash(h, x, sizeof(bool));
+    case TOW__P_DTYPE:
+        return tow__hash(h, x, sizeof(tow_dtype));
+    case TOW__P_INTS:
+        return tow__hash(h, ints->v, (size_t)ints->n * sizeof ints->v[0]);
+    case TOW__P_STRING:
+        return (text = pointer_in(params, p)) ? tow__hash(h, text, strlen(text)) : h;
+    case TOW__P_GRAPH:
+        return hash_graph(h, pointer_in(params, p));
+    case TOW__P_ARRAY:
+        return hash_array(h, pointer_in(params, p));
+    case TOW__P_POLICY:
+        return tow__policy_hash(h, pointer_in(params, p));
+    }
+    return h;
+}
+
+uint64_t tow__params_hash(uint64_t seed, const tow_primitive *primitive, const void *params)
+{
+    uint64_t h = tow__hash(seed, &primitive, sizeof primitive);
+    for (const tow__param *p = params ? primitive->params : NULL; p && !is_last(p); p++) h = hash_field(h, p, params);
     return h;
 }

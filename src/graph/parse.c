@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "src/base/arithmetic.h"
+#include "src/base/hash.h"
 #include "src/graph/reader.h"
 
 /* ---- names of one graph ---------------------------------------------------------------------------------------- */
@@ -15,13 +16,12 @@ typedef struct symbol {
 typedef struct symbols {
     symbol *slots; /* open addressing, at most half full */
     size_t n_slots, count;
+    uint64_t seed;
 } symbols;
 
 static symbol *find_symbol(const symbols *s, tow__word name)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < name.length; i++) h = (h ^ (unsigned char)name.text[i]) * UINT64_C(0x100000001b3);
-    size_t i = (size_t)h & (s->n_slots - 1);
+    size_t i = (size_t)tow__hash(s->seed, name.text, name.length) & (s->n_slots - 1);
     for (; s->slots[i].name.length > 0; i = (i + 1) & (s->n_slots - 1))
         if (s->slots[i].name.length == name.length && memcmp(s->slots[i].name.text, name.text, name.length) == 0) break;
     return &s->slots[i];
@@ -29,7 +29,7 @@ static symbol *find_symbol(const symbols *s, tow__word name)
 
 static bool grow_symbols(tow__reader *r, symbols *s)
 {
-    symbols new = {.n_slots = s->n_slots ? 2 * s->n_slots : 32, .count = s->count};
+    symbols new = {.n_slots = s->n_slots ? 2 * s->n_slots : 32, .count = s->count, .seed = s->seed};
     new.slots = tow__alloc(r->ctx, new.n_slots, sizeof *new.slots);
     if (!new.slots) return tow__reader_wrap(r, r->at);
     for (size_t i = 0; i < s->n_slots; i++)
@@ -94,7 +94,7 @@ size_t tow__word_distance(tow__word w, const char *candidate)
     return row[n];
 }
 
-static bool unknown_primitive(tow__reader *r, tow__word w)
+TOW__OWN_FRAME static bool unknown_primitive(tow__reader *r, tow__word w)
 {
     const char *nearest = NULL;
     size_t least = SIZE_MAX, at = (size_t)(w.text - r->text);
@@ -124,7 +124,7 @@ typedef struct equation {
 } equation;
 
 /* name:type ... = */
-static bool read_results(tow__reader *r, equation *e)
+TOW__OWN_FRAME static bool read_results(tow__reader *r, equation *e)
 {
     while (!tow__reader_accept(r, '=')) {
         declared d;
@@ -143,7 +143,7 @@ static bool at_end_of_equations(tow__reader *r)
 }
 
 /* Operands are words up to the next equation, which begins with "name:" or "=". */
-static bool read_operands(tow__reader *r, const symbols *s, equation *e)
+TOW__OWN_FRAME static bool read_operands(tow__reader *r, const symbols *s, equation *e)
 {
     while (tow__reader_peek_word(r).length > 0 && tow__reader_after_word(r) != ':' && !at_end_of_equations(r)) {
         tow_value v;
@@ -164,7 +164,7 @@ static bool check_result(tow__reader *r, const declared *d, size_t index, tow_va
                             tow__type_name(d->type).text, tow__type_name(found).text);
 }
 
-static bool record(tow__reader *r, symbols *s, equation *e)
+TOW__OWN_FRAME static bool record(tow__reader *r, symbols *s, equation *e)
 {
     uint32_t n = e->results.count;
     const declared *d = e->results.data;
@@ -202,7 +202,7 @@ static bool read_equation(tow__reader *r, symbols *s)
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
-static bool read_inputs(tow__reader *r, symbols *s)
+TOW__OWN_FRAME static bool read_inputs(tow__reader *r, symbols *s)
 {
     while (!tow__reader_accept(r, '.')) {
         tow__word name;
@@ -218,7 +218,7 @@ static bool read_inputs(tow__reader *r, symbols *s)
     return true;
 }
 
-static bool read_outputs(tow__reader *r, const symbols *s, tow__vector *outputs)
+TOW__OWN_FRAME static bool read_outputs(tow__reader *r, const symbols *s, tow__vector *outputs)
 {
     if (!tow__reader_keyword(r, "in") || !tow__reader_expect(r, '(')) return false;
     while (!tow__reader_accept(r, ')')) {
@@ -243,14 +243,9 @@ static bool read_equations(tow__reader *r, symbols *s)
 /* { lambda ; inputs. let equations in (outputs) } into the innermost builder. */
 static bool read_body(tow__reader *r, tow__vector *outputs)
 {
-    symbols s = {0};
-    if (r->level == TOW__READER_LEVELS)
-        return tow__reader_fail(r, r->at, TOW_UNSUPPORTED, "graphs are nested more than %d levels deep",
-                                TOW__READER_LEVELS);
-    r->level++;
+    symbols s = {.seed = r->ctx->hash_seed};
     bool fine = tow__reader_expect(r, '{') && tow__reader_keyword(r, "lambda") && tow__reader_expect(r, ';') &&
                 read_inputs(r, &s) && read_equations(r, &s) && read_outputs(r, &s, outputs);
-    r->level--;
     tow__free(r->ctx, s.slots, s.n_slots, sizeof *s.slots);
     return fine;
 }
@@ -260,6 +255,7 @@ bool tow__read_nested(tow__reader *r, tow_graph **graph)
     tow__vector outputs = {0};
     size_t n_captures, start = r->at;
     tow_value *captures;
+    if (!tow__may_nest(r->t, 1)) return tow__reader_wrap(r, start);
     tow__push(r->t);
     bool fine = tow__failed(r->t) ? tow__reader_wrap(r, start) : read_body(r, &outputs);
     if (fine && !(*graph = tow__pop(r->t, outputs.count, outputs.data, &n_captures, &captures)))

@@ -1,5 +1,7 @@
-/* Policies: deciding, copying, comparing. The textual form is in policy_text.c. */
+/* Policies: deciding and comparing. Checking and copying are in policy_names.c, the textual form is in policy_text.c. */
 #include "src/graph/policy.h"
+
+#include "src/base/hash.h"
 
 static bool has_name(const tow_policy *policy, const char *name)
 {
@@ -89,21 +91,18 @@ bool tow__policy_equal(const tow_policy *a, const tow_policy *b)
     return (!a->a || tow__policy_equal(a->a, b->a)) && (!a->b || tow__policy_equal(a->b, b->b));
 }
 
-const tow_policy *tow__policy_copy(tow__arena *arena, const tow_policy *policy)
+static uint64_t hash_names(uint64_t h, const char *const *names)
 {
-    if (!policy) return NULL;
-    tow_policy *copy = tow__arena_copy(arena, policy, 1, sizeof *policy);
-    if (!copy) return NULL;
-    if (policy->names) {
-        size_t n = 0;
-        while (policy->names[n]) n++;
-        const char **names = tow__arena_alloc(arena, n + 1, sizeof *names);
-        if (!names) return NULL;
-        for (size_t i = 0; i < n; i++)
-            if (!(names[i] = tow__arena_string(arena, policy->names[i]))) return NULL;
-        copy->names = (const char *const *)names;
-    }
-    if (policy->a && !(copy->a = tow__policy_copy(arena, policy->a))) return NULL;
-    if (policy->b && !(copy->b = tow__policy_copy(arena, policy->b))) return NULL;
-    return copy;
+    for (; names && *names; names++) h = tow__hash(h, *names, strlen(*names));
+    return h;
+}
+
+uint64_t tow__policy_hash(uint64_t h, const tow_policy *policy)
+{
+    int64_t kind = policy ? (int64_t)policy->kind : (int64_t)TOW_POLICY_NOTHING;
+    h = tow__hash(h, &kind, sizeof kind);
+    if (!policy) return h;
+    h = hash_names(h, policy->names);
+    if (policy->a) h = tow__policy_hash(h, policy->a);
+    return policy->b ? tow__policy_hash(h, policy->b) : h;
 }

@@ -5,10 +5,6 @@
  * freeing it is freeing one thing. */
 #include "src/graph/policy.h"
 
-enum {
-    DEEPEST = 32
-};
-
 /* Words of the textual form. The first word of each kind is the one that is printed. */
 static const struct word {
     const char *text;
@@ -128,7 +124,7 @@ static void put_policy(sink *s, const tow_policy *p)
 size_t tow_policy_text(const tow_policy *policy, char *text, size_t size)
 {
     sink s = {.text = text, .size = size};
-    put_policy(&s, policy);
+    if (tow__policy_fits(policy, TOW__DEEPEST_POLICY)) put_policy(&s, policy);
     if (size > 0) text[s.length < size ? s.length : size - 1] = 0;
     return s.length;
 }
@@ -244,7 +240,10 @@ static tow_status read_policy(reader *r, tow_policy *p)
     static const char *const what = "a policy: nothing, everything, dots, dots_with_no_batch_dims, names:a,b, "
                                     "any_names_but:a,b, anything_except:a,b, "
                                     "either(P;Q), both(P;Q), not(P) or except(P;a,b)";
-    if (++r->depth > DEEPEST) return expected(r, "fewer nested policies (the limit is 32)");
+    if (++r->depth > TOW__DEEPEST_POLICY)
+        return tow__fail(r->ctx, TOW_UNSUPPORTED,
+                         "policy \"%.100s\", column %zu: policies are nested more than %d deep; combine fewer", r->text,
+                         r->at + 1, TOW__DEEPEST_POLICY);
     size_t n = word_length(r->text + r->at), i = 0;
     while (i < WORDS && (strncmp(words[i].text, r->text + r->at, n) != 0 || words[i].text[n])) i++;
     if (n == 0 || i == WORDS || words[i].kind == TOW_POLICY_CUSTOM) return expected(r, what);

@@ -17,7 +17,7 @@ static void add_ints(tow__string *s, const tow__ints *ints)
 }
 
 /* 2.0 where the equation's result says that it is a scalar of this dtype; else f32[2](1.0 2.0). */
-static void add_array(tow__string *s, const tow_array *array, const tow_type *result)
+TOW__OWN_FRAME static void add_array(tow__string *s, const tow_array *array, const tow_type *result)
 {
     tow_type type = tow_array_type(array);
     const char *data = tow_array_data(array);

@@ -2,6 +2,7 @@
  * out (empty, false, none); numbers, dtypes, arrays and graphs may not. */
 #include <inttypes.h>
 
+#include "src/graph/policy.h"
 #include "src/graph/reader.h"
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
@@ -165,6 +166,18 @@ static bool may_be_left_out(tow__param_kind kind)
            kind == TOW__P_PLAN;
 }
 
+/* A policy that was read must fit the nested graph beside it. at: of the primitive. */
+static bool check_policy(tow__reader *r, const tow_primitive *primitive, const char *params, size_t at)
+{
+    const tow_policy *policy = NULL;
+    const tow_graph *body = NULL;
+    for (const tow__param *p = primitive->params; p && p->name; p++) {
+        if (p->kind == TOW__P_POLICY) memcpy(&policy, params + p->offset, sizeof policy);
+        if (p->kind == TOW__P_GRAPH) memcpy(&body, params + p->offset, sizeof body);
+    }
+    return !policy || tow__policy_check(r->ctx, policy, body) == TOW_OK || tow__reader_wrap(r, at);
+}
+
 bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_type *result, void *params)
 {
     uint64_t seen = 0;
@@ -179,7 +192,7 @@ bool tow__read_params(tow__reader *r, const tow_primitive *primitive, const tow_
         if (!(seen >> i & 1) && !may_be_left_out(primitive->params[i].kind))
             return tow__reader_fail(r, start, TOW_BAD_FORMAT, "expected the parameter %s of %s, found none",
                                     primitive->params[i].name, primitive->name);
-    return true;
+    return check_policy(r, primitive, params, start);
 }
 
 void tow__free_read_params(tow__reader *r, const tow_primitive *primitive, void *params)

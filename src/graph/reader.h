@@ -5,16 +5,11 @@
 
 #include "src/graph/text.h"
 
-enum {
-    TOW__READER_LEVELS = 64
-}; /* of nested graphs */
-
 typedef struct tow__reader {
     tow_context *ctx;
     tow_trace *t;
     const char *text;
     size_t at, length;
-    int level;
     tow_status status; /* of the first error */
 } tow__reader;
 

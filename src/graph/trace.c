@@ -52,6 +52,9 @@ static void stick(tow_trace *t)
     if (t->now->status != TOW_OK) return;
     t->now->status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
     memcpy(t->now->error, t->ctx->error, sizeof t->now->error);
+    if (!t->now->error[0]) /* whoever failed left no message, or something else has begun since */
+        snprintf(t->now->error, sizeof t->now->error, "%s, without a message (please report this)",
+                 tow_status_text(t->now->status));
 }
 
 bool tow__failed(const tow_trace *t) { return !t->now || t->now->status != TOW_OK; }
@@ -68,6 +71,22 @@ bool tow__records(const tow_trace *t, const char *here)
     return t && !tow__failed(t);
 }
 
+/* A scope as messages show it: of a long one the beginning and the end, so that there is room for what is wrong. */
+typedef struct shown_scope {
+    char text[512];
+} shown_scope;
+
+static shown_scope shown(const char *scope)
+{
+    shown_scope s = {""};
+    size_t n = scope ? strlen(scope) : 0, part = (sizeof s.text - sizeof "...") / 2;
+    if (n < sizeof s.text)
+        memcpy(s.text, scope ? scope : "", n);
+    else
+        snprintf(s.text, sizeof s.text, "%.*s...%s", (int)part, scope, scope + n - part);
+    return s;
+}
+
 void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...)
 {
     if (!tow__records(trace, NULL)) return;
@@ -77,7 +96,7 @@ void tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...
     if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
     va_end(args);
     const char *scope = scope_text(trace);
-    tow__fail(trace->ctx, status, "%s%s%s", scope ? scope : "", scope ? ": " : "", text);
+    tow__fail(trace->ctx, status, "%s%s%s", shown(scope).text, scope ? ": " : "", text);
     stick(trace);
 }
 
@@ -321,7 +340,7 @@ static void fail_bind(tow_trace *t, const tow_primitive *primitive, size_t n_in,
     tow_status status = t->ctx->status != TOW_OK ? t->ctx->status : TOW_INTERNAL_ERROR;
     tow__string_init(&s, t->ctx);
     if (source.here) tow__string_add(&s, "%s: ", source.here);
-    if (source.scope) tow__string_add(&s, "%s: ", source.scope);
+    if (source.scope) tow__string_add(&s, "%s: ", shown(source.scope).text);
     tow__string_add(&s, "%s(", primitive->name);
     for (size_t i = 0; i < n_in && i < SHOWN; i++) {
         if (i > 0) tow__string_add(&s, ", ");
@@ -437,6 +456,18 @@ tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *p
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------------------------- */
+
+bool tow__may_nest(tow_trace *t, uint32_t depth)
+{
+    if (!tow__records(t, NULL)) return false;
+    uint32_t level = t->now->builders.count + depth;
+    if (level <= TOW__DEEPEST_GRAPH) return true;
+    tow_trace_fail(t, TOW_UNSUPPORTED,
+                   "graphs (bodies of call, remat and scan) are nested %u levels deep; expected no more than %d levels: "
+                   "call the innermost functions without call and remat, or make one loop of several",
+                   level, TOW__DEEPEST_GRAPH);
+    return false;
+}
 
 void tow__push(tow_trace *t)
 {

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "src/io/checksum.h"
+#include "src/base/xxh3.h"
 #include "src/io/json.h"
 #include "src/io/tensors.h"
 

@@ -1,7 +1,7 @@
 /* Data of safetensors files: read into arrays, mapped, or compared with their checksums piece by piece. */
 #include <inttypes.h>
 
-#include "src/io/checksum.h"
+#include "src/base/xxh3.h"
 #include "src/io/tensors.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* Writing safetensors: the header as text, with the checksums of all data, then the data. */
 #include <inttypes.h>
 
-#include "src/io/checksum.h"
+#include "src/base/xxh3.h"
 #include "src/io/json.h"
 #include "src/io/tensors.h"
 

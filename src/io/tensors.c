@@ -2,9 +2,8 @@
 #include "src/io/tensors.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "src/io/checksum.h"
+#include "src/base/hash.h"
 
 const char tow__checksum_key[] = "tow.xxh3";
 
@@ -21,7 +20,7 @@ bool tow__is_checksum_key(const char *key, const char **name)
 /* The slot that holds `name`, or the empty one where it belongs. n_slots > 0. */
 static size_t find_slot(const tow_tensors *t, const char *name)
 {
-    size_t slot = (size_t)XXH3_64bits_withSeed(name, strlen(name), t->seed) & (t->n_slots - 1);
+    size_t slot = (size_t)tow__hash(t->ctx->hash_seed, name, strlen(name)) & (t->n_slots - 1);
     while (t->slots[slot] != 0 && strcmp(t->items[t->slots[slot] - 1].name, name) != 0)
         slot = (slot + 1) & (t->n_slots - 1);
     return slot;
@@ -56,7 +55,6 @@ tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors)
     t->ctx = context;
     t->file.fd = -1;
     tow__arena_init(&t->strings, context);
-    if (getentropy(&t->seed, sizeof t->seed) != 0) t->seed = (uintptr_t)t; /* where the system has no random numbers */
     return TOW_OK;
 }
 

@@ -19,8 +19,7 @@ typedef struct tow__metadata {
 } tow__metadata;
 
 /* Tensors are in the order of insertion; an open-addressing table of indices finds them by name. Its capacity is a power
- * of two and at least twice the number of entries, so every probe ends. The seed differs from set to set, so that no file
- * can be made of names that collide. */
+ * of two and at least twice the number of entries, so every probe ends. */
 struct tow_tensors {
     tow_context *ctx;
     tow__arena strings; /* names and metadata */
@@ -28,7 +27,6 @@ struct tow_tensors {
     size_t count, capacity;
     uint32_t *slots; /* index + 1; 0: empty */
     size_t n_slots;
-    uint64_t seed;
     tow__metadata *metadata;
     size_t n_metadata, metadata_capacity;
     tow__input_file file; /* open as long as there are tensors without arrays */

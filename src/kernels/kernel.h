@@ -57,6 +57,12 @@ typedef struct tow__kernel_call {
 /* How many threads may run the call. */
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
 
+/* The calling thread's part of scratch memory in which each has `bytes`; NULL if nobody needs any. */
+static inline void *tow__scratch_of_thread(void *scratch, size_t bytes)
+{
+    return bytes > 0 ? (char *)scratch + (size_t)tow__team_thread() * bytes : NULL;
+}
+
 typedef struct tow__kernel {
     const char *primitive; /* name in the textual form */
     /* Bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result). */

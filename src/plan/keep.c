@@ -12,6 +12,7 @@
  * rest costs about as much to read as to make again. Bodies of scans are left alone. */
 #include <stdlib.h>
 
+#include "src/base/hash.h"
 #include "src/graph/builder.h"
 #include "src/plan/plan.h"
 
@@ -25,15 +26,16 @@ typedef struct twins {
     uint32_t *same;  /* [n_values] the first value that is the same */
     uint32_t *table; /* nodes; TOW__NONE: free */
     uint32_t n_table;
+    uint64_t seed;
 } twins;
 
 /* ---- equal nodes ------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_node(const twins *t, const tow__node *node)
 {
-    uint64_t h = tow__params_hash(node->e->primitive, node->e->params);
-    for (uint32_t i = 0; i < node->e->n_in; i++) h = (h ^ t->same[node->in[i]]) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 32;
+    uint64_t h = tow__params_hash(t->seed, node->e->primitive, node->e->params);
+    for (uint32_t i = 0; i < node->e->n_in; i++) h = tow__hash(h, &t->same[node->in[i]], sizeof *t->same);
+    return h;
 }
 
 static bool equal(const twins *t, const tow__node *a, const tow__node *b)
@@ -48,7 +50,7 @@ static bool equal(const twins *t, const tow__node *a, const tow__node *b)
 static uint32_t first_equal(twins *t, uint32_t n)
 {
     const tow__node *node = &t->f->nodes[n];
-    uint32_t mask = t->n_table - 1, i = (uint32_t)(hash_node(t, node) >> 20) & mask;
+    uint32_t mask = t->n_table - 1, i = (uint32_t)hash_node(t, node) & mask;
     while (t->table[i] != TOW__NONE && !equal(t, &t->f->nodes[t->table[i]], node)) i = (i + 1) & mask;
     if (t->table[i] == TOW__NONE) t->table[i] = n;
     return t->table[i];
@@ -70,7 +72,7 @@ static int order_of_keeping(const void *a, const void *b)
 /* *list: in scratch, in the order of keeping. */
 static tow_status find_repetitions(tow__arena *scratch, const tow__flat *f, repetition **list, uint32_t *n)
 {
-    twins t = {.f = f, .n_table = 16};
+    twins t = {.f = f, .n_table = 16, .seed = scratch->ctx->hash_seed};
     while (t.n_table / 2 <= f->n_nodes) t.n_table *= 2;
     t.same = tow__arena_alloc(scratch, f->n_values, sizeof *t.same);
     t.table = tow__arena_alloc(scratch, t.n_table, sizeof *t.table);

@@ -3,6 +3,7 @@
  *   cases_*.c           tables of cases: shapes, parameters, ranges, and the value in double precision, written out
  *   run.c               arrays and evaluation            checks.c   the properties
  *   tiling.c            the property of tiling rules
+ *   round_trip.c        text of what is made of cases, printed and read
  *   bits.c              hashes of what cases give, to compare builds
  *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the
  * build of this test asks for: a primitive without cases does not build
@@ -130,6 +131,8 @@ int property_bits(tow_context *context, const property_case *c, tow_dtype floats
 int property_check_tiling(tow_context *context, const property_case *c, size_t *axes);
 /* The same for axis 0 as if it passed through, from axis 0 of every operand: true if that is found to be wrong. */
 bool property_finds_wrong_tiling(tow_context *context, const property_case *c);
+/* What is printed reads as the same graph (round_trip.c): the number of failures, which are printed. */
+int property_check_round_trips(tow_context *context, const property_case *c);
 /* Allocations failing in turn: the number of failures, which are printed. */
 int property_check_failing(const property_case *c);
 

@@ -59,7 +59,8 @@ static size_t cases_of(const char *primitive, tow_context *context, int *failure
             if (strcmp(c->primitive, primitive) != 0) continue;
             count++;
             if (context == NULL) continue;
-            const int failed = property_check(context, c) + property_check_failing(c);
+            const int failed =
+                property_check(context, c) + property_check_round_trips(context, c) + property_check_failing(c);
             if (failed > 0)
                 printf("FAILED: %s%s%s (%d)\n", primitive, c->label ? ", " : "", c->label ? c->label : "", failed);
             *failures += failed;
