@@ -99,6 +99,10 @@ line="^{\"step\": [0-9]\+, \"loss\": $number, \(\"val_loss\": $number, \)\?\"sec
 for kind in parameters gradients optimiser residuals workspace peak; do
     grep -q "\"$kind\": [0-9]" plan || fail "the plan says nothing about $kind: $(cat plan)"
 done
+sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v peak | awk '{ sum += $2 } END { print sum }')
+[ "$(peak plan)" -eq "$sum" ] || fail "peak $(peak plan) is not the sum of the kinds, $sum"
+diff <(sed -n '/^planned memory/,/^$/s/.* \([0-9]*\) bytes .*/\1/p' out) <(grep -o '[0-9]*' plan) ||
+    fail "the table and the file of the plan differ"
 for variant in "--no-scan" "--policy everything" "--policy nothing" "--policy nothing --no-scan" "--policy dots --threads 1" \
     "--policy dots_with_no_batch_dims" "--policy names:attn_out,mlp_pre"; do
     # shellcheck disable=SC2086
@@ -116,6 +120,9 @@ done
 [ "$(losses log)" = "$(losses other)" ] || fail "--trace: other losses: $(losses other) instead of $(losses log)"
 grep -q '^<svg ' memory.svg || fail "no picture: $(head -n 1 memory.svg)"
 grep -q 'blocks/{}/attn' memory.svg || fail "the picture knows no layers"
+colours=$(sed -n 's/.*width="14" height="14" fill="\([^"]*\)".*/\1/p' memory.svg)
+[ "$(sort -u <<<"$colours" | wc -l)" -eq "$(wc -l <<<"$colours")" ] || fail "lines of the legend share colours: $colours"
+if grep -q '>[^<]* 0 [a-zA-Z]*</text>' <(grep -A1 'width="14" height="14"' memory.svg); then fail "the legend tells of nothing"; fi
 grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
 
 # parameters are updated one by one inside the backward pass, with and without a loop: the same, and no gradients in memory
@@ -128,6 +135,8 @@ grep -q '"gradients": 0' plan || fail "--early-update keeps gradients: $(cat pla
 "$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
 grep -q 'blocks/{}/attn/query/kernel' out || fail "no table of parameters: $(cat out)"
 grep -q "named 'attn_residual'" out || fail "no list of residuals: $(cat out)"
+grep -q 'output of scan of gelu_grad (.*(blocks/{}/mlp)' out || fail "the list does not say what a loop stacks: $(cat out)"
+grep -q '^and [0-9]* arguments, [0-9]* bytes: parameters and inputs' out || fail "arguments take more than a line: $(cat out)"
 [ "$(sed '1,/^text from the model/d' out | wc -c)" -ge 41 ] || fail "no 40 characters of text: $(cat out)"
 
 # ---- saves that fail for now, or for good ----------------------------------------------------------------------------
