@@ -15,6 +15,7 @@
 #ifndef GPT_INSTALLED_TEXT
 #define GPT_INSTALLED_TEXT "/usr/local/share/tow/tow.txt"
 #endif
+#define GPT_PACKAGED_TEXT "/usr/share/tow/tow.txt"
 
 enum {
     TEXT = 256,
@@ -229,7 +230,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
 }
 
 /* Tow's own sources and documents: in share/tow beside the directory of this program, in the build directory as in the
- * installed tree. */
+ * installed tree. Where that directory is not known (without /proc) they are where this build or a package installs them. */
 static void find_default_text(options *o)
 {
     static const char name[] = "/share/tow/tow.txt";
@@ -240,7 +241,8 @@ static void find_default_text(options *o)
         if (length > 0) length--;
     }
     if (length > 0) strcpy(path + length, name);
-    if (length <= 0 || access(path, R_OK) != 0) strcpy(path, GPT_INSTALLED_TEXT);
+    if (length > 0 && access(path, R_OK) == 0) return;
+    strcpy(path, access(GPT_INSTALLED_TEXT, R_OK) == 0 ? GPT_INSTALLED_TEXT : GPT_PACKAGED_TEXT);
 }
 
 void read_options(int argc, char **argv, options *o)

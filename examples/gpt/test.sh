@@ -72,7 +72,7 @@ expect_status 1 "fewer are left" "${small[@]}" --steps 1 --trace json
 expect_status 2 "--learning-rate: expected a number above 0 and at most 3.40282e+38, found '1e300'" "${small[@]}" --learning-rate 1e300
 
 # the bar fits the terminal, however narrow
-for columns in $(command -v script >/dev/null && echo 200 80 47 20 9); do
+for columns in $(command -v script >/dev/null && echo 300 200 137 80 60 47 33 26 20 9); do
     script -qec "stty cols $columns; $gpt ${small[*]} --steps 40 --eval-every 5" /dev/null </dev/null >out || fail "on a terminal: $(cat out)"
     tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
     grep -q '40/40' lines || fail "$columns columns: no progress: $(cat out)"
@@ -80,6 +80,18 @@ for columns in $(command -v script >/dev/null && echo 200 80 47 20 9); do
     # beside step, losses and time that are left, some 45 columns, and a bar of 8
     if [ "$columns" -ge 60 ]; then grep -q '\[#*\] 40/40  loss' lines || fail "$columns columns: no bar: $(cat lines)"; fi
 done
+# and goes on fitting when the window changes: 150 columns become 30 after 20 steps
+if command -v script >/dev/null; then
+    cat >resized.sh <<END
+stty cols 150
+(until [ "\$(cat resized.log 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.05; done; stty -F /dev/tty cols 30) &
+$gpt ${small[*]} --steps 1500 --warmup 0 --eval-every 5 --log resized.log
+END
+    script -qec "sh resized.sh" /dev/null </dev/null >out || fail "on a terminal that is resized: $(cat out)"
+    tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
+    [ "$(head -n 1 lines | wc -L)" -ge 60 ] || fail "150 columns: the bar takes $(head -n 1 lines | wc -L): $(cat lines)"
+    [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
+fi
 "$gpt" --help >help || fail "--help failed"
 for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
     memory trace residuals; do
