@@ -51,7 +51,7 @@ int main()
         status = tow_train_step(state, batch, &loss);
         if (step % 100 == 0) std::printf("step %3d  loss %.6f\n", step, loss);
     }
-    if (status && context) std::fprintf(stderr, "%s\n", tow_context_error(context));
+    if (status) std::fprintf(stderr, "%s\n", tow_context_error(context));
     tow_train_free(state);
     tow_array_release(batch[0]);
     tow_array_release(batch[1]);

@@ -15,6 +15,7 @@
 #ifndef GPT_INSTALLED_TEXT
 #define GPT_INSTALLED_TEXT "/usr/local/share/tow/tow.txt"
 #endif
+#define GPT_PACKAGED_TEXT "/usr/share/tow/tow.txt"
 
 enum {
     TEXT = 256,
@@ -79,8 +80,9 @@ static const struct argp_option table[] = {
     {0, 0, 0, 0, "Reports:", 5},
     {"eval-every", EVAL_EVERY, "N", 0, "Steps between measurements of the validation loss (50); 0: never", 5},
     {"log", LOG, "FILE", 0, "One line of JSON per step", 5},
-    {"plan", PLAN, "FILE", 0, "The planned bytes by kind as JSON", 5},
-    {"memory", MEMORY, "FILE", 0, "A picture of the step's memory over its schedule, as SVG", 5},
+    {"plan", PLAN, "FILE", 0,
+     "The planned bytes by kind as JSON; the peak is their sum, all that training holds while a step runs", 5},
+    {"memory", MEMORY, "FILE", 0, "A picture of what is alive in the step's program over its schedule, as SVG", 5},
     {"trace", TRACE, "FILE", 0, "When each instruction of the second step ran, for Perfetto", 5},
     {"residuals", RESIDUALS, 0, 0, "List the values that are kept between forward and backward", 5},
     {"sample", SAMPLE, "N", 0, "Characters of text to write after training (400)", 5},
@@ -228,7 +230,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
 }
 
 /* Tow's own sources and documents: in share/tow beside the directory of this program, in the build directory as in the
- * installed tree. */
+ * installed tree. Where that directory is not known (without /proc) they are where this build or a package installs them. */
 static void find_default_text(options *o)
 {
     static const char name[] = "/share/tow/tow.txt";
@@ -239,7 +241,8 @@ static void find_default_text(options *o)
         if (length > 0) length--;
     }
     if (length > 0) strcpy(path + length, name);
-    if (length <= 0 || access(path, R_OK) != 0) strcpy(path, GPT_INSTALLED_TEXT);
+    if (length > 0 && access(path, R_OK) == 0) return;
+    strcpy(path, access(GPT_INSTALLED_TEXT, R_OK) == 0 ? GPT_INSTALLED_TEXT : GPT_PACKAGED_TEXT);
 }
 
 void read_options(int argc, char **argv, options *o)

@@ -103,13 +103,15 @@ enum {
     N_ITEMS
 };
 
-/* Joins those that fit into `columns`; those that say least are left out first, and what is cut is the last resort. */
+/* Joins those that fit into `columns`; those that say least are left out first, the rate for the sake of a bar as well, and what
+ * is cut is the last resort. */
 static void join_items(char items[N_ITEMS][64], size_t columns, char line[LINE])
 {
     static const int dispensable[] = {RATE, LEFT, VAL, LOSS};
     size_t length = 0;
     for (int i = 0; i < N_ITEMS; i++) length += strlen(items[i]);
-    for (size_t i = 0; length > columns && i < sizeof dispensable / sizeof *dispensable; i++) {
+    for (size_t i = 0; i < sizeof dispensable / sizeof *dispensable; i++) {
+        if (length + (dispensable[i] == RATE ? LEAST_BAR + 3 : 0) <= columns) break;
         length -= strlen(items[dispensable[i]]);
         items[dispensable[i]][0] = '\0';
     }

@@ -72,7 +72,7 @@ expect_status 1 "fewer are left" "${small[@]}" --steps 1 --trace json
 expect_status 2 "--learning-rate: expected a number above 0 and at most 3.40282e+38, found '1e300'" "${small[@]}" --learning-rate 1e300
 
 # the bar fits the terminal, however narrow
-for columns in $(command -v script >/dev/null && echo 200 80 47 20 9); do
+for columns in $(command -v script >/dev/null && echo 300 200 137 80 60 47 33 26 20 9); do
     script -qec "stty cols $columns; $gpt ${small[*]} --steps 40 --eval-every 5" /dev/null </dev/null >out || fail "on a terminal: $(cat out)"
     tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
     grep -q '40/40' lines || fail "$columns columns: no progress: $(cat out)"
@@ -80,6 +80,18 @@ for columns in $(command -v script >/dev/null && echo 200 80 47 20 9); do
     # beside step, losses and time that are left, some 45 columns, and a bar of 8
     if [ "$columns" -ge 60 ]; then grep -q '\[#*\] 40/40  loss' lines || fail "$columns columns: no bar: $(cat lines)"; fi
 done
+# and goes on fitting when the window changes: 150 columns become 30 after 20 steps
+if command -v script >/dev/null; then
+    cat >resized.sh <<END
+stty cols 150
+(until [ "\$(cat resized.log 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.05; done; stty -F /dev/tty cols 30) &
+$gpt ${small[*]} --steps 1500 --warmup 0 --eval-every 5 --log resized.log
+END
+    script -qec "sh resized.sh" /dev/null </dev/null >out || fail "on a terminal that is resized: $(cat out)"
+    tr '\r' '\n' <out | sed -n 's/^\x1b\[K//p' >lines
+    [ "$(head -n 1 lines | wc -L)" -ge 60 ] || fail "150 columns: the bar takes $(head -n 1 lines | wc -L): $(cat lines)"
+    [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
+fi
 "$gpt" --help >help || fail "--help failed"
 for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
     memory trace residuals; do
@@ -99,6 +111,10 @@ line="^{\"step\": [0-9]\+, \"loss\": $number, \(\"val_loss\": $number, \)\?\"sec
 for kind in parameters gradients optimiser residuals workspace peak; do
     grep -q "\"$kind\": [0-9]" plan || fail "the plan says nothing about $kind: $(cat plan)"
 done
+sum=$(grep -o '"[a-z]*": [0-9]*' plan | grep -v peak | awk '{ sum += $2 } END { print sum }')
+[ "$(peak plan)" -eq "$sum" ] || fail "peak $(peak plan) is not the sum of the kinds, $sum"
+diff <(sed -n '/^planned memory/,/^$/s/.* \([0-9]*\) bytes .*/\1/p' out) <(grep -o '[0-9]*' plan) ||
+    fail "the table and the file of the plan differ"
 for variant in "--no-scan" "--policy everything" "--policy nothing" "--policy nothing --no-scan" "--policy dots --threads 1" \
     "--policy dots_with_no_batch_dims" "--policy names:attn_out,mlp_pre"; do
     # shellcheck disable=SC2086
@@ -116,6 +132,9 @@ done
 [ "$(losses log)" = "$(losses other)" ] || fail "--trace: other losses: $(losses other) instead of $(losses log)"
 grep -q '^<svg ' memory.svg || fail "no picture: $(head -n 1 memory.svg)"
 grep -q 'blocks/{}/attn' memory.svg || fail "the picture knows no layers"
+colours=$(sed -n 's/.*width="14" height="14" fill="\([^"]*\)".*/\1/p' memory.svg)
+[ "$(sort -u <<<"$colours" | wc -l)" -eq "$(wc -l <<<"$colours")" ] || fail "lines of the legend share colours: $colours"
+if grep -q '>[^<]* 0 [a-zA-Z]*</text>' <(grep -A1 'width="14" height="14"' memory.svg); then fail "the legend tells of nothing"; fi
 grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
 
 # parameters are updated one by one inside the backward pass, with and without a loop: the same, and no gradients in memory
@@ -128,6 +147,8 @@ grep -q '"gradients": 0' plan || fail "--early-update keeps gradients: $(cat pla
 "$gpt" --text text --layers 1 --width 8 --heads 1 --context 8 --batch 1 --steps 2 --sample 40 --residuals >out
 grep -q 'blocks/{}/attn/query/kernel' out || fail "no table of parameters: $(cat out)"
 grep -q "named 'attn_residual'" out || fail "no list of residuals: $(cat out)"
+grep -q 'output of scan of gelu_grad (.*(blocks/{}/mlp)' out || fail "the list does not say what a loop stacks: $(cat out)"
+grep -q '^and [0-9]* arguments, [0-9]* bytes: parameters and inputs' out || fail "arguments take more than a line: $(cat out)"
 [ "$(sed '1,/^text from the model/d' out | wc -c)" -ge 41 ] || fail "no 40 characters of text: $(cat out)"
 
 # ---- saves that fail for now, or for good ----------------------------------------------------------------------------

@@ -194,9 +194,9 @@ typedef struct tow_residual {
     tow_type type;
     tow_residual_kind kind;
     const char *what; /* argument name or index text, checkpoint name, or primitive */
-    const char
-        *of; /* of a primitive that only moves elements (slice, reshape, ...), where they come from: "the argument
-                        * x", "tanh (file.c:10)"; else NULL */
+    /* Of a primitive that only moves elements (slice, reshape, ...), where they come from: "the argument x",
+     * "tanh (file.c:10)"; of a scan, which value of its body the residual is a stack of; else NULL. */
+    const char *of;
     const char *here;  /* "file.c:12" of the operation, or NULL */
     const char *scope; /* "blocks/attn", or NULL */
     size_t bytes;

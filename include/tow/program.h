@@ -70,8 +70,9 @@ TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t s
  * views, and small functions of constants, which are computed when the program is compiled, count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
- * forward and of the backward part, workspace) and by part of the model, with the peak marked. Scans of few iterations
- * are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
+ * forward and of the backward part, workspace) and by part of the model, with a mark where most are alive ("most live":
+ * inputs + outputs + lower_bound of tow_program_get_bytes; of a training step less than tow_train_bytes.total, which
+ * counts the optimiser's slots and the evaluation program, too). Scans of few iterations are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);
 /* Re-simulates the plan: no two live intervals overlap, every read follows its write. */
 TOW_API tow_status tow_program_check(const tow_program *program);

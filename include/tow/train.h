@@ -138,7 +138,8 @@ TOW_API tow_params *tow_train_variables(const tow_train_state *state);
 TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 
-/* Planned bytes by kind; total is their sum and the peak of a step. */
+/* Planned bytes by kind; total is their sum: all that a training state holds while a step runs, from beginning to end.
+ * (gpt calls it the peak. tow_program_draw_memory shows the bytes of the step's program that are alive, which are less.) */
 typedef struct tow_train_bytes {
     size_t parameters, gradients, optimizer;
     size_t variables;  /* of other collections, before and after a step */

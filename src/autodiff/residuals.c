@@ -1,4 +1,5 @@
 /* The report of what crosses from forward to backward: which values, why they exist, and their bytes. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,35 +20,76 @@ static const char *argument_name(tow__arena *arena, const tow_graph *g, uint32_t
     return text;
 }
 
-/* What a move took its elements from: the first value behind it that is no move itself. NULL: out of memory. */
-static const char *origin_of(tow__arena *arena, const tow_graph *g, const tow_graph *known, const tow__equation *move)
+/* "the argument x" of the whole graph (`whole`); in the body of a scan, what its input is. */
+static const char *input_text(tow__arena *arena, const tow_graph *whole, const tow__scan_params *scan, uint32_t index)
 {
-    uint32_t v = move->in[0];
-    const tow__equation *e = NULL;
-    while (known->vars[v].equation != TOW__INPUT) {
-        e = &known->equations[known->vars[v].equation];
-        if (e->primitive->kind != TOW__MOVE || e->n_in == 0) break;
-        v = e->in[0];
-        e = NULL;
+    enum {
+        ROOM = 64
+    };
+    if (!scan) {
+        const char *name = argument_name(arena, whole, index);
+        char *text = name ? tow__arena_alloc(arena, strlen(name) + ROOM, 1) : NULL;
+        if (text) snprintf(text, strlen(name) + ROOM, "the argument %s", name);
+        return text;
     }
-    uint32_t index = 0;
-    while (!e && known->inputs[index] != v) index++;
-    const bool named = e && e->primitive == &tow__name_p, constant = e && e->primitive->kind == TOW__SOURCE;
-    const char *kind = !e ? "the argument " : named ? "the value named " : constant ? "a constant" : "";
-    const char *name = !e         ? argument_name(arena, g, index)
-                       : named    ? ((const tow__name_params *)e->params)->name
-                       : constant ? ""
-                                  : e->primitive->name;
-    const char *here = e && e->source.here ? e->source.here : "";
-    if (!name) return NULL;
+    char *text = tow__arena_alloc(arena, ROOM, 1);
+    const int64_t carry = (int64_t)index - scan->consts, x = carry - scan->carry;
+    if (!text) return NULL;
+    if (carry < 0)
+        snprintf(text, ROOM, "a constant of the loop");
+    else if (x < 0)
+        snprintf(text, ROOM, "the carry at index %" PRId64, carry);
+    else
+        snprintf(text, ROOM, "the scanned input at index %" PRId64, x);
+    return text;
+}
+
+/* "tanh (file.c:10)" */
+static const char *equation_text(tow__arena *arena, const tow__equation *e)
+{
+    const bool named = e->primitive == &tow__name_p, constant = e->primitive->kind == TOW__SOURCE;
+    const char *kind = named ? "the value named " : constant ? "a constant" : "";
+    const char *name = named ? ((const tow__name_params *)e->params)->name : constant ? "" : e->primitive->name;
+    const char *here = e->source.here ? e->source.here : "";
     size_t size = strlen(kind) + strlen(name) + strlen(here) + 4;
     char *text = tow__arena_alloc(arena, size, 1);
     if (text) snprintf(text, size, "%s%s%s%s%s", kind, name, *here ? " (" : "", here, *here ? ")" : "");
     return text;
 }
 
+/* The input behind a value and moves of it, or the first equation that is no move. */
+static const char *value_text(tow__arena *arena, const tow_graph *whole, const tow_graph *g,
+                              const tow__scan_params *scan, uint32_t v)
+{
+    while (g->vars[v].equation != TOW__INPUT) {
+        const tow__equation *e = &g->equations[g->vars[v].equation];
+        if (e->primitive->kind != TOW__MOVE || e->n_in == 0) return equation_text(arena, e);
+        v = e->in[0];
+    }
+    uint32_t index = 0;
+    while (g->inputs[index] != v) index++;
+    return input_text(arena, whole, scan, index);
+}
+
+/* Where the elements come from of what a move or a scan makes: of a scan, the value of its body, of the innermost one. */
+static const char *origin_of(tow__arena *arena, const tow_graph *whole, const tow_graph *known, uint32_t var)
+{
+    const tow__equation *e = &known->equations[known->vars[var].equation];
+    if (e->primitive != &tow__scan_p) return value_text(arena, whole, known, NULL, e->in[0]);
+    const tow__scan_params *scan;
+    for (;;) {
+        scan = e->params;
+        var = scan->body->outputs[known->vars[var].index];
+        known = scan->body;
+        if (known->vars[var].equation == TOW__INPUT) break;
+        e = &known->equations[known->vars[var].equation];
+        if (e->primitive != &tow__scan_p) break;
+    }
+    return value_text(arena, whole, known, scan, var);
+}
+
 /* The equation that explains a value: through scans, a stacked residual is explained by the body's equation if that is
- * a name. */
+ * a name. Otherwise it is an output of the scan, in the scope of that equation. */
 static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
 {
     const tow__equation *e = &g->equations[g->vars[var].equation];
@@ -70,6 +112,8 @@ static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
         if (e->source.scope) item->scope = e->source.scope;
     } else if (e->primitive->kind == TOW__SOURCE) {
         item->kind = TOW_RESIDUAL_CONSTANT;
+    } else if (e->source.scope) {
+        item->scope = e->source.scope;
     }
 }
 
@@ -118,9 +162,10 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
         if (k->vars[var].equation != TOW__INPUT) {
             const tow__equation *made = &k->equations[k->vars[var].equation];
             explain(k, var, &e->item);
-            if (made->primitive->kind != TOW__MOVE || made->n_in == 0) continue;
-            e->item.of = origin_of(arena, g, k, made);
-            if (!e->item.of) return TOW_OUT_OF_MEMORY;
+            const bool moves = made->primitive->kind == TOW__MOVE && made->n_in > 0;
+            const bool stacks = made->primitive == &tow__scan_p && e->item.kind == TOW_RESIDUAL_OUTPUT;
+            if (moves || stacks) e->item.of = origin_of(arena, g, k, var);
+            if ((moves || stacks) && !e->item.of) return TOW_OUT_OF_MEMORY;
             continue;
         }
         uint32_t index = 0;

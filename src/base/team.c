@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -81,12 +80,18 @@ static int64_t nanoseconds(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Of the kernel's interface. Its headers (linux/futex.h) are not everywhere where a C library is. */
+enum {
+    WAIT_PRIVATE = 128,
+    WAKE_PRIVATE = 129
+};
+
 static void futex_wait(atomic_uint *word, unsigned seen)
 {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    syscall(SYS_futex, word, WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-static void futex_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+static void futex_wake(atomic_uint *word) { syscall(SYS_futex, word, WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
 /* True once *word differs from `seen` (with `until_zero`: once it is 0); false if the spin has lasted long enough. */
 static bool spin(atomic_uint *word, unsigned seen, bool until_zero, unsigned *value)

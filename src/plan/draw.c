@@ -1,6 +1,6 @@
 /* The picture of a program's memory: live bytes over the schedule as stacked areas in SVG.
  *
- *     bytes |            ____peak
+ *     bytes |            ____most live
  *           |        ___/       \__      residuals, forward, backward, workspace: one hue per kind,
  *           |    ___/              \     one shade per part of the model
  *           |___/___________________\__
@@ -17,8 +17,10 @@ enum {
     WIDTH = 900,
     HEIGHT = 440,
     LEGEND = LEFT + WIDTH + 24,
-    TOTAL_WIDTH = LEGEND + 330,
-    TOTAL_HEIGHT = TOP + HEIGHT + 76,
+    LEGEND_WIDTH = 330, /* at least */
+    LETTER = 7,         /* width of one, generously */
+    LINE_HEIGHT = 20,
+    BELOW = 76, /* room for the text under the areas */
     SHADES = 6
 };
 
@@ -28,21 +30,28 @@ static const char *const kind_names[] = {
 #undef X
 };
 
-/* From dark to light. */
-static const char *const colours[TOW__LIVE_KINDS][SHADES] = {
-    [TOW__LIVE_RESIDUAL] = {"#1f4e8c", "#2f6db5", "#4f8fd0", "#79afe0", "#a3caec", "#c9e1f5"},
-    [TOW__LIVE_FORWARD] = {"#1d6b3a", "#2f8f52", "#55ad72", "#82c698", "#aedcbc", "#d3eedb"},
-    [TOW__LIVE_BACKWARD] = {"#a34a0c", "#c9651a", "#e08740", "#ecaa72", "#f4caa4", "#fae3cf"},
-    [TOW__LIVE_WORKSPACE] = {"#5b3f87", "#7a5ca8", "#997fc3", "#b7a3d6", "#d2c5e6", "#e8e1f2"},
+/* 0xRRGGBB, from dark to light. */
+static const unsigned colours[TOW__LIVE_KINDS][SHADES] = {
+    [TOW__LIVE_RESIDUAL] = {0x1f4e8c, 0x2f6db5, 0x4f8fd0, 0x79afe0, 0xa3caec, 0xc9e1f5},
+    [TOW__LIVE_FORWARD] = {0x1d6b3a, 0x2f8f52, 0x55ad72, 0x82c698, 0xaedcbc, 0xd3eedb},
+    [TOW__LIVE_BACKWARD] = {0xa34a0c, 0xc9651a, 0xe08740, 0xecaa72, 0xf4caa4, 0xfae3cf},
+    [TOW__LIVE_WORKSPACE] = {0x5b3f87, 0x7a5ca8, 0x997fc3, 0xb7a3d6, 0xd2c5e6, 0xe8e1f2},
+};
+enum {
+    INPUTS_COLOUR = 0xb8b8b8,
+    OUTPUTS_COLOUR = 0xd4d4d4
 };
 
 typedef struct picture {
     tow__string s;
     const tow__timeline *t;
     uint32_t columns;
-    uint32_t *place; /* [columns] of the schedule */
-    int64_t *floor;  /* [columns] bytes below the group at hand */
-    double most;     /* bytes at the upper edge */
+    uint32_t *place;  /* [columns] of the schedule */
+    int64_t *floor;   /* [columns] bytes below the group at hand */
+    double most;      /* bytes at the upper edge */
+    int64_t *largest; /* [groups] bytes where the group has most */
+    uint32_t line;    /* of the legend, the next one */
+    int width, height;
     const char *unit;
     double unit_bytes;
 } picture;
@@ -99,6 +108,19 @@ static void add_bytes(picture *d, double bytes)
     tow__string_add(&d->s, "%.4g %s", bytes / (small ? 1 : d->unit_bytes), small ? "bytes" : d->unit);
 }
 
+/* Between the shades of the table where more are needed, so that each of `n` groups has its own. */
+static unsigned colour_of(tow__live_kind kind, uint32_t i, uint32_t n)
+{
+    const double at = n > SHADES ? (double)i * (SHADES - 1) / (n - 1) : i;
+    const unsigned low = (unsigned)at, high = low + 1 < SHADES ? low + 1 : low;
+    unsigned colour = 0;
+    for (int shift = 0; shift < 24; shift += 8) {
+        const double a = colours[kind][low] >> shift & 255, b = colours[kind][high] >> shift & 255;
+        colour |= (unsigned)(a + (b - a) * (at - low) + 0.5) << shift;
+    }
+    return colour;
+}
+
 static void begin_text(picture *d, double x, double y, const char *anchor)
 {
     tow__string_add(&d->s, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
@@ -115,7 +137,7 @@ static void add_head(picture *d)
         &d->s,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
         "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-        TOTAL_WIDTH, TOTAL_HEIGHT, TOTAL_WIDTH, TOTAL_HEIGHT);
+        d->width, d->height, d->width, d->height);
     tow__string_add(&d->s, "<text x=\"%d\" y=\"24\" font-size=\"16\">Live bytes over the schedule</text>\n", LEFT);
     begin_text(d, LEFT, 44, "start");
     tow__string_add(&d->s, "inputs ");
@@ -153,9 +175,11 @@ static void add_phases(picture *d)
         if (backward)
             tow__string_add(&d->s, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"#f7f2ec\"/>\n",
                             x_of(d, from), TOP, x_of(d, c) - x_of(d, from), HEIGHT);
-        begin_text(d, (x_of(d, from) + x_of(d, c)) / 2, TOP + HEIGHT + 32, "middle");
-        if (c - from > d->columns / 12) tow__string_add(&d->s, "%s", backward ? "backward" : "forward");
-        end_text(d);
+        if (c - from > d->columns / 12) {
+            begin_text(d, (x_of(d, from) + x_of(d, c)) / 2, TOP + HEIGHT + 32, "middle");
+            tow__string_add(&d->s, "%s", backward ? "backward" : "forward");
+            end_text(d);
+        }
         from = c;
     }
     for (uint32_t i = 0; i < t->n; i++) iterations += t->places[i].begins;
@@ -168,7 +192,7 @@ static void add_phases(picture *d)
     end_text(d);
 }
 
-static void begin_path(picture *d, const char *colour) { tow__string_add(&d->s, "<path fill=\"%s\" d=\"", colour); }
+static void begin_path(picture *d, unsigned colour) { tow__string_add(&d->s, "<path fill=\"#%06x\" d=\"", colour); }
 
 /* One edge of an area, corners only; `bytes` NULL: the lower edge, from right to left. */
 static void add_edge(picture *d, const int64_t *bytes)
@@ -185,7 +209,7 @@ static void add_edge(picture *d, const int64_t *bytes)
     tow__string_add(&d->s, "H%.2f", bytes ? x_of(d, d->columns) : x_of(d, 0));
 }
 
-static void add_area(picture *d, const tow__live_group *g, const char *colour)
+static void add_area(picture *d, const tow__live_group *g, unsigned colour)
 {
     begin_path(d, colour);
     add_edge(d, g->bytes);
@@ -196,46 +220,57 @@ static void add_area(picture *d, const tow__live_group *g, const char *colour)
     for (uint32_t c = 0; c < d->columns; c++) d->floor[c] += g->bytes[d->place[c]];
 }
 
-static void add_legend_line(picture *d, uint32_t line, const char *colour)
+static void begin_legend_line(picture *d, unsigned colour)
 {
-    double y = TOP + 14 + 20.0 * line;
-    tow__string_add(&d->s, "<rect x=\"%d\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"%s\"/>\n", LEGEND, y - 11,
+    double y = TOP + 14 + (double)LINE_HEIGHT * d->line++;
+    tow__string_add(&d->s, "<rect x=\"%d\" y=\"%.1f\" width=\"14\" height=\"14\" fill=\"#%06x\"/>\n", LEGEND, y - 11,
                     colour);
-    begin_text(d, LEGEND + 20, y, "start");
+    begin_text(d, LEGEND + LINE_HEIGHT, y, "start");
 }
 
 /* What the caller holds: constant all the time. */
-static void add_held(picture *d, const char *what, size_t bytes, const char *colour, uint32_t line)
+static void add_held(picture *d, const char *what, size_t bytes, unsigned colour)
 {
     double low = (double)d->floor[0];
+    if (bytes == 0) return;
     tow__string_add(
-        &d->s, "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"%s\"><title>%s</title></rect>\n", LEFT,
+        &d->s, "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"#%06x\"><title>%s</title></rect>\n", LEFT,
         y_of(d, low + (double)bytes), WIDTH, y_of(d, low) - y_of(d, low + (double)bytes), colour, what);
     for (uint32_t c = 0; c < d->columns; c++) d->floor[c] += (int64_t)bytes;
-    add_legend_line(d, line, colour);
+    begin_legend_line(d, colour);
     tow__string_add(&d->s, "%s, held by the caller: ", what);
     add_bytes(d, (double)bytes);
     end_text(d);
 }
 
-static void add_groups(picture *d, uint32_t line)
+/* Of a group that is not there where the whole has most: where the group itself has most. */
+static void add_group_bytes(picture *d, uint32_t group)
+{
+    const int64_t bytes = d->t->groups[group].bytes[d->t->peak];
+    tow__string_add(&d->s, bytes ? ", at the mark " : ", at most ");
+    add_bytes(d, (double)(bytes ? bytes : d->largest[group]));
+    if (bytes == 0) tow__string_add(&d->s, ", not at the mark");
+}
+
+static void add_groups(picture *d)
 {
     const tow__timeline *t = d->t;
-    uint32_t shade = 0;
-    for (uint32_t i = 0; i < t->n_groups; i++) {
+    for (uint32_t i = 0, first = 0, end = 0; i < t->n_groups; i++) {
         const tow__live_group *g = &t->groups[i];
-        shade = i > 0 && g->kind == t->groups[i - 1].kind ? shade + 1 : 0;
-        const char *colour = colours[g->kind][shade % SHADES];
+        if (i == end) /* the groups of one kind are neighbours */
+            for (first = i; end < t->n_groups && t->groups[end].kind == g->kind;) end++;
+        const unsigned colour = colour_of(g->kind, i - first, end - first);
+        if (d->largest[i] == 0) continue;
         add_area(d, g, colour);
-        add_legend_line(d, line + i, colour);
+        begin_legend_line(d, colour);
         add_group_name(d, g);
-        tow__string_add(&d->s, ", at the peak ");
-        add_bytes(d, (double)g->bytes[t->peak]);
+        add_group_bytes(d, i);
         end_text(d);
     }
 }
 
-static void add_peak(picture *d)
+/* Where most bytes are alive, and how many the plan reserves. */
+static void add_mark(picture *d)
 {
     const tow__timeline *t = d->t;
     const tow_program_bytes *b = &t->p->bytes;
@@ -250,7 +285,7 @@ static void add_peak(picture *d)
                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#c00\"/>\n",
                     x, y, TOP + HEIGHT, x, y);
     begin_text(d, x < LEFT + WIDTH / 2.0 ? x + 8 : x - 8, y - 8, x < LEFT + WIDTH / 2.0 ? "start" : "end");
-    tow__string_add(&d->s, "peak ");
+    tow__string_add(&d->s, "most live ");
     add_bytes(d, bytes);
     if (place->step) {
         const char *scope = place->step->source ? place->step->source->scope : NULL;
@@ -279,6 +314,24 @@ static tow_status choose_columns(picture *d, tow__timeline *t)
     return TOW_OK;
 }
 
+/* Where each group has most, and the size of a picture whose legend has room. */
+static tow_status measure(picture *d, tow__timeline *t)
+{
+    static const char longest[] = "workspace: elsewhere, at most 1234 bytes, not at the mark";
+    size_t letters = 0;
+    d->largest = tow__arena_alloc(&t->memory, t->n_groups, sizeof *d->largest);
+    if (!d->largest) return TOW_OUT_OF_MEMORY;
+    for (uint32_t g = 0; g < t->n_groups; g++) {
+        for (uint32_t i = 0; i < t->n; i++)
+            if (t->groups[g].bytes[i] > d->largest[g]) d->largest[g] = t->groups[g].bytes[i];
+        if (t->groups[g].length > letters) letters = t->groups[g].length;
+    }
+    const int text = (int)(letters + sizeof longest) * LETTER, legend = LINE_HEIGHT * (2 + (int)t->n_groups);
+    d->width = LEGEND + (text > LEGEND_WIDTH ? text : LEGEND_WIDTH);
+    d->height = TOP + BELOW + (legend > HEIGHT ? legend : HEIGHT);
+    return TOW_OK;
+}
+
 tow_status tow_program_draw_memory(const tow_program *p, FILE *file)
 {
     if (!p || !file) return tow__missing(p ? p->ctx : NULL, __func__, "a program and a file to draw into");
@@ -289,15 +342,16 @@ tow_status tow_program_draw_memory(const tow_program *p, FILE *file)
     tow_status status = TOW_OK;
     TRY(tow__timeline_make(p, &t));
     TRY(choose_columns(&d, &t));
+    TRY(measure(&d, &t));
     d.most = 1.08 * (double)(p->bytes.inputs + p->bytes.outputs + p->bytes.arena) + 1;
     choose_unit(&d);
     add_head(&d);
     add_phases(&d);
     add_axes(&d);
-    add_held(&d, "inputs", p->bytes.inputs, "#b8b8b8", 0);
-    add_held(&d, "outputs", p->bytes.outputs, "#d4d4d4", 1);
-    add_groups(&d, 2);
-    add_peak(&d);
+    add_held(&d, "inputs", p->bytes.inputs, INPUTS_COLOUR);
+    add_held(&d, "outputs", p->bytes.outputs, OUTPUTS_COLOUR);
+    add_groups(&d);
+    add_mark(&d);
     tow__string_add(&d.s, "</svg>\n");
     if (d.s.failed)
         status = TOW_OUT_OF_MEMORY;

@@ -26,7 +26,7 @@ int main(void)
         failed = fabs(found - cos(at)) > 1e-15;
         printf("d sin(0.5) = %.17g\n", found);
     } else {
-        fprintf(stderr, "%s\n", context ? tow_context_error(context) : "no context");
+        fprintf(stderr, "%s\n", tow_context_error(context));
     }
     tow_array_release(x);
     tow_array_release(dx);

@@ -16,7 +16,7 @@ fresh_directory() {
 }
 
 needs() {
-    for program; do
-        command -v "$program" >/dev/null 2>&1 || skip "$program is not installed"
+    for needed; do
+        command -v "$needed" >/dev/null 2>&1 || skip "$needed is not installed"
     done
 }

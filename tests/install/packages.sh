@@ -19,10 +19,24 @@ has() { # has PACKAGE FIELD TEXT
     esac
 }
 version=$(field libtow0 Version)
-for library in libc6 libmd0; do
-    has libtow0 Depends "$library"
-    has tow-tools Depends "$library"
-done
+# Every library that a file of the package is linked with is in a package on which it depends.
+depends_on_what_it_is_linked_with() { # PACKAGE FILE...
+    package=$1
+    shift
+    for library in $(readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u); do
+        [ "$library" = libtow.so.0 ] && continue
+        # (32-bit libraries of the same name are in packages of their own)
+        dpkg -S "*/$library" | sed 's/[:,].*//' | sort -u >owners
+        field "$package" Depends | tr ',' '\n' | sed 's/^ *//; s/ .*//' | grep -qxFf owners ||
+            fail "$package: Depends: expected one of '$(cat owners)' for $library, found '$(field "$package" Depends)'"
+    done
+}
+dpkg-deb -x packages/libtow0_*.deb library
+dpkg-deb -x packages/tow-tools_*.deb tools
+depends_on_what_it_is_linked_with libtow0 "$(find library -name 'libtow.so.*.*')"
+depends_on_what_it_is_linked_with tow-tools tools/usr/bin/*
+has libtow0 Depends libmd0
+has tow-tools Depends libjansson4
 has libtow-dev Depends "libtow0 (= $version)"
 has libtow-dev Depends libmd-dev
 has tow-tools Depends "libtow0 (= $version)"
@@ -32,7 +46,6 @@ for package in libtow0 libtow-dev tow-tools; do
     grep -q " ./usr/share/doc/$package/copyright" "$package.files" || fail "$package has no licence"
     if grep -v ' \./\(usr/\?.*\)\?$' "$package.files"; then fail "$package has files outside of /usr"; fi
 done
-dpkg-deb -x packages/tow-tools_*.deb tools
 if readelf -d tools/usr/bin/gpt | grep -q 'R.*PATH'; then fail "gpt in /usr/bin has a search path of its own"; fi
 
 # ---- a clean root ------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ expect 2 "--keep-within does not go with 'run'" "$tow" run products.tow --keep-w
 
 # ---- pictures and traces ---------------------------------------------------------------------------------------------
 expect 0 'arena' "$tow" plan scalar.tow --grad --memory memory.svg
-grep -q '^<svg ' memory.svg && grep -q '>peak ' memory.svg || { echo "no picture: $(cat memory.svg)"; failed=1; }
+grep -q '^<svg ' memory.svg && grep -q '>most live ' memory.svg || { echo "no picture: $(cat memory.svg)"; failed=1; }
 expect 0 'f64[] 3' "$tow" grad scalar.tow --run --wrt y --input 3 --input 4 --trace trace.json
 grep -q '"name":"thread 0"' trace.json || { echo "no trace: $(cat trace.json)"; failed=1; }
 expect 0 'f32[2,2] [[2, 4], [6, 8]]' "$tow" run double.tow --input '[[1,2],[3,4]]' --input 5 --trace trace.json

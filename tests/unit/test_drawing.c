@@ -252,17 +252,106 @@ static void pictures_are_well_formed(void **state)
         tow_program *p = compile(remat, &graph);
         FILE *file = tmpfile();
         OK(tow_program_draw_memory(p, file));
-        char *text = read_back(file), peak[64];
+        char *text = read_back(file), most[64];
         check_xml(text);
         assert_int_equal(strncmp(text, "<svg ", 5), 0);
-        snprintf(peak, sizeof peak,
-                 ">peak %.4g KiB: ", (double)(p->bytes.inputs + p->bytes.outputs + p->bytes.lower_bound) / 1024);
-        assert_non_null(strstr(text, peak));
+        snprintf(most, sizeof most,
+                 ">most live %.4g KiB: ", (double)(p->bytes.inputs + p->bytes.outputs + p->bytes.lower_bound) / 1024);
+        assert_non_null(strstr(text, most));
         assert_non_null(strstr(text, "layers/a&lt;b&gt;&amp;&quot;c&quot;\\d"));
         free(text);
         tow_program_free(p);
         tow_graph_release(graph);
     }
+}
+
+/* in: x [WIDTH, WIDTH]: MANY scopes, each with a value of its own */
+enum {
+    MANY = 12
+};
+static void many_parts(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_value y[MANY], x = in[0];
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "part%d", i);
+        tow_trace_push_scope(trace, name);
+        x = y[i] = tow_dot(x, in[0]);
+        tow_trace_pop_scope(trace);
+    }
+    out[0] = y[0];
+    for (int i = 1; i < MANY; i++) out[0] = tow_add(out[0], y[i]);
+}
+
+/* Without inputs, and a part whose value is gone early. */
+static void small_parts(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)in, (void)user;
+    const tow_type large = tow_make_type(TOW_F32, 2, (int64_t[]){WIDTH, WIDTH});
+    const tow_value key = tow_random_key(trace, 1);
+    tow_trace_push_scope(trace, "early");
+    tow_value x = tow_dot(tow_random_uniform(key, 1, large.dims, -1, 1), tow_random_uniform(key, 2, large.dims, -1, 1));
+    tow_trace_pop_scope(trace);
+    tow_trace_push_scope(trace, "late");
+    x = tow_reduce_sum(x, 0, NULL);
+    const tow_value full = tow_mul(tow_random_uniform(key, 2, large.dims, -1, 1), x);
+    out[0] = tow_reduce_sum(tow_dot(full, full), 0, NULL);
+    tow_trace_pop_scope(trace);
+}
+
+static char *picture_of(tow_function function, size_t n_inputs)
+{
+    const tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){WIDTH, WIDTH});
+    tow_graph *graph = NULL;
+    tow_program *p = NULL;
+    FILE *file = tmpfile();
+    OK(tow_trace_function(ctx, function, NULL, n_inputs, &type, NULL, 1, &graph));
+    OK(tow_compile(ctx, graph, &(tow_compile_options){.threads = 1}, &p));
+    OK(tow_program_draw_memory(p, file));
+    tow_program_free(p);
+    tow_graph_release(graph);
+    char *text = read_back(file);
+    check_xml(text);
+    return text;
+}
+
+/* Lines of the legend: a square of 14 and a text behind it. Their colours differ, none says 0, and they are inside of the
+ * picture. Returns how many there are. */
+static int check_legend(const char *text)
+{
+    static const char square[] = "width=\"14\" height=\"14\" fill=\"#";
+    char colours[64][8];
+    int n = 0, width, height;
+    assert_int_equal(sscanf(strstr(text, " width=\""), " width=\"%d\" height=\"%d\"", &width, &height), 2);
+    for (const char *c = text; (c = strstr(c, square)) != NULL; n++) {
+        double x, y;
+        c += sizeof square - 1;
+        assert_in_range(n, 0, 63);
+        memcpy(colours[n], c, 6);
+        for (int i = 0; i < n; i++) assert_memory_not_equal(colours[i], colours[n], 6);
+        const char *line = strstr(c, "<text"), *letters = strchr(line, '>') + 1, *end = strchr(letters, '<');
+        assert_int_equal(sscanf(line, "<text x=\"%lf\" y=\"%lf\"", &x, &y), 2);
+        assert_true(y < height && x + 6.5 * (double)(end - letters) < width);
+        for (const char *zero = letters; (zero = strstr(zero, " 0 ")) != NULL && zero < end; zero++)
+            fail_msg("nothing: %.*s", (int)(end - letters), letters);
+    }
+    return n;
+}
+
+static void legends_tell_lines_apart(void **state)
+{
+    (void)state;
+    char *many = picture_of(many_parts, 1), *small = picture_of(small_parts, 0);
+    assert_true(check_legend(many) >
+                MANY); /* the last part's value is the output; inputs and outputs have a line each */
+    assert_non_null(strstr(many, ">forward: part10, "));
+    assert_true(check_legend(small) > 0);
+    assert_null(strstr(small, ">inputs, held by the caller"));
+    assert_non_null(strstr(small, ">outputs, held by the caller: "));
+    assert_non_null(strstr(small, ", not at the mark"));
+    free(many);
+    free(small);
 }
 
 static void unwritable_files_are_errors(void **state)
@@ -563,10 +652,15 @@ static void allocations_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timeline_agrees_with_plan),     cmocka_unit_test(timeline_by_hand),
-        cmocka_unit_test(pictures_are_well_formed),      cmocka_unit_test(unwritable_files_are_errors),
-        cmocka_unit_test(traces_tell_every_instruction), cmocka_unit_test(products_inside_instructions_count),
-        cmocka_unit_test(packed_weights_are_read_once),  cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(timeline_agrees_with_plan),
+        cmocka_unit_test(timeline_by_hand),
+        cmocka_unit_test(pictures_are_well_formed),
+        cmocka_unit_test(legends_tell_lines_apart),
+        cmocka_unit_test(unwritable_files_are_errors),
+        cmocka_unit_test(traces_tell_every_instruction),
+        cmocka_unit_test(products_inside_instructions_count),
+        cmocka_unit_test(packed_weights_are_read_once),
+        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -54,7 +54,7 @@ int main(void)
         failed = !(fabs(found - cos(at)) < 1e-15) || !layers_have_classes();
         printf("tow %s: d sin(0.5) = %.17g\n", tow_version(), found);
     } else {
-        fprintf(stderr, "%s\n", context ? tow_context_error(context) : "no context");
+        fprintf(stderr, "%s\n", tow_context_error(context));
     }
     tow_array_release(x);
     tow_array_release(dx);

@@ -77,7 +77,7 @@ int main()
         good = std::fabs(found - std::cos(at)) < 1e-15 && layers_have_classes() && policies_are_right();
         std::printf("tow %s: d sin(0.5) = %.17g\n", tow_version(), found);
     } else {
-        std::fprintf(stderr, "%s\n", context ? tow_context_error(context) : "no context");
+        std::fprintf(stderr, "%s\n", tow_context_error(context));
     }
     tow_array_release(x);
     tow_array_release(dx);
