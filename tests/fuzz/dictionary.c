@@ -29,8 +29,8 @@ static void add_all(const char *const *words)
 
 /* One example of a value; what a list or a number is, mutation finds out. */
 static const char *const values[] = {
-    [TOW__P_INT] = "1",     [TOW__P_FLOAT] = "0.5",         [TOW__P_BOOL] = "true",
-    [TOW__P_DTYPE] = "i32", [TOW__P_INTS] = "(0,1)",        [TOW__P_STRING] = "\"a\"",
+    [TOW__P_INT] = "1",     [TOW__P_FLOAT] = "0.5",          [TOW__P_BOOL] = "true",
+    [TOW__P_DTYPE] = "i32", [TOW__P_INTS] = "(0,1)",         [TOW__P_STRING] = "\"a\"",
     [TOW__P_ARRAY] = "2.0", [TOW__P_POLICY] = "\"nothing\"", [TOW__P_GRAPH] = "{ lambda ; a:f32[]. let in (a) }",
 };
 
@@ -51,9 +51,27 @@ static void add_primitive(const tow_primitive *primitive)
 
 static int graph(void)
 {
-    static const char *const words[] = {"{ lambda ; ", ". let ", "in (", ") }", "[]", "[0]", "[1]", "[2,3]", "f32[2](1.0 -2.0)",
-                                        "none", "nan", "inf", "-inf", "nan:ffc00001", "1e-06", "-1", "9223372036854775807",
-                                        "1152921504606846975", "\\x00", "#\n", NULL};
+    static const char *const words[] = {"{ lambda ; ",
+                                        ". let ",
+                                        "in (",
+                                        ") }",
+                                        "[]",
+                                        "[0]",
+                                        "[1]",
+                                        "[2,3]",
+                                        "f32[2](1.0 -2.0)",
+                                        "none",
+                                        "nan",
+                                        "inf",
+                                        "-inf",
+                                        "nan:ffc00001",
+                                        "1e-06",
+                                        "-1",
+                                        "9223372036854775807",
+                                        "1152921504606846975",
+                                        "\\x00",
+                                        "#\n",
+                                        NULL};
     add_all(words);
     for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow_dtype_name((tow_dtype)i));
     for (size_t i = 0; i < tow__primitive_count; i++) add_primitive(tow__primitives[i]);
@@ -103,12 +121,34 @@ static int policy(void)
 
 static int safetensors(void)
 {
-    static const char *const words[] = {"{\"__metadata__\":{", "\"dtype\":\"F32\"", "\"shape\":[1,2]", "\"data_offsets\":[0,8]",
-                                        "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}", "\"tow.xxh3\":\"", "\"tow.xxh3/",
-                                        "\"0123456789abcdef\"", "BF16", "F8_E4M3", "\\u0041", "\\ud83d\\ude00", "\\\"", "\\n",
-                                        "9223372036854775807", "1152921504606846975", "params/", "state/", "adam/mu/", "adam/nu/",
-                                        "\"format\":\"tow-train-state-1\"", "\"optimizer\":\"", "\"step\":\"", "\"seed\":\"",
-                                        "\"data_position\":\"", "\"description\":\"\"", "18446744073709551615", NULL};
+    static const char *const words[] = {"{\"__metadata__\":{",
+                                        "\"dtype\":\"F32\"",
+                                        "\"shape\":[1,2]",
+                                        "\"data_offsets\":[0,8]",
+                                        "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}",
+                                        "\"tow.xxh3\":\"",
+                                        "\"tow.xxh3/",
+                                        "\"0123456789abcdef\"",
+                                        "BF16",
+                                        "F8_E4M3",
+                                        "\\u0041",
+                                        "\\ud83d\\ude00",
+                                        "\\\"",
+                                        "\\n",
+                                        "9223372036854775807",
+                                        "1152921504606846975",
+                                        "params/",
+                                        "state/",
+                                        "adam/mu/",
+                                        "adam/nu/",
+                                        "\"format\":\"tow-train-state-1\"",
+                                        "\"optimizer\":\"",
+                                        "\"step\":\"",
+                                        "\"seed\":\"",
+                                        "\"data_position\":\"",
+                                        "\"description\":\"\"",
+                                        "18446744073709551615",
+                                        NULL};
     add_all(words);
     for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow__safetensors_dtype((tow_dtype)i));
     return 0;
@@ -116,9 +156,23 @@ static int safetensors(void)
 
 static int npy(void)
 {
-    static const char *const words[] = {"\x93NUMPY\x01", "\x93NUMPY\x02", "'descr': '<f4'", "'<f8'", "'<i4'", "'<u4'", "'|b1'", "'<i8'",
-                                        "'>f4'", "'fortran_order': False", "True", "'shape': (2, 3)", "(1,)", "()",
-                                        "9223372036854775807", "1152921504606846975", NULL};
+    static const char *const words[] = {"\x93NUMPY\x01",
+                                        "\x93NUMPY\x02",
+                                        "'descr': '<f4'",
+                                        "'<f8'",
+                                        "'<i4'",
+                                        "'<u4'",
+                                        "'|b1'",
+                                        "'<i8'",
+                                        "'>f4'",
+                                        "'fortran_order': False",
+                                        "True",
+                                        "'shape': (2, 3)",
+                                        "(1,)",
+                                        "()",
+                                        "9223372036854775807",
+                                        "1152921504606846975",
+                                        NULL};
     add_all(words);
     return 0;
 }

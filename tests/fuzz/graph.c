@@ -46,8 +46,8 @@ static double plan_work(const tow__plan *plan)
     double work = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        work += STEP_WORK + (step->loop != NULL ? (double)step->loop->length * plan_work(step->loop->body)
-                                                : tow__step_work(step));
+        work += STEP_WORK +
+                (step->loop != NULL ? (double)step->loop->length * plan_work(step->loop->body) : tow__step_work(step));
     }
     return work;
 }
@@ -180,8 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tow_context *ctx = fuzz_context();
     tow_graph *graph = NULL;
     char *text = fuzz_text(data, size);
-    if (fuzz_succeeds(ctx, tow_graph_parse(ctx, text, &graph)))
-        try_graph(ctx, graph, XXH3_64bits(text, strlen(text)));
+    if (fuzz_succeeds(ctx, tow_graph_parse(ctx, text, &graph))) try_graph(ctx, graph, XXH3_64bits(text, strlen(text)));
     tow_graph_release(graph);
     free(text);
     fuzz_end(ctx);

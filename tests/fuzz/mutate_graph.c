@@ -81,15 +81,36 @@ static void rewrite(mutant *m, token old, const char *text, bool everywhere)
 
 static void change_number(mutant *m)
 {
-    static const char *const numbers[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "12", "16", "17", "33", "64", "129", "1000",
-                                          "65536", "2147483647", "4294967296", "1152921504606846975", "9223372036854775807"};
+    static const char *const numbers[] = {"0",
+                                          "1",
+                                          "2",
+                                          "3",
+                                          "4",
+                                          "5",
+                                          "6",
+                                          "7",
+                                          "8",
+                                          "12",
+                                          "16",
+                                          "17",
+                                          "33",
+                                          "64",
+                                          "129",
+                                          "1000",
+                                          "65536",
+                                          "2147483647",
+                                          "4294967296",
+                                          "1152921504606846975",
+                                          "9223372036854775807"};
     const size_t small = 12, all = sizeof numbers / sizeof numbers[0];
-    rewrite(m, pick(m, is_number), numbers[mutant_random(m, mutant_random(m, 4) ? small : all)], mutant_random(m, 4) > 0);
+    rewrite(m, pick(m, is_number), numbers[mutant_random(m, mutant_random(m, 4) ? small : all)],
+            mutant_random(m, 4) > 0);
 }
 
 static void change_dtype(mutant *m)
 {
-    rewrite(m, pick(m, is_dtype), tow_dtype_name((tow_dtype)mutant_random(m, TOW_DTYPE_COUNT)), mutant_random(m, 2) == 0);
+    rewrite(m, pick(m, is_dtype), tow_dtype_name((tow_dtype)mutant_random(m, TOW_DTYPE_COUNT)),
+            mutant_random(m, 2) == 0);
 }
 
 /* By one with the same parameters and numbers of operands and results, mostly. */
@@ -99,7 +120,7 @@ static void change_primitive(mutant *m)
     const tow_primitive *old = t.length > 0 ? tow__primitive_find(m->data + t.at, t.length) : NULL;
     for (int i = 0; old != NULL && i < 100; i++) {
         const tow_primitive *new = tow__primitives[mutant_random(m, tow__primitive_count)];
-        const bool alike = new->params == old->params && new->inputs == old->inputs && new->outputs == old->outputs;
+        const bool alike = new->params == old->params &&new->inputs == old->inputs &&new->outputs == old->outputs;
         if (new == old || (!alike && i < 90)) continue;
         rewrite(m, t, new->name, false);
         return;
@@ -228,8 +249,9 @@ static bool repair(mutant *m)
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
 {
-    static void (*const mutations[])(mutant *m) = {change_number, change_number, change_dtype, change_primitive, change_word,
-                                                   change_word, drop_line, mutate_line, repeat_line, add_output};
+    static void (*const mutations[])(mutant * m) = {change_number, change_number, change_dtype, change_primitive,
+                                                    change_word,   change_word,   drop_line,    mutate_line,
+                                                    repeat_line,   add_output};
     mutant m = {.data = (char *)data, .size = size, .max_size = max_size, .random = (seed + UINT64_C(1)) << 20};
     if (mutant_random(&m, 8) == 0) {
         m.size = LLVMFuzzerMutate(data, size, max_size);
