@@ -32,7 +32,8 @@
 #define TOW__NONE UINT32_MAX
 
 enum {
-    TOW__ALIGNMENT = 64
+    TOW__ALIGNMENT = 64,
+    TOW__MOST_TRIED = 1 << 18 /* numbers of blocks, of which one is to divide an axis: an axis may have 2^60 rows */
 };
 
 /* X(symbol, short text in printed plans) */

@@ -79,7 +79,10 @@ static int64_t round_blocks(const tow__former *f, int64_t rows, int64_t least, i
         work += tow__step_work(&f->steps[i]);
         n_steps++;
     }
-    for (int64_t blocks = least > 2 ? least : 2; blocks <= most && blocks <= rows; blocks++)
+    if (least < 2) least = 2;
+    if (most > rows) most = rows;
+    if (most > least + TOW__MOST_TRIED) most = least + TOW__MOST_TRIED;
+    for (int64_t blocks = least; blocks <= most; blocks++)
         if (rows % blocks == 0 && tow__keeps_busy(blocks, f->p->team.threads, work / (double)blocks, n_steps))
             return blocks;
     return 1;

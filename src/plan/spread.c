@@ -64,8 +64,8 @@ static int64_t choose_blocks(const spreader *s)
         }
     }
     if (least == INT64_MAX) return 1; /* no product: passes over memory do as well together */
-    int64_t blocks = rows * least / MOST_ROWS;
-    for (blocks = blocks > threads ? blocks : threads; blocks <= rows; blocks++) {
+    const int64_t fewest = rows * least / MOST_ROWS > threads ? rows * least / MOST_ROWS : threads;
+    for (int64_t blocks = fewest; blocks <= rows && blocks <= fewest + TOW__MOST_TRIED; blocks++) {
         if (rows * least / blocks < LEAST_ROWS) return 1;
         if (rows % blocks == 0 && tow__balanced(blocks, threads)) return blocks;
     }

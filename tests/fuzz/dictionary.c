@@ -1,0 +1,190 @@
+/* dictionary graph|policy|safetensors|npy: prints a dictionary for libFuzzer. That of graphs has all that the tables of the
+ * library know: primitives, their parameters, element types. The printed dictionaries are committed, because the builds
+ * that fuzz cannot run programs without libFuzzer; a test compares. */
+#include <stdio.h>
+
+#include "src/autodiff/policy.h"
+#include "src/io/tensors.h"
+#include "src/ops/primitive.h"
+
+static void add(const char *word)
+{
+    putchar('"');
+    for (const char *c = word; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\') putchar('\\');
+        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
+            printf("\\x%02X", (unsigned)(unsigned char)*c);
+        else
+            putchar(*c);
+    }
+    puts("\"");
+}
+
+static void add_all(const char *const *words)
+{
+    for (; *words != NULL; words++) add(*words);
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+/* One example of a value; what a list or a number is, mutation finds out. */
+static const char *const values[] = {
+    [TOW__P_INT] = "1",     [TOW__P_FLOAT] = "0.5",          [TOW__P_BOOL] = "true",
+    [TOW__P_DTYPE] = "i32", [TOW__P_INTS] = "(0,1)",         [TOW__P_STRING] = "\"a\"",
+    [TOW__P_ARRAY] = "2.0", [TOW__P_POLICY] = "\"nothing\"", [TOW__P_GRAPH] = "{ lambda ; a:f32[]. let in (a) }",
+};
+
+/* A primitive with all its parameters, as they stand in a graph. */
+static void add_primitive(const tow_primitive *primitive)
+{
+    char text[1024];
+    size_t length = (size_t)snprintf(text, sizeof text, "%s", primitive->name);
+    const char *before = "[";
+    for (const tow__param *p = primitive->params; p != NULL && p->name != NULL; p++) {
+        if (p->kind == TOW__P_PLAN) continue;
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s=%s", before, p->name, values[p->kind]);
+        before = " ";
+    }
+    snprintf(text + length, sizeof text - length, "%s", before[0] == ' ' ? "] " : " ");
+    add(text);
+}
+
+static int graph(void)
+{
+    static const char *const words[] = {"{ lambda ; ",
+                                        ". let ",
+                                        "in (",
+                                        ") }",
+                                        "[]",
+                                        "[0]",
+                                        "[1]",
+                                        "[2,3]",
+                                        "f32[2](1.0 -2.0)",
+                                        "none",
+                                        "nan",
+                                        "inf",
+                                        "-inf",
+                                        "nan:ffc00001",
+                                        "1e-06",
+                                        "-1",
+                                        "9223372036854775807",
+                                        "1152921504606846975",
+                                        "\\x00",
+                                        "#\n",
+                                        NULL};
+    add_all(words);
+    for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow_dtype_name((tow_dtype)i));
+    for (size_t i = 0; i < tow__primitive_count; i++) add_primitive(tow__primitives[i]);
+    return 0;
+}
+
+/* ---- policies ---------------------------------------------------------------------------------------------------- */
+
+static const char *const spellings_of_jax[] = {"nothing_saveable",
+                                               "everything_saveable",
+                                               "dots_saveable",
+                                               "checkpoint_dots",
+                                               "dots_with_no_batch_dims_saveable",
+                                               "checkpoint_dots_with_no_batch_dims",
+                                               "save_only_these_names:a",
+                                               "save_any_names_but_these:a",
+                                               "save_anything_except_these_names:a",
+                                               "save_from_both_policies(dots;nothing)",
+                                               NULL};
+
+/* What every kind of policy prints, and other spellings; 1 if one of them is not read. */
+static int policy(void)
+{
+    static const char *const words[] = {"\"a b\"", "\\x0a", "\\\"", "\\\\", ":", ",", ";", "(", ")", NULL};
+    static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
+    tow_context *ctx;
+    int failed = 0;
+    for (int kind = TOW_POLICY_NOTHING; kind < TOW_POLICY_CUSTOM; kind++) {
+        const tow_policy p = {.kind = (tow_policy_kind)kind, .names = TOW_NAMES("a"), .a = &nothing, .b = &nothing};
+        char text[256];
+        tow_policy_text(&p, text, sizeof text);
+        add(text);
+    }
+    if (tow_context_create(NULL, &ctx) != TOW_OK) return 1;
+    for (const char *const *s = spellings_of_jax; *s != NULL; s++) {
+        tow_policy *read = NULL;
+        if (tow_policy_parse(ctx, *s, &read) != TOW_OK) failed = fprintf(stderr, "%s\n", tow_context_error(ctx)) > 0;
+        tow_policy_free(ctx, read);
+    }
+    tow_context_destroy(ctx);
+    add_all(spellings_of_jax);
+    add_all(words);
+    return failed;
+}
+
+/* ---- headers of files -------------------------------------------------------------------------------------------- */
+
+static int safetensors(void)
+{
+    static const char *const words[] = {"{\"__metadata__\":{",
+                                        "\"dtype\":\"F32\"",
+                                        "\"shape\":[1,2]",
+                                        "\"data_offsets\":[0,8]",
+                                        "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}",
+                                        "\"tow.xxh3\":\"",
+                                        "\"tow.xxh3/",
+                                        "\"0123456789abcdef\"",
+                                        "BF16",
+                                        "F8_E4M3",
+                                        "\\u0041",
+                                        "\\ud83d\\ude00",
+                                        "\\\"",
+                                        "\\n",
+                                        "9223372036854775807",
+                                        "1152921504606846975",
+                                        "params/",
+                                        "state/",
+                                        "adam/mu/",
+                                        "adam/nu/",
+                                        "\"format\":\"tow-train-state-1\"",
+                                        "\"optimizer\":\"",
+                                        "\"step\":\"",
+                                        "\"seed\":\"",
+                                        "\"data_position\":\"",
+                                        "\"description\":\"\"",
+                                        "18446744073709551615",
+                                        NULL};
+    add_all(words);
+    for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow__safetensors_dtype((tow_dtype)i));
+    return 0;
+}
+
+static int npy(void)
+{
+    static const char *const words[] = {"\x93NUMPY\x01",
+                                        "\x93NUMPY\x02",
+                                        "'descr': '<f4'",
+                                        "'<f8'",
+                                        "'<i4'",
+                                        "'<u4'",
+                                        "'|b1'",
+                                        "'<i8'",
+                                        "'>f4'",
+                                        "'fortran_order': False",
+                                        "True",
+                                        "'shape': (2, 3)",
+                                        "(1,)",
+                                        "()",
+                                        "9223372036854775807",
+                                        "1152921504606846975",
+                                        NULL};
+    add_all(words);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*print)(void);
+    } dictionaries[] = {{"graph", graph}, {"policy", policy}, {"safetensors", safetensors}, {"npy", npy}};
+    for (size_t i = 0; argc == 2 && i < sizeof dictionaries / sizeof dictionaries[0]; i++)
+        if (strcmp(argv[1], dictionaries[i].name) == 0) return dictionaries[i].print();
+    fprintf(stderr, "usage: %s graph|policy|safetensors|npy\n", argv[0]);
+    return 2;
+}

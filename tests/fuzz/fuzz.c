@@ -1,0 +1,137 @@
+/* The allocator, the file in memory and the failures of fuzz.h. */
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "src/io/file_calls.h"
+
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+
+void fuzz_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("fuzz: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+bool fuzz_succeeds(const tow_context *ctx, tow_status status)
+{
+    if (status == TOW_INTERNAL_ERROR) fuzz_fail("an internal error: %s", tow_context_error(ctx));
+    if (status != TOW_OK && tow_context_error(ctx)[0] == '\0')
+        fuzz_fail("status '%s' without a message", tow_status_text(status));
+    return status == TOW_OK;
+}
+
+void fuzz_expect(const tow_context *ctx, tow_status status, const char *what)
+{
+    if (status != TOW_OK) fuzz_fail("%s: %s", what, tow_context_error(ctx));
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static size_t bytes_held;
+
+static void *resize(void *user, void *pointer, size_t old_size, size_t size)
+{
+    (void)user;
+    bytes_held -= old_size;
+    if (size > FUZZ_MOST_BYTES - bytes_held)
+        fuzz_fail("%zu bytes are held, and %zu more are asked for: expected at most %d", bytes_held, size,
+                  FUZZ_MOST_BYTES);
+    bytes_held += size;
+    if (size == 0) {
+        free(pointer);
+        return NULL;
+    }
+    if (old_size % 64 != 0 || size % 64 != 0) return realloc(pointer, size);
+    void *memory = aligned_alloc(64, size);
+    if (memory != NULL && pointer != NULL) {
+        memcpy(memory, pointer, old_size < size ? old_size : size);
+        free(pointer);
+    }
+    return memory;
+}
+
+tow_context *fuzz_context(void)
+{
+    const tow_allocator allocator = {.resize = resize};
+    const tow__gemm_choice products = {0};
+    tow_context *ctx;
+    bytes_held = 0;
+    if (tow__context_create(&allocator, 1, &products, &ctx) != TOW_OK) fuzz_fail("there is no memory for a context");
+    return ctx;
+}
+
+void fuzz_end(tow_context *ctx)
+{
+    tow_context_destroy(ctx);
+    if (bytes_held != 0) fuzz_fail("%zu bytes are left when the context is gone", bytes_held);
+}
+
+size_t fuzz_bytes(void) { return bytes_held; }
+
+char *fuzz_text(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    if (text == NULL) fuzz_fail("there is no memory for the input");
+    if (size > 0) memcpy(text, data, size);
+    text[size] = '\0';
+    return text;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static const uint8_t *file_data;
+static size_t file_size;
+
+static int file_open(const char *path, int flags, mode_t mode)
+{
+    (void)path, (void)flags, (void)mode;
+    return 0;
+}
+
+static int file_close(int fd)
+{
+    (void)fd;
+    return 0;
+}
+
+static int file_fstat(int fd, struct stat *info)
+{
+    (void)fd;
+    *info = (struct stat){.st_mode = S_IFREG, .st_size = (off_t)file_size};
+    return 0;
+}
+
+static ssize_t file_pread(int fd, void *data, size_t count, off_t offset)
+{
+    (void)fd;
+    const size_t at = (size_t)offset < file_size ? (size_t)offset : file_size;
+    if (count > file_size - at) count = file_size - at;
+    if (count > 0) memcpy(data, file_data + at, count);
+    return (ssize_t)count;
+}
+
+static void *file_map(int fd, size_t bytes)
+{
+    (void)fd;
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return NULL;
+    return memcpy(data, file_data, bytes < file_size ? bytes : file_size);
+}
+
+static const tow__file_calls file_calls = {
+    .open = file_open, .close = file_close, .fstat = file_fstat, .pread = file_pread, .map = file_map};
+
+void fuzz_file(tow_context *ctx, const uint8_t *data, size_t size)
+{
+    file_data = data;
+    file_size = size;
+    ctx->file_calls = &file_calls;
+}

@@ -1,0 +1,188 @@
+/* Fuzz target: bytes as the text of a graph. What is read is checked, printed and read back, cleaned, differentiated,
+ * planned, and run if the plan says that a run is short and small. */
+#include <stdlib.h>
+
+#include "src/io/checksum.h"
+#include "src/plan/plan.h"
+#include "tests/fuzz/fuzz.h"
+
+/* A run may do so many operations and hold so many bytes, as its plan has them before it begins: a hundredth of a second
+ * without sanitizers. Graphs that are larger than EQUATIONS are not compiled. */
+enum {
+    WORK = 1 << 20,
+    BYTES = 1 << 20,
+    STEP_WORK = 256, /* of each call of a kernel, whatever it computes */
+    EQUATIONS = 2000
+};
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+static char *print(const tow_graph *graph)
+{
+    const size_t length = tow_graph_text(graph, NULL, 0);
+    char *text = malloc(length + 1);
+    if (text == NULL) fuzz_fail("no memory");
+    if (tow_graph_text(graph, text, length + 1) != length) fuzz_fail("two lengths of one text");
+    return text;
+}
+
+/* A printed graph reads back as itself. */
+static void check_text(tow_context *ctx, const tow_graph *graph)
+{
+    tow_graph *again = NULL;
+    char *text = print(graph);
+    fuzz_expect(ctx, tow_graph_parse(ctx, text, &again), text);
+    char *second = print(again);
+    if (strcmp(text, second) != 0) fuzz_fail("%s\nreads back as\n%s", text, second);
+    free(text);
+    free(second);
+    tow_graph_release(again);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static double plan_work(const tow__plan *plan)
+{
+    double work = 0;
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const tow__step *step = &plan->steps[i];
+        work += STEP_WORK +
+                (step->loop != NULL ? (double)step->loop->length * plan_work(step->loop->body) : tow__step_work(step));
+    }
+    return work;
+}
+
+static bool is_short(const tow_program *program)
+{
+    const tow_program_bytes bytes = tow_program_get_bytes(program);
+    const size_t sizes[] = {bytes.inputs, bytes.outputs, bytes.arena, bytes.constants};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i] > BYTES) return false;
+    return plan_work(program->top) <= WORK;
+}
+
+/* Small numbers, of both signs where there are signs: indices within arrays and beyond them. */
+static void fill(tow_array *array, uint32_t *random)
+{
+    const tow_type type = tow_array_type(array);
+    void *data = tow_array_data(array);
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        *random = *random * 1664525 + 1013904223;
+        const int32_t x = (int32_t)(*random >> 24) - 128;
+        switch (type.dtype) {
+        case TOW_F32:
+            ((float *)data)[i] = (float)x / 64;
+            break;
+        case TOW_F64:
+            ((double *)data)[i] = (double)x / 64;
+            break;
+        case TOW_I32:
+            ((int32_t *)data)[i] = x / 16;
+            break;
+        case TOW_U32:
+            ((uint32_t *)data)[i] = (uint32_t)(x + 128) / 16;
+            break;
+        case TOW_BOOL:
+            ((bool *)data)[i] = x < 0;
+            break;
+        }
+    }
+}
+
+static void run(tow_context *ctx, tow_program *program)
+{
+    const size_t n_in = program->graph->n_inputs, n_out = program->graph->n_outputs;
+    tow_array **arrays = calloc(n_in + n_out + 1, sizeof *arrays);
+    uint32_t random = 0;
+    if (arrays == NULL) fuzz_fail("no memory");
+    for (size_t i = 0; i < n_in + n_out; i++) {
+        const tow_type type =
+            i < n_in ? tow_graph_input_type(program->graph, i) : tow_graph_output_type(program->graph, i - n_in);
+        fuzz_expect(ctx, tow_array_create(ctx, type, &arrays[i]), "an array of the run");
+        if (i < n_in) fill(arrays[i], &random);
+    }
+    fuzz_expect(ctx, tow_program_run(program, arrays, arrays + n_in), "a run");
+    for (size_t i = 0; i < n_in + n_out; i++) tow_array_release(arrays[i]);
+    free(arrays);
+}
+
+static void compile(tow_context *ctx, const tow_graph *graph, tow_compile_options options)
+{
+    tow_program *program = NULL;
+    if (tow_graph_count(graph, NULL) > EQUATIONS) return;
+    options.plan_only = true;
+    const bool fine = fuzz_succeeds(ctx, tow_compile(ctx, graph, &options, &program));
+    if (fine) fuzz_expect(ctx, tow_program_check(program), "the plan's check");
+    const bool runs = fine && is_short(program);
+    if (fine) (void)tow_program_text(program, NULL, 0);
+    tow_program_free(program);
+    program = NULL;
+    options.plan_only = false;
+    if (!runs) return;
+    fuzz_expect(ctx, tow_compile(ctx, graph, &options, &program), "compiling what was planned");
+    run(ctx, program);
+    tow_program_free(program);
+}
+
+/* ---- derivatives --------------------------------------------------------------------------------------------------- */
+
+/* Takes `result`, if there is one. */
+static void try_result(tow_context *ctx, tow_status status, tow_graph *result, tow_compile_options options)
+{
+    if (!fuzz_succeeds(ctx, status)) return;
+    fuzz_expect(ctx, tow_graph_check(result), "the check of what a pass made");
+    compile(ctx, result, options);
+    tow_graph_release(result);
+}
+
+static void differentiate(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow_compile_options options)
+{
+    tow_graph *result = NULL, *backward = NULL;
+    tow_residuals residuals = {0};
+    const bool scalar = tow_graph_outputs(graph) > 0 && tow_graph_output_type(graph, 0).rank == 0;
+    if (choice % 4 == 0) {
+        const tow_status status = tow_jvp(graph, 0, NULL, &result);
+        try_result(ctx, status, result, options);
+    } else if (scalar) {
+        const tow_status status = tow_value_and_grad(graph, 0, NULL, true, &result);
+        try_result(ctx, status, result, options);
+    } else {
+        const tow_status status = tow_vjp(graph, 0, NULL, &result, &backward);
+        try_result(ctx, status, backward, options);
+        tow_graph_release(result);
+    }
+    if (choice % 8 == 1 && fuzz_succeeds(ctx, tow_saved_residuals(graph, 0, NULL, &residuals)))
+        (void)tow_residuals_text(&residuals, NULL, 0);
+    tow_residuals_free(ctx, &residuals);
+}
+
+/* ---- the target ---------------------------------------------------------------------------------------------------- */
+
+static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
+{
+    /* What is tried besides the default depends on the text, so that one input always does the same. */
+    const tow_compile_options options = {.no_fusion = (choice >> 8) % 8 == 0,
+                                         .no_regions = (choice >> 16) % 8 == 0,
+                                         .keep_within = (choice >> 24) % 8 == 0 ? 1 : 0};
+    tow_graph *result = NULL;
+    fuzz_expect(ctx, tow_graph_check(graph), "the check of what was read");
+    check_text(ctx, graph);
+    tow_status status = choice & 1 ? tow_graph_dce(graph, &result) : tow_graph_cse(graph, &result);
+    fuzz_expect(ctx, status, "cleaning");
+    fuzz_expect(ctx, tow_graph_check(result), "the check of what was cleaned");
+    tow_graph_release(result);
+    compile(ctx, graph, options);
+    differentiate(ctx, graph, choice >> 32, options);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    tow_context *ctx = fuzz_context();
+    tow_graph *graph = NULL;
+    char *text = fuzz_text(data, size);
+    if (fuzz_succeeds(ctx, tow_graph_parse(ctx, text, &graph))) try_graph(ctx, graph, XXH3_64bits(text, strlen(text)));
+    tow_graph_release(graph);
+    free(text);
+    fuzz_end(ctx);
+    return 0;
+}
