@@ -319,15 +319,22 @@ static int print_node(printer *outer, const node *n)
     return p.number;
 }
 
+/* What is set, and nothing else. */
 static void print_how(FILE *file, const how *h)
 {
     static const char *const passes[] = {"NO_PASS", "DEAD_CODE", "COMMON_CODE", "TEXT"};
-    fprintf(file, "(how){.threads = %d, .keep_within = %zu, .no_regions = %s, .no_fusion = %s,\n"
-                  "        .portable_bits = %s, .pass = %s, .train = %s, .early_update = %s, .resume = %s,\n"
-                  "        .differences = %s}",
-            h->threads, h->keep_within, truth(h->no_regions), truth(h->no_fusion), truth(h->portable_bits),
-            passes[h->pass], truth(h->train), truth(h->early_update), truth(h->resume),
-            truth(h->differences));
+    const struct {
+        bool set;
+        const char *name;
+    } switches[] = {{h->no_regions, "no_regions"},     {h->no_fusion, "no_fusion"}, {h->portable_bits, "portable_bits"},
+                    {h->train, "train"},               {h->early_update, "early_update"}, {h->resume, "resume"},
+                    {h->differences, "differences"}};
+    fprintf(file, "(how){.threads = %d", h->threads);
+    if (h->keep_within) fprintf(file, ", .keep_within = %zu", h->keep_within);
+    if (h->pass != NO_PASS) fprintf(file, ", .pass = %s", passes[h->pass]);
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (switches[i].set) fprintf(file, ", .%s = true", switches[i].name);
+    fprintf(file, "}");
 }
 
 void print_side(FILE *file, const char *name, const model *m, const how *h)

@@ -86,6 +86,24 @@ static bool halve_dim0(model *m) { return smaller_dim(m, 0, (m->dims[0] + 1) / 2
 static bool halve_dim1(model *m) { return smaller_dim(m, 1, (m->dims[1] + 1) / 2); }
 static bool halve_dim2(model *m) { return smaller_dim(m, 2, (m->dims[2] + 1) / 2); }
 
+/* Every width at once: one of them alone does not fit its neighbours. */
+static void set_width(node *n, void *user)
+{
+    if (n->kind == N_DENSE || n->kind == N_MLP) set(&n->a, *(const int64_t *)user);
+}
+
+static bool all_widths(model *m, int64_t to)
+{
+    bool wider = m->dims[m->rank - 1] > to;
+    visit_nodes(m->body, set_width, &to);
+    set(&m->dims[m->rank - 1], to);
+    return wider;
+}
+
+static bool widths_to_1(model *m) { return all_widths(m, 1); }
+static bool widths_to_2(model *m) { return all_widths(m, 2); }
+static bool widths_to_3(model *m) { return all_widths(m, 3); }
+
 static bool without_tokens(model *m)
 {
     bool had = m->tokens > 0;
@@ -111,6 +129,7 @@ static bool plain_descent(model *m)
 }
 
 static bool (*const model_edits[])(model *m) = {
+    widths_to_1, widths_to_2, widths_to_3,
     dim0_to_1,      dim1_to_1, dim2_to_1,  halve_dim0, halve_dim1,    halve_dim2,
     without_tokens, untied,    few_tokens, first_loss, plain_descent,
 };

@@ -119,7 +119,8 @@ typedef struct how {
 } how;
 
 enum {
-    MOST = 400,
+    MOST = 3000, /* inputs or outputs of a graph */
+    MOST_POLICIES = 400,
     STEPS = 3
 };
 
@@ -130,7 +131,7 @@ typedef struct side {
     tow_params *params, *state, *updates, *gradients;
     tow_graph *loss, *graph;
     tow_array *in[MOST], *out[MOST];
-    tow_policy *policies[64];
+    tow_policy *policies[MOST_POLICIES];
     int n_policies;
     tow_train_state *training;
 } side;
@@ -174,7 +175,7 @@ static inline tow_verdict by_letters(const tow_policy_query *q, void *user)
 static inline tow_policy policy_of(side *s, const char *text)
 {
     if (strcmp(text, "custom") == 0) return tow_policy_custom(by_letters, NULL);
-    if (tow_policy_parse(s->ctx, text, &s->policies[s->n_policies]) != TOW_OK) abort();
+    if (s->n_policies == MOST_POLICIES || tow_policy_parse(s->ctx, text, &s->policies[s->n_policies]) != TOW_OK) abort();
     return *s->policies[s->n_policies++];
 }
 
@@ -250,7 +251,8 @@ static bool trace_loss(side *s, const tow_module *model, const problem *p, bool 
     if (s->state && tow_params_count(s->state) > 0 && !deterministic)
         options.mutable_collections = collections, options.updates = &s->updates;
     TRY(tow_loss(model, s->params, p->n_inputs, p->inputs, 2, p->extra, p->loss, NULL, 0, &options, &s->loss));
-    size_t n = tow_params_count(s->params), n_state = tow_params_count(s->state);
+    size_t n = tow_params_count(s->params), n_state = s->state ? tow_params_count(s->state) : 0;
+    if (2 * (n + n_state) + 8 > MOST) abort(); /* draw_model draws smaller ones */
     for (size_t i = 0; i < n + n_state; i++)
         s->in[i] = tow_array_retain(i < n ? tow_params_array(s->params, i) : tow_params_array(s->state, i - n));
     if (!make_inputs(s, p, n + n_state)) return false;

@@ -163,6 +163,14 @@ static node *draw_chain(int rank, int64_t width, int64_t to, int depth)
     return n;
 }
 
+/* Leaves that are recorded if every stack is unrolled. */
+static int64_t applications(const node *n, int64_t time)
+{
+    int64_t sum = n->n_children == 0;
+    for (int i = 0; i < n->n_children; i++) sum += applications(n->children[i], time);
+    return sum * (n->kind == N_SCAN || n->kind == N_SHARED ? n->a : n->kind == N_CELLS ? time : 1);
+}
+
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
 static tow_optimizer draw_optimizer(void)
@@ -187,7 +195,10 @@ model draw_model(uint32_t number, const char *fault)
     m.tied = m.tokens > 0 && pick(3) == 0;
     m.loss = pick(4);
     int64_t width = m.dims[m.rank - 1];
-    m.body = draw_chain(m.rank, width, m.tied ? width : -1, 3);
+    do {
+        free_node(m.body);
+        m.body = draw_chain(m.rank, width, m.tied ? width : -1, 3);
+    } while (applications(m.body, m.dims[1]) > MOST_APPLICATIONS);
     if (fault) {
         node *first = m.body->children[0];
         while (first->n_children > 0) first = first->children[0];

@@ -10,7 +10,8 @@
 
 enum {
     MOST_CHILDREN = 4,
-    MOST_OPS = 4
+    MOST_OPS = 4,
+    MOST_APPLICATIONS = 64 /* of layers, with all stacks unrolled */
 };
 
 /* X(symbol, most children, needs rank 3): what a node does is in the table of nodes.c. */
