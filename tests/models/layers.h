@@ -31,7 +31,8 @@
     X(cumsum_back, tow_tanh(tow_cumsum(x, -1, true)))                                                                  \
     X(reverse, tow_rev(x, 1, (int[]){0}))                                                                              \
     X(reverse_last, tow_add(x, tow_rev(x, 1, (int[]){tow_value_type(x).rank - 1})))                                    \
-    X(centre, tow_sub(x, tow_broadcast_to(tow_mean(x, 1, (int[]){0}), tow_value_type(x).rank, tow_value_type(x).dims))) \
+    X(centre,                                                                                                          \
+      tow_sub(x, tow_broadcast_to(tow_mean(x, 1, (int[]){0}), tow_value_type(x).rank, tow_value_type(x).dims)))        \
     X(maxima, tow_sub(x, tow_expand_dims(tow_reduce_max(x, 1, (int[]){-1}), -1)))                                      \
     X(product, tow_mul(x, tow_expand_dims(tow_tanh(tow_reduce_prod(x, 1, (int[]){-1})), -1)))                          \
     X(squares, tow_mul(x, tow_rsqrt(tow_add_scalar(tow_mean(tow_square(x), 0, NULL), 1))))                             \
@@ -100,7 +101,9 @@ static void call_ops(tow_scope *s, const tow_module *module, size_t n_in, const 
 }
 static const tow_module_class ops_class = {"ops", call_ops};
 #define OPS(...)                                                                                                       \
-    ((ops){{&ops_class}, sizeof((tow_activation[]){__VA_ARGS__}) / sizeof(tow_activation), (tow_activation[]){__VA_ARGS__}})
+    ((ops){{&ops_class},                                                                                               \
+           sizeof((tow_activation[]){__VA_ARGS__}) / sizeof(tow_activation),                                           \
+           (tow_activation[]){__VA_ARGS__}})
 
 /* Layers one after the other, whose results have the checkpoint name "h". */
 typedef struct chain {
@@ -234,7 +237,8 @@ static tow_value cells(tow_scope *s, const around *m, tow_value x)
 {
     cell one = {{&cell_class}, m};
     tow_value xs = swap_axes(x), in[] = {tow_mean(xs, 1, (int[]){0}), xs}, out[2];
-    tow_scan scan = TOW_SCAN(&one, .length = tow_value_type(xs).dims[0], .reverse = m->reverse, .unrolled = m->unrolled);
+    tow_scan scan =
+        TOW_SCAN(&one, .length = tow_value_type(xs).dims[0], .reverse = m->reverse, .unrolled = m->unrolled);
     tow_apply_n(s, "cells", &scan, 2, in, 2, out);
     return tow_add(swap_axes(out[1]), tow_expand_dims(out[0], 1));
 }

@@ -15,9 +15,9 @@
 
 /* How the second side differs from the model. */
 typedef struct change {
-    int policy;  /* of every remat; -1: as it is; -2: no remat */
-    int wrap;    /* policy of a remat around the whole model; -1: none */
-    int unroll;  /* -1: as it is; 0: all stacks are loops; 1: all are unrolled */
+    int policy; /* of every remat; -1: as it is; -2: no remat */
+    int wrap;   /* policy of a remat around the whole model; -1: none */
+    int unroll; /* -1: as it is; 0: all stacks are loops; 1: all are unrolled */
 } change;
 
 typedef struct comparison {
@@ -102,7 +102,7 @@ static bool is_promised(const model *m, const comparison *c)
     const bool clips = m->optimizer.clip_norm > 0;
     if (c->change.unroll >= 0 && excepted(m->body, false, false)) return false;
     if (c->change.unroll >= 0 && c->b.train && clips) return false; /* the norm is summed array by array */
-    if (c->b.pass == TEXT && uses_custom(m, c)) return false; /* has no textual form */
+    if (c->b.pass == TEXT && uses_custom(m, c)) return false;       /* has no textual form */
     return !(c->b.early_update && clips);
 }
 
@@ -243,12 +243,14 @@ static void print_program(FILE *file, const model *m, const comparison *c)
     print_problem(file, m);
     print_side(file, "first", m, &c->a);
     print_side(file, "second", &other, &c->b);
-    fprintf(file, "\nint main(void)\n{\n"
-                  "    char text[1500];\n"
-                  "    results a = first(&given), b = second(&given);\n"
-                  "    bool same = same_bits(&a, &b, text, sizeof text);\n"
-                  "    printf(\"%%016llx\\n%%s\\n\", (unsigned long long)hash_results(&a), same ? \"the same bits\" : text);\n"
-                  "    free_results(&a);\n    free_results(&b);\n    return !same;\n}\n");
+    fprintf(
+        file,
+        "\nint main(void)\n{\n"
+        "    char text[1500];\n"
+        "    results a = first(&given), b = second(&given);\n"
+        "    bool same = same_bits(&a, &b, text, sizeof text);\n"
+        "    printf(\"%%016llx\\n%%s\\n\", (unsigned long long)hash_results(&a), same ? \"the same bits\" : text);\n"
+        "    free_results(&a);\n    free_results(&b);\n    return !same;\n}\n");
     free_model(&other);
 }
 
@@ -304,8 +306,9 @@ static void check_model(const options *o, uint32_t number, totals *t)
     const bool usable = is_finite(&base) && is_finite(&trained);
     t->models++;
     t->not_finite += !usable;
-    if (o->bits) printf("%u %016llx %016llx\n", number, (unsigned long long)hash_results(&base),
-                        (unsigned long long)hash_results(&trained));
+    if (o->bits)
+        printf("%u %016llx %016llx\n", number, (unsigned long long)hash_results(&base),
+               (unsigned long long)hash_results(&trained));
     for (int i = 0; i < n && usable && !o->bits; i++) {
         if (!fails(&m, &list[i], &base, &trained, t)) continue;
         t->failures++;
@@ -337,18 +340,21 @@ static bool read_options(int argc, char **argv, options *o)
         uint32_t *number;
         const char **text;
         bool *truth;
-    } known[] = {{"--first", &o->first, NULL, NULL},     {"--count", &o->count, NULL, NULL},
-                 {"--most", &o->most, NULL, NULL},       {"--output", NULL, &o->output, NULL},
-                 {"--print", NULL, &o->print, NULL},     {"--fault", NULL, &o->fault, NULL},
-                 {"--flip", NULL, &o->flip, NULL},       {"--progress", NULL, NULL, &o->progress},
+    } known[] = {{"--first", &o->first, NULL, NULL}, {"--count", &o->count, NULL, NULL},
+                 {"--most", &o->most, NULL, NULL},   {"--output", NULL, &o->output, NULL},
+                 {"--print", NULL, &o->print, NULL}, {"--fault", NULL, &o->fault, NULL},
+                 {"--flip", NULL, &o->flip, NULL},   {"--progress", NULL, NULL, &o->progress},
                  {"--bits", NULL, NULL, &o->bits}};
     for (int i = 1; i < argc; i++) {
         size_t k = 0, n = sizeof known / sizeof *known;
         while (k < n && strcmp(known[k].name, argv[i]) != 0) k++;
         if (k == n || (!known[k].truth && i + 1 == argc)) return false;
-        if (known[k].truth) *known[k].truth = true;
-        else if (known[k].text) *known[k].text = argv[++i];
-        else *known[k].number = (uint32_t)strtoul(argv[++i], NULL, 10);
+        if (known[k].truth)
+            *known[k].truth = true;
+        else if (known[k].text)
+            *known[k].text = argv[++i];
+        else
+            *known[k].number = (uint32_t)strtoul(argv[++i], NULL, 10);
     }
     return !o->fault || model_op(o->fault) >= 0;
 }

@@ -117,8 +117,8 @@ static const tow_module *build_layer_norm(builder *b, const node *n)
 
 static void print_layer_norm(printer *p, const node *n)
 {
-    fprintf(p->file, "tow_layer_norm n%d = TOW_LAYER_NORM(.epsilon = 0.01, .no_scale = %s, .no_bias = %s);\n", p->number,
-            truth(n->other), truth(n->flag));
+    fprintf(p->file, "tow_layer_norm n%d = TOW_LAYER_NORM(.epsilon = 0.01, .no_scale = %s, .no_bias = %s);\n",
+            p->number, truth(n->other), truth(n->flag));
 }
 
 static const tow_module *build_rms_norm(builder *b, const node *n)
@@ -171,8 +171,8 @@ static void print_running(printer *p, const node *n)
 static const tow_module *build_attention(builder *b, const node *n)
 {
     return KEEP(b->b, tow_multi_head_attention,
-                TOW_MULTI_HEAD_ATTENTION(.heads = n->b, .kv_heads = n->n_ops == 1, .causal = n->other, .no_bias = n->flag,
-                                         .dropout_rate = n->n_ops == 2 ? 0.25 : 0));
+                TOW_MULTI_HEAD_ATTENTION(.heads = n->b, .kv_heads = n->n_ops == 1, .causal = n->other,
+                                         .no_bias = n->flag, .dropout_rate = n->n_ops == 2 ? 0.25 : 0));
 }
 
 static void print_attention(printer *p, const node *n)
@@ -246,24 +246,32 @@ static const struct {
     const tow_module_class *class;
     const char *name;
 } around_classes[KIND_COUNT] = {
-    [N_RESIDUAL] = {&residual_class, "residual"}, [N_SHARED] = {&shared_class, "shared"},
-    [N_IN_REMAT] = {&in_remat_class, "in_remat"}, [N_IN_CALL] = {&in_call_class, "in_call"},
-    [N_LOOP] = {&loop_class, "loop"},             [N_CELLS] = {&cells_class, "cells"},
+    [N_RESIDUAL] = {&residual_class, "residual"},
+    [N_SHARED] = {&shared_class, "shared"},
+    [N_IN_REMAT] = {&in_remat_class, "in_remat"},
+    [N_IN_CALL] = {&in_call_class, "in_call"},
+    [N_LOOP] = {&loop_class, "loop"},
+    [N_CELLS] = {&cells_class, "cells"},
 };
 
 static const tow_module *build_around(builder *b, const node *n)
 {
-    around a = {{around_classes[n->kind].class}, b->children[0], .count = (int)n->a, .reverse = n->flag,
-                .unrolled = n->other, .policy = policy_of(b->s, model_policies[n->policy].text)};
+    around a = {{around_classes[n->kind].class},
+                b->children[0],
+                .count = (int)n->a,
+                .reverse = n->flag,
+                .unrolled = n->other,
+                .policy = policy_of(b->s, model_policies[n->policy].text)};
     return KEEP(b->b, around, a);
 }
 
 static void print_around(printer *p, const node *n)
 {
-    fprintf(p->file,
-            "around n%d = AROUND(%s, &n%d, .count = %d, .reverse = %s, .unrolled = %s, .policy = policy_of(s, \"%s\"));\n",
-            p->number, around_classes[n->kind].name, p->children[0], (int)n->a, truth(n->flag), truth(n->other),
-            model_policies[n->policy].text);
+    fprintf(
+        p->file,
+        "around n%d = AROUND(%s, &n%d, .count = %d, .reverse = %s, .unrolled = %s, .policy = policy_of(s, \"%s\"));\n",
+        p->number, around_classes[n->kind].name, p->children[0], (int)n->a, truth(n->flag), truth(n->other),
+        model_policies[n->policy].text);
 }
 
 static const struct {
@@ -326,8 +334,9 @@ static void print_how(FILE *file, const how *h)
     const struct {
         bool set;
         const char *name;
-    } switches[] = {{h->no_regions, "no_regions"},     {h->no_fusion, "no_fusion"}, {h->portable_bits, "portable_bits"},
-                    {h->train, "train"},               {h->early_update, "early_update"}, {h->resume, "resume"},
+    } switches[] = {{h->no_regions, "no_regions"},       {h->no_fusion, "no_fusion"},
+                    {h->portable_bits, "portable_bits"}, {h->train, "train"},
+                    {h->early_update, "early_update"},   {h->resume, "resume"},
                     {h->differences, "differences"}};
     fprintf(file, "(how){.threads = %d", h->threads);
     if (h->keep_within) fprintf(file, ", .keep_within = %zu", h->keep_within);
@@ -344,8 +353,10 @@ void print_side(FILE *file, const char *name, const model *m, const how *h)
     print_how(file, h);
     fprintf(file, ");\n");
     int body = print_node(&p, m->body);
-    fprintf(file, "    whole w = {{&whole_class}, TOW_EMBED(.num_embeddings = %lld, .features = %lld), TOW_MODULE(&n%d), %s};\n",
-            (long long)m->tokens, (long long)(m->tokens ? m->dims[m->rank - 1] : 0), body, truth(m->tied));
+    fprintf(
+        file,
+        "    whole w = {{&whole_class}, TOW_EMBED(.num_embeddings = %lld, .features = %lld), TOW_MODULE(&n%d), %s};\n",
+        (long long)m->tokens, (long long)(m->tokens ? m->dims[m->rank - 1] : 0), body, truth(m->tied));
     fprintf(file, "    return compute(s, TOW_MODULE(&w), p);\n}\n");
 }
 
@@ -359,7 +370,8 @@ static void print_type(FILE *file, tow_type t)
 static void print_optimizer(FILE *file, const tow_optimizer *o)
 {
     const tow_schedule *r = &o->learning_rate;
-    fprintf(file, "{.kind = %s, .learning_rate = {.kind = %s, .init_value = %g, .peak_value = %g, .warmup_steps = %lld,\n",
+    fprintf(file,
+            "{.kind = %s, .learning_rate = {.kind = %s, .init_value = %g, .peak_value = %g, .warmup_steps = %lld,\n",
             o->kind == TOW_SGD ? "TOW_SGD" : "TOW_ADAMW",
             r->kind == TOW_SCHEDULE_CONSTANT ? "TOW_SCHEDULE_CONSTANT" : "TOW_SCHEDULE_WARMUP_COSINE", r->init_value,
             r->peak_value, (long long)r->warmup_steps);
@@ -371,8 +383,10 @@ static void print_optimizer(FILE *file, const tow_optimizer *o)
 void print_problem(FILE *file, const model *m)
 {
     problem p = model_problem(m);
-    fprintf(file, "\nstatic const problem given = {.seed = %u, .n_inputs = %zu, .classes = %lld, .loss = %s,\n    .inputs = {",
-            p.seed, p.n_inputs, (long long)p.classes, loss_texts[m->loss]);
+    fprintf(
+        file,
+        "\nstatic const problem given = {.seed = %u, .n_inputs = %zu, .classes = %lld, .loss = %s,\n    .inputs = {",
+        p.seed, p.n_inputs, (long long)p.classes, loss_texts[m->loss]);
     print_type(file, p.inputs[0]);
     fprintf(file, ", ");
     print_type(file, p.inputs[1]);

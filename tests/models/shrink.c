@@ -72,7 +72,7 @@ static bool first_policy(node *n)
 }
 
 static bool (*const node_edits[])(node *n) = {
-    drop_first, drop_second, drop_third, drop_fourth, unwrap, drop_op,    drop_first_op,
+    drop_first, drop_second, drop_third, drop_fourth, unwrap,     drop_op,     drop_first_op,
     a_to_1,     a_to_2,      halve_a,    b_to_1,      clear_flag, clear_other, first_policy,
 };
 
@@ -129,9 +129,8 @@ static bool plain_descent(model *m)
 }
 
 static bool (*const model_edits[])(model *m) = {
-    widths_to_1, widths_to_2, widths_to_3,
-    dim0_to_1,      dim1_to_1, dim2_to_1,  halve_dim0, halve_dim1,    halve_dim2,
-    without_tokens, untied,    few_tokens, first_loss, plain_descent,
+    widths_to_1, widths_to_2, widths_to_3,    dim0_to_1, dim1_to_1,  dim2_to_1,  halve_dim0,
+    halve_dim1,  halve_dim2,  without_tokens, untied,    few_tokens, first_loss, plain_descent,
 };
 
 /* ---- search ------------------------------------------------------------------------------------------------------ */

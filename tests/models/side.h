@@ -175,7 +175,8 @@ static inline tow_verdict by_letters(const tow_policy_query *q, void *user)
 static inline tow_policy policy_of(side *s, const char *text)
 {
     if (strcmp(text, "custom") == 0) return tow_policy_custom(by_letters, NULL);
-    if (s->n_policies == MOST_POLICIES || tow_policy_parse(s->ctx, text, &s->policies[s->n_policies]) != TOW_OK) abort();
+    if (s->n_policies == MOST_POLICIES || tow_policy_parse(s->ctx, text, &s->policies[s->n_policies]) != TOW_OK)
+        abort();
     return *s->policies[s->n_policies++];
 }
 
@@ -282,9 +283,8 @@ static bool pass_over(side *s)
 
 static bool run_graph(side *s, const tow_graph *graph)
 {
-    tow_compile_options options = {.keep_within = s->how.keep_within,
-                                   .no_regions = s->how.no_regions,
-                                   .no_fusion = s->how.no_fusion};
+    tow_compile_options options = {
+        .keep_within = s->how.keep_within, .no_regions = s->how.no_regions, .no_fusion = s->how.no_fusion};
     tow_program *program = NULL;
     for (size_t i = 0; i < tow_graph_outputs(graph); i++)
         TRY(tow_array_create(s->ctx, tow_graph_output_type(graph, i), &s->out[i]));
@@ -338,9 +338,15 @@ static bool resume(side *s, const tow_module *model, const tow_train_options *op
 static bool training(side *s, const tow_module *model, const problem *p, results *r)
 {
     tow_model_options with_streams = {.streams = streams};
-    tow_train_options options = {.optimizer = p->optimizer, .seed = p->seed, .n_inputs = p->n_inputs,
-                                 .input_types = p->inputs, .n_extra = 2, .extra_types = p->extra, .loss = p->loss,
-                                 .model = &with_streams, .early_update = s->how.early_update,
+    tow_train_options options = {.optimizer = p->optimizer,
+                                 .seed = p->seed,
+                                 .n_inputs = p->n_inputs,
+                                 .input_types = p->inputs,
+                                 .n_extra = 2,
+                                 .extra_types = p->extra,
+                                 .loss = p->loss,
+                                 .model = &with_streams,
+                                 .early_update = s->how.early_update,
                                  .keep_within = s->how.keep_within};
     TRY(tow_train_create(s->ctx, model, &options, &s->training));
     if (!stir(s, tow_train_params(s->training), p) || !make_inputs(s, p, 0)) return false;

@@ -226,7 +226,7 @@ bool model_is_valid(const model *m)
 problem model_problem(const model *m)
 {
 #define X(name, ...) loss_##name,
-    static const tow_loss_function losses[] = {LOSSES(X)};
+    static const tow_loss_function losses[] = { LOSSES(X) };
 #undef X
     problem p = {.seed = m->seed, .n_inputs = m->tied ? 2 : 1, .loss = losses[m->loss], .optimizer = m->optimizer};
     int64_t width = node_width(m->body, m->rank, m->dims[m->rank - 1]), out[3] = {m->dims[0], m->dims[1], m->dims[2]};

@@ -41,7 +41,7 @@ typedef enum kind {
 #define X(symbol, children, rank3) symbol,
     KINDS(X)
 #undef X
-        KIND_COUNT
+    KIND_COUNT
 } kind;
 
 /* Numbers mean: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION, TRANSFORMER: b heads; SCAN, SHARED: a
