@@ -31,6 +31,9 @@ typedef struct shape {
 #define DOT "dot_general[lhs_contract=(1) rhs_contract=(0) lhs_batch=() rhs_batch=()]"
 
 static const shape shapes[] = {
+    {"scans", "f32[8,8]",
+     " s%d:f32[8,8] = scan[length=3 reverse=false consts=0 carry=1 body={ lambda ; h:f32[8,8]. let\n"
+     "  a:f32[8,8] = tanh h\n  b:f32[8,8] = mul a h in (b) }] y%d\n y%d:f32[8,8] = sin s%d\n"},
     {"elementwise", "f32[64,64]", " s%d:f32[64,64] = sin y%d\n y%d:f32[64,64] = mul s%d x\n"},
     {"products", "f32[8,8]", " s%d:f32[8,8] = " DOT " y%d x\n y%d:f32[8,8] = tanh s%d\n"},
     {"calls", "f32[64,64]",
@@ -39,9 +42,6 @@ static const shape shapes[] = {
     {"recomputation", "f32[8,8]",
      " s%d:f32[8,8] = remat[policy=\"nothing\" differentiated=false body={ lambda ; x:f32[8,8]. let\n"
      "  a:f32[8,8] = tanh x\n  b:f32[8,8] = sin a in (b) }] y%d\n y%d:f32[8,8] = tanh s%d\n"},
-    {"scans", "f32[8,8]",
-     " s%d:f32[8,8] = scan[length=3 reverse=false consts=0 carry=1 body={ lambda ; h:f32[8,8]. let\n"
-     "  a:f32[8,8] = tanh h\n  b:f32[8,8] = mul a h in (b) }] y%d\n y%d:f32[8,8] = sin s%d\n"},
     {"slices", "f32[8,8]",
      " s%d:f32[4,8] = slice[start=(2,0) limit=(6,8) stride=(1,1)] y%d\n"
      " y%d:f32[8,8] = concatenate[axis=0] s%d s%d\n"},
