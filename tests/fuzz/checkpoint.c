@@ -2,7 +2,7 @@
  * what is loaded can be trained on. */
 #include <stdlib.h>
 
-#include "src/io/checksum.h"
+#include "src/base/xxh3.h"
 #include "tests/fuzz/fuzz.h"
 
 /* ---- the model: two dense layers, a scan of dense layers between them ---------------------------------------------- */

@@ -3,7 +3,7 @@
  * that fuzz cannot run programs without libFuzzer; a test compares. */
 #include <stdio.h>
 
-#include "src/autodiff/policy.h"
+#include "src/graph/policy.h"
 #include "src/io/tensors.h"
 #include "src/ops/primitive.h"
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "src/io/file_calls.h"
+#include "src/kernels/gemm.h"
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
@@ -64,7 +65,7 @@ tow_context *fuzz_context(void)
     const tow__gemm_choice products = {0};
     tow_context *ctx;
     bytes_held = 0;
-    if (tow__context_create(&allocator, 1, &products, &ctx) != TOW_OK) fuzz_fail("there is no memory for a context");
+    if (tow__context_create(&allocator, 1, &products, sizeof products, &ctx) != TOW_OK) fuzz_fail("there is no memory for a context");
     return ctx;
 }
 

@@ -2,7 +2,7 @@
  * planned, and run if the plan says that a run is short and small. */
 #include <stdlib.h>
 
-#include "src/io/checksum.h"
+#include "src/base/xxh3.h"
 #include "src/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 

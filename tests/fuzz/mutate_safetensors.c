@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "src/io/checksum.h"
+#include "src/base/xxh3.h"
 #include "src/io/tensors.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutate.h"
