@@ -32,6 +32,14 @@ static bool print(const property_case *c, const char *what, const tow_graph *gra
     return good;
 }
 
+/* Comparisons and argmax have no gradient: none of their results is a float. */
+static bool has_float_output(const tow_graph *graph)
+{
+    for (size_t i = 0; graph && i < tow_graph_outputs(graph); i++)
+        if (tow_dtype_is_float(tow_graph_output_type(graph, i).dtype)) return true;
+    return false;
+}
+
 int property_bits(tow_context *context, const property_case *c, tow_dtype floats)
 {
     property_values inputs = {0};
@@ -40,12 +48,15 @@ int property_bits(tow_context *context, const property_case *c, tow_dtype floats
     tow_graph *value = property_graph(context, c, floats), *scalar = NULL, *gradient = NULL;
     property_draw(c, &inputs);
     bool good = print(c, tow_dtype_name(floats), value, &inputs);
-    if (good && n_wrt > 0) {
+    if (good && n_wrt > 0 && has_float_output(value)) {
         scalar = property_scalar_graph(context, c, floats);
         good = scalar != NULL && tow_grad(scalar, n_wrt, wrt, false, &gradient) == TOW_OK;
         if (good) property_draw_weights(scalar, &inputs);
         good = good && print(c, floats == TOW_F32 ? "gradient in f32" : "gradient in f64", gradient, &inputs);
     }
+    if (!good)
+        fprintf(stderr, "%s%s%s in %s: %s\n", c->primitive, c->label ? ", " : "", c->label ? c->label : "",
+                tow_dtype_name(floats), tow_context_error(context));
     tow_graph_release(value);
     tow_graph_release(scalar);
     tow_graph_release(gradient);
