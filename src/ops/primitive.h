@@ -70,8 +70,8 @@ typedef struct tow__jvp {
     const tow__equation *e;
     const tow_value *x, *dx;
     tow_value *y, *dy;
-    bool reverse;     /* the result will be transposed: composites may use their fused pair */
-    const bool *used; /* used[i]: output i has a reader (or is a graph output) */
+    bool reverse;            /* the result will be transposed: composites may use their fused pair */
+    const bool *used;        /* used[i]: output i has a reader (or is a graph output) */
     const tow__reach *reach; /* of a region inside a loop: what gets tangents in its body; NULL: not known */
 } tow__jvp;
 
@@ -86,6 +86,7 @@ typedef struct tow__transpose {
     const tow__equation *e;
     const tow_value *x;
     const bool *linear;
+    const uint32_t *first; /* [n_in] the first operand that is the same value */
     const tow_type *in_types;
     const tow_value *ct;
     tow_value *dx;
