@@ -34,10 +34,11 @@ void tow__params_fail(tow__model *model, tow_status status, const char *format, 
 static bool too_deep(tow_scope *scope, int depth)
 {
     if (depth <= TOW__DEEPEST_SCOPE) return false;
-    tow_scope_fail(scope, TOW_UNSUPPORTED,
-                   "layers are nested %d levels deep, and the limit is %d; does a layer contain itself? Call layers one "
-                   "after the other, or make a stack of them with TOW_SCAN",
-                   depth, TOW__DEEPEST_SCOPE);
+    tow_scope_fail(
+        scope, TOW_UNSUPPORTED,
+        "layers are nested %d levels deep, and the limit is %d; does a layer contain itself? Call layers one "
+        "after the other, or make a stack of them with TOW_SCAN",
+        depth, TOW__DEEPEST_SCOPE);
     return true;
 }
 

@@ -162,7 +162,8 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, 
                       .reverse = reverse,
                       .used = out_used,
                       .reach = reach ? reach->body[i] : NULL};
-        memset(buffer, 0, 4 * widest * sizeof *buffer);
+        memset(r.y, 0, e->n_out * sizeof *r.y); /* not all of it: a wide equation would slow down all the others */
+        memset(r.dy, 0, e->n_out * sizeof *r.dy);
         for (uint32_t j = 0; j < e->n_in; j++) {
             buffer[j] = primal[e->in[j]];
             buffer[widest + j] = tangent[e->in[j]];

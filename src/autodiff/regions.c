@@ -77,13 +77,13 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
     tow_value *operands = join(t, b->n_captures, b->captures, n_in, in);
     bool *kept = tow__trace_alloc(t, n_out, sizeof *kept);
     tow_value *results = tow__trace_alloc(t, n_out, sizeof *results);
-    if (!operands || !kept || !results) return;
+    size_t *first = tow__trace_alloc(t, g->n_vars, sizeof *first); /* 1 + the first output that is the value */
+    if (!operands || !kept || !results || !first) return;
     size_t n_kept = 0;
     for (size_t i = 0; i < n_out; i++) {
-        bool fresh = g->vars[g->outputs[i]].equation != TOW__INPUT;
-        for (size_t j = 0; j < i; j++) fresh &= g->outputs[j] != g->outputs[i];
-        kept[i] = fresh;
-        n_kept += fresh;
+        kept[i] = g->vars[g->outputs[i]].equation != TOW__INPUT && first[g->outputs[i]] == 0;
+        if (first[g->outputs[i]] == 0) first[g->outputs[i]] = i + 1;
+        n_kept += kept[i];
     }
     tow_graph *reduced = NULL;
     if (tow__dce(g, kept, false, NULL, &reduced) != TOW_OK) {
@@ -94,11 +94,10 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
     if (n_kept) tow__bind(t, p, params, g->n_inputs, operands, n_kept, results);
     size_t next = 0;
     for (size_t i = 0; i < n_out; i++) {
-        if (kept[i]) out[i] = results[next++];
-        for (size_t j = 0; j < g->n_inputs; j++)
-            if (g->inputs[j] == g->outputs[i]) out[i] = operands[j];
-        for (size_t j = 0; j < i && !kept[i]; j++)
-            if (g->outputs[j] == g->outputs[i]) out[i] = out[j];
+        const tow__var *v = &g->vars[g->outputs[i]];
+        out[i] = v->equation == TOW__INPUT ? operands[v->index]
+                 : kept[i]                 ? results[next++]
+                                           : out[first[g->outputs[i]] - 1];
     }
     tow_graph_release(reduced);
 }

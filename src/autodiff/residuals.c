@@ -168,11 +168,9 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
             if ((moves || stacks) && !e->item.of) return TOW_OUT_OF_MEMORY;
             continue;
         }
-        uint32_t index = 0;
-        while (k->inputs[index] != var) index++;
-        e->var = index;
+        e->var = k->vars[var].index;
         e->item.kind = TOW_RESIDUAL_ARGUMENT;
-        e->item.what = argument_name(arena, g, index);
+        e->item.what = argument_name(arena, g, e->var);
     }
     qsort(entries, n, sizeof *entries, by_order);
     out->items = tow__arena_alloc(arena, n, sizeof *out->items);

@@ -1,4 +1,6 @@
 /* Where the carries of a scan come from, and how many terms the cotangent of a value has. */
+#include <stdlib.h>
+
 #include "src/autodiff/scan_flow.h"
 #include "src/ops/rules.h"
 
@@ -9,8 +11,8 @@ void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *fl
     for (uint32_t k = 0; k < carries; k++) {
         uint32_t v = g->outputs[k];
         flow[k] = (tow__flow){.kind = TOW__FLOW_MADE, .index = v};
-        for (uint32_t i = 0; i < g->n_inputs; i++) {
-            if (g->inputs[i] != v) continue;
+        if (g->vars[v].equation == TOW__INPUT) {
+            uint32_t i = g->vars[v].index;
             bool carry = i >= consts && i < consts + carries;
             flow[k].kind = i < consts ? TOW__FLOW_CONSTANT : carry ? TOW__FLOW_CARRY : TOW__FLOW_ELEMENT;
             flow[k].index = carry ? i - consts : i;
@@ -35,24 +37,42 @@ tow__flow tow__scan_final(const tow__scan_params *p, const tow__flow *flow, uint
     return (tow__flow){.kind = TOW__FLOW_CARRY, .index = carry};
 }
 
-static bool flow_equal(tow__flow a, tow__flow b)
+typedef struct placed_flow {
+    tow__flow flow;
+    uint32_t carry;
+} placed_flow;
+
+static int compare_flows(tow__flow a, tow__flow b)
 {
-    return a.kind == b.kind && a.index == b.index && a.depth == b.depth;
+    if (a.kind != b.kind) return a.kind < b.kind ? -1 : 1;
+    if (a.index != b.index) return a.index < b.index ? -1 : 1;
+    return (a.depth > b.depth) - (a.depth < b.depth);
+}
+
+static int by_flow(const void *a, const void *b)
+{
+    const placed_flow *x = a, *y = b;
+    int order = compare_flows(x->flow, y->flow);
+    return order ? order : (x->carry > y->carry) - (x->carry < y->carry);
 }
 
 void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
                        tow_value *results)
 {
-    tow__flow *flow = tow__trace_alloc(t, (size_t)p->carry, sizeof *flow),
-              *final = tow__trace_alloc(t, (size_t)p->carry, sizeof *final);
+    tow__flow *flow = tow__trace_alloc(t, (size_t)p->carry, sizeof *flow);
+    placed_flow *final = tow__trace_alloc(t, (size_t)p->carry, sizeof *final);
+    size_t n = 0;
     if (!flow || !final) return;
     tow__scan_flow(p, NULL, flow);
-    for (int64_t k = first; k < p->carry; k++) {
-        final[k] = tow__scan_final(p, flow, (uint32_t)k);
-        if (final[k].kind == TOW__FLOW_CARRY) results[k] = operands[p->consts + final[k].index];
-        if (final[k].kind == TOW__FLOW_CONSTANT) results[k] = operands[final[k].index];
-        for (int64_t j = first; j < k; j++)
-            if (flow_equal(final[j], final[k])) results[k] = results[j];
+    for (int64_t k = first; k < p->carry; k++)
+        final[n++] = (placed_flow){tow__scan_final(p, flow, (uint32_t)k), (uint32_t)k};
+    if (n > 0) qsort(final, n, sizeof *final, by_flow);
+    for (size_t i = 0; i < n; i++) {
+        tow__flow f = final[i].flow;
+        uint32_t k = final[i].carry;
+        if (f.kind == TOW__FLOW_CARRY) results[k] = operands[p->consts + f.index];
+        if (f.kind == TOW__FLOW_CONSTANT) results[k] = operands[f.index];
+        if (i > 0 && compare_flows(final[i - 1].flow, f) == 0) results[k] = results[final[i - 1].carry];
     }
 }
 

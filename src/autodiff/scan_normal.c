@@ -354,8 +354,9 @@ static double rewritten_size(const tow_graph *g)
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
-        const tow_graph *body = p ? p->body : e->primitive == &tow__remat_p ? ((const tow__remat_params *)e->params)->body
-                                                                            : NULL;
+        const tow_graph *body = p                               ? p->body
+                                : e->primitive == &tow__remat_p ? ((const tow__remat_params *)e->params)->body
+                                                                : NULL;
         double copies = p ? (double)(p->length < p->carry + 2 ? p->length : p->carry + 2) + 1 : 1;
         if (body) size += copies * rewritten_size(body);
     }

@@ -291,7 +291,8 @@ static bool any_chosen(const loop *l)
 }
 
 /* What the sum of the deepest carry starts from in this iteration. sums: [n_in] those of the chosen initial values. */
-TOW__OWN_FRAME static tow_value choose_start(const loop *l, tow_trace *t, uint32_t head, const tow_value *sums, tow_value position)
+TOW__OWN_FRAME static tow_value choose_start(const loop *l, tow_trace *t, uint32_t head, const tow_value *sums,
+                                             tow_value position)
 {
     tow_value start = {0};
     for (uint32_t k = head; k != TOW__INPUT; k = l->places[k].next) {
@@ -417,7 +418,6 @@ TOW__OWN_FRAME static bool has_cotangents(const loop *l)
 /* New sums from the results. xs that are one array get their rows from the last operand to the first. */
 TOW__OWN_FRAME static void take_results(loop *l, const tow_value *results)
 {
-    const uint32_t *in = l->r->e->in;
     size_t n = 0;
     tow_value *dx = l->r->dx;
     for (uint32_t i = 0; i < l->xs; i++) {
@@ -429,8 +429,7 @@ TOW__OWN_FRAME static void take_results(loop *l, const tow_value *results)
     for (uint32_t i = l->xs; i < l->n_in; i++) n += l->linear[i] && !l->nothing[i];
     for (uint32_t i = l->n_in; i-- > l->xs;) {
         if (!l->linear[i] || l->nothing[i]) continue;
-        uint32_t first = 0;
-        while (in[first] != in[i]) first++;
+        uint32_t first = l->r->first[i];
         dx[first] = tow__add_or(dx[first], results[--n]);
     }
 }

@@ -145,8 +145,7 @@ static void remat_transpose(tow__transpose *r)
     uint32_t *first = tow__trace_alloc(r->t, e->n_in, sizeof *first), n = 0;
     if (!first) return;
     for (uint32_t i = 0; i < e->n_in; i++) {
-        first[i] = r->linear[i] ? 0 : i;
-        while (e->in[first[i]] != e->in[i]) first[i]++;
+        first[i] = r->linear[i] ? r->first[i] : i;
         n += first[i] == i;
     }
     if (n == e->n_in) {
@@ -192,11 +191,9 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
     const tow__equation *e = r->e;
     const tow_primitive *p = e->primitive;
     bool continues_all = p == &tow__remat_p || p == &tow__scan_p || p->continues;
-    for (uint32_t i = 0; i < e->n_in;
-         i++) { /* an operand that stands twice has one running sum: only its first place continues it */
-        bool first = true;
-        for (uint32_t j = 0; j < i; j++) first &= e->in[j] != e->in[i];
-        bool continues = r->linear[i] && first && continues_all;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        /* an operand that stands twice has one running sum: only its first place continues it */
+        bool continues = r->linear[i] && r->first[i] == i && continues_all;
         r->dx[i] = continues ? sums[e->in[i]] : (tow_value){0};
         if (continues) sums[e->in[i]] = (tow_value){0};
     }
@@ -216,6 +213,16 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
         if (r->linear[i]) accumulate(&sums[e->in[i]], r->dx[i]);
 }
 
+/* first[i]: the first operand of e that is the value of operand i. place: [n_vars], zeros before and after. */
+static void find_first(const tow__equation *e, uint32_t *place, uint32_t *first)
+{
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        if (place[e->in[i]] == 0) place[e->in[i]] = i + 1;
+        first[i] = place[e->in[i]] - 1;
+    }
+    for (uint32_t i = 0; i < e->n_in; i++) place[e->in[i]] = 0;
+}
+
 void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_inputs, const tow_value *in,
                            const tow_value *ct, tow_value *dx)
 {
@@ -230,7 +237,9 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
     tow_value *buffer = tow__trace_alloc(t, 3 * widest, sizeof *buffer);
     bool *is_linear = tow__trace_alloc(t, widest, sizeof *is_linear);
     tow_type *types = tow__trace_alloc(t, widest, sizeof *types);
-    if (!values || !sums || !linear || !buffer || !is_linear || !types) return;
+    uint32_t *place = tow__trace_alloc(t, g->n_vars, sizeof *place),
+             *first = tow__trace_alloc(t, widest, sizeof *first);
+    if (!values || !sums || !linear || !buffer || !is_linear || !types || !place || !first) return;
 
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         if (linear_inputs[i])
@@ -261,7 +270,9 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
                             .x = buffer + widest,
                             .dx = buffer + 2 * widest,
                             .linear = is_linear,
+                            .first = first,
                             .in_types = types};
+        find_first(e, place, first);
         for (uint32_t j = 0; j < e->n_in; j++) {
             is_linear[j] = linear[e->in[j]];
             types[j] = g->vars[e->in[j]].type;

@@ -65,7 +65,8 @@ static tow_status check_nested(const tow_graph *g, const tow__equation *e, const
 }
 
 /* The types that the rule yields are the types of the outputs. */
-TOW__OWN_FRAME static tow_status check_types(const tow_graph *g, const tow__equation *e, const place *at, tow_type *types)
+TOW__OWN_FRAME static tow_status check_types(const tow_graph *g, const tow__equation *e, const place *at,
+                                             tow_type *types)
 {
     tow_type *out = types + e->n_in;
     for (uint32_t i = 0; i < e->n_in; i++) types[i] = g->vars[e->in[i]].type;

@@ -46,8 +46,7 @@ bool tow__policy_fits(const tow_policy *policy, int levels)
 {
     if (levels == 0) return false;
     if (!policy || !is_of_one(policy)) return true;
-    return tow__policy_fits(policy->a, levels - 1) &&
-           (!is_of_two(policy) || tow__policy_fits(policy->b, levels - 1));
+    return tow__policy_fits(policy->a, levels - 1) && (!is_of_two(policy) || tow__policy_fits(policy->b, levels - 1));
 }
 
 /* Fields that a policy's kind does not read were given without it: with the kind of a zeroed struct they would silently

@@ -91,6 +91,7 @@ typedef struct tow__transpose {
     const tow__equation *e;
     const tow_value *x;
     const bool *linear;
+    const uint32_t *first; /* [n_in] the first operand that is the same value */
     const tow_type *in_types;
     const tow_value *ct;
     tow_value *dx;

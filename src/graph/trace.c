@@ -462,10 +462,11 @@ bool tow__may_nest(tow_trace *t, uint32_t depth)
     if (!tow__records(t, NULL)) return false;
     uint32_t level = t->now->builders.count + depth;
     if (level <= TOW__DEEPEST_GRAPH) return true;
-    tow_trace_fail(t, TOW_UNSUPPORTED,
-                   "graphs (bodies of call, remat and scan) are nested %u levels deep; expected no more than %d levels: "
-                   "call the innermost functions without call and remat, or make one loop of several",
-                   level, TOW__DEEPEST_GRAPH);
+    tow_trace_fail(
+        t, TOW_UNSUPPORTED,
+        "graphs (bodies of call, remat and scan) are nested %u levels deep; expected no more than %d levels: "
+        "call the innermost functions without call and remat, or make one loop of several",
+        level, TOW__DEEPEST_GRAPH);
     return false;
 }
 

@@ -53,8 +53,8 @@ static int check_one(const tow_graph *g, const property_values *inputs, const ch
 /* ---- what is made of a graph ------------------------------------------------------------------------------------- */
 
 /* Gradient 0 where outputs are not scalars. Everything that has the inputs of g is run. */
-static int check_derived(const tow_graph *g, bool scalar, size_t n_wrt, const size_t *wrt, const property_values *inputs,
-                         const char *what)
+static int check_derived(const tow_graph *g, bool scalar, size_t n_wrt, const size_t *wrt,
+                         const property_values *inputs, const char *what)
 {
     tow_graph *made[7] = {NULL};
     int failures = check_one(g, inputs, what);

@@ -82,8 +82,8 @@ static tow_status parse_remat(const char *policy, tow_graph **g)
 static void test_names_that_are_read(void **state)
 {
     (void)state;
-    static const char *const fine[] = {"names:here", "names:inside,here", "any_names_but:inside", "names:",
-                                       "either(except(dots;here);not(names:inside))"};
+    static const char *const fine[] = {"names:here", "names:inside,here", "any_names_but:inside",
+                                       "names:", "either(except(dots;here);not(names:inside))"};
     static const char *const bad[] = {"names:zzz",
                                       "names:here,zzz",
                                       "any_names_but:zzz",
@@ -92,8 +92,9 @@ static void test_names_that_are_read(void **state)
                                       "not(names:zzz)",
                                       "either(dots;both(not(not(names:here,zzz));everything))",
                                       "except(names:zzz;here)"};
-    static const char message[] = "remat: the policy refers to the checkpoint name \"zzz\", which no value in the region "
-                                  "has; expected one of: here, inside";
+    static const char message[] =
+        "remat: the policy refers to the checkpoint name \"zzz\", which no value in the region "
+        "has; expected one of: here, inside";
     tow_graph *g;
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
         OK(parse_remat(fine[i], &g));
@@ -164,7 +165,8 @@ static void test_names_that_passes_remove(void **state)
 static const tow_policy *nested_policy(tow_policy *memory, int levels)
 {
     static const tow_policy dots = {.kind = TOW_POLICY_DOTS};
-    static const tow_policy_kind kinds[] = {TOW_POLICY_NOT, TOW_POLICY_EITHER, TOW_POLICY_BOTH, TOW_POLICY_EXCEPT_NAMES};
+    static const tow_policy_kind kinds[] = {TOW_POLICY_NOT, TOW_POLICY_EITHER, TOW_POLICY_BOTH,
+                                            TOW_POLICY_EXCEPT_NAMES};
     const tow_policy *inner = NULL;
     for (int i = 0; i < levels - 1; i++) {
         memory[i] = (tow_policy){.kind = kinds[i % 4], .a = inner};
@@ -201,8 +203,9 @@ static void test_deep_policies(void **state)
     }
     tow_graph_release(g);
     tow_policy *read;
-    expect_error(tow_policy_parse(ctx, "not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not("
-                                       "not(not(not(not(not(not(not(not(not(not(not(not(dots",
+    expect_error(tow_policy_parse(ctx,
+                                  "not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not(not("
+                                  "not(not(not(not(not(not(not(not(not(not(not(not(dots",
                                   &read),
                  TOW_UNSUPPORTED, "policies are nested more than 32 deep");
 }
@@ -278,7 +281,8 @@ static void test_deep_graphs(void **state)
         OK(trace_nest(64, nests[kind], &g));
         expect_readable(g);
         expect_gradient(g);
-        expect_error(tow_remat_whole(g, NULL, &whole), TOW_UNSUPPORTED, "nested 65 levels deep; expected no more than 64");
+        expect_error(tow_remat_whole(g, NULL, &whole), TOW_UNSUPPORTED,
+                     "nested 65 levels deep; expected no more than 64");
         tow_graph_release(g);
         OK(trace_nest(63, nests[kind], &g));
         OK(tow_remat_whole(g, NULL, &whole));
@@ -286,8 +290,10 @@ static void test_deep_graphs(void **state)
         expect_gradient(whole);
         tow_graph_release(whole);
         tow_graph_release(g);
-        expect_error(trace_nest(65, nests[kind], &g), TOW_UNSUPPORTED, "nested 65 levels deep; expected no more than 64");
-        expect_error(trace_nest(70000, nests[kind], &g), TOW_UNSUPPORTED, "nested 65 levels deep; expected no more than 64");
+        expect_error(trace_nest(65, nests[kind], &g), TOW_UNSUPPORTED,
+                     "nested 65 levels deep; expected no more than 64");
+        expect_error(trace_nest(70000, nests[kind], &g), TOW_UNSUPPORTED,
+                     "nested 65 levels deep; expected no more than 64");
     }
 }
 
@@ -325,6 +331,10 @@ static long calls_of_gradient(nest n, int levels, size_t *equations)
 static void test_random_mixes(void **state)
 {
     (void)state;
+    const char *checks = getenv("TOW_CHECK");
+    char old[16];
+    snprintf(old, sizeof old, "%s", checks ? checks : "");
+    setenv("TOW_CHECK", "0", 1); /* checks after each pass allocate as well */
     for (uint32_t seed = 1; seed <= 24; seed++) {
         char kinds[65];
         size_t few, many;
@@ -332,13 +342,17 @@ static void test_random_mixes(void **state)
         random_kinds(seed, n.linear, kinds);
         long shallow = calls_of_gradient(n, 16, &few), deep = calls_of_gradient(n, 64, &many);
         if (deep > 32 * shallow || many > 32 * few)
-            fail_msg("%s: %ld allocations and %zu equations for 16 levels, %ld and %zu for 64", kinds, shallow, few, deep,
-                     many);
+            fail_msg("%s: %ld allocations and %zu equations for 16 levels, %ld and %zu for 64", kinds, shallow, few,
+                     deep, many);
     }
+    checks ? setenv("TOW_CHECK", old, 1) : unsetenv("TOW_CHECK");
 }
 
 /* A deep graph that is recorded again in a body. */
-static void inlined(tow_trace *t, const tow_value *in, tow_value *out, void *user) { (void)t, tow_inline(t, user, in, out); }
+static void inlined(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t, tow_inline(t, user, in, out);
+}
 
 static void in_call(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
@@ -487,9 +501,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_that_are_read), cmocka_unit_test(test_names_that_passes_remove),
-        cmocka_unit_test(test_deep_policies),       cmocka_unit_test(test_deep_graphs), cmocka_unit_test(test_random_mixes),
-        cmocka_unit_test(test_deep_graphs_in_bodies), cmocka_unit_test(test_deep_layers),
-        cmocka_unit_test(test_deep_scopes),         cmocka_unit_test(test_on_a_small_stack),
+        cmocka_unit_test(test_deep_policies),       cmocka_unit_test(test_deep_graphs),
+        cmocka_unit_test(test_random_mixes),        cmocka_unit_test(test_deep_graphs_in_bodies),
+        cmocka_unit_test(test_deep_layers),         cmocka_unit_test(test_deep_scopes),
+        cmocka_unit_test(test_on_a_small_stack),
     };
     return cmocka_run_group_tests_name("limits", tests, setup, teardown);
 }
