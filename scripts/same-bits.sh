@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compares builds: scripts/same-bits.sh PRESET PRESET... Results and gradients of all cases of all primitives, and the parameters
-# and the state of the optimiser after some steps of the example GPT, are the same bits whatever compiled them, for whatever
-# processor. The presets are built already.
+# Compares builds: scripts/same-bits.sh PRESET PRESET... Results and gradients of all cases of all primitives, loss, gradients and
+# three steps of training of 100 random models, and the parameters and the state of the optimiser after some steps of the example
+# GPT, are the same bits whatever compiled them, for whatever processor. The presets are built already.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
@@ -17,11 +17,13 @@ for preset; do
     [ ! -d "build/$preset/emulated" ] || programs=build/$preset/emulated tests=$programs
     mkdir "$results/$preset"
     "$tests/test_primitives" --bits >"$results/$preset/primitives" || die "$preset: $tests/test_primitives --bits failed"
+    "$tests/random_models" --bits --count 100 >"$results/$preset/models" || die "$preset: $tests/random_models --bits failed"
     "$programs/gpt" --text README.md --layers 2 --width 48 --heads 3 --context 40 --batch 3 --steps 12 --no-sample \
         --checkpoint "$results/$preset" >"$results/$preset/log" 2>&1 || { cat "$results/$preset/log"; die "$preset: gpt failed"; }
     [ "$preset" = "$first" ] && continue
     diff "$results/$first/primitives" "$results/$preset/primitives" || die "$first and $preset differ in the primitives above"
+    diff "$results/$first/models" "$results/$preset/models" || die "$first and $preset differ in the random models above"
     cmp "$results/$first/checkpoint.safetensors" "$results/$preset/checkpoint.safetensors" ||
         die "$first and $preset differ in parameters after 12 steps of training"
 done
-say "$(wc -l <"$results/$first/primitives") hashes of primitives and the checkpoint of a GPT are the same for $*"
+say "$(wc -l <"$results/$first/primitives") hashes of primitives, 100 random models and the checkpoint of a GPT are the same for $*"

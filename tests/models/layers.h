@@ -22,7 +22,7 @@
     X(ratio, tow_div(x, tow_add_scalar(tow_square(x), 1)))                                                             \
     X(cube, tow_integer_pow(tow_tanh(x), 3))                                                                           \
     X(clamp, tow_clamp(tow_full_like(x, -0.7), x, tow_full_like(x, 1.3)))                                              \
-    X(choose, tow_select(tow_gt(x, tow_full_like(x, 0.1)), tow_sin(x), tow_mul_scalar(x, 0.5)))                        \
+    X(choose, choose(x))                                                                                               \
     X(softmax, tow_softmax(x, -1))                                                                                     \
     X(softmax_rows, tow_softmax(x, 0))                                                                                 \
     X(log_softmax, tow_mul_scalar(tow_log_softmax(x, -1), 0.25))                                                       \
@@ -56,6 +56,13 @@ static tow_value roll(tow_value x)
     int64_t rows = tow_value_type(x).dims[0];
     tow_value parts[] = {tow_slice_axis(x, 0, rows > 1, rows), tow_slice_axis(x, 0, 0, rows > 1)};
     return tow_concatenate(2, parts, 0);
+}
+
+/* What reads x twice is recorded in statements of their own, or compilers differ in the order of the gradient's terms. */
+static tow_value choose(tow_value x)
+{
+    tow_value a = tow_sin(x), b = tow_mul_scalar(x, 0.5);
+    return tow_select(tow_gt(x, tow_full_like(x, 0.1)), a, b);
 }
 
 /* tanh(x x^T) x / D over the last two axes: x is read by two products. */
@@ -254,7 +261,8 @@ static void call_gate(tow_scope *s, const tow_module *module, size_t n_in, const
     (void)module, (void)n_in, (void)n_out;
     tow_type t = tow_value_type(in[0]);
     tow_value w = tow_param(s, "w", 1, &t.dims[t.rank - 1], tow_init_ones());
-    out[0] = tow_add(tow_mul(in[0], tow_logistic(tow_mul(in[0], w))), tow_sin(w));
+    tow_value gated = tow_mul(in[0], tow_logistic(tow_mul(in[0], w)));
+    out[0] = tow_add(gated, tow_sin(w));
 }
 static const tow_module_class gate_class = {"gate", call_gate};
 
