@@ -106,7 +106,7 @@ static size_t scratch_backward(const tow__kernel_call *call)
     return all_threads(call, &w);
 }
 
-static void *scratch_of_thread(const work *w) { return w->scratch + (size_t)tow__team_thread() * w->bytes; }
+static void *scratch_of_thread(const work *w) { return tow__scratch_of_thread(w->scratch, w->bytes); }
 
 static void forward_block(void *user, int64_t block)
 {

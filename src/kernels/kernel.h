@@ -55,6 +55,11 @@ typedef struct tow__kernel_call {
 
 /* How many threads may run the call. */
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
+/* Scratch of the thread at hand, where each thread has `bytes`; NULL where none is needed. */
+static inline char *tow__scratch_of_thread(void *scratch, size_t bytes)
+{
+    return bytes > 0 ? (char *)scratch + (size_t)tow__team_thread() * bytes : NULL;
+}
 
 enum {
     TOW__IN_PLACE = 1,       /* output 0 may overwrite any operand of the same shape and dtype */

@@ -162,7 +162,7 @@ static void axis_block(void *user, int64_t block)
 {
     const axis_job *job = user;
     int64_t r = block * job->per_block, end = tow__min(r + job->per_block, job->x.rest.count);
-    char *buffer = job->scratch + (size_t)tow__team_thread() * job->scratch_bytes;
+    char *buffer = tow__scratch_of_thread(job->scratch, job->scratch_bytes);
     while (r < end) r += run_rows(job, r, end, buffer);
 }
 
@@ -233,7 +233,7 @@ static void entropy_block(void *user, int64_t block)
     const tow__kernel_call *call = job->call;
     int64_t n = job->logits.length, per_block = rows_per_block(n);
     int64_t end = tow__min((block + 1) * per_block, job->logits.rest.count), r = block * per_block;
-    char *buffer = (char *)call->scratch + (size_t)tow__team_thread() * job->row_bytes, *out = call->out[0].data;
+    char *buffer = tow__scratch_of_thread(call->scratch, job->row_bytes), *out = call->out[0].data;
     bool single = job->logits.dtype == TOW_F32;
     size_t size = job->logits.rest.size;
     for (; job->dense && r + GROUP <= end; r += GROUP) cross_entropies(job, r);
