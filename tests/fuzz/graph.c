@@ -11,7 +11,7 @@
 enum {
     WORK = 1 << 20,
     BYTES = 1 << 20,
-    STEP_WORK = 256, /* of each call of a kernel, whatever it computes */
+    STEP_WORK = 256, /* of each call of a kernel and each iteration of a loop, whatever they compute */
     EQUATIONS = 2000
 };
 
@@ -46,8 +46,9 @@ static double plan_work(const tow__plan *plan)
     double work = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__step *step = &plan->steps[i];
-        work += STEP_WORK +
-                (step->loop != NULL ? (double)step->loop->length * plan_work(step->loop->body) : tow__step_work(step));
+        const tow__loop *loop = step->loop;
+        work += STEP_WORK;
+        work += loop != NULL ? (double)loop->length * (STEP_WORK + plan_work(loop->body)) : tow__step_work(step);
     }
     return work;
 }
