@@ -1,7 +1,8 @@
 #!/bin/sh
 # Fuzzes: scripts/fuzz.sh SECONDS [target...], each target for so many seconds; without targets all of tests/fuzz. Installs
 # missing Debian packages. TOW_FUZZ_PRESET in the environment: fuzz (the default, with sanitizers) or fuzz-fast. Prints the
-# executions of each target; exit status 1 if one of them found something, which is then in build/PRESET/findings/TARGET.
+# executions of each target. TOW_FUZZ_SEED: where libFuzzer's random numbers begin, a new one every time if it is not set. Exit
+# status 1 if one of them found something, which is then in build/PRESET/findings/TARGET.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
@@ -39,7 +40,7 @@ for target; do
     mkdir -p "$findings" "$corpus"
     status=0
     # shellcheck disable=SC2086
-    "build/$preset/tests/fuzz_$target" -max_total_time="$seconds" -timeout="$timeout" -entropic=0 -rss_limit_mb=1024 -max_len=4096 \
+    "build/$preset/tests/fuzz_$target" -seed="${TOW_FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout="$timeout" -entropic=0 -rss_limit_mb=1024 -max_len=4096 \
         -dict="tests/fuzz/$(dictionary_of "$target").dict" -artifact_prefix="$findings/" -print_final_stats=1 \
         "$corpus" "tests/fuzz/seeds/$target" $more >"$log" 2>&1 </dev/null || status=$?
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

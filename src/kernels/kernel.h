@@ -56,11 +56,6 @@ typedef struct tow__kernel_call {
 
 /* How many threads may run the call. */
 static inline int tow__threads(const tow__kernel_call *call) { return call->team != NULL ? call->team->threads : 1; }
-/* Scratch of the thread at hand, where each thread has `bytes`; NULL where none is needed. */
-static inline char *tow__scratch_of_thread(void *scratch, size_t bytes)
-{
-    return bytes > 0 ? (char *)scratch + (size_t)tow__team_thread() * bytes : NULL;
-}
 
 /* The calling thread's part of scratch memory in which each has `bytes`; NULL if nobody needs any. */
 static inline void *tow__scratch_of_thread(void *scratch, size_t bytes)

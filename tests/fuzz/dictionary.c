@@ -5,7 +5,7 @@
 
 #include "src/graph/policy.h"
 #include "src/io/tensors.h"
-#include "src/ops/primitive.h"
+#include "src/graph/primitive.h"
 
 static void add(const char *word)
 {

@@ -11,7 +11,8 @@ cp "$root/.ci/run" .ci/run
 export TOW_CI_SECONDS=1500
 failed=0
 
-# stand_ins STATUS "BAD": scripts whose ctest counts 8 tests, and with clang as many failures as BAD says
+# stand_ins STATUS BAD [PRESET]: scripts whose ctest counts 8 tests, and with clang as many failures as BAD says. Packages of
+# PRESET cannot be installed.
 stand_ins() {
     cat >scripts/test.sh <<END
 #!/bin/sh
@@ -24,7 +25,9 @@ echo "Total Test time (real) =   0.02 sec"
 exit \$bad
 END
     printf '#!/bin/sh\nexit %s\n' "$1" >scripts/same-bits.sh
+    cp scripts/same-bits.sh scripts/fuzz.sh
     cp scripts/test.sh scripts/test-arm64.sh
+    printf 'install_missing() { [ "$1" != "%s" ]; }\n' "${3:-none}" >scripts/setup.sh
     chmod +x scripts/*
 }
 
@@ -37,17 +40,19 @@ expect() {
     [ "$found" = "$status" ] && [ "$(tail -n 1 out)" = "$last" ] ||
         { echo "expected status $status and '$last', found $found and:"; cat out; failed=1; }
     for pattern; do
-        tail -n 12 out | grep -q -- "$pattern" || { echo "expected a line '$pattern' in:"; cat out; failed=1; }
+        tail -n 13 out | grep -q -- "$pattern" || { echo "expected a line '$pattern' in:"; cat out; failed=1; }
     done
 }
 
-presets=5 # of 8 tests each: release, sanitize, clang, reference, arm64; tsan and bits count as one each
+presets=5 # of 8 tests each: release, sanitize, clang, reference, arm64; tsan, bits and fuzz count as one each
 ! grep -qw avx512f /proc/cpuinfo || presets=6
 stand_ins 0 0
-expect 0 "$((presets * 8 + 2)) passed, 0 failed" '^release  *[0-9][0-9]*  *[0-9][0-9]*   8 passed, 0 failed$' \
+expect 0 "$((presets * 8 + 3)) passed, 0 failed" '^release  *[0-9][0-9]*  *[0-9][0-9]*   8 passed, 0 failed$' \
     '^bits  *[0-9][0-9]*   1 passed, 0 failed$' '^avx2 ' '^all  *[0-9][0-9]* *$'
 stand_ins 1 3
-expect 1 "$((presets * 8 - 3)) passed, 5 failed" '^clang .* 5 passed, 3 failed$' '^tsan .* 0 passed, 1 failed$'
+expect 1 "$((presets * 8 - 3)) passed, 6 failed" '^clang .* 5 passed, 3 failed$' '^tsan .* 0 passed, 1 failed$'
+stand_ins 0 0 clang
+expect 0 "$((presets * 8 - 8 + 3)) passed, 0 failed" '^clang  *-  *-   left out, its packages cannot be installed$' '^bits '
 TOW_CI_SECONDS=0
 expect 1 '0 passed, 0 failed' '^sanitize .* left out, the time is used up$'
 exit "$failed"
