@@ -11,6 +11,15 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then env "$@"; else sudo env "$@"; fi
 }
 
+# is_installed PACKAGE[:ARCHITECTURE]. Without one it is this machine's: the same package may be there for others, too.
+is_installed() {
+    case $1 in
+        *:*) wanted=${1#*:} ;;
+        *) wanted=$(dpkg --print-architecture) ;;
+    esac
+    dpkg-query -W -f '${Status} ${Architecture}\n' "$1" 2>/dev/null | grep -qxE "install ok installed ($wanted|all)"
+}
+
 # install_missing [PRESET]: installs the missing packages of TOW_PACKAGES and of the preset; does nothing, and needs no rights,
 # when all are there.
 install_missing() {
@@ -20,11 +29,7 @@ install_missing() {
     }
     missing=""
     for package in $TOW_PACKAGES $(packages_of "${1:-}"); do
-        status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) || status=""
-        case $status in
-            "install ok installed") ;;
-            *) missing="$missing $package" ;;
-        esac
+        is_installed "$package" || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0
     [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1 ||

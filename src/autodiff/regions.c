@@ -319,7 +319,7 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
     if (operands && results && carries_agree(trace, b.graph, n_carry, explicit_in)) {
         bind_scan(trace, &b, length, options && options->reverse, n_carry, operands, n_carry + n_ys, results);
-        memcpy(carry_out, results, n_carry * sizeof *results);
+        if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
     }
     tow_graph_release(b.graph);
