@@ -43,7 +43,23 @@ typedef struct tow_compile_options {
      * same bits; bodies of scans are left alone. Compiles the graph several times. */
     size_t keep_within;
     bool plan_only; /* no memory: the program can be asked, printed and checked, but not run */
+    /* Names of passes of the compiler that are left out (tow_pass_name), NULL behind the last; NULL: none. For measuring,
+     * and for finding the pass behind a wrong result: slower, the same bits. */
+    const char *const *without;
+    /* Called after each pass with its name, what it has worked on ("the program", "the body of a scan", "a tile group") and
+     * that as text, which lives as long as the call. NULL: nobody is told. */
+    void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
+    void *after_pass_user;
 } tow_compile_options;
+
+/* The passes of the compiler, in the order in which they run, by index; NULL behind the last. */
+TOW_API const char *tow_pass_name(size_t index);
+/* Why a pass is there, and why it stands where it stands: a sentence. NULL behind the last. */
+TOW_API const char *tow_pass_reason(size_t index);
+/* The pass that does its work on the way; NULL: it runs by itself. */
+TOW_API const char *tow_pass_within(size_t index);
+/* True if it cannot be left out. */
+TOW_API bool tow_pass_required(size_t index);
 
 /* Exact sizes in bytes, known before the first run. */
 typedef struct tow_program_bytes {

@@ -131,7 +131,7 @@ tow_status tow_graph_check(const tow_graph *graph)
 
 /* ---- after each pass ------------------------------------------------------------------------------------------- */
 
-static bool checks_wanted(void)
+bool tow__checks_wanted(void)
 {
     const char *text = getenv("TOW_CHECK");
     if (text) return strcmp(text, "0") != 0;
@@ -144,7 +144,7 @@ static bool checks_wanted(void)
 
 tow_status tow__verify(tow_graph *g, const char *pass)
 {
-    if (!checks_wanted()) return TOW_OK;
+    if (!tow__checks_wanted()) return TOW_OK;
     tow_status status = tow_graph_check(g);
     if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
     return tow__fail(g->ctx, TOW_INTERNAL_ERROR, "%s made a malformed graph (please report this): %s", pass,

@@ -144,5 +144,7 @@ tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool
 /* Debug switch: passes call this on their result; it checks when the environment variable TOW_CHECK is set or in debug
  * builds. */
 tow_status tow__verify(tow_graph *g, const char *pass);
+/* Do passes verify what they made? In debug builds, and where TOW_CHECK is 1 in the environment. */
+bool tow__checks_wanted(void);
 
 #endif

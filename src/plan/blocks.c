@@ -3,6 +3,7 @@
 
 #include "src/kernels/dot.h"
 #include "src/kernels/reduce.h"
+#include "src/plan/pass.h"
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
@@ -325,10 +326,8 @@ tow_status tow__build_region(tow__former *f, tow__lowering *l, int64_t first, in
     const void *columns[] = {b.row_in, b.row_out, b.reads_inside, b.whole};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(p, columns[i], f->steps, f->n_inside, f->inside);
-    TRY(tow__fuse_reductions(p, b.body, f->scratch));
-    TRY(tow__share_rest(p, b.loop, f->scratch));
-    TRY(tow__reuse(p, b.body, f->scratch));
-    TRY(tow__place_plan(p, b.body, f->scratch));
+    tow__function_state s = {.p = p, .scratch = f->scratch, .kind = TOW__TILE_BODY, .body = b.body, .loop = b.loop};
+    TRY(tow__run_passes(&s, TOW__ON_BODY, TOW__PASS_tile + 1));
     TRY(add_region_step(&b, l));
 done:
     return status;

@@ -1,34 +1,14 @@
 /* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
 #include "src/base/arithmetic.h"
 #include "src/kernels/fused.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 #include "src/run/record.h"
 
-/* The graph that is planned; the program keeps it, because steps point to its parameters. */
-static tow_status hoist(tow_program *p, const tow_graph **graph)
-{
-    tow_graph **kept =
-        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
-    if (!kept) return TOW_OUT_OF_MEMORY;
-    p->decompositions = kept;
-    bool defers = p->team.threads > 1 && !p->no_regions; /* a consumer wants rows as they are made */
-    for (uint32_t i = 0; i < p->graph->n_outputs; i++) defers &= !p->consumers[i].consume;
-    tow_status status = tow__hoist(p->graph, defers, &kept[p->n_decompositions]);
-    if (status != TOW_OK) return status;
-    *graph = kept[p->n_decompositions++];
-    return TOW_OK;
-}
-
 /* The views of the graph's inputs, the steps, and the copies or designations of the outputs. */
-static tow_status lower_graph(tow_program *p, tow__arena *scratch)
+tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat *flat)
 {
-    tow__lowering l = {.p = p, .plan = p->top, .scratch = scratch};
-    const tow_graph *graph;
-    tow__flat *flat;
+    tow__lowering l = {.p = p, .plan = p->top, .scratch = scratch, .flat = flat};
     tow_status status = TOW_OK;
-    TRY(hoist(p, &graph));
-    TRY(tow__flatten(p, scratch, graph, NULL, &flat));
-    l.flat = flat;
     l.env = tow__arena_alloc(scratch, flat->n_values, sizeof *l.env);
     if (!l.env) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < flat->n_inputs; i++) {
@@ -90,12 +70,11 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
 {
     tow_status status = TOW_OK;
     if (options) {
-        p->no_fusion = options->no_fusion;
-        p->no_regions = options->no_regions;
         p->plan_only = options->plan_only;
         p->keep_within = options->keep_within;
         p->flush_subnormals = options->flush_subnormals;
     }
+    if (options) TRY(tow__select_passes(p, options));
     p->top = tow__arena_alloc(&p->memory, 1, sizeof *p->top);
     if (!p->top) return TOW_OUT_OF_MEMORY;
     p->top->block = TOW__NONE;
@@ -112,16 +91,13 @@ done:
 static tow_status make_plan(tow_program *p, tow__arena *scratch)
 {
     tow_status status = TOW_OK;
-    TRY(lower_graph(p, scratch));
-    TRY(tow__fuse(p, p->top, scratch));
-    TRY(tow__form_regions(p, p->top, scratch));
-    TRY(tow__fuse_reductions(p, p->top, scratch));
-    TRY(tow__reuse(p, p->top, scratch));
-    TRY(tow__place_plan(p, p->top, scratch));
+    tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__TOP, .graph = p->graph, .body = p->top};
+    TRY(tow__run_passes(&s, TOW__ON_GRAPH, 0));
+    TRY(tow__run_passes(&s, TOW__ON_BODY, 0));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;
     p->bytes.residuals = residual_bytes(p);
-    TRY(tow__link(p, scratch));
+    TRY(tow__run_passes(&s, TOW__ON_PROGRAM, 0));
 #ifndef NDEBUG
     TRY(tow_program_check(p));
 #endif

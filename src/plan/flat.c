@@ -5,7 +5,7 @@
  * undo recomputation; keep.c does so within the bytes that the caller allows for it. Nodes run in the order of the
  * graph, except lazy ones (sources, and inside a differentiated remat region whatever does not depend on a cotangent:
  * the recomputation), which run directly before their first reader. */
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)
 {
@@ -241,20 +241,6 @@ static void emit(tow__flat *f, uint32_t n, uint32_t *stack, uint32_t *at, bool *
     }
 }
 
-static tow_status order_nodes(tow__flat *f, tow__arena *scratch)
-{
-    bool *needed = needed_nodes(f, scratch), *done = tow__arena_alloc(scratch, f->n_nodes, sizeof *done);
-    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack),
-             *at = tow__arena_alloc(scratch, f->n_nodes, sizeof *at);
-    f->order = tow__arena_alloc(scratch, f->n_nodes, sizeof *f->order);
-    if (!needed || !done || !stack || !at || !f->order) return TOW_OUT_OF_MEMORY;
-    for (uint32_t n = 0; n < f->n_nodes; n++)
-        if (needed[n] && !f->nodes[n].lazy) emit(f, n, stack, at, done);
-    for (uint32_t n = 0; n < f->n_nodes; n++) /* lazy nodes that only outputs read */
-        if (needed[n]) emit(f, n, stack, at, done);
-    return TOW_OK;
-}
-
 static tow_status find_delivered(tow__flat *f, tow__arena *scratch)
 {
     f->delivered = tow__arena_alloc(scratch, f->n_values, sizeof *f->delivered);
@@ -267,6 +253,21 @@ static tow_status find_delivered(tow__flat *f, tow__arena *scratch)
             x = f->nodes[f->makers[x]].in[0];
         }
     }
+    return TOW_OK;
+}
+
+tow_status tow__order_nodes(tow__flat *f, tow__arena *scratch)
+{
+    if (find_delivered(f, scratch) != TOW_OK) return TOW_OUT_OF_MEMORY;
+    bool *needed = needed_nodes(f, scratch), *done = tow__arena_alloc(scratch, f->n_nodes, sizeof *done);
+    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack),
+             *at = tow__arena_alloc(scratch, f->n_nodes, sizeof *at);
+    f->order = tow__arena_alloc(scratch, f->n_nodes, sizeof *f->order);
+    if (!needed || !done || !stack || !at || !f->order) return TOW_OUT_OF_MEMORY;
+    for (uint32_t n = 0; n < f->n_nodes; n++)
+        if (needed[n] && !f->nodes[n].lazy) emit(f, n, stack, at, done);
+    for (uint32_t n = 0; n < f->n_nodes; n++) /* lazy nodes that only outputs read */
+        if (needed[n]) emit(f, n, stack, at, done);
     return TOW_OK;
 }
 
@@ -290,9 +291,6 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
         if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
-    if (status == TOW_OK && p->keep_within && !scan) status = tow__keep_repeated(p, scratch, f);
-    if (status == TOW_OK) status = tow__merge_pads(p, scratch, f);
-    if (status == TOW_OK && !p->no_fusion) status = tow__merge_losses(p, scratch, f);
-    if (status == TOW_OK) status = find_delivered(f, scratch);
-    return status == TOW_OK ? order_nodes(f, scratch) : status;
+    tow__function_state s = {.p = p, .scratch = scratch, .kind = scan ? TOW__SCAN_BODY : TOW__TOP, .flat = f};
+    return status == TOW_OK ? tow__run_passes(&s, TOW__ON_NODES, 0) : status;
 }

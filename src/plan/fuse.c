@@ -421,7 +421,6 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
     tow__fuser f = {.p = p, .plan = plan, .scratch = scratch};
     tow_status status = TOW_OK;
     uint32_t n = 0;
-    if (p->no_fusion) return TOW_OK;
     TRY(tow__begin_fusion(&f));
     for (uint32_t i = 0; i < plan->n_steps; i++) TRY(place_step(&f, i));
     f.second_look = true;

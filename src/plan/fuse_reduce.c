@@ -220,7 +220,6 @@ tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scr
     joiner j = {.f = {.p = p, .plan = plan, .scratch = scratch}};
     tow_status status = TOW_OK;
     uint32_t n = 0;
-    if (p->no_fusion) return TOW_OK;
     TRY(tow__begin_fusion(&j.f));
     TRY(list_reductions(&j));
     tow__step *steps = tow__arena_alloc(&p->memory, plan->n_steps, sizeof *steps);

@@ -7,7 +7,7 @@
  * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. If ys stack
  * it as it leaves, too, both are one array with one row more, of which all but the last and all but the first row are
  * the two stacks, and one end is the result. */
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 /* The operands of a scan, by role. */
 typedef struct scan {
@@ -270,15 +270,14 @@ done:
 }
 
 /* One buffer or two? After the body's in-place reuse is settled. */
-static tow_status choose_buffers(tow__lowering *outer, tow__loop *loop)
+tow_status tow__choose_carry_buffers(tow_program *p, tow__loop *loop)
 {
-    tow_program *p = outer->p;
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         tow__carry *c = &loop->carry[j];
         c->alternates = tow__carry_alternates(p, loop->body, c->in, c->out);
         c->copies = c->kept || !tow__view_contiguous(&c->init);
         if (c->alternates && !c->kept && (loop->length > 1 || c->copies)) {
-            c->spare = tow__add_storage(p, outer->plan, TOW__S_ARENA, 0, p->storages[c->result].bytes);
+            c->spare = tow__add_storage(p, loop->body->outer, TOW__S_ARENA, 0, p->storages[c->result].bytes);
             if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
         }
     }
@@ -339,8 +338,9 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
     s.n_ys = s.body->n_outputs - s.n_carry;
     if (params->length == 0) return lower_nothing(l, &s);
-    bool is_sum, spread;
-    tow_status status = tow__lower_steps(l, node, &is_sum);
+    bool is_sum = false;
+    tow_status status = TOW_OK;
+    if (!p->left_out[TOW__PASS_scan_to_reduction]) status = tow__lower_steps(l, node, &is_sum);
     if (status != TOW_OK || is_sum) return status;
 
     tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
@@ -365,13 +365,9 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
     TRY(consume_rows(l, &s, loop, &b));
-    TRY(tow__fuse(p, plan, l->scratch));
-    TRY(tow__spread_loop(p, loop, l->scratch, &spread));
-    if (!spread) TRY(tow__form_regions(p, plan, l->scratch));
-    if (!spread) TRY(tow__fuse_reductions(p, plan, l->scratch));
-    TRY(tow__reuse(p, plan, l->scratch));
-    TRY(choose_buffers(l, loop));
-    TRY(tow__place_plan(p, plan, l->scratch));
+    tow__function_state f = {.p = p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = plan, .loop = loop};
+    TRY(tow__end_pass(&f, TOW__PASS_lower));
+    TRY(tow__run_passes(&f, TOW__ON_BODY, 0));
     TRY(add_loop_step(l, &s, loop));
 done:
     return status;

@@ -236,6 +236,7 @@ static bool can_fold(const tow__lowering *l, const tow__node *node)
 {
     const tow__equation *e = node->e;
     size_t bytes = 0;
+    if (l->p->left_out[TOW__PASS_fold_constants]) return false;
     if (e->primitive->kind != TOW__ELEMENTWISE || !node->kernel || node->kernel->scratch) return false;
     if (e->n_in == 0 || e->n_in > FOLDED_IN || e->n_out > FOLDED_OUT) return false;
     for (uint32_t i = 0; i < e->n_in; i++)
@@ -293,7 +294,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
     for (uint32_t i = 0; i < e->n_in; i++) step->in[i] = l->env[node->in[i]];
     for (uint32_t i = 0; i < e->n_out; i++) step->out[i] = l->env[node->out[i]];
     if (TOW__IS(e, dot_general)) become_outer(step);
-    if (TOW__IS(e, div) && become_multiple(l, step) != TOW_OK) return TOW_OUT_OF_MEMORY;
+    if (TOW__IS(e, div) && !l->p->left_out[TOW__PASS_divide_to_multiply] && become_multiple(l, step) != TOW_OK) return TOW_OUT_OF_MEMORY;
     return tow__add_scratch(l, step);
 }
 

@@ -27,6 +27,7 @@
 #include "src/graph/graph.h"
 #include "src/kernels/kernel.h"
 #include "src/plan/operations.h"
+#include "src/plan/pass_list.h"
 #include "tow/program.h"
 
 #define TOW__NONE UINT32_MAX
@@ -201,7 +202,10 @@ struct tow_program {
     uint32_t n_consumers;
     bool *consumed;          /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;          /* 0: where there are no rows */
-    bool no_fusion, no_regions, plan_only, flush_subnormals; /* of the options */
+    bool plan_only, flush_subnormals; /* of the options */
+    bool left_out[TOW__PASSES];       /* by number of the pass */
+    void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
+    void *after_pass_user;
     size_t keep_within;
     tow__keeping keeping; /* what keep_within is spent on */
     uint32_t n_repeated;  /* keep.c: products that repeat one of the forward part */
@@ -293,6 +297,8 @@ tow_status tow__keep_repeated(tow_program *p, tow__arena *scratch, tow__flat *f)
 tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* pads.c: sums of pads become concatenations. */
 tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
+/* Lists the nodes that outputs need, in the order in which they run; says which values end in arrays of somebody else. */
+tow_status tow__order_nodes(tow__flat *f, tow__arena *scratch);
 
 /* ---- view.c ------------------------------------------------------------------------------------------------------ */
 
@@ -318,7 +324,11 @@ typedef struct tow__lowering {
 } tow__lowering;
 
 tow_status tow__lower(tow__lowering *l);
+/* The views of the program's inputs, its instructions, and the copies or designations of its outputs. */
+tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat *flat);
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
+/* One buffer or two for each carry? After the body's in-place reuse is settled. */
+tow_status tow__choose_carry_buffers(tow_program *p, tow__loop *loop);
 /* turn.c: a constant that the products of a scan read turned is turned once, before the loop. */
 tow_status tow__turn_constant(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x);
 /* steps.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
@@ -395,9 +405,9 @@ bool tow__fits_blocks(const tow_program *p, const tow__view *x, int64_t blocks);
 bool tow__balanced(int64_t blocks, int64_t threads);
 /* The same, where what is left over may be shared: `work` is that of a piece, in n_steps steps. */
 bool tow__keeps_busy(int64_t blocks, int64_t threads, double work, uint32_t n_steps);
-/* spread.c: makes a loop whose iterations, or whose rows, do without each other run side by side; *done: it does. After
+/* spread.c: makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before regions. */
-tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done);
+tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch);
 /* Once the body of a parallel loop has its steps: says how many iterations all threads share. */
 tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch);
 /* Steps for a norm's derivative that also sums over rows: first the part that works row by row. */

@@ -6,7 +6,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/kernels/fused.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 static const char *kind_name(tow__storage_kind kind)
 {
@@ -19,14 +19,16 @@ static const char *kind_name(tow__storage_kind kind)
 }
 
 /* #7 f32[2,3] @640, with +offset and strides where the view is not the whole storage */
-static void add_view(tow__string *s, const tow_program *p, const tow__view *x)
+static void add_view(tow__string *s, const tow_program *p, const tow__view *x, bool placed)
 {
     uint32_t root = tow__root(p, x->storage);
     const tow__storage *storage = &p->storages[root];
     tow__string_add(s, "#%u ", root);
     tow__string_add_type(s, x->type);
-    if (storage->kind == TOW__S_ARENA)
+    if (storage->kind == TOW__S_ARENA && placed)
         tow__string_add(s, " @%zu", storage->plan->base + storage->offset);
+    else if (storage->kind == TOW__S_ARENA)
+        ; /* it has no place yet */
     else if (storage->kind == TOW__S_CONSTANT)
         tow__string_add(s, " %s", kind_name(storage->kind));
     else
@@ -56,6 +58,7 @@ static size_t *live_bytes(tow__arena *scratch, const tow_program *p, const tow__
 typedef struct printer {
     tow__string s;
     tow__arena scratch;
+    bool placed; /* storages have places, which are printed with lifetimes and what is alive */
 } printer;
 
 static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth);
@@ -123,7 +126,7 @@ static void add_step(printer *out, const tow_program *p, const tow__plan *plan, 
                                                  : "loop");
     for (uint32_t j = 0; j < step->n_out; j++) {
         if (j) tow__string_add(s, ", ");
-        add_view(s, p, &step->out[j]);
+        add_view(s, p, &step->out[j], out->placed);
     }
     tow__string_add(s, " = %s(", step->base->name);
     if (tow__step_program(step)) {
@@ -132,9 +135,14 @@ static void add_step(printer *out, const tow_program *p, const tow__plan *plan, 
     }
     for (uint32_t j = 0; j < step->n_in; j++) {
         if (j) tow__string_add(s, ", ");
-        add_view(s, p, &step->in[j]);
+        add_view(s, p, &step->in[j], out->placed);
     }
     tow__string_add(s, ")");
+    if (!out->placed) {
+        tow__string_add(s, "\n");
+        if (step->loop) add_loop(out, p, step->loop, depth);
+        return;
+    }
     if (!step->loop && step->scratch != TOW__NONE) {
         const tow__storage *scratch = &p->storages[step->scratch];
         tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->plan->base + scratch->offset);
@@ -148,15 +156,16 @@ static void add_step(printer *out, const tow_program *p, const tow__plan *plan, 
 
 static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth)
 {
-    const size_t *live = live_bytes(&out->scratch, p, plan);
-    out->s.failed |= !live;
-    for (uint32_t i = 0; i < plan->n_steps && !out->s.failed; i++) add_step(out, p, plan, i, live[i], depth);
+    const size_t *live = out->placed ? live_bytes(&out->scratch, p, plan) : NULL;
+    out->s.failed |= out->placed && !live;
+    for (uint32_t i = 0; i < plan->n_steps && !out->s.failed; i++)
+        add_step(out, p, plan, i, live ? live[i] : 0, depth);
 }
 
 size_t tow_program_text(const tow_program *p, char *text, size_t size)
 {
     TOW__ARITHMETIC(false);
-    printer out;
+    printer out = {.placed = true};
     tow__string_init(&out.s, p->ctx);
     tow__arena_init(&out.scratch, p->ctx);
     add_plan(&out, p, p->top, 0);
@@ -178,4 +187,65 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
     size_t length = tow__string_export(&out.s, text, size);
     tow__string_free(&out.s);
     return length;
+}
+
+/* ---- functions between passes ------------------------------------------------------------------------------------ */
+
+static void add_values(tow__string *s, const tow__flat *f, const uint32_t *values, uint32_t n, bool types)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        tow__string_add(s, "%s%%%u", i ? ", " : "", values[i]);
+        if (types) tow__string_add(s, " ");
+        if (types) tow__string_add_type(s, f->types[values[i]]);
+    }
+}
+
+/* %4 f32[8] = mul(%1, %3); nodes that are ordered in their order, else all. */
+static void add_nodes(tow__string *s, const tow__flat *f)
+{
+    uint32_t n = f->n_order ? f->n_order : f->n_nodes;
+    tow__string_add(s, "inputs ");
+    add_values(s, f, f->inputs, f->n_inputs, true);
+    tow__string_add(s, "\n");
+    for (uint32_t i = 0; i < n; i++) {
+        const tow__node *node = &f->nodes[f->n_order ? f->order[i] : i];
+        tow__string_add(s, "%s%s ", node->backward ? "b" : " ", node->lazy ? "late" : "    ");
+        add_values(s, f, node->out, node->e->n_out, true);
+        tow__string_add(s, " = %s(", node->e->primitive->name);
+        add_values(s, f, node->in, node->e->n_in, false);
+        tow__string_add(s, ")\n");
+    }
+    tow__string_add(s, "outputs ");
+    add_values(s, f, f->outputs, f->n_outputs, false);
+    tow__string_add(s, "\n");
+}
+
+static void add_graph(tow__string *s, const tow_graph *g)
+{
+    size_t length = tow_graph_text(g, NULL, 0);
+    char *text = tow__alloc(g->ctx, length + 1, 1);
+    s->failed |= !text;
+    if (!text) return;
+    tow_graph_text(g, text, length + 1);
+    tow__string_add(s, "%s", text);
+    tow__free(g->ctx, text, length + 1, 1);
+}
+
+static void add_body(tow__string *s, const tow__function_state *f)
+{
+    printer out = {.s = *s};
+    tow__arena_init(&out.scratch, f->p->ctx);
+    add_plan(&out, f->p, f->body, 0);
+    tow__arena_free(&out.scratch);
+    *s = out.s;
+}
+
+void tow__string_add_function(tow__string *text, const tow__function_state *f, tow__pass_id id)
+{
+    if (f->flat && (tow__passes[id].stage == TOW__ON_NODES || id == TOW__PASS_inline))
+        add_nodes(text, f->flat);
+    else if (id < TOW__PASS_inline)
+        add_graph(text, f->graph);
+    else
+        add_body(text, f);
 }

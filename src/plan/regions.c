@@ -443,7 +443,6 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     tow_status status = TOW_OK;
     int64_t inner;
     size_t whole;
-    if (p->no_regions) return TOW_OK;
     tow__former f = {.p = p, .plan = plan, .scratch = scratch, .steps = plan->steps, .n_steps = plan->n_steps};
     f.from = tow__arena_alloc(scratch, widest_step(plan), sizeof *f.from);
     if (!f.from) return TOW_OUT_OF_MEMORY;
@@ -451,7 +450,7 @@ tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratc
     f.near = common == 0;
     int64_t blocks = common ? choose_blocks(&f, common, inner, whole) : choose_near_blocks(&f);
     if (blocks < 2 && (common < 2 || whole <= LARGE_BYTES)) return TOW_OK;
-    TRY(tow__part_sums(p, plan)); /* without regions, too: threads share the rows of the first part */
+    if (!p->left_out[TOW__PASS_split_norm_gradient]) TRY(tow__part_sums(p, plan)); /* without regions, too: threads share the rows of the first part */
     if (blocks < 2) return TOW_OK;
     if (common) TRY(form(&f, true, common));
     TRY(form(&f, false, blocks));

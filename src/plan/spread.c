@@ -187,22 +187,19 @@ static bool is_map(const tow__loop *loop, int64_t threads)
     return loop->n_carry == 0 && tow__keeps_busy(loop->length, threads, work_of(loop->body), loop->body->n_steps);
 }
 
-tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch, bool *done)
+tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch)
 {
     spreader s = {.p = p, .loop = loop, .body = loop->body, .scratch = scratch};
     uint32_t widest = 1;
-    *done = false;
-    if (p->no_regions || p->team.threads < 2 || !is_worth_it(loop)) return TOW_OK;
+    if (p->team.threads < 2 || !is_worth_it(loop)) return TOW_OK;
     for (uint32_t i = 0; i < s.body->n_steps; i++)
         widest = widest > s.body->steps[i].n_in ? widest : s.body->steps[i].n_in;
     s.from = tow__arena_alloc(scratch, widest, sizeof *s.from);
     if (!s.from) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
-    *done = loop->parallel = is_map(loop, p->team.threads);
-    if (!*done) status = spread_rows(&s, done);
-    if (status != TOW_OK || !*done) return status;
-    status = give_to_threads(&s);
-    return status == TOW_OK ? tow__share_rest(p, loop, scratch) : status;
+    bool done = loop->parallel = is_map(loop, p->team.threads);
+    if (!done) status = spread_rows(&s, &done);
+    return status == TOW_OK && done ? give_to_threads(&s) : status;
 }
 
 tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch)

@@ -37,6 +37,7 @@ static bool want_turned(const tow__flat *body, uint32_t value)
 tow_status tow__turn_constant(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x)
 {
     const tow__flat *body = node->body;
+    if (outer->p->left_out[TOW__PASS_pretranspose]) return TOW_OK;
     if (x->type.rank != 2 || x->strides[1] != 1 || x->type.dims[0] < 2 || x->type.dims[1] < 2) return TOW_OK;
     if (((const tow__scan_params *)node->e->params)->length < FEW_STEPS) return TOW_OK;
     if (!want_turned(body, value)) return TOW_OK;

@@ -163,6 +163,16 @@ static bool still_fails(const model *m, void *user)
 
 /* ---- what is compared -------------------------------------------------------------------------------------------- */
 
+/* The name of a pass that may be left out. */
+static const char *some_pass(void)
+{
+    size_t n = 0, at;
+    while (tow_pass_name(n)) n++;
+    do at = (size_t)pick((int)n);
+    while (tow_pass_required(at));
+    return tow_pass_name(at);
+}
+
 static how random_how(bool train)
 {
     how h = {.threads = 1 + pick(3), .train = train};
@@ -171,6 +181,7 @@ static how random_how(bool train)
     h.no_regions = pick(3) == 0;
     h.no_fusion = pick(3) == 0;
     h.pass = (pass)pick(4);
+    if (pick(2)) h.without = some_pass();
     return h;
 }
 
@@ -192,6 +203,9 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
                          {.threads = 1, .pass = COMMON_CODE},
                          {.threads = 1, .pass = TEXT}};
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) ADD(base, alone[i], none);
+    ADD(base, ((how){.threads = 1, .without = some_pass()}), none);
+    ADD(base, ((how){.threads = 2, .without = some_pass()}), none);
+    ADD(base, ((how){.threads = 2, .without = some_pass(), .keep_within = SIZE_MAX / 2}), none);
     ADD(base, base, {-2, -1, -1});
     ADD(base, base, {pick(model_policy_count), -1, -1});
     ADD(base, random_how(false), {pick(model_policy_count), -1, -1});

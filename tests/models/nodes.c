@@ -340,6 +340,7 @@ static void print_how(FILE *file, const how *h)
                     {h->differences, "differences"}};
     fprintf(file, "(how){.threads = %d", h->threads);
     if (h->keep_within) fprintf(file, ", .keep_within = %zu", h->keep_within);
+    if (h->without) fprintf(file, ", .without = \"%s\"", h->without);
     if (h->pass != NO_PASS) fprintf(file, ", .pass = %s", passes[h->pass]);
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         if (switches[i].set) fprintf(file, ", .%s = true", switches[i].name);

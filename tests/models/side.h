@@ -113,6 +113,7 @@ typedef struct how {
     int threads;
     size_t keep_within;
     bool no_regions, no_fusion, portable_bits;
+    const char *without; /* a pass of the compiler that is left out; NULL: none */
     pass pass;
     bool train, early_update, resume;
     bool differences; /* the gradients in f64 against central differences (compute.h) instead */
@@ -283,8 +284,11 @@ static bool pass_over(side *s)
 
 static bool run_graph(side *s, const tow_graph *graph)
 {
-    tow_compile_options options = {
-        .keep_within = s->how.keep_within, .no_regions = s->how.no_regions, .no_fusion = s->how.no_fusion};
+    const char *const without[] = {s->how.without, NULL};
+    tow_compile_options options = {.keep_within = s->how.keep_within,
+                                   .no_regions = s->how.no_regions,
+                                   .no_fusion = s->how.no_fusion,
+                                   .without = without};
     tow_program *program = NULL;
     for (size_t i = 0; i < tow_graph_outputs(graph); i++)
         TRY(tow_array_create(s->ctx, tow_graph_output_type(graph, i), &s->out[i]));

@@ -1,0 +1,57 @@
+/* Passes: what they are given, and how they are run. The list, in order and with reasons, is in src/plan/pipeline.c. */
+#ifndef TOW_SRC_PASS_H
+#define TOW_SRC_PASS_H
+
+#include "src/plan/plan.h"
+
+/* What a pass works on. */
+typedef enum tow__stage {
+    TOW__ON_GRAPH, /* the whole graph that is compiled */
+    TOW__ON_NODES, /* the nodes of a function: of the program, or of the body of a scan, inner bodies first */
+    TOW__ON_BODY,  /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
+    TOW__ON_PROGRAM
+} tow__stage;
+
+typedef enum tow__function_kind {
+    TOW__TOP,       /* the program itself */
+    TOW__SCAN_BODY, /* what a loop runs in each iteration */
+    TOW__TILE_BODY  /* what a tile group runs for each block of rows */
+} tow__function_kind;
+
+/* A function on its way through the passes. Only what its stage has made is there. */
+typedef struct tow__function_state {
+    tow_program *p;
+    tow__arena *scratch;
+    tow__function_kind kind;
+    const tow_graph *graph;
+    tow__flat *flat;
+    tow__plan *body;
+    tow__loop *loop; /* that runs the body; NULL: the program */
+} tow__function_state;
+
+typedef struct tow__pass {
+    const char *name;
+    tow__stage stage;
+    tow_status (*run)(tow__function_state *s); /* NULL: another pass does it on its way */
+    const char *within;                        /* which one; NULL: it runs by itself */
+    bool required;                             /* cannot be left out */
+    const char *reason;                        /* why it is there, and why there */
+} tow__pass;
+
+extern const tow__pass tow__passes[TOW__PASSES];
+
+/* The passes of a stage from `first` on, in order. */
+tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_id first);
+/* What follows each pass: the verifier, if checks are wanted, and the caller's dump. */
+tow_status tow__end_pass(const tow__function_state *s, tow__pass_id id);
+/* Leaves out what options->without names, and what .no_fusion and .no_regions stand for. */
+tow_status tow__select_passes(tow_program *p, const tow_compile_options *options);
+
+/* verify.c: is every instruction well-formed, and does it read what is there? Before storages have places. */
+tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass);
+tow_status tow__verify_body(const tow_program *p, const tow__plan *body, const char *pass);
+
+/* print.c: the function as it is after `pass`, for dumps. The text is the caller's. */
+void tow__string_add_function(tow__string *text, const tow__function_state *s, tow__pass_id id);
+
+#endif

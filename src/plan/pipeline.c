@@ -1,0 +1,258 @@
+/* The passes of the compiler, in the order in which they run.
+ *
+ *   graph ──distribute loops──> graph ──inline──> nodes ──rewrites, order──> nodes
+ *         ──lower──> instructions on views of storages ──fuse, parallelize, tile──> fewer instructions, loops over blocks
+ *         ──alias, assign buffers──> offsets ──bind addresses──> calls
+ *
+ * The bodies of loops go through the same passes before what is around them: a scan is one instruction of its function by
+ * the time that fusion looks at it, and the body of a tile group goes through the passes behind `tile` when it is made.
+ *
+ * To add a pass: an X in pass_list.h where it is to run, a row here, a function. `tow plan --passes` prints the list,
+ * `tow plan --dump-after PASS` what a pass makes of a program. */
+#include "src/base/arithmetic.h"
+#include "src/plan/pass.h"
+
+/* ---- passes as functions of one kind ----------------------------------------------------------------------------- */
+
+static bool is_left_out(const tow_program *p, tow__pass_id id) { return p->left_out[id]; }
+
+static tow_status distribute_loops(tow__function_state *s)
+{
+    tow_program *p = s->p;
+    tow_graph **kept =
+        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
+    if (!kept) return TOW_OUT_OF_MEMORY;
+    p->decompositions = kept;
+    bool fissions = p->team.threads > 1 && !is_left_out(p, TOW__PASS_fission_loops);
+    for (uint32_t i = 0; i < s->graph->n_outputs; i++) /* a consumer wants rows as they are made */
+        fissions &= !p->consumers[i].consume;
+    tow_status status = tow__hoist(s->graph, fissions, &kept[p->n_decompositions]);
+    if (status != TOW_OK) return status;
+    s->graph = kept[p->n_decompositions++];
+    return TOW_OK;
+}
+
+static tow_status inline_regions(tow__function_state *s)
+{
+    return tow__flatten(s->p, s->scratch, s->graph, NULL, &s->flat);
+}
+
+static tow_status lower(tow__function_state *s) { return tow__lower_graph(s->p, s->scratch, s->flat); }
+
+static tow_status eliminate_recomputation(tow__function_state *s)
+{
+    return s->p->keep_within && s->kind == TOW__TOP ? tow__keep_repeated(s->p, s->scratch, s->flat) : TOW_OK;
+}
+
+static tow_status pads_to_concatenate(tow__function_state *s) { return tow__merge_pads(s->p, s->scratch, s->flat); }
+static tow_status fuse_loss(tow__function_state *s) { return tow__merge_losses(s->p, s->scratch, s->flat); }
+static tow_status order(tow__function_state *s) { return tow__order_nodes(s->flat, s->scratch); }
+
+static bool is_parallel_scan(const tow__function_state *s)
+{
+    return s->kind == TOW__SCAN_BODY && (s->loop->parallel || s->loop->blocks > 1);
+}
+
+static tow_status fuse(tow__function_state *s) { return tow__fuse(s->p, s->body, s->scratch); }
+
+static tow_status parallelize(tow__function_state *s)
+{
+    return s->kind == TOW__SCAN_BODY ? tow__spread_loop(s->p, s->loop, s->scratch) : TOW_OK;
+}
+
+static tow_status tile(tow__function_state *s)
+{
+    return s->kind == TOW__TILE_BODY || is_parallel_scan(s) ? TOW_OK : tow__form_regions(s->p, s->body, s->scratch);
+}
+
+static tow_status fuse_reductions(tow__function_state *s)
+{
+    return is_parallel_scan(s) ? TOW_OK : tow__fuse_reductions(s->p, s->body, s->scratch);
+}
+
+static tow_status distribute_remainder(tow__function_state *s)
+{
+    return s->loop ? tow__share_rest(s->p, s->loop, s->scratch) : TOW_OK;
+}
+
+static tow_status alias(tow__function_state *s) { return tow__reuse(s->p, s->body, s->scratch); }
+
+static tow_status choose_carry_buffers(tow__function_state *s)
+{
+    return s->loop ? tow__choose_carry_buffers(s->p, s->loop) : TOW_OK;
+}
+
+static tow_status assign_buffers(tow__function_state *s) { return tow__place_plan(s->p, s->body, s->scratch); }
+static tow_status bind_addresses(tow__function_state *s) { return tow__link(s->p, s->scratch); }
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+#define PASS(id) [TOW__PASS_##id]
+
+const tow__pass tow__passes[TOW__PASSES] = {
+    PASS(distribute_loops) =
+        {"distribute-loops", TOW__ON_GRAPH, distribute_loops, NULL, false,
+         "Products in a scan that do not wait for its carry become one product over all iterations, "
+         "before anything looks at bodies."},
+    PASS(fission_loops) = {"fission-loops", TOW__ON_GRAPH, NULL, "distribute-loops", false,
+                           "What the carries of a small scan do not wait for moves to a loop of its own over strips of "
+                           "iterations, which threads share."},
+    PASS(inline) =
+        {"inline", TOW__ON_GRAPH, inline_regions, NULL, true,
+         "Calls, remat bodies and composites without a kernel become nodes of their function; what remat makes "
+         "again stands directly before its first reader."},
+    PASS(eliminate_recomputation) =
+        {"eliminate-recomputation", TOW__ON_NODES, eliminate_recomputation, NULL, false,
+         "Within a budget, values of the forward pass serve where remat would make them again; "
+         "first, so that what follows sees one maker of each."},
+    PASS(pads_to_concatenate) = {"pads-to-concatenate", TOW__ON_NODES, pads_to_concatenate, NULL, false,
+                                 "Sums of padded pieces, which gradients of slices are, become one concatenation."},
+    PASS(fuse_loss_and_gradient) =
+        {"fuse-loss-and-gradient", TOW__ON_NODES, fuse_loss, NULL, false,
+         "A cross-entropy and its derivative share their logits; after recomputation is decided, "
+         "which may have joined the two."},
+    PASS(order) = {"order", TOW__ON_NODES, order, NULL, true,
+                   "Nodes that nothing needs are left out, the others run in an order in which recomputation is late."},
+    PASS(lower) =
+        {"lower", TOW__ON_GRAPH, lower, NULL, true,
+         "Moves become views, everything else gets a kernel and storages; bodies of scans go through all passes of "
+         "a body here."},
+    PASS(fold_constants) = {"fold-constants", TOW__ON_BODY, NULL, "lower", false,
+                            "Small functions of constants are computed now."},
+    PASS(divide_to_multiply) =
+        {"divide-to-multiply", TOW__ON_BODY, NULL, "lower", false,
+         "A division by a power of two becomes the multiplication by its inverse: the same bits, several "
+         "times as fast."},
+    PASS(pretranspose) =
+        {"pretranspose", TOW__ON_BODY, NULL, "lower", false,
+         "Loop-invariant operands that products of few rows read transposed are transposed once, before "
+         "the loop."},
+    PASS(
+        scan_to_reduction) = {"scan-to-reduction", TOW__ON_BODY, NULL, "lower", false,
+                              "A scan that only adds rows, or products of rows, to its carry becomes one kernel call."},
+    PASS(fuse) =
+        {"fuse", TOW__ON_BODY, fuse, NULL, false,
+         "Elementwise instructions become row programs, and epilogues of products; before loops are parallelized and "
+         "tiled, which go by instructions."},
+    PASS(parallelize) =
+        {"parallelize", TOW__ON_BODY, parallelize, NULL, false,
+         "Threads take iterations of a scan without carries, or blocks of rows through all iterations; such a "
+         "body is not tiled again."},
+    PASS(split_norm_gradient) =
+        {"split-norm-gradient", TOW__ON_BODY, NULL, "tile", false,
+         "The derivative of a norm by its input goes by rows and can be tiled, those by scale and bias "
+         "sum over rows: they become two instructions."},
+    PASS(tile) =
+        {"tile", TOW__ON_BODY, tile, NULL, false,
+         "Runs of instructions along which axis 0 passes through become loops over blocks of rows, which stay in the "
+         "cache of a thread."},
+    PASS(fuse_reductions) =
+        {"fuse-reductions", TOW__ON_BODY, fuse_reductions, NULL, false,
+         "A row program takes in reductions of what it makes; after tiling, in which reductions along rows go "
+         "with their rows."},
+    PASS(distribute_remainder) =
+        {"distribute-remainder", TOW__ON_BODY, distribute_remainder, NULL, false,
+         "Iterations that would leave threads without work are shared by all threads, instruction by "
+         "instruction; the instructions are final here."},
+    PASS(alias) = {"alias", TOW__ON_BODY, alias, NULL, true,
+                   "Lifetimes of storages, and results that take over operands which die."},
+    PASS(choose_carry_buffers) =
+        {"choose-carry-buffers", TOW__ON_BODY, choose_carry_buffers, NULL, true,
+         "A carry whose old value is read after the new one is written has two buffers in turn; aliasing "
+         "decides who overwrites what."},
+    PASS(assign_buffers) =
+        {"assign-buffers", TOW__ON_BODY, assign_buffers, NULL, true,
+         "Storages get offsets in the arena of their function, which is one storage of the function around."},
+    PASS(bind_addresses) = {"bind-addresses", TOW__ON_PROGRAM, bind_addresses, NULL, true,
+                            "Calls are prepared, and what moves between runs or iterations is listed."},
+};
+
+/* ---- running them ------------------------------------------------------------------------------------------------ */
+
+static const char *function_name(const tow__function_state *s)
+{
+    return s->kind == TOW__TOP ? "the program" : s->kind == TOW__SCAN_BODY ? "the body of a scan" : "a tile group";
+}
+
+static tow_status dump(const tow__function_state *s, tow__pass_id id)
+{
+    tow__string text;
+    if (!s->p->after_pass) return TOW_OK;
+    tow__string_init(&text, s->p->ctx);
+    tow__string_add_function(&text, s, id);
+    const bool failed = text.failed;
+    if (!failed)
+        s->p->after_pass(s->p->after_pass_user, tow__passes[id].name, function_name(s), text.text ? text.text : "");
+    tow__string_free(&text);
+    return failed ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+static tow_status verify(const tow__function_state *s, const tow__pass *pass)
+{
+    if (!tow__checks_wanted()) return TOW_OK;
+    if (pass->stage == TOW__ON_NODES && s->flat) return tow__verify_nodes(s->p->ctx, s->flat, pass->name);
+    return s->body ? tow__verify_body(s->p, s->body, pass->name) : TOW_OK;
+}
+
+tow_status tow__end_pass(const tow__function_state *s, tow__pass_id id)
+{
+    tow_status status = verify(s, &tow__passes[id]);
+    return status == TOW_OK ? dump(s, id) : status;
+}
+
+tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_id first)
+{
+    for (uint32_t id = first; id < TOW__PASSES; id++) {
+        const tow__pass *pass = &tow__passes[id];
+        if (pass->stage != stage || !pass->run || is_left_out(s->p, id)) continue;
+        tow_status status = pass->run(s);
+        if (status == TOW_OK) status = tow__end_pass(s, id);
+        if (status != TOW_OK) return status;
+    }
+    return TOW_OK;
+}
+
+/* ---- leaving them out -------------------------------------------------------------------------------------------- */
+
+/* The number of the pass with that name; TOW__PASSES: there is none. */
+static uint32_t find_pass(const char *name)
+{
+    uint32_t id = 0;
+    while (id < TOW__PASSES && strcmp(tow__passes[id].name, name) != 0) id++;
+    return id;
+}
+
+static tow_status leave_out(tow_program *p, const char *name)
+{
+    uint32_t id = find_pass(name);
+    if (id == TOW__PASSES)
+        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_compile: option without: expected names that tow_pass_name gives, found \"%s\"", name);
+    if (tow__passes[id].required)
+        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_compile: option without: expected passes that tow_pass_required is false for, found \"%s\"",
+                         name);
+    p->left_out[id] = true;
+    return TOW_OK;
+}
+
+tow_status tow__select_passes(tow_program *p, const tow_compile_options *options)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; options->without && options->without[i] && status == TOW_OK; i++)
+        status = leave_out(p, options->without[i]);
+    p->left_out[TOW__PASS_fuse] |= options->no_fusion;
+    p->left_out[TOW__PASS_fuse_reductions] |= options->no_fusion;
+    p->left_out[TOW__PASS_fuse_loss_and_gradient] |= options->no_fusion;
+    p->left_out[TOW__PASS_fission_loops] |= options->no_regions;
+    p->left_out[TOW__PASS_parallelize] |= options->no_regions;
+    p->left_out[TOW__PASS_tile] |= options->no_regions;
+    p->after_pass = options->after_pass;
+    p->after_pass_user = options->after_pass_user;
+    return status;
+}
+
+const char *tow_pass_name(size_t index) { return index < TOW__PASSES ? tow__passes[index].name : NULL; }
+const char *tow_pass_reason(size_t index) { return index < TOW__PASSES ? tow__passes[index].reason : NULL; }
+const char *tow_pass_within(size_t index) { return index < TOW__PASSES ? tow__passes[index].within : NULL; }
+bool tow_pass_required(size_t index) { return index < TOW__PASSES && tow__passes[index].required; }

@@ -1,0 +1,86 @@
+/* The verifier: what a pass must leave behind, checked after each one. check.c checks a whole program, with the places of
+ * its storages; here a single function is looked at, before they have any. */
+#include "src/plan/pass.h"
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+
+static tow_status bad_node(tow_context *ctx, const char *pass, const tow__flat *f, uint32_t n, const char *what)
+{
+    return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s left node %u (%s) %s (please report this)", pass, n,
+                     f->nodes[n].e->primitive->name, what);
+}
+
+static bool names_values(const uint32_t *values, uint32_t n, uint32_t n_values)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (values[i] >= n_values) return false;
+    return true;
+}
+
+tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass)
+{
+    for (uint32_t n = 0; n < f->n_nodes; n++) {
+        const tow__node *node = &f->nodes[n];
+        if (!names_values(node->in, node->e->n_in, f->n_values))
+            return bad_node(ctx, pass, f, n, "with a wrong operand");
+        if (!names_values(node->out, node->e->n_out, f->n_values))
+            return bad_node(ctx, pass, f, n, "with a wrong result");
+    }
+    for (uint32_t v = 0; v < f->n_values; v++)
+        if (f->makers[v] != TOW__INPUT && f->makers[v] >= f->n_nodes)
+            return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s left value %u without a maker (please report this)",
+                             pass, v);
+    for (uint32_t i = 0; i < f->n_order; i++)
+        if (f->order[i] >= f->n_nodes)
+            return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s ordered a node that is not there (please report this)",
+                             pass);
+    return TOW_OK;
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
+
+static tow_status bad_step(const tow_program *p, const tow__plan *body, const char *pass, uint32_t i, const char *what)
+{
+    return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "pass %s left instruction %u (%s) %s (please report this)", pass, i,
+                     body->steps[i].base ? body->steps[i].base->name : "no operation", what);
+}
+
+/* Elements of a view lie inside its storage. Rows that a loop reads may lie with gaps in an array of the function around. */
+static bool fits(const tow_program *p, const tow__view *x)
+{
+    if (x->storage >= p->n_storages) return false;
+    const tow__storage *s = &p->storages[x->storage];
+    int64_t low = x->offset, high = x->offset, size = (int64_t)tow_dtype_size(x->type.dtype);
+    if (s->kind == TOW__S_ROW_IN) return true;
+    if (tow_type_count(x->type) == 0 || s->bytes == 0) return true; /* without bytes: another has taken its place */
+    for (int a = 0; a < x->type.rank; a++) {
+        int64_t reach = (x->type.dims[a] - 1) * x->strides[a];
+        *(reach < 0 ? &low : &high) += reach;
+    }
+    return low >= 0 && (high + 1) * size <= (int64_t)s->bytes;
+}
+
+static bool all_fit(const tow_program *p, const tow__view *views, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!fits(p, &views[i])) return false;
+    return true;
+}
+
+static const char *fault_of(const tow_program *p, const tow__step *step)
+{
+    if (!step->op || !step->base) return "without an operation";
+    if (!step->kernel != !!step->loop) return "with both a kernel and a body, or neither";
+    if (!all_fit(p, step->in, step->n_in)) return "reading outside of a storage";
+    if (!all_fit(p, step->out, step->n_out)) return "writing outside of a storage";
+    return NULL;
+}
+
+tow_status tow__verify_body(const tow_program *p, const tow__plan *body, const char *pass)
+{
+    for (uint32_t i = 0; i < body->n_steps; i++) {
+        const char *fault = fault_of(p, &body->steps[i]);
+        if (fault) return bad_step(p, body, pass, i, fault);
+    }
+    return TOW_OK;
+}
