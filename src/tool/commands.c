@@ -341,14 +341,19 @@ tow_status tool_plan(tool *t)
         graph = NULL;
         status = differentiate(t, true, &graph);
     }
-    const tow_compile_options options = {.plan_only = true, .keep_within = t->options.keep_within};
+    const char *without[TOOL_MAX_PASSES + 1] = {NULL};
+    tool_dumps dumps;
+    tow_compile_options options = {.plan_only = true, .keep_within = t->options.keep_within, .without = without};
+    if (status == TOW_OK && t->options.without) status = tool_read_without(t, t->options.without, without);
+    if (status == TOW_OK) status = tool_begin_dumps(t, &dumps, &options);
     if (status == TOW_OK) status = tow_compile(t->context, graph, &options, &program);
+    if (status == TOW_OK) status = tool_end_dumps(t, &dumps);
     if (status == TOW_OK) status = tow_program_check(program);
     if (status == TOW_OK && t->options.memory)
         status = write_file(t, t->options.memory, tow_program_draw_memory, program);
     if (status == TOW_OK && t->options.json) {
         status = tool_show_json(t, json_plan(program));
-    } else if (status == TOW_OK) {
+    } else if (status == TOW_OK && !t->options.dump_after) {
         char *text = tool_text_of(tool_program_text, program);
         if (text == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
         if (text != NULL) fputs(text, stdout);

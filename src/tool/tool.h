@@ -36,6 +36,8 @@ typedef struct tool_options {
     size_t keep_within; /* bytes, or 0 */
     const char *memory; /* SVG to draw, or NULL */
     const char *trace;  /* trace events to write, or NULL */
+    const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
+    char *without;                           /* passes, separated by commas; or NULL */
     bool value, run, grad, jvp, split, dce, cse, json;
     int threads;
     unsigned given; /* bit i: option i of the table in tow.c was given */
@@ -70,6 +72,22 @@ void tool_report(const tool *t, tow_status status);
 /* arrays.c: inputs[] receives tow_graph_inputs(graph) arrays, which the caller releases. */
 tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs);
 tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs);
+
+/* passes.c */
+enum {
+    TOOL_MAX_PASSES = 64
+};
+typedef struct tool_dumps {
+    const char *after, *directory;
+    size_t runs[TOOL_MAX_PASSES];
+    char failure[1200];
+} tool_dumps;
+void tool_print_passes(void);
+/* names: those in `text`, which is cut up, and NULL. */
+tow_status tool_read_without(tool *t, char *text, const char *names[TOOL_MAX_PASSES + 1]);
+/* Makes the compiler tell d, which lives until tool_end_dumps, what the options ask for. */
+tow_status tool_begin_dumps(tool *t, tool_dumps *d, tow_compile_options *options);
+tow_status tool_end_dumps(tool *t, const tool_dumps *d); /* says what could not be written */
 
 /* show.c */
 typedef size_t (*tool_text)(const void *object, char *text, size_t size); /* like snprintf */

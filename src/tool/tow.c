@@ -49,6 +49,10 @@ enum {
     KEY_JSON,
     KEY_KEEP,
     KEY_MEMORY,
+    KEY_PASSES,
+    KEY_DUMP_AFTER,
+    KEY_DUMP_DIR,
+    KEY_WITHOUT,
     KEY_TRACE
 };
 
@@ -78,6 +82,11 @@ static const struct argp_option argp_options[] = {
      "through forward and backward part in turn where that saves bytes; 1: what costs nothing",
      2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
+    {"passes", KEY_PASSES, NULL, 0, "plan: print the passes of the compiler and their reasons instead; needs no file", 2},
+    {"dump-after", KEY_DUMP_AFTER, "PASS", 0,
+     "plan: print the functions of the program as they are after a pass instead of the plan", 2},
+    {"dump-dir", KEY_DUMP_DIR, "DIR", 0, "plan: write them after each pass, to files NN-PASS-K.txt", 2},
+    {"without", KEY_WITHOUT, "PASS,...", 0, "plan: leave out passes", 2},
     {"trace", KEY_TRACE, "FILE", 0, "run, grad --run: write when each instruction ran, for Perfetto", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
     {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
@@ -105,6 +114,9 @@ static const struct {
     {KEY_GRAD, PLAN},
     {KEY_KEEP, PLAN},
     {KEY_MEMORY, PLAN},
+    {KEY_DUMP_AFTER, PLAN},
+    {KEY_DUMP_DIR, PLAN},
+    {KEY_WITHOUT, PLAN},
     {KEY_TRACE, RUN | GRAD},
     {KEY_DCE, ANY},
     {KEY_CSE, ANY},
@@ -211,6 +223,18 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_MEMORY:
         o->memory = argument;
+        break;
+    case KEY_PASSES:
+        tool_print_passes();
+        exit(TOOL_OK);
+    case KEY_DUMP_AFTER:
+        o->dump_after = argument;
+        break;
+    case KEY_DUMP_DIR:
+        o->dump_directory = argument;
+        break;
+    case KEY_WITHOUT:
+        o->without = argument;
         break;
     case KEY_TRACE:
         o->trace = argument;
