@@ -322,18 +322,23 @@ static tow_status lower_iota(tow__lowering *l, const tow__node *node)
     return TOW_OK;
 }
 
+/* Kept out of tow__lower, whose frame is on the stack once for each level of nested scans. */
+__attribute__((noinline)) static tow_status lower_node(tow__lowering *l, const tow__node *node)
+{
+    const tow_primitive *primitive = node->e->primitive;
+    return primitive == &tow__const_p  ? lower_const(l, node)
+           : primitive == &tow__iota_p ? lower_iota(l, node)
+           : primitive->view           ? lower_move(l, node)
+           : can_fold(l, node)         ? fold(l, node)
+                                       : lower_kernel(l, node);
+}
+
 tow_status tow__lower(tow__lowering *l)
 {
     for (uint32_t i = 0; i < l->flat->n_order; i++) {
         const tow__node *node = &l->flat->nodes[l->flat->order[i]];
-        const tow_primitive *primitive = node->e->primitive;
         uint32_t first = l->plan->n_steps;
-        tow_status status = node->body                   ? tow__lower_loop(l, node)
-                            : primitive == &tow__const_p ? lower_const(l, node)
-                            : primitive == &tow__iota_p  ? lower_iota(l, node)
-                            : primitive->view            ? lower_move(l, node)
-                            : can_fold(l, node)          ? fold(l, node)
-                                                         : lower_kernel(l, node);
+        tow_status status = node->body ? tow__lower_loop(l, node) : lower_node(l, node);
         if (status != TOW_OK) return status;
         for (uint32_t k = first; k < l->plan->n_steps; k++) l->plan->steps[k].source = &node->e->source;
     }
