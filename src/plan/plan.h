@@ -1,9 +1,6 @@
 /* Plans: what src/plan makes and src/run runs.
  *
- *   graph ──hoist.c, defer.c──> graph ──flat.c, keep.c, loss.c, pads.c──> nodes
- *         ──lower.c, loop.c──> steps on views of storages
- *         ──fuse.c, spread.c, regions.c, fuse_reduce.c──> fewer steps, loops over blocks
- *         ──inplace.c, place.c──> offsets ──link.c──> calls
+ * The passes that make them, in order, are in src/plan/pipeline.c.
  *
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
  * storage with offset and strides. Every output of every step has a storage of its own; in-place reuse joins storages
@@ -370,7 +367,7 @@ void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity
 
 /* ---- fuse.c, fuse_reduce.c ------------------------------------------------------------------------------------- */
 
-/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h; fuse_program.c), unless p->no_fusion.
+/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h; fuse_program.c).
  * After lowering. */
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* fuse_reduce.c: joins row programs with reductions of what they make. After fusion and regions, in which reductions
