@@ -272,8 +272,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     b->body = tow__arena_alloc(memory, 1, sizeof *b->body);
     if (!b->loop || !b->body) return TOW_OUT_OF_MEMORY;
     *b->loop = (tow__loop){.length = blocks,
-                           .parallel = !f->ordered,
-                           .ordered = f->ordered,
+                           .schedule = f->ordered ? TOW__ORDERED_TILES : TOW__PARALLEL_TILES,
                            .continues = continues,
                            .mixed = mixed,
                            .body = b->body};

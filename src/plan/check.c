@@ -71,7 +71,7 @@ static bool is_own(const checker *c, uint32_t storage)
 /* A result of the surrounding plan that a row region adds to block by block. */
 static bool is_sum(const checker *c, uint32_t storage)
 {
-    return c->loop && c->loop->ordered && c->p->storages[storage].plan != c->plan;
+    return c->loop && c->loop->schedule == TOW__ORDERED_TILES && c->p->storages[storage].plan != c->plan;
 }
 
 /* ---- what is valid ----------------------------------------------------------------------------------------------- */

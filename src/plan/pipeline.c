@@ -50,7 +50,7 @@ static tow_status order(tow__function_state *s) { return tow__order_nodes(s->fla
 
 static bool is_parallel_scan(const tow__function_state *s)
 {
-    return s->kind == TOW__SCAN_BODY && (s->loop->parallel || s->loop->blocks > 1);
+    return s->kind == TOW__SCAN_BODY && s->loop->schedule != TOW__SEQUENTIAL;
 }
 
 static tow_status fuse(tow__function_state *s) { return tow__fuse(s->p, s->body, s->scratch); }

@@ -99,18 +99,26 @@ typedef struct tow__rows {
     char *data;
 } tow__rows;
 
-/* parallel: iterations are independent, there are no carries (row regions, regions.c; some scans, spread.c); `shared`
- * of them, the last ones, would keep only some of the threads busy, so all threads share the work on each of their
- * steps.
- * blocks: where more than 1, the rows of all carries and steps are cut into blocks, each of which goes through all
- * iterations by itself (spread.c). In both cases every thread has a copy of the body with an arena of its own.
- * ordered: a row region without carries, whose body adds to sums: results of the loop behind its ys. continues: it does
- * the rest of the rows, and another loop has begun its sums. */
+/* How the iterations of a loop run. Where threads run them side by side, each has a copy of the body with an arena of its
+ * own. */
+typedef enum tow__schedule {
+    TOW__SEQUENTIAL,          /* one after the other; all threads share the work on each instruction */
+    TOW__PARALLEL_ITERATIONS, /* a scan without carries: threads take iterations */
+    TOW__PARALLEL_ROWS, /* a scan whose instructions keep rows apart: threads take blocks of rows through all iterations */
+    TOW__PARALLEL_TILES, /* a tile group: threads take blocks of rows */
+    TOW__ORDERED_TILES /* a tile group whose body adds to sums, results of the loop behind its ys: blocks run in order */
+} tow__schedule;
+
 typedef struct tow__loop {
-    int64_t length, blocks, shared;
-    bool reverse, parallel, ordered, continues;
-    bool mixed;    /* a region with steps of the forward and of the backward part */
-    bool consumes; /* the body hands rows to consumers, which overwrite inputs */
+    tow__schedule schedule;
+    int64_t length;
+    int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */
+    int64_t shared; /* so many iterations, the last ones, would leave threads without work: all share each of their
+                        instructions */
+    bool reverse;
+    bool continues; /* ordered tiles: the rest of the rows; another loop has begun its sums */
+    bool mixed;     /* a tile group with instructions of the forward and of the backward pass */
+    bool consumes;  /* the body hands rows to consumers, which overwrite inputs */
     tow__plan *body;
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
@@ -119,7 +127,16 @@ typedef struct tow__loop {
 } tow__loop;
 
 /* The body makes rows, or blocks of them, and has no carries. */
-static inline bool tow__by_blocks(const tow__loop *loop) { return loop->parallel || loop->ordered; }
+static inline bool tow__by_blocks(const tow__loop *loop)
+{
+    return loop->schedule != TOW__SEQUENTIAL && loop->schedule != TOW__PARALLEL_ROWS;
+}
+
+/* Threads take iterations side by side. */
+static inline bool tow__is_parallel(const tow__loop *loop)
+{
+    return loop->schedule == TOW__PARALLEL_ITERATIONS || loop->schedule == TOW__PARALLEL_TILES;
+}
 
 /* Parameters of a step "consume": elements from *row * count on go to a consumer. */
 typedef struct tow__consumption {
@@ -148,9 +165,9 @@ typedef struct tow__step {
 
 struct tow__plan {
     tow__plan *outer;
-    const tow__loop *loop; /* of which it is the body, or NULL */
+    const tow__loop *loop;                            /* of which it is the body, or NULL */
     uint32_t first_storage, last_storage, n_storages; /* its own, linked by `next`; see tow__first_storage */
-    uint32_t block; /* the storage of `outer` that holds this plan's arena */
+    uint32_t block;                                   /* the storage of `outer` that holds this plan's arena */
     tow__step *steps;
     uint32_t n_steps, steps_capacity;
     uint32_t *dead;
@@ -197,8 +214,8 @@ struct tow_program {
     const tow__kernel *copy;
     tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
     uint32_t n_consumers;
-    bool *consumed;          /* [outputs of the graph] a loop hands it over row by row */
-    int64_t no_row;          /* 0: where there are no rows */
+    bool *consumed;                   /* [outputs of the graph] a loop hands it over row by row */
+    int64_t no_row;                   /* 0: where there are no rows */
     bool plan_only, flush_subnormals; /* of the options */
     bool left_out[TOW__PASSES];       /* by number of the pass */
     void (*after_pass)(void *user, const char *pass, const char *function, const char *text);

@@ -66,15 +66,15 @@ static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, 
 static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, int depth)
 {
     tow__string *s = &out->s;
-    if (loop->parallel)
+    if (tow__is_parallel(loop))
         tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
-    else if (loop->ordered)
+    else if (loop->schedule == TOW__ORDERED_TILES)
         tow__string_add(s, "%*s       %" PRId64 " blocks in order", 4 * depth, "", loop->length);
     else
         tow__string_add(s, "%*s       length %" PRId64 "%s", 4 * depth, "", loop->length,
                         loop->reverse ? " reverse" : "");
     if (loop->shared) tow__string_add(s, ", the last %" PRId64 " by all threads", loop->shared);
-    if (loop->blocks > 1) tow__string_add(s, " for each of %" PRId64 " blocks of rows", loop->blocks);
+    if (loop->schedule == TOW__PARALLEL_ROWS) tow__string_add(s, " for each of %" PRId64 " blocks of rows", loop->blocks);
     if (loop->body->copies)
         tow__string_add(s, ", %zu bytes @%zu for each of %u threads", loop->body->bytes, loop->body->base,
                         loop->body->copies);

@@ -136,6 +136,7 @@ static void cut_rows(spreader *s)
         x->need = tow__round_up(x->bytes);
     }
     loop->blocks = s->blocks;
+    loop->schedule = TOW__PARALLEL_ROWS;
 }
 
 /* Cuts the loop into blocks of rows, if it can be; *done: it could. */
@@ -197,8 +198,11 @@ tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch
     s.from = tow__arena_alloc(scratch, widest, sizeof *s.from);
     if (!s.from) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
-    bool done = loop->parallel = is_map(loop, p->team.threads);
-    if (!done) status = spread_rows(&s, &done);
+    bool done = is_map(loop, p->team.threads);
+    if (done)
+        loop->schedule = TOW__PARALLEL_ITERATIONS;
+    else
+        status = spread_rows(&s, &done);
     return status == TOW_OK && done ? give_to_threads(&s) : status;
 }
 
@@ -206,7 +210,7 @@ tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch)
 {
     tow__plan *body = loop->body;
     int64_t threads = p->team.threads, rest = loop->length % threads;
-    if (!loop->parallel || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads) return TOW_OK;
+    if (!tow__is_parallel(loop) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads) return TOW_OK;
     if (!may_share(work_of(body), body->n_steps)) return TOW_OK;
     loop->shared = rest;
     for (uint32_t i = 0; i < body->n_steps; i++) {

@@ -19,7 +19,7 @@ static uint32_t plan_length(const tow__plan *plan);
 
 static uint32_t iterations_shown(const tow__loop *loop)
 {
-    if (loop->parallel || loop->length < 1) return 1;
+    if (tow__is_parallel(loop) || loop->length < 1) return 1;
     return (double)loop->length * plan_length(loop->body) <= WRITTEN_OUT ? (uint32_t)loop->length : 1;
 }
 
@@ -127,7 +127,7 @@ static tow_status walk_step(walk *w, const tow__step *step, uint32_t at, uint32_
     uint32_t length = plan_length(loop->body), shown = w->counts ? iterations_shown(loop) : 1;
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < shown; i++) {
-        if (w->counts) t->places[at + i * length].begins |= !loop->parallel;
+        if (w->counts) t->places[at + i * length].begins |= !tow__is_parallel(loop);
         TRY(walk_plan(w, loop->body, at + i * length, copies * (loop->body->copies ? loop->body->copies : 1),
                       backward));
     }

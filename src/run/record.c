@@ -19,7 +19,7 @@ static double count_events(const tow__plan *plan, bool first_thread)
         const tow__loop *loop = plan->steps[i].loop;
         if (!loop) continue;
         bool spread = loop->body->copies > 0; /* its steps run on any thread */
-        double blocks = loop->blocks > 1 ? (double)loop->blocks : 1;
+        double blocks = loop->schedule == TOW__PARALLEL_ROWS ? (double)loop->blocks : 1;
         n += (double)loop->length * blocks * (spread ? loop->body->n_steps : count_events(loop->body, first_thread));
     }
     return n;

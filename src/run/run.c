@@ -120,7 +120,7 @@ static void run_rows(void *user, int64_t block, int thread)
 static void run_loop(tow_program *p, tow__loop *loop)
 {
     spread_run spread = {p, loop};
-    if (loop->parallel) {
+    if (tow__is_parallel(loop)) {
         int64_t apart = loop->length - loop->shared;
         tow__team_run_indexed(&p->team, apart, run_iteration, &spread);
         for (int64_t i = apart; i < loop->length; i++) {
@@ -131,7 +131,7 @@ static void run_loop(tow_program *p, tow__loop *loop)
     }
     for (uint32_t j = 0; j < loop->n_carry; j++)
         if (loop->carry[j].copies) copy_init(p, loop, &loop->carry[j]);
-    if (loop->blocks > 1) {
+    if (loop->schedule == TOW__PARALLEL_ROWS) {
         tow__team_run_indexed(&p->team, loop->blocks, run_rows, &spread);
         return;
     }

@@ -389,8 +389,8 @@ static uint64_t count_runs(const tow__plan *plan)
     uint64_t n = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__loop *loop = plan->steps[i].loop;
-        n += !loop || !loop->parallel;
-        if (loop) n += (loop->parallel ? 1 : (uint64_t)loop->length) * count_runs(loop->body);
+        n += !loop || !tow__is_parallel(loop);
+        if (loop) n += (tow__is_parallel(loop) ? 1 : (uint64_t)loop->length) * count_runs(loop->body);
     }
     return n;
 }

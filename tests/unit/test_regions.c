@@ -60,7 +60,7 @@ static uint32_t count_regions(const tow__plan *plan)
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__loop *loop = plan->steps[i].loop;
-        if (loop) n += (loop->parallel ? 1u : 0u) + count_regions(loop->body);
+        if (loop) n += (tow__is_parallel(loop) ? 1u : 0u) + count_regions(loop->body);
     }
     return n;
 }
@@ -117,7 +117,7 @@ static uint32_t count_shared(const tow__plan *plan, int64_t blocks, int64_t shar
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__loop *loop = plan->steps[i].loop;
         if (!loop) continue;
-        n += loop->parallel && loop->length == blocks && loop->shared == shared;
+        n += tow__is_parallel(loop) && loop->length == blocks && loop->shared == shared;
         n += count_shared(loop->body, blocks, shared);
     }
     return n;

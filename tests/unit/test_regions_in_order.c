@@ -49,7 +49,7 @@ static int64_t count_blocks(const tow_program *program, int64_t *rest)
     *rest = 0;
     for (uint32_t i = 0; i < program->top->n_steps; i++) {
         const tow__loop *loop = program->top->steps[i].loop;
-        if (!loop || !loop->ordered) continue;
+        if (!loop || loop->schedule != TOW__ORDERED_TILES) continue;
         n += loop->length;
         if (loop->continues) *rest += loop->length;
     }

@@ -136,8 +136,8 @@ static void count_loops(const tow__plan *plan, int *by_rows, int *by_iterations)
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         const tow__loop *loop = plan->steps[i].loop;
         if (!loop) continue;
-        *by_rows += loop->blocks > 1;
-        *by_iterations += loop->parallel && plan->steps[i].base == &tow__scan_p;
+        *by_rows += loop->schedule == TOW__PARALLEL_ROWS;
+        *by_iterations += loop->schedule == TOW__PARALLEL_ITERATIONS;
         count_loops(loop->body, by_rows, by_iterations);
     }
 }
