@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "src/graph/primitive.h"
+#include "src/kernels/gemm.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutate.h"
 
@@ -233,7 +234,7 @@ static bool repair(mutant *m)
     size_t line, column;
     bool done = false;
     char *text = fuzz_text((const uint8_t *)m->data, m->size);
-    if (tow__context_create(NULL, 1, &(tow__gemm_choice){0}, &ctx) != TOW_OK) fuzz_fail("no memory");
+    if (tow__context_create(NULL, 1, &(tow__gemm_choice){0}, sizeof(tow__gemm_choice), &ctx) != TOW_OK) fuzz_fail("no memory");
     const char *message = tow_context_error(ctx);
     if (tow_graph_parse(ctx, text, &graph) != TOW_OK && sscanf(message, "line %zu, column %zu", &line, &column) == 2) {
         const size_t at = offset_of(m, line, column);
