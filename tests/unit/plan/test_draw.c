@@ -1,5 +1,7 @@
 /* Pictures of memory and traces of runs: what they say agrees with the plan, SVG and JSON are well-formed whatever the
- * names in them, recording changes no result, and every allocation may fail. */
+ * names in them, recording changes no result, and every allocation may fail.
+ *
+ * Tests draw.c, timeline.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

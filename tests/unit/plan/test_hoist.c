@@ -1,5 +1,7 @@
 /* Products that leave scans, on an LSTM over a sequence: values against JAX, equal bits for scan and unrolled steps and
- * under remat, how often products run, and that wide steps stay as they are. */
+ * under remat, how often products run, and that wide steps stay as they are.
+ *
+ * Tests hoist.c, hoist_record.c, chunks.c, steps.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,8 @@
 /* Remat within a budget of bytes: the same bits for every budget, no arena above it or above what the plan takes
  * without, more products kept the larger it is, none made again where it is large; scans and graphs without remat are
- * as before. */
+ * as before.
+ *
+ * Tests keep.c, spend.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* Plans worked out by hand: arena sizes, what backward keeps; the plan checker on right and on damaged plans; arrays of
- * wrong types. */
+ * wrong types.
+ *
+ * Tests check.c, compile.c, flat.c, inplace.c, link.c, loop.c, lower.c, print.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
 /* Row regions and consumers: what they compute has the same bits as without them, for any number of threads; regions
- * are formed where they should be; a consumer gets every element once, at a time when it may overwrite its input. */
+ * are formed where they should be; a consumer gets every element once, at a time when it may overwrite its input.
+ *
+ * Tests regions.c, blocks.c, spared.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
 /* Loops that are spread over threads by rows or by iterations, and what is deferred for it: which ones are, and that no
- * bits change by it. */
+ * bits change by it.
+ *
+ * Tests spread.c, defer.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
