@@ -1,4 +1,6 @@
-/* Reductions and products over one element in row programs: the bits of separate steps, and plans as they should be. */
+/* Reductions and products over one element in row programs: the bits of separate steps, and plans as they should be.
+ *
+ * Tests fuse_reduce.c, spared.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
