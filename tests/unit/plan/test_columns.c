@@ -1,5 +1,5 @@
-/* Columns by themselves: what is borrowed is blank, what is given back is blank again and lent once more, and columns grow
- * with the program. */
+/* Columns by themselves: what is borrowed is blank, what is given back is blank again and lent once more, and columns
+ * grow with the program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

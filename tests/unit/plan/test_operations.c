@@ -1,5 +1,5 @@
-/* Operations that only plans have: each is found by its name, costs what the primitive costs that it was made of, and is
- * tiled as that is, or not at all. */
+/* Operations that only plans have: each is found by its name, costs what the primitive costs that it was made of, and
+ * is tiled as that is, or not at all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Constants of scans that products read transposed: one copy before the loop where that pays, none elsewhere, and the same
- * values in either case. */
+/* Constants of scans that products read transposed: one copy before the loop where that pays, none elsewhere, and the
+ * same values in either case. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
