@@ -3,7 +3,7 @@
  * nowhere else: every instruction set gives the same bits.
  *
  * Largest errors in units in the last place over the whole range, denormals and special values included, as
- * tests/unit/vector_math.h demands them and test_kernels_math_long.c measured them:
+ * tests/unit/support/vector_math.h demands them and test_kernels_math_long.c measured them:
  *
  *   exp log log1p 1    expm1 tanh erf sin cos 2    logistic 2.5    silu 4, gelu 6.5 (below 1e-36: of 1e-36)
  *   gelu with tanh 4 (of at least 2^-26: the rounded argument of a large exponential)    slopes 4 (of at least 2^-24)

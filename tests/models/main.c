@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "tests/models/spec.h"
-#include "tests/unit/pick.h"
+#include "tests/unit/support/pick.h"
 
 /* How the second side differs from the model. */
 typedef struct change {

@@ -2,7 +2,7 @@
  * again, so node_width is the only place that knows what fits. */
 #include "tests/models/spec.h"
 
-#include "tests/unit/pick.h"
+#include "tests/unit/support/pick.h"
 
 static const struct {
     int most_children;

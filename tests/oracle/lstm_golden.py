@@ -1,4 +1,4 @@
-"""Writes tests/oracle/golden/lstm.txt: value and gradients of an LSTM over a sequence, for tests/unit/test_hoist.c.
+"""Writes tests/oracle/golden/lstm.txt: value and gradients of an LSTM over a sequence, for tests/unit/plan/test_hoist.c.
 
     pip install jax==0.10.2; python tests/oracle/lstm_golden.py
 

@@ -1,4 +1,4 @@
-"""Writes tests/oracle/golden/train.txt: schedules and optimiser trajectories of optax, for tests/unit/test_train.c.
+"""Writes tests/oracle/golden/train.txt: schedules and optimiser trajectories of optax, for tests/unit/train/test_train.c.
 
     pip install jax==0.10.2 flax==0.12.8 optax==0.2.8; python tests/oracle/train_golden.py
 

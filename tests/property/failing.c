@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "tests/property/property.h"
-#include "tests/unit/counting_allocator.h"
+#include "tests/unit/support/counting_allocator.h"
 
 static tow_status differentiate_and_compile(const tow_graph *graph, bool differentiable)
 {

@@ -1,8 +1,10 @@
 #!/bin/sh
-# structure.sh ROOT arrows|names: what no compiler checks about the sources.
+# structure.sh ROOT arrows|names|tests: what no compiler checks about the sources.
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
+# tests:  every src/plan/NAME.c has the test tests/unit/plan/test_NAME.c, or the head comment of a test there names it in a
+#         line such as "Tests fuse.c, fuse_program.c."; unit tests are where the build looks for them.
 set -u
 root=$1
 cd "$root" || exit 1
@@ -32,6 +34,13 @@ arrows() {
     done | sort -u
 }
 
+# The files that the head comments of the tests given name, one a line. An end of a comment ends the head.
+named() {
+    for file in "$@"; do
+        sed -n -e 's#^ \* Tests \(.*\.c\)\..*#\1#p' -e '/\*\//q' "$file" | tr -d ' ' | tr ',' '\n'
+    done
+}
+
 case $2 in
     arrows)
         found=$(mktemp) allowed=$(mktemp)
@@ -52,6 +61,20 @@ $unused"
         [ -z "$compares" ] || fail "comparisons of names; compare descriptors or ask for traits (src/graph/primitive.h):
 $compares"
         ;;
-    *) fail "expected arrows or names, found '$2'" ;;
+    tests)
+        named=$(named tests/unit/plan/test_*.c)
+        for file in src/plan/*.c; do
+            name=$(basename "$file")
+            [ -f "tests/unit/plan/test_$name" ] || echo "$named" | grep -qx "$name" ||
+                fail "$file has no test; write tests/unit/plan/test_$name, or name $name in the head of the test that has it"
+        done
+        for name in $named; do
+            [ -f "src/plan/$name" ] || fail "a test in tests/unit/plan says that it tests $name, but there is no src/plan/$name"
+        done
+        stray=$(find tests/unit -name 'test_*.c' ! -path 'tests/unit/*/test_*.c' -o -path 'tests/unit/*/*/test_*.c')
+        [ -z "$stray" ] || fail "unit tests that are not built; they belong in a folder of tests/unit:
+$stray"
+        ;;
+    *) fail "expected arrows, names or tests, found '$2'" ;;
 esac
 exit "$failed"

@@ -1,0 +1,195 @@
+/* Single-precision attention: every instruction set that this CPU has gives the same bits, forward and backward, and
+ * the bits of a sequence do not depend on the others in the batch. Double precision: products as the context says. */
+#include "tests/unit/support/kernels.h"
+
+#include "src/kernels/attention.h"
+#include "tow/program.h"
+
+typedef struct shape {
+    int64_t b, t, s, h, g, d, e;
+    bool causal, masked;
+    layout keys;
+} shape;
+
+static const shape shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1, false, false, SPACED},          {2, 70, 70, 4, 2, 64, 64, true, false, SPACED},
+    {1, 130, 67, 2, 1, 20, 33, false, true, SPACED},      {2, 33, 140, 2, 2, 32, 16, true, true, SPACED},
+    {1, 200, 90, 1, 1, 48, 80, true, false, SPACED},      {1, 5, 5000, 1, 1, 16, 8, true, false, SPACED},
+    {2, 150, 150, 2, 1, 48, 112, true, false, ROW_MAJOR}, /* keys in place */
+    {1, 100, 256, 2, 2, 160, 48, false, true, ROW_MAJOR},
+};
+
+typedef struct operands {
+    tow__buffer q, k, v, mask, out, lse, ct, grads[3];
+} operands;
+
+static operands make_operands(const shape *c)
+{
+    operands x = {.q = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR),
+                  .k = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), c->keys),
+                  .v = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR),
+                  .mask = random_operand(TOW_BOOL, SHAPE(c->b, 1, c->t, c->s), ROW_MAJOR),
+                  .out = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR),
+                  .lse = make(TOW_F32, SHAPE(c->b, c->h, c->t), ROW_MAJOR),
+                  .ct = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR)};
+    x.grads[0] = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR);
+    x.grads[1] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), ROW_MAJOR);
+    x.grads[2] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR);
+    return x;
+}
+
+static tow__heads heads_of(const tow__buffer *x)
+{
+    return (tow__heads){x->data, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
+}
+
+static tow__attention_job job_of(const shape *c, const operands *x, bool backward)
+{
+    return (tow__attention_job){.dtype = TOW_F32,
+                                .causal = c->causal,
+                                .backward = backward,
+                                .scale = 0.3,
+                                .batches = c->b,
+                                .t = c->t,
+                                .s = c->s,
+                                .heads = c->h,
+                                .groups = c->g,
+                                .strips = tow__ceil_div(c->t, TOW__STRIP),
+                                .q = heads_of(&x->q),
+                                .k = heads_of(&x->k),
+                                .v = heads_of(&x->v),
+                                .o = heads_of(&x->out),
+                                .ct = heads_of(&x->ct),
+                                .lse = x->lse,
+                                .mask = c->masked ? &x->mask : NULL,
+                                .out = x->out.data,
+                                .lse_out = x->lse.data,
+                                .dq = x->grads[0].data,
+                                .dk = x->grads[1].data,
+                                .dv = x->grads[2].data};
+}
+
+static void run_all(const tow__attention_code *code, const shape *c, const operands *x)
+{
+    tow__attention_job forward = job_of(c, x, false), backward = job_of(c, x, true);
+    size_t bytes = code->bytes(&forward), more = code->bytes(&backward);
+    void *memory = take(bytes > more ? bytes : more);
+    for (int64_t i = 0; i < c->b * c->h; i++) code->forward(&forward, i / c->h, i % c->h, 0, forward.strips, memory);
+    for (int64_t i = 0; i < c->b * c->g; i++) code->backward(&backward, i / c->g, i % c->g, memory);
+}
+
+static void instruction_sets_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const shape *c = &shapes[i];
+        operands x = make_operands(c), y = x;
+        y.out = make(TOW_F32, 4, x.out.dims, ROW_MAJOR);
+        y.lse = make(TOW_F32, 3, x.lse.dims, ROW_MAJOR);
+        for (int j = 0; j < 3; j++) y.grads[j] = make(TOW_F32, 4, x.grads[j].dims, ROW_MAJOR);
+        run_all(tow__attention_f32(0), c, &x);
+        for (int choice = 1; tow__attention_f32(choice) != NULL; choice++) {
+            run_all(tow__attention_f32(choice), c, &y);
+            assert_equal_bits(&x.out, &y.out, "out");
+            assert_equal_bits(&x.lse, &y.lse, "lse");
+            for (int j = 0; j < 3; j++) assert_equal_bits(&x.grads[j], &y.grads[j], "gradient");
+        }
+        release_all();
+    }
+}
+
+/* The last sequence alone, as a block of a region has it. */
+static void sequences_are_independent(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        shape c = shapes[i], one = c;
+        operands x = make_operands(&c), last = x;
+        run_all(tow__attention_f32(0), &c, &x);
+        one.b = 1;
+        tow__buffer *views[] = {&last.q, &last.k, &last.v, &last.mask, &last.out, &last.ct, &last.lse};
+        for (size_t j = 0; j < 7; j++) {
+            views[j]->data =
+                (char *)views[j]->data + (size_t)((c.b - 1) * views[j]->strides[0]) * bytes_of(views[j]->dtype);
+            views[j]->dims[0] = 1;
+        }
+        const tow__buffer results[2] = {last.out, last.lse};
+        tow__buffer *own[2] = {&last.out, &last.lse};
+        for (int j = 0; j < 2; j++) own[j]->data = take((size_t)count_of(own[j]) * sizeof(float));
+        for (int j = 0; j < 3; j++) {
+            last.grads[j] = x.grads[j];
+            last.grads[j].dims[0] = 1;
+            last.grads[j].data = take((size_t)count_of(&last.grads[j]) * sizeof(float));
+        }
+        run_all(tow__attention_f32(0), &one, &last);
+        for (int j = 0; j < 2; j++) assert_equal_bits(&results[j], own[j], j ? "lse" : "out");
+        for (int j = 0; j < 3; j++) {
+            tow__buffer want = x.grads[j];
+            want.data = (float *)want.data + (c.b - 1) * want.strides[0];
+            want.dims[0] = 1;
+            assert_equal_bits(&want, &last.grads[j], "gradient");
+        }
+        release_all();
+    }
+}
+
+/* What a query does not see does not matter, however many cuts the keys of the last queries have. */
+static void later_keys_do_not_matter(void **state)
+{
+    (void)state;
+    shape all = {1, 2100, 2100, 1, 1, 16, 16, true, false, ROW_MAJOR},
+          first = {1, 2040, 2040, 1, 1, 16, 16, true, false, ROW_MAJOR};
+    operands x = make_operands(&all), y = x;
+    tow__buffer *operands_of_y[] = {&y.q, &y.k, &y.v, &y.out, &y.ct};
+    for (size_t i = 0; i < 5; i++) operands_of_y[i]->dims[1] = first.t;
+    y.out = make(TOW_F32, 4, y.out.dims, ROW_MAJOR);
+    y.lse = make(TOW_F32, SHAPE(1, 1, first.t), ROW_MAJOR);
+    y.grads[0] = make(TOW_F32, 4, y.q.dims, ROW_MAJOR);
+    run_all(tow__attention_f32(0), &all, &x);
+    run_all(tow__attention_f32(0), &first, &y);
+    x.out.dims[1] = x.grads[0].dims[1] = x.lse.dims[2] = first.t;
+    assert_equal_bits(&x.out, &y.out, "out");
+    assert_equal_bits(&x.lse, &y.lse, "lse");
+    assert_equal_bits(&x.grads[0], &y.grads[0], "gradient of queries");
+    release_all();
+}
+
+/* One query and one key, whose log-sum-exp is the logit: -(1 + 2^-29) + (1 + 2^-30)^2, of which 2^-60 is left where
+ * products are not rounded before they are added, as in BLIS, and nothing in plain C, which is what has the same bits
+ * everywhere. */
+static void double_precision_takes_the_products_of_the_context(void **state)
+{
+    (void)state;
+    static const tow_context_options options[] = {
+        {.portable_bits = true}, {.engine = "reference"}, {.engine = "-blis"}};
+    const char *text = "{ lambda ; q:f64[1,1,1,2]\"q\" k:f64[1,1,1,2]\"k\" v:f64[1,1,1,1]\"v\". let\n"
+                       "    out:f64[1,1,1,1] lse:f64[1,1,1] = attention[causal=false scale=1.0] q k v\n"
+                       "  in (lse) }";
+    double q[2] = {1, 1 + 0x1p-30}, k[2] = {-(1 + 0x1p-29), 1 + 0x1p-30}, v[1] = {1};
+    double *const data[3] = {q, k, v};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        tow_context *ctx = NULL;
+        tow_graph *graph = NULL;
+        tow_array *in[3] = {NULL}, *out = NULL;
+        if (i == 2 && tow_context_options_check(&options[i], NULL, 0) > 0) continue; /* there is no BLIS */
+        assert_int_equal(tow_context_create(&options[i], &ctx), TOW_OK);
+        assert_int_equal(tow_graph_parse(ctx, text, &graph), TOW_OK);
+        for (size_t j = 0; j < 3; j++)
+            assert_int_equal(tow_array_borrow(ctx, tow_graph_input_type(graph, j), data[j], &in[j]), TOW_OK);
+        assert_int_equal(tow_evaluate(graph, in, &out), TOW_OK);
+        assert_true(*(const double *)tow_array_data(out) == 0);
+        for (size_t j = 0; j < 3; j++) tow_array_release(in[j]);
+        tow_array_release(out);
+        tow_graph_release(graph);
+        tow_context_destroy(ctx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(instruction_sets_agree),
+                                       cmocka_unit_test(sequences_are_independent),
+                                       cmocka_unit_test(later_keys_do_not_matter),
+                                       cmocka_unit_test(double_precision_takes_the_products_of_the_context)};
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+}

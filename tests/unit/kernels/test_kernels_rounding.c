@@ -1,0 +1,142 @@
+/* How far softmax, the norms and AdamW may be off what they are in exact arithmetic, in units in the last place (ulps)
+ * of the terms that meet in them, over wide ranges of floats: docs/performance.md states these bounds. Compared with
+ * double. */
+#include "tests/unit/support/kernels.h"
+
+#include "train/optimizer.h"
+
+enum {
+    ROUNDS = 60
+};
+
+/* Of a sign, and any magnitude between powers of two. */
+static double spread(int low, int high)
+{
+    int exponent = low + (int)(random_bits() % (uint32_t)(high - low));
+    return (double)(float)ldexp(random_unit() < 0 ? -1 - fabs(random_unit()) : 1 + fabs(random_unit()), exponent);
+}
+
+static void keep_largest(double *largest, double x)
+{
+    if (!(x <= *largest)) *largest = x;
+}
+
+/* Of an element: 3, one for each unit of its distance from the largest, whose rounding the exponential magnifies, and
+ * one for each 1024 elements, which are summed in lanes. */
+static void softmax_rounds_little(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 31, 257, 4096};
+    double largest = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t rows = 3, n = lengths[round % 5];
+        tow__buffer x = make(TOW_F32, SHAPE(rows, n), ROW_MAJOR), y = make(TOW_F32, SHAPE(rows, n), ROW_MAJOR);
+        const double width = ldexp(1, round % 9 - 2), centre = spread(-4, 12);
+        for (int64_t i = 0; i < rows * n; i++) set(&x, i, (double)(float)(centre + width * random_unit()));
+        run_kernel(tow__kernel_find("softmax", TOW_F32), 1, &x, 1, &y, &(tow__axis_params){1});
+        for (int64_t r = 0; r < rows; r++) {
+            double top = -INFINITY, sum = 0;
+            for (int64_t i = r * n; i < (r + 1) * n; i++) top = fmax(top, get(&x, i));
+            for (int64_t i = r * n; i < (r + 1) * n; i++) sum += exp(get(&x, i) - top);
+            for (int64_t i = r * n; i < (r + 1) * n; i++) {
+                double below = top - get(&x, i), bound = 3 + below + (double)n / 1024;
+                keep_largest(&largest, fabs(get(&y, i) - exp(-below) / sum) / ulp_of(exp(-below) / sum) / bound);
+            }
+        }
+        release_all();
+    }
+    print_message("softmax: %.2f of the bound\n", largest);
+    assert_true(largest <= 1);
+}
+
+/* Of a result: 4 ulps of the largest |x| of the row, times rstd and |scale|, plus |bias|: the mean has their errors. */
+static void norms_round_little(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {2, 31, 256, 1024, 5000};
+    double largest = 0;
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        const bool centred = round % 2;
+        const int64_t n = lengths[round / 2 % 5];
+        const double epsilon = 1e-5, width = spread(-8, 40), centre = round % 3 ? width * spread(-10, 6) : 0;
+        tow__buffer x = make(TOW_F32, SHAPE(1, n), ROW_MAJOR), scale = make(TOW_F32, SHAPE(n), ROW_MAJOR),
+                    bias = make(TOW_F32, SHAPE(n), ROW_MAJOR), y = make(TOW_F32, SHAPE(1, n), ROW_MAJOR),
+                    kept[2] = {make(TOW_F32, SHAPE(1), ROW_MAJOR), make(TOW_F32, SHAPE(1), ROW_MAJOR)};
+        double mean = 0, square = 0, most = 0;
+        for (int64_t i = 0; i < n; i++) {
+            set(&x, i, (double)(float)(centre + width * random_unit()));
+            set(&scale, i, spread(-6, 6));
+            set(&bias, i, spread(-20, 6));
+            mean += centred ? get(&x, i) / (double)n : 0;
+            most = fmax(most, fabs(get(&x, i)));
+        }
+        for (int64_t i = 0; i < n; i++) square += (get(&x, i) - mean) * (get(&x, i) - mean) / (double)n;
+        const double rstd = 1 / sqrt(square + epsilon);
+        tow__buffer in[] = {x, scale, bias}, out[] = {y, kept[0], kept[1]};
+        run_kernel(tow__kernel_find(centred ? "layer_norm" : "rms_norm", TOW_F32), centred ? 3 : 2, in, centred ? 3 : 2,
+                   out, &(tow__norm_params){epsilon});
+        for (int64_t i = 0; i < n; i++) {
+            double b = centred ? get(&bias, i) : 0, want = (get(&x, i) - mean) * rstd * get(&scale, i) + b;
+            double terms = most * rstd * fabs(get(&scale, i)) + fabs(b);
+            keep_largest(&largest, fabs(get(&y, i) - want) / ulp_of(terms) / 4);
+        }
+        release_all();
+    }
+    print_message("norms: %.2f of the bound\n", largest);
+    assert_true(largest <= 1);
+}
+
+/* m: 1.5 ulps of |b1 m| + |(1 - b1) g|; v: 2 ulps; p: one ulp of its own and 4 of what is subtracted, made of the new m
+ * and v as they are rounded, while v / (1 - b2^t) is finite. */
+static void adamw_rounds_little(void **state)
+{
+    (void)state;
+    enum {
+        COUNT = 1003
+    };
+    static float p[COUNT], m[COUNT], v[COUNT], g[COUNT], before[3][COUNT];
+    double largest[3] = {0};
+    for (int round = 0; round < ROUNDS; round++) {
+        const tow__coefficients c = {.scale = 1,
+                                     .rate = (float)fabs(spread(-14, 0)),
+                                     .decay = round % 2 ? 0.1f : 0,
+                                     .b1 = 0.9f,
+                                     .b2 = 0.999f,
+                                     .c1 = 0.1f,
+                                     .c2 = 0.001f,
+                                     .bias1 = (float)(1 - pow(0.9, round + 1)),
+                                     .bias2 = (float)(1 - pow(0.999, round + 1)),
+                                     .eps = 1e-8f};
+        for (int i = 0; i < COUNT; i++) {
+            p[i] = (float)spread(-60, 60), m[i] = (float)spread(-70, 50), g[i] = (float)spread(-70, 50);
+            v[i] = (float)fabs(spread(-140, 110));
+        }
+        memcpy(before[0], p, sizeof p), memcpy(before[1], m, sizeof m), memcpy(before[2], v, sizeof v);
+        const tow__parameter x = {.p = p, .m = m, .v = v, .count = COUNT, .decay = c.decay > 0};
+        tow__update_piece(&(tow__updater){.optimizer = {.kind = TOW_ADAMW}, .now = c}, &x, 0, COUNT, g);
+        for (int i = 0; i < COUNT; i++) {
+            double from_m = (double)c.b1 * (double)before[1][i], from_g = (double)c.c1 * (double)g[i];
+            double square = (double)c.b2 * (double)before[2][i] + (double)c.c2 * (double)g[i] * (double)g[i];
+            double step = (double)m[i] / (double)c.bias1 / (sqrt((double)v[i] / (double)c.bias2) + (double)c.eps);
+            double less = (double)c.rate * (step + (double)c.decay * (double)before[0][i]);
+            double terms = (double)c.rate * (fabs(step) + fabs((double)c.decay * (double)before[0][i]));
+            double want = (double)before[0][i] - less, allowed = ulp_of(want) + 4 * ulp_of(terms);
+            keep_largest(&largest[0],
+                         fabs((double)m[i] - (from_m + from_g)) / ulp_of(fabs(from_m) + fabs(from_g)) / 1.5);
+            keep_largest(&largest[1], fabs((double)v[i] - square) / ulp_of(square) / 2);
+            keep_largest(&largest[2], fabs((double)p[i] - want) / allowed);
+        }
+    }
+    print_message("AdamW: m %.2f, v %.2f, p %.2f of the bound\n", largest[0], largest[1], largest[2]);
+    for (int i = 0; i < 3; i++) assert_true(largest[i] <= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softmax_rounds_little),
+        cmocka_unit_test(norms_round_little),
+        cmocka_unit_test(adamw_rounds_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
