@@ -5,7 +5,15 @@
  *
  * A strip is up to 64 queries of one head. It sees keys 0 .. keys; query i of it sees the first limit[i] of them, less
  * what the mask hides. A query that sees no key at all is blind: it spreads over all S keys alike and has the lowest
- * finite number as its log-sum-exp. */
+ * finite number as its log-sum-exp.
+ *
+ * Bits. Sums run in an order that shapes, causality and the mask fix, not threads: strips of a head do not meet forward,
+ * and one thread runs those of a group of keys backward. In f32 the order is that of attention_f32.inc, over lanes that
+ * round alike with every instruction set (attention_lanes.h). In f64 products have the bits of their engine
+ * (products/gemm.h).
+ *
+ * Engines. f32 is compiled in plain C, for AVX2 and for AVX-512; tow__attention_f32 picks the best version that the
+ * processor has. f64 is one version around products, whose engine tow__gemm_choose finds. */
 #ifndef TOW_SRC_KERNELS_ATTENTION_H
 #define TOW_SRC_KERNELS_ATTENTION_H
 

@@ -1,4 +1,12 @@
-/* Elementwise kernels in single precision as vector code; other types use the plain C loops. */
+/* Elementwise kernels in single precision as vector code; other types use the plain C loops.
+ *
+ * This folder has the functions (here), chains of them (fused.h) and pairs of them (pairs.h).
+ *
+ * Bits. Each element depends on its operands alone. math_f32.h defines the functions, with multiply-adds where they are
+ * written, so every instruction set gives the same bits; chains and pairs have those of their parts.
+ *
+ * Engines. TOW__CLONES compiles a function once per instruction set, and the loader picks the version. Types that have
+ * no vector code run the plain twins (reference/elementwise.c): registry.c picks by primitive and type. */
 #include "src/base/params.h"
 #include "src/kernels/math_f32.h"
 #include "src/kernels/tables.h"

@@ -2,7 +2,9 @@
  * (reference/move.c), which have the same bits.
  *
  * Rows are anywhere in memory, so those of the next indices are fetched. A row of sums adds in the order of the
- * indices: threads share columns, or rows where those are short, never indices. */
+ * indices: threads share columns, or rows where those are short, never indices. That order defines the bits.
+ *
+ * Engines. TOW__CLONES compiles the loops once per instruction set, and the loader picks the version. */
 #include <string.h>
 
 #include "src/base/params.h"

@@ -1,4 +1,14 @@
-/* Rows of operands for kernels that work along one axis, and the row arithmetic of lanes.inc for both float types. */
+/* Rows of operands for kernels that work along one axis, and the row arithmetic of lanes.inc for both float types.
+ *
+ * Normalisation (norm.c), softmax and its relatives (softmax.c) and the cross-entropy of a product
+ * (linear_cross_entropy.c) are made of it.
+ *
+ * Bits. Sums along a row have the order of reductions/reduce.h, whether a row is worked on alone or with others. Sums
+ * over rows have parts that the shape fixes and that are added in order. Exponentials and logarithms are those of
+ * math_f32.h in f32, of libm in f64. Every instruction set divides as tow__divided_f32 does, by reciprocals.
+ *
+ * Engines. TOW__CLONES compiles what works on rows once per instruction set, and the loader picks the version. The
+ * products of linear_cross_entropy.c run on the engines that tow__gemm_choose finds (products/gemm.h). */
 #ifndef TOW_SRC_KERNELS_ROWS_H
 #define TOW_SRC_KERNELS_ROWS_H
 

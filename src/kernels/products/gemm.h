@@ -1,4 +1,5 @@
-/* Matrix products, whatever computes them.
+/* Products: what dot_general (dot.c), a product with what follows it (fused_dot.c) and sums of products over the
+ * iterations of a scan (steps.c) are made of. This header is the contract of matrix products, whatever computes them.
  *
  *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C + A B with accumulate
  *
@@ -16,6 +17,10 @@
  * those of the chain, mostly half of them. So on both a product may also be made in parts along k, of whole blocks but
  * for the last: each says the `depth` of all, and all but the first accumulate, which then means that blocks are added
  * to C one by one.
+ *
+ * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
+ * accepts every product. The own kernel is compiled in plain C, for AVX2 and for AVX-512, and gemm_own.c picks the best
+ * version that the processor has. Options of a context or TOW_ENGINE force an engine or leave some out (tow__gemm_choice).
  *
  * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the
  * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products

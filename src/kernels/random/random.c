@@ -1,4 +1,9 @@
-/* Random bits as vector code. */
+/* Random bits as vector code.
+ *
+ * Bits. They are those of threefry2x32 (math.h) on the index of each element, in integers: the same as JAX's, whatever
+ * the threads or the instruction set.
+ *
+ * Engines. TOW__CLONES compiles the loop once per instruction set, and the loader picks the version. */
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"
 

@@ -4,7 +4,14 @@
  *   segments   of 1024 elements
  *   lanes      16 in each segment: lane l combines x[i] with i % 16 == l, from the first to the last
  *   tree       lanes are combined as (l, l+8), (l, l+4), (l, l+2), (l, l+1)
- *   result     of segments, from the first to the last */
+ *   result     of segments, from the first to the last
+ *
+ * All sums of this folder have it: whole reductions (reduce.c), those that come block by block (reduce_part.c) and those
+ * of what a row program makes (fused_reduce.c). Argmax has no order: equal maxima go to the first (argmax.c). Sums of
+ * norms and softmax have it, too (norms/lanes.inc).
+ *
+ * Engines. TOW__CLONES compiles each loop once per instruction set, and the loader picks the version; strides decide
+ * between loops of the same bits. The plain twin (reference/reduce.c) runs what has no vector code. */
 #ifndef TOW_SRC_KERNELS_REDUCE_H
 #define TOW_SRC_KERNELS_REDUCE_H
 
