@@ -1,5 +1,5 @@
 # Finds BLIS, the OpenMP build, as a static library. It has to be static: the contexts of the sub-configurations are looked up by
-# a symbol that the shared library hides (src/kernels/gemm_blis.c).
+# a symbol that the shared library hides (src/kernels/products/gemm_blis.c).
 #
 #   BLIS_FOUND, BLIS_VERSION, target BLIS::BLIS (header directory, archive, OpenMP, definition TOW_BLIS_VERSION)
 

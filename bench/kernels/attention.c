@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "limits.h"
-#include "src/kernels/attention.h"
+#include "src/kernels/attention/attention.h"
 
 enum {
     ROUNDS = 40

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -18,7 +18,7 @@ typedef struct tow__arena {
 struct tow_context {
     tow_allocator allocator;
     int threads;
-    const struct tow__gemm_choice *products; /* what computes them (src/kernels/gemm.h), behind the context */
+    const struct tow__gemm_choice *products; /* what computes them (src/kernels/products/gemm.h), behind the context */
     size_t bytes;                            /* of the context and what is behind it */
     tow__crew *crew;                         /* worker threads, NULL until a program has use for them */
     uint32_t traces;                         /* begun so far */

@@ -22,7 +22,7 @@ typedef struct tow__crew tow__crew;
 typedef struct tow__team {
     int threads;
     tow__crew *crew;                         /* NULL: everything runs on the caller */
-    const struct tow__gemm_choice *products; /* what the context says (src/kernels/gemm.h); NULL: the rule */
+    const struct tow__gemm_choice *products; /* what the context says (src/kernels/products/gemm.h); NULL: the rule */
 } tow__team;
 
 enum {

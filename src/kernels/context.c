@@ -5,7 +5,7 @@
 
 #include "src/base/base.h"
 #include "src/base/clones.h"
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 
 /* What is said of engines, or NULL. */
 static const char *engine_name(const tow_context_options *options)

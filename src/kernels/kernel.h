@@ -77,7 +77,7 @@ typedef struct tow__kernel {
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
     bool looks_ahead;       /* fetches from `next` and `later` of a call, where perhaps nothing is */
     tow__function function; /* of elementwise kernels */
-    const struct tow__reducer *const *reducers; /* [dtype] of reductions (reduce.h); NULL: it is none */
+    const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */
 } tow__kernel;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "src/kernels/fused.h"
+#include "src/kernels/elementwise/fused.h"
 #include "src/kernels/tables.h"
 
 static const tow__kernel_table *const tables[] = {

@@ -1,8 +1,8 @@
 /* Regions: what a step may be in one, and the loop over blocks of rows that is made of its steps. */
 #include "src/plan/blocks.h"
 
-#include "src/kernels/dot.h"
-#include "src/kernels/reduce.h"
+#include "src/kernels/products/dot.h"
+#include "src/kernels/reductions/reduce.h"
 #include "src/plan/pass.h"
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */

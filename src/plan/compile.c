@@ -1,6 +1,6 @@
 /* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
 #include "src/base/arithmetic.h"
-#include "src/kernels/fused.h"
+#include "src/kernels/elementwise/fused.h"
 #include "src/plan/pass.h"
 #include "src/run/record.h"
 

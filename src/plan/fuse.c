@@ -1,4 +1,4 @@
-/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/fused.h,
+/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/elementwise/fused.h,
  * fuse_program.c).
  *
  * Steps are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that make
@@ -19,7 +19,7 @@
  * group reads become temporaries of the program and lose their storage. */
 #include "src/plan/fuse.h"
 
-#include "src/kernels/dot.h"
+#include "src/kernels/products/dot.h"
 
 enum {
     WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */

@@ -3,7 +3,7 @@
 #ifndef TOW_SRC_FUSE_H
 #define TOW_SRC_FUSE_H
 
-#include "src/kernels/fused.h"
+#include "src/kernels/elementwise/fused.h"
 #include "src/plan/plan.h"
 
 typedef struct tow__group {

@@ -1,7 +1,7 @@
 /* Row programs of groups of elementwise steps (fuse.c): operands, results and temporaries get numbers, temporaries
- * share tiles, and pairs of ops become one (src/kernels/pairs.h). A group for which numbers do not suffice has no
- * program. */
-#include "src/kernels/pairs.h"
+ * share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group for which numbers do not suffice
+ * has no program. */
+#include "src/kernels/elementwise/pairs.h"
 #include "src/plan/fuse.h"
 
 /* x as a view of the whole shape: a scalar repeats, another shape of as many elements is reshaped. */

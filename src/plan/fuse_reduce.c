@@ -6,7 +6,7 @@
  * so that s is never stored, unless somebody else reads it, and is reduced while it is near in any case. The reduced
  * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes: as many as
  * can be, others stay apart. They move up to the program, unless that keeps much alive for longer. */
-#include "src/kernels/reduce.h"
+#include "src/kernels/reductions/reduce.h"
 #include "src/plan/fuse.h"
 
 enum {

@@ -4,7 +4,7 @@
  * caches. Then the steps are cut into chunks for which it is not (chunks.c): the scan becomes one over chunks, whose
  * body makes the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left them,
  * in the order of the steps, so no bits change. */
-#include "src/kernels/dot.h"
+#include "src/kernels/products/dot.h"
 #include "src/plan/hoist.h"
 #include "tow/ops.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "src/base/arithmetic.h"
-#include "src/kernels/dot.h"
+#include "src/kernels/products/dot.h"
 #include "src/plan/plan.h"
 
 enum {

@@ -384,13 +384,13 @@ void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity
 
 /* ---- fuse.c, fuse_reduce.c ------------------------------------------------------------------------------------- */
 
-/* Joins elementwise steps into row programs ("fused" steps, src/kernels/fused.h; fuse_program.c).
+/* Joins elementwise steps into row programs ("fused" steps, src/kernels/elementwise/fused.h; fuse_program.c).
  * After lowering. */
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* fuse_reduce.c: joins row programs with reductions of what they make. After fusion and regions, in which reductions
  * along rows go with their rows. */
 tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch);
-/* A reduction of a whole storage to another one, in the order of src/kernels/reduce.h? */
+/* A reduction of a whole storage to another one, in the order of src/kernels/reductions/reduce.h? */
 bool tow__is_reduction(const tow_program *p, const tow__step *step);
 typedef struct tow__extents {
     int64_t outer, elements, columns;

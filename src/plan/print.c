@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 #include "src/base/arithmetic.h"
-#include "src/kernels/fused.h"
+#include "src/kernels/elementwise/fused.h"
 #include "src/plan/pass.h"
 
 static const char *kind_name(tow__storage_kind kind)

@@ -1,7 +1,7 @@
 /* What regions without products are for: they spare memory traffic for what several of their steps read and for what
  * only they read. But a result that only a reduction over rows needs has to be stored then, which costs something where
  * no other reduction could be part of the step that makes it (fuse_reduce.c). */
-#include "src/kernels/reduce.h"
+#include "src/kernels/reductions/reduce.h"
 #include "src/plan/blocks.h"
 
 static bool is_reduction(const tow__step *step)

@@ -1,5 +1,5 @@
 /* A scan whose body only adds to its one carry, as hoist.c makes them, is one kernel call instead of a loop. */
-#include "src/kernels/steps.h"
+#include "src/kernels/products/steps.h"
 #include "src/plan/plan.h"
 
 /* The addition to the carry and, unless a row is added as it is, the product that is added. */

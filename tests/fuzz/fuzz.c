@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "src/io/file_calls.h"
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 

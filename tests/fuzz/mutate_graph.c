@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "src/graph/primitive.h"
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutate.h"
 

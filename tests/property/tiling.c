@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/kernels/dot.h"
+#include "src/kernels/products/dot.h"
 #include "src/plan/operations.h"
 #include "tests/property/property.h"
 

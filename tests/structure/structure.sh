@@ -56,8 +56,8 @@ $new"
 $unused"
         ;;
     names)
-        compares=$(grep -n 'strn*cmp(' src/plan/*.[ch] src/run/*.[ch] src/kernels/*.c src/kernels/*.h src/kernels/*.inc src/kernels/reference/*.c |
-            grep -v -e '^src/plan/operations.c:' -e '^src/plan/pipeline.c:' -e '^src/kernels/registry.c:' -e '^src/kernels/gemm.c:' -e '^src/kernels/context.c:')
+        compares=$(sources | grep -E '^src/(plan|run|kernels)/' | xargs grep -n 'strn*cmp(' |
+            grep -v -e '^src/plan/operations.c:' -e '^src/plan/pipeline.c:' -e '^src/kernels/registry.c:' -e '^src/kernels/products/gemm.c:' -e '^src/kernels/context.c:')
         [ -z "$compares" ] || fail "comparisons of names; compare descriptors or ask for traits (src/graph/primitive.h):
 $compares"
         ;;

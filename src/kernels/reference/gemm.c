@@ -1,6 +1,6 @@
 /* The plain C matrix product. Each element of C is one sum over k in order, so neither blocking nor threads change it;
  * columns go in strips so that the inner loop runs along rows of B and C where these are contiguous. */
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 
 enum {
     STRIP = 64

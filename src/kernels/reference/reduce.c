@@ -1,6 +1,6 @@
 /* Reductions, argmax and cumsum, one result at a time. The order of reduce.h is kept, so that the vector kernels can be
  * compared bit by bit. */
-#include "src/kernels/reduce.h"
+#include "src/kernels/reductions/reduce.h"
 
 #include "src/kernels/math.h"
 #include "src/kernels/tables.h"

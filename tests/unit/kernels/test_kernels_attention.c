@@ -2,7 +2,7 @@
  * the bits of a sequence do not depend on the others in the batch. Double precision: products as the context says. */
 #include "tests/unit/support/kernels.h"
 
-#include "src/kernels/attention.h"
+#include "src/kernels/attention/attention.h"
 #include "tow/program.h"
 
 typedef struct shape {

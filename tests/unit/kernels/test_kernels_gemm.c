@@ -1,9 +1,9 @@
 /* Matrix products: every engine and dot_general against loops in double precision; bits for 1 and 2 threads and for
  * splits of rows and columns, and for all instruction sets of the own kernel. */
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/products/gemm_own.h"
 #include "tests/unit/support/gemm_products.h"
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 #include "src/kernels/tables.h"
 
 /* Every engine, the own one with every instruction set; those that this build lacks are NULL. */

@@ -4,8 +4,8 @@
 
 #include <float.h>
 
-#include "src/kernels/dot.h"
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/products/dot.h"
+#include "src/kernels/products/gemm_own.h"
 #include "src/kernels/tables.h"
 
 static const tow__gemm_choice unit = {.matrix_unit = true}; /* only where it is usable */

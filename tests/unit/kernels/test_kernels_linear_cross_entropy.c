@@ -5,7 +5,7 @@
 
 #include <float.h>
 
-#include "src/kernels/gemm_own.h"
+#include "src/kernels/products/gemm_own.h"
 #include "tow/tow.h"
 
 typedef struct shape {

@@ -2,7 +2,7 @@
  * kernels have the bits of their twins. */
 #include "tests/unit/support/kernels.h"
 
-#include "src/kernels/reduce.h"
+#include "src/kernels/reductions/reduce.h"
 
 static const char *const reductions[] = {"reduce_sum",  "reduce_max", "reduce_min",
                                          "reduce_prod", "reduce_and", "reduce_or"};

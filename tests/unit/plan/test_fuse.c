@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "src/kernels/pairs.h"
+#include "src/kernels/elementwise/pairs.h"
 #include "src/plan/plan.h"
 #include "tests/unit/support/fusion.h"
 #include "tow/autodiff.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 #include "src/plan/plan.h"
 #include "src/plan/timeline.h"
 #include "tests/unit/support/failing_compiles.h"

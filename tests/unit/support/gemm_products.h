@@ -4,7 +4,7 @@
 
 #include "tests/unit/support/kernels.h"
 
-#include "src/kernels/gemm.h"
+#include "src/kernels/products/gemm.h"
 
 /* c = a b: [m, k] and [k, n], laid out in any way; rows of c may be longer than n. */
 static inline tow__gemm product_of(const tow__buffer *a, const tow__buffer *b, const tow__buffer *c)

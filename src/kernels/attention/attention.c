@@ -1,0 +1,161 @@
+/* Attention by strips of 64 queries: the logits of a strip against the keys that it sees are made, exponentiated with
+ * their maximum and multiplied with the values. Of T x S numbers only a strip exists; the output and the log-sum-exp of
+ * each row are kept. The backward pass makes the same strips again.
+ *
+ * Forward, a block of work is some strips of a head. Backward, the strips of one (batch, group) add to the same dk and
+ * dv, so one thread runs them in order. */
+#include "src/kernels/attention/attention.h"
+#include "src/base/params.h"
+#include "src/kernels/tables.h"
+
+enum {
+    PART = 8 /* strips of a head that one block of forward work has */
+};
+
+static tow__heads heads_of(const tow__buffer *x)
+{
+    return (tow__heads){x->data, x->dims[3], x->strides[0], x->strides[1], x->strides[2], x->strides[3]};
+}
+
+const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row)
+{
+    return x->data + (b * x->batch + head * x->head + row * x->row) * (int64_t)tow__element_bytes(a->dtype);
+}
+
+/* ---- what a query sees ------------------------------------------------------------------------------------------ */
+
+/* Keys that causality leaves: j <= query + S - T. */
+static int64_t causal_limit(const tow__attention_job *a, int64_t query)
+{
+    return a->causal ? tow__max(0, tow__min(a->s, query + a->s - a->t + 1)) : a->s;
+}
+
+tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, int64_t i)
+{
+    const tow__buffer *m = a->mask;
+    if (m == NULL) return (tow__mask_row){NULL, 0};
+    int64_t at[3] = {s->b, s->h, s->first + i}, offset = 0;
+    for (int d = 0; d < 3; d++) offset += m->dims[d] > 1 ? at[d] * m->strides[d] : 0;
+    return (tow__mask_row){(const b8 *)m->data + offset, m->dims[3] > 1 ? m->strides[3] : 0};
+}
+
+static bool is_blind(const tow__attention_job *a, const tow__strip *s, int64_t i)
+{
+    tow__mask_row mask = tow__strip_mask(a, s, i);
+    if (mask.data == NULL) return s->limit[i] == 0;
+    for (int64_t j = 0; j < s->limit[i]; j++)
+        if (mask.data[j * mask.stride]) return false;
+    return true;
+}
+
+tow__strip tow__strip_of(const tow__attention_job *a, int64_t b, int64_t h, int64_t index)
+{
+    tow__strip s = {.b = b, .h = h, .g = h / (a->heads / a->groups), .first = index * TOW__STRIP};
+    s.rows = tow__min(TOW__STRIP, a->t - s.first);
+    for (int64_t i = 0; i < s.rows; i++) {
+        s.limit[i] = causal_limit(a, s.first + i);
+        s.blind[i] = is_blind(a, &s, i);
+        s.any_blind |= s.blind[i];
+        if (s.blind[i]) s.limit[i] = a->s;
+        s.keys = tow__max(s.keys, s.limit[i]);
+    }
+    for (int64_t i = s.rows; i < TOW__STRIP; i++) s.limit[i] = s.keys;
+    return s;
+}
+
+/* ---- forward and backward --------------------------------------------------------------------------------------- */
+
+typedef struct work {
+    tow__attention_job job;
+    const tow__attention_code *code;
+    char *scratch;
+    size_t bytes; /* of scratch per thread */
+} work;
+
+/* Fills what both directions share from (q, k, v, ...). */
+static work begin(const tow__kernel_call *call, bool backward)
+{
+    const tow__buffer *q = &call->in[0], *k = &call->in[1];
+    tow__attention_job job = {.dtype = q->dtype,
+                              .backward = backward,
+                              .q = heads_of(q),
+                              .k = heads_of(k),
+                              .v = heads_of(&call->in[2]),
+                              .batches = q->dims[0],
+                              .t = q->dims[1],
+                              .heads = q->dims[2],
+                              .s = k->dims[1],
+                              .groups = k->dims[2],
+                              .strips = tow__ceil_div(q->dims[1], TOW__STRIP),
+                              .products = call->team != NULL ? call->team->products : NULL};
+    work w = {.job = job, .scratch = call->scratch};
+    w.code = job.dtype == TOW_F32 ? tow__attention_f32(0) : &tow__attention_f64;
+    w.bytes = w.code->bytes(&w.job);
+    return w;
+}
+
+static size_t all_threads(const tow__kernel_call *call, const work *w) { return w->bytes * (size_t)tow__threads(call); }
+static size_t scratch_forward(const tow__kernel_call *call)
+{
+    work w = begin(call, false);
+    return all_threads(call, &w);
+}
+static size_t scratch_backward(const tow__kernel_call *call)
+{
+    work w = begin(call, true);
+    return all_threads(call, &w);
+}
+
+static void *scratch_of_thread(const work *w) { return tow__scratch_of_thread(w->scratch, w->bytes); }
+
+static void forward_block(void *user, int64_t block)
+{
+    const work *w = user;
+    const tow__attention_job *a = &w->job;
+    int64_t parts = tow__ceil_div(a->strips, PART), head = block / parts, from = block % parts * PART;
+    w->code->forward(a, head / a->heads, head % a->heads, from, tow__min(a->strips, from + PART), scratch_of_thread(w));
+}
+
+static void run_attention(const tow__kernel_call *call)
+{
+    const tow__attention_params *p = call->params;
+    work w = begin(call, false);
+    tow__attention_job *a = &w.job;
+    a->causal = p->causal;
+    a->scale = p->scale;
+    a->mask = call->n_in == 4 ? &call->in[3] : NULL;
+    a->out = call->out[0].data;
+    a->lse_out = call->out[1].data;
+    tow__team_run(call->team, a->batches * a->heads * tow__ceil_div(a->strips, PART), forward_block, &w);
+}
+
+static void backward_block(void *user, int64_t block)
+{
+    const work *w = user;
+    w->code->backward(&w->job, block / w->job.groups, block % w->job.groups, scratch_of_thread(w));
+}
+
+/* (q, k, v, out, lse [, mask], ct) -> those of dq, dk, dv that wrt names */
+static void run_attention_vjp(const tow__kernel_call *call)
+{
+    const tow__attention_ad_params *p = call->params;
+    work w = begin(call, true);
+    tow__attention_job *a = &w.job;
+    size_t next = 0;
+    a->causal = p->causal;
+    a->scale = p->scale;
+    a->mask = p->masked ? &call->in[5] : NULL;
+    a->o = heads_of(&call->in[3]);
+    a->lse = call->in[4];
+    a->ct = heads_of(&call->in[call->n_in - 1]);
+    if (p->wrt & 1) a->dq = call->out[next++].data;
+    if (p->wrt & 2) a->dk = call->out[next++].data;
+    if (p->wrt & 4) a->dv = call->out[next].data;
+    tow__team_run(call->team, a->batches * a->groups, backward_block, &w);
+}
+
+static const tow__kernel kernels[] = {
+    {"attention", TOW__FLOATS, run_attention, scratch_forward, "strips"},
+    {"attention_vjp", TOW__FLOATS, run_attention_vjp, scratch_backward, "strips"},
+};
+const tow__kernel_table tow__kernels_attention = {kernels, sizeof kernels / sizeof kernels[0]};

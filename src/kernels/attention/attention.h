@@ -1,0 +1,80 @@
+/* Attention inside the kernels: the operands of one call, what each query may see, and the entry points for strips of
+ * both float types.
+ *
+ *   q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], out [B, T, H, E], lse [B, H, T]; head h reads group h / (H/G)
+ *
+ * A strip is up to 64 queries of one head. It sees keys 0 .. keys; query i of it sees the first limit[i] of them, less
+ * what the mask hides. A query that sees no key at all is blind: it spreads over all S keys alike and has the lowest
+ * finite number as its log-sum-exp.
+ *
+ * Bits. Sums run in an order that shapes, causality and the mask fix, not threads: strips of a head do not meet forward,
+ * and one thread runs those of a group of keys backward. In f32 the order is that of attention_f32.inc, over lanes that
+ * round alike with every instruction set (attention_lanes.h). In f64 products have the bits of their engine
+ * (products/gemm.h).
+ *
+ * Engines. f32 is compiled in plain C, for AVX2 and for AVX-512; tow__attention_f32 picks the best version that the
+ * processor has. f64 is one version around products, whose engine tow__gemm_choose finds. */
+#ifndef TOW_SRC_KERNELS_ATTENTION_H
+#define TOW_SRC_KERNELS_ATTENTION_H
+
+#include <float.h>
+#include <string.h>
+
+#include "src/kernels/strided.h"
+
+enum {
+    TOW__STRIP = 64
+};
+
+/* An operand [B, T or S, H or G, width]. */
+typedef struct tow__heads {
+    const char *data;
+    int64_t width, batch, row, head, column; /* width; strides */
+} tow__heads;
+
+typedef struct tow__attention_job {
+    tow_dtype dtype;
+    bool causal, backward;
+    double scale;
+    int64_t batches, t, s, heads, groups, strips; /* strips per head */
+    tow__heads q, k, v, o, ct;
+    tow__buffer lse;
+    const tow__buffer *mask;          /* bool [B|1, H|1, T|1, S|1], or NULL */
+    void *out, *lse_out;              /* forward */
+    void *dq, *dk, *dv;               /* backward; NULL where not asked for */
+    const struct tow__gemm_choice *products; /* what may compute them, in double precision; NULL: the rule */
+} tow__attention_job;
+
+typedef struct tow__strip {
+    int64_t b, h, g, first, rows, keys; /* queries first .. first + rows; keys 0 .. keys */
+    int64_t limit[TOW__STRIP];          /* S for blind queries, and `keys` behind the last row */
+    bool blind[TOW__STRIP];
+    bool any_blind;
+} tow__strip;
+
+/* The mask of query i of a strip: element j is data[j * stride]. data is NULL without a mask. */
+typedef struct tow__mask_row {
+    const b8 *data;
+    int64_t stride;
+} tow__mask_row;
+
+/* Strip `index` of head h of sequence b. */
+tow__strip tow__strip_of(const tow__attention_job *a, int64_t b, int64_t h, int64_t index);
+tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, int64_t i);
+/* Element (row, 0) of a head; of the strip's keys and values with head = s->g. */
+const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row);
+
+/* How one float type computes. memory: 64-byte-aligned, as large as .bytes says. */
+typedef struct tow__attention_code {
+    size_t (*bytes)(const tow__attention_job *a);
+    /* Strips from .. to of one head. */
+    void (*forward)(const tow__attention_job *a, int64_t b, int64_t h, int64_t from, int64_t to, void *memory);
+    /* All strips of one group of keys, in order: sums of dk and dv run over them. */
+    void (*backward)(const tow__attention_job *a, int64_t b, int64_t g, void *memory);
+} tow__attention_code;
+
+extern const tow__attention_code tow__attention_f64;
+/* f32 for one instruction set; entry 0 is the best that this CPU has. NULL behind the last one it has. */
+const tow__attention_code *tow__attention_f32(int choice);
+
+#endif

@@ -1,0 +1,307 @@
+/* Attention in single precision: what does not depend on the instruction set, and the choice of one.
+ *
+ * Memory of a strip, one per thread (64 = queries, C = most keys of a cut forward, of a block backward; rows of D and E
+ * are rounded up, see spaced):
+ *
+ *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | k: S x D | v: S x E |
+ *   forward   | out: 64 x E |
+ *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
+ *
+ * Keys and values of a head are copied there once: in place, their rows lie far apart. Forward, where keys are used
+ * only once per strip, those of short sequences stay in place. out, dq, dk and dv are made in the results and have no
+ * memory here if the rows of those are whole vectors. */
+#include "src/kernels/attention/attention.h"
+#include "src/kernels/attention/attention_lanes.h"
+
+enum {
+    QUERIES = TOW__STRIP,
+    CUT = 2048,     /* keys of a strip that have a maximum in common: sums are rescaled between cuts */
+    BLOCK = 64,     /* keys that are worked on together: their logits stay in the first cache */
+    IN_PLACE = 256, /* most keys of a head that stay in place forward, where few strips read them */
+    AHEAD = 12      /* rows */
+};
+
+#ifdef __clang__
+#define UNROLL   _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#else
+#define UNROLL   _Pragma("GCC unroll 16")
+#define UNROLL_4 _Pragma("GCC unroll 4")
+#endif
+
+/* Rows of `width` numbers and zeros up to whole vectors, ld apart. */
+typedef struct matrix {
+    const f32 *data;
+    int64_t ld, width;
+} matrix;
+
+/* Rows of whole vectors in which products are summed, ld apart. */
+typedef struct sums {
+    f32 *data;
+    int64_t ld;
+} sums;
+
+/* The queries of a strip: the highest logit, the sum of exponentials, and what sums are multiplied with. */
+typedef struct softmax {
+    f32 top[QUERIES], sum[QUERIES], factor[QUERIES];
+} softmax;
+
+/* Some keys of a strip: first .. first + keys. What counts keys is relative to `first`. */
+typedef struct view {
+    const tow__strip *strip;
+    int64_t first, keys, rows, vectors;                  /* rows: queries; vectors of 16 of them */
+    int64_t low[QUERIES / LANES], high[QUERIES / LANES]; /* of the keys that a vector's queries see */
+} view;
+
+typedef struct workspace {
+    f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *o, *dp, *dq, *dk, *dv;
+    int64_t written; /* keys that have begun in dk and dv */
+} workspace;
+
+static bool whole_vectors(int64_t width) { return width % LANES == 0; }
+static int64_t padded(int64_t width) { return tow__ceil_div(width, LANES) * LANES; }
+
+/* Stride of rows: an odd number of cache lines, so that a few columns of many rows lie in different sets of a cache. */
+static int64_t spaced(int64_t width) { return (tow__ceil_div(width, LANES) | 1) * LANES; }
+
+/* Equal cuts of at most CUT keys. */
+static int64_t cut_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, tow__ceil_div(keys, CUT))); }
+
+/* Equal blocks of at least BLOCK keys, if there are as many, and less than twice as many. */
+static int64_t block_keys(int64_t keys) { return tow__ceil_div(keys, tow__max(1, keys / BLOCK)); }
+
+/* ---- views ------------------------------------------------------------------------------------------------------ */
+
+static int64_t within(int64_t keys, int64_t limit) { return tow__max(0, tow__min(keys, limit)); }
+
+/* How many of the keys query i sees, but for the mask. */
+static int64_t seen(const view *w, int64_t i) { return within(w->keys, w->strip->limit[i] - w->first); }
+
+static view view_of(const tow__strip *s)
+{
+    view w = {.strip = s, .keys = s->keys, .rows = s->rows, .vectors = tow__ceil_div(s->rows, LANES)};
+    for (int64_t v = 0; v < QUERIES / LANES; v++) {
+        w.low[v] = w.high[v] = s->limit[v * LANES];
+        for (int64_t i = v * LANES + 1; i < (v + 1) * LANES; i++) {
+            w.low[v] = tow__min(w.low[v], s->limit[i]);
+            w.high[v] = tow__max(w.high[v], s->limit[i]);
+        }
+    }
+    return w;
+}
+
+TOW__INLINE view block_of(const view *strip, int64_t first, int64_t keys)
+{
+    view w = {.strip = strip->strip, .first = first, .keys = keys, .rows = strip->rows, .vectors = strip->vectors};
+    for (int64_t v = 0; v < QUERIES / LANES; v++) {
+        w.low[v] = within(keys, strip->low[v] - first);
+        w.high[v] = within(keys, strip->high[v] - first);
+    }
+    return w;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+static bool usable(const tow__heads *x) { return x->column == 1 && whole_vectors(x->width); }
+
+/* The next `count` floats of the memory, in whole cache lines. */
+static f32 *part(char *memory, size_t *used, int64_t count)
+{
+    f32 *at = memory == NULL ? NULL : (f32 *)(void *)(memory + *used);
+    *used += ((size_t)count * sizeof(f32) + 63) / 64 * 64;
+    return at;
+}
+
+static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
+{
+    size_t n = 0;
+    int64_t d = a->q.width, e = a->v.width, cut = tow__min(a->s, a->backward ? 2 * BLOCK : CUT);
+    *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
+                     .q = part(memory, &n, QUERIES * spaced(d)),
+                     .p = part(memory, &n, cut * QUERIES),
+                     .k = part(memory, &n, a->s * spaced(d)),
+                     .v = part(memory, &n, a->s * spaced(e))};
+    if (!a->backward) {
+        w->out = part(memory, &n, whole_vectors(e) ? 0 : QUERIES * spaced(e));
+        return n;
+    }
+    w->ctt = part(memory, &n, padded(e) * QUERIES);
+    w->ct = part(memory, &n, QUERIES * spaced(e));
+    w->o = part(memory, &n, QUERIES * spaced(e));
+    w->dp = part(memory, &n, cut * QUERIES);
+    w->dq = part(memory, &n, whole_vectors(d) ? 0 : QUERIES * spaced(d));
+    w->dk = part(memory, &n, whole_vectors(d) ? 0 : a->s * spaced(d));
+    w->dv = part(memory, &n, whole_vectors(e) ? 0 : a->s * spaced(e));
+    return n;
+}
+
+static size_t workspace_bytes(const tow__attention_job *a)
+{
+    workspace w;
+    return divide_memory(a, NULL, &w);
+}
+
+static workspace workspace_of(const tow__attention_job *a, void *memory)
+{
+    workspace w;
+    divide_memory(a, memory, &w);
+    return w;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+static matrix rows_in_place(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t first)
+{
+    return (matrix){(const f32 *)(const void *)tow__head_row(a, x, b, head, first), x->row, x->width};
+}
+
+static matrix packed(const tow__heads *x, const f32 *memory) { return (matrix){memory, spaced(x->width), x->width}; }
+
+/* to [rows, spaced(width)], zeros behind the width up to whole vectors */
+static void copy_rows(const tow__heads *x, const f32 *from, int64_t rows, f32 *to)
+{
+    int64_t ld = spaced(x->width), end = padded(x->width);
+    for (int64_t i = 0; i < rows; i++, from += x->row, to += ld) {
+        for (int64_t d = 0; d < x->width; d++) to[d] = from[d * x->column];
+        for (int64_t d = x->width; d < end; d++) to[d] = 0;
+    }
+}
+
+static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
+{
+    const f32 *data = a->lse.data;
+    for (int64_t i = 0; i < QUERIES; i++)
+        lse[i] = i < s->rows
+                     ? data[s->b * a->lse.strides[0] + s->h * a->lse.strides[1] + (s->first + i) * a->lse.strides[2]]
+                     : 0;
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+/* The rows of a strip in a result [B, T, H, width], if there is one. */
+static sums strip_result(const tow__attention_job *a, const tow__strip *s, void *result, int64_t width)
+{
+    int64_t at = ((s->b * a->t + s->first) * a->heads + s->h) * width;
+    return (sums){result == NULL ? NULL : (f32 *)result + at, a->heads * width};
+}
+
+/* The rows of a group in a result [B, S, G, width], if there is one. */
+static sums group_result(const tow__attention_job *a, int64_t b, int64_t g, void *result, int64_t width)
+{
+    int64_t at = (b * a->s * a->groups + g) * width;
+    return (sums){result == NULL ? NULL : (f32 *)result + at, a->groups * width};
+}
+
+/* Where the sums are made that become rows of a result. */
+static sums sums_of(sums result, int64_t width, f32 *memory)
+{
+    return whole_vectors(width) ? result : (sums){memory, spaced(width)};
+}
+
+/* Copies sums that were not made in the result. */
+static void write_sums(int64_t rows, sums x, int64_t width, sums result)
+{
+    for (int64_t i = 0; i < rows && x.data != result.data; i++)
+        memcpy(result.data + i * result.ld, x.data + i * x.ld, (size_t)width * sizeof(f32));
+}
+
+/* The same for the sums of a group, of which `written` keys have some; the others get zeros. */
+static void write_group(int64_t keys, int64_t written, sums x, int64_t width, sums result)
+{
+    if (result.data == NULL) return;
+    write_sums(written, x, width, result);
+    for (int64_t j = written; j < keys; j++) memset(result.data + j * result.ld, 0, (size_t)width * sizeof(f32));
+}
+
+/* ---- masks ------------------------------------------------------------------------------------------------------ */
+
+static void hide_masked(const tow__attention_job *a, const tow__strip *s, const view *w, f32 *p)
+{
+    for (int64_t i = 0; a->mask != NULL && i < s->rows; i++) {
+        tow__mask_row mask = tow__strip_mask(a, s, i);
+        mask.data += w->first * mask.stride;
+        for (int64_t j = 0, end = seen(w, i); j < end; j++)
+            if (!mask.data[j * mask.stride]) p[j * QUERIES + i] = -FLT_MAX;
+    }
+}
+
+/* What blind queries have in p. */
+static void see_all(const tow__strip *s, const view *w, f32 *p, f32 value)
+{
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; s->blind[i] && j < w->keys; j++) p[j * QUERIES + i] = value;
+}
+
+/* ---- instruction sets ------------------------------------------------------------------------------------------- */
+
+/* Tiles of 1 .. 14 rows and v vectors */
+#define UP_TO_4(X, v)                                                                                                  \
+    X(1, v)                                                                                                            \
+    X(2, v)                                                                                                            \
+    X(3, v)                                                                                                            \
+    X(4, v)
+#define UP_TO_6(X, v)                                                                                                  \
+    UP_TO_4(X, v) X(5, v)                                                                                              \
+    X(6, v)
+#define UP_TO_9(X, v)                                                                                                  \
+    UP_TO_6(X, v) X(7, v)                                                                                              \
+    X(8, v)                                                                                                            \
+    X(9, v)
+#define UP_TO_14(X, v)                                                                                                 \
+    UP_TO_9(X, v) X(10, v)                                                                                             \
+    X(11, v)                                                                                                           \
+    X(12, v)                                                                                                           \
+    X(13, v)                                                                                                           \
+    X(14, v)
+
+#define SET(name) name##_plain
+#define INLINE    TOW__INLINE
+#define TARGET
+#define ROWS         4
+#define VECTORS      1
+#define MOST_ROWS    4
+#define EACH_TILE(X) UP_TO_4(X, 1)
+#include "src/kernels/attention/attention_f32.inc"
+#undef SET
+#undef INLINE
+#undef TARGET
+#undef ROWS
+#undef VECTORS
+#undef MOST_ROWS
+#undef EACH_TILE
+
+#ifdef __x86_64__
+#define SET(name)    name##_avx2
+#define INLINE       INLINE_AVX2
+#define TARGET       TARGET_AVX2
+#define ROWS         6
+#define VECTORS      1
+#define MOST_ROWS    6
+#define EACH_TILE(X) UP_TO_6(X, 1)
+#include "src/kernels/attention/attention_f32.inc"
+#undef SET
+#undef INLINE
+#undef TARGET
+#undef ROWS
+#undef VECTORS
+#undef MOST_ROWS
+#undef EACH_TILE
+
+#define SET(name)    name##_avx512
+#define INLINE       INLINE_AVX512
+#define TARGET       TARGET_AVX512
+#define ROWS         14
+#define VECTORS      4
+#define MOST_ROWS    14, 14, 9, 6
+#define EACH_TILE(X) UP_TO_14(X, 1) UP_TO_14(X, 2) UP_TO_9(X, 3) UP_TO_6(X, 4)
+#include "src/kernels/attention/attention_f32.inc"
+#endif
+
+const tow__attention_code *tow__attention_f32(int choice)
+{
+#ifdef __x86_64__
+    if (tow__has_avx512() && choice-- == 0) return &code_avx512;
+    if (tow__has_avx2() && choice-- == 0) return &code_avx2;
+#endif
+    return choice == 0 ? &code_plain : NULL;
+}

@@ -1,0 +1,201 @@
+/* Attention in double precision: plain loops around the products of gemm.h. It serves tests and references, so it is
+ * short rather than fast. */
+#include "src/kernels/attention/attention.h"
+#include "src/kernels/norms/rows.h"
+#include "src/kernels/products/gemm.h"
+
+typedef struct matrix {
+    const f64 *data;
+    int64_t row, column; /* strides */
+} matrix;
+
+/* | q: 64 x D, scaled | p: 64 x S | backward: ct: 64 x E | out: 64 x E | dp: 64 x S | */
+typedef struct workspace {
+    f64 *q, *p, *ct, *out, *dp;
+} workspace;
+
+static f64 *part(char *memory, size_t *used, int64_t count)
+{
+    f64 *at = memory == NULL ? NULL : (f64 *)(void *)(memory + *used);
+    *used += ((size_t)count * sizeof(f64) + 63) / 64 * 64;
+    return at;
+}
+
+static size_t divide_memory(const tow__attention_job *a, char *memory, workspace *w)
+{
+    size_t n = 0;
+    *w = (workspace){.q = part(memory, &n, TOW__STRIP * a->q.width), .p = part(memory, &n, TOW__STRIP * a->s)};
+    if (!a->backward) return n;
+    w->ct = part(memory, &n, TOW__STRIP * a->v.width);
+    w->out = part(memory, &n, TOW__STRIP * a->v.width);
+    w->dp = part(memory, &n, TOW__STRIP * a->s);
+    return n;
+}
+
+static size_t workspace_bytes(const tow__attention_job *a)
+{
+    workspace w;
+    return divide_memory(a, NULL, &w);
+}
+
+static void product(const tow__attention_job *a, int64_t m, int64_t n, int64_t k, matrix x, matrix y, f64 *c,
+                    int64_t ldc, bool add)
+{
+    tow__gemm g = {.dtype = TOW_F64,
+                   .accumulate = add,
+                   .threads = 1,
+                   .m = m,
+                   .n = n,
+                   .k = k,
+                   .a = x.data,
+                   .a_row = x.row,
+                   .a_column = x.column,
+                   .b = y.data,
+                   .b_row = y.row,
+                   .b_column = y.column,
+                   .c = c,
+                   .ldc = ldc,
+                   .choice = a->products};
+    tow__gemm_run(&g, NULL);
+}
+
+static matrix matrix_of(const f64 *data, int64_t width) { return (matrix){data, width, 1}; }
+static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row}; }
+
+/* Keys or values of the strip's group. */
+static matrix of_group(const tow__attention_job *a, const tow__heads *x, const tow__strip *s)
+{
+    return (matrix){(const f64 *)(const void *)tow__head_row(a, x, s->b, s->g, 0), x->row, x->column};
+}
+
+/* The strip's rows of x times factor, contiguous [rows, width]. */
+static void read_rows(const tow__attention_job *a, const tow__heads *x, const tow__strip *s, f64 factor, f64 *to)
+{
+    const f64 *from = (const f64 *)(const void *)tow__head_row(a, x, s->b, s->h, s->first);
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t d = 0; d < x->width; d++) *to++ = from[i * x->row + d * x->column] * factor;
+}
+
+static f64 *result_row(const tow__attention_job *a, const tow__strip *s, void *data, int64_t i, int64_t width)
+{
+    return (f64 *)data + ((s->b * a->t + s->first + i) * a->heads + s->h) * width;
+}
+static f64 *result_group(const tow__attention_job *a, const tow__strip *s, void *data, int64_t width)
+{
+    return (f64 *)data + (s->b * a->s * a->groups + s->g) * width;
+}
+
+/* Logits [rows, keys], masked; the scaled queries stay in w->q. */
+static void logits_of(const tow__attention_job *a, const tow__strip *s, const workspace *w)
+{
+    read_rows(a, &a->q, s, a->scale, w->q);
+    product(a, s->rows, s->keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(a, &a->k, s)), w->p,
+            s->keys, false);
+    for (int64_t i = 0; i < s->rows; i++) {
+        tow__mask_row mask = tow__strip_mask(a, s, i);
+        for (int64_t j = 0; mask.data != NULL && j < s->limit[i]; j++)
+            if (!mask.data[j * mask.stride]) w->p[i * s->keys + j] = -DBL_MAX;
+    }
+}
+
+/* Row i of the logits becomes exp(logit - shift), 0 for keys that causality hides. */
+static void exponentials(const tow__strip *s, int64_t i, f64 *p, f64 shift)
+{
+    for (int64_t j = 0; j < s->keys; j++) p[j] = j < s->limit[i] ? exp(p[j] - shift) : 0;
+}
+
+static void forward_strip(const tow__attention_job *a, const tow__strip *s, const workspace *w)
+{
+    logits_of(a, s, w);
+    f64 sums[TOW__STRIP], *lse = (f64 *)a->lse_out + (s->b * a->heads + s->h) * a->t + s->first;
+    for (int64_t i = 0; i < s->rows; i++) {
+        f64 *p = w->p + i * s->keys, top = row_max_f64(s->limit[i], p);
+        if (s->blind[i]) {
+            for (int64_t j = 0; j < s->keys; j++) p[j] = 1;
+        } else {
+            exponentials(s, i, p, top);
+        }
+        sums[i] = row_sum_f64(s->limit[i], p);
+        lse[i] = s->blind[i] ? -DBL_MAX : log(sums[i]) + top;
+    }
+    product(a, s->rows, a->v.width, s->keys, matrix_of(w->p, s->keys), of_group(a, &a->v, s),
+            result_row(a, s, a->out, 0, a->v.width), a->heads * a->v.width, false);
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t e = 0; e < a->v.width; e++) result_row(a, s, a->out, i, a->v.width)[e] /= sums[i];
+}
+
+static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t from, int64_t to, void *memory)
+{
+    workspace w;
+    divide_memory(a, memory, &w);
+    for (int64_t i = from; i < to; i++) {
+        tow__strip s = tow__strip_of(a, b, h, i);
+        forward_strip(a, &s, &w);
+    }
+}
+
+/* p and, with the cotangents of the outputs, dl = p (ct v' - sum(ct out)) in w->dp */
+static void through_softmax(const tow__attention_job *a, const tow__strip *s, const workspace *w)
+{
+    int64_t width = a->v.width;
+    product(a, s->rows, s->keys, width, matrix_of(w->ct, width), transposed(of_group(a, &a->v, s)), w->dp, s->keys,
+            false);
+    for (int64_t i = 0; i < s->rows; i++) {
+        f64 *p = w->p + i * s->keys, *dp = w->dp + i * s->keys, delta = 0;
+        for (int64_t e = 0; e < width; e++) delta += w->ct[i * width + e] * w->out[i * width + e];
+        for (int64_t j = 0; j < s->keys; j++) dp[j] = s->blind[i] ? 0 : p[j] * (dp[j] - delta);
+    }
+}
+
+/* dq = scale dl k;  dk += dl' (scale q);  dv += p' ct */
+static void backward_strip(const tow__attention_job *a, const tow__strip *s, const workspace *w)
+{
+    const f64 *lse = a->lse.data;
+    int64_t d = a->q.width, e = a->v.width;
+    logits_of(a, s, w);
+    lse += s->b * a->lse.strides[0] + s->h * a->lse.strides[1] + s->first * a->lse.strides[2];
+    for (int64_t i = 0; i < s->rows; i++) {
+        f64 *p = w->p + i * s->keys;
+        exponentials(s, i, p, lse[i * a->lse.strides[2]]);
+        for (int64_t j = 0; s->blind[i] && j < s->keys; j++) p[j] = 1 / (f64)s->keys;
+    }
+    read_rows(a, &a->ct, s, 1, w->ct);
+    read_rows(a, &a->o, s, 1, w->out);
+    if (a->dv != NULL)
+        product(a, s->keys, e, s->rows, transposed(matrix_of(w->p, s->keys)), matrix_of(w->ct, e),
+                result_group(a, s, a->dv, e), a->groups * e, true);
+    if (a->dq == NULL && a->dk == NULL) return;
+    through_softmax(a, s, w);
+    if (a->dk != NULL)
+        product(a, s->keys, d, s->rows, transposed(matrix_of(w->dp, s->keys)), matrix_of(w->q, d),
+                result_group(a, s, a->dk, d), a->groups * d, true);
+    if (a->dq == NULL) return;
+    product(a, s->rows, d, s->keys, matrix_of(w->dp, s->keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
+            a->heads * d, false);
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < d; j++) result_row(a, s, a->dq, i, d)[j] *= a->scale;
+}
+
+/* Zeros [S, width] of one (batch, group) of dk or dv. */
+static void clear_group(const tow__attention_job *a, void *to, int64_t width, int64_t b, int64_t g)
+{
+    for (int64_t j = 0; to != NULL && j < a->s; j++)
+        memset((f64 *)to + ((b * a->s + j) * a->groups + g) * width, 0, (size_t)width * sizeof(f64));
+}
+
+static void backward(const tow__attention_job *a, int64_t b, int64_t g, void *memory)
+{
+    workspace w;
+    int64_t repeat = a->heads / a->groups;
+    divide_memory(a, memory, &w);
+    clear_group(a, a->dk, a->q.width, b, g);
+    clear_group(a, a->dv, a->v.width, b, g);
+    for (int64_t h = g * repeat; h < (g + 1) * repeat; h++) {
+        for (int64_t i = 0; i < a->strips; i++) {
+            tow__strip s = tow__strip_of(a, b, h, i);
+            backward_strip(a, &s, &w);
+        }
+    }
+}
+
+const tow__attention_code tow__attention_f64 = {workspace_bytes, forward, backward};

@@ -1,0 +1,499 @@
+/* The cross-entropy of logits x w in tiles of at most 256 rows and 512 classes.
+ *
+ * Forward, a thread makes the tiles of 512 classes in turn and keeps, of each row of a tile, its maximum and its sum of
+ * exponentials, and the logit of the label if it is there; a second pass joins the parts of each row.
+ *
+ * Backward, a panel of cotangents of logits is made tile by tile, then multiplied with w for dx and with x for dw:
+ *
+ *              classes ->   panel
+ *      rows  | . . . . . . | dl    | . . |       dx[rows] += dl w[panel]'      dw[panel] += x[rows]' dl
+ *       |
+ *
+ * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone.
+ *
+ * Both at once (src/plan/loss.c), logits are made once: those of the rows of a panel, for all classes, stay until the
+ * panels have used them. How many rows that are is what BAND numbers allow, with one pass or two, so the bits agree. */
+#include "src/kernels/norms/rows.h"
+#include "src/kernels/products/gemm.h"
+#include "src/kernels/tables.h"
+
+enum {
+    ROWS = 256,          /* of a tile */
+    CLASSES = 512,       /* of a tile */
+    SHARE_ROWS = 256,    /* of dx, that one block of work adds to */
+    SHARE_CLASSES = 448, /* of dw, at most */
+    SHARE_LEAST = 128,   /* if there are so many */
+    SHARE_UNIT = 32,     /* columns of dx and classes of dw are cut at multiples of this */
+    PANEL_ROWS = 8192,   /* of a panel at most */
+    LEAST_ROWS = 256,    /* of a panel, if there are so many: with fewer, w and dw pass through memory too often */
+    HALF_UNIT = 16,      /* half of the rows is rounded up to multiples of this */
+    BAND = 1 << 22,      /* numbers of all classes of a panel's rows, about */
+    PANEL = 1 << 20      /* numbers of a panel, about; at least one tile wide */
+};
+
+#define REAL       f32
+#define NAME(name) name##_f32
+#include "src/kernels/norms/linear_cross_entropy.inc"
+
+#define REAL       f64
+#define NAME(name) name##_f64
+#include "src/kernels/norms/linear_cross_entropy.inc"
+
+typedef struct matrix {
+    const char *data;
+    int64_t row, column; /* strides */
+    size_t copy;         /* bytes of scratch for a copy; 0: used where it lies */
+} matrix;
+
+/* dl, the product that makes it, and those that use it. */
+typedef struct job {
+    const tow__kernel_call *call;
+    tow_dtype dtype;
+    int64_t size;    /* of an element */
+    int64_t n, c, v; /* rows, features, classes */
+    bool rows;       /* w is [V, C] */
+    matrix x, w;     /* x: [n, c]; w: [c, v] */
+    tow__strided labels, lse, ct;
+    const tow__gemm_engine *logits_engine, *dx_engine, *dw_engine;
+    int64_t tiles;                   /* of classes */
+    int64_t panel_rows, panel_width; /* backward */
+    int64_t panel_stride;            /* of its rows: no multiple of a page, whose columns would share a cache set */
+    size_t engine_bytes;             /* of scratch per thread */
+    bool whole;                      /* the panel is a band: all classes of its rows are there */
+    int64_t dx_columns, dw_classes;  /* of a share */
+    int64_t part_row;                /* of x, the first one that `parts` is for */
+    int64_t part_rows;
+    char *parts, *tile, *panel, *engine;
+    void *loss, *row_lse, *dx, *dw;
+    int64_t first_row, row_count, first_class, class_count; /* the panel at hand */
+} job;
+
+static size_t lines(int64_t bytes) { return ((size_t)bytes + 63) / 64 * 64; }
+
+/* ---- products --------------------------------------------------------------------------------------------------- */
+
+static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a, matrix b)
+{
+    return (tow__gemm){.dtype = j->dtype,
+                       .threads = 1,
+                       .choice = j->call->team != NULL ? j->call->team->products : NULL,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .rows = m,
+                       .columns = n,
+                       .a = a.data,
+                       .a_row = a.row,
+                       .a_column = a.column,
+                       .b = b.data,
+                       .b_row = b.row,
+                       .b_column = b.column};
+}
+
+static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row, 0}; }
+static matrix part(const job *j, matrix x, int64_t row, int64_t column)
+{
+    if (x.data != NULL) x.data += (row * x.row + column * x.column) * j->size;
+    return x;
+}
+
+static void run(const job *j, tow__gemm g, void *c, int64_t ldc, bool add, const tow__gemm_engine *engine, int thread)
+{
+    g.c = c;
+    g.ldc = ldc;
+    g.accumulate = add;
+    g.scratch = j->engine_bytes > 0 ? j->engine + (size_t)thread * j->engine_bytes : NULL;
+    tow__gemm_run(&g, engine);
+}
+
+static void need_scratch(job *j, tow__gemm g, const tow__gemm_engine *engine)
+{
+    size_t bytes = lines((int64_t)tow__gemm_scratch(&g, engine));
+    if (bytes > j->engine_bytes) j->engine_bytes = bytes;
+}
+
+/* Columns or classes of one of `shares` shares. */
+static int64_t share(int64_t count, int64_t shares)
+{
+    return tow__max(1, tow__ceil_div(tow__ceil_div(count, shares), SHARE_UNIT)) * SHARE_UNIT;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+/* [rows, columns] of which the rows are the merged axes of `leading`. */
+static matrix operand(const tow__strided *leading, const char *data, int64_t rows, int64_t columns, int64_t column,
+                      int64_t size)
+{
+    matrix x = {data, leading->rank == 0 ? columns : leading->strides[0], column, 0};
+    if (columns <= 1) x.column = 1;
+    if (rows <= 1) x.row = tow__max(1, columns * tow__max(1, x.column));
+    bool merged = leading->rank == 1 || rows <= 1;
+    if (!merged || !tow__gemm_plain(rows, columns, x.row, x.column))
+        return (matrix){NULL, tow__max(1, columns), 1, lines(rows * columns * size)};
+    return x;
+}
+
+static char *take(char *memory, size_t *used, size_t bytes)
+{
+    char *at = memory == NULL ? NULL : memory + *used;
+    *used += bytes;
+    return at;
+}
+
+/* Rows of a panel: whole tiles where all classes of PANEL_ROWS are too many, and never all rows then. */
+static int64_t rows_of_panel(int64_t n, int64_t v)
+{
+    int64_t rows = tow__max(LEAST_ROWS, BAND / v / LEAST_ROWS * LEAST_ROWS);
+    if (n > BAND / v) rows = tow__min(rows, tow__ceil_div(tow__ceil_div(n, 2), HALF_UNIT) * HALF_UNIT);
+    return tow__max(1, tow__min(n, tow__min(rows, PANEL_ROWS)));
+}
+
+static job begin(const tow__kernel_call *call, bool rows, bool backward, bool whole)
+{
+    const tow__buffer *x = &call->in[0], *w = &call->in[1];
+    int last = x->rank - 1, features = rows ? 1 : 0;
+    tow__strided leading = tow__strided_of(x->data, x->dtype, last, x->dims, x->strides);
+    tow__strided w_rows = tow__strided_of(w->data, w->dtype, 1, w->dims, w->strides);
+    job j = {.call = call,
+             .dtype = x->dtype,
+             .size = (int64_t)tow__element_bytes(x->dtype),
+             .n = leading.count,
+             .c = x->dims[last],
+             .v = w->dims[1 - features],
+             .rows = rows,
+             .whole = whole};
+    j.x = operand(&leading, x->data, j.n, j.c, x->strides[last], j.size);
+    j.w = operand(&w_rows, w->data, w->dims[0], w->dims[1], w->strides[1], j.size);
+    if (rows) j.w = (matrix){j.w.data, j.w.column, j.w.row, j.w.copy};
+    j.tiles = tow__ceil_div(j.v, CLASSES);
+    tow__gemm logits = product(&j, j.n, j.v, j.c, j.x, j.w);
+    j.logits_engine = tow__gemm_choose(&logits);
+    logits.m = tow__min(ROWS, j.n);
+    logits.n = tow__min(CLASSES, j.v);
+    need_scratch(&j, logits, j.logits_engine);
+    j.part_rows = j.n;
+    if (!backward) return j;
+    j.panel_rows = rows_of_panel(j.n, j.v);
+    j.panel_width = tow__min(j.tiles, tow__max(1, PANEL / j.panel_rows / CLASSES)) * CLASSES;
+    j.panel_stride = (whole ? j.tiles * CLASSES : j.panel_width) + 16;
+    matrix dl = {NULL, j.panel_stride, 1, 0};
+    tow__gemm dx = product(&j, j.n, j.c, j.panel_width, dl, transposed(j.w));
+    tow__gemm dw = rows ? product(&j, j.panel_width, j.c, j.panel_rows, transposed(dl), j.x)
+                        : product(&j, j.c, j.panel_width, j.panel_rows, transposed(j.x), dl);
+    j.dx_engine = tow__gemm_choose(&dx);
+    j.dw_engine = tow__gemm_choose(&dw);
+    j.dx_columns = share(j.c, tow__ceil_div(tow__threads(call), tow__ceil_div(j.panel_rows, SHARE_ROWS)));
+    dx.m = tow__min(SHARE_ROWS, j.n);
+    dx.n = tow__min(j.dx_columns, j.c);
+    if (rows)
+        dw.m = tow__min(SHARE_CLASSES, j.v);
+    else
+        dw.n = tow__min(SHARE_CLASSES, j.v);
+    dx.accumulate = dw.accumulate = true;
+    need_scratch(&j, dx, j.dx_engine);
+    need_scratch(&j, dw, j.dw_engine);
+    /* Those of the last panels sum fewer elements, perhaps in longer blocks, which take more room when they are packed. */
+    dx.k = j.v % j.panel_width;
+    dw.k = j.n % j.panel_rows;
+    if (dx.k > 0) need_scratch(&j, dx, j.dx_engine);
+    if (dw.k > 0) need_scratch(&j, dw, j.dw_engine);
+    return j;
+}
+
+/* Divides the scratch memory and returns its size; with NULL it only counts. */
+static size_t divide_memory(job *j, char *memory, bool forward, bool backward)
+{
+    size_t threads = (size_t)tow__threads(j->call), n = 0;
+    char *x = take(memory, &n, j->x.copy), *w = take(memory, &n, j->w.copy);
+    if (j->x.copy > 0) j->x.data = x;
+    if (j->w.copy > 0) j->w.data = w;
+    j->engine = take(memory, &n, threads * j->engine_bytes);
+    if (forward && backward) j->part_rows = j->panel_rows;
+    if (forward) j->parts = take(memory, &n, lines(2 * j->part_rows * j->tiles * j->size));
+    if (forward && !backward) j->tile = take(memory, &n, threads * lines(ROWS * CLASSES * j->size));
+    if (backward) j->panel = take(memory, &n, lines(j->panel_rows * j->panel_stride * j->size));
+    return n;
+}
+
+static void copy_operand(const tow__kernel_call *call, const tow__buffer *x, const matrix *to)
+{
+    if (to->copy == 0) return;
+    tow__strided from = tow__strided_buffer(x), copy = {0};
+    copy = tow__strided_of((char *)(uintptr_t)to->data, x->dtype, 1, &from.count, &(int64_t){1});
+    tow__strided_store(call->team, &copy, &from);
+}
+
+static const void *element(const tow__strided *s, int64_t i)
+{
+    return s->data + tow__strided_offset(s, i) * (int64_t)s->size;
+}
+
+/* ---- forward ---------------------------------------------------------------------------------------------------- */
+
+/* What is kept of a tile of logits; its rows are `stride` apart. */
+static void reduce_tile(const job *j, int64_t row, int64_t rows, int64_t tile, int64_t classes, const char *logits,
+                        int64_t stride)
+{
+    char *picked = j->loss;
+    for (int64_t r = 0; r < rows; r++, logits += stride * j->size) {
+        int64_t label = *(const i32 *)element(&j->labels, row + r) - tile * CLASSES;
+        char *to = j->parts + 2 * (tile * j->part_rows + row + r - j->part_row) * j->size;
+        if (j->dtype == TOW_F32)
+            part_of_row_f32(classes, logits, to);
+        else
+            part_of_row_f64(classes, logits, to);
+        if (label >= 0 && label < classes)
+            memcpy(picked + (row + r) * j->size, logits + label * j->size, (size_t)j->size);
+    }
+}
+
+static void forward_tiles(void *user, int64_t tile, int thread)
+{
+    const job *j = user;
+    int64_t first = tile * CLASSES, classes = tow__min(CLASSES, j->v - first);
+    char *logits = j->tile + (size_t)thread * lines(ROWS * CLASSES * j->size);
+    for (int64_t row = 0; row < j->n; row += ROWS) {
+        int64_t rows = tow__min(ROWS, j->n - row);
+        run(j, product(j, rows, classes, j->c, part(j, j->x, row, 0), part(j, j->w, 0, first)), logits, classes, false,
+            j->logits_engine, thread);
+        reduce_tile(j, row, rows, tile, classes, logits, classes);
+    }
+}
+
+enum {
+    JOINED = 32 /* rows of a block of work */
+};
+
+static void join_rows(void *user, int64_t block)
+{
+    const job *j = user;
+    char *loss = (char *)j->loss + j->part_row * j->size, *lse = (char *)j->row_lse + j->part_row * j->size;
+    for (int64_t r = block * JOINED; r < tow__min((block + 1) * JOINED, tow__min(j->part_rows, j->n - j->part_row));
+         r++) {
+        if (j->dtype == TOW_F32)
+            join_parts_f32(j->tiles, j->part_rows, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+        else
+            join_parts_f64(j->tiles, j->part_rows, j->parts + 2 * r * j->size, loss + r * j->size, lse + r * j->size);
+    }
+}
+
+/* Operands 0 .. 2 and the results of the forward part; those with labels that are no class stay NaN. */
+static void start_forward(job *j)
+{
+    copy_operand(j->call, &j->call->in[0], &j->x);
+    copy_operand(j->call, &j->call->in[1], &j->w);
+    j->labels = tow__strided_buffer(&j->call->in[2]);
+    j->loss = j->call->out[0].data;
+    j->row_lse = j->call->out[1].data;
+    if (j->dtype == TOW_F32)
+        fill_nan_f32(j->n, j->loss);
+    else
+        fill_nan_f64(j->n, j->loss);
+}
+
+static void run_forward(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false, false);
+    divide_memory(&j, call->scratch, true, false);
+    start_forward(&j);
+    if (j.n == 0) return;
+    tow__team_run_indexed(call->team, j.tiles, forward_tiles, &j);
+    tow__team_run(call->team, tow__ceil_div(j.n, JOINED), join_rows, &j);
+}
+
+static size_t scratch_forward(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_params *)call->params)->rows, false, false);
+    return divide_memory(&j, NULL, true, false);
+}
+
+/* ---- backward --------------------------------------------------------------------------------------------------- */
+
+/* A tile of the panel: blocks count rows first, so that neighbours share classes. */
+typedef struct tile {
+    int64_t row, rows, first, classes; /* of the panel */
+    char *logits;
+} tile;
+
+static tile tile_of(const job *j, int64_t block)
+{
+    int64_t row_blocks = tow__ceil_div(j->row_count, ROWS);
+    tile t = {.row = block % row_blocks * ROWS, .first = block / row_blocks * CLASSES};
+    t.rows = tow__min(ROWS, j->row_count - t.row);
+    t.classes = tow__min(CLASSES, j->class_count - t.first);
+    t.logits = j->panel + (t.row * j->panel_stride + t.first) * j->size;
+    return t;
+}
+
+static void make_logits(const job *j, const tile *t, int thread)
+{
+    matrix x = part(j, j->x, j->first_row + t->row, 0), w = part(j, j->w, 0, j->first_class + t->first);
+    run(j, product(j, t->rows, t->classes, j->c, x, w), t->logits, j->panel_stride, false, j->logits_engine, thread);
+}
+
+/* Logits of the panel's rows and some of its classes become cotangents. */
+static void make_cotangents(const job *j, const tile *t)
+{
+    char *logits = t->logits;
+    for (int64_t r = 0; r < t->rows; r++, logits += j->panel_stride * j->size) {
+        int64_t i = j->first_row + t->row + r, label = *(const i32 *)element(&j->labels, i) - j->first_class - t->first;
+        if (j->dtype == TOW_F32)
+            logits_to_cotangents_f32(t->classes, label, element(&j->lse, i), element(&j->ct, i), logits);
+        else
+            logits_to_cotangents_f64(t->classes, label, element(&j->lse, i), element(&j->ct, i), logits);
+    }
+}
+
+static void panel_tile(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    const tile t = tile_of(j, block);
+    if (!j->whole) make_logits(j, &t, thread);
+    make_cotangents(j, &t);
+}
+
+/* A share of dx: some rows and columns. All panels of a band in order, or the panel at hand. */
+static void add_to_dx(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    int64_t parts = tow__ceil_div(j->c, j->dx_columns), row = block / parts * SHARE_ROWS,
+            column = block % parts * j->dx_columns;
+    int64_t rows = tow__min(SHARE_ROWS, j->row_count - row), columns = tow__min(j->dx_columns, j->c - column);
+    char *dx = (char *)j->dx + ((j->first_row + row) * j->c + column) * j->size;
+    matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, row, 0);
+    for (int64_t first = 0, count; first < j->class_count; first += count) {
+        int64_t at = j->first_class + first;
+        count = tow__min(j->panel_width, j->class_count - first);
+        run(j, product(j, rows, columns, count, part(j, dl, 0, first), transposed(part(j, j->w, column, at))), dx, j->c,
+            at > 0, j->dx_engine, thread);
+    }
+}
+
+/* A share of dw: some classes, whose cotangents are made here if the panel is the band. */
+static void add_to_dw(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    int64_t first = block * j->dw_classes, classes = tow__min(j->dw_classes, j->class_count - first),
+            at = j->first_class + first;
+    matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, 0, first), x = part(j, j->x, j->first_row, 0);
+    if (j->whole) make_cotangents(j, &(tile){0, j->row_count, first, classes, j->panel + first * j->size});
+    bool add = j->first_row > 0;
+    if (j->rows)
+        run(j, product(j, classes, j->c, j->row_count, transposed(dl), x), (char *)j->dw + at * j->c * j->size, j->c,
+            add, j->dw_engine, thread);
+    else
+        run(j, product(j, j->c, classes, j->row_count, transposed(x), dl), (char *)j->dw + at * j->size, j->v, add,
+            j->dw_engine, thread);
+}
+
+static int64_t tiles_of_panel(const job *j)
+{
+    return tow__ceil_div(j->row_count, ROWS) * tow__ceil_div(j->class_count, CLASSES);
+}
+
+static void run_dx(job *j)
+{
+    int64_t shares = tow__ceil_div(j->row_count, SHARE_ROWS) * tow__ceil_div(j->c, j->dx_columns);
+    tow__team_run_indexed(j->call->team, shares, add_to_dx, j);
+}
+
+static void run_dw(job *j)
+{
+    int64_t shares = tow__ceil_div(j->class_count, SHARE_CLASSES), threads = tow__threads(j->call);
+    j->dw_classes = tow__max(SHARE_LEAST, share(j->class_count, tow__ceil_div(shares, threads) * threads));
+    tow__team_run_indexed(j->call->team, tow__ceil_div(j->class_count, j->dw_classes), add_to_dw, j);
+}
+
+/* The rows of a panel, panel by panel. */
+static void run_panels(job *j)
+{
+    for (j->first_class = 0; j->first_class < j->v; j->first_class += j->panel_width) {
+        j->class_count = tow__min(j->panel_width, j->v - j->first_class);
+        tow__team_run_indexed(j->call->team, tiles_of_panel(j), panel_tile, j);
+        if (j->dx != NULL) run_dx(j);
+        if (j->dw != NULL) run_dw(j);
+    }
+}
+
+/* The rows of a band, whose logits are there: cotangents are made with dw, or alone. */
+static void run_band(job *j)
+{
+    if (j->dw != NULL)
+        run_dw(j);
+    else
+        tow__team_run_indexed(j->call->team, tiles_of_panel(j), panel_tile, j);
+    if (j->dx != NULL) run_dx(j);
+}
+
+static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct, const tow__buffer *out, int64_t wrt)
+{
+    j->lse = tow__strided_buffer(lse);
+    j->ct = tow__strided_buffer(ct);
+    if (wrt & 1) j->dx = out[0].data;
+    if (wrt & 2) j->dw = out[wrt & 1].data;
+    if (j->n == 0 && j->dw != NULL) memset(j->dw, 0, (size_t)(j->c * j->v * j->size));
+}
+
+/* (x, w, labels, lse, ct) -> those of dx, dw that wrt names */
+static void run_backward(const tow__kernel_call *call)
+{
+    const tow__linear_cross_entropy_ad_params *p = call->params;
+    job j = begin(call, p->rows, true, false);
+    divide_memory(&j, call->scratch, false, true);
+    copy_operand(call, &call->in[0], &j.x);
+    copy_operand(call, &call->in[1], &j.w);
+    j.labels = tow__strided_buffer(&call->in[2]);
+    start_backward(&j, &call->in[3], &call->in[4], call->out, p->wrt);
+    for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {
+        j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
+        run_panels(&j);
+    }
+}
+
+static size_t scratch_backward(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true, false);
+    return divide_memory(&j, NULL, false, true);
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------- */
+
+static void band_tile(void *user, int64_t block, int thread)
+{
+    const job *j = user;
+    const tile t = tile_of(j, block);
+    make_logits(j, &t, thread);
+    reduce_tile(j, j->first_row + t.row, t.rows, t.first / CLASSES, t.classes, t.logits, j->panel_stride);
+}
+
+/* (x, w, labels, ct) -> loss, lse and those of dx, dw that wrt names */
+static void run_both(const tow__kernel_call *call)
+{
+    const tow__linear_cross_entropy_ad_params *p = call->params;
+    job j = begin(call, p->rows, true, true);
+    divide_memory(&j, call->scratch, true, true);
+    start_forward(&j);
+    start_backward(&j, &call->out[1], &call->in[3], call->out + 2, p->wrt);
+    for (j.first_row = 0; j.first_row < j.n; j.first_row += j.panel_rows) {
+        j.part_row = j.first_row;
+        j.row_count = tow__min(j.panel_rows, j.n - j.first_row);
+        j.first_class = 0;
+        j.class_count = j.v;
+        tow__team_run_indexed(call->team, tiles_of_panel(&j), band_tile, &j);
+        tow__team_run(call->team, tow__ceil_div(j.row_count, JOINED), join_rows, &j);
+        run_band(&j);
+    }
+}
+
+static size_t scratch_both(const tow__kernel_call *call)
+{
+    job j = begin(call, ((const tow__linear_cross_entropy_ad_params *)call->params)->rows, true, true);
+    return divide_memory(&j, NULL, true, true);
+}
+
+static const tow__kernel kernels[] = {
+    {"linear_cross_entropy", TOW__FLOATS, run_forward, scratch_forward, "tiles"},
+    {"linear_cross_entropy_and_vjp", TOW__FLOATS, run_both, scratch_both, "bands"},
+    {"linear_cross_entropy_vjp", TOW__FLOATS, run_backward, scratch_backward, "panels"},
+};
+const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

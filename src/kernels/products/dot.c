@@ -1,0 +1,497 @@
+/* dot_general as matrix products.
+ *
+ *   x: batch axes, free axes, contracted axes  ->  A[batch][m, k]       y: likewise  ->  B[batch][k, n]
+ *   result: [batch, free of x, free of y] = C[batch][m, n], row-major
+ *
+ * Axes that lie suitably in memory merge into one m, n or k, so transposes and most views are strides. Where the free
+ * axes do not merge, the outer ones become further products on rows or columns of the same C. Where the contracted axes
+ * do not merge, or where an operand repeats elements or runs backwards, it is packed into scratch memory first, which
+ * changes no bits.
+ *
+ * Many products run one by one on the team. A few large ones are cut along the longer of m and n, one slice per thread:
+ * engines guarantee that a cut changes no bits (gemm.h), and libraries' own threads wait for each other in spinning
+ * barriers, which costs a factor of ten as soon as a core is shared. The engine is chosen once, for the whole product.
+ * A C of one column is computed as one row, with exchanged operands: engines know rows, and their bits are the same.
+ * All this is worked out when a program is linked; what is left to a run are addresses. */
+#include <string.h>
+
+#include "src/base/params.h"
+#include "src/kernels/products/dot.h"
+#include "src/kernels/products/gemm_own.h"
+#include "src/kernels/tables.h"
+
+enum {
+    NARROW = 8,      /* inner free axes smaller than this are packed rather than looped over */
+    LARGE = 1 << 19, /* m n k from which one product is worth several threads */
+    FEW = 4,         /* so many products or more are not cut */
+    PACK = 64,       /* columns of an operand that a thread packs at a time, so that it reads long lines */
+    CUT = 32         /* slices end at multiples of this: of the widths of all usual register tiles */
+};
+_Static_assert((int)CUT % (int)TOW__GEMM_PACKED_COLUMNS == 0 && (int)PACK % (int)TOW__GEMM_PACKED_COLUMNS == 0,
+               "slices of a packed operand are whole panels");
+
+#define NANOSECONDS 0.02 /* of one multiply-add on one thread, about */
+
+typedef struct axes {
+    int n;
+    int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
+} axes;
+
+/* One operand: its batch axes unmerged (they pair with those of the other), free and contracted axes merged. */
+typedef struct operand {
+    axes batch, free, contract;
+    size_t pack_bytes;      /* 0: used where it lies */
+    tow__strided pack_from; /* axes batch, free, contract or batch, contract, free */
+} operand;
+
+/* Everything but addresses. */
+typedef struct dot_job {
+    operand x, y;
+    tow__gemm product; /* of one job */
+    tow__gemm_choice choice;
+    const tow__gemm_engine *engine;
+    size_t engine_bytes; /* of scratch memory for each thread */
+    tow_dtype dtype;
+    int64_t m, n; /* of the whole C */
+    int64_t batches, x_outer, y_outer, jobs;
+    int64_t slices; /* per job */
+    bool exchanged; /* x is operand 1: C has one column, which is computed as one row. No bits change */
+    double nanoseconds;
+} dot_job;
+
+/* A job on its addresses. */
+typedef struct dot_run {
+    const dot_job *job;
+    const char *x, *y;
+    char *out, *scratch;
+    void *packed; /* y, or NULL */
+    const tow__finish *finish;
+    int64_t next_y; /* bytes from y to that of the next call; 0: unknown */
+    const tow__span *later;
+    bool adds;
+} dot_run;
+
+/* One call of an engine: where its C begins in the result, in elements, and the length of rows there. */
+typedef struct part {
+    const tow__finish *finish;
+    int64_t first, row;
+} part;
+
+static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static void append(axes *to, int64_t dim, int64_t stride)
+{
+    to->dims[to->n] = dim;
+    to->strides[to->n++] = stride;
+}
+
+static int64_t count(const axes *a)
+{
+    int64_t product = 1;
+    for (int i = 0; i < a->n; i++) product *= a->dims[i];
+    return product;
+}
+
+static axes merge(const axes *a)
+{
+    tow__strided s = tow__strided_of(NULL, TOW_F32, a->n, a->dims, a->strides);
+    axes merged = {.n = s.rank};
+    memcpy(merged.dims, s.dims, sizeof merged.dims);
+    memcpy(merged.strides, s.strides, sizeof merged.strides);
+    return merged;
+}
+
+static axes select_axes(const tow__buffer *b, const tow__ints *which)
+{
+    axes result = {0};
+    for (int i = 0; i < which->n; i++) append(&result, b->dims[which->v[i]], b->strides[which->v[i]]);
+    return result;
+}
+
+static axes free_axes(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract)
+{
+    unsigned taken = 0;
+    for (int i = 0; i < batch->n; i++) taken |= 1u << batch->v[i];
+    for (int i = 0; i < contract->n; i++) taken |= 1u << contract->v[i];
+    axes result = {0};
+    for (int i = 0; i < b->rank; i++)
+        if ((taken >> i & 1) == 0) append(&result, b->dims[i], b->strides[i]);
+    return result;
+}
+
+/* Last dimension and stride of merged axes: those of one row, column or contraction. */
+static int64_t inner_dim(const axes *a) { return a->n > 0 ? a->dims[a->n - 1] : 1; }
+static int64_t inner_stride(const axes *a) { return a->n > 0 ? a->strides[a->n - 1] : 1; }
+
+static bool usable(const operand *o)
+{
+    axes rows = merge(&o->free), depth = merge(&o->contract);
+    if (depth.n > 1) return false;
+    if (rows.n > 1 && inner_dim(&rows) < NARROW) return false;
+    return tow__gemm_plain(inner_dim(&rows), inner_dim(&depth), inner_stride(&rows), inner_stride(&depth));
+}
+
+/* Row-major strides for `a`, innermost step `step`; returns the next step. */
+static int64_t lay_out(axes *a, int64_t step)
+{
+    for (int i = a->n - 1; i >= 0; i--) {
+        a->strides[i] = step;
+        step *= a->dims[i];
+    }
+    return step;
+}
+
+static void append_all(axes *to, const axes *from)
+{
+    for (int i = 0; i < from->n; i++) append(to, from->dims[i], from->strides[i]);
+}
+
+/* Makes the operand contiguous as [batch, free, contract] (x) or [batch, contract, free] (y). Batch axes that repeat
+ * (stride 0) are packed once. */
+static void pack(operand *o, const tow__buffer *b, bool contract_last)
+{
+    axes all = {0}, batch = o->batch;
+    for (int i = 0; i < batch.n; i++)
+        if (batch.strides[i] == 0) batch.dims[i] = 1;
+    append_all(&all, &batch);
+    append_all(&all, contract_last ? &o->free : &o->contract);
+    append_all(&all, contract_last ? &o->contract : &o->free);
+    o->pack_from = tow__strided_of(b->data, b->dtype, all.n, all.dims, all.strides);
+    o->pack_bytes = round_up((size_t)o->pack_from.count * o->pack_from.size);
+    int64_t step = lay_out(contract_last ? &o->contract : &o->free, 1);
+    step = lay_out(contract_last ? &o->free : &o->contract, step);
+    lay_out(&batch, step);
+    for (int i = 0; i < batch.n; i++)
+        if (o->batch.strides[i] != 0) o->batch.strides[i] = batch.strides[i];
+}
+
+static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, const tow__ints *contract,
+                               bool contract_last)
+{
+    operand o = {.batch = select_axes(b, batch), .contract = select_axes(b, contract)};
+    o.free = free_axes(b, batch, contract);
+    if (!usable(&o)) pack(&o, b, contract_last);
+    o.free = merge(&o.free);
+    o.contract = merge(&o.contract);
+    return o;
+}
+
+/* The engine, and how the work is split: by shapes alone, except that there is at most one slice per thread. */
+static void choose_engine(dot_job *job, const tow__team *team)
+{
+    tow__gemm *g = &job->product;
+    if (team != NULL && team->products != NULL) job->choice = *team->products;
+    g->choice = &job->choice;
+    job->engine = tow__gemm_choose(g);
+    job->engine_bytes = round_up(tow__gemm_scratch(g, job->engine));
+    g->choice = NULL; /* the job may move: runs set it */
+    double work = (double)g->m * (double)g->n * (double)g->k;
+    job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
+    bool large = work >= LARGE && job->jobs < FEW && job->engine->cuts;
+    job->slices = large && team != NULL ? team->threads : 1;
+}
+
+/* depth: 0, or that of the product of which this is a part */
+static dot_job job_of(const tow__kernel_call *call, int64_t depth)
+{
+    const tow__dot_params *p = call->params;
+    dot_job job = {.dtype = call->out[0].dtype};
+    job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
+    job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
+    job.exchanged = job.dtype == TOW_F32 && count(&job.y.free) == 1 && count(&job.x.free) > 1;
+    if (job.exchanged) {
+        operand x = job.x;
+        job.x = job.y, job.y = x;
+    }
+    job.m = count(&job.x.free);
+    job.n = count(&job.y.free);
+    int64_t rows = p->rows > 0 ? p->rows : job.exchanged ? job.n : job.m;
+    int64_t columns = p->columns > 0 ? p->columns : job.exchanged ? job.m : job.n;
+    job.product = (tow__gemm){.dtype = job.dtype,
+                              .threads = 1,
+                              .m = inner_dim(&job.x.free),
+                              .n = inner_dim(&job.y.free),
+                              .k = inner_dim(&job.x.contract),
+                              .depth = depth,
+                              .rows = job.exchanged ? columns : rows,
+                              .columns = job.exchanged ? rows : columns,
+                              .a_row = inner_stride(&job.x.free),
+                              .a_column = inner_stride(&job.x.contract),
+                              .b_row = inner_stride(&job.y.contract),
+                              .b_column = inner_stride(&job.y.free),
+                              .ldc = job.n};
+    job.batches = count(&job.x.batch);
+    bool empty = job.m == 0 || job.n == 0;
+    job.x_outer = empty ? 0 : job.m / job.product.m;
+    job.y_outer = empty ? 0 : job.n / job.product.n;
+    job.jobs = job.batches * job.x_outer * job.y_outer;
+    choose_engine(&job, call->team);
+    return job;
+}
+
+/* Offset of step `index` over the first n axes. */
+static int64_t offset_of(const axes *a, int n, int64_t index)
+{
+    int64_t offset = 0;
+    for (int i = n - 1; i >= 0; i--) {
+        offset += index % a->dims[i] * a->strides[i];
+        index /= a->dims[i];
+    }
+    return offset;
+}
+
+/* Fills *g where it lies: a copy would wait for what has just been written piece by piece. */
+static void find_product(const dot_run *r, int64_t index, tow__gemm *g)
+{
+    const dot_job *job = r->job;
+    *g = job->product;
+    g->choice = &job->choice;
+    g->accumulate = r->adds;
+    g->a = r->x;
+    g->b = r->y;
+    g->c = r->out;
+    g->packed = r->packed;
+    if (job->jobs == 1) return;
+    int64_t y_outer = index % job->y_outer, x_outer = index / job->y_outer % job->x_outer;
+    int64_t batch = index / job->y_outer / job->x_outer, size = (int64_t)tow__element_bytes(job->dtype);
+    int64_t x = offset_of(&job->x.batch, job->x.batch.n, batch) + offset_of(&job->x.free, job->x.free.n - 1, x_outer);
+    int64_t y = offset_of(&job->y.batch, job->y.batch.n, batch) + offset_of(&job->y.free, job->y.free.n - 1, y_outer);
+    g->a = r->x + x * size;
+    g->b = r->y + y * size;
+    g->c = r->out + ((batch * job->m + x_outer * g->m) * job->n + y_outer * g->n) * size;
+}
+
+/* Slice `index` of g: rows or columns first .. limit. */
+static void cut(tow__gemm *g, int64_t index, int64_t slices)
+{
+    int64_t size = (int64_t)tow__element_bytes(g->dtype);
+    int64_t length = g->m >= g->n ? g->m : g->n, units = tow__ceil_div(length, CUT);
+    int64_t first = index * units / slices * CUT, limit = tow__min((index + 1) * units / slices * CUT, length);
+    if (g->m >= g->n) {
+        g->a = (const char *)g->a + first * g->a_row * size;
+        g->c = (char *)g->c + first * g->ldc * size;
+        g->m = limit - first;
+    } else {
+        g->b = (const char *)g->b + first * g->b_column * size;
+        g->c = (char *)g->c + first * size;
+        g->n = limit - first;
+        g->packed_column = first;
+    }
+}
+
+static void finish_rectangle(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const part *p = user;
+    p->finish->run(p->finish->user, p->first + row * p->row + column, rows, p->row, columns);
+}
+
+static void run_block(void *user, int64_t block, int thread)
+{
+    const dot_run *r = user;
+    const dot_job *job = r->job;
+    tow__gemm g;
+    find_product(r, block / job->slices, &g);
+    if (job->slices > 1) cut(&g, block % job->slices, job->slices);
+    if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
+    g.later = r->later;
+    if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
+    part p = {r->finish, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
+    if (r->finish != NULL) {
+        g.finish = finish_rectangle;
+        g.user = &p;
+        for (int i = 0; i < TOW__BESIDE && r->finish->beside[i] != NULL; i++)
+            g.beside[i] = (const char *)r->finish->beside[i] + ((char *)g.c - r->out);
+    }
+    tow__gemm_run(&g, job->engine);
+}
+
+static const char *run_packing(const tow__kernel_call *call, const operand *o, const tow__buffer *b, char **scratch)
+{
+    if (o->pack_bytes == 0) return b->data;
+    int64_t dims = o->pack_from.count;
+    tow__strided to = tow__strided_of(*scratch, b->dtype, 1, &dims, &(int64_t){1}), from = o->pack_from;
+    from.data = b->data;
+    tow__strided_store(call->team, &to, &from);
+    const char *packed = *scratch;
+    *scratch += o->pack_bytes;
+    return packed;
+}
+
+typedef struct pack_job {
+    tow__gemm whole; /* of B and what it is packed into */
+    const tow__gemm_engine *engine;
+} pack_job;
+
+static void pack_columns(void *user, int64_t block)
+{
+    const pack_job *job = user;
+    tow__gemm g = job->whole;
+    g.packed_column = block * PACK;
+    g.b = (const f32 *)g.b + g.packed_column * g.b_column;
+    g.n = tow__min(PACK, g.n - g.packed_column);
+    tow__gemm_pack(&g, job->engine);
+}
+
+static void run_pack(tow__team *team, const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    pack_job job = {*g, engine};
+    tow__team_run(team, tow__ceil_div(g->n, PACK), pack_columns, &job);
+}
+
+static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
+{
+    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish, .adds = adds};
+    r.packed = call->n_in > 2 ? call->in[2].data : NULL;
+    r.x = run_packing(call, &job->x, &call->in[job->exchanged ? 1 : 0], &r.scratch);
+    r.y = run_packing(call, &job->y, &call->in[job->exchanged ? 0 : 1], &r.scratch);
+    bool known = call->next != NULL && !job->exchanged;
+    if (known && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
+    if (job->jobs * job->slices == 1) {
+        r.later = call->later;
+        run_block(&r, 0, 0);
+    } else {
+        tow__team_run_indexed(tow__team_for(call->team, job->nanoseconds), job->jobs * job->slices, run_block, &r);
+    }
+}
+
+static void run_product(const tow__kernel_call *call, int64_t depth, bool adds)
+{
+    if (call->state != NULL) {
+        run_job(call, call->state, adds);
+    } else {
+        dot_job job = job_of(call, depth);
+        run_job(call, &job, adds);
+    }
+}
+
+static void run_dot_general(const tow__kernel_call *call) { run_product(call, 0, false); }
+
+static void prepare_dot_general(const tow__kernel_call *call, void *state) { *(dot_job *)state = job_of(call, 0); }
+
+static size_t scratch_bytes(const tow__kernel_call *call, const dot_job *job)
+{
+    return job->x.pack_bytes + job->y.pack_bytes + (size_t)tow__threads(call) * job->engine_bytes;
+}
+
+static size_t scratch_dot_general(const tow__kernel_call *call)
+{
+    dot_job job = job_of(call, 0);
+    return scratch_bytes(call, &job);
+}
+
+static int64_t free_elements(tow_type type, const tow__ints *batch, const tow__ints *contract)
+{
+    int64_t taken = 1;
+    for (int i = 0; i < batch->n; i++) taken *= type.dims[batch->v[i]];
+    for (int i = 0; i < contract->n; i++) taken *= type.dims[contract->v[i]];
+    return taken > 0 ? tow_type_count(type) / taken : 0;
+}
+
+void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y)
+{
+    p->rows = free_elements(x, &p->lhs_batch, &p->lhs_contract);
+    p->columns = free_elements(y, &p->rhs_batch, &p->rhs_contract);
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+int64_t tow__dot_depth(const tow__kernel_call *call)
+{
+    const tow__dot_params *p = call->params;
+    if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
+    dot_job job = job_of(call, 0);
+    return job.engine->in_parts ? tow__gemm_depth(job.product.k) : 0;
+}
+
+static void run_part(const tow__kernel_call *call)
+{
+    const tow__dot_part_params *p = call->params;
+    run_product(call, p->depth, p->row == NULL || *p->row > 0);
+}
+
+static void prepare_part(const tow__kernel_call *call, void *state)
+{
+    *(dot_job *)state = job_of(call, ((const tow__dot_part_params *)call->params)->depth);
+}
+
+static size_t scratch_part(const tow__kernel_call *call)
+{
+    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->depth);
+    return scratch_bytes(call, &job);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+static void run_add(const tow__kernel_call *call)
+{
+    const tow__buffer *c = &call->in[2], *out = &call->out[0];
+    tow__kernel_call product = *call;
+    product.n_in = 2;
+    if (c->data != out->data) {
+        tow__strided to = tow__strided_buffer(out), from = tow__strided_buffer(c);
+        tow__strided_store(call->team, &to, &from);
+    }
+    run_product(&product, 0, true);
+}
+
+/* ---- packed operands --------------------------------------------------------------------------------------------- */
+
+size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
+{
+    dot_job job = job_of(call, 0);
+    if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged) return 0;
+    *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};
+    job.product.choice = &job.choice; /* the job stays where it is: panels are as wide as the chosen version's */
+    return tow__gemm_packed(&job.product, job.engine);
+}
+
+static void run_pack_operand(const tow__kernel_call *call)
+{
+    const tow__dot_pack_params *p = call->params;
+    operand y = prepare_operand(&call->in[0], &p->dot.rhs_batch, &p->dot.rhs_contract, false);
+    tow__gemm g = {.dtype = call->in[0].dtype,
+                   .threads = 1,
+                   .n = inner_dim(&y.free),
+                   .k = inner_dim(&y.contract),
+                   .b = call->in[0].data,
+                   .b_row = inner_stride(&y.contract),
+                   .b_column = inner_stride(&y.free),
+                   .packed = call->out[0].data,
+                   .choice = call->team != NULL ? call->team->products : NULL};
+    run_pack(call->team, &g, p->engine);
+}
+
+static const char *pack_engine(const tow__kernel_call *call)
+{
+    return ((const tow__dot_pack_params *)call->params)->engine->name;
+}
+
+const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 0).engine->name; }
+
+static const tow__kernel kernels[] = {
+    {.primitive = "dot_general",
+     .dtypes = TOW__FLOATS,
+     .looks_ahead = true,
+     .run = run_dot_general,
+     .scratch = scratch_dot_general,
+     .engine_of = tow__dot_engine,
+     .state_bytes = sizeof(dot_job),
+     .prepare = prepare_dot_general},
+    {.primitive = "dot_general_add",
+     .dtypes = 1u << TOW_F32,
+     .looks_ahead = true,
+     .run = run_add,
+     .scratch = scratch_dot_general,
+     .engine_of = tow__dot_engine,
+     .state_bytes = sizeof(dot_job),
+     .prepare = prepare_dot_general},
+    {.primitive = "dot_general_part",
+     .dtypes = 1u << TOW_F32,
+     .run = run_part,
+     .scratch = scratch_part,
+     .engine_of = tow__dot_engine,
+     .state_bytes = sizeof(dot_job),
+     .prepare = prepare_part},
+    {.primitive = "pack_operand", .dtypes = 1u << TOW_F32, .run = run_pack_operand, .engine_of = pack_engine},
+};
+const tow__kernel_table tow__kernels_dot = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,110 @@
+/* Products with a row program that runs on finished strips of the result (fused.h): bias, activation, residual. The
+ * product is computed in one of the step's results, whose elements the program then overwrites strip by strip. */
+#include <string.h>
+
+#include "src/kernels/elementwise/fused.h"
+#include "src/kernels/products/dot.h"
+#include "src/kernels/tables.h"
+
+enum {
+    PRODUCT_STATE = 4096 /* bytes for the state of the product's kernel */
+};
+
+typedef struct fused_dot_state {
+    tow__fused_layout layout;
+    bool prepared; /* `product` holds the state of the product's kernel */
+    _Alignas(16) char product[PRODUCT_STATE];
+} fused_dot_state;
+
+/* Operands of the product: two, or three if one is packed. The program has the product itself and those behind them. */
+static size_t product_operands(const tow__kernel_call *call)
+{
+    return call->n_in + 1 - ((const tow__dot_fused_params *)call->params)->program->n_in;
+}
+
+static tow__kernel_call product_call(const tow__kernel_call *call)
+{
+    const tow__dot_fused_params *p = call->params;
+    tow__kernel_call product = *call;
+    product.n_in = product_operands(call);
+    product.n_out = 1;
+    product.out = &call->out[p->home];
+    product.params = &p->dot;
+    product.state = NULL;
+    return product;
+}
+
+static void point_at(const tow__kernel_call *call, const tow__buffer **in, const tow__buffer **out)
+{
+    const tow__dot_fused_params *p = call->params;
+    const tow__buffer *rest = call->in + product_operands(call);
+    in[0] = &call->out[p->home];
+    for (uint32_t i = 1; i < p->program->n_in; i++) in[i] = &rest[i - 1];
+    for (uint32_t i = 0; i < p->program->n_out; i++) out[i] = &call->out[i];
+}
+
+static void prepare_fused_dot(const tow__kernel_call *call, void *at)
+{
+    const tow__dot_fused_params *p = call->params;
+    const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
+    fused_dot_state *state = at;
+    tow__kernel_call product = product_call(call);
+    point_at(call, in, out);
+    tow__fused_prepare(p->program, in, out, &state->layout);
+    state->prepared = p->product->prepare && p->product->state_bytes <= PRODUCT_STATE;
+    if (state->prepared) p->product->prepare(&product, state->product);
+}
+
+static void finish_strip(void *user, int64_t first, int64_t times, int64_t step, int64_t n)
+{
+    tow__fused_run(user, first, times, step, n);
+}
+
+/* What lies like the product, which the program reads as operand 0. */
+static void find_beside(const tow__fused_job *job, uint32_t home, const void **beside)
+{
+    const tow__fused *program = job->program;
+    int n = 0;
+    for (uint32_t i = 1; i < program->n_in && n < TOW__BESIDE; i++)
+        if (job->layout->whole[i] && program->sizes[i] == program->sizes[0] && job->in[i] != job->in[0])
+            beside[n++] = job->in[i];
+    for (uint32_t k = 0; k < program->n_out && n < TOW__BESIDE; k++)
+        if (k != home && program->sizes[program->n_in + k] == program->sizes[0]) beside[n++] = job->out[k];
+}
+
+static void run_fused_dot(const tow__kernel_call *call)
+{
+    const tow__dot_fused_params *p = call->params;
+    const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
+    const fused_dot_state *state = call->state;
+    tow__fused_layout own;
+    tow__fused_job job;
+    point_at(call, in, out);
+    if (!state) tow__fused_prepare(p->program, in, out, &own);
+    tow__fused_begin(&job, p->program, state ? &state->layout : &own, in, out);
+    tow__finish finish = {finish_strip, &job, {NULL}};
+    find_beside(&job, p->home, finish.beside);
+    tow__kernel_call product = product_call(call);
+    product.finish = &finish;
+    if (state && state->prepared) product.state = state->product;
+    p->product->run(&product);
+}
+
+static size_t scratch_fused_dot(const tow__kernel_call *call)
+{
+    tow__kernel_call product = product_call(call);
+    const tow__kernel *kernel = ((const tow__dot_fused_params *)call->params)->product;
+    return kernel->scratch ? kernel->scratch(&product) : 0;
+}
+
+static const tow__kernel kernels[] = {
+    {.primitive = "fused_dot_general",
+     .dtypes = TOW__FLOATS,
+     .looks_ahead = true,
+     .run = run_fused_dot,
+     .scratch = scratch_fused_dot,
+     .engine_of = tow__dot_engine,
+     .state_bytes = sizeof(fused_dot_state),
+     .prepare = prepare_fused_dot},
+};
+const tow__kernel_table tow__kernels_fused_dot = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,147 @@
+/* The engine table of matrix products and the rule that picks from it. An engine is added by a file of its own and one
+ * line here. */
+#include "src/kernels/products/gemm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* In the order of preference. */
+static const tow__gemm_engine *const engines[] = {
+    &tow__gemm_amx,       &tow__gemm_own,
+#ifdef TOW_HAVE_BLIS
+    &tow__gemm_blis,
+#endif
+#ifdef TOW_HAVE_LIBXSMM
+    &tow__gemm_xsmm,
+#endif
+    &tow__gemm_reference,
+};
+enum {
+    ENGINES = sizeof engines / sizeof engines[0]
+};
+
+const tow__gemm_engine *tow__gemm_at(int index) { return index < ENGINES ? engines[index] : NULL; }
+
+size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size)
+{
+    tow__gemm single = {.dtype = TOW_F32, .choice = choice, .m = 256, .n = 256, .k = 256, .ldc = 256}, wide, tiny;
+    single.a_row = single.b_row = 256;
+    single.a_column = single.b_column = 1;
+    wide = tiny = single;
+    wide.dtype = TOW_F64;
+    tiny.m = tiny.n = tiny.k = 16;
+    const tow__gemm_engine *engine = tow__gemm_choose(&single);
+    const char *small =
+        engine == &tow__gemm_amx && tow__gemm_choose(&tiny) == &tow__gemm_own ? ", small ones by own kernel" : "";
+    const char *why = choice->portable           ? "; bits are portable"
+                      : choice->without != 0     ? "; without those that the caller leaves out"
+                      : choice->engine == NULL   ? ""
+                      : choice->engine == engine ? "; chosen by the caller"
+                                                 : "; the chosen engine cannot run here";
+    int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", engine->describe(), small,
+                          tow__gemm_choose(&wide)->describe(), why);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+const tow__gemm_engine *tow__gemm_find(const char *name)
+{
+    for (int i = 0; i < ENGINES; i++)
+        if (strcmp(engines[i]->name, name) == 0) return engines[i];
+    return NULL;
+}
+
+bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice)
+{
+    choice->without = 0;
+    choice->engine = tow__gemm_find(text);
+    if (choice->engine != NULL) return true;
+    for (size_t length; *text == '-'; text += length + (text[length] == ',' && text[length + 1] == '-')) {
+        int i = 0;
+        length = strcspn(++text, ",");
+        while (i < ENGINES - 1 && (strlen(engines[i]->name) != length || strncmp(engines[i]->name, text, length) != 0))
+            i++;
+        if (i == ENGINES - 1) return false;
+        choice->without |= 1u << i;
+        if (text[length] == '\0') return true;
+    }
+    return false;
+}
+
+bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
+{
+    if (rows <= 1 && columns <= 1) return true;
+    if (rows <= 1) return column_stride > 0;
+    if (columns <= 1) return row_stride > 0;
+    return (column_stride > 0 && row_stride >= columns * column_stride) ||
+           (row_stride > 0 && column_stride >= rows * row_stride);
+}
+
+const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
+{
+    if (g->choice != NULL && g->choice->portable)
+        return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
+    const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
+    if (forced != NULL && forced->applicable(g)) return forced;
+    const unsigned without = g->choice != NULL ? g->choice->without : 0;
+    int i = 0;
+    while ((without >> i & 1) || !engines[i]->cuts || !engines[i]->applicable(g) ||
+           (engines[i]->gains != NULL && !engines[i]->gains(g)))
+        i++; /* the last one can do everything */
+    return engines[i];
+}
+
+size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    if (g->m == 0 || g->n == 0 || g->k == 0) return 0;
+    return engine->scratch != NULL ? engine->scratch(g) : 0;
+}
+
+size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    return engine->packed != NULL && g->n > 0 && g->k > 0 ? engine->packed(g) : 0;
+}
+
+void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    if (g->n > 0 && g->k > 0) engine->pack(g);
+}
+
+static void clear(const tow__gemm *g)
+{
+    size_t bytes = tow__element_bytes(g->dtype);
+    for (int64_t i = 0; i < g->m; i++) memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
+}
+
+/* C + 0: a zero becomes positive, as in any other sum with a product. */
+static void add_zeros(const tow__gemm *g)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            if (g->dtype == TOW_F32)
+                ((f32 *)g->c)[i * g->ldc + j] += 0.0f;
+            else
+                ((double *)g->c)[i * g->ldc + j] += 0.0;
+        }
+}
+
+static void finish_all(const tow__gemm *g)
+{
+    int64_t width = tow__min(g->n, TOW__GEMM_FINISH_COLUMNS);
+    int64_t height = TOW__GEMM_FINISH_BYTES / (width * (int64_t)tow__element_bytes(g->dtype));
+    for (int64_t row = 0; row < g->m; row += height)
+        for (int64_t column = 0; column < g->n; column += width)
+            g->finish(g->user, row, tow__min(height, g->m - row), column, tow__min(width, g->n - column));
+}
+
+void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    if (g->m == 0 || g->n == 0) return;
+    if (engine == NULL) engine = tow__gemm_choose(g);
+    if (g->k > 0)
+        engine->run(g);
+    else if (g->accumulate)
+        add_zeros(g);
+    else
+        clear(g);
+    if (g->finish != NULL && (g->k == 0 || !engine->finishes)) finish_all(g);
+}

@@ -1,0 +1,154 @@
+/* Products: what dot_general (dot.c), a product with what follows it (fused_dot.c) and sums of products over the
+ * iterations of a scan (steps.c) are made of. This header is the contract of matrix products, whatever computes them.
+ *
+ *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C + A B with accumulate
+ *
+ * Strides are in elements; those of A and B are positive, so transposes are strides.
+ *
+ * Bits. An engine that `cuts` gives each element of C bits that depend on its row of A, its column of B and k alone:
+ * not on threads, nor on which rows and columns share the call, nor on strides. So callers may cut m and n as they
+ * like, if all parts run on one engine. libxsmm does not cut: it runs only where it is asked for by name. With
+ * accumulate, the engines of this library round the element of A B as they would alone, then add it to C: the same as a
+ * product followed by an addition. The libraries may add to C between blocks of k.
+ *
+ * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
+ * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
+ * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose errors are like
+ * those of the chain, mostly half of them. So on both a product may also be made in parts along k, of whole blocks but
+ * for the last: each says the `depth` of all, and all but the first accumulate, which then means that blocks are added
+ * to C one by one.
+ *
+ * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
+ * accepts every product. The own kernel is compiled in plain C, for AVX2 and for AVX-512, and gemm_own.c picks the best
+ * version that the processor has. Options of a context or TOW_ENGINE force an engine or leave some out (tow__gemm_choice).
+ *
+ * The rule. Which engine runs a product depends on its type, k and strides, and on `rows` and `columns`: those of the
+ * whole product as the user's graph states it, never on m and n of a part, because row regions, threads and products
+ * that leave a scan cut or join rows. Callers that cut choose an engine for the whole product first (tow__gemm_choose)
+ * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
+ *   - f32 runs on the own kernel: within 10 % of the best of own, BLIS and libxsmm on 178 of them. On the rest libxsmm is
+ *     ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where another engine would cost what the own
+ *     kernel gives: the same bits for all cuts and on all machines, and strips that are handed on while they are hot. BLIS
+ *     is 1.3 times slower on average and ten times on small products.
+ *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
+ *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
+ *     others: they wait for memory.
+ *   - f64 runs on BLIS. */
+#ifndef TOW_SRC_KERNELS_GEMM_H
+#define TOW_SRC_KERNELS_GEMM_H
+
+#include "src/kernels/strided.h"
+
+/* True if the processor has a matrix unit for bf16 and the system lets this process use it, which it is asked for. */
+bool tow__gemm_amx_usable(void);
+
+/* Instruction sets of the own kernel; AUTO is the best that the processor has. */
+typedef enum tow__gemm_set {
+    TOW__GEMM_AUTO,
+    TOW__GEMM_PLAIN,
+    TOW__GEMM_AVX2,
+    TOW__GEMM_AVX512
+} tow__gemm_set;
+
+/* Which engine computes products: what the options of a context say. Zero: the rule. */
+typedef struct tow__gemm_choice {
+    const struct tow__gemm_engine *engine; /* forced; products that it cannot run use the rule. NULL: the rule */
+    unsigned without;                      /* bit i: the rule leaves engine i (tow__gemm_at) out */
+    bool portable;                         /* only what has the same bits on all machines */
+    bool matrix_unit;                      /* may be used: tow__gemm_amx_usable */
+    int set;                               /* tow__gemm_set, for tests */
+} tow__gemm_choice;
+
+typedef struct tow__gemm {
+    tow_dtype dtype; /* TOW_F32 or TOW_F64 */
+    bool accumulate; /* C += */
+    int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
+    int64_t m, n, k;
+    int64_t rows, columns; /* of the whole product, as the user's graph states it; 0: m and n */
+    int64_t depth; /* own, amx: of the whole product, of which this is a part along k; 0: the product is whole */
+    const void *a;
+    int64_t a_row, a_column;
+    const void *b;
+    int64_t b_row, b_column;
+    void *c;
+    int64_t ldc;
+    const tow__gemm_choice *choice; /* what the context says; NULL: the rule */
+    /* tow__gemm_packed bytes, 64-byte-aligned, in which tow__gemm_pack left B; NULL: it did not. B must be there, too.
+     * This product's B begins at `packed_column` of that one, a multiple of TOW__GEMM_PACKED_COLUMNS. */
+    void *packed;
+    int64_t packed_column;
+    void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
+    /* Called on rectangles of C that are finished and still in cache: rows [row, row + rows), columns [column, column +
+     * columns) of this C. They cover C, each element once, in no particular order; at most TOW__GEMM_FINISH_COLUMNS
+     * columns and TOW__GEMM_FINISH_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
+    void (*finish)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
+    void *user;
+    /* Where the arrays begin that `finish` reads or writes at the places that its rectangle has in C: as much of them is
+     * fetched with C as fits between multiply-adds (own; not of products of a few rows or columns). Behind the last one
+     * NULL. */
+    const void *beside[TOW__BESIDE];
+    /* B of the product that this thread may run next, with the same strides: its beginning is fetched meanwhile,
+     * whether it exists or not. NULL: unknown. */
+    const void *next_b;
+    /* [TOW__SPANS] what else this thread may read after this product: as much of it is fetched as fits between its
+     * multiply-adds (own; not of products of a few rows or columns), whether it exists or not. NULL: unknown. */
+    const tow__span *later;
+} tow__gemm;
+
+enum {
+    TOW__GEMM_FINISH_COLUMNS = 128,
+    TOW__GEMM_FINISH_BYTES = 256 << 10,
+    TOW__GEMM_PACKED_COLUMNS = 32
+};
+
+typedef struct tow__gemm_engine {
+    const char *name;
+    bool (*applicable)(const tow__gemm *g); /* depends on types, n, k and strides alone */
+    void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls no finish unless `finishes` */
+    const char *(*describe)(void);
+    bool finishes; /* calls finish itself, else tow__gemm_run does after the product */
+    bool cuts;     /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
+    bool in_parts; /* products may be made in parts along k */
+    bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
+                                              next engine. NULL: always */
+    size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */
+    /* What the engine makes of B in every call unless it finds it done: the bytes of that, and how it is done
+     * beforehand. NULL: it takes B as it is. */
+    size_t (*packed)(const tow__gemm *g);
+    void (*pack)(const tow__gemm *g);
+} tow__gemm_engine;
+
+extern const tow__gemm_engine tow__gemm_amx, tow__gemm_own, tow__gemm_reference;
+#ifdef TOW_HAVE_BLIS
+extern const tow__gemm_engine tow__gemm_blis;
+#endif
+#ifdef TOW_HAVE_LIBXSMM
+extern const tow__gemm_engine tow__gemm_xsmm;
+#endif
+
+/* Runs g on `engine`, or with NULL on the one that tow__gemm_choose finds. m, n or k may be 0. */
+void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine);
+/* The engine for g and for every cut of it in rows or columns. Reads no pointers; m and n only if rows
+ * and columns are 0. */
+const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g);
+/* Bytes of `scratch` with which g runs fastest on `engine`. A product of another k, or of fewer rows, may need more. */
+size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
+/* Bytes that B takes when it is packed for products with any number of rows on `engine`; 0: that gains nothing. Reads
+ * what tow__gemm_choose reads. */
+size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine);
+/* Packs B [k, n] into g->packed, from packed_column on; several threads may pack columns of one B. Products that use it
+ * have the same k, depth and bits as without. */
+void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine);
+/* The engine of this name, or NULL. */
+const tow__gemm_engine *tow__gemm_find(const char *name);
+/* Reads what a context is told: the name of an engine that is forced, or names of some that are left out, each behind a
+ * minus sign, with commas between them ("-blis,-xsmm"). "reference" cannot be left out: something must do the rest. */
+bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice);
+/* Engine number `index` of this build, in the order of preference; NULL behind the last one. */
+const tow__gemm_engine *tow__gemm_at(int index);
+/* What computes products under this choice, in a line for tow_context_describe; written like snprintf. */
+size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t size);
+/* True if strides address rows * columns different elements in a plain row- or column-like layout. */
+bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+
+#endif

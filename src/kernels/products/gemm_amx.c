@@ -1,0 +1,99 @@
+/* The matrix unit of x86-64 (AMX) as an engine: whether it is there, and for which products it is worth it. The
+ * products themselves are in gemm_amx_run.c, which only runs where tow__gemm_amx_usable has said yes. */
+#include "src/kernels/products/gemm_own.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    LEAST = 128,         /* rows, columns and k from which the unit gains */
+    LEAST_WORK = 1 << 22 /* rows * columns * k; of a block of k, which is what parts along k know as well */
+};
+
+#ifdef TOW_EMULATED_AMX
+static bool may_use_unit(void) { return true; }
+static const char *describe(void) { return "matrix unit, emulated AMX"; }
+#else
+/* Asked of the processor itself: not all compilers know the names of these features. */
+static bool has_unit(void)
+{
+    enum {
+        LEAF = 7,
+        BF16 = 1 << 22, /* of edx */
+        TILE = 1 << 24
+    };
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE);
+}
+
+static bool may_use_unit(void)
+{
+    enum {
+        GET = 0x1022, /* of arch_prctl(2): ARCH_GET_XCOMP_PERM */
+        REQUEST = 0x1023,
+        TILE_DATA = 18
+    };
+    unsigned long allowed = 0;
+    if (!has_unit() || syscall(SYS_arch_prctl, GET, &allowed) != 0) return false;
+    return (allowed >> TILE_DATA & 1) || syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+
+static const char *describe(void) { return "matrix unit, AMX"; }
+#endif
+
+bool tow__gemm_amx_usable(void) { return tow__has_avx512() && may_use_unit(); }
+
+/* By rows, columns and k of the whole product, which cuts do not change. */
+static bool gains(const tow__gemm *g)
+{
+    int64_t k = g->depth > 0 ? g->depth : tow__gemm_depth(g->k);
+    int64_t rows = g->rows > 0 ? g->rows : g->m, columns = g->columns > 0 ? g->columns : g->n;
+    return rows >= LEAST && columns >= LEAST && k >= LEAST && rows * columns >= LEAST_WORK / k;
+}
+
+static bool applicable(const tow__gemm *g)
+{
+    return g->dtype == TOW_F32 && g->choice != NULL && g->choice->matrix_unit && g->a_row >= 0 && g->a_column >= 0 &&
+           g->b_row >= 0 && g->b_column >= 0;
+}
+
+static void run(const tow__gemm *g) { tow__gemm_amx_run(g); }
+static size_t scratch(const tow__gemm *g) { return tow__gemm_amx_scratch(g); }
+static size_t packed(const tow__gemm *g) { return tow__gemm_amx_packed(g); }
+static void pack(const tow__gemm *g) { tow__gemm_amx_pack(g); }
+#else
+bool tow__gemm_amx_usable(void) { return false; }
+static bool gains(const tow__gemm *g)
+{
+    (void)g;
+    return false;
+}
+static bool applicable(const tow__gemm *g)
+{
+    (void)g;
+    return false;
+}
+static void run(const tow__gemm *g) { (void)g; }
+static size_t scratch(const tow__gemm *g)
+{
+    (void)g;
+    return 0;
+}
+static size_t packed(const tow__gemm *g) { return scratch(g); }
+static void pack(const tow__gemm *g) { (void)g; }
+static const char *describe(void) { return "matrix unit"; }
+#endif
+
+const tow__gemm_engine tow__gemm_amx = {"amx",
+                                        applicable,
+                                        run,
+                                        describe,
+                                        true,
+                                        true,
+                                        .in_parts = true,
+                                        .gains = gains,
+                                        .scratch = scratch,
+                                        .packed = packed,
+                                        .pack = pack};

@@ -1,0 +1,589 @@
+/* Products in f32 on the matrix unit of x86-64 (AMX), which multiplies bf16 and sums in f32.
+ *
+ * A number is the sum of three bf16, exactly: the nearest one, the one nearest to the rest, and what is left. Of the
+ * nine products of two such sums six are made; those left out are together below 2^-23 of the product, barely above
+ * 2^-24 at most. This is what TPUs do for f32 with precision "highest", and what XLA calls BF16_BF16_F32_X6.
+ *
+ *   x = x1 + x2 + x3        x y = x1 y3 + x1 y2 + x2 y2 + x2 y1 + x3 y1 + x1 y1 + (x2 y3 + x3 y2 + x3 y3)
+ *
+ * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, a row of A or a column of
+ * B whose largest element is below 2^-32 or from 2^16 on is first multiplied with the power of two that brings this
+ * element into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these
+ * largest ones underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in
+ * order through the unit, each with the six products in the order above; the sum begins with 0. Then the powers are
+ * taken back, and blocks are added in order. All that depends on the row, the column and k alone. Where a row or a
+ * column has an infinity, a NaN or a number of 2^64 or more in the block, its elements are those of the own kernel.
+ *
+ *   C          | panel | panel | ...        a panel is 32 columns: two tiles of B, three parts each
+ *   rows of    | strip |                    a strip is 32 rows: two tiles of A, three parts each
+ *   a block    | strip |                    of A's split rows, which stay in the second cache
+ *
+ * All rows of a block are split first: whole lines in order, fetched ahead, because A is mostly far from the caches.
+ * Each panel is split while the one before it is multiplied, unless B was packed, which is its panels split for many
+ * products.
+ *
+ * Tiles are 16 rows of 64 bytes: of A, row i has the pairs (k, k + 16) of row i; of B, row r has the pairs of r and r
+ * + 16 for each column. */
+#include "src/kernels/products/gemm_own.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("amx-tile,amx-bf16,prfchw,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))),                   \
+    apply_to = function)
+#else
+#pragma GCC target("amx-tile,amx-bf16,prfchw,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+#endif
+#include <immintrin.h>
+#ifdef TOW_EMULATED_AMX
+#include "src/kernels/products/amx_emulated.inc"
+#endif
+
+enum {
+    W = 16,
+    STRIP = 2 * W,                    /* rows */
+    PANEL = 2 * W,                    /* columns */
+    GROUP = 2 * W,                    /* elements of k of a tile */
+    TILE = W * GROUP,                 /* bf16 of a tile */
+    PARTS = 3,                        /* of a number */
+    PIECE = 2 * PARTS * TILE,         /* bf16 of a strip or a panel for one group */
+    BLOCK = 384,                      /* rows of A at a time */
+    SUMS = 1 << 18,                   /* elements of sums beside C, about */
+    GROUPS = TOW__GEMM_DEPTH / GROUP, /* of a block of k, at most */
+};
+
+_Static_assert((int)TOW__GEMM_DEPTH % (int)GROUP == 0, "a block of k is whole groups");
+
+typedef __m512 vector;
+typedef __mmask16 lanes;
+
+static inline __attribute__((always_inline)) lanes first_lanes(int64_t n)
+{
+    return (lanes)(n >= W ? 0xFFFFu : n <= 0 ? 0u : (1u << n) - 1);
+}
+
+#include "src/kernels/products/transpose_avx512.inc"
+
+#include "src/kernels/products/gemm_amx_split.inc"
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
+
+typedef struct configuration {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} configuration;
+
+static void configure(void)
+{
+    configuration c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        c.bytes[i] = 4 * W;
+        c.rows[i] = W;
+    }
+    _tile_loadconfig(&c);
+}
+
+/* Tiles 0 .. 3: sums; 4, 5: of A; 6, 7: of B. */
+#define LOAD_A(x)                                                                                                      \
+    do {                                                                                                               \
+        _tile_loadd(4, a + 2 * (x)*TILE, 2 * GROUP);                                                                   \
+        if (two_rows) _tile_loadd(5, a + (2 * (x) + 1) * TILE, 2 * GROUP);                                             \
+    } while (0)
+#define LOAD_B(x)                                                                                                      \
+    do {                                                                                                               \
+        _tile_loadd(6, b + 2 * (x)*TILE, 2 * GROUP);                                                                   \
+        if (two_columns) _tile_loadd(7, b + (2 * (x) + 1) * TILE, 2 * GROUP);                                          \
+    } while (0)
+#define MULTIPLY                                                                                                       \
+    do {                                                                                                               \
+        _tile_dpbf16ps(0, 4, 6);                                                                                       \
+        if (two_columns) _tile_dpbf16ps(1, 4, 7);                                                                      \
+        if (two_rows) _tile_dpbf16ps(2, 5, 6);                                                                         \
+        if (two_rows && two_columns) _tile_dpbf16ps(3, 5, 7);                                                          \
+    } while (0)
+
+/* Sums of a strip and a panel on their way to C. */
+typedef struct delivery {
+    const scales *a, *b;
+    const f32 *sums;
+    f32 *c;
+    int64_t ldc, row, rows, columns;
+    lanes low, high; /* of the columns */
+    bool adds;
+} delivery;
+
+/* Lines of memory that are fetched into a cache piece by piece, 32 elements at a time. */
+typedef struct stream {
+    const f32 *at;
+    int64_t lines, line;  /* left; from the end of one to the next */
+    int64_t pieces, left; /* of a line, all and left */
+    int64_t at_once;
+} stream;
+
+/* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than
+ * four products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before
+ * are delivered, the next panel is split, and the rows of C that the sums of this strip go to and the panel after the
+ * next are fetched. */
+typedef struct meanwhile {
+    delivery sums;
+    progress panel;
+    int64_t deliveries, split_rows; /* at a place */
+    stream c, b;
+} meanwhile;
+
+enum {
+    /* places in a group of k */
+    DELIVERIES = 3,
+    SPLITS = 5,
+    FETCHES = 2
+};
+
+/* C = or += sums, without the powers of two: up to `count` rows. */
+static inline __attribute__((always_inline)) void deliver_rows(delivery *d, int64_t count)
+{
+    for (; count > 0 && d->row < d->rows; count--, d->row++) {
+        const f32 *sums = d->sums + d->row * PANEL;
+        f32 *c = d->c + d->row * d->ldc;
+        vector e = _mm512_set1_ps(d->a->exponent[d->row]);
+        vector low = _mm512_scalef_ps(_mm512_load_ps(sums), _mm512_add_ps(e, _mm512_loadu_ps(d->b->exponent)));
+        vector high = _mm512_scalef_ps(_mm512_load_ps(sums + W), _mm512_add_ps(e, _mm512_loadu_ps(d->b->exponent + W)));
+        if (d->adds) {
+            low = _mm512_add_ps(_mm512_maskz_loadu_ps(d->low, c), low);
+            high = _mm512_add_ps(_mm512_maskz_loadu_ps(d->high, c + W), high);
+        }
+        _mm512_mask_storeu_ps(c, d->low, low);
+        _mm512_mask_storeu_ps(c + W, d->high, high);
+    }
+}
+
+static inline __attribute__((always_inline)) void next_lines(stream *s)
+{
+    s->at += GROUP;
+    if (--s->left > 0) return;
+    s->at += s->line;
+    s->left = s->pieces;
+    s->lines--;
+}
+
+/* Not a function: both constants of a prefetch have to be seen as such. */
+#define FETCH(s, writes, level)                                                                                        \
+    for (int64_t i = 0; i < (s)->at_once && (s)->lines > 0; i++, next_lines(s)) {                                      \
+        __builtin_prefetch((s)->at, writes, level);                                                                    \
+        __builtin_prefetch((s)->at + GROUP - 1, writes, level);                                                        \
+    }
+
+static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
+{
+    FETCH(&w->c, 1, 3);
+    FETCH(&w->b, 0, 2);
+}
+
+/* sums [32, 32] = a strip times a panel, `groups` of k.
+ *
+ * A tile that is stored when none was for some 800 ns keeps the unit waiting for 230 ns more, as if what stores tiles
+ * had gone to sleep, and the products of a strip and a panel take 2000. So a tile is stored in each group, where sums
+ * come later. Beside splitting, which waits for the unit rather than the other way round, that gains nothing. */
+static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns,
+                                                           const bool splits, int64_t groups, const uint16_t *a,
+                                                           const uint16_t *b, f32 *sums, meanwhile *w)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t g = 0; g < groups; g++, a += PIECE, b += PIECE) {
+        LOAD_A(0);
+        LOAD_B(2);
+        MULTIPLY;
+        if (!splits) _tile_stored(4, sums, 4 * PANEL);
+        LOAD_B(1);
+        if (splits) split_some(&w->panel, w->split_rows);
+        MULTIPLY;
+        LOAD_A(1);
+        if (splits) split_some(&w->panel, w->split_rows);
+        deliver_rows(&w->sums, w->deliveries);
+        MULTIPLY;
+        LOAD_B(0);
+        if (splits) split_some(&w->panel, w->split_rows);
+        fetch_ahead(w);
+        MULTIPLY;
+        LOAD_A(2);
+        if (splits) split_some(&w->panel, w->split_rows);
+        deliver_rows(&w->sums, w->deliveries);
+        MULTIPLY;
+        LOAD_A(0);
+        if (splits) split_some(&w->panel, w->split_rows);
+        fetch_ahead(w);
+        MULTIPLY;
+        deliver_rows(&w->sums, w->deliveries);
+    }
+    _tile_stored(0, sums, 4 * PANEL);
+    if (two_columns) _tile_stored(1, sums + W, 4 * PANEL);
+    if (two_rows) _tile_stored(2, sums + W * PANEL, 4 * PANEL);
+    if (two_rows && two_columns) _tile_stored(3, sums + W * PANEL + W, 4 * PANEL);
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
+
+enum {
+    RING = 3 /* panels: one whose sums are being delivered, one that is multiplied, one that is split */
+};
+
+typedef struct job {
+    const tow__gemm *g;
+    int64_t depth;   /* of a block of k */
+    bool plain[2];   /* A, B: not multiplied with powers of two, so far */
+    side *strips;    /* of a block of rows */
+    uint16_t *a, *b; /* tiles of all strips, and of two panels */
+    f32 *sums;       /* of two strips and a panel */
+} job;
+
+/* Rows of C and one block of k, and where their columns `from` .. `limit` go. */
+typedef struct piece {
+    int64_t row, rows, first, depth, groups;
+    int64_t from, limit;
+    f32 *c;
+    int64_t ldc;
+    bool adds, finishes;
+} piece;
+
+static int64_t depth_of(const tow__gemm *g) { return g->depth > 0 ? g->depth : tow__gemm_depth(g->k); }
+
+/* Of the tiles of a strip or a panel. */
+static size_t strip_bytes(int64_t depth) { return (size_t)(tow__ceil_div(depth, GROUP) * PIECE) * sizeof(uint16_t); }
+
+static piece piece_of(const job *j, int64_t row, int64_t block, int64_t first)
+{
+    const tow__gemm *g = j->g;
+    piece x = {.row = row, .rows = tow__min(block, g->m - row), .first = first, .limit = g->n};
+    x.depth = tow__min(j->depth, g->k - first);
+    x.groups = tow__ceil_div(x.depth, GROUP);
+    return x;
+}
+
+static side strip_at(const job *j, const piece *x, int64_t row)
+{
+    const tow__gemm *g = j->g;
+    const f32 *from = (const f32 *)g->a + (x->row + row) * g->a_row + x->first * g->a_column;
+    return (side){.from = {from, g->a_row, g->a_column},
+                  .items = tow__min(STRIP, x->rows - row),
+                  .depth = x->depth,
+                  .tiles = j->a + row / STRIP * x->groups * PIECE};
+}
+
+static side panel_at(const job *j, const piece *x, int64_t column)
+{
+    const tow__gemm *g = j->g;
+    const f32 *from = (const f32 *)g->b + x->first * g->b_row + column * g->b_column;
+    return (side){.from = {from, g->b_column, g->b_row},
+                  .items = tow__min(PANEL, x->limit - column),
+                  .depth = x->depth,
+                  .columns = true,
+                  .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
+}
+
+/* ---- packed panels ----------------------------------------------------------------------------------------------- */
+
+/* B as it is kept for several products: panel by panel, and in each for each block of k its scales and its tiles. */
+enum {
+    HEAD = (int)(sizeof(scales) + 63) / 64 * 64
+};
+
+static size_t panel_bytes(const tow__gemm *g)
+{
+    int64_t depth = depth_of(g), whole = g->k / depth;
+    return (size_t)tow__ceil_div(g->k, depth) * HEAD + (size_t)whole * strip_bytes(depth) + strip_bytes(g->k % depth);
+}
+
+static char *packed_at(const tow__gemm *g, int64_t column, int64_t first)
+{
+    int64_t panel = (g->packed_column + column) / PANEL, depth = depth_of(g);
+    return (char *)g->packed + (size_t)panel * panel_bytes(g) + (size_t)(first / depth) * (HEAD + strip_bytes(depth));
+}
+
+static side packed_panel(const job *j, const piece *x, int64_t column)
+{
+    side s = panel_at(j, x, column);
+    char *packed = packed_at(j->g, column, x->first);
+    memcpy(&s.scale, packed, sizeof s.scale);
+    s.tiles = (uint16_t *)(void *)(packed + HEAD);
+    return s;
+}
+
+/* Elements of rows and columns with infinities, NaNs or large numbers. All others are delivered first. */
+static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, delivery *d)
+{
+    f32 own[STRIP * PANEL], kept[STRIP * PANEL] = {0};
+    const tow__gemm g = {.dtype = TOW_F32,
+                         .threads = 1,
+                         .m = d->rows,
+                         .n = d->columns,
+                         .k = a->depth,
+                         .depth = a->depth,
+                         .a = a->from.data,
+                         .a_row = j->g->a_row,
+                         .a_column = j->g->a_column,
+                         .b = b->from.data,
+                         .b_row = j->g->b_row,
+                         .b_column = j->g->b_column,
+                         .c = own,
+                         .ldc = PANEL};
+    tow__gemm_avx512_version.run(&g);
+    for (int64_t i = 0; i < d->rows && d->adds; i++)
+        memcpy(kept + i * PANEL, d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);
+    deliver_rows(d, STRIP);
+    for (int64_t i = 0; i < d->rows; i++)
+        for (int64_t y = 0; y < d->columns; y++)
+            if ((a->scale.special >> i & 1) || (b->scale.special >> y & 1))
+                d->c[i * d->ldc + y] = d->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y];
+}
+
+/* `lines` lines of `length` elements that are `apart` from each other, within `places` places. */
+static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t apart, int64_t places)
+{
+    stream s = {.at = from, .lines = lines, .pieces = tow__ceil_div(length, GROUP)};
+    s.left = s.pieces;
+    s.line = apart - s.pieces * GROUP;
+    s.at_once = tow__ceil_div(lines * s.pieces, places);
+    return s;
+}
+
+/* The share of strip `row` in fetching a panel: while that at `column` is multiplied, the one behind it, or if that has
+ * to be split, which reads it, the one after. */
+static stream panel_ahead(const job *j, const piece *x, int64_t column, int64_t row)
+{
+    const tow__gemm *g = j->g;
+    const int64_t behind = column + (g->packed != NULL ? 1 : 2) * PANEL, places = FETCHES * x->groups;
+    const f32 *from = (const f32 *)g->b + x->first * g->b_row + behind * g->b_column;
+    int64_t lines = x->depth, length = PANEL, apart = g->b_row;
+    if (behind >= g->n || (g->packed == NULL && g->b_column != 1 && g->b_row != 1)) return (stream){0};
+    if (g->packed != NULL) {
+        from = (const f32 *)(const void *)(packed_at(g, behind, x->first) + HEAD);
+        lines = x->groups * PIECE * (int64_t)sizeof(uint16_t) / (GROUP * (int64_t)sizeof(f32));
+        apart = GROUP;
+    } else if (g->b_column != 1) {
+        lines = PANEL, length = x->depth, apart = g->b_column;
+    }
+    int64_t share = tow__ceil_div(lines, tow__ceil_div(x->rows, STRIP)), first = row / STRIP * share;
+    return stream_of(from + first * apart, tow__max(0, tow__min(share, lines - first)), length, apart, places);
+}
+
+static void multiply_strip(const piece *x, const side *a, const side *b, bool splits, f32 *sums, meanwhile *w)
+{
+    if (a->items <= W && b->items <= W)
+        multiply(false, false, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (a->items <= W)
+        multiply(false, true, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (b->items <= W)
+        multiply(true, false, true, x->groups, a->tiles, b->tiles, sums, w);
+    else if (splits)
+        multiply(true, true, true, x->groups, a->tiles, b->tiles, sums, w);
+    else
+        multiply(true, true, false, x->groups, a->tiles, b->tiles, sums, w);
+}
+
+/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. */
+static void run_panel(const job *j, const piece *x, const side *b, int64_t column, meanwhile *w)
+{
+    for (int64_t row = 0; row < x->rows; row += STRIP) {
+        const side *a = &j->strips[row / STRIP];
+        f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums, *c = x->c + row * x->ldc;
+        c += column - x->from;
+        w->c = stream_of(c, a->items, PANEL, x->ldc, FETCHES * x->groups);
+        w->b = panel_ahead(j, x, column, row);
+        multiply_strip(x, a, b, w->panel.parts > 0, sums, w);
+        deliver_rows(&w->sums, STRIP);
+        w->sums = (delivery){.a = &a->scale,
+                             .b = &b->scale,
+                             .sums = sums,
+                             .c = c,
+                             .ldc = x->ldc,
+                             .rows = a->items,
+                             .columns = b->items,
+                             .low = first_lanes(b->items),
+                             .high = first_lanes(b->items - W),
+                             .adds = x->adds};
+        w->deliveries = tow__ceil_div(a->items, DELIVERIES * x->groups);
+        if (a->scale.special | b->scale.special) run_special(j, a, b, &w->sums);
+    }
+}
+
+/* Takes the panel at `column`, if there is one; its splitting it may only begin. */
+static void begin_panel(job *j, const piece *x, int64_t column, side *s, meanwhile *w)
+{
+    const tow__gemm *g = j->g;
+    w->panel.part = w->panel.parts = 0;
+    if (column >= x->limit) return;
+    *s = g->packed != NULL ? packed_panel(j, x, column) : panel_at(j, x, column);
+    if (g->packed != NULL) return;
+    if (!j->plain[1] || (g->b_row != 1 && g->b_column != 1)) {
+        j->plain[1] = split_sides(s, 1, false);
+        return;
+    }
+    begin_split(&w->panel, s);
+    w->split_rows = tow__ceil_div(cost_of(s), SPLITS * tow__ceil_div(x->rows, STRIP));
+}
+
+static void end_panel(job *j, side *s, meanwhile *w)
+{
+    if (w->panel.parts == 0) return;
+    end_split(&w->panel);
+    if (!was_plain(s)) j->plain[1] = split_sides(s, 1, false);
+}
+
+static void run_piece(job *j, const piece *x)
+{
+    side ring[RING];
+    meanwhile w = {0};
+    int64_t strips = tow__ceil_div(x->rows, STRIP), finished = x->from;
+    for (int64_t i = 0; i < strips; i++) j->strips[i] = strip_at(j, x, i * STRIP);
+    j->plain[0] = split_sides(j->strips, strips, j->plain[0]);
+    begin_panel(j, x, x->from, &ring[0], &w);
+    end_panel(j, &ring[0], &w);
+    for (int64_t at = x->from, i = 0; at < x->limit; at += PANEL, i++) {
+        side *next = &ring[(i + 1) % RING];
+        bool more = at + PANEL < x->limit;
+        begin_panel(j, x, at + PANEL, next, &w);
+        run_panel(j, x, &ring[i % RING], at, &w);
+        end_panel(j, next, &w);
+        int64_t done = tow__min(at + PANEL, x->limit);
+        if (x->finishes ? more && done - finished < TOW__GEMM_FINISH_COLUMNS : more) continue;
+        deliver_rows(&w.sums, STRIP);
+        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, finished, done - finished);
+        finished = done;
+    }
+}
+
+static void run_blocks(job *j, int64_t block)
+{
+    const tow__gemm *g = j->g;
+    for (int64_t row = 0; row < g->m; row += block) {
+        for (int64_t first = 0; first < g->k; first += j->depth) {
+            piece x = piece_of(j, row, block, first);
+            x.c = (f32 *)g->c + row * g->ldc;
+            x.ldc = g->ldc;
+            x.adds = g->accumulate || first > 0;
+            x.finishes = g->finish != NULL && first + x.depth >= g->k;
+            run_piece(j, &x);
+        }
+    }
+}
+
+/* C + A B with several blocks of k, which are summed beside C, because C comes last. */
+static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
+{
+    const tow__gemm *g = j->g;
+    for (int64_t row = 0; row < g->m; row += block) {
+        for (int64_t from = 0; from < g->n; from += ld) {
+            int64_t limit = tow__min(from + ld, g->n), rows = tow__min(block, g->m - row);
+            for (int64_t first = 0; first < g->k; first += j->depth) {
+                piece x = piece_of(j, row, block, first);
+                x.from = from, x.limit = limit;
+                x.c = sums, x.ldc = ld;
+                x.adds = first > 0;
+                run_piece(j, &x);
+            }
+            tow__gemm_add_sums(g, row, rows, from, limit, sums, ld);
+        }
+    }
+}
+
+/* ---- the engine -------------------------------------------------------------------------------------------------- */
+
+static bool sums_beside(const tow__gemm *g) { return g->accumulate && g->k > depth_of(g) && g->depth == 0; }
+
+static int64_t sum_columns(const tow__gemm *g, int64_t block)
+{
+    int64_t rows = tow__min(g->m, block), most = tow__max(1, SUMS / (rows * PANEL)) * PANEL;
+    return tow__min(tow__ceil_div(g->n, PANEL) * PANEL, most);
+}
+
+static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, sums beside C. */
+typedef struct parts {
+    size_t panels, sums, strips, beside, bytes; /* where they begin, and what all take */
+} parts;
+
+static parts divide_scratch(const tow__gemm *g, int64_t block)
+{
+    int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), depth = depth_of(g);
+    parts p = {.panels = (size_t)strips * strip_bytes(depth)};
+    p.sums = p.panels + 2 * strip_bytes(depth);
+    p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
+    p.beside = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
+    /* Enough for fewer rows as well, which get more columns at a time. */
+    int64_t sums = tow__min(SUMS, rows * tow__ceil_div(g->n, PANEL) * PANEL);
+    if (sums_beside(g)) p.bytes += (size_t)sums * sizeof(f32);
+    return p;
+}
+
+size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOCK).bytes; }
+
+static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *memory)
+{
+    parts p = divide_scratch(g, block);
+    job j = {.g = g, .depth = depth_of(g), .plain = {true, true}};
+    j.a = (uint16_t *)(void *)memory;
+    j.b = (uint16_t *)(void *)(memory + p.panels);
+    j.sums = (f32 *)(void *)(memory + p.sums);
+    j.strips = (side *)(void *)(memory + p.strips);
+    if (sums_beside(g))
+        run_sums(&j, block, (f32 *)(void *)(memory + p.beside), columns);
+    else
+        run_blocks(&j, block);
+}
+
+enum {
+    /* bytes for one strip, two panels, and sums as wide as one */
+    HERE = 3 * GROUPS * PIECE * (int)sizeof(uint16_t) + (int)(sizeof(side) + 63) / 64 * 64 +
+           3 * STRIP * PANEL * (int)sizeof(f32)
+};
+
+/* Without scratch memory: strip by strip and panel by panel. */
+static __attribute__((noinline)) void run_here(const tow__gemm *g)
+{
+    char memory[HERE] __attribute__((aligned(64)));
+    run_with(g, STRIP, PANEL, memory);
+}
+
+void tow__gemm_amx_run(const tow__gemm *g)
+{
+    configure();
+    if (g->scratch != NULL)
+        run_with(g, BLOCK, sum_columns(g, BLOCK), g->scratch);
+    else
+        run_here(g);
+    _tile_release();
+}
+
+size_t tow__gemm_amx_packed(const tow__gemm *g) { return (size_t)tow__ceil_div(g->n, PANEL) * panel_bytes(g); }
+
+void tow__gemm_amx_pack(const tow__gemm *g)
+{
+    enum {
+        PANELS = 4 /* that are read together */
+    };
+    side panels[PANELS];
+    job j = {.g = g, .depth = depth_of(g), .plain = {true, true}};
+    for (int64_t first = 0; first < g->k; first += j.depth) {
+        piece x = piece_of(&j, 0, STRIP, first);
+        for (int64_t column = 0; column < g->n; column += PANELS * PANEL) {
+            int64_t count = tow__min(PANELS, tow__ceil_div(g->n - column, PANEL));
+            for (int64_t i = 0; i < count; i++) {
+                panels[i] = panel_at(&j, &x, column + i * PANEL);
+                panels[i].tiles = (uint16_t *)(void *)(packed_at(g, column + i * PANEL, first) + HEAD);
+            }
+            j.plain[1] = split_sides(panels, count, j.plain[1]);
+            for (int64_t i = 0; i < count; i++)
+                memcpy(packed_at(g, column + i * PANEL, first), &panels[i].scale, sizeof panels[i].scale);
+        }
+    }
+}
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

@@ -1,0 +1,67 @@
+/* The own kernel of matrix products for AVX2 with FMA: tiles of 6 x 16. */
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#include <immintrin.h>
+
+#include "src/kernels/products/gemm_own.h"
+
+enum {
+    W = 8,
+    ROWS = 6,
+    BLOCK = 192,
+    MASKS_FREE = 0
+};
+typedef __m256 vector;
+typedef __m256i lanes;
+
+TOW__INLINE lanes first_lanes(int64_t n)
+{
+    static const int32_t table[2 * W] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_loadu_si256((const lanes *)(const void *)(table + W - tow__max(0, tow__min(n, W))));
+}
+TOW__INLINE vector zero(void) { return _mm256_setzero_ps(); }
+TOW__INLINE vector splat(const f32 *x) { return _mm256_broadcast_ss(x); }
+TOW__INLINE vector load(const f32 *x) { return _mm256_loadu_ps(x); }
+TOW__INLINE vector load_lanes(const f32 *x, lanes l) { return _mm256_maskload_ps(x, l); }
+TOW__INLINE void store(f32 *x, vector v) { _mm256_storeu_ps(x, v); }
+TOW__INLINE void store_lanes(f32 *x, lanes l, vector v) { _mm256_maskstore_ps(x, l, v); }
+TOW__INLINE vector add(vector x, vector y) { return _mm256_add_ps(x, y); }
+TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm256_fmadd_ps(x, y, z); }
+
+TOW__INLINE void transpose(vector r[W])
+{
+    vector t[W];
+#pragma GCC unroll 8
+    for (int i = 0; i < W; i += 2) { /* pairs of rows: elements of the low and the high halves of each 128 bits */
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < W; i += 4) { /* columns j and j + 4 of four rows */
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < W / 2; i++) {
+        vector low = r[i], high = r[i + 4];
+        r[i] = _mm256_permute2f128_ps(low, high, 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+
+#include "src/kernels/products/multiply_row.inc"
+
+#define TILE_ROWS 6
+#define VERSION   tow__gemm_avx2_version
+#define TEXT      "own kernel, AVX2"
+#include "src/kernels/products/gemm_own.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

@@ -1,0 +1,33 @@
+/* The own kernel of matrix products as an engine: picks the version for the processor. */
+#include "src/kernels/products/gemm_own.h"
+
+/* The version that `choice` asks for, or the best below it that the processor can run. */
+static const tow__gemm_version *version(const tow__gemm_choice *choice)
+{
+#if defined(__x86_64__)
+    tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
+    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512()) return &tow__gemm_avx512_version;
+    if (set != TOW__GEMM_PLAIN && tow__has_avx2()) return &tow__gemm_avx2_version;
+#else
+    (void)choice;
+#endif
+    return &tow__gemm_plain_version;
+}
+
+static bool applicable(const tow__gemm *g)
+{
+    return g->dtype == TOW_F32 && g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 && g->b_column >= 0;
+}
+
+static void run(const tow__gemm *g) { version(g->choice)->run(g); }
+
+static const char *describe(void) { return version(NULL)->text; }
+
+static size_t scratch(const tow__gemm *g) { return version(g->choice)->scratch(g); }
+
+static size_t packed(const tow__gemm *g) { return version(g->choice)->packed(g); }
+
+static void pack(const tow__gemm *g) { version(g->choice)->pack(g); }
+
+const tow__gemm_engine tow__gemm_own = {
+    "own", applicable, run, describe, true, true, .in_parts = true, .scratch = scratch, .packed = packed, .pack = pack};
