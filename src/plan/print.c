@@ -242,10 +242,10 @@ static void add_body(tow__string *s, const tow__function_state *f)
 
 void tow__string_add_function(tow__string *text, const tow__function_state *f, tow__pass_id id)
 {
-    if (f->flat && (tow__passes[id].stage == TOW__ON_NODES || id == TOW__PASS_inline))
-        add_nodes(text, f->flat);
-    else if (id < TOW__PASS_inline)
+    if (id < TOW__PASS_inline)
         add_graph(text, f->graph);
+    else if (id < TOW__PASS_lower)
+        add_nodes(text, f->flat);
     else
         add_body(text, f);
 }
