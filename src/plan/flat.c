@@ -291,6 +291,8 @@ tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g,
         if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
-    tow__function_state s = {.p = p, .scratch = scratch, .kind = scan ? TOW__SCAN_BODY : TOW__TOP, .flat = f};
+    if (status != TOW_OK || !scan) return status;
+    tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__SCAN_BODY, .flat = f};
+    status = tow__end_pass(&s, TOW__PASS_inline);
     return status == TOW_OK ? tow__run_passes(&s, TOW__ON_NODES, 0) : status;
 }

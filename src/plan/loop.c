@@ -367,7 +367,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(consume_rows(l, &s, loop, &b));
     tow__function_state f = {.p = p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = plan, .loop = loop};
     TRY(tow__end_pass(&f, TOW__PASS_lower));
-    TRY(tow__run_passes(&f, TOW__ON_BODY, 0));
+    TRY(tow__run_passes(&f, TOW__ON_BODY, TOW__PASS_lower + 1));
     TRY(add_loop_step(l, &s, loop));
 done:
     return status;

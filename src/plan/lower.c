@@ -216,7 +216,8 @@ static tow_status become_multiple(tow__lowering *l, tow__step *step)
     double value;
     int exponent;
     if (!kernel || !repeated_constant(l, &step->in[1], &value) || fabs(frexp(value, &exponent)) != 0.5) return TOW_OK;
-    if (!isnormal(dtype == TOW_F32 ? (float)(1 / value) : 1 / value)) return TOW_OK; /* the inverse is not exact */
+    /* The inverse must be there in this type, and where subnormal numbers are flushed, too. */
+    if (dtype == TOW_F32 ? !isnormal((float)(1 / value)) : !isnormal(1 / value)) return TOW_OK;
     void *data = add_constant(l, tow_dtype_size(dtype), &step->in[1].storage);
     if (!data) return TOW_OUT_OF_MEMORY;
     if (dtype == TOW_F32)

@@ -114,7 +114,7 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(order) = {"order", TOW__ON_NODES, order, NULL, true,
                    "Nodes that nothing needs are left out, the others run in an order in which recomputation is late."},
     PASS(lower) =
-        {"lower", TOW__ON_GRAPH, lower, NULL, true,
+        {"lower", TOW__ON_BODY, lower, NULL, true,
          "Moves become views, everything else gets a kernel and storages; bodies of scans go through all passes of "
          "a body here."},
     PASS(fold_constants) = {"fold-constants", TOW__ON_BODY, NULL, "lower", false,
@@ -190,7 +190,7 @@ static tow_status dump(const tow__function_state *s, tow__pass_id id)
 static tow_status verify(const tow__function_state *s, const tow__pass *pass)
 {
     if (!tow__checks_wanted()) return TOW_OK;
-    if (pass->stage == TOW__ON_NODES && s->flat) return tow__verify_nodes(s->p->ctx, s->flat, pass->name);
+    if (pass < &tow__passes[TOW__PASS_lower] && s->flat) return tow__verify_nodes(s->p->ctx, s->flat, pass->name);
     return s->body ? tow__verify_body(s->p, s->body, pass->name) : TOW_OK;
 }
 

@@ -300,7 +300,7 @@ struct tow__flat {
     uint32_t n_order;
 };
 
-/* Everything lives in `scratch`. scan: g is its body; or NULL. */
+/* Everything lives in `scratch`. scan: g is its body, which also goes through the passes on nodes; or NULL. */
 tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
                         tow__flat **flat);
 /* A new value of a flat graph, or TOW__NONE. */

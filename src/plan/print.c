@@ -231,9 +231,9 @@ static void add_graph(tow__string *s, const tow_graph *g)
     tow__free(g->ctx, text, length + 1, 1);
 }
 
-static void add_body(tow__string *s, const tow__function_state *f)
+static void add_body(tow__string *s, const tow__function_state *f, tow__pass_id id)
 {
-    printer out = {.s = *s};
+    printer out = {.s = *s, .placed = id >= TOW__PASS_assign_buffers};
     tow__arena_init(&out.scratch, f->p->ctx);
     add_plan(&out, f->p, f->body, 0);
     tow__arena_free(&out.scratch);
@@ -242,10 +242,10 @@ static void add_body(tow__string *s, const tow__function_state *f)
 
 void tow__string_add_function(tow__string *text, const tow__function_state *f, tow__pass_id id)
 {
-    if (f->flat && (tow__passes[id].stage == TOW__ON_NODES || id == TOW__PASS_inline))
-        add_nodes(text, f->flat);
-    else if (id < TOW__PASS_inline)
+    if (id < TOW__PASS_inline)
         add_graph(text, f->graph);
+    else if (id < TOW__PASS_lower)
+        add_nodes(text, f->flat);
     else
-        add_body(text, f);
+        add_body(text, f, id);
 }
