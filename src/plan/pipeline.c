@@ -7,8 +7,9 @@
  * The bodies of loops go through the same passes before what is around them: a scan is one instruction of its function by
  * the time that fusion looks at it, and the body of a tile group goes through the passes behind `tile` when it is made.
  *
- * To add a pass: an X in pass_list.h where it is to run, a row here, a function. `tow plan --passes` prints the list,
- * `tow plan --dump-after PASS` what a pass makes of a program. */
+ * To add a pass: an X in pass_list.h where it is to run, a row here, a function, and two programs in tests/graphs/plan that
+ * show what it does and where it does not. `tow plan --passes` prints the list, `tow plan --dump-after PASS` what a pass
+ * makes of a program. */
 #include "src/base/arithmetic.h"
 #include "src/plan/pass.h"
 
