@@ -198,7 +198,9 @@ static dot_job job_of(const tow__kernel_call *call, int64_t depth)
     dot_job job = {.dtype = call->out[0].dtype};
     job.x = prepare_operand(&call->in[0], &p->lhs_batch, &p->lhs_contract, true);
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
-    job.exchanged = job.dtype == TOW_F32 && count(&job.y.free) == 1 && count(&job.x.free) > 1;
+    /* One column becomes one row, unless it is a part of more columns: the matrix unit rounds an exchanged product in
+     * another order, and parts have the bits of the whole. */
+    job.exchanged = job.dtype == TOW_F32 && p->columns <= 1 && count(&job.y.free) == 1 && count(&job.x.free) > 1;
     if (job.exchanged) {
         operand x = job.x;
         job.x = job.y, job.y = x;
