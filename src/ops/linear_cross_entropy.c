@@ -3,7 +3,7 @@
  * gives NaN.
  *
  * The fused pair keeps x, w, labels and lse and makes the logits again in chunks, unless a plan makes both in one step
- * (src/plan/loss.c):
+ * (src/plan/rules/fuse_loss_and_gradient.c):
  *
  *   p = exp(logits - lse), dl = (p - onehot(label)) ct;  dx = dl w', dw = x' dl
  *

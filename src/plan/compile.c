@@ -25,7 +25,7 @@ tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat
         TRY(tow__deliver(&l, flat->outputs[i], TOW__S_OUTPUT, i, &s));
         p->bytes.outputs += tow_type_bytes(flat->types[flat->outputs[i]]);
     }
-    TRY(tow__consume_outputs(&l)); /* last, because consumers overwrite inputs */
+    TRY(tow__sink_outputs(&l)); /* last, because consumers overwrite inputs */
 done:
     return status;
 }
@@ -36,19 +36,19 @@ static uint32_t outside(const tow_program *p, const tow__loop *loop, uint32_t s)
     const tow__storage *storage = &p->storages[s];
     if (storage->plan == loop->body && storage->kind == TOW__S_ROW_IN) s = loop->xs[storage->index].array.storage;
     if (storage->plan == loop->body && storage->kind == TOW__S_ROW_OUT) s = loop->ys[storage->index].array.storage;
-    return tow__root(p, s);
+    return tow__representative(p, s);
 }
 
-bool tow__is_backward(const tow_program *p, const tow__step *step, uint32_t root, bool write)
+bool tow__is_backward(const tow_program *p, const tow__instruction *inst, uint32_t root, bool write)
 {
-    const tow__loop *loop = step->loop;
-    for (uint32_t i = 0; loop && loop->mixed && i < loop->body->n_steps; i++) {
-        const tow__step *inner = &loop->body->steps[i];
+    const tow__loop *loop = inst->loop;
+    for (uint32_t i = 0; loop && loop->mixed && i < loop->body->n_insts; i++) {
+        const tow__instruction *inner = &loop->body->insts[i];
         const tow__view *views = write ? inner->out : inner->in;
         for (uint32_t j = 0; j < (write ? inner->n_out : inner->n_in); j++)
             if (outside(p, loop, views[j].storage) == root && (write || inner->backward)) return inner->backward;
     }
-    return step->backward;
+    return inst->backward;
 }
 
 /* Bytes of the arena that are written by the forward part and still read by the backward part. */
@@ -59,8 +59,8 @@ static size_t residual_bytes(const tow_program *p)
     for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next) {
         const tow__storage *s = &p->storages[i];
         if (!tow__in_arena(p, i)) continue;
-        if (tow__is_backward(p, &plan->steps[s->first], i, true)) continue;
-        if (tow__is_backward(p, &plan->steps[s->last], i, false)) bytes += s->bytes;
+        if (tow__is_backward(p, &plan->insts[s->first], i, true)) continue;
+        if (tow__is_backward(p, &plan->insts[s->last], i, false)) bytes += s->bytes;
     }
     return bytes;
 }
@@ -106,14 +106,14 @@ done:
     return status;
 }
 
-tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
-                                int threads, tow__keeping keeping, tow_program **program)
+tow_status tow__compile_with_budget(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                    int threads, tow__remat_budget budget, tow_program **program)
 {
     *program = NULL;
     tow_program *p = tow__alloc(ctx, 1, sizeof *p);
     if (!p) return TOW_OUT_OF_MEMORY;
     p->ctx = ctx;
-    p->keeping = keeping;
+    p->budget = budget;
     p->graph = tow__graph_share(graph);
     tow__arena scratch;
     tow__arena_init(&p->memory, ctx);
@@ -137,15 +137,15 @@ tow_status tow_compile(tow_context *ctx, const tow_graph *graph, const tow_compi
         return tow__missing(ctx, __func__, "a context, a graph and a place for the program");
     TOW__ARITHMETIC(false);
     int threads = options && options->threads ? options->threads : ctx->threads;
-    tow__keeping keeping = {0};
+    tow__remat_budget budget = {0};
     if (threads < 1)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "tow_compile: expected a positive number of threads or 0, found %d",
                          threads);
     if (options && options->keep_within) {
-        tow_status status = tow__spend(ctx, graph, options, threads, &keeping);
+        tow_status status = tow__search_budget(ctx, graph, options, threads, &budget);
         if (status != TOW_OK) return status;
     }
-    return tow__compile_keeping(ctx, graph, options, threads, keeping, program);
+    return tow__compile_with_budget(ctx, graph, options, threads, budget, program);
 }
 
 void tow_program_free(tow_program *p)
@@ -182,29 +182,29 @@ static uint64_t count_ops(const tow__fused *program, const tow_primitive *wanted
     return count;
 }
 
-static uint64_t count_reductions(const tow__step *step, const tow_primitive *wanted)
+static uint64_t count_reductions(const tow__instruction *inst, const tow_primitive *wanted)
 {
     uint64_t count = 0;
-    if (step->base != &tow__fused_reduce_p) return 0;
-    const tow__fused_reduce_params *p = step->params;
+    if (inst->base != &tow__fused_reduce_p) return 0;
+    const tow__fused_reduce_params *p = inst->params;
     for (uint32_t r = 0; r < p->n_reductions; r++) count += counts(wanted, p->reductions[r].name);
     return count;
 }
 
-static uint64_t count_steps(const tow__plan *plan, const tow_primitive *wanted)
+static uint64_t count_insts(const tow__plan *plan, const tow_primitive *wanted)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < plan->n_steps; i++) {
-        const tow__step *step = &plan->steps[i];
-        const tow__loop *loop = step->loop;
-        bool region = loop && step->base == &tow__region_p; /* its blocks together make each step once */
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        const tow__instruction *inst = &plan->insts[i];
+        const tow__loop *loop = inst->loop;
+        bool region = loop && inst->base == &tow__region_p; /* its blocks together make each step once */
         if (region && loop->continues) continue;
-        const tow__fused *program = tow__step_program(step);
+        const tow__fused *program = tow__row_program_of(inst);
         if (program) count += count_ops(program, wanted);
-        count += count_reductions(step, wanted);
-        bool parts_only = step->base == &tow__fused_p || step->base == &tow__fused_reduce_p;
-        if (!parts_only) count += !region && counts(wanted, step->base->name);
-        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_steps(loop->body, wanted);
+        count += count_reductions(inst, wanted);
+        bool parts_only = inst->base == &tow__fused_p || inst->base == &tow__fused_reduce_p;
+        if (!parts_only) count += !region && counts(wanted, inst->base->name);
+        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_insts(loop->body, wanted);
     }
     return count;
 }
@@ -212,5 +212,5 @@ static uint64_t count_steps(const tow__plan *plan, const tow_primitive *wanted)
 uint64_t tow_program_count(const tow_program *p, const char *name)
 {
     const tow_primitive *wanted = name ? tow__operation_find(name) : NULL;
-    return name && !wanted ? 0 : count_steps(p->top, wanted);
+    return name && !wanted ? 0 : count_insts(p->top, wanted);
 }

@@ -1,6 +1,6 @@
 /* Operations that plans make and graphs do not have, as descriptors, and how plans ask what an operation is. */
-#ifndef TOW_SRC_OPERATIONS_H
-#define TOW_SRC_OPERATIONS_H
+#ifndef TOW_SRC_PLAN_OPERATIONS_H
+#define TOW_SRC_PLAN_OPERATIONS_H
 
 #include "src/graph/primitive.h"
 #include "src/kernels/kernel.h"

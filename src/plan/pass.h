@@ -1,6 +1,6 @@
 /* Passes: what they are given, and how they are run. The list, in order and with reasons, is in src/plan/pipeline.c. */
-#ifndef TOW_SRC_PASS_H
-#define TOW_SRC_PASS_H
+#ifndef TOW_SRC_PLAN_PASS_H
+#define TOW_SRC_PLAN_PASS_H
 
 #include "src/plan/plan.h"
 
@@ -51,7 +51,7 @@ tow_status tow__select_passes(tow_program *p, const tow_compile_options *options
 tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass);
 tow_status tow__verify_body(const tow_program *p, const tow__plan *body, const char *pass);
 
-/* print.c: the function as it is after `pass`, for dumps. The text is the caller's. */
+/* report/print.c: the function as it is after `pass`, for dumps. The text is the caller's. */
 void tow__string_add_function(tow__string *text, const tow__function_state *s, tow__pass_id id);
 
 #endif

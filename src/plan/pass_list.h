@@ -1,6 +1,6 @@
 /* X(id) for every pass, in the order in which they run; src/plan/pipeline.c says what each of them is. */
-#ifndef TOW_SRC_PASS_LIST_H
-#define TOW_SRC_PASS_LIST_H
+#ifndef TOW_SRC_PLAN_PASS_LIST_H
+#define TOW_SRC_PLAN_PASS_LIST_H
 
 #define TOW__PASS_LIST(X)                                                                                              \
     X(distribute_loops)                                                                                                \
@@ -30,7 +30,7 @@ typedef enum tow__pass_id {
 #define X(id) TOW__PASS_##id,
     TOW__PASS_LIST(X)
 #undef X
-        TOW__PASSES
+    TOW__PASSES
 } tow__pass_id;
 
 #endif

@@ -1,15 +1,16 @@
 /* The passes of the compiler, in the order in which they run.
  *
  *   graph ──distribute loops──> graph ──inline──> nodes ──rewrites, order──> nodes
- *         ──lower──> instructions on views of storages ──fuse, parallelize, tile──> fewer instructions, loops over blocks
+ *         ──lower──> instructions on views of storages ──fuse, parallelize, tile──> fewer, and loops over blocks
  *         ──alias, assign buffers──> offsets ──bind addresses──> calls
  *
- * The bodies of loops go through the same passes before what is around them: a scan is one instruction of its function by
- * the time that fusion looks at it, and the body of a tile group goes through the passes behind `tile` when it is made.
+ * The bodies of loops go through the same passes before what is around them: a scan is one instruction of its function
+ * by the time that fusion looks at it, and the body of a tile group goes through the passes behind `tile` when it is
+ * made.
  *
- * To add a pass: an X in pass_list.h where it is to run, a row here, a function, and two programs in tests/graphs/plan that
- * show what it does and where it does not. `tow plan --passes` prints the list, `tow plan --dump-after PASS` what a pass
- * makes of a program. */
+ * To add a pass: an X in pass_list.h where it is to run, a row here, a function, and two programs in tests/graphs/plan
+ * that show what it does and where it does not. `tow plan --passes` prints the list, `tow plan --dump-after PASS` what
+ * a pass makes of a program. */
 #include "src/base/arithmetic.h"
 #include "src/plan/pass.h"
 
@@ -27,7 +28,7 @@ static tow_status distribute_loops(tow__function_state *s)
     bool fissions = p->team.threads > 1 && !is_left_out(p, TOW__PASS_fission_loops);
     for (uint32_t i = 0; i < s->graph->n_outputs; i++) /* a consumer wants rows as they are made */
         fissions &= !p->consumers[i].consume;
-    tow_status status = tow__hoist(s->graph, fissions, &kept[p->n_decompositions]);
+    tow_status status = tow__distribute_loops(s->graph, fissions, &kept[p->n_decompositions]);
     if (status != TOW_OK) return status;
     s->graph = kept[p->n_decompositions++];
     return TOW_OK;
@@ -35,18 +36,21 @@ static tow_status distribute_loops(tow__function_state *s)
 
 static tow_status inline_regions(tow__function_state *s)
 {
-    return tow__flatten(s->p, s->scratch, s->graph, NULL, &s->flat);
+    return tow__inline_graph(s->p, s->scratch, s->graph, NULL, &s->flat);
 }
 
 static tow_status lower(tow__function_state *s) { return tow__lower_graph(s->p, s->scratch, s->flat); }
 
 static tow_status eliminate_recomputation(tow__function_state *s)
 {
-    return s->p->keep_within && s->kind == TOW__TOP ? tow__keep_repeated(s->p, s->scratch, s->flat) : TOW_OK;
+    return s->p->keep_within && s->kind == TOW__TOP ? tow__eliminate_recomputation(s->p, s->scratch, s->flat) : TOW_OK;
 }
 
-static tow_status pads_to_concatenate(tow__function_state *s) { return tow__merge_pads(s->p, s->scratch, s->flat); }
-static tow_status fuse_loss(tow__function_state *s) { return tow__merge_losses(s->p, s->scratch, s->flat); }
+static tow_status pads_to_concatenate(tow__function_state *s)
+{
+    return tow__pad_sums_to_concatenate(s->p, s->scratch, s->flat);
+}
+static tow_status fuse_loss(tow__function_state *s) { return tow__fuse_loss_and_gradient(s->p, s->scratch, s->flat); }
 static tow_status order(tow__function_state *s) { return tow__order_nodes(s->flat, s->scratch); }
 
 static bool is_parallel_scan(const tow__function_state *s)
@@ -58,12 +62,12 @@ static tow_status fuse(tow__function_state *s) { return tow__fuse(s->p, s->body,
 
 static tow_status parallelize(tow__function_state *s)
 {
-    return s->kind == TOW__SCAN_BODY ? tow__spread_loop(s->p, s->loop, s->scratch) : TOW_OK;
+    return s->kind == TOW__SCAN_BODY ? tow__parallelize_loop(s->p, s->loop, s->scratch) : TOW_OK;
 }
 
 static tow_status tile(tow__function_state *s)
 {
-    return s->kind == TOW__TILE_BODY || is_parallel_scan(s) ? TOW_OK : tow__form_regions(s->p, s->body, s->scratch);
+    return s->kind == TOW__TILE_BODY || is_parallel_scan(s) ? TOW_OK : tow__form_tile_groups(s->p, s->body, s->scratch);
 }
 
 static tow_status fuse_reductions(tow__function_state *s)
@@ -73,18 +77,18 @@ static tow_status fuse_reductions(tow__function_state *s)
 
 static tow_status distribute_remainder(tow__function_state *s)
 {
-    return s->loop ? tow__share_rest(s->p, s->loop, s->scratch) : TOW_OK;
+    return s->loop ? tow__distribute_remainder(s->p, s->loop, s->scratch) : TOW_OK;
 }
 
-static tow_status alias(tow__function_state *s) { return tow__reuse(s->p, s->body, s->scratch); }
+static tow_status alias(tow__function_state *s) { return tow__alias_results(s->p, s->body, s->scratch); }
 
 static tow_status choose_carry_buffers(tow__function_state *s)
 {
     return s->loop ? tow__choose_carry_buffers(s->p, s->loop) : TOW_OK;
 }
 
-static tow_status assign_buffers(tow__function_state *s) { return tow__place_plan(s->p, s->body, s->scratch); }
-static tow_status bind_addresses(tow__function_state *s) { return tow__link(s->p, s->scratch); }
+static tow_status assign_buffers(tow__function_state *s) { return tow__assign_buffers(s->p, s->body, s->scratch); }
+static tow_status bind_addresses(tow__function_state *s) { return tow__bind_addresses(s->p, s->scratch); }
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
@@ -230,9 +234,9 @@ static tow_status leave_out(tow_program *p, const char *name)
         return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
                          "tow_compile: option without: expected names that tow_pass_name gives, found \"%s\"", name);
     if (tow__passes[id].required)
-        return tow__fail(p->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_compile: option without: expected passes that tow_pass_required is false for, found \"%s\"",
-                         name);
+        return tow__fail(
+            p->ctx, TOW_INVALID_ARGUMENT,
+            "tow_compile: option without: expected passes that tow_pass_required is false for, found \"%s\"", name);
     p->left_out[id] = true;
     return TOW_OK;
 }

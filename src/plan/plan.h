@@ -62,7 +62,7 @@ typedef struct tow__storage {
     size_t bytes;
     size_t need;          /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
     uint32_t index;       /* of the input, output, xs, ys or carry */
-    uint32_t root;        /* the storage whose memory it shares, itself if none */
+    uint32_t representative; /* the storage whose memory it shares, itself if none */
     uint32_t first, last; /* of a root: steps of the first write and the last access */
     bool kept;            /* TOW__S_CARRY_IN: lies in a row of ys and stays there */
     size_t offset;
@@ -99,14 +99,14 @@ typedef struct tow__rows {
     char *data;
 } tow__rows;
 
-/* How the iterations of a loop run. Where threads run them side by side, each has a copy of the body with an arena of its
- * own. */
+/* How the iterations of a loop run. Where threads run them side by side, each has a copy of the body with an arena of
+ * its own. */
 typedef enum tow__schedule {
     TOW__SEQUENTIAL,          /* one after the other; all threads share the work on each instruction */
     TOW__PARALLEL_ITERATIONS, /* a scan without carries: threads take iterations */
-    TOW__PARALLEL_ROWS, /* a scan whose instructions keep rows apart: threads take blocks of rows through all iterations */
-    TOW__PARALLEL_TILES, /* a tile group: threads take blocks of rows */
-    TOW__ORDERED_TILES /* a tile group whose body adds to sums, results of the loop behind its ys: blocks run in order */
+    TOW__PARALLEL_ROWS,       /* a scan that keeps rows apart: threads take blocks of rows through all iterations */
+    TOW__PARALLEL_TILES,      /* a tile group: threads take blocks of rows */
+    TOW__ORDERED_TILES        /* a tile group that adds to sums, results behind its ys: blocks run in order */
 } tow__schedule;
 
 typedef struct tow__loop {
@@ -139,14 +139,14 @@ static inline bool tow__is_parallel(const tow__loop *loop)
 }
 
 /* Parameters of a step "consume": elements from *row * count on go to a consumer. */
-typedef struct tow__consumption {
+typedef struct tow__sink_params {
     const tow_consumer *consumer;
     const int64_t *row;
     int64_t count;
-} tow__consumption;
+} tow__sink_params;
 
 /* A kernel call or a loop. Loop: in = init values, xs, then what the body reads of outer plans; out = carries, ys. */
-typedef struct tow__step {
+typedef struct tow__instruction {
     const tow_primitive *op;   /* what the kernel computes */
     const tow_primitive *base; /* what it was made of: op itself, or the product that op does more than */
     const tow__kernel *kernel; /* NULL: loop */
@@ -154,31 +154,32 @@ typedef struct tow__step {
     tow__loop *loop;
     uint32_t n_in, n_out;
     tow__view *in, *out;
-    bool *alone;      /* loop: [n_in] no other operand lies in the memory of this one; since tow__reuse */
+    bool *alone;      /* loop: [n_in] no other operand lies in the memory of this one; since tow__alias_results */
     uint32_t scratch; /* storage of one step: the kernel's scratch or the block of the loop's body; or TOW__NONE */
     bool backward;    /* comes from the backward part of a gradient */
     bool packed;      /* a product whose operand 2 is operand 1, packed, and read in its place */
     const tow__source *source;     /* of the equation it was made for; NULL: of none */
     uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
     tow__kernel_call call;
-} tow__step;
+} tow__instruction;
 
 struct tow__plan {
     tow__plan *outer;
     const tow__loop *loop;                            /* of which it is the body, or NULL */
     uint32_t first_storage, last_storage, n_storages; /* its own, linked by `next`; see tow__first_storage */
     uint32_t block;                                   /* the storage of `outer` that holds this plan's arena */
-    tow__step *steps;
-    uint32_t n_steps, steps_capacity;
+    tow__instruction *insts;
+    uint32_t n_insts, insts_capacity;
     uint32_t *dead;
-    tow__team *team;     /* that its kernels run on */
-    uint32_t copies;     /* of the body of a region, else 0; copy c lies c * bytes behind the first */
-    tow__step **linked;  /* [copies] the steps with the calls of each copy */
-    tow__step *together; /* with those of all threads, for shared iterations; they run on the first copy's memory */
-    size_t scratch;      /* of one of these calls, at most; it lies behind the first copy */
-    size_t bytes;        /* of its arena */
-    size_t need;         /* lower bound: most bytes that are alive at once */
-    size_t base;         /* offset of its arena in the program's */
+    tow__team *team;           /* that its kernels run on */
+    uint32_t copies;           /* of the body of a region, else 0; copy c lies c * bytes behind the first */
+    tow__instruction **linked; /* [copies] the steps with the calls of each copy */
+    tow__instruction
+        *together;  /* with those of all threads, for shared iterations; they run on the first copy's memory */
+    size_t scratch; /* of one of these calls, at most; it lies behind the first copy */
+    size_t bytes;   /* of its arena */
+    size_t need;    /* lower bound: most bytes that are alive at once */
+    size_t base;    /* offset of its arena in the program's */
 };
 
 /* Whenever `slot` moves to an address, *where becomes that address + offset. */
@@ -192,11 +193,11 @@ typedef struct tow__slot {
 } tow__slot;
 
 /* What remat keeps in spite of its policies, because a budget allows it. */
-typedef struct tow__keeping {
+typedef struct tow__remat_budget {
     uint32_t products; /* of those that would be made again, so many that were made last */
     bool all;          /* whatever the forward part makes, products or not */
     bool interleaved;  /* blocks of rows may go through forward and backward part before the next block begins */
-} tow__keeping;
+} tow__remat_budget;
 
 struct tow_program {
     tow_context *ctx;
@@ -206,7 +207,7 @@ struct tow_program {
     uint32_t n_decompositions, decompositions_capacity;
     tow__storage *storages;
     uint32_t n_storages, storages_capacity;
-    tow__column *columns; /* while it is compiled (columns.c) */
+    tow__column *columns; /* while it is compiled (analysis/columns.c) */
     tow__plan *top;
     tow__slot *slots; /* inputs, outputs, then those of loops */
     uint32_t n_slots;
@@ -221,9 +222,9 @@ struct tow_program {
     void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
     void *after_pass_user;
     size_t keep_within;
-    tow__keeping keeping; /* what keep_within is spent on */
-    uint32_t n_repeated;  /* keep.c: products that repeat one of the forward part */
-    tow__team team, solo; /* all threads; the caller alone */
+    tow__remat_budget budget; /* what keep_within is spent on */
+    uint32_t n_repeated;       /* remat/eliminate_recomputation.c: products that repeat one of the forward part */
+    tow__team team, solo;      /* all threads; the caller alone */
     char *arena;
     size_t arena_size;
     tow_program_bytes bytes;
@@ -241,41 +242,43 @@ static inline uint32_t tow__first_storage(const tow__plan *plan)
 static inline bool tow__in_arena(const tow_program *p, uint32_t s)
 {
     const tow__storage *x = &p->storages[s];
-    return x->kind == TOW__S_ARENA && x->root == s && x->first != TOW__NONE;
+    return x->kind == TOW__S_ARENA && x->representative == s && x->first != TOW__NONE;
 }
 
-/* ---- columns.c --------------------------------------------------------------------------------------------------- */
+/* ---- analysis/columns.c ------------------------------------------------------------------------------------------ */
 
 /* An array with an item of so many bytes for each storage that there is, every byte `blank`. Give it back in the end,
  * unless the program is given up. NULL: out of memory. */
 void *tow__borrow(tow_program *p, tow__arena *scratch, size_t size, int blank);
 /* Makes one item blank again. */
 void tow__blank(const tow_program *p, const void *column, uint32_t storage);
-/* All items that are not blank belong to storages that steps[which[0]], ..., steps[which[n - 1]] read or write. which NULL:
- * the first n steps. */
-void tow__give_back(tow_program *p, const void *column, const tow__step *steps, uint32_t n, const uint32_t *which);
+/* All items that are not blank belong to storages that steps[which[0]], ..., steps[which[n - 1]] read or write. which
+ * NULL: the first n steps. */
+void tow__give_back(tow_program *p, const void *column, const tow__instruction *insts, uint32_t n,
+                    const uint32_t *which);
 
-/* ---- compile.c, spend.c ------------------------------------------------------------------------------------------ */
+/* ---- compile.c, remat/search_budget.c ---------------------------------------------------------------------------- */
 
-tow_status tow__compile_keeping(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
-                                int threads, tow__keeping keeping, tow_program **program);
-/* *keeping: how options->keep_within is spent best. Compiles the graph several times, without memory. */
-tow_status tow__spend(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
-                      tow__keeping *keeping);
+tow_status tow__compile_with_budget(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options,
+                                    int threads, tow__remat_budget budget, tow_program **program);
+/* *budget: how options->keep_within is spent best. Compiles the graph several times, without memory. */
+tow_status tow__search_budget(tow_context *ctx, const tow_graph *graph, const tow_compile_options *options, int threads,
+                              tow__remat_budget *budget);
 
 /* Is storage `root` written (or read) by the backward part where `step` does so? A region may have steps of both. */
-bool tow__is_backward(const tow_program *p, const tow__step *step, uint32_t root, bool write);
+bool tow__is_backward(const tow_program *p, const tow__instruction *inst, uint32_t root, bool write);
 
-/* ---- hoist.c, defer.c: products that need not wait leave scans --------------------------------------------------- */
+/* ---- loop/distribute.c, loop/fission.c: products that need not wait leave scans ---------------------------------- */
 
 /* A graph with the same inputs, outputs and bits; `g` itself, retained, if nothing moves. defers: what carries of small
- * scans do not wait for may come later (defer.c). */
-tow_status tow__hoist(const tow_graph *g, bool defers, tow_graph **result);
-/* defer.c: records scan `scan` with these parameters in chunks, if that is worth it (*done). trace NULL: only tells. */
-tow_status tow__defer(tow__arena *arena, tow_trace *trace, const tow__equation *scan, const tow__scan_params *params,
-                      const tow_value *operands, tow_value *results, bool *done);
+ * scans do not wait for may come later (loop/fission.c). */
+tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result);
+/* loop/fission.c: records scan `scan` with these parameters in chunks, if that is worth it (*done). trace NULL: only
+ * tells. */
+tow_status tow__fission_loop(tow__arena *arena, tow_trace *trace, const tow__equation *scan,
+                             const tow__scan_params *params, const tow_value *operands, tow_value *results, bool *done);
 
-/* ---- flat.c: inlined equations in the order in which they will run ----------------------------------------------- */
+/* ---- lower/inline.c: inlined equations in the order in which they will run --------------------------------------- */
 
 typedef struct tow__node {
     const tow__equation *e;
@@ -301,20 +304,21 @@ struct tow__flat {
 };
 
 /* Everything lives in `scratch`. scan: g is its body, which also goes through the passes on nodes; or NULL. */
-tow_status tow__flatten(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
-                        tow__flat **flat);
+tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
+                             tow__flat **flat);
 /* A new value of a flat graph, or TOW__NONE. */
-uint32_t tow__flat_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
-/* keep.c: leaves out those repeated nodes that p->keeping says, counts products in p->n_repeated. Before the merges below. */
-tow_status tow__keep_repeated(tow_program *p, tow__arena *scratch, tow__flat *f);
-/* loss.c: a cross-entropy and its derivative become one node. */
-tow_status tow__merge_losses(tow_program *p, tow__arena *scratch, tow__flat *f);
-/* pads.c: sums of pads become concatenations. */
-tow_status tow__merge_pads(tow_program *p, tow__arena *scratch, tow__flat *f);
+uint32_t tow__add_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries);
+/* remat/eliminate_recomputation.c: leaves out those repeated nodes that p->budget says, counts products in
+ * p->n_repeated. Before the merges below. */
+tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow__flat *f);
+/* rules/fuse_loss_and_gradient.c: a cross-entropy and its derivative become one node. */
+tow_status tow__fuse_loss_and_gradient(tow_program *p, tow__arena *scratch, tow__flat *f);
+/* rules/pad_sum_to_concatenate.c: sums of pads become concatenations. */
+tow_status tow__pad_sums_to_concatenate(tow_program *p, tow__arena *scratch, tow__flat *f);
 /* Lists the nodes that outputs need, in the order in which they run; says which values end in arrays of somebody else. */
 tow_status tow__order_nodes(tow__flat *f, tow__arena *scratch);
 
-/* ---- view.c ------------------------------------------------------------------------------------------------------ */
+/* ---- analysis/view.c --------------------------------------------------------------------------------------------- */
 
 /* Makes *y, the result of equation e (a primitive that only rearranges) on view x, without moving data. False if e is
  * not of that kind or the result is not a view of x. */
@@ -324,9 +328,9 @@ bool tow__is_whole(const tow_program *p, const tow__view *x);
 /* What a kernel gets; data stays NULL. */
 tow__buffer tow__view_buffer(const tow__view *x);
 /* The name of the engine that runs a step, which is no loop. */
-const char *tow__step_engine(const tow_program *p, const tow__step *step);
+const char *tow__engine_of(const tow_program *p, const tow__instruction *inst);
 
-/* ---- lower.c, loop.c --------------------------------------------------------------------------------------------- */
+/* ---- lower/lower.c, lower/lower_scan.c --------------------------------------------------------------------------- */
 
 /* Steps for a flat graph whose inputs are given as views. env: a view per value. */
 typedef struct tow__lowering {
@@ -343,102 +347,102 @@ tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
 /* One buffer or two for each carry? After the body's in-place reuse is settled. */
 tow_status tow__choose_carry_buffers(tow_program *p, tow__loop *loop);
-/* turn.c: a constant that the products of a scan read turned is turned once, before the loop. */
-tow_status tow__turn_constant(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x);
-/* steps.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
-tow_status tow__lower_steps(tow__lowering *l, const tow__node *node, bool *done);
+/* rules/pretranspose.c: a constant that the products of a scan read turned is turned once, before the loop. */
+tow_status tow__pretranspose(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x);
+/* rules/scan_to_reduction.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
+tow_status tow__scan_to_reduction(tow__lowering *l, const tow__node *node, bool *done);
 /* Asks the step's kernel for its scratch, once kernel, params and views are known. */
-tow_status tow__add_scratch(tow__lowering *l, tow__step *step);
+tow_status tow__add_scratch(tow__lowering *l, tow__instruction *inst);
 /* *bytes: what it needs when it runs on `team`. */
-tow_status tow__scratch_bytes(tow__arena *scratch, const tow__step *step, tow__team *team, size_t *bytes);
+tow_status tow__scratch_bytes(tow__arena *scratch, const tow__instruction *inst, tow__team *team, size_t *bytes);
 /* Copies view x, row-major, into a storage that exists. */
 tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward);
 /* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
-tow__step *tow__add_step(tow__lowering *l, const tow_primitive *op, uint32_t n_in, uint32_t n_out);
+tow__instruction *tow__add_instruction(tow__lowering *l, const tow_primitive *op, uint32_t n_in, uint32_t n_out);
 /* Appends a step as it is. */
-tow_status tow__keep_step(tow_program *p, tow__plan *plan, const tow__step *step);
+tow_status tow__append_instruction(tow_program *p, tow__plan *plan, const tow__instruction *inst);
 /* A new storage for a whole value; TOW__NONE: out of memory. */
 uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes);
 /* Output `value` of the plan must end in a storage of this kind and index, which is returned in *storage: its producer
  * writes there if it can, else a copy step does. */
 tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind, uint32_t index, uint32_t *storage);
 
-/* ---- consume.c --------------------------------------------------------------------------------------------------- */
+/* ---- lower/output_sink.c ----------------------------------------------------------------------------------------- */
 
 /* The consumers of the options, by output. */
 tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options);
 /* The consumer that may take the loop's rows of `value`, a result of node at->order, or NULL. */
-const tow_consumer *tow__row_consumer(const tow__lowering *l, const tow__node *node, uint32_t value);
-/* Copies x, which is to be handed over, unless it is contiguous and no consumer can overwrite it. Call this for all that
- * a plan hands over before it hands over the first. */
-tow_status tow__copy_for_consumer(tow__lowering *l, tow__view *x);
+const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__node *node, uint32_t value);
+/* Copies x, which is to be handed over, unless it is contiguous and no consumer can overwrite it. Call this for all
+ * that a plan hands over before it hands over the first. */
+tow_status tow__copy_for_sink(tow__lowering *l, tow__view *x);
 /* A step that hands x over, directly after the last step that makes x or reads `input`, which the consumer overwrites;
  * NULL: the plan does not read it. *row: which row x is when the step runs. */
-tow_status tow__add_consumption(tow__lowering *l, const tow_consumer *consumer, const tow__view *x,
-                                const tow__view *input, const int64_t *row);
+tow_status tow__add_sink(tow__lowering *l, const tow_consumer *consumer, const tow__view *x, const tow__view *input,
+                         const int64_t *row);
 /* Hands over the outputs with consumers whose rows no loop has handed over. */
-tow_status tow__consume_outputs(tow__lowering *l);
+tow_status tow__sink_outputs(tow__lowering *l);
 
 /* Room for one more item in an array that lives in an arena; NULL: out of memory. */
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
 
-/* ---- fuse.c, fuse_reduce.c ------------------------------------------------------------------------------------- */
+/* ---- fuse/fuse.c, fuse/fuse_reductions.c ------------------------------------------------------------------------- */
 
-/* Joins elementwise steps into row programs ("fused" steps, src/kernels/elementwise/fused.h; fuse_program.c).
+/* Joins elementwise steps into row programs ("fused" steps, src/kernels/elementwise/fused.h; fuse/row_program.c).
  * After lowering. */
 tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
-/* fuse_reduce.c: joins row programs with reductions of what they make. After fusion and regions, in which reductions
- * along rows go with their rows. */
+/* fuse/fuse_reductions.c: joins row programs with reductions of what they make. After fusion and regions, in which
+ * reductions along rows go with their rows. */
 tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* A reduction of a whole storage to another one, in the order of src/kernels/reductions/reduce.h? */
-bool tow__is_reduction(const tow_program *p, const tow__step *step);
+bool tow__is_reduction(const tow_program *p, const tow__instruction *inst);
 typedef struct tow__extents {
     int64_t outer, elements, columns;
 } tow__extents;
 /* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
-bool tow__find_extents(const tow__step *step, tow__extents *e);
+bool tow__find_extents(const tow__instruction *inst, tow__extents *e);
 /* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
-const struct tow__fused *tow__step_program(const tow__step *step);
+const struct tow__fused *tow__row_program_of(const tow__instruction *inst);
 
-/* ---- rows.c, regions.c, blocks.c, spread.c --------------------------------------------------------------- */
+/* ---- analysis/tiling.c, tile/tile_groups.c, tile/tiles.c, loop/parallelize.c ------------------------------------- */
 
 /* True if the step computes rows (axis 0 of its results) independently of each other. from[i] is 0 where it
  * needs the same rows of operand i only, else TOW__WHOLE. */
-bool tow__step_splits(const tow__step *step, int *from);
+bool tow__is_tileable(const tow__instruction *inst, int *from);
 /* Is it one of those that reduce rows: sums and maxima along them, softmax, norms? */
-bool tow__step_reduces(const tow__step *step);
+bool tow__reduces_axis(const tow__instruction *inst);
 /* Floating-point operations: those of products exactly. */
-double tow__step_work(const tow__step *step);
+double tow__flops(const tow__instruction *inst);
 /* Rows of a product or of queries that belong to one row of axis 0. */
-int64_t tow__inner_rows(const tow__step *step);
+int64_t tow__inner_rows(const tow__instruction *inst);
 /* True if axis 0 of x repeats one row: whatever block is read, it is the same. */
-bool tow__repeats(const tow__view *x);
+bool tow__repeats_rows(const tow__view *x);
 /* True if block b of x, of `blocks` blocks of rows, lies in part b of its storage, for all b. */
-bool tow__fits_blocks(const tow_program *p, const tow__view *x, int64_t blocks);
+bool tow__fits_tiles(const tow_program *p, const tow__view *x, int64_t blocks);
 /* True if `blocks` pieces of equal work keep so many threads busy for three quarters of the time at least. */
-bool tow__balanced(int64_t blocks, int64_t threads);
+bool tow__is_balanced(int64_t blocks, int64_t threads);
 /* The same, where what is left over may be shared: `work` is that of a piece, in n_steps steps. */
-bool tow__keeps_busy(int64_t blocks, int64_t threads, double work, uint32_t n_steps);
-/* spread.c: makes a loop whose iterations, or whose rows, do without each other run side by side. After
+bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts);
+/* loop/parallelize.c: makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before regions. */
-tow_status tow__spread_loop(tow_program *p, tow__loop *loop, tow__arena *scratch);
+tow_status tow__parallelize_loop(tow_program *p, tow__loop *loop, tow__arena *scratch);
 /* Once the body of a parallel loop has its steps: says how many iterations all threads share. */
-tow_status tow__share_rest(tow_program *p, tow__loop *loop, tow__arena *scratch);
+tow_status tow__distribute_remainder(tow_program *p, tow__loop *loop, tow__arena *scratch);
 /* Steps for a norm's derivative that also sums over rows: first the part that works row by row. */
-tow_status tow__part_sums(tow_program *p, tow__plan *plan);
+tow_status tow__split_norm_gradient(tow_program *p, tow__plan *plan);
 /* Joins steps that work row by row into regions. After lowering, before in-place reuse. */
-tow_status tow__form_regions(tow_program *p, tow__plan *plan, tow__arena *scratch);
+tow_status tow__form_tile_groups(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
-/* ---- inplace.c, place.c ------------------------------------------------------------------------------------------ */
+/* ---- memory/alias.c, memory/assign_buffers.c --------------------------------------------------------------------- */
 
-uint32_t tow__root(const tow_program *p, uint32_t storage);
+uint32_t tow__representative(const tow_program *p, uint32_t storage);
 /* Lifetimes of the plan's storages, then joins outputs with operands that die. */
-tow_status tow__reuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
+tow_status tow__alias_results(tow_program *p, tow__plan *plan, tow__arena *scratch);
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
  * read, and not by a step that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out);
 /* True if output k of the step may have the memory of operand j. */
-bool tow__may_overwrite(const tow_program *p, const tow__step *step, uint32_t k, uint32_t j);
+bool tow__may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j);
 
 typedef struct tow__interval {
     uint32_t first, last; /* steps, both included */
@@ -449,15 +453,15 @@ typedef struct tow__interval {
 
 /* Gives every interval an offset such that no two that meet in time meet in memory. *total: bytes needed;
  * *bound: most bytes of `need` at one step. */
-tow_status tow__place(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_steps, size_t *total,
-                      size_t *bound);
+tow_status tow__assign_offsets(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_insts, size_t *total,
+                               size_t *bound);
 /* Offsets for the storages of a plan, and the size of its block in the surrounding one. */
-tow_status tow__place_plan(tow_program *p, tow__plan *plan, tow__arena *scratch);
+tow_status tow__assign_buffers(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
-/* ---- link.c ------------------------------------------------------------------------------------------------------ */
+/* ---- memory/bind_addresses.c ------------------------------------------------------------------------------------- */
 
 /* Allocates the arena, fills all calls, makes slots and patches. */
-tow_status tow__link(tow_program *p, tow__arena *scratch);
+tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch);
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 

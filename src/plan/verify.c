@@ -1,5 +1,5 @@
-/* The verifier: what a pass must leave behind, checked after each one. check.c checks a whole program, with the places of
- * its storages; here a single function is looked at, before they have any. */
+/* The verifier: what a pass must leave behind, checked after each one. check.c checks a whole program, with the places
+ * of its storages; here a single function is looked at, before they have any. */
 #include "src/plan/pass.h"
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -39,13 +39,14 @@ tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *p
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-static tow_status bad_step(const tow_program *p, const tow__plan *body, const char *pass, uint32_t i, const char *what)
+static tow_status bad_inst(const tow_program *p, const tow__plan *body, const char *pass, uint32_t i, const char *what)
 {
     return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "pass %s left instruction %u (%s) %s (please report this)", pass, i,
-                     body->steps[i].base ? body->steps[i].base->name : "no operation", what);
+                     body->insts[i].base ? body->insts[i].base->name : "no operation", what);
 }
 
-/* Elements of a view lie inside its storage. Rows that a loop reads may lie with gaps in an array of the function around. */
+/* Elements of a view lie inside its storage. Rows that a loop reads may lie with gaps in an array of the function
+ * around. */
 static bool fits(const tow_program *p, const tow__view *x)
 {
     if (x->storage >= p->n_storages) return false;
@@ -67,20 +68,20 @@ static bool all_fit(const tow_program *p, const tow__view *views, uint32_t n)
     return true;
 }
 
-static const char *fault_of(const tow_program *p, const tow__step *step)
+static const char *fault_of(const tow_program *p, const tow__instruction *inst)
 {
-    if (!step->op || !step->base) return "without an operation";
-    if (!step->kernel != !!step->loop) return "with both a kernel and a body, or neither";
-    if (!all_fit(p, step->in, step->n_in)) return "reading outside of a storage";
-    if (!all_fit(p, step->out, step->n_out)) return "writing outside of a storage";
+    if (!inst->op || !inst->base) return "without an operation";
+    if (!inst->kernel != !!inst->loop) return "with both a kernel and a body, or neither";
+    if (!all_fit(p, inst->in, inst->n_in)) return "reading outside of a storage";
+    if (!all_fit(p, inst->out, inst->n_out)) return "writing outside of a storage";
     return NULL;
 }
 
 tow_status tow__verify_body(const tow_program *p, const tow__plan *body, const char *pass)
 {
-    for (uint32_t i = 0; i < body->n_steps; i++) {
-        const char *fault = fault_of(p, &body->steps[i]);
-        if (fault) return bad_step(p, body, pass, i, fault);
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const char *fault = fault_of(p, &body->insts[i]);
+        if (fault) return bad_inst(p, body, pass, i, fault);
     }
     return TOW_OK;
 }

@@ -14,13 +14,13 @@ enum {
 /* Events of one run on one thread, at most. */
 static double count_events(const tow__plan *plan, bool first_thread)
 {
-    double n = first_thread ? plan->n_steps : 0;
-    for (uint32_t i = 0; i < plan->n_steps; i++) {
-        const tow__loop *loop = plan->steps[i].loop;
+    double n = first_thread ? plan->n_insts : 0;
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        const tow__loop *loop = plan->insts[i].loop;
         if (!loop) continue;
         bool spread = loop->body->copies > 0; /* its steps run on any thread */
         double blocks = loop->schedule == TOW__PARALLEL_ROWS ? (double)loop->blocks : 1;
-        n += (double)loop->length * blocks * (spread ? loop->body->n_steps : count_events(loop->body, first_thread));
+        n += (double)loop->length * blocks * (spread ? loop->body->n_insts : count_events(loop->body, first_thread));
     }
     return n;
 }
@@ -96,24 +96,24 @@ static void write_text(FILE *file, const char *key, const char *text)
 }
 
 /* Read and written. */
-static size_t step_bytes(const tow__step *step)
+static size_t inst_bytes(const tow__instruction *inst)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < step->n_in; i++)
-        if (!step->packed || i != 1) bytes += tow_type_bytes(step->in[i].type);
-    for (uint32_t i = 0; i < step->n_out; i++) bytes += tow_type_bytes(step->out[i].type);
+    for (uint32_t i = 0; i < inst->n_in; i++)
+        if (!inst->packed || i != 1) bytes += tow_type_bytes(inst->in[i].type);
+    for (uint32_t i = 0; i < inst->n_out; i++) bytes += tow_type_bytes(inst->out[i].type);
     return bytes;
 }
 
 /* Whether the step, somewhere in the plan, belongs to the backward part, itself or with a loop around it. */
-static bool is_backward(const tow__plan *plan, const tow__step *step, bool backward, bool *found)
+static bool is_backward(const tow__plan *plan, const tow__instruction *inst, bool backward, bool *found)
 {
-    *found = step >= plan->steps && step < plan->steps + plan->n_steps;
-    if (*found) return backward || step->backward;
-    for (uint32_t i = 0; i < plan->n_steps; i++) {
-        const tow__step *outer = &plan->steps[i];
+    *found = inst >= plan->insts && inst < plan->insts + plan->n_insts;
+    if (*found) return backward || inst->backward;
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        const tow__instruction *outer = &plan->insts[i];
         if (!outer->loop) continue;
-        bool result = is_backward(outer->loop->body, step, backward || outer->backward, found);
+        bool result = is_backward(outer->loop->body, inst, backward || outer->backward, found);
         if (*found) return result;
     }
     return false;
@@ -122,22 +122,22 @@ static bool is_backward(const tow__plan *plan, const tow__step *step, bool backw
 static void write_event(FILE *file, const tow_program *p, int lane, const tow__event *event)
 {
     const tow__recording *r = p->recording;
-    const tow__step *step = event->step;
-    const tow__loop *loop = step->loop;
+    const tow__instruction *inst = event->inst;
+    const tow__loop *loop = inst->loop;
     bool found;
-    const char *phase = is_backward(p->top, step, false, &found) ? "backward" : "forward";
+    const char *phase = is_backward(p->top, inst, false, &found) ? "backward" : "forward";
     fprintf(file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", lane,
             event->start - r->start, event->end - event->start, phase);
-    write_string(file, step->base->name);
+    write_string(file, inst->base->name);
     fprintf(file, ",\"args\":{\"phase\":\"%s\"", phase);
-    write_text(file, "engine", !loop ? tow__step_engine(p, step) : tow__by_blocks(loop) ? "region" : "loop");
-    if (step->source) write_text(file, "scope", step->source->scope);
-    if (step->source) write_text(file, "source", step->source->here);
-    if (step->n_out) write_text(file, "result", tow__type_name(step->out[0].type).text);
+    write_text(file, "engine", !loop ? tow__engine_of(p, inst) : tow__by_blocks(loop) ? "region" : "loop");
+    if (inst->source) write_text(file, "scope", inst->source->scope);
+    if (inst->source) write_text(file, "source", inst->source->here);
+    if (inst->n_out) write_text(file, "result", tow__type_name(inst->out[0].type).text);
     if (event->block >= 0) fprintf(file, ",\"block\":%" PRId64, event->block);
     if (loop) fprintf(file, ",\"iterations\":%" PRId64, loop->length);
-    fprintf(file, ",\"bytes\":%zu", step_bytes(step));
-    if (!loop) fprintf(file, ",\"flops\":%.0f", tow__step_work(step));
+    fprintf(file, ",\"bytes\":%zu", inst_bytes(inst));
+    if (!loop) fprintf(file, ",\"flops\":%.0f", tow__flops(inst));
     fputs("}}", file);
 }
 

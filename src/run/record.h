@@ -8,7 +8,7 @@
 #include "src/plan/plan.h"
 
 typedef struct tow__event {
-    const tow__step *step;
+    const tow__instruction *inst;
     int64_t block; /* of a row region, or -1 */
     double start, end;
 } tow__event;
@@ -35,11 +35,11 @@ static inline double tow__record_now(void)
 }
 
 /* Called by `thread` alone for its lane. */
-static inline void tow__record(tow__recording *r, int thread, const tow__step *step, int64_t block, double start)
+static inline void tow__record(tow__recording *r, int thread, const tow__instruction *inst, int64_t block, double start)
 {
     tow__lane *lane = &r->lanes[thread];
     if (lane->n < lane->capacity)
-        lane->events[lane->n++] = (tow__event){step, block, start, tow__record_now()};
+        lane->events[lane->n++] = (tow__event){inst, block, start, tow__record_now()};
     else
         lane->dropped++;
 }

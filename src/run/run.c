@@ -32,15 +32,15 @@ static void copy_init(tow_program *p, const tow__loop *loop, tow__carry *c)
 }
 
 #ifdef NDEBUG
-static inline void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step, size_t copy)
+static inline void poison_dead(const tow_program *p, const tow__plan *plan, const tow__instruction *inst, size_t copy)
 {
-    (void)p, (void)plan, (void)step, (void)copy;
+    (void)p, (void)plan, (void)inst, (void)copy;
 }
 #else
 /* Freed ranges become NaN, so that a wrong lifetime shows in the results. */
-static void poison_dead(const tow_program *p, const tow__plan *plan, const tow__step *step, size_t copy)
+static void poison_dead(const tow_program *p, const tow__plan *plan, const tow__instruction *inst, size_t copy)
 {
-    for (uint32_t i = step->dead_begin; i < step->dead_end; i++) {
+    for (uint32_t i = inst->dead_begin; i < inst->dead_end; i++) {
         const tow__storage *s = &p->storages[plan->dead[i]];
         if (s->bytes) memset(p->arena + plan->base + copy * plan->bytes + s->offset, 0xFF, s->bytes);
     }
@@ -77,26 +77,27 @@ typedef struct spread_run {
 } spread_run;
 
 /* One pass through the body with these calls, on the memory of the copy that belongs to `thread`. */
-static void run_steps(const tow_program *p, const tow__plan *body, const tow__step *steps, int64_t block, int thread)
+static void run_insts(const tow_program *p, const tow__plan *body, const tow__instruction *insts, int64_t block,
+                      int thread)
 {
     if (p->recording) {
-        for (uint32_t i = 0; i < body->n_steps; i++) {
+        for (uint32_t i = 0; i < body->n_insts; i++) {
             double start = tow__record_now();
-            steps[i].kernel->run(&steps[i].call);
-            tow__record(p->recording, thread, &body->steps[i], block, start);
-            poison_dead(p, body, &steps[i], (size_t)thread);
+            insts[i].kernel->run(&insts[i].call);
+            tow__record(p->recording, thread, &body->insts[i], block, start);
+            poison_dead(p, body, &insts[i], (size_t)thread);
         }
         return;
     }
-    for (uint32_t i = 0; i < body->n_steps; i++) {
-        steps[i].kernel->run(&steps[i].call);
-        poison_dead(p, body, &steps[i], (size_t)thread);
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        insts[i].kernel->run(&insts[i].call);
+        poison_dead(p, body, &insts[i], (size_t)thread);
     }
 }
 
 static void run_copy(const spread_run *r, int64_t block, int thread)
 {
-    run_steps(r->p, r->loop->body, r->loop->body->linked[thread], block, thread);
+    run_insts(r->p, r->loop->body, r->loop->body->linked[thread], block, thread);
 }
 
 /* An iteration that depends on no other. */
@@ -125,7 +126,7 @@ static void run_loop(tow_program *p, tow__loop *loop)
         tow__team_run_indexed(&p->team, apart, run_iteration, &spread);
         for (int64_t i = apart; i < loop->length; i++) {
             begin_iteration(p, loop, i, 0, 0);
-            run_steps(p, loop->body, loop->body->together, -1, 0);
+            run_insts(p, loop->body, loop->body->together, -1, 0);
         }
         return;
     }
@@ -145,15 +146,15 @@ static void run_loop(tow_program *p, tow__loop *loop)
 /* As run_plan, with the times of all steps. */
 static void record_plan(tow_program *p, const tow__plan *plan)
 {
-    for (uint32_t i = 0; i < plan->n_steps; i++) {
-        const tow__step *step = &plan->steps[i];
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        const tow__instruction *inst = &plan->insts[i];
         double start = tow__record_now();
-        if (step->loop)
-            run_loop(p, step->loop);
+        if (inst->loop)
+            run_loop(p, inst->loop);
         else
-            step->kernel->run(&step->call);
-        tow__record(p->recording, 0, step, -1, start);
-        poison_dead(p, plan, step, 0);
+            inst->kernel->run(&inst->call);
+        tow__record(p->recording, 0, inst, -1, start);
+        poison_dead(p, plan, inst, 0);
     }
 }
 
@@ -163,13 +164,13 @@ static void run_plan(tow_program *p, const tow__plan *plan)
         record_plan(p, plan);
         return;
     }
-    for (uint32_t i = 0; i < plan->n_steps; i++) {
-        const tow__step *step = &plan->steps[i];
-        if (step->loop)
-            run_loop(p, step->loop);
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        const tow__instruction *inst = &plan->insts[i];
+        if (inst->loop)
+            run_loop(p, inst->loop);
         else
-            step->kernel->run(&step->call);
-        poison_dead(p, plan, step, 0);
+            inst->kernel->run(&inst->call);
+        poison_dead(p, plan, inst, 0);
     }
 }
 

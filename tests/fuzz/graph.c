@@ -44,11 +44,11 @@ static void check_text(tow_context *ctx, const tow_graph *graph)
 static double plan_work(const tow__plan *plan)
 {
     double work = 0;
-    for (uint32_t i = 0; i < plan->n_steps; i++) {
-        const tow__step *step = &plan->steps[i];
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        const tow__instruction *step = &plan->insts[i];
         const tow__loop *loop = step->loop;
         work += STEP_WORK;
-        work += loop != NULL ? (double)loop->length * (STEP_WORK + plan_work(loop->body)) : tow__step_work(step);
+        work += loop != NULL ? (double)loop->length * (STEP_WORK + plan_work(loop->body)) : tow__flops(step);
     }
     return work;
 }

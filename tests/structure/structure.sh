@@ -3,8 +3,9 @@
 #
 # arrows: every include between folders of the library is in arrows.txt, and every entry there is used.
 # names:  plans, running and kernels compare no names, outside the files that find primitives, passes and kernels by name.
-# tests:  every src/plan/NAME.c has the test tests/unit/plan/test_NAME.c, or the head comment of a test there names it in a
-#         line such as "Tests fuse.c, fuse_program.c."; unit tests are where the build looks for them.
+# tests:  every src/plan/FOLDER/NAME.c has the test tests/unit/plan/FOLDER/test_NAME.c, or the head comment of a test there
+#         names it in a line such as "Tests fuse.c, row_program.c.", with its folder if that is another one; unit tests are
+#         where the build looks for them.
 set -u
 root=$1
 cd "$root" || exit 1
@@ -34,10 +35,13 @@ arrows() {
     done | sort -u
 }
 
-# The files that the head comments of the tests given name, one a line. An end of a comment ends the head.
+# The files that the head comments of the tests in tests/unit/plan name, one a line, relative to src/plan. An end of a comment
+# ends the head.
 named() {
-    for file in "$@"; do
-        sed -n -e 's#^ \* Tests \(.*\.c\)\..*#\1#p' -e '/\*\//q' "$file" | tr -d ' ' | tr ',' '\n'
+    find tests/unit/plan -name 'test_*.c' | while read -r file; do
+        folder=$(dirname "${file#tests/unit/plan/}")
+        sed -n -e 's#^ \* Tests \(.*\.c\)\..*#\1#p' -e '/\*\//q' "$file" | tr -d ' ' | tr ',' '\n' |
+            sed -e "\#/#!s#^#$folder/#" -e 's#^\./##'
     done
 }
 
@@ -62,16 +66,17 @@ $unused"
 $compares"
         ;;
     tests)
-        named=$(named tests/unit/plan/test_*.c)
-        for file in src/plan/*.c; do
-            name=$(basename "$file")
-            [ -f "tests/unit/plan/test_$name" ] || echo "$named" | grep -qx "$name" ||
-                fail "$file has no test; write tests/unit/plan/test_$name, or name $name in the head of the test that has it"
+        named=$(named)
+        for file in $(find src/plan -name '*.c'); do
+            path=${file#src/plan/} name=$(basename "$file")
+            test=tests/unit/plan/${path%"$name"}test_$name
+            [ -f "$test" ] || echo "$named" | grep -qx "$path" ||
+                fail "$file has no test; write $test, or name $path in the head of the test that has it"
         done
         for name in $named; do
             [ -f "src/plan/$name" ] || fail "a test in tests/unit/plan says that it tests $name, but there is no src/plan/$name"
         done
-        stray=$(find tests/unit -name 'test_*.c' ! -path 'tests/unit/*/test_*.c' -o -path 'tests/unit/*/*/test_*.c')
+        stray=$(find tests/unit -name 'test_*.c' ! -path 'tests/unit/*/test_*.c' -o -path 'tests/unit/*/*/*/test_*.c')
         [ -z "$stray" ] || fail "unit tests that are not built; they belong in a folder of tests/unit:
 $stray"
         ;;

@@ -11,7 +11,7 @@
  *
  * Panels are as large as PANEL numbers allow; they, and the order of sums, depend on shapes alone.
  *
- * Both at once (src/plan/loss.c), logits are made once: those of the rows of a panel, for all classes, stay until the
+ * Both at once (src/plan/rules/fuse_loss_and_gradient.c), logits are made once: those of the rows of a panel, for all classes, stay until the
  * panels have used them. How many rows that are is what BAND numbers allow, with one pass or two, so the bits agree. */
 #include "src/kernels/norms/rows.h"
 #include "src/kernels/products/gemm.h"

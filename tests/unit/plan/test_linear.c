@@ -1,6 +1,6 @@
 /* long-test: planning takes time and memory in proportion to the program, but for logarithms. Long programs of several
- * shapes, and their gradients, are planned, checked and printed; four times as many equations take less than eight times
- * as much. What is quadratic takes sixteen times as much, as far as it counts.
+ * shapes, and their gradients, are planned, checked and printed; four times as many equations take less than eight
+ * times as much. What is quadratic takes sixteen times as much, as far as it counts.
  *
  * Bytes are counted by the allocator. Time is the processor's for this process; the least of several attempts. */
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* The list of passes: each that may be left out gives the same bits when it is, for all graphs of tests/graphs and their
- * gradients; names that are none are refused; dumps come after every pass. */
+/* The list of passes: each that may be left out gives the same bits when it is, for all graphs of tests/graphs and
+ * their gradients; names that are none are refused; dumps come after every pass. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

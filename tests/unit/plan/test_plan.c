@@ -1,7 +1,8 @@
 /* Plans worked out by hand: arena sizes, what backward keeps; the plan checker on right and on damaged plans; arrays of
  * wrong types.
  *
- * Tests check.c, compile.c, flat.c, inplace.c, link.c, loop.c, lower.c, print.c. */
+ * Tests compile.c, lower/inline.c, lower/lower.c, lower/lower_scan.c, memory/alias.c, memory/bind_addresses.c.
+ * Tests memory/check.c, report/print.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,7 +210,8 @@ static void test_shared_init(void **state)
     tow_program_free(p);
 }
 
-/* c -> c + x, keeping c before and after: one array of a row more than steps, unless a caller provides one of the two */
+/* c -> c + x, keeping c before and after: one array of a row more than steps, unless a caller provides one of the two
+ * */
 typedef struct stacks {
     bool reverse, handed_out;
 } stacks;
@@ -303,13 +305,13 @@ static void test_next_operands(void **state)
         for (int i = 0; i < 2; i++) OK(tow_array_create(ctx, in[i], &x[i]));
         OK(tow_array_create(ctx, in[0], &y[0]));
         OK(tow_program_run(p, x, y));
-        assert_int_equal(p->top->n_steps, 1);
-        assert_non_null(p->top->steps[0].loop);
-        const tow__plan *body = p->top->steps[0].loop->body;
+        assert_int_equal(p->top->n_insts, 1);
+        assert_non_null(p->top->insts[0].loop);
+        const tow__plan *body = p->top->insts[0].loop->body;
         const float *weights = tow_array_data(x[1]);
-        assert_int_equal(body->n_steps, 1);
-        assert_ptr_equal(body->steps[0].call.in[1].data, weights + (reverse ? 0 : 5 * 64));
-        assert_ptr_equal(body->steps[0].call.next,
+        assert_int_equal(body->n_insts, 1);
+        assert_ptr_equal(body->insts[0].call.in[1].data, weights + (reverse ? 0 : 5 * 64));
+        assert_ptr_equal(body->insts[0].call.next,
                          (const char *)weights + (reverse ? -64 : 6 * 64) * (int)sizeof(float));
         for (int i = 0; i < 2; i++) tow_array_release(x[i]);
         tow_array_release(y[0]);
@@ -437,8 +439,9 @@ static void test_recomputation_comes_late(void **state)
     p = gradient(&tow_nothing_saveable(), &separate);
     assert_int_equal(tow_program_get_bytes(p).residuals, 0);
     assert_int_equal(tow_program_count(p, "sin"), 5);
-    for (uint32_t i = 0; i < p->top->n_steps; i++) /* each coefficient directly before the product that reads it */
-        if (strcmp(p->top->steps[i].base->name, "cos") == 0) assert_string_equal(p->top->steps[i + 1].base->name, "mul");
+    for (uint32_t i = 0; i < p->top->n_insts; i++) /* each coefficient directly before the product that reads it */
+        if (strcmp(p->top->insts[i].base->name, "cos") == 0)
+            assert_string_equal(p->top->insts[i + 1].base->name, "mul");
     tow_program_free(p);
     p = gradient(&tow_nothing_saveable(), NULL);
     assert_int_equal(tow_program_get_bytes(p).residuals, 0);
@@ -461,7 +464,7 @@ static void test_checker(void **state)
     (void)state;
     tow_type vector = f32(1, 1024, 0, 0), rows[] = {vector, f32(2, 6, 1024, 0)};
     tow_program *p = compile(three_alive, 1, &vector, 1, &separate);
-    uint32_t a = p->top->steps[0].out[0].storage, b = p->top->steps[1].out[0].storage;
+    uint32_t a = p->top->insts[0].out[0].storage, b = p->top->insts[1].out[0].storage;
     size_t offset = p->storages[a].offset;
     p->storages[a].offset = p->storages[b].offset; /* cos overwrites sin */
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
@@ -471,21 +474,21 @@ static void test_checker(void **state)
     p->storages[a].offset = p->top->bytes - SIZE / 2;
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     p->storages[a].offset = offset;
-    tow__step first = p->top->steps[0]; /* a step that comes too late */
-    p->top->steps[0] = p->top->steps[3];
-    p->top->steps[3] = first;
+    tow__instruction first = p->top->insts[0]; /* a step that comes too late */
+    p->top->insts[0] = p->top->insts[3];
+    p->top->insts[3] = first;
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);
 
     p = compile(swap, 2, (tow_type[]){vector, vector}, 2, NULL);
-    tow__loop *loop = p->top->steps[0].loop;
+    tow__loop *loop = p->top->insts[0].loop;
     assert_true(loop->carry[0].alternates);
     loop->carry[0].alternates = false; /* the first copy destroys what the second one reads */
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);
 
     p = compile(recur, 2, rows, 2, &separate);
-    p->top->steps[0].loop->body->n_steps--; /* the row of ys is not written */
+    p->top->insts[0].loop->body->n_insts--; /* the row of ys is not written */
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);
 }

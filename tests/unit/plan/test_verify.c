@@ -64,7 +64,7 @@ static void nodes(void **state)
 typedef struct body {
     tow__storage storages[2];
     tow__view in, out;
-    tow__step step;
+    tow__instruction step;
     tow__plan plan;
     tow_program p;
 } body;
@@ -72,17 +72,18 @@ typedef struct body {
 static void make_body(body *b)
 {
     tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){4, 3});
-    *b = (body){.storages = {{.kind = TOW__S_ARENA, .bytes = 48}, {.kind = TOW__S_ARENA, .bytes = 48, .root = 1}},
-                .in = tow__view_whole(0, type),
-                .out = tow__view_whole(1, type)};
-    b->step = (tow__step){.op = &tow__tanh_p,
-                          .base = &tow__tanh_p,
-                          .kernel = tow__kernel_of(&tow__tanh_p, TOW_F32),
-                          .n_in = 1,
-                          .n_out = 1,
-                          .in = &b->in,
-                          .out = &b->out};
-    b->plan = (tow__plan){.steps = &b->step, .n_steps = 1};
+    *b = (body){
+        .storages = {{.kind = TOW__S_ARENA, .bytes = 48}, {.kind = TOW__S_ARENA, .bytes = 48, .representative = 1}},
+        .in = tow__view_whole(0, type),
+        .out = tow__view_whole(1, type)};
+    b->step = (tow__instruction){.op = &tow__tanh_p,
+                                 .base = &tow__tanh_p,
+                                 .kernel = tow__kernel_of(&tow__tanh_p, TOW_F32),
+                                 .n_in = 1,
+                                 .n_out = 1,
+                                 .in = &b->in,
+                                 .out = &b->out};
+    b->plan = (tow__plan){.insts = &b->step, .n_insts = 1};
     b->p = (tow_program){.ctx = ctx, .storages = b->storages, .n_storages = 2, .top = &b->plan};
     assert_non_null(b->step.kernel);
 }

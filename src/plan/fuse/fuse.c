@@ -1,0 +1,446 @@
+/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/elementwise/fused.h,
+ * fuse/row_program.c).
+ *
+ * Steps are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that make
+ * or read what it reads. The schedule is a list of groups by position:
+ *
+ *   position   0        1      2        3          merging 0 and 3: group 0 moves down to position 3 if nobody between
+ *   group      mul,add  dot    reduce   tanh       reads its results, or group 3 moves up to position 0 if nobody
+ *                                                  between makes its operands; whichever keeps fewer bytes alive
+ *
+ * A product takes part as well: steps that read its result become a program that runs on finished strips of it. If that
+ * only adds it to a carry, as scans do with weight gradients, the product's kernel adds where the carry lies.
+ *
+ * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
+ * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
+ * reads is made there, and derivatives that wait for nothing are made beside what they are derivatives of. Products
+ * stay in their part. As a part of a group may keep alive what the whole does not, steps look at what makes their
+ * operands once more when all are in groups; then only groups merge that seem to keep less alive. Values that only
+ * their own group reads become temporaries of the program and lose their storage. */
+#include "src/plan/fuse/fuse.h"
+
+#include "src/kernels/products/dot.h"
+
+enum {
+    WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
+};
+
+/* ---- what is elementwise ----------------------------------------------------------------------------------------- */
+
+/* A product that computes all of a storage, in a type in which programs can go on. */
+static bool is_product(const tow__fuse_state *f, const tow__instruction *inst)
+{
+    return inst->kernel && inst->base == &tow__dot_general_p && inst->n_in == 2 && inst->n_out == 1 &&
+           tow__is_whole(f->p, &inst->out[0]);
+}
+
+static tow__tile tile_of(const tow__fuse_state *f, const tow__instruction *inst)
+{
+    tow__buffer buffers[TOW__FUSED_ARITY + TOW__FUSED_RESULTS];
+    if (!inst->kernel || !inst->n_in || !inst->n_out) return NULL;
+    if (inst->n_in > TOW__FUSED_ARITY || inst->n_out > TOW__FUSED_RESULTS) return NULL;
+    for (uint32_t i = 0; i < inst->n_in; i++) {
+        if (inst->in[i].type.rank > 0 && !tow__same_dims(inst->in[i].type, inst->out[0].type)) return NULL;
+        buffers[i] = tow__view_buffer(&inst->in[i]);
+    }
+    for (uint32_t i = 0; i < inst->n_out; i++) {
+        if (!tow__is_whole(f->p, &inst->out[i]) || !tow__same_dims(inst->out[i].type, inst->out[0].type)) return NULL;
+        buffers[inst->n_in + i] = tow__view_buffer(&inst->out[i]);
+    }
+    tow__kernel_call call = {
+        .n_in = inst->n_in, .n_out = inst->n_out, .in = buffers, .out = buffers + inst->n_in, .params = inst->params};
+    return tow__kernel_tile(inst->kernel, &call);
+}
+
+/* ---- merging ----------------------------------------------------------------------------------------------------- */
+
+static bool makes(const tow__fuse_state *f, const tow__group *g, uint32_t storage)
+{
+    uint32_t inst = f->producer[storage];
+    return inst != TOW__NONE && f->group_of[inst] == (uint32_t)(g - f->groups);
+}
+
+static uint32_t count_reads(const tow__fuse_state *f, const tow__group *g, uint32_t storage)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[g->members[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++) n += inst->in[j].storage == storage;
+    }
+    return n;
+}
+
+static bool reads(const tow__fuse_state *f, const tow__group *g, uint32_t storage)
+{
+    return count_reads(f, g, storage) > 0;
+}
+
+/* Does b read what a makes? */
+static bool reads_from(const tow__fuse_state *f, const tow__group *b, const tow__group *a)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[b->members[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++)
+            if (makes(f, a, inst->in[j].storage)) return true;
+    }
+    return false;
+}
+
+typedef struct gap {
+    bool empty, sinks, rises; /* nothing between; a may move down to b; b may move up to a */
+} gap;
+
+/* A consumer, or a loop that has one. */
+static bool overwrites_inputs(const tow__instruction *inst)
+{
+    return inst->n_out == 0 || (inst->loop && inst->loop->consumes);
+}
+
+static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+{
+    gap between = {true, true, true};
+    for (uint32_t i = a->position + 1; i < b->position; i++) {
+        if (f->order[i] == TOW__NONE) continue;
+        const tow__group *g = &f->groups[f->order[i]];
+        between.empty = false;
+        if (overwrites_inputs(&f->plan->insts[g->members[0]])) between.sinks = false; /* which a may read */
+        if (between.sinks) between.sinks = !reads_from(f, g, a);
+        if (between.rises) between.rises = !reads_from(f, b, g);
+    }
+    return between;
+}
+
+static int64_t arena_bytes(const tow__fuse_state *f, uint32_t storage)
+{
+    const tow__storage *s = &f->p->storages[storage];
+    return s->kind == TOW__S_ARENA && s->plan == f->plan ? (int64_t)s->bytes : 0;
+}
+
+/* Does a group between positions `first` and `last` read it? */
+static bool is_read_between(const tow__fuse_state *f, uint32_t first, uint32_t last, uint32_t storage)
+{
+    for (uint32_t i = first + 1; i < last; i++)
+        if (f->order[i] != TOW__NONE && reads(f, &f->groups[f->order[i]], storage)) return true;
+    return false;
+}
+
+/* Bytes of operands of group a (not made by itself or b) that nobody needs after a; if a is to move up to b: that
+ * nobody needs after b. At the second look, those that somebody needs count against that: a can no longer overwrite
+ * them. */
+static int64_t dying_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+{
+    bool rises = a->position > b->position;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[a->members[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            uint32_t s = inst->in[j].storage;
+            bool again = false;
+            for (uint32_t k = 0; k < j; k++) again |= inst->in[k].storage == s;
+            if (again || f->last_reader[s] != a->members[i] || makes(f, a, s)) continue;
+            bool stays = rises && is_read_between(f, b->position, a->position, s);
+            if (stays && f->retries) bytes -= arena_bytes(f, s);
+            if (!stays && !makes(f, b, s)) bytes += arena_bytes(f, s);
+        }
+    }
+    return bytes;
+}
+
+/* Bytes of results of group a that become temporaries if b joins it, and of those that do not. */
+static void result_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b, int64_t *inner,
+                         int64_t *outer)
+{
+    *inner = *outer = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[a->members[i]];
+        for (uint32_t k = 0; k < inst->n_out; k++) {
+            uint32_t s = inst->out[k].storage, own = count_reads(f, a, s), other = count_reads(f, b, s);
+            if (f->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
+            *(f->reads[s] == own + other ? inner : outer) += arena_bytes(f, s);
+        }
+    }
+}
+
+/* Bytes of results of group a that group b reads and nobody else does. */
+static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[a->members[i]];
+        for (uint32_t k = 0; k < inst->n_out; k++) {
+            uint32_t s = inst->out[k].storage, n = count_reads(f, b, s);
+            if (n > 0 && f->reads[s] == n + count_reads(f, a, s)) bytes += arena_bytes(f, s);
+        }
+    }
+    return bytes;
+}
+
+/* A pass of its own with the reductions of what group b makes stores nothing that is only reduced, and has room for the
+ * rest where its operands lay. On strips of a product both are stored. Is that more? */
+static bool is_better_reduced(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+{
+    int64_t reduced = 0, rest = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[b->members[i]];
+        for (uint32_t k = 0; k < inst->n_out; k++) {
+            uint32_t s = inst->out[k].storage, others = f->reads[s] - count_reads(f, b, s);
+            if (others > 0) *(others == f->reduced[s] ? &reduced : &rest) += arena_bytes(f, s);
+        }
+    }
+    return reduced > 0 && handed_bytes(f, a, b) < rest + reduced;
+}
+
+/* Moves group `from` into `to`, which keeps its position. */
+static tow_status absorb(tow__fuse_state *f, tow__group *to, tow__group *from, tow_type shape)
+{
+    uint32_t n = to->n + from->n, i = 0, j = 0, k = 0;
+    uint32_t *members = tow__arena_alloc(f->scratch, n, sizeof *members);
+    if (!members) return TOW_OUT_OF_MEMORY;
+    while (k < n)
+        members[k++] =
+            j == from->n || (i < to->n && to->members[i] < from->members[j]) ? to->members[i++] : from->members[j++];
+    for (k = 0; k < from->n; k++) f->group_of[from->members[k]] = (uint32_t)(to - f->groups);
+    f->order[from->position] = TOW__NONE;
+    from->n = 0;
+    to->members = members;
+    to->n = n;
+    to->shape = shape;
+    if (from->product != TOW__NONE) to->product = from->product;
+    return TOW_OK;
+}
+
+/* Merges two groups if that is possible and worth it; *merged is the group that remains. */
+static tow_status try_merge(tow__fuse_state *f, tow__group *x, tow__group *y, tow__group **merged)
+{
+    tow__group *a = x->position < y->position ? x : y, *b = a == x ? y : x;
+    tow__candidate d;
+    *merged = NULL;
+    if (a == b || !a->fusible || !b->fusible || a->count != b->count) return TOW_OK;
+    bool products = a->product != TOW__NONE || b->product != TOW__NONE;
+    if (products && a->backward != b->backward) return TOW_OK;
+    if (products && ((a->product != TOW__NONE && b->product != TOW__NONE) || !reads_from(f, b, a))) return TOW_OK;
+    if (b->position - a->position > WINDOW) return TOW_OK;
+    if (a->product != TOW__NONE && is_better_reduced(f, a, b)) return TOW_OK;
+    gap between = look_between(f, a, b);
+    if (!between.sinks && !between.rises) return TOW_OK;
+    int64_t inner, outer, kept, rest;
+    result_bytes(f, a, b, &inner, &outer);
+    result_bytes(f, b, a, &rest, &kept);
+    int64_t sinking = between.sinks ? dying_bytes(f, a, b) - inner : INT64_MAX;
+    int64_t rising = between.rises ? kept - inner - dying_bytes(f, b, a) : INT64_MAX;
+    int64_t gained = -tow__min(sinking, rising);
+    if (f->retries ? gained <= 0 : gained < 0 && !between.empty) return TOW_OK;
+    tow_type shape = b->product != TOW__NONE ? b->shape : a->shape;
+    if (!tow__write_program(f, a, b, shape, &d)) {
+        shape = b->shape;
+        if (products || tow__same_dims(shape, a->shape) || !tow__write_program(f, a, b, shape, &d)) return TOW_OK;
+    }
+    bool sinks = between.sinks && sinking <= rising;
+    *merged = sinks ? b : a;
+    return sinks ? absorb(f, b, a, shape) : absorb(f, a, b, shape);
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t *alloc_none(tow__arena *arena, size_t n)
+{
+    uint32_t *array = tow__arena_alloc(arena, n, sizeof *array);
+    if (array) memset(array, 0xFF, n * sizeof *array);
+    return array;
+}
+
+tow_status tow__begin_fusion(tow__fuse_state *f)
+{
+    uint32_t n_insts = f->plan->n_insts;
+    f->tiles = tow__arena_alloc(f->scratch, n_insts, sizeof *f->tiles);
+    f->groups = tow__arena_alloc(f->scratch, n_insts, sizeof *f->groups);
+    f->group_of = alloc_none(f->scratch, n_insts);
+    f->order = alloc_none(f->scratch, n_insts);
+    f->producer = tow__borrow(f->p, f->scratch, sizeof *f->producer, 0xFF);
+    f->last_reader = tow__borrow(f->p, f->scratch, sizeof *f->last_reader, 0xFF);
+    f->recent = tow__borrow(f->p, f->scratch, sizeof *f->recent, 0xFF);
+    f->reads = tow__borrow(f->p, f->scratch, sizeof *f->reads, 0);
+    f->reduced = tow__borrow(f->p, f->scratch, sizeof *f->reduced, 0);
+    if (!f->tiles || !f->groups || !f->group_of || !f->order || !f->producer || !f->last_reader || !f->recent ||
+        !f->reads || !f->reduced)
+        return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n_insts; i++) {
+        const tow__instruction *inst = &f->plan->insts[i];
+        f->tiles[i] = tile_of(f, inst);
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            f->reads[inst->in[j].storage]++;
+            f->last_reader[inst->in[j].storage] = i;
+        }
+        if (tow__is_fusible_reduction(f, inst)) f->reduced[inst->in[0].storage]++;
+        for (uint32_t j = 0; j < inst->n_out; j++) f->producer[inst->out[j].storage] = i;
+    }
+    return TOW_OK;
+}
+
+void tow__end_fusion(tow__fuse_state *f)
+{
+    const uint32_t *columns[] = {f->producer, f->last_reader, f->recent, f->reads, f->reduced};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        tow__give_back(f->p, columns[i], f->plan->insts, f->plan->n_insts, NULL);
+}
+
+/* Merges the group of step i with group `other`, if that works. */
+static tow_status meet(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
+{
+    tow__group *merged = NULL;
+    if (inst == TOW__NONE || inst >= i) return TOW_OK;
+    tow_status status = try_merge(f, &f->groups[f->group_of[inst]], &f->groups[f->group_of[i]], &merged);
+    *met |= merged != NULL;
+    return status;
+}
+
+static tow_status place_step(tow__fuse_state *f, uint32_t i)
+{
+    const tow__instruction *inst = &f->plan->insts[i];
+    tow__group *g = &f->groups[i];
+    tow_status status = TOW_OK;
+    *g = (tow__group){.n = 1, .position = f->n_order, .product = TOW__NONE, .backward = inst->backward};
+    if (is_product(f, inst)) g->product = i;
+    g->fusible = f->tiles[i] || g->product != TOW__NONE;
+    g->members = tow__arena_alloc(f->scratch, 1, sizeof *g->members);
+    if (!g->members) return TOW_OUT_OF_MEMORY;
+    g->members[0] = i;
+    f->group_of[i] = i;
+    f->order[f->n_order++] = i;
+    if (!g->fusible) return TOW_OK;
+    g->shape = inst->out[0].type;
+    g->count = (int64_t)tow_type_count(g->shape);
+    if (g->product != TOW__NONE) return TOW_OK; /* others join it */
+    for (bool met = true; met;) {               /* one that has joined stands between others no longer */
+        met = false;
+        for (uint32_t j = 0; j < inst->n_in; j++) TRY(meet(f, i, f->producer[inst->in[j].storage], &met));
+    }
+    for (uint32_t j = 0; j < inst->n_in; j++) { /* who reads the same data, unless that is small */
+        uint32_t s = inst->in[j].storage;
+        if (f->p->storages[s].bytes < (size_t)g->count * tow_dtype_size(inst->in[j].type.dtype)) continue;
+        TRY(meet(f, i, f->recent[s], &(bool){false}));
+        f->recent[s] = i;
+    }
+done:
+    return status;
+}
+
+/* Is it a gradient that a loop adds to a carry, row of x by row of y, and which the product's kernel may add itself? */
+static bool adds_to_carry(const tow__fuse_state *f, const tow__candidate *d, const tow__instruction *inst)
+{
+    const tow__instruction *product = &f->plan->insts[d->product];
+    const tow__dot_params *p = product->params;
+    if (d->n_ops != 1 || d->n_in != 2 || d->n_out != 1 || d->keeps_product) return false;
+    const tow__fused_op *op = &d->ops[0];
+    if (op->first || op->function != TOW__FN_add || op->in[0] + op->in[1] != 1) return false; /* 0 and 1 */
+    const tow__storage *old = &f->p->storages[d->in[1].storage], *new = &f->p->storages[d->out[0].storage];
+    if (old->kind != TOW__S_CARRY_IN || new->kind != TOW__S_CARRY_OUT || old->index != new->index) return false;
+    if (old->plan != f->plan || !tow__is_whole(f->p, &d->in[1]) || inst->out[0].type.dtype != TOW_F32) return false;
+    if (p->lhs_batch.n || p->lhs_contract.n != 1 || p->lhs_contract.v[0] || p->rhs_contract.v[0]) return false;
+    tow__buffer in[2] = {tow__view_buffer(&product->in[0]), tow__view_buffer(&product->in[1])},
+                out = tow__view_buffer(&product->out[0]);
+    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = p, .team = f->plan->team};
+    return in[0].dims[0] > 0 && in[0].dims[0] <= tow__dot_depth(&call);
+}
+
+/* A product with its program: operands are those of the product, then those of the program beside it. */
+static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, const tow__fused *program,
+                               tow__instruction *inst)
+{
+    const tow__instruction *product = &f->plan->insts[d->product];
+    tow__arena *memory = &f->p->memory;
+    tow__dot_fused_params *params = tow__arena_alloc(memory, 1, sizeof *params);
+    *inst = *product;
+    inst->n_in = product->n_in + d->n_in - 1;
+    inst->n_out = d->n_out + d->keeps_product;
+    inst->op = &tow__fused_dot_general_p;
+    inst->kernel = tow__kernel_of(inst->op, product->out[0].type.dtype);
+    inst->params = params;
+    inst->scratch = TOW__NONE;
+    inst->in = tow__arena_alloc(memory, inst->n_in, sizeof *inst->in);
+    inst->out = tow__arena_alloc(memory, inst->n_out, sizeof *inst->out);
+    if (!params || !inst->in || !inst->out) return TOW_OUT_OF_MEMORY;
+    *params = (tow__dot_fused_params){*(const tow__dot_params *)product->params, program, product->kernel, d->home};
+    for (uint32_t i = 0; i < inst->n_in; i++)
+        inst->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
+    memcpy(inst->out, d->out, d->n_out * sizeof *d->out);
+    if (d->keeps_product) inst->out[d->n_out] = product->out[0];
+    if (adds_to_carry(f, d, inst)) {
+        inst->op = &tow__dot_general_add_p;
+        inst->kernel = tow__kernel_of(inst->op, TOW_F32);
+    }
+    tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
+    return tow__add_scratch(&l, inst);
+}
+
+/* Does an elementwise step read what lies with gaps or is repeated? A row program reads most of that where it lies. */
+static bool reads_spaced(const tow__fuse_state *f, uint32_t i)
+{
+    const tow__instruction *inst = &f->plan->insts[i];
+    for (uint32_t j = 0; f->tiles[i] && j < inst->n_in; j++) {
+        tow__buffer x = tow__view_buffer(&inst->in[j]);
+        if (x.rank > 0 && !tow__buffer_contiguous(&x)) return true;
+    }
+    return false;
+}
+
+static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction *inst)
+{
+    tow__candidate d;
+    bool wanted = g->n > 1 || reads_spaced(f, g->members[0]);
+    if (!wanted || !tow__write_program(f, g, NULL, g->shape, &d)) {
+        if (g->n > 1)
+            return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
+                             g->n);
+        *inst = f->plan->insts[g->members[0]];
+        return TOW_OK;
+    }
+    const tow__fused *program = tow__finish_program(f, &d);
+    if (!program) return TOW_OUT_OF_MEMORY;
+    if (d.product != TOW__NONE) return emit_product(f, &d, program, inst);
+    *inst = (tow__instruction){.op = &tow__fused_p,
+                               .base = &tow__fused_p,
+                               .kernel = tow__kernel_of(&tow__fused_p, TOW_F32),
+                               .params = program,
+                               .n_in = d.n_in,
+                               .n_out = d.n_out,
+                               .scratch = TOW__NONE,
+                               .backward = g->backward,
+                               .source = f->plan->insts[g->members[0]].source};
+    inst->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
+    inst->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
+    return inst->in && inst->out ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+const tow__fused *tow__row_program_of(const tow__instruction *inst)
+{
+    if (!inst->kernel) return NULL;
+    if (inst->op == &tow__fused_p) return inst->params;
+    if (inst->op == &tow__fused_reduce_p) return ((const tow__fused_reduce_params *)inst->params)->program;
+    bool product = inst->op == &tow__fused_dot_general_p;
+    if (!product && inst->op != &tow__dot_general_add_p) return NULL;
+    return ((const tow__dot_fused_params *)inst->params)->program;
+}
+
+tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
+{
+    tow__fuse_state f = {.p = p, .plan = plan, .scratch = scratch};
+    tow_status status = TOW_OK;
+    uint32_t n = 0;
+    TRY(tow__begin_fusion(&f));
+    for (uint32_t i = 0; i < plan->n_insts; i++) TRY(place_step(&f, i));
+    f.retries = true;
+    for (uint32_t i = 0; i < plan->n_insts; i++)
+        for (uint32_t j = 0; j < plan->insts[i].n_in; j++)
+            TRY(meet(&f, i, f.producer[plan->insts[i].in[j].storage], &(bool){false}));
+    tow__instruction *insts = tow__arena_alloc(&p->memory, plan->n_insts, sizeof *insts);
+    if (!insts) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f.n_order; i++)
+        if (f.order[i] != TOW__NONE) TRY(emit(&f, &f.groups[f.order[i]], &insts[n++]));
+    tow__end_fusion(&f);
+    plan->insts = insts;
+    plan->insts_capacity = plan->n_insts;
+    plan->n_insts = n;
+done:
+    return status;
+}

@@ -1,0 +1,240 @@
+/* Reductions join the row program that makes what they read:
+ *
+ *   fused       d, s = (sub, integer_pow)(x, mean)      fused_reduce  d, v = (sub, integer_pow, reduce_sum)(x, mean)
+ *   reduce_sum  v = (s)
+ *
+ * so that s is never stored, unless somebody else reads it, and is reduced while it is near in any case. The reduced
+ * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes: as many as
+ * can be, others stay apart. They move up to the program, unless that keeps much alive for longer. */
+#include "src/kernels/reductions/reduce.h"
+#include "src/plan/fuse/fuse.h"
+
+enum {
+    LEAST = 512,   /* elements of a program: smaller ones gain nothing */
+    SMALL = 16,    /* elements per result from which results cost no memory worth counting */
+    LOOKED_AT = 16 /* reductions of one step */
+};
+
+typedef struct joiner {
+    tow__fuse_state f;
+    uint32_t *first, *next; /* [n_steps] reductions of what a step makes, in order, or TOW__NONE */
+    bool *joined;           /* [n_steps] the reduction is part of another step now */
+} joiner;
+
+bool tow__is_reduction(const tow_program *p, const tow__instruction *inst)
+{
+    return inst->kernel && inst->op == inst->base && inst->n_in == 1 && inst->n_out == 1 &&
+           tow__is_whole(p, &inst->in[0]) && tow__is_whole(p, &inst->out[0]) &&
+           tow__reducer_of(inst->kernel, inst->in[0].type.dtype);
+}
+
+bool tow__find_extents(const tow__instruction *inst, tow__extents *e)
+{
+    const tow__ints *axes = &((const tow__axes_params *)inst->params)->axes;
+    *e = (tow__extents){1, 1, 1};
+    for (int a = 0; a < inst->in[0].type.rank; a++) {
+        int64_t n = inst->in[0].type.dims[a];
+        bool reduced = tow__ints_contain(axes, a);
+        if (reduced && n != 1 && e->columns > 1) return false;
+        if (reduced)
+            e->elements *= n;
+        else if (e->elements == 1)
+            e->outer *= n;
+        else
+            e->columns *= n;
+    }
+    return e->elements > 1 && e->outer > 0 && e->columns > 0;
+}
+
+bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst)
+{
+    tow__extents e;
+    return tow__is_reduction(f->p, inst) && tow__find_extents(inst, &e) && e.outer * e.elements * e.columns >= LEAST;
+}
+
+static bool same_extents(tow__extents a, tow__extents b)
+{
+    return a.outer == b.outer && a.elements == b.elements && a.columns == b.columns;
+}
+
+/* The row program of step i, as a step. */
+static tow_status as_program(joiner *j, uint32_t i, tow__instruction *inst, bool *done)
+{
+    tow__fuse_state *f = &j->f;
+    tow__candidate d;
+    *inst = f->plan->insts[i];
+    *done = inst->kernel && inst->op == &tow__fused_p;
+    if (*done || !f->tiles[i]) return TOW_OK;
+    tow__group g = {.members = &i, .n = 1, .shape = inst->out[0].type, .product = TOW__NONE};
+    *done = tow__write_program(f, &g, NULL, g.shape, &d) && d.n_out == inst->n_out;
+    if (!*done) return TOW_OK;
+    inst->n_in = d.n_in;
+    inst->params = tow__finish_program(f, &d);
+    inst->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
+    inst->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
+    return inst->params && inst->in && inst->out ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+static bool reads(const tow__instruction *reduction, const tow__view *x)
+{
+    return reduction->in[0].storage == x->storage;
+}
+
+/* Would reduction r, of what step i makes, be alive longer if it moved up past others than the n chosen before it,
+ * while what it reads stays as well? */
+static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
+{
+    uint32_t x = j->f.plan->insts[r].in[0].storage;
+    bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.last_reader[x] == r;
+    return r > i + 1 + n && e->elements < SMALL && !dies;
+}
+
+typedef struct choice {
+    uint32_t n, of[TOW__FUSED_REDUCTIONS];
+    tow__extents e;
+} choice;
+
+/* Those of step i from reduction r on that may join its program together. */
+static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
+{
+    choice c = {.n = 0};
+    for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; k++, r = j->next[r]) {
+        tow__extents own;
+        if (!tow__find_extents(&j->f.plan->insts[r], &own)) continue;
+        if (c.n > 0 && !same_extents(own, c.e)) continue;
+        if (lingers(j, i, c.n, r, &own)) continue;
+        c.e = own;
+        c.of[c.n++] = r;
+    }
+    return c;
+}
+
+/* As many as can be. */
+static choice choose(const joiner *j, uint32_t i)
+{
+    choice best = {.n = 0};
+    uint32_t r = j->first[i];
+    for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE; k++, r = j->next[r]) {
+        choice c = choose_from(j, i, r);
+        if (c.n > best.n) best = c;
+    }
+    return best;
+}
+
+/* Adds a reduction, of one of the results of `program`, to the parameters. */
+static void add_reduction(const tow__instruction *program, const tow__instruction *reduction,
+                          tow__fused_reduce_params *params)
+{
+    uint32_t k = 0;
+    while (!reads(reduction, &program->out[k])) k++;
+    uint32_t n = params->n_reductions++;
+    tow_dtype dtype = reduction->in[0].type.dtype;
+    params->reductions[n].name = reduction->base->name;
+    params->reductions[n].reducer = tow__reducer_of(reduction->kernel, dtype);
+    params->reductions[n].dtype = dtype;
+    params->reductions[n].result = k;
+}
+
+/* Does anybody but the chosen reductions need result x? */
+static bool is_stored(const joiner *j, const tow__view *x, const choice *c)
+{
+    uint32_t own = 0;
+    for (uint32_t r = 0; r < c->n; r++) own += reads(&j->f.plan->insts[c->of[r]], x);
+    return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.reads[x->storage] > own;
+}
+
+/* A program may keep more threads busy by itself than its reductions do. */
+static bool slows(const joiner *j, const tow__fused_reduce_params *params)
+{
+    int64_t count = params->outer * params->elements * params->columns, threads = j->f.plan->team->threads;
+    return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
+}
+
+/* Parameters of `program` with those that join it. */
+static void set_params(const joiner *j, const tow__instruction *program, const choice *c,
+                       tow__fused_reduce_params *params)
+{
+    *params = (tow__fused_reduce_params){
+        .program = program->params, .outer = c->e.outer, .elements = c->e.elements, .columns = c->e.columns};
+    for (uint32_t r = 0; r < c->n; r++) add_reduction(program, &j->f.plan->insts[c->of[r]], params);
+    for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], c);
+}
+
+/* The results of both: those of the program that are stored, then the reductions. */
+static uint32_t list_results(joiner *j, const tow__instruction *program, const choice *c,
+                             const tow__fused_reduce_params *params, tow__view *out)
+{
+    uint32_t n_out = 0;
+    for (uint32_t k = 0; k < program->n_out; k++)
+        if (params->stored[k]) out[n_out++] = program->out[k];
+    for (uint32_t r = 0; r < c->n; r++) {
+        out[n_out++] = j->f.plan->insts[c->of[r]].out[0];
+        j->joined[c->of[r]] = true;
+    }
+    return n_out;
+}
+
+static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
+{
+    tow__arena *memory = &j->f.p->memory;
+    tow__instruction program;
+    bool done;
+    *inst = j->f.plan->insts[i];
+    choice c = choose(j, i);
+    if (c.n == 0 || c.e.outer * c.e.elements * c.e.columns < LEAST) return TOW_OK;
+    tow_status status = as_program(j, i, &program, &done);
+    if (status != TOW_OK || !done) return status;
+    tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);
+    tow__view *out = tow__arena_alloc(memory, program.n_out + c.n, sizeof *out);
+    if (!params || !out) return TOW_OUT_OF_MEMORY;
+    set_params(j, &program, &c, params);
+    if (slows(j, params)) return TOW_OK;
+    *inst = program;
+    inst->n_out = list_results(j, &program, &c, params, out);
+    inst->out = out;
+    inst->params = params;
+    inst->op = inst->base = &tow__fused_reduce_p;
+    inst->kernel = tow__kernel_of(inst->op, TOW_F32);
+    tow__lowering l = {.p = j->f.p, .plan = j->f.plan, .scratch = j->f.scratch};
+    return tow__add_scratch(&l, inst);
+}
+
+/* Lists the reductions of what each step makes. */
+static tow_status list_reductions(joiner *j)
+{
+    uint32_t n = j->f.plan->n_insts;
+    uint32_t *last = tow__arena_alloc(j->f.scratch, n, sizeof *last);
+    j->first = tow__arena_alloc(j->f.scratch, n, sizeof *j->first);
+    j->next = tow__arena_alloc(j->f.scratch, n, sizeof *j->next);
+    j->joined = tow__arena_alloc(j->f.scratch, n, sizeof *j->joined);
+    if (!last || !j->first || !j->next || !j->joined) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        const tow__instruction *inst = &j->f.plan->insts[i];
+        j->first[i] = j->next[i] = TOW__NONE;
+        if (!tow__is_reduction(j->f.p, inst)) continue;
+        uint32_t maker = j->f.producer[inst->in[0].storage];
+        if (maker >= i) continue; /* TOW__NONE: nobody here */
+        *(j->first[maker] == TOW__NONE ? &j->first[maker] : &j->next[last[maker]]) = i;
+        last[maker] = i;
+    }
+    return TOW_OK;
+}
+
+tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch)
+{
+    joiner j = {.f = {.p = p, .plan = plan, .scratch = scratch}};
+    tow_status status = TOW_OK;
+    uint32_t n = 0;
+    TRY(tow__begin_fusion(&j.f));
+    TRY(list_reductions(&j));
+    tow__instruction *insts = tow__arena_alloc(&p->memory, plan->n_insts, sizeof *insts);
+    if (!insts) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->n_insts; i++)
+        if (!j.joined[i]) TRY(join(&j, i, &insts[n++]));
+    tow__end_fusion(&j.f);
+    plan->insts = insts;
+    plan->insts_capacity = plan->n_insts;
+    plan->n_insts = n;
+done:
+    return status;
+}

@@ -1,0 +1,228 @@
+/* Row programs of groups of elementwise steps (fuse/fuse.c): operands, results and temporaries get numbers, temporaries
+ * share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group for which numbers do not suffice
+ * has no program. */
+#include "src/kernels/elementwise/pairs.h"
+#include "src/plan/fuse/fuse.h"
+
+/* x as a view of the whole shape: a scalar repeats, another shape of as many elements is reshaped. */
+static bool spread(const tow__view *x, const tow_type *shape, tow__view *y)
+{
+    tow_type type = *shape;
+    type.dtype = x->type.dtype;
+    if (x->type.rank == 0) {
+        *y = *x;
+        y->type = type;
+        for (int i = 0; i < TOW_MAX_RANK; i++) y->strides[i] = 0;
+        return true;
+    }
+    return tow__view_reshape(x, type, y);
+}
+
+enum {
+    /* numbers in a draft before operands and results are counted */
+    FIRST_OUT = TOW__FUSED_IN,
+    FIRST_TEMP = TOW__FUSED_IN + TOW__FUSED_OUT
+};
+
+/* Values made inside the group while its program is written. */
+typedef struct made {
+    uint32_t storage, number, last_op;
+} made;
+
+typedef struct writer {
+    const tow__fuse_state *f;
+    tow_type shape;
+    uint32_t members[2 * TOW__FUSED_OPS], n;
+    tow__candidate *d;
+    made made[TOW__FUSED_RESULTS * TOW__FUSED_OPS];
+    uint32_t n_made;
+    bool used[TOW__FUSED_TEMPS];
+} writer;
+
+static made *find_made(writer *w, uint32_t storage)
+{
+    for (uint32_t i = 0; i < w->n_made; i++)
+        if (w->made[i].storage == storage) return &w->made[i];
+    return NULL;
+}
+
+static bool reads_storage(const tow__instruction *inst, uint32_t storage)
+{
+    for (uint32_t i = 0; i < inst->n_in; i++)
+        if (inst->in[i].storage == storage) return true;
+    return false;
+}
+
+/* Does anybody outside the group need the value? *last: the last member that reads it, as an op. */
+static bool is_needed_outside(const writer *w, uint32_t storage, uint32_t *last)
+{
+    const tow__fuse_state *f = w->f;
+    uint32_t reads = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const tow__instruction *inst = &f->plan->insts[w->members[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++) reads += inst->in[j].storage == storage;
+        if (reads_storage(inst, storage)) *last = i;
+    }
+    return f->p->storages[storage].kind != TOW__S_ARENA || f->reads[storage] > reads;
+}
+
+static bool add_operand(writer *w, const tow__view *x, uint8_t *number)
+{
+    tow__candidate *d = w->d;
+    made *inside = find_made(w, x->storage);
+    if (inside) { /* only as the member before made it: element by element */
+        if (!tow__is_whole(w->f->p, x)) return false;
+        *number = (uint8_t)inside->number;
+        return true;
+    }
+    tow__view y;
+    if (!spread(x, &w->shape, &y)) return false;
+    for (uint32_t i = 0; i < d->n_in; i++)
+        if (tow__view_same(&d->in[i], &y)) {
+            *number = (uint8_t)i;
+            return true;
+        }
+    if (d->n_in == TOW__FUSED_IN) return false;
+    *number = (uint8_t)d->n_in;
+    d->in[d->n_in++] = y;
+    return true;
+}
+
+/* Tiles of temporaries that nobody reads after op `last` are free again. */
+static void release_temps(writer *w, uint32_t last)
+{
+    for (uint32_t i = 0; i < w->n_made; i++) {
+        made *value = &w->made[i];
+        if (value->number < FIRST_TEMP || value->last_op != last) continue;
+        w->used[value->number - FIRST_TEMP] = false;
+        value->last_op = TOW__NONE;
+    }
+}
+
+static bool add_temp(writer *w, size_t size, uint32_t *number)
+{
+    tow__candidate *d = w->d;
+    for (uint32_t i = 0; i < d->n_temps; i++)
+        if (!w->used[i] && d->sizes[i] == size) {
+            w->used[i] = true;
+            *number = FIRST_TEMP + i;
+            return true;
+        }
+    if (d->n_temps == TOW__FUSED_TEMPS) return false;
+    w->used[d->n_temps] = true;
+    d->sizes[d->n_temps] = (uint8_t)size;
+    *number = FIRST_TEMP + d->n_temps++;
+    return true;
+}
+
+static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *number)
+{
+    tow__candidate *d = w->d;
+    made *value = &w->made[w->n_made];
+    value->storage = x->storage;
+    value->last_op = op;
+    if (is_needed_outside(w, x->storage, &value->last_op)) {
+        if (d->n_out == TOW__FUSED_OUT) return false;
+        value->number = FIRST_OUT + d->n_out;
+        if (!spread(x, &w->shape, &d->out[d->n_out])) return false;
+        d->n_out++;
+        value->last_op = TOW__NONE;
+    } else if (!add_temp(w, tow_dtype_size(x->type.dtype), &value->number)) {
+        return false;
+    }
+    *number = (uint8_t)value->number;
+    w->n_made++;
+    return true;
+}
+
+/* The product is operand 0 of the program. It needs its own operands as a whole, so none may be made inside. */
+static bool add_product(writer *w, uint32_t i)
+{
+    const tow__instruction *inst = &w->f->plan->insts[w->members[i]];
+    uint32_t last;
+    for (uint32_t j = 0; j < inst->n_in; j++)
+        if (find_made(w, inst->in[j].storage)) return false;
+    w->d->keeps_product = is_needed_outside(w, inst->out[0].storage, &last);
+    w->made[w->n_made++] = (made){inst->out[0].storage, 0, TOW__NONE};
+    return true;
+}
+
+static bool add_op(writer *w, uint32_t i)
+{
+    const tow__instruction *inst = &w->f->plan->insts[w->members[i]];
+    tow__fused_op *op = &w->d->ops[w->d->n_ops++];
+    *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
+                          .params = inst->params,
+                          .function = inst->kernel->function,
+                          .dtype = inst->out[0].type.dtype,
+                          .n_in = (uint8_t)inst->n_in,
+                          .n_out = (uint8_t)inst->n_out};
+    for (uint32_t j = 0; j < inst->n_in; j++)
+        if (!add_operand(w, &inst->in[j], &op->in[j])) return false;
+    /* A tile function may write what it reads, but with two results one could meet the operands of the other. */
+    if (inst->n_out == 1) release_temps(w, i);
+    for (uint32_t j = 0; j < inst->n_out; j++)
+        if (!add_result(w, &inst->out[j], i, &op->out[j])) return false;
+    release_temps(w, i);
+    return true;
+}
+
+/* The product is computed in its own storage if that is kept, else in the last result of its type. */
+static bool find_home(tow__candidate *d)
+{
+    if (d->product == TOW__NONE) return true;
+    d->home = d->n_out;
+    if (d->keeps_product) return d->n_out < TOW__FUSED_OUT;
+    while (d->home > 0)
+        if (d->out[--d->home].type.dtype == d->in[0].type.dtype) return true;
+    return false;
+}
+
+bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
+                        tow__candidate *d)
+{
+    writer w = {.f = f, .shape = shape, .d = d};
+    uint32_t i = 0, j = 0, n_b = b ? b->n : 0;
+    if (a->n + n_b > TOW__FUSED_OPS) return false;
+    while (i < a->n || j < n_b)
+        w.members[w.n++] = j == n_b || (i < a->n && a->members[i] < b->members[j]) ? a->members[i++] : b->members[j++];
+    d->n_in = d->n_out = d->n_temps = d->n_ops = 0;
+    d->product = b && b->product != TOW__NONE ? b->product : a->product;
+    d->keeps_product = false;
+    if (d->product != TOW__NONE) d->in[d->n_in++] = f->plan->insts[d->product].out[0];
+    for (uint32_t k = 0; k < w.n; k++)
+        if (!(w.members[k] == d->product ? add_product(&w, k) : add_op(&w, k))) return false;
+    return d->n_out > 0 && find_home(d);
+}
+
+tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d)
+{
+    tow__arena *memory = &f->p->memory;
+    tow__fused *program = tow__arena_alloc(memory, 1, sizeof *program);
+    if (!program) return NULL;
+    uint32_t closed[FIRST_TEMP + TOW__FUSED_TEMPS];
+    for (uint32_t i = 0; i < FIRST_TEMP + TOW__FUSED_TEMPS; i++)
+        closed[i] = i < FIRST_OUT ? i : i < FIRST_TEMP ? i - FIRST_OUT + d->n_in : i - FIRST_TEMP + d->n_in + d->n_out;
+    for (uint32_t i = 0; i < d->n_ops; i++) {
+        for (uint32_t j = 0; j < d->ops[i].n_in; j++) d->ops[i].in[j] = (uint8_t)closed[d->ops[i].in[j]];
+        for (uint32_t j = 0; j < d->ops[i].n_out; j++) d->ops[i].out[j] = (uint8_t)closed[d->ops[i].out[j]];
+    }
+    uint32_t first_temp = d->n_in + d->n_out, made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
+    d->n_ops = tow__join_pairs(d->ops, d->n_ops, first_temp);
+    for (uint32_t i = 0; i < d->n_ops; i++) {
+        const tow__fused_op *op = &d->ops[i];
+        for (uint32_t j = 0; j < op->n_in; j++)
+            if (op->in[j] < d->n_in) last_operand = i;
+        for (uint32_t j = 0; j < op->n_out; j++)
+            if (op->out[j] >= d->n_in && op->out[j] < first_temp) made_at[op->out[j] - d->n_in] = i;
+    }
+    *program = (tow__fused){.n_ops = d->n_ops, .n_in = d->n_in, .n_out = d->n_out, .n_temps = d->n_temps};
+    for (uint32_t i = 0; i < d->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(d->in[i].type.dtype);
+    for (uint32_t i = 0; i < d->n_out; i++) {
+        program->sizes[d->n_in + i] = (uint8_t)tow_dtype_size(d->out[i].type.dtype);
+        program->late[i] = last_operand > made_at[i];
+    }
+    memcpy(program->sizes + d->n_in + d->n_out, d->sizes, d->n_temps);
+    program->ops = tow__arena_copy(memory, d->ops, d->n_ops, sizeof *d->ops);
+    return program->ops ? program : NULL;
+}

@@ -1,0 +1,250 @@
+/* Takes out of scans what does not have to wait for the step before.
+ *
+ *   scan: carry, xs                        products before the scan       u = dot(xs, w), all steps at once
+ *     u = dot(x, w)                        scan: the rest
+ *     carry' = f(carry, u)         ──>       carry' = f(carry, u)         u is a row of xs
+ *     sum' = sum + dot(x, carry)             ys: carry                    what a sum needs is stacked
+ *     y = dot(carry', w)                   products after the scan        y = dot(stacked carry', w)
+ *                                          scan: sum' = sum + dot(x, c)   nothing but the sum: one kernel
+ *
+ * A sum is a carry that nothing reads but its own addition: gradients of shared parameters are of this kind.
+ *
+ * No bits change: an element of a product or of a sum over an axis depends on its own row alone (gemm.h), and sums are
+ * added up in the order of the steps. What moves is decided by shapes alone. It costs memory for rows of many steps, so
+ * only products move that are slow inside: those of few rows per step. */
+#include "src/plan/loop/distribute.h"
+
+enum {
+    FEW_ROWS = 64, /* per step: with more, a product in the loop is as fast as outside */
+    WIDENS_BY = 8  /* a product is not moved if its result has so many times more elements than its rows have */
+};
+
+/* ---- what may move ----------------------------------------------------------------------------------------------- */
+
+static bool is_input(const tow__distribution *s, uint32_t var, uint32_t first, uint32_t limit)
+{
+    const tow__var *v = &s->body->vars[var];
+    return v->equation == TOW__INPUT && v->index >= first && v->index < limit;
+}
+
+static bool is_const(const tow__distribution *s, uint32_t var) { return is_input(s, var, 0, s->consts); }
+static bool is_row(const tow__distribution *s, uint32_t var)
+{
+    return is_input(s, var, s->consts + s->carry, s->body->n_inputs);
+}
+
+/* A product x w of few rows x with a constant of the loop that can be made for all steps at once. */
+static bool widens(const tow__distribution *s, const tow__equation *e)
+{
+    if (!TOW__IS(e, dot_general) || !is_const(s, e->in[1])) return false;
+    const tow__dot_params *p = e->params;
+    tow_type x = tow__type_of(s, e->in[0]), y = tow__type_of(s, e->out[0]);
+    if (p->lhs_batch.n > 0 || x.rank == TOW_MAX_RANK || y.rank == TOW_MAX_RANK) return false;
+    int64_t depth = 1;
+    for (int i = 0; i < p->lhs_contract.n; i++) depth *= x.dims[p->lhs_contract.v[i]];
+    if (depth < 2 || tow_type_count(x) == 0) return false;
+    return tow_type_count(x) / depth < FEW_ROWS && tow_type_count(y) < WIDENS_BY * tow_type_count(x);
+}
+
+/* A product of two matrices (or vectors) that differ from step to step, summed over few rows. */
+static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
+{
+    if (!TOW__IS(e, dot_general) || is_const(s, e->in[0]) || is_const(s, e->in[1])) return false;
+    const tow__dot_params *p = e->params;
+    tow_type x = tow__type_of(s, e->in[0]), y = tow__type_of(s, e->in[1]);
+    int contracted = p->lhs_contract.n;
+    if (p->lhs_batch.n > 0 || contracted > 1 || x.rank != contracted + 1 || y.rank != x.rank) return false;
+    int64_t rows = contracted > 0 ? x.dims[p->lhs_contract.v[0]] : 1;
+    return rows < FEW_ROWS && tow_type_count(tow__type_of(s, e->out[0])) > 0;
+}
+
+/* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either. */
+static const tow__equation *summand(const tow__distribution *s, uint32_t j)
+{
+    uint32_t old = s->body->inputs[s->consts + j], new = s->body->outputs[j];
+    const tow__equation *add = tow__maker(s, new);
+    if (!add || !TOW__IS(add, add) || s->uses[old] != 1 || s->uses[new] != 1) return NULL;
+    if (add->in[0] != old && add->in[1] != old) return NULL;
+    if (!tow_dtype_is_float(tow__type_of(s, old).dtype)) return NULL;
+    uint32_t d = add->in[0] == old ? add->in[1] : add->in[0];
+    return s->uses[d] == 1 ? tow__maker(s, d) : NULL;
+}
+
+static void need(tow__distribution *s, uint32_t var)
+{
+    if (!is_row(s, var)) s->stacked[var] = true;
+}
+
+static void move_sum(tow__distribution *s, uint32_t j, const tow__equation *e)
+{
+    if (s->n_sums == TOW__MOST_LOOP_SUMS) return;
+    const tow__equation *add = tow__maker(s, s->body->outputs[j]);
+    s->sums[s->n_sums++] = (tow__loop_sum){j, add, e};
+    s->summed[j] = s->changes = true;
+    s->fates[add - s->body->equations] = s->fates[e - s->body->equations] = TOW__REPLACED;
+    for (uint32_t i = 0; i < e->n_in; i++) need(s, e->in[i]);
+}
+
+/* Whether the rows of a var are known after the loop anyway. */
+static bool is_at_hand(const tow__distribution *s, uint32_t var)
+{
+    return s->stacked[var] || is_row(s, var) || tow__is_output(s, var);
+}
+
+static void decide(tow__distribution *s)
+{
+    const tow_graph *g = s->body;
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        if (widens(s, &g->equations[i]) && is_row(s, g->equations[i].in[0])) {
+            s->fates[i] = TOW__BEFORE_LOOP;
+            s->changes = true;
+        }
+    for (uint32_t j = 0; j < s->carry; j++) {
+        const tow__equation *e = summand(s, j);
+        if (e && is_outer_product(s, e)) move_sum(s, j, e);
+    }
+    for (uint32_t j = 0; j < s->carry; j++) { /* sums over rows that are kept for a product anyway */
+        const tow__equation *e = s->summed[j] ? NULL : summand(s, j);
+        if (e && TOW__IS(e, reduce_sum) && tow__type_of(s, e->in[0]).rank < TOW_MAX_RANK && is_at_hand(s, e->in[0]))
+            move_sum(s, j, e);
+    }
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (s->fates[i] != TOW__IN_LOOP || !widens(s, e) || !is_at_hand(s, e->in[0])) continue;
+        if (s->uses[e->out[0]] != 1 || !tow__is_output(s, e->out[0])) continue;
+        s->fates[i] = TOW__AFTER_LOOP;
+        s->changes = true;
+        need(s, e->in[0]);
+    }
+}
+
+static tow_status analyse(tow__arena *arena, const tow__scan_params *params, const tow_graph *body,
+                          tow__distribution *s)
+{
+    *s = (tow__distribution){
+        .params = params, .body = body, .consts = (uint32_t)params->consts, .carry = (uint32_t)params->carry};
+    s->n_ys = body->n_outputs - s->carry;
+    s->uses = tow__arena_alloc(arena, body->n_vars, sizeof *s->uses);
+    s->fates = tow__arena_alloc(arena, body->n_equations, sizeof *s->fates);
+    s->stacked = tow__arena_alloc(arena, body->n_vars, sizeof *s->stacked);
+    s->summed = tow__arena_alloc(arena, s->carry, sizeof *s->summed);
+    if (!s->uses || !s->fates || !s->stacked || !s->summed) return TOW_OUT_OF_MEMORY;
+    if (params->length < 2) return TOW_OK;
+    for (uint32_t i = 0; i < body->n_equations; i++)
+        for (uint32_t j = 0; j < body->equations[i].n_in; j++) s->uses[body->equations[i].in[j]]++;
+    for (uint32_t i = 0; i < body->n_outputs; i++) s->uses[body->outputs[i]]++;
+    decide(s);
+    return TOW_OK;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+static tow_status record_region(tow__arena *arena, tow_trace *t, const tow__equation *e, bool defers,
+                                const tow_value *operands, tow_value *results)
+{
+    union {
+        tow__scan_params scan;
+        tow__remat_params remat;
+        tow__call_params call;
+    } p;
+    memcpy(&p, e->params, e->primitive->params_size);
+    tow_graph **body = TOW__IS(e, scan) ? &p.scan.body : TOW__IS(e, remat) ? &p.remat.body : &p.call.body;
+    tow_graph *inner = NULL;
+    bool done = false;
+    tow__distribution s = {0};
+    tow_status status = tow__distribute_loops(*body, defers, &inner);
+    if (status != TOW_OK) return status;
+    *body = inner;
+    if (TOW__IS(e, scan)) status = analyse(arena, &p.scan, inner, &s);
+    if (TOW__IS(e, scan) && status == TOW_OK && defers && !s.changes)
+        status = tow__fission_loop(arena, t, e, &p.scan, operands, results, &done);
+    if (status == TOW_OK && s.changes)
+        tow__record_distributed(t, &s, e, operands, results);
+    else if (status == TOW_OK && !done)
+        tow__bind(t, e->primitive, &p, e->n_in, operands, e->n_out, results);
+    tow_graph_release(inner);
+    return status;
+}
+
+static bool is_region(const tow__equation *e) { return TOW__IS(e, scan) || TOW__IS(e, remat) || TOW__IS(e, call); }
+
+static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace *t, bool defers, tow_value *values,
+                               uint32_t *n_forward)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) {
+        const tow__equation *e = &g->equations[i];
+        tow_value *operands = tow__arena_alloc(arena, (size_t)e->n_in + e->n_out, sizeof *operands);
+        if (!operands) return TOW_OUT_OF_MEMORY;
+        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+        tow__set_source(t, &e->source);
+        if (is_region(e))
+            status = record_region(arena, t, e, defers, operands, operands + e->n_in);
+        else
+            tow__rebind(t, e, operands, operands + e->n_in);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = operands[e->n_in + j];
+        if (i + 1 == g->forward_equations) *n_forward = tow__recorded(t);
+    }
+    tow__set_source(t, NULL);
+    return status;
+}
+
+/* False if nothing would move out of any scan in g. */
+static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defers, bool *changes)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !*changes; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (!is_region(e)) continue;
+        const tow_graph *body = TOW__IS(e, scan)    ? ((const tow__scan_params *)e->params)->body
+                                : TOW__IS(e, remat) ? ((const tow__remat_params *)e->params)->body
+                                                    : ((const tow__call_params *)e->params)->body;
+        tow__distribution s = {0};
+        if (TOW__IS(e, scan)) status = analyse(arena, e->params, body, &s);
+        *changes = s.changes;
+        if (status == TOW_OK && TOW__IS(e, scan) && defers && !*changes)
+            status = tow__fission_loop(arena, NULL, e, e->params, NULL, NULL, changes);
+        if (status == TOW_OK && !*changes) status = find_changes(arena, body, defers, changes);
+    }
+    return status;
+}
+
+tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result)
+{
+    bool changes = false;
+    tow__arena arena;
+    tow__arena_init(&arena, g->ctx);
+    tow_trace *t = NULL;
+    tow_graph *all = NULL;
+    tow_status status = TOW_OK;
+    uint32_t n_forward = 0;
+    *result = NULL;
+    TRY(find_changes(&arena, g, defers, &changes));
+    if (!changes) {
+        *result = tow__graph_share(g);
+        goto done;
+    }
+    tow_value *values = tow__arena_alloc(&arena, (size_t)g->n_vars + g->n_outputs, sizeof *values);
+    t = values ? tow__trace_begin(g->ctx) : NULL;
+    status = t ? TOW_OK : TOW_OUT_OF_MEMORY;
+    TRY(status);
+    TRY(record_graph(&arena, g, t, defers, values, &n_forward));
+    for (uint32_t i = 0; i < g->n_outputs; i++) values[g->n_vars + i] = values[g->outputs[i]];
+    status = tow__trace_end(t, g->n_outputs, values + g->n_vars, false, &all);
+    t = NULL;
+    TRY(status);
+    all->forward_equations = n_forward;
+    TRY(tow__dce(all, NULL, false, NULL, result)); /* xs that only a product outside reads still */
+    TRY(tow__verify(*result, "hoisting out of scans"));
+done:
+    tow__trace_abandon(t);
+    tow_graph_release(all);
+    tow__arena_free(&arena);
+    if (status != TOW_OK) {
+        tow_graph_release(*result);
+        *result = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,80 @@
+/* Scans that are recorded anew: what leaves one, and what stays (loop/distribute.c, loop/record_distributed.c), and
+ * chunks of steps (loop/strip_mine.c), which loop/fission.c makes as well. */
+#ifndef TOW_SRC_PLAN_DISTRIBUTE_H
+#define TOW_SRC_PLAN_DISTRIBUTE_H
+
+#include "src/plan/plan.h"
+
+enum {
+    TOW__MOST_LOOP_SUMS = 16 /* sums of one scan that are looked at */
+};
+
+/* What becomes of an equation of the body. */
+typedef enum tow__distributed {
+    TOW__IN_LOOP,
+    TOW__BEFORE_LOOP, /* its result is a row of one product over all steps */
+    TOW__REPLACED,    /* part of a sum, or replaced by one product after the loop */
+    TOW__AFTER_LOOP
+} tow__distributed;
+
+typedef struct tow__loop_sum {
+    uint32_t carry;               /* index */
+    const tow__equation *add, *e; /* sum' = sum + e(...) */
+} tow__loop_sum;
+
+typedef struct tow__distribution {
+    const tow__scan_params *params;
+    const tow_graph *body;
+    uint32_t consts, carry, n_ys;
+    uint32_t *uses;          /* [n_vars] readers; outputs count */
+    tow__distributed *fates; /* [n_equations] */
+    bool *stacked;           /* [n_vars] what is computed in the loop and needed after it */
+    bool *summed;            /* [carry] */
+    tow__loop_sum sums[TOW__MOST_LOOP_SUMS];
+    uint32_t n_sums;
+    bool changes;
+} tow__distribution;
+
+static inline const tow__equation *tow__maker(const tow__distribution *s, uint32_t var)
+{
+    uint32_t e = s->body->vars[var].equation;
+    return e == TOW__INPUT ? NULL : &s->body->equations[e];
+}
+
+static inline tow_type tow__type_of(const tow__distribution *s, uint32_t var) { return s->body->vars[var].type; }
+
+static inline bool tow__is_output(const tow__distribution *s, uint32_t var)
+{
+    for (uint32_t i = s->carry; i < s->body->n_outputs; i++)
+        if (s->body->outputs[i] == var) return true;
+    return false;
+}
+
+/* Result i of the scan is a carry that became a sum, or ys that are a product outside. */
+static inline bool tow__leaves_loop(const tow__distribution *s, uint32_t i)
+{
+    if (i < s->carry) return s->summed[i];
+    const tow__equation *e = tow__maker(s, s->body->outputs[i]);
+    return e && s->fates[e - s->body->equations] != TOW__IN_LOOP;
+}
+
+/* Records scan `scan`, which has been split, on `operands`; where rows of all steps would not stay in a near cache, as
+ * a scan over chunks of steps. */
+void tow__record_distributed(tow_trace *t, const tow__distribution *s, const tow__equation *scan,
+                             const tow_value *operands, tow_value *results);
+
+/* ---- loop/strip_mine.c ------------------------------------------------------------------------------------------- */
+
+/* Records what the steps of one chunk do; chunk: parameters of the scan, with their number as length. */
+typedef void (*tow__strip_recorder)(tow_trace *t, const tow__equation *scan, const tow__scan_params *strip,
+                                    const void *user, const tow_value *operands, tow_value *results);
+
+/* True if xs and ys have room for one more axis. */
+bool tow__can_strip_mine(const tow__scan_params *params);
+/* Records a scan with these parameters as one over chunks of `steps` steps, which divide its length. */
+void tow__record_strips(tow_trace *t, const tow__equation *scan, const tow__scan_params *params, int64_t iterations,
+                        tow__strip_recorder record, const void *user, const tow_value *operands, tow_value *results);
+/* Of one row of a stack. */
+tow_type tow__row_type(tow_type type);
+
+#endif

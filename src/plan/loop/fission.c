@@ -1,0 +1,250 @@
+/* Defers, in scans of small bodies, what no carry waits for: weight gradients of layers in a scan are of this kind.
+ *
+ *   scan: carry, xs                       scan over chunks of steps:
+ *     h = f(carry, x)                       scan: carry, xs               every step keeps rows apart
+ *     carry' = dot(h, w)         ──>          h = f(carry, x); carry' = dot(h, w)
+ *     y = dot(z, h)   mixes rows              ys: h
+ *                                           scan: xs, h                   no carry: the steps do without each other
+ *                                             y = dot(z, h)
+ *
+ * Threads then take their rows through all steps of a chunk, and each its share of the steps after that
+ * (loop/parallelize.c): they meet twice in a chunk instead of several times in a step. What is deferred waits in a near
+ * cache. No bits change. */
+#include "src/plan/loop/distribute.h"
+#include "tow/ops.h"
+
+enum {
+    STRIP_BYTES = 512 << 10, /* of rows that wait */
+    MOST_ITERATIONS = 32,    /* of a chunk: with more, nothing is gained */
+    LEAST_ITERATIONS = 4,
+    MOST_WORK = 1 << 26 /* operations of a step beside which a meeting does not count */
+};
+
+/* A scan in two parts. */
+typedef struct parts {
+    const tow__equation *scan;
+    tow__scan_params params;
+    const tow_graph *body;
+    uint32_t consts, carry;
+    bool *first;        /* [n_equations] a carry waits for it */
+    bool *early;        /* [n_vars] there before the second part: inputs, results of the first one */
+    bool *waits;        /* [n_vars] early, read by the second part, and no input that comes step by step */
+    int64_t iterations; /* of a chunk; 0: the scan stays as it is */
+} parts;
+
+static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || TOW__IS(e, remat); }
+
+static tow_type type_of(const parts *s, uint32_t var) { return s->body->vars[var].type; }
+
+static bool is_carry(const parts *s, uint32_t var)
+{
+    const tow__var *v = &s->body->vars[var];
+    return v->equation == TOW__INPUT && v->index >= s->consts && v->index < s->consts + s->carry;
+}
+
+/* ---- what may wait ----------------------------------------------------------------------------------------------- */
+
+/* Everything that carries depend on. Equations stand in an order in which they can run. */
+static void find_first(parts *s, bool *needed)
+{
+    const tow_graph *g = s->body;
+    for (uint32_t i = 0; i < s->carry; i++) needed[g->outputs[i]] = true;
+    for (uint32_t i = g->n_equations; i-- > 0;) {
+        const tow__equation *e = &g->equations[i];
+        for (uint32_t j = 0; j < e->n_out; j++) s->first[i] |= needed[e->out[j]];
+        for (uint32_t j = 0; j < e->n_in && s->first[i]; j++) needed[e->in[j]] = true;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++) s->early[g->inputs[i]] = true;
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t j = 0; j < g->equations[i].n_out; j++) s->early[g->equations[i].out[j]] = s->first[i];
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        for (uint32_t j = 0; j < g->equations[i].n_in && !s->first[i]; j++) {
+            uint32_t x = g->equations[i].in[j];
+            if (s->early[x]) s->waits[x] = g->vars[x].equation != TOW__INPUT || is_carry(s, x);
+        }
+}
+
+/* True if rows of the results are made of the same rows of the operands: as a step of a plan says it (tiling.c). */
+static bool keeps_rows(const parts *s, const tow__equation *e)
+{
+    tow__view in[8] = {0}, out[4] = {0};
+    int from[8];
+    if (TOW__IS(e, broadcast_in_dim) || TOW__IS(e, const)) return true;
+    if (e->n_in > 8 || e->n_out > 4 || e->n_in == 0) return false;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
+    for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
+    tow__instruction step = {
+        .op = e->primitive, .base = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
+    step.kernel = tow__kernel_of(e->primitive, in[0].type.dtype);
+    step.in = in;
+    step.out = out;
+    return tow__is_tileable(&step, from);
+}
+
+static double work_of(const parts *s, const tow__equation *e)
+{
+    double work = 2 * (double)tow_type_count(type_of(s, e->out[0]));
+    const tow__dot_params *p = e->params;
+    for (int i = 0; i < p->lhs_contract.n; i++) work *= (double)type_of(s, e->in[0]).dims[p->lhs_contract.v[i]];
+    return work;
+}
+
+/* Products in both parts, of which only the second mixes rows, and not too large. */
+static bool is_worth_it(const parts *s)
+{
+    double work = 0;
+    bool first = false, second = false;
+    for (uint32_t i = 0; i < s->body->n_equations; i++) {
+        const tow__equation *e = &s->body->equations[i];
+        if (is_region(e) || (s->first[i] && !keeps_rows(s, e))) return false;
+        if (!TOW__IS(e, dot_general)) continue;
+        *(s->first[i] ? &first : &second) = true;
+        work += work_of(s, e);
+    }
+    return first && second && work <= MOST_WORK;
+}
+
+static void choose_steps(parts *s)
+{
+    const tow_graph *g = s->body;
+    int64_t bytes = 0, length = s->params.length;
+    for (uint32_t v = 0; v < g->n_vars; v++) {
+        if (s->waits[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return;
+        if (s->waits[v]) bytes += (int64_t)tow_type_bytes(type_of(s, v));
+    }
+    if (!tow__can_strip_mine(&s->params)) return;
+    int64_t iterations = bytes * MOST_ITERATIONS > STRIP_BYTES ? STRIP_BYTES / bytes : MOST_ITERATIONS;
+    if (iterations > length) iterations = length;
+    while (iterations >= LEAST_ITERATIONS && length % iterations != 0) iterations--;
+    if (iterations >= LEAST_ITERATIONS) s->iterations = iterations;
+}
+
+static tow_status analyse(tow__arena *arena, const tow__equation *scan, const tow__scan_params *params, parts *s)
+{
+    const tow_graph *g = params->body;
+    *s = (parts){.scan = scan, .params = *params, .body = g};
+    s->consts = (uint32_t)params->consts;
+    s->carry = (uint32_t)params->carry;
+    s->first = tow__arena_alloc(arena, g->n_equations, sizeof *s->first);
+    s->early = tow__arena_alloc(arena, g->n_vars, sizeof *s->early);
+    s->waits = tow__arena_alloc(arena, g->n_vars, sizeof *s->waits);
+    bool *needed = tow__arena_alloc(arena, g->n_vars, sizeof *needed);
+    if (!s->first || !s->early || !s->waits || !needed) return TOW_OUT_OF_MEMORY;
+    find_first(s, needed);
+    if (s->carry > 0 && is_worth_it(s)) choose_steps(s);
+    return TOW_OK;
+}
+
+/* ---- recording anew ---------------------------------------------------------------------------------------------- */
+
+static void record_equations(tow_trace *t, const parts *s, bool first, tow_value *values)
+{
+    for (uint32_t i = 0; i < s->body->n_equations; i++) {
+        if (s->first[i] == first && !tow__rebind_among(t, &s->body->equations[i], values)) return;
+    }
+}
+
+/* Values while a scan is recorded; vars: those of the body. */
+typedef struct recording {
+    tow_value *values; /* [n_vars] inside */
+    tow_value *rows;   /* [n_vars] outside: of all steps of a chunk */
+    tow_value *in, *out;
+} recording;
+
+static bool begin_recording(tow_trace *t, const tow_graph *g, recording *r)
+{
+    size_t most = (size_t)g->n_vars + g->n_inputs + g->n_outputs;
+    r->values = tow__trace_alloc(t, g->n_vars, sizeof *r->values);
+    r->rows = tow__trace_alloc(t, g->n_vars, sizeof *r->rows);
+    r->in = tow__trace_alloc(t, most, sizeof *r->in);
+    r->out = tow__trace_alloc(t, most, sizeof *r->out);
+    return r->values && r->rows && r->in && r->out;
+}
+
+/* The scan whose carries are those of the whole; ys: early outputs, then what waits. */
+static bool record_first(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, recording *r)
+{
+    const tow_graph *g = s->body;
+    tow_value *captures;
+    size_t n_captures;
+    uint32_t n = s->carry;
+    tow__scan_params p = s->params;
+    p.length = s->iterations;
+    tow__push(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        r->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
+    record_equations(t, s, true, r->values);
+    for (uint32_t i = 0; i < s->carry; i++) r->out[i] = r->values[g->outputs[i]];
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (s->early[g->outputs[i]]) r->out[n++] = r->values[g->outputs[i]];
+    for (uint32_t v = 0; v < g->n_vars; v++)
+        if (s->waits[v]) r->out[n++] = r->values[v];
+    p.body = tow__pop(t, n, r->out, &n_captures, &captures);
+    if (!p.body) return false;
+    tow__set_source(t, &s->scan->source);
+    tow__bind(t, s->scan->primitive, &p, g->n_inputs, operands, n, r->out);
+    tow_graph_release(p.body);
+    n = s->carry;
+    for (uint32_t i = 0; i < s->carry; i++) results[i] = r->out[i];
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (s->early[g->outputs[i]]) results[i] = r->out[n++];
+    for (uint32_t v = 0; v < g->n_vars; v++)
+        if (s->waits[v]) r->rows[v] = r->out[n++];
+    return true;
+}
+
+/* The scan without carries, from constants, xs and what has waited. */
+static void record_second(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, recording *r)
+{
+    const tow_graph *g = s->body;
+    tow_value *captures;
+    size_t n_captures;
+    uint32_t n_in = 0, n_out = 0;
+    tow__scan_params p = s->params;
+    p.length = s->iterations;
+    p.carry = 0;
+    tow__push(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        if (is_carry(s, g->inputs[i])) continue;
+        r->values[g->inputs[i]] = tow__input(t, type_of(s, g->inputs[i]), g->input_names[i]);
+        r->in[n_in++] = operands[i];
+    }
+    for (uint32_t v = 0; v < g->n_vars; v++) {
+        if (!s->waits[v]) continue;
+        r->values[v] = tow__input(t, type_of(s, v), NULL);
+        r->in[n_in++] = r->rows[v];
+    }
+    record_equations(t, s, false, r->values);
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (!s->early[g->outputs[i]]) r->out[n_out++] = r->values[g->outputs[i]];
+    p.body = tow__pop(t, n_out, r->out, &n_captures, &captures);
+    if (!p.body) return;
+    tow__set_source(t, &s->scan->source);
+    tow__bind(t, s->scan->primitive, &p, n_in, r->in, n_out, r->out);
+    tow_graph_release(p.body);
+    n_out = 0;
+    for (uint32_t i = s->carry; i < g->n_outputs; i++)
+        if (!s->early[g->outputs[i]]) results[i] = r->out[n_out++];
+}
+
+/* user: the parts. */
+static void record_strip(tow_trace *t, const tow__equation *scan, const tow__scan_params *strip, const void *user,
+                         const tow_value *operands, tow_value *results)
+{
+    const parts *s = user;
+    recording r;
+    (void)scan;
+    (void)strip;
+    if (begin_recording(t, s->body, &r) && record_first(t, s, operands, results, &r))
+        record_second(t, s, operands, results, &r);
+}
+
+tow_status tow__fission_loop(tow__arena *arena, tow_trace *t, const tow__equation *scan, const tow__scan_params *params,
+                             const tow_value *operands, tow_value *results, bool *done)
+{
+    parts s;
+    tow_status status = analyse(arena, scan, params, &s);
+    *done = status == TOW_OK && s.iterations > 0;
+    if (*done && t) tow__record_strips(t, scan, params, s.iterations, record_strip, &s, operands, results);
+    return status;
+}

@@ -1,0 +1,224 @@
+/* Spreads loops of small bodies over the team: threads meet when the loop is done, not in every iteration.
+ *
+ *   by rows        every instruction keeps rows apart (analysis/tiling.c): carries, and their rows, are cut into blocks
+ *                    thread 0   block 0: iteration 0, 1, 2, ...
+ *                    thread 1   block 1: iteration 0, 1, 2, ...
+ *   by iterations  no carry: each iteration is a job
+ *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
+ *
+ * The last length % threads iterations, also of row regions, are shared by all threads, step by step, unless they keep
+ * three quarters of the threads busy by themselves or are too small for it.
+ *
+ * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
+ * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
+ * iteration shares are read once, and nothing is there several times. */
+#include "src/plan/plan.h"
+
+enum {
+    LEAST_ROWS = 8,       /* of products in a block: registers hold about as many */
+    MOST_ROWS = 256,      /* in a block, about: what an iteration makes stays in a near cache */
+    LEAST_WORK = 1 << 20, /* operations of a loop that are worth waking threads */
+    MOST_WORK = 1 << 26,  /* operations of an iteration beside which a meeting does not count */
+    SHARED_WORK = 1 << 20 /* operations of a step, in the mean, that are worth a meeting */
+};
+
+typedef struct spreader {
+    tow_program *p;
+    tow__loop *loop;
+    tow__plan *body;
+    tow__arena *scratch;
+    int64_t blocks;
+    int *from;             /* [operands] of the step at hand: 0 or TOW__WHOLE */
+    bool *parted, *shared; /* [n_storages] blocks need their part of it, all of it */
+} spreader;
+
+static double work_of(const tow__plan *body)
+{
+    double work = 0;
+    for (uint32_t i = 0; i < body->n_insts; i++) work += tow__flops(&body->insts[i]);
+    return work;
+}
+
+static bool is_worth_it(const tow__loop *loop)
+{
+    for (uint32_t i = 0; i < loop->body->n_insts; i++)
+        if (!loop->body->insts[i].kernel || !loop->body->insts[i].n_out) return false;
+    double work = work_of(loop->body);
+    return loop->body->n_insts > 0 && work <= MOST_WORK && work * (double)loop->length >= LEAST_WORK;
+}
+
+/* ---- by rows ----------------------------------------------------------------------------------------------------- */
+
+/* As few blocks as keep the threads busy, so that products keep many rows; 1: the loop stays whole. */
+static int64_t choose_blocks(const spreader *s)
+{
+    int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
+    for (uint32_t i = 0; i < s->body->n_insts; i++) {
+        const tow__instruction *inst = &s->body->insts[i];
+        if (!tow__is_tileable(inst, s->from)) return 1;
+        if (rows == 0) rows = inst->out[0].type.dims[0];
+        if (rows != inst->out[0].type.dims[0]) return 1;
+        if (inst->base == &tow__dot_general_p) {
+            int64_t inner = tow__inner_rows(inst);
+            least = inner < least ? inner : least;
+        }
+    }
+    if (least == INT64_MAX) return 1; /* no product: passes over memory do as well together */
+    const int64_t fewest = rows * least / MOST_ROWS > threads ? rows * least / MOST_ROWS : threads;
+    for (int64_t blocks = fewest; blocks <= rows && blocks <= fewest + TOW__MOST_TRIED; blocks++) {
+        if (rows * least / blocks < LEAST_ROWS) return 1;
+        if (rows % blocks == 0 && tow__is_balanced(blocks, threads)) return blocks;
+    }
+    return 1;
+}
+
+/* Notes how the step takes part; false: it does not go by rows. */
+static bool note_step(spreader *s, const tow__instruction *inst)
+{
+    tow__is_tileable(inst, s->from);
+    for (uint32_t i = 0; i < inst->n_out; i++) {
+        if (!tow__fits_tiles(s->p, &inst->out[i], s->blocks)) return false;
+        s->parted[inst->out[i].storage] = true;
+    }
+    for (uint32_t i = 0; i < inst->n_in; i++) {
+        const tow__view *x = &inst->in[i];
+        const tow__storage *storage = &s->p->storages[x->storage];
+        bool part = s->from[i] == 0 && !tow__repeats_rows(x), moves = storage->plan == s->body && !storage->data;
+        if (part && (!moves || !tow__fits_tiles(s->p, x, s->blocks))) return false;
+        (part ? s->parted : s->shared)[x->storage] = true;
+    }
+    return true;
+}
+
+static bool goes_by_rows(spreader *s)
+{
+    for (uint32_t i = 0; i < s->body->n_insts; i++)
+        if (!note_step(s, &s->body->insts[i])) return false;
+    for (uint32_t j = 0; j < s->loop->n_carry; j++) {
+        uint32_t in = s->loop->carry[j].in;
+        s->parted[in] = true;
+        if (s->p->storages[in].bytes != s->p->storages[s->loop->carry[j].out].bytes) return false;
+    }
+    for (uint32_t j = 0; j < s->loop->n_ys; j++)
+        if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carried) return false; /* a consumer takes them */
+    for (uint32_t i = 0; i < s->body->n_insts; i++) {
+        const tow__instruction *inst = &s->body->insts[i];
+        for (uint32_t j = 0; j < inst->n_in; j++)
+            if (s->parted[inst->in[j].storage] && s->shared[inst->in[j].storage]) return false;
+    }
+    return true;
+}
+
+static ptrdiff_t part_of(const spreader *s, uint32_t storage)
+{
+    return s->parted[storage] ? (ptrdiff_t)(s->p->storages[storage].bytes / (size_t)s->blocks) : 0;
+}
+
+/* Views, storages and rows of one block. */
+static void cut_rows(spreader *s)
+{
+    tow__loop *loop = s->loop;
+    for (uint32_t i = 0; i < s->body->n_insts; i++) {
+        tow__instruction *inst = &s->body->insts[i];
+        tow__is_tileable(inst, s->from);
+        for (uint32_t j = 0; j < inst->n_in; j++)
+            if (s->from[j] == 0) inst->in[j].type.dims[0] /= s->blocks;
+        for (uint32_t j = 0; j < inst->n_out; j++) inst->out[j].type.dims[0] /= s->blocks;
+    }
+    for (uint32_t j = 0; j < loop->n_carry; j++) loop->carry[j].part = part_of(s, loop->carry[j].in);
+    for (uint32_t j = 0; j < loop->n_xs; j++) loop->xs[j].part = part_of(s, loop->xs[j].row);
+    for (uint32_t j = 0; j < loop->n_ys; j++)
+        if (loop->ys[j].row != TOW__NONE) loop->ys[j].part = part_of(s, loop->ys[j].row);
+    for (uint32_t i = tow__first_storage(s->body); i != TOW__NONE; i = s->p->storages[i].next) {
+        tow__storage *x = &s->p->storages[i];
+        if (!s->parted[i]) continue;
+        x->bytes /= (size_t)s->blocks;
+        x->need = tow__round_up(x->bytes);
+    }
+    loop->blocks = s->blocks;
+    loop->schedule = TOW__PARALLEL_ROWS;
+}
+
+/* Cuts the loop into blocks of rows, if it can be; *done: it could. */
+static tow_status spread_rows(spreader *s, bool *done)
+{
+    *done = false;
+    s->blocks = choose_blocks(s);
+    if (s->blocks < 2) return TOW_OK;
+    s->parted = tow__borrow(s->p, s->scratch, sizeof *s->parted, 0);
+    s->shared = tow__borrow(s->p, s->scratch, sizeof *s->shared, 0);
+    if (!s->parted || !s->shared) return TOW_OUT_OF_MEMORY;
+    *done = goes_by_rows(s);
+    if (*done) cut_rows(s);
+    for (uint32_t j = 0; j < s->loop->n_carry; j++) tow__blank(s->p, s->parted, s->loop->carry[j].in);
+    tow__give_back(s->p, s->parted, s->body->insts, s->body->n_insts, NULL);
+    tow__give_back(s->p, s->shared, s->body->insts, s->body->n_insts, NULL);
+    return TOW_OK;
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------- */
+
+/* From here on the body belongs to single threads. */
+static tow_status give_to_threads(spreader *s)
+{
+    tow__lowering l = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow_status status = TOW_OK;
+    s->body->team = &s->p->solo;
+    s->body->copies = (uint32_t)s->p->team.threads;
+    for (uint32_t i = 0; i < s->body->n_insts; i++) {
+        s->body->insts[i].scratch = TOW__NONE;
+        TRY(tow__add_scratch(&l, &s->body->insts[i]));
+    }
+done:
+    return status;
+}
+
+/* Meetings cost less than a thread that waits? */
+static bool may_share(double work, uint32_t n_insts) { return work >= (double)SHARED_WORK * n_insts; }
+
+bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts)
+{
+    return tow__is_balanced(blocks, threads) || (blocks > threads && may_share(work, n_insts));
+}
+
+static bool is_map(const tow__loop *loop, int64_t threads)
+{
+    for (uint32_t j = 0; j < loop->n_ys; j++)
+        if (loop->ys[j].row == TOW__NONE) return false;
+    return loop->n_carry == 0 &&
+           tow__is_balanced_with_remainder(loop->length, threads, work_of(loop->body), loop->body->n_insts);
+}
+
+tow_status tow__parallelize_loop(tow_program *p, tow__loop *loop, tow__arena *scratch)
+{
+    spreader s = {.p = p, .loop = loop, .body = loop->body, .scratch = scratch};
+    uint32_t widest = 1;
+    if (p->team.threads < 2 || !is_worth_it(loop)) return TOW_OK;
+    for (uint32_t i = 0; i < s.body->n_insts; i++)
+        widest = widest > s.body->insts[i].n_in ? widest : s.body->insts[i].n_in;
+    s.from = tow__arena_alloc(scratch, widest, sizeof *s.from);
+    if (!s.from) return TOW_OUT_OF_MEMORY;
+    tow_status status = TOW_OK;
+    bool done = is_map(loop, p->team.threads);
+    if (done)
+        loop->schedule = TOW__PARALLEL_ITERATIONS;
+    else
+        status = spread_rows(&s, &done);
+    return status == TOW_OK && done ? give_to_threads(&s) : status;
+}
+
+tow_status tow__distribute_remainder(tow_program *p, tow__loop *loop, tow__arena *scratch)
+{
+    tow__plan *body = loop->body;
+    int64_t threads = p->team.threads, rest = loop->length % threads;
+    if (!tow__is_parallel(loop) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads) return TOW_OK;
+    if (!may_share(work_of(body), body->n_insts)) return TOW_OK;
+    loop->shared = rest;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        size_t bytes;
+        tow_status status = tow__scratch_bytes(scratch, &body->insts[i], &p->team, &bytes);
+        if (status != TOW_OK) return status;
+        body->scratch = bytes > body->scratch ? bytes : body->scratch;
+    }
+    return TOW_OK;
+}

@@ -1,0 +1,191 @@
+/* Records a scan without what leaves it (loop/distribute.c), and what has left it before and after.
+ *
+ * What is made for all steps before the loop, and what is kept for the sums after it, may be much larger than the
+ * caches. Then the steps are cut into chunks for which it is not (loop/strip_mine.c): the scan becomes one over chunks,
+ * whose body makes the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left
+ * them, in the order of the steps, so no bits change. */
+#include "src/kernels/products/dot.h"
+#include "src/plan/loop/distribute.h"
+#include "tow/ops.h"
+
+enum {
+    STRIP_BYTES = 512 << 10, /* of rows that wait outside the loop */
+    FEW_BYTES = 4 << 20      /* scans with less stay whole */
+};
+
+/* ---- the parts --------------------------------------------------------------------------------------------------- */
+
+/* The same product for the rows of all steps: [steps, rows of x, columns of w]. */
+static tow_value product_of_all(tow_trace *t, const tow__equation *e, tow_value x, tow_value w)
+{
+    tow__dot_params p = *(const tow__dot_params *)e->params;
+    if (p.rows == 0) tow__dot_sizes(&p, tow__row_type(tow_value_type(x)), tow_value_type(w));
+    for (int i = 0; i < p.lhs_contract.n; i++) p.lhs_contract.v[i]++;
+    return tow__bind1(t, e->primitive, &p, 2, (tow_value[]){x, w});
+}
+
+static tow_value sums_of_all(tow_trace *t, const tow__equation *e, tow_value x)
+{
+    tow__axes_params p = *(const tow__axes_params *)e->params;
+    for (int i = 0; i < p.axes.n; i++) p.axes.v[i]++;
+    return tow__bind1(t, e->primitive, &p, 1, &x);
+}
+
+/* A scan around one sum: sum' = sum + dot(x, y), or sum + x. */
+static tow_value sum_over_iterations(tow_trace *t, const tow__distribution *s, const tow__equation *scan,
+                                     const tow__loop_sum *k, tow_value init, uint32_t n, const tow_value *xs)
+{
+    tow_value x[2], none = {0}, out, *captures;
+    size_t n_captures;
+    tow__push(t);
+    tow_value old = tow__input(t, tow_value_type(init), NULL);
+    for (uint32_t i = 0; i < n; i++) x[i] = tow__input(t, tow__row_type(tow_value_type(xs[i])), NULL);
+    tow_value d = n == 2 ? tow__bind1(t, k->e->primitive, k->e->params, 2, x) : x[0];
+    bool first = k->add->in[0] == s->body->inputs[s->consts + k->carry];
+    out = tow__bind1(t, k->add->primitive, NULL, 2, (tow_value[]){first ? old : d, first ? d : old});
+    tow_graph *body = tow__pop(t, 1, &out, &n_captures, &captures);
+    if (!body) return none;
+    tow__scan_params p = {.body = body, .length = s->params->length, .reverse = s->params->reverse, .carry = 1};
+    tow__bind(t, scan->primitive, &p, 1 + n, (tow_value[]){init, xs[0], xs[n - 1]}, 1, &out);
+    tow_graph_release(body);
+    return out;
+}
+
+/* The body without what leaves it. products: rows of what is made before, in order. stacks: receives what is needed
+ * afterwards, in order. */
+static tow_graph *record_body(tow_trace *t, const tow__distribution *s, const tow_type *products, uint32_t n_stacks,
+                              const uint32_t *stacks, tow_value *values, tow_value *outputs)
+{
+    const tow_graph *g = s->body;
+    tow_value *captures;
+    size_t n_captures;
+    uint32_t n = 0, next = 0;
+    tow__push(t);
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        bool summed = i >= s->consts && i < s->consts + s->carry && s->summed[i - s->consts];
+        if (!summed) values[g->inputs[i]] = tow__input(t, tow__type_of(s, g->inputs[i]), g->input_names[i]);
+    }
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (s->fates[i] == TOW__BEFORE_LOOP) values[e->out[0]] = tow__input(t, products[next++], NULL);
+        if (s->fates[i] == TOW__IN_LOOP && !tow__rebind_among(t, e, values)) break;
+    }
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        if (tow__leaves_loop(s, i)) continue;
+        outputs[n++] = values[g->outputs[i]];
+    }
+    for (uint32_t i = 0; i < n_stacks; i++) outputs[n++] = values[stacks[i]];
+    return tow__pop(t, n, outputs, &n_captures, &captures);
+}
+
+/* The scan itself on new operands; results by role. */
+typedef struct remainder {
+    tow_value *rows;    /* [n_vars] all rows of vars of the body that are known outside */
+    tow_value *results; /* of the scan that was */
+} remainder;
+
+static bool record_scan(tow_trace *t, const tow__distribution *s, const tow__equation *scan, const tow_value *operands,
+                        remainder *r)
+{
+    const tow_graph *g = s->body;
+    uint32_t n_in = 0, n_out = 0, n_products = 0, n_stacks = 0;
+    uint32_t most_in = g->n_inputs + g->n_equations, most_out = g->n_outputs + g->n_vars;
+    tow_value *in = tow__trace_alloc(t, most_in, sizeof *in), *out = tow__trace_alloc(t, most_out, sizeof *out);
+    tow_value *values = tow__trace_alloc(t, g->n_vars, sizeof *values);
+    tow_type *products = tow__trace_alloc(t, g->n_equations, sizeof *products);
+    uint32_t *stacks = tow__trace_alloc(t, g->n_vars, sizeof *stacks);
+    if (!in || !out || !values || !products || !stacks) return false;
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        bool summed = i >= s->consts && i < s->consts + s->carry && s->summed[i - s->consts];
+        if (!summed) in[n_in++] = operands[i];
+    }
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (s->fates[i] != TOW__BEFORE_LOOP) continue;
+        tow__set_source(t, &e->source);
+        in[n_in] = product_of_all(t, e, r->rows[e->in[0]], operands[g->vars[e->in[1]].index]);
+        products[n_products++] = tow__type_of(s, e->out[0]);
+        r->rows[e->out[0]] = in[n_in++];
+    }
+    for (uint32_t v = 0; v < g->n_vars; v++)
+        if (s->stacked[v] && !r->rows[v].trace && !tow__is_output(s, v)) stacks[n_stacks++] = v;
+    tow__scan_params p = *s->params;
+    p.carry -= s->n_sums;
+    p.body = record_body(t, s, products, n_stacks, stacks, values, out);
+    if (!p.body) return false;
+    tow__set_source(t, &scan->source);
+    tow__bind(t, scan->primitive, &p, n_in, in, p.body->n_outputs, out);
+    tow_graph_release(p.body);
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        if (tow__leaves_loop(s, i)) continue;
+        if (i >= s->carry) r->rows[g->outputs[i]] = out[n_out];
+        r->results[i] = out[n_out++];
+    }
+    for (uint32_t i = 0; i < n_stacks; i++) r->rows[stacks[i]] = out[n_out++];
+    return true;
+}
+
+/* The scan, with what has left it before and after. */
+static void record_whole(tow_trace *t, const tow__distribution *s, const tow__equation *scan, const tow_value *operands,
+                         tow_value *results)
+{
+    const tow_graph *g = s->body;
+    remainder r = {.rows = tow__trace_alloc(t, g->n_vars, sizeof *r.rows), .results = results};
+    if (!r.rows) return;
+    for (uint32_t i = s->consts + s->carry; i < g->n_inputs; i++) r.rows[g->inputs[i]] = operands[i];
+    if (!record_scan(t, s, scan, operands, &r)) return;
+    for (uint32_t k = 0; k < s->n_sums; k++) {
+        const tow__loop_sum *m = &s->sums[k];
+        bool product = m->e->n_in == 2;
+        tow__set_source(t, &m->e->source);
+        tow_value xs[2] = {r.rows[m->e->in[0]], r.rows[m->e->in[m->e->n_in - 1]]};
+        if (!product) xs[0] = sums_of_all(t, m->e, xs[0]);
+        results[m->carry] = sum_over_iterations(t, s, scan, m, operands[s->consts + m->carry], product ? 2 : 1, xs);
+    }
+    for (uint32_t i = s->carry; i < g->n_outputs; i++) {
+        const tow__equation *e = tow__maker(s, g->outputs[i]);
+        if (!tow__leaves_loop(s, i)) continue;
+        tow__set_source(t, &e->source);
+        if (!r.rows[e->out[0]].trace)
+            r.rows[e->out[0]] = product_of_all(t, e, r.rows[e->in[0]], operands[g->vars[e->in[1]].index]);
+        results[i] = r.rows[e->out[0]];
+    }
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes per step of what is made for all steps before the loop, or kept for what comes after it. */
+static size_t bytes_outside(const tow__distribution *s)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < s->body->n_equations; i++)
+        if (s->fates[i] == TOW__BEFORE_LOOP) bytes += tow_type_bytes(tow__type_of(s, s->body->equations[i].out[0]));
+    for (uint32_t v = 0; v < s->body->n_vars; v++)
+        if (s->stacked[v] && !tow__is_output(s, v)) bytes += tow_type_bytes(tow__type_of(s, v));
+    return bytes;
+}
+
+/* Steps of a chunk; all of them if the scan stays whole. */
+static int64_t chunk_of(const tow__distribution *s)
+{
+    int64_t length = s->params->length, bytes = (int64_t)bytes_outside(s);
+    if (!tow__can_strip_mine(s->params) || bytes == 0 || bytes > STRIP_BYTES || length < FEW_BYTES / bytes)
+        return length;
+    int64_t strip = STRIP_BYTES / bytes;
+    while (length % strip) strip--;
+    return strip * bytes < STRIP_BYTES / 4 ? length : strip;
+}
+
+static void record_strip(tow_trace *t, const tow__equation *scan, const tow__scan_params *strip, const void *user,
+                         const tow_value *operands, tow_value *results)
+{
+    tow__distribution part = *(const tow__distribution *)user;
+    part.params = strip;
+    record_whole(t, &part, scan, operands, results);
+}
+
+void tow__record_distributed(tow_trace *t, const tow__distribution *s, const tow__equation *scan,
+                             const tow_value *operands, tow_value *results)
+{
+    tow__record_strips(t, scan, s->params, chunk_of(s), record_strip, s, operands, results);
+}

@@ -1,0 +1,298 @@
+/* Inlines a graph into one flat list of nodes and decides in which order they run.
+ *
+ * call and remat are replaced by their bodies, name and stop_gradient by their operands, composites without a kernel by
+ * their decompositions. The body of a scan becomes a flat list of its own. Equal equations are not merged: that would
+ * undo recomputation; remat/eliminate_recomputation.c does so within the bytes that the caller allows for it. Nodes run
+ * in the order of the graph, except lazy ones (sources, and inside a differentiated remat region whatever does not
+ * depend on a cotangent: the recomputation), which run directly before their first reader. */
+#include "src/plan/pass.h"
+
+void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)
+{
+    if (n < *capacity) return items;
+    uint32_t more = *capacity ? 2 * *capacity : 16;
+    void *grown = tow__arena_alloc(arena, more, size);
+    if (!grown) return NULL;
+    if (n) memcpy(grown, items, n * size);
+    *capacity = more;
+    return grown;
+}
+
+/* dtype by which kernels are chosen: of the first float operand, else of operand 0; of the result if there are none. */
+static tow_dtype kernel_dtype(const tow_graph *g, const tow__equation *e)
+{
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
+    return g->vars[e->n_in ? e->in[0] : e->out[0]].type.dtype;
+}
+
+/* What is known about the equations that are being inlined. */
+typedef struct inliner {
+    tow_program *p;
+    tow__arena *scratch;
+    tow__flat *flat;
+    bool differentiated; /* inside a differentiated remat region */
+    bool backward;
+    bool seeded; /* values that depend on a cotangent are marked from outside */
+} inliner;
+
+static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top);
+
+uint32_t tow__add_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries)
+{
+    tow_type *types = tow__extend(scratch, f->types, f->n_values, &f->types_capacity, sizeof *types);
+    if (types) f->types = types;
+    uint32_t *makers = tow__extend(scratch, f->makers, f->n_values, &f->makers_capacity, sizeof *makers);
+    if (makers) f->makers = makers;
+    bool *flags = tow__extend(scratch, f->carries, f->n_values, &f->carries_capacity, sizeof *flags);
+    if (flags) f->carries = flags;
+    if (!types || !makers || !flags) return TOW__NONE;
+    types[f->n_values] = type;
+    makers[f->n_values] = maker;
+    flags[f->n_values] = carries;
+    return f->n_values++;
+}
+
+static uint32_t add_value(inliner *in, tow_type type, uint32_t maker, bool carries)
+{
+    return tow__add_value(in->scratch, in->flat, type, maker, carries);
+}
+
+static bool any_carries(const tow__flat *f, uint32_t n, const uint32_t *values)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (f->carries[values[i]]) return true;
+    return false;
+}
+
+/* True if the graph has a differentiated region: it is part of a backward pass. */
+static bool is_backward_graph(const tow_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_equations; i++)
+        if (TOW__IS(&g->equations[i], remat) && ((const tow__remat_params *)g->equations[i].params)->differentiated)
+            return true;
+    return false;
+}
+
+/* ---- equations by kind ------------------------------------------------------------------------------------------- */
+
+/* in: flat values of the operands; out: receives those of the results. `force`: all results count as cotangents. */
+static tow_status add_node(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
+                           const uint32_t *operands, uint32_t *results, bool force)
+{
+    tow__flat *f = in->flat;
+    tow__node *nodes = tow__extend(in->scratch, f->nodes, f->n_nodes, &f->nodes_capacity, sizeof *nodes);
+    if (!nodes) return TOW_OUT_OF_MEMORY;
+    f->nodes = nodes;
+    bool carries = force || any_carries(f, e->n_in, operands);
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        results[i] = add_value(in, g->vars[e->out[i]].type, f->n_nodes, carries);
+        if (results[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    }
+    tow__node node = {
+        .e = e,
+        .in = tow__arena_copy(in->scratch, operands, e->n_in, sizeof *operands),
+        .out = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
+        .lazy = e->n_in == 0 || (in->differentiated && !carries),
+        .backward = in->backward,
+        .kernel = kernel,
+    };
+    if (!node.in || !node.out) return TOW_OUT_OF_MEMORY;
+    if (e->primitive->kind == TOW__REGION) {
+        const tow__scan_params *scan = e->params;
+        if (!in->seeded && is_backward_graph(scan->body)) node.backward = in->backward = true;
+        tow_status status = tow__inline_graph(in->p, in->scratch, scan->body, scan, &node.body);
+        if (status != TOW_OK) return status;
+    }
+    f->nodes[f->n_nodes++] = node;
+    return TOW_OK;
+}
+
+static tow_status inline_alias(const uint32_t *operands, uint32_t *results)
+{
+    results[0] = operands[0];
+    return TOW_OK;
+}
+
+/* A differentiated region marks its cotangents: what depends on one outside or, where nothing is known, its last
+ * operand. */
+static tow_status inline_remat(inliner *in, const tow__remat_params *params, uint32_t n_in, const uint32_t *operands,
+                               uint32_t *results)
+{
+    inliner region = *in;
+    region.differentiated |= params->differentiated;
+    uint32_t *inputs = tow__arena_copy(in->scratch, operands, n_in, sizeof *operands);
+    if (!inputs) return TOW_OUT_OF_MEMORY;
+    if (params->differentiated && !in->seeded && n_in && !any_carries(in->flat, n_in, operands))
+        in->flat->carries[operands[n_in - 1]] = true;
+    if (params->differentiated && !in->seeded) in->backward = region.backward = true;
+    return inline_graph(&region, params->body, inputs, results, false);
+}
+
+/* The decomposition is a graph of its own, which the program keeps: steps point to its parameters. */
+static tow_status inline_decomposition(inliner *in, const tow_graph *g, const tow__equation *e,
+                                       const uint32_t *operands, uint32_t *results)
+{
+    tow_program *p = in->p;
+    tow_graph *parts = NULL;
+    tow_graph **kept =
+        tow__extend(&p->memory, p->decompositions, p->n_decompositions, &p->decompositions_capacity, sizeof *kept);
+    tow_value *x = tow__arena_alloc(in->scratch, e->n_in, sizeof *x),
+              *y = tow__arena_alloc(in->scratch, e->n_out, sizeof *y);
+    if (!kept || !x || !y) return TOW_OUT_OF_MEMORY;
+    p->decompositions = kept;
+    tow_trace *t = tow__trace_begin(p->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow__set_source(t, &e->source);
+    for (uint32_t i = 0; i < e->n_in; i++) x[i] = tow__input(t, g->vars[e->in[i]].type, NULL);
+    if (!tow__failed(t)) e->primitive->decompose(t, e, x, y); /* null values have no shapes */
+    tow_status status = tow__trace_end(t, e->n_out, y, true, &parts);
+    if (status != TOW_OK) return status;
+    kept[p->n_decompositions++] = parts;
+    return inline_graph(in, parts, operands, results, false);
+}
+
+static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__equation *e, const uint32_t *operands,
+                                  uint32_t *results, bool force)
+{
+    if (e->primitive->kind == TOW__NAME || TOW__IS(e, stop_gradient)) return inline_alias(operands, results);
+    if (TOW__IS(e, call))
+        return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
+    if (TOW__IS(e, remat)) return inline_remat(in, e->params, e->n_in, operands, results);
+    if (TOW__IS(e, const) || TOW__IS(e, scan) || e->primitive->view)
+        return add_node(in, g, e, NULL, operands, results, force);
+    tow_dtype dtype = kernel_dtype(g, e);
+    const tow__kernel *kernel = tow__kernel_of(e->primitive, dtype);
+    if (kernel) return add_node(in, g, e, kernel, operands, results, force);
+    if (e->primitive->decompose) return inline_decomposition(in, g, e, operands, results);
+    return tow__fail(in->p->ctx, TOW_UNSUPPORTED, "%s: there is no kernel for %s; convert the operands to another type",
+                     e->primitive->name, tow_dtype_name(dtype));
+}
+
+static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top)
+{
+    uint32_t *values = tow__arena_alloc(in->scratch, g->n_vars, sizeof *values);
+    uint32_t widest = 1;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        if (g->equations[i].n_in > widest) widest = g->equations[i].n_in;
+        if (g->equations[i].n_out > widest) widest = g->equations[i].n_out;
+    }
+    uint32_t *operands = tow__arena_alloc(in->scratch, widest, sizeof *operands),
+             *results = tow__arena_alloc(in->scratch, widest, sizeof *results);
+    if (!values || !operands || !results) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = inputs[i];
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        bool force = top && g->forward_equations && i >= g->forward_equations;
+        if (force) in->backward = true;
+        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+        tow_status status = inline_equation(in, g, e, operands, results, force);
+        if (status != TOW_OK) return status;
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
+    }
+    for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = values[g->outputs[i]];
+    return TOW_OK;
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+/* Puts the maker of the value on the stack of nodes whose operands are still to be looked at. */
+static void need(const tow__flat *f, uint32_t value, bool *needed, uint32_t *stack, uint32_t *n)
+{
+    uint32_t maker = f->makers[value];
+    if (maker == TOW__INPUT || needed[maker]) return;
+    needed[maker] = true;
+    stack[(*n)++] = maker;
+}
+
+/* needed[n]: an output depends on node n. */
+static bool *needed_nodes(const tow__flat *f, tow__arena *scratch)
+{
+    bool *needed = tow__arena_alloc(scratch, f->n_nodes, sizeof *needed);
+    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack), n = 0;
+    if (!needed || !stack) return NULL;
+    for (uint32_t i = 0; i < f->n_outputs; i++) need(f, f->outputs[i], needed, stack, &n);
+    while (n > 0) {
+        const tow__node *node = &f->nodes[stack[--n]];
+        for (uint32_t i = 0; i < node->e->n_in; i++) need(f, node->in[i], needed, stack, &n);
+    }
+    return needed;
+}
+
+/* Runs node n after the lazy nodes that it reads, depth first; the stack is explicit because chains can be long. */
+static void emit(tow__flat *f, uint32_t n, uint32_t *stack, uint32_t *at, bool *done)
+{
+    uint32_t depth = 0;
+    if (done[n]) return;
+    stack[depth] = n;
+    at[depth++] = 0;
+    while (depth) {
+        const tow__node *node = &f->nodes[stack[depth - 1]];
+        uint32_t *i = &at[depth - 1], maker = TOW__INPUT;
+        while (*i < node->e->n_in && ((maker = f->makers[node->in[*i]]) == TOW__INPUT || done[maker])) (*i)++;
+        if (*i < node->e->n_in) {
+            stack[depth] = maker;
+            at[depth++] = 0;
+        } else {
+            uint32_t ready = stack[--depth];
+            done[ready] = true;
+            f->order[f->n_order++] = ready;
+        }
+    }
+}
+
+static tow_status find_delivered(tow__flat *f, tow__arena *scratch)
+{
+    f->delivered = tow__arena_alloc(scratch, f->n_values, sizeof *f->delivered);
+    if (!f->delivered) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_outputs; i++) {
+        uint32_t x = f->outputs[i];
+        while (!f->delivered[x]) {
+            f->delivered[x] = true;
+            if (f->makers[x] == TOW__INPUT || !f->nodes[f->makers[x]].e->primitive->view) break;
+            x = f->nodes[f->makers[x]].in[0];
+        }
+    }
+    return TOW_OK;
+}
+
+tow_status tow__order_nodes(tow__flat *f, tow__arena *scratch)
+{
+    if (find_delivered(f, scratch) != TOW_OK) return TOW_OUT_OF_MEMORY;
+    bool *needed = needed_nodes(f, scratch), *done = tow__arena_alloc(scratch, f->n_nodes, sizeof *done);
+    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack),
+             *at = tow__arena_alloc(scratch, f->n_nodes, sizeof *at);
+    f->order = tow__arena_alloc(scratch, f->n_nodes, sizeof *f->order);
+    if (!needed || !done || !stack || !at || !f->order) return TOW_OUT_OF_MEMORY;
+    for (uint32_t n = 0; n < f->n_nodes; n++)
+        if (needed[n] && !f->nodes[n].lazy) emit(f, n, stack, at, done);
+    for (uint32_t n = 0; n < f->n_nodes; n++) /* lazy nodes that only outputs read */
+        if (needed[n]) emit(f, n, stack, at, done);
+    return TOW_OK;
+}
+
+/* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of
+ * a backward graph (residuals come first). A wrong guess costs memory, never a result. */
+tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
+                             tow__flat **flat)
+{
+    tow__flat *f = *flat = tow__arena_alloc(scratch, 1, sizeof *f);
+    if (!f) return TOW_OUT_OF_MEMORY;
+    inliner in = {.p = p, .scratch = scratch, .flat = f, .seeded = g->forward_equations != 0};
+    f->n_inputs = g->n_inputs;
+    f->n_outputs = g->n_outputs;
+    f->inputs = tow__arena_alloc(scratch, g->n_inputs, sizeof *f->inputs);
+    f->outputs = tow__arena_alloc(scratch, g->n_outputs, sizeof *f->outputs);
+    if (!f->inputs || !f->outputs) return TOW_OUT_OF_MEMORY;
+    bool guess = !scan && !in.seeded && is_backward_graph(g);
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        bool carries = scan ? i >= scan->consts && i < scan->consts + scan->carry : guess && i + 1 == g->n_inputs;
+        f->inputs[i] = add_value(&in, g->vars[g->inputs[i]].type, TOW__INPUT, carries);
+        if (f->inputs[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    }
+    tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
+    if (status != TOW_OK || !scan) return status;
+    tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__SCAN_BODY, .flat = f};
+    status = tow__end_pass(&s, TOW__PASS_inline);
+    return status == TOW_OK ? tow__run_passes(&s, TOW__ON_NODES, 0) : status;
+}

@@ -1,0 +1,375 @@
+/* Scans: one step of the surrounding plan, with a plan of its own for the body.
+ *
+ * The body is planned once. Its arena is one block of the surrounding arena. Rows of xs are read and rows of ys are
+ * written where they lie. A carry needs one buffer if its new value is written when nobody reads the old one any more
+ * (or by a kernel that may overwrite it), else two buffers that take turns such that the last iteration ends in the
+ * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that
+ * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. If ys stack
+ * it as it leaves, too, both are one array with one row more, of which all but the last and all but the first row are
+ * the two stacks, and one end is the result. */
+#include "src/plan/pass.h"
+
+/* The operands of a scan, by role. */
+typedef struct scan {
+    const tow__scan_params *params;
+    const tow__node *node;
+    const tow__flat *body;
+    uint32_t n_consts, n_carry, n_xs, n_ys;
+} scan;
+
+static const tow__view *operand(const tow__lowering *l, const scan *s, uint32_t i) { return &l->env[s->node->in[i]]; }
+
+/* No iteration: the results are the init values, and ys have no rows. */
+static tow_status lower_nothing(tow__lowering *l, const scan *s)
+{
+    for (uint32_t j = 0; j < s->n_carry; j++) l->env[s->node->out[j]] = *operand(l, s, s->n_consts + j);
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        uint32_t value = s->node->out[s->n_carry + j];
+        uint32_t empty = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, 0);
+        if (empty == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        l->env[value] = tow__view_whole(empty, l->flat->types[value]);
+    }
+    return TOW_OK;
+}
+
+/* A carry that the body hands through is a constant of the loop. */
+static bool is_unchanged(const scan *s, uint32_t j) { return s->body->outputs[j] == s->body->inputs[s->n_consts + j]; }
+
+static tow_type row_type(tow_type type)
+{
+    for (int i = 1; i < TOW_MAX_RANK; i++) type.dims[i - 1] = type.dims[i];
+    type.dims[TOW_MAX_RANK - 1] = 0;
+    type.rank--;
+    return type;
+}
+
+/* Views of the body's inputs. */
+static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_program *p = outer->p;
+    const uint32_t *inputs = s->body->inputs;
+    for (uint32_t i = 0; i < s->n_consts; i++) {
+        b->env[inputs[i]] = *operand(outer, s, i);
+        tow_status status = tow__pretranspose(outer, s->node, inputs[i], &b->env[inputs[i]]);
+        if (status != TOW_OK) return status;
+    }
+    for (uint32_t j = 0; j < s->n_carry; j++) {
+        const tow__view *init = operand(outer, s, s->n_consts + j);
+        uint32_t input = inputs[s->n_consts + j];
+        if (is_unchanged(s, j)) {
+            b->env[input] = *init;
+            continue;
+        }
+        tow__carry *c = &loop->carry[loop->n_carry];
+        c->init = *init;
+        c->spare = c->rows = TOW__NONE;
+        c->in = tow__add_storage(p, b->plan, TOW__S_CARRY_IN, loop->n_carry++, tow_type_bytes(init->type));
+        if (c->in == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        b->env[input] = tow__view_whole(c->in, init->type);
+    }
+    for (uint32_t j = 0; j < s->n_xs; j++) {
+        tow__rows *x = &loop->xs[j];
+        x->array = *operand(outer, s, s->n_consts + s->n_carry + j);
+        x->stride = (ptrdiff_t)(x->array.strides[0] * (int64_t)tow_dtype_size(x->array.type.dtype));
+        tow_type type = row_type(x->array.type);
+        x->row = tow__add_storage(p, b->plan, TOW__S_ROW_IN, j, tow_type_bytes(type));
+        if (x->row == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        tow__view row = tow__view_whole(x->row, type);
+        for (int i = 0; i < type.rank; i++) row.strides[i] = x->array.strides[i + 1];
+        b->env[inputs[s->n_consts + s->n_carry + j]] = row;
+    }
+    return TOW_OK;
+}
+
+/* The carry whose rows are to be ys j as it enters, or NULL. */
+static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__lowering *b, uint32_t j)
+{
+    const tow__storage *x = &b->p->storages[b->env[s->body->outputs[s->n_carry + j]].storage];
+    if (x->kind != TOW__S_CARRY_IN || x->plan != b->plan) return NULL;
+    tow__carry *c = &loop->carry[x->index];
+    return c->kept ? NULL : c;
+}
+
+/* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early.
+ */
+static bool is_handed_out(const scan *s, uint32_t j)
+{
+    return s->body->makers[s->body->outputs[s->n_carry + j]] == TOW__INPUT;
+}
+
+/* For each value of the body the carry that ys stack as it enters and that leaves as this value, or NULL. NULL: out of
+ * memory. */
+static tow__carry **leaving_carries(tow__arena *scratch, const scan *s, tow__loop *loop)
+{
+    tow__carry **carries = tow__arena_alloc(scratch, s->body->n_values, sizeof *carries);
+    for (uint32_t i = 0, k = 0; carries && i < s->n_carry; i++) {
+        if (is_unchanged(s, i)) continue;
+        tow__carry *c = &loop->carry[k++], **at = &carries[s->body->outputs[i]];
+        if (c->kept && !*at) *at = c;
+    }
+    return carries;
+}
+
+/* Stacks of a carry as it enters and as it leaves become one, if nobody else provides memory for them. */
+static tow_status join_stacks(const tow__lowering *outer, const scan *s, tow__loop *loop)
+{
+    const uint32_t *values = s->node->out + s->n_carry;
+    const bool *delivered = outer->flat->delivered;
+    tow__carry **carries = leaving_carries(outer->scratch, s, loop);
+    if (!carries) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        tow__carry *c = is_handed_out(s, j) ? NULL : carries[s->body->outputs[s->n_carry + j]];
+        if (!c || delivered[values[j]] || delivered[values[c->rows]]) continue;
+        c->spans = true;
+        loop->ys[j].leaves = c;
+        loop->ys[j].carried = true;
+    }
+    return TOW_OK;
+}
+
+static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0; j < s->n_ys && status == TOW_OK; j++) {
+        if (!is_handed_out(s, j)) continue;
+        tow__carry *c = kept_carry(s, loop, b, j);
+        if (c) {
+            c->kept = b->p->storages[c->in].kept = true;
+            c->rows = j;
+            loop->ys[j].row = TOW__NONE;
+            loop->ys[j].carried = true;
+            loop->ys[j].enters = c;
+        } else {
+            status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
+        }
+    }
+    return status;
+}
+
+/* The input of the body that is a row of what the consumer overwrites, or TOW__NONE. */
+static uint32_t row_input(const tow__lowering *outer, const scan *s, const tow_consumer *consumer)
+{
+    for (uint32_t i = s->n_consts + s->n_carry; i < s->body->n_inputs; i++)
+        if (s->node->in[i] == outer->flat->inputs[consumer->input]) return i;
+    return TOW__NONE;
+}
+
+/* Rows that a consumer takes: no memory outside. */
+static tow_status consume_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    const tow_consumer **consumers = tow__arena_alloc(b->scratch, s->n_ys, sizeof *consumers);
+    tow__view *rows = tow__arena_alloc(b->scratch, s->n_ys, sizeof *rows);
+    if (!consumers || !rows) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        if (!is_handed_out(s, j)) consumers[j] = tow__row_sink(outer, s->node, s->node->out[s->n_carry + j]);
+        if (!consumers[j]) continue;
+        loop->consumes = true;
+        rows[j] = b->env[s->body->outputs[s->n_carry + j]];
+        TRY(tow__copy_for_sink(b, &rows[j]));
+    }
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        if (!consumers[j]) continue;
+        uint32_t i = row_input(outer, s, consumers[j]);
+        const tow__view *input = i == TOW__NONE ? NULL : &b->env[s->body->inputs[i]];
+        TRY(tow__add_sink(b, consumers[j], &rows[j], input, &loop->row));
+        outer->p->consumed[consumers[j]->output] = true;
+    }
+done:
+    return status;
+}
+
+static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
+        tow__view *result = &outer->env[s->node->out[j]];
+        if (is_unchanged(s, j)) {
+            *result = *operand(outer, s, s->n_consts + j);
+            continue;
+        }
+        tow__carry *c = &loop->carry[k];
+        TRY(tow__deliver(b, s->body->outputs[j], TOW__S_CARRY_OUT, k++, &c->out));
+        if (c->spans) continue;
+        tow_type type = outer->flat->types[s->node->out[j]];
+        c->result = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        if (c->result == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        *result = tow__view_whole(c->result, type);
+    }
+done:
+    return status;
+}
+
+/* Where rows of ys go inside and outside. */
+static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        tow__rows *y = &loop->ys[j];
+        uint32_t value = s->node->out[s->n_carry + j];
+        bool consumed = !is_handed_out(s, j) && tow__row_sink(outer, s->node, value);
+        tow_type type = outer->flat->types[value];
+        if (consumed || y->leaves)
+            y->row = TOW__NONE;
+        else if (!is_handed_out(s, j))
+            TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
+        if (y->leaves) continue; /* see bind_stacks */
+        size_t bytes = consumed ? 0 : tow_type_bytes(type);
+        if (y->enters && y->enters->spans) bytes += bytes / (size_t)loop->length;
+        uint32_t storage = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, bytes);
+        if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        outer->env[value] = tow__view_whole(storage, type);
+    }
+done:
+    return status;
+}
+
+/* The array of rows that stack carry c as it enters has one row more: it holds those that stack it as it leaves, and
+ * the result, too. */
+static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__loop *loop, tow__carry *c,
+                        tow__view *result, tow_type type)
+{
+    const uint32_t *values = s->node->out + s->n_carry;
+    tow__view *entering = &outer->env[values[c->rows]];
+    int64_t row = entering->strides[0];
+    if (loop->reverse) entering->offset = row;
+    c->result = entering->storage;
+    *result = tow__view_whole(c->result, type);
+    result->offset = loop->reverse ? 0 : loop->length * row;
+}
+
+/* Rows j of the array that also has those of the carry as it enters: one further on, in the order of the steps. */
+static void bind_leaving(const tow__lowering *outer, const scan *s, uint32_t j, const tow__carry *c)
+{
+    const uint32_t *values = s->node->out + s->n_carry;
+    const tow__view *entering = &outer->env[values[c->rows]];
+    outer->env[values[j]] = *entering;
+    outer->env[values[j]].offset = entering->strides[0] - entering->offset;
+}
+
+/* Storages for the results, outside and inside. */
+static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *loop, tow__lowering *b)
+{
+    tow_status status = TOW_OK;
+    TRY(bind_carries(outer, s, loop, b));
+    TRY(bind_rows(outer, s, loop, b));
+    for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
+        uint32_t value = s->node->out[j];
+        if (is_unchanged(s, j)) continue;
+        tow__carry *c = &loop->carry[k++];
+        if (c->spans) bind_stacks(outer, s, loop, c, &outer->env[value], outer->flat->types[value]);
+    }
+    for (uint32_t j = 0; j < s->n_ys; j++) {
+        tow__rows *y = &loop->ys[j];
+        if (y->leaves) bind_leaving(outer, s, j, y->leaves);
+        y->array = outer->env[s->node->out[s->n_carry + j]];
+        y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(y->array.type.dtype));
+    }
+done:
+    return status;
+}
+
+/* One buffer or two? After the body's in-place reuse is settled. */
+tow_status tow__choose_carry_buffers(tow_program *p, tow__loop *loop)
+{
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        tow__carry *c = &loop->carry[j];
+        c->alternates = tow__carry_alternates(p, loop->body, c->in, c->out);
+        c->copies = c->kept || !tow__view_contiguous(&c->init);
+        if (c->alternates && !c->kept && (loop->length > 1 || c->copies)) {
+            c->spare = tow__add_storage(p, loop->body->outer, TOW__S_ARENA, 0, p->storages[c->result].bytes);
+            if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        }
+    }
+    return TOW_OK;
+}
+
+/* What the body, and loops inside it, read of outer plans: one view per storage. */
+static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint32_t *n)
+{
+    tow_program *p = outer->p;
+    size_t most = 0;
+    for (uint32_t i = 0; i < body->n_insts; i++) most += body->insts[i].n_in;
+    tow__view *reads = tow__arena_alloc(outer->scratch, most, sizeof *reads);
+    bool *seen = tow__borrow(p, outer->scratch, sizeof *seen, 0);
+    if (!reads || !seen) return NULL;
+    *n = 0;
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        for (uint32_t j = 0; j < body->insts[i].n_in; j++) {
+            const tow__view *x = &body->insts[i].in[j];
+            const tow__storage *s = &p->storages[x->storage];
+            if (s->plan == body || s->kind == TOW__S_CONSTANT || seen[x->storage]) continue;
+            seen[x->storage] = true;
+            reads[(*n)++] = *x;
+        }
+    tow__give_back(p, seen, body->insts, body->n_insts, NULL);
+    return reads;
+}
+
+/* The step itself: in = init values, xs, outer reads; out = carries, ys. */
+static tow_status add_loop_inst(tow__lowering *l, const scan *s, tow__loop *loop)
+{
+    uint32_t n_reads = 0, n = 0;
+    tow__view *reads = outer_reads(l, loop->body, &n_reads);
+    if (!reads) return TOW_OUT_OF_MEMORY;
+    tow__instruction *inst =
+        tow__add_instruction(l, &tow__scan_p, loop->n_carry + loop->n_xs + n_reads, loop->n_carry + loop->n_ys);
+    if (!inst) return TOW_OUT_OF_MEMORY;
+    inst->params = s->params;
+    inst->loop = loop;
+    inst->scratch = loop->body->block;
+    inst->backward = s->node->backward;
+    for (uint32_t j = 0; j < loop->n_carry; j++) inst->in[n++] = loop->carry[j].init;
+    for (uint32_t j = 0; j < loop->n_xs; j++) inst->in[n++] = loop->xs[j].array;
+    for (uint32_t j = 0; j < n_reads; j++) inst->in[n++] = reads[j];
+    n = 0;
+    for (uint32_t j = 0; j < s->n_carry; j++)
+        if (!is_unchanged(s, j)) inst->out[n++] = l->env[s->node->out[j]];
+    for (uint32_t j = 0; j < s->n_ys; j++) inst->out[n++] = l->env[s->node->out[s->n_carry + j]];
+    return TOW_OK;
+}
+
+tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
+{
+    const tow__scan_params *params = node->e->params;
+    tow_program *p = l->p;
+    scan s = {.params = params, .node = node, .body = node->body};
+    s.n_consts = (uint32_t)params->consts;
+    s.n_carry = (uint32_t)params->carry;
+    s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
+    s.n_ys = s.body->n_outputs - s.n_carry;
+    if (params->length == 0) return lower_nothing(l, &s);
+    bool is_sum = false;
+    tow_status status = TOW_OK;
+    if (!p->left_out[TOW__PASS_scan_to_reduction]) status = tow__scan_to_reduction(l, node, &is_sum);
+    if (status != TOW_OK || is_sum) return status;
+
+    tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
+    tow__plan *plan = tow__arena_alloc(&p->memory, 1, sizeof *plan);
+    if (!loop || !plan) return TOW_OUT_OF_MEMORY;
+    *loop =
+        (tow__loop){.length = params->length, .reverse = params->reverse, .body = plan, .n_xs = s.n_xs, .n_ys = s.n_ys};
+    loop->carry = tow__arena_alloc(&p->memory, s.n_carry, sizeof *loop->carry);
+    loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
+    loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
+    plan->outer = l->plan;
+    plan->loop = loop;
+    plan->team = &p->team;
+    plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
+    tow__lowering b = {.p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};
+    b.env = tow__arena_alloc(l->scratch, s.body->n_values, sizeof *b.env);
+    if (!loop->carry || !loop->xs || !loop->ys || plan->block == TOW__NONE || !b.env) return TOW_OUT_OF_MEMORY;
+
+    TRY(bind_inputs(l, &s, loop, &b));
+    TRY(hand_out_inputs(&s, loop, &b));
+    TRY(join_stacks(l, &s, loop));
+    TRY(tow__lower(&b));
+    TRY(bind_outputs(l, &s, loop, &b));
+    TRY(consume_rows(l, &s, loop, &b));
+    tow__function_state f = {.p = p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = plan, .loop = loop};
+    TRY(tow__end_pass(&f, TOW__PASS_lower));
+    TRY(tow__run_passes(&f, TOW__ON_BODY, TOW__PASS_lower + 1));
+    TRY(add_loop_inst(l, &s, loop));
+done:
+    return status;
+}

@@ -1,0 +1,288 @@
+/* Offsets in the arena: several greedy placements, of which the smallest is kept.
+ *
+ * Each walks the intervals in some order and puts every one into the smallest gap that fits between those already
+ * placed that are alive at the same time, else behind them. Orders: by size, by duration, by size times duration, by
+ * first step.
+ *
+ * A binary tree over the steps knows which bytes are taken when: each node stands for a span of steps, the leaves for
+ * one step each. Bytes that touch are one range, so there are few ranges even where many intervals are alive, and
+ * finding a gap takes the number of gaps, not of intervals. */
+#include <stdlib.h>
+
+#include "src/plan/plan.h"
+
+typedef struct ordered {
+    uint64_t key;
+    uint32_t index;
+} ordered;
+
+/* Larger keys first; ties by index, so that plans are the same everywhere. */
+static int compare(const void *a, const void *b)
+{
+    const ordered *x = a, *y = b;
+    if (x->key != y->key) return x->key > y->key ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static uint64_t duration(const tow__interval *x) { return (uint64_t)x->last - x->first + 1; }
+static uint64_t by_size(const tow__interval *x) { return x->bytes; }
+static uint64_t by_duration(const tow__interval *x) { return duration(x) << 32 | (x->bytes >> 6 & UINT32_MAX); }
+static uint64_t by_area(const tow__interval *x) { return (x->bytes >> 6) * duration(x); }
+static uint64_t by_time(const tow__interval *x) { return UINT32_MAX - x->first; }
+
+static uint64_t (*const orders[])(const tow__interval *x) = {by_size, by_duration, by_area, by_time};
+
+/* ---- bytes that are taken ---------------------------------------------------------------------------------------- */
+
+typedef struct range {
+    size_t begin, end;
+} range;
+
+/* Ascending; they neither overlap nor touch. */
+typedef struct ranges {
+    range *items;
+    uint32_t n, capacity;
+} ranges;
+
+typedef struct tree {
+    tow__arena *memory;
+    uint32_t leaves;
+    /* [2 * leaves] the children of node i are nodes 2 i and 2 i + 1; step k is leaf leaves + k */
+    /* Taken by intervals that are alive during the whole span, unless a node above says so. */
+    ranges *always;
+    /* Taken by intervals that are alive at some instruction of the span, unless `always` of a node above says so. */
+    ranges *sometimes;
+} tree;
+
+enum {
+    MOST_LISTS = 4 * 33 /* two nodes of each level, as ends and as parts of a span */
+};
+
+/* The first range that ends at `at` or behind it. */
+static uint32_t first_from(const ranges *r, size_t at)
+{
+    uint32_t low = 0, high = r->n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->items[middle].end < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Joins x with the ranges that it overlaps or touches. */
+static bool add_range(tow__arena *memory, ranges *r, range x)
+{
+    uint32_t from = first_from(r, x.begin), to = from;
+    for (; to < r->n && r->items[to].begin <= x.end; to++) {
+        if (r->items[to].begin < x.begin) x.begin = r->items[to].begin;
+        if (r->items[to].end > x.end) x.end = r->items[to].end;
+    }
+    range *items = tow__extend(memory, r->items, r->n, &r->capacity, sizeof *items);
+    if (!items) return false;
+    r->items = items;
+    memmove(items + from + 1, items + to, (r->n - to) * sizeof *items);
+    items[from] = x;
+    r->n += 1 - (to - from);
+    return true;
+}
+
+/* The nodes that together are the interval's span. */
+static uint32_t list_nodes(const tree *t, const tow__interval *x, uint32_t nodes[MOST_LISTS])
+{
+    uint32_t n = 0, from = t->leaves + x->first, to = t->leaves + x->last + 1;
+    for (; from < to; from /= 2, to /= 2) {
+        if (from % 2) nodes[n++] = from++;
+        if (to % 2) nodes[n++] = --to;
+    }
+    return n;
+}
+
+static bool add_interval(tree *t, const tow__interval *x)
+{
+    uint32_t nodes[MOST_LISTS], n = list_nodes(t, x, nodes);
+    const range taken = {x->offset, x->offset + x->bytes};
+    for (uint32_t i = 0; i < n; i++)
+        if (!add_range(t->memory, &t->always[nodes[i]], taken)) return false;
+    for (uint32_t node = t->leaves + x->first; node; node /= 2)
+        if (!add_range(t->memory, &t->sometimes[node], taken)) return false;
+    for (uint32_t node = t->leaves + x->last; node; node /= 2)
+        if (!add_range(t->memory, &t->sometimes[node], taken)) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!add_range(t->memory, &t->sometimes[nodes[i]], taken)) return false;
+    return true;
+}
+
+/* ---- gaps -------------------------------------------------------------------------------------------------------- */
+
+/* Ranges of several nodes, walked together. */
+typedef struct walk {
+    const ranges *lists[MOST_LISTS];
+    uint32_t at[MOST_LISTS], n;
+} walk;
+
+static void add_list(walk *w, const ranges *list)
+{
+    if (!list->n) return;
+    w->lists[w->n] = list;
+    w->at[w->n++] = 0;
+}
+
+/* All that is taken while x is alive. */
+static void begin_walk(const tree *t, const tow__interval *x, walk *w)
+{
+    uint32_t nodes[MOST_LISTS], n = list_nodes(t, x, nodes), from = t->leaves + x->first, to = t->leaves + x->last;
+    w->n = 0;
+    for (uint32_t i = 0; i < n; i++) add_list(w, &t->sometimes[nodes[i]]);
+    for (; from; from /= 2, to /= 2) {
+        add_list(w, &t->always[from]);
+        if (to != from) add_list(w, &t->always[to]);
+    }
+}
+
+/* Moves *end to the end of what is taken without a gap from there on; returns where the next range begins, SIZE_MAX if
+ * there is none. */
+static size_t next_begin(walk *w, size_t *end)
+{
+    size_t next = SIZE_MAX;
+    for (bool moved = true; moved;) {
+        moved = false;
+        next = SIZE_MAX;
+        for (uint32_t i = 0; i < w->n; i++) {
+            const ranges *r = w->lists[i];
+            for (; w->at[i] < r->n && r->items[w->at[i]].begin <= *end; w->at[i]++) {
+                if (r->items[w->at[i]].end <= *end) continue;
+                *end = r->items[w->at[i]].end;
+                moved = true;
+            }
+            if (w->at[i] < r->n && r->items[w->at[i]].begin < next) next = r->items[w->at[i]].begin;
+        }
+    }
+    return next;
+}
+
+/* The smallest gap that x fits into, the lowest of those; the end of all that is taken if there is none. */
+static size_t best_gap(const tree *t, const tow__interval *x)
+{
+    walk w;
+    size_t end = 0, best = 0, best_size = SIZE_MAX, next;
+    begin_walk(t, x, &w);
+    while ((next = next_begin(&w, &end)) != SIZE_MAX) {
+        if (next - end >= x->bytes && next - end < best_size) {
+            best = end;
+            best_size = next - end;
+        }
+        end = next;
+    }
+    return best_size == SIZE_MAX ? end : best;
+}
+
+/* *total: the bytes it takes. */
+static tow_status place_in_order(tree *t, tow__interval *all, uint32_t n, const ordered *order, size_t *total)
+{
+    *total = 0;
+    for (uint32_t i = 0; i < 2 * t->leaves; i++) t->always[i].n = t->sometimes[i].n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        tow__interval *x = &all[order[i].index];
+        x->offset = best_gap(t, x);
+        if (x->offset + x->bytes > *total) *total = x->offset + x->bytes;
+        if (!add_interval(t, x)) return TOW_OUT_OF_MEMORY;
+    }
+    return TOW_OK;
+}
+
+static tow_status make_tree(tow__arena *memory, uint32_t n_insts, tree *t)
+{
+    *t = (tree){.memory = memory, .leaves = 1};
+    while (t->leaves < n_insts) t->leaves *= 2;
+    t->always = tow__arena_alloc(memory, 2 * (size_t)t->leaves, sizeof *t->always);
+    t->sometimes = tow__arena_alloc(memory, 2 * (size_t)t->leaves, sizeof *t->sometimes);
+    return t->always && t->sometimes ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+/* Most bytes that are needed at one step: a running sum over starts and ends. */
+static size_t lower_bound(const tow__interval *all, uint32_t n, uint32_t n_insts, size_t *starts, size_t *ends)
+{
+    size_t live = 0, most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        starts[all[i].first] += all[i].need;
+        ends[all[i].last] += all[i].need;
+    }
+    for (uint32_t i = 0; i < n_insts; i++) {
+        live += starts[i];
+        if (live > most) most = live;
+        live -= ends[i];
+    }
+    return most;
+}
+
+tow_status tow__assign_offsets(tow_context *ctx, tow__interval *all, uint32_t n, uint32_t n_insts, size_t *total,
+                               size_t *bound)
+{
+    *total = *bound = 0;
+    if (!n) return TOW_OK;
+    size_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (__builtin_add_overflow(sum, all[i].bytes, &sum) || sum > SIZE_MAX / 4)
+            return tow__fail(ctx, TOW_OUT_OF_MEMORY,
+                             "out of memory: the values of the program take more than %zu bytes", SIZE_MAX / 4);
+    tow__arena memory;
+    tow__arena_init(&memory, ctx);
+    tow_status status = TOW_OUT_OF_MEMORY;
+    ordered *order = tow__arena_alloc(&memory, n, sizeof *order);
+    size_t *best = tow__arena_alloc(&memory, n, sizeof *best);
+    size_t *events = tow__arena_alloc(&memory, 2 * (size_t)n_insts, sizeof *events);
+    tree t;
+    if (!order || !best || !events || make_tree(&memory, n_insts, &t) != TOW_OK) goto done;
+    *bound = lower_bound(all, n, n_insts, events, events + n_insts);
+    *total = SIZE_MAX;
+    for (size_t k = 0; k < sizeof orders / sizeof *orders && *total > *bound; k++) {
+        for (uint32_t i = 0; i < n; i++) order[i] = (ordered){orders[k](&all[i]), i};
+        qsort(order, n, sizeof *order, compare);
+        size_t bytes;
+        if (place_in_order(&t, all, n, order, &bytes) != TOW_OK) goto done;
+        if (bytes >= *total) continue;
+        *total = bytes;
+        for (uint32_t i = 0; i < n; i++) best[i] = all[i].offset;
+    }
+    for (uint32_t i = 0; i < n; i++) all[i].offset = best[i];
+    status = TOW_OK;
+done:
+    tow__arena_free(&memory);
+    return status;
+}
+
+static bool has_place(const tow_program *p, uint32_t s) { return tow__in_arena(p, s) && p->storages[s].bytes; }
+
+/* All copies. The scratch memory of shared iterations begins behind the first one. */
+static void size_block(tow_program *p, const tow__plan *plan)
+{
+    size_t copies = plan->copies ? plan->copies : 1, all = plan->bytes * copies, need = plan->need * copies;
+    size_t shared = plan->bytes + tow__round_up(plan->scratch);
+    p->storages[plan->block].bytes = all > shared ? all : shared;
+    p->storages[plan->block].need = need > plan->scratch ? need : plan->scratch;
+}
+
+tow_status tow__assign_buffers(tow_program *p, tow__plan *plan, tow__arena *scratch)
+{
+    uint32_t n = 0;
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) n += has_place(p, s);
+    tow__interval *intervals = tow__arena_alloc(scratch, n, sizeof *intervals);
+    uint32_t *which = tow__arena_alloc(scratch, n, sizeof *which);
+    if (!intervals || !which) return TOW_OUT_OF_MEMORY;
+    n = 0;
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
+        const tow__storage *x = &p->storages[s];
+        if (!has_place(p, s)) continue;
+        intervals[n] =
+            (tow__interval){.first = x->first, .last = x->last, .bytes = tow__round_up(x->bytes), .need = x->need};
+        which[n++] = s;
+    }
+    tow_status status = tow__assign_offsets(p->ctx, intervals, n, plan->n_insts, &plan->bytes, &plan->need);
+    if (status != TOW_OK) return status;
+    for (uint32_t i = 0; i < n; i++) p->storages[which[i]].offset = intervals[i].offset;
+    if (plan->outer) size_block(p, plan);
+    return TOW_OK;
+}

@@ -1,0 +1,333 @@
+/* Re-simulates a plan without trusting its lifetimes: every value has a place in memory, writing a value destroys all
+ * others whose bytes it touches, and whatever a step reads must still be there. Values are storages before joining, so
+ * the check also sees a value that is overwritten in place too early.
+ *
+ * Values that are there never overlap, because writing one destroys those that it touches. So the plan's storages are
+ * sorted by place once, and a tree over this order finds the values that a write touches without looking at others. */
+#include <stdlib.h>
+
+#include "src/plan/plan.h"
+
+/* Where a storage lies: bytes [begin, end) of a space. Space 0 is the plan's arena, 1 what is never written; the others
+ * are the caller's arrays and the rows and carries of a loop. */
+typedef struct place {
+    uint64_t space;
+    size_t begin, end;
+} place;
+
+typedef struct checker {
+    const tow_program *p;
+    const tow__plan *plan;
+    const tow__loop *loop; /* whose body `plan` is, or NULL */
+    /* [n_storages] shared by the checkers of all plans, each of which uses the entries of its own storages */
+    bool *valid; /* the value is in memory */
+    place *places;
+    uint32_t *ranks; /* in the order of places */
+    uint32_t *rows;  /* xs of the loop whose array has this root, or TOW__NONE */
+    /* of the plan */
+    uint32_t *sorted; /* [n_sorted] storages in the order of places */
+    uint32_t n_sorted, leaves;
+    bool
+        *any; /* [2 * leaves] leaf i is node leaves + i: the storage of rank i is valid; node n: one of 2n, 2n + 1 is */
+} checker;
+
+/* Blocks of rows that a loop writes may take the place of those that it reads. */
+static place row_place(const checker *c, const tow__storage *s, size_t bytes)
+{
+    uint32_t i = c->rows[tow__representative(c->p, c->loop->ys[s->index].array.storage)];
+    if (i != TOW__NONE) return (place){(uint64_t)(TOW__S_ROW_IN + 1) << 32 | i, 0, bytes};
+    return (place){(uint64_t)(TOW__S_ROW_OUT + 1) << 32 | s->index, 0, bytes};
+}
+
+static place find_place(const checker *c, uint32_t storage)
+{
+    const tow__storage *s = &c->p->storages[tow__representative(c->p, storage)];
+    size_t bytes = c->p->storages[storage].bytes;
+    if (s->kind == TOW__S_ARENA) return (place){0, s->offset, s->offset + bytes};
+    if (s->kind == TOW__S_CONSTANT) return (place){1, 0, bytes};
+    if (s->kind == TOW__S_ROW_OUT && tow__by_blocks(c->loop)) return row_place(c, s, bytes);
+    uint64_t kind = s->kind;
+    if (kind == TOW__S_CARRY_OUT && !c->loop->carry[s->index].alternates) kind = TOW__S_CARRY_IN; /* one buffer */
+    return (place){(kind + 1) << 32 | s->index, 0, bytes};
+}
+
+static bool overlap(place a, place b) { return a.space == b.space && a.begin < b.end && b.begin < a.end; }
+
+static tow_status wrong(const checker *c, uint32_t inst, uint32_t storage, const char *what)
+{
+    const tow__storage *s = &c->p->storages[storage];
+    return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR,
+                     "the plan is wrong at step %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
+                     inst, c->plan->insts[inst].base->name, storage, s->bytes,
+                     c->p->storages[tow__representative(c->p, storage)].offset, what);
+}
+
+static bool is_own(const checker *c, uint32_t storage)
+{
+    const tow__storage *s = &c->p->storages[storage];
+    return s->plan == c->plan && s->kind != TOW__S_CONSTANT && s->bytes;
+}
+
+/* A result of the surrounding plan that a row region adds to block by block. */
+static bool is_sum(const checker *c, uint32_t storage)
+{
+    return c->loop && c->loop->schedule == TOW__ORDERED_TILES && c->p->storages[storage].plan != c->plan;
+}
+
+/* ---- what is valid ----------------------------------------------------------------------------------------------- */
+
+static void set_valid(checker *c, uint32_t storage, bool valid)
+{
+    if (!is_own(c, storage)) return;
+    uint32_t node = c->leaves + c->ranks[storage];
+    c->valid[storage] = c->any[node] = valid;
+    while (node /= 2) c->any[node] = c->any[2 * node] || c->any[2 * node + 1];
+}
+
+/* The valid storage of the greatest rank below `rank`, or TOW__NONE. */
+static uint32_t last_valid(const checker *c, uint32_t rank)
+{
+    uint32_t node = c->leaves + rank;
+    while (node > 1 && (node % 2 == 0 || !c->any[node - 1])) node /= 2;
+    if (node <= 1) return TOW__NONE;
+    node--;
+    while (node < c->leaves) node = 2 * node + c->any[2 * node + 1];
+    return c->sorted[node - c->leaves];
+}
+
+/* How many of the plan's storages begin before place `to` ends. */
+static uint32_t rank_of_end(const checker *c, place to)
+{
+    uint32_t low = 0, high = c->n_sorted;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        place x = c->places[c->sorted[middle]];
+        if (x.space < to.space || (x.space == to.space && x.begin < to.end))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Makes storage valid and destroys what shares bytes with it. */
+static void write_storage(checker *c, uint32_t storage)
+{
+    if (!is_own(c, storage)) return;
+    place to = c->places[storage];
+    uint32_t end = rank_of_end(c, to);
+    for (uint32_t i; (i = last_valid(c, end)) != TOW__NONE && overlap(to, c->places[i]);) set_valid(c, i, false);
+    set_valid(c, storage, true);
+}
+
+static int compare(place a, place b)
+{
+    if (a.space != b.space) return a.space < b.space ? -1 : 1;
+    return a.begin < b.begin ? -1 : a.begin > b.begin;
+}
+
+typedef struct placed {
+    place place;
+    uint32_t storage, index; /* of the operand, where it is one */
+} placed;
+
+static int compare_placed(const void *a, const void *b)
+{
+    const placed *x = a, *y = b;
+    int order = compare(x->place, y->place);
+    return order ? order : x->storage < y->storage ? -1 : x->storage > y->storage;
+}
+
+/* Sorts the plan's own storages by place. */
+static tow_status sort_storages(checker *c, tow__arena *scratch)
+{
+    const tow_program *p = c->p;
+    placed *all = tow__arena_alloc(scratch, c->plan->n_storages, sizeof *all);
+    if (!all) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = c->loop ? c->loop->n_xs : 0; i-- > 0;)
+        c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = i;
+    for (uint32_t s = tow__first_storage(c->plan); s != TOW__NONE; s = p->storages[s].next)
+        if (is_own(c, s)) all[c->n_sorted++] = (placed){c->places[s] = find_place(c, s), s, 0};
+    for (uint32_t i = 0; c->loop && i < c->loop->n_xs; i++)
+        c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = TOW__NONE;
+    qsort(all, c->n_sorted, sizeof *all, compare_placed);
+    c->leaves = 1;
+    while (c->leaves < c->n_sorted + 1) c->leaves *= 2; /* rank n_sorted is asked for, too */
+    c->any = tow__arena_alloc(scratch, 2 * (size_t)c->leaves, sizeof *c->any);
+    c->sorted = tow__arena_alloc(scratch, c->n_sorted, sizeof *c->sorted);
+    if (!c->any || !c->sorted) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < c->n_sorted; i++) c->ranks[c->sorted[i] = all[i].storage] = i;
+    return TOW_OK;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* What a step reads and writes of the plan's own storages. */
+typedef struct access {
+    placed *read, *written; /* sorted by place */
+    uint32_t n_read, n_written;
+} access;
+
+/* The first operand that ends behind the beginning of a place. Operands are valid, so no two overlap. */
+static uint32_t first_read(const access *x, place to)
+{
+    uint32_t low = 0, high = x->n_read;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        place r = x->read[middle].place;
+        if (r.space < to.space || (r.space == to.space && r.end <= to.begin))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A step may write what it reads only where its kernel allows that. */
+static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t storage, uint32_t output)
+{
+    const tow__instruction *inst = &c->plan->insts[i];
+    if (!c->p->storages[storage].bytes || is_sum(c, storage)) return TOW_OK;
+    if (!is_own(c, storage)) return wrong(c, i, storage, "is written, but does not belong to the plan");
+    place to = c->places[storage];
+    if (to.space == 0 && to.end > c->plan->bytes) return wrong(c, i, storage, "lies outside the arena");
+    for (uint32_t j = first_read(x, to); j < x->n_read && overlap(to, x->read[j].place); j++) {
+        bool same = compare(to, x->read[j].place) == 0 && x->read[j].place.end == to.end;
+        if (!same || output == TOW__NONE || !tow__may_overwrite(c->p, inst, output, x->read[j].index))
+            return wrong(c, i, storage, "is written over an operand");
+    }
+    return TOW_OK;
+}
+
+/* All that one step writes: outputs, scratch, spare buffers. */
+static uint32_t list_written(const tow__instruction *inst, uint32_t *written)
+{
+    uint32_t n = 0;
+    for (uint32_t j = 0; j < inst->n_out; j++) written[n++] = inst->out[j].storage;
+    if (inst->scratch != TOW__NONE) written[n++] = inst->scratch;
+    for (uint32_t j = 0; inst->loop && j < inst->loop->n_carry; j++)
+        if (inst->loop->carry[j].spare != TOW__NONE) written[n++] = inst->loop->carry[j].spare;
+    return n;
+}
+
+/* The operands, or what is written, sorted by place. */
+static uint32_t sort_places(const checker *c, uint32_t n, const uint32_t *storages, placed *list)
+{
+    uint32_t k = 0;
+    for (uint32_t j = 0; j < n; j++)
+        if (is_own(c, storages[j])) list[k++] = (placed){c->places[storages[j]], storages[j], j};
+    qsort(list, k, sizeof *list, compare_placed);
+    return k;
+}
+
+/* No two of what one step writes may overlap. */
+static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
+{
+    const tow__instruction *inst = &c->plan->insts[i];
+    const uint32_t most = inst->n_out + 1 + (inst->loop ? inst->loop->n_carry : 0);
+    uint32_t *written = tow__arena_alloc(scratch, most, sizeof *written),
+             *read = tow__arena_alloc(scratch, inst->n_in, sizeof *read);
+    access x = {.read = tow__arena_alloc(scratch, inst->n_in, sizeof *x.read),
+                .written = tow__arena_alloc(scratch, most, sizeof *x.written)};
+    if (!written || !read || !x.read || !x.written) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < inst->n_in; j++) read[j] = inst->in[j].storage;
+    uint32_t n = list_written(inst, written);
+    x.n_read = sort_places(c, inst->n_in, read, x.read);
+    x.n_written = sort_places(c, n, written, x.written);
+    for (uint32_t j = 0; j < n; j++) {
+        tow_status status = check_write(c, i, &x, written[j], j < inst->n_out ? j : TOW__NONE);
+        if (status != TOW_OK) return status;
+    }
+    for (uint32_t j = 1; j < x.n_written; j++)
+        if (x.written[j].storage != x.written[j - 1].storage && overlap(x.written[j].place, x.written[j - 1].place))
+            return wrong(c, i, x.written[j].storage, "overlaps another result of the step");
+    for (uint32_t j = 0; j < n; j++) write_storage(c, written[j]);
+    return TOW_OK;
+}
+
+static bool is_consumption(const tow__instruction *inst) { return inst->base == &tow__consume_p; }
+
+/* The consumer overwrites an input of the program, or the row of it that the loop has at hand. */
+static void consume(checker *c, const tow__instruction *inst)
+{
+    const tow__sink_params *params = inst->params;
+    if (inst->n_in > 1) set_valid(c, inst->in[1].storage, false);
+    set_valid(c, (uint32_t)params->consumer->input, false); /* the storages of inputs come first */
+}
+
+static tow_status check_plan(const checker *around, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch);
+
+static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
+{
+    const tow__instruction *inst = &c->plan->insts[i];
+    tow_status status = TOW_OK;
+    const uint32_t n_read = is_consumption(inst) ? 1 : inst->n_in; /* it overwrites operand 1 */
+    for (uint32_t j = 0; j < n_read; j++)
+        if (is_own(c, inst->in[j].storage) && !c->valid[inst->in[j].storage])
+            return wrong(c, i, inst->in[j].storage, "is read but was not written, or was overwritten");
+    for (uint32_t j = inst->loop && inst->loop->continues ? inst->loop->n_ys : inst->n_out; j < inst->n_out; j++)
+        if (is_own(c, inst->out[j].storage) && !c->valid[inst->out[j].storage])
+            return wrong(c, i, inst->out[j].storage, "is added to but was not written, or was overwritten");
+    if (inst->loop) TRY(check_plan(c, inst->loop->body, inst->loop, scratch));
+    TRY(check_writes(c, i, scratch));
+    if (is_consumption(inst)) consume(c, inst);
+    for (uint32_t j = 0; inst->loop && j < inst->loop->body->n_insts; j++)
+        if (is_consumption(&inst->loop->body->insts[j])) consume(c, &inst->loop->body->insts[j]);
+done:
+    return status;
+}
+
+/* What has been there before the first step: inputs, rows, carries. */
+static bool is_given(tow__storage_kind kind)
+{
+    return kind == TOW__S_INPUT || kind == TOW__S_ROW_IN || kind == TOW__S_CARRY_IN;
+}
+/* What must be there after the last step. */
+static bool is_due(tow__storage_kind kind)
+{
+    return kind == TOW__S_OUTPUT || kind == TOW__S_ROW_OUT || kind == TOW__S_CARRY_OUT;
+}
+
+static tow_status check_plan(const checker *around, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch)
+{
+    const tow_program *p = around->p;
+    checker c = {.p = p,
+                 .plan = plan,
+                 .loop = loop,
+                 .valid = around->valid,
+                 .places = around->places,
+                 .ranks = around->ranks,
+                 .rows = around->rows};
+    tow_status status = TOW_OK;
+    TRY(sort_storages(&c, scratch));
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next)
+        if (is_given(p->storages[s].kind)) set_valid(&c, s, true);
+    for (uint32_t i = 0; i < plan->n_insts; i++) TRY(check_inst(&c, i, scratch));
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next)
+        if (is_own(&c, s) && (is_due(p->storages[s].kind) || p->storages[s].kept) &&
+            p->storages[s].representative == s && !c.valid[s])
+            return tow__fail(p->ctx, TOW_INTERNAL_ERROR,
+                             "the plan is wrong: result %u of %s is not there after the last step; please report this",
+                             p->storages[s].index, loop ? "a loop body" : "the program");
+done:
+    return status;
+}
+
+tow_status tow_program_check(const tow_program *p)
+{
+    if (!p) return tow__missing(NULL, __func__, "a program");
+    tow__arena scratch;
+    tow__arena_init(&scratch, p->ctx);
+    checker none = {.p = p,
+                    .valid = tow__arena_alloc(&scratch, p->n_storages, sizeof *none.valid),
+                    .places = tow__arena_alloc(&scratch, p->n_storages, sizeof *none.places),
+                    .ranks = tow__arena_alloc(&scratch, p->n_storages, sizeof *none.ranks),
+                    .rows = tow__arena_alloc(&scratch, p->n_storages, sizeof *none.rows)};
+    tow_status status = TOW_OUT_OF_MEMORY;
+    if (none.valid && none.places && none.ranks && none.rows) {
+        memset(none.rows, 0xFF, p->n_storages * sizeof *none.rows);
+        status = check_plan(&none, p->top, NULL, &scratch);
+    }
+    tow__arena_free(&scratch);
+    return status;
+}

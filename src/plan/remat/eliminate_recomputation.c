@@ -1,0 +1,113 @@
+/* Recomputation is left out as far as the caller's budget of bytes allows (tow_compile_options.keep_within).
+ *
+ *   forward     z = dot x w1    h = gelu z    y = dot h w2    loss
+ *   recomputed  z'              h'            y'              cotangents of y', h', z' ...
+ *
+ * The value of a forward product and of its repetition are the same, bit for bit. Reading the former in place of the
+ * latter saves the work and keeps the value alive between them, which may raise the peak or not: right after a forward
+ * part, where the backward part begins, it often does not. Values that were made last are needed first, so what is kept
+ * is the products that were made last. How many, remat/search_budget.c finds out.
+ *
+ * If not everything can be kept, only what multiplies is (products, attention, losses over products, whole scans): the
+ * rest costs about as much to read as to make again. Bodies of scans are left alone. */
+#include <stdlib.h>
+
+#include "src/base/hash.h"
+#include "src/graph/builder.h"
+#include "src/plan/plan.h"
+
+typedef struct repetition {
+    uint32_t forward, again; /* nodes */
+    bool multiplies;
+} repetition;
+
+typedef struct twins {
+    const tow__flat *f;
+    uint32_t *same;  /* [n_values] the first value that is the same */
+    uint32_t *table; /* nodes; TOW__NONE: free */
+    uint32_t n_table;
+    uint64_t seed;
+} twins;
+
+/* ---- equal nodes ------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_node(const twins *t, const tow__node *node)
+{
+    uint64_t h = tow__params_hash(t->seed, node->e->primitive, node->e->params);
+    for (uint32_t i = 0; i < node->e->n_in; i++) h = tow__hash(h, &t->same[node->in[i]], sizeof *t->same);
+    return h;
+}
+
+static bool equal(const twins *t, const tow__node *a, const tow__node *b)
+{
+    if (a->e->primitive != b->e->primitive || a->e->n_in != b->e->n_in || a->e->n_out != b->e->n_out) return false;
+    for (uint32_t i = 0; i < a->e->n_in; i++)
+        if (t->same[a->in[i]] != t->same[b->in[i]]) return false;
+    return tow__params_equal(a->e->primitive, a->e->params, b->e->params);
+}
+
+/* The first node that equals node n: n itself if there was none before. */
+static uint32_t first_equal(twins *t, uint32_t n)
+{
+    const tow__node *node = &t->f->nodes[n];
+    uint32_t mask = t->n_table - 1, i = (uint32_t)hash_node(t, node) & mask;
+    while (t->table[i] != TOW__NONE && !equal(t, &t->f->nodes[t->table[i]], node)) i = (i + 1) & mask;
+    if (t->table[i] == TOW__NONE) t->table[i] = n;
+    return t->table[i];
+}
+
+static bool multiplies(const tow__node *node) { return tow__is_product(node->e->primitive) || TOW__IS(node->e, scan); }
+
+/* ---- repetitions ------------------------------------------------------------------------------------------------- */
+
+/* Products first, and among them those that were made last. */
+static int latest_first(const void *a, const void *b)
+{
+    const repetition *x = a, *y = b;
+    if (x->multiplies != y->multiplies) return x->multiplies ? -1 : 1;
+    if (x->forward != y->forward) return x->forward > y->forward ? -1 : 1;
+    return x->again < y->again ? -1 : x->again > y->again;
+}
+
+/* *list: in scratch, latest first. */
+static tow_status find_repetitions(tow__arena *scratch, const tow__flat *f, repetition **list, uint32_t *n)
+{
+    twins t = {.f = f, .n_table = 16, .seed = scratch->ctx->hash_seed};
+    while (t.n_table / 2 <= f->n_nodes) t.n_table *= 2;
+    t.same = tow__arena_alloc(scratch, f->n_values, sizeof *t.same);
+    t.table = tow__arena_alloc(scratch, t.n_table, sizeof *t.table);
+    *list = tow__arena_alloc(scratch, f->n_nodes, sizeof **list);
+    *n = 0;
+    if (!t.same || !t.table || !*list) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_values; i++) t.same[i] = i;
+    for (uint32_t i = 0; i < t.n_table; i++) t.table[i] = TOW__NONE;
+    for (uint32_t i = 0; i < f->n_nodes; i++) {
+        const tow__node *node = &f->nodes[i];
+        uint32_t first = first_equal(&t, i);
+        if (first == i) continue;
+        for (uint32_t j = 0; j < node->e->n_out; j++) t.same[node->out[j]] = t.same[f->nodes[first].out[j]];
+        if (node->lazy && !f->nodes[first].lazy) (*list)[(*n)++] = (repetition){first, i, multiplies(node)};
+    }
+    qsort(*list, *n, sizeof **list, latest_first);
+    return TOW_OK;
+}
+
+tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow__flat *f)
+{
+    repetition *list;
+    uint32_t n, *now = tow__arena_alloc(scratch, f->n_values, sizeof *now);
+    tow_status status = now ? find_repetitions(scratch, f, &list, &n) : TOW_OUT_OF_MEMORY;
+    if (status != TOW_OK) return status;
+    for (uint32_t i = 0; i < f->n_values; i++) now[i] = i;
+    p->n_repeated = 0;
+    while (p->n_repeated < n && list[p->n_repeated].multiplies) p->n_repeated++;
+    uint32_t kept = p->budget.products < p->n_repeated ? p->budget.products : p->n_repeated;
+    for (uint32_t i = 0; i < (p->budget.all ? n : kept); i++) {
+        const tow__node *forward = &f->nodes[list[i].forward], *again = &f->nodes[list[i].again];
+        for (uint32_t j = 0; j < again->e->n_out; j++) now[again->out[j]] = forward->out[j];
+    }
+    for (uint32_t i = 0; i < f->n_nodes; i++)
+        for (uint32_t j = 0; j < f->nodes[i].e->n_in; j++) f->nodes[i].in[j] = now[f->nodes[i].in[j]];
+    for (uint32_t i = 0; i < f->n_outputs; i++) f->outputs[i] = now[f->outputs[i]];
+    return TOW_OK;
+}

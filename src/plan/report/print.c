@@ -1,0 +1,251 @@
+/* A plan as text: one line per step with engine, operands, results, what is freed, and the bytes alive while it runs.
+ *
+ *   step  engine     instruction                                                     live
+ *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  free #3 */
+#include <inttypes.h>
+
+#include "src/base/arithmetic.h"
+#include "src/kernels/elementwise/fused.h"
+#include "src/plan/pass.h"
+
+static const char *kind_name(tow__storage_kind kind)
+{
+    static const char *const names[] = {
+#define X(symbol, text) [symbol] = text,
+        TOW__STORAGE_LIST(X)
+#undef X
+    };
+    return names[kind];
+}
+
+/* #7 f32[2,3] @640, with +offset and strides where the view is not the whole storage */
+static void add_view(tow__string *s, const tow_program *p, const tow__view *x, bool placed)
+{
+    uint32_t root = tow__representative(p, x->storage);
+    const tow__storage *storage = &p->storages[root];
+    tow__string_add(s, "#%u ", root);
+    tow__string_add_type(s, x->type);
+    if (storage->kind == TOW__S_ARENA && placed)
+        tow__string_add(s, " @%zu", storage->plan->base + storage->offset);
+    else if (storage->kind == TOW__S_ARENA)
+        ; /* it has no place yet */
+    else if (storage->kind == TOW__S_CONSTANT)
+        tow__string_add(s, " %s", kind_name(storage->kind));
+    else
+        tow__string_add(s, " %s %u", kind_name(storage->kind), storage->index);
+    if (x->offset) tow__string_add(s, "+%" PRId64, x->offset);
+    if (tow__view_contiguous(x)) return;
+    for (int i = 0; i < x->type.rank; i++) tow__string_add(s, "%s%" PRId64, i ? "," : " strides ", x->strides[i]);
+}
+
+/* live[i]: bytes alive while step i of the plan runs; a running sum of differences, which may wrap around. NULL: out of
+ * memory. */
+static size_t *live_bytes(tow__arena *scratch, const tow_program *p, const tow__plan *plan)
+{
+    size_t *live = tow__arena_alloc(scratch, (size_t)plan->n_insts + 1, sizeof *live);
+    if (!live) return NULL;
+    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
+        const tow__storage *x = &p->storages[s];
+        if (!tow__in_arena(p, s)) continue;
+        live[x->first] += tow__round_up(x->bytes);
+        live[x->last + 1] -= tow__round_up(x->bytes);
+    }
+    for (uint32_t i = 1; i < plan->n_insts; i++) live[i] += live[i - 1];
+    return live;
+}
+
+/* A text that is being written, and memory for what it takes to write it. */
+typedef struct printer {
+    tow__string s;
+    tow__arena scratch;
+    bool placed; /* storages have places, which are printed with lifetimes and what is alive */
+} printer;
+
+static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth);
+
+static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, int depth)
+{
+    tow__string *s = &out->s;
+    if (tow__is_parallel(loop))
+        tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
+    else if (loop->schedule == TOW__ORDERED_TILES)
+        tow__string_add(s, "%*s       %" PRId64 " blocks in order", 4 * depth, "", loop->length);
+    else
+        tow__string_add(s, "%*s       length %" PRId64 "%s", 4 * depth, "", loop->length,
+                        loop->reverse ? " reverse" : "");
+    if (loop->shared) tow__string_add(s, ", the last %" PRId64 " by all threads", loop->shared);
+    if (loop->schedule == TOW__PARALLEL_ROWS)
+        tow__string_add(s, " for each of %" PRId64 " blocks of rows", loop->blocks);
+    if (loop->body->copies)
+        tow__string_add(s, ", %zu bytes @%zu for each of %u threads", loop->body->bytes, loop->body->base,
+                        loop->body->copies);
+    else
+        tow__string_add(s, ", body block %zu bytes @%zu", loop->body->bytes, loop->body->base);
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        const tow__carry *c = &loop->carry[j];
+        tow__string_add(s, ", carry %u %s%s", j,
+                        c->kept         ? "in rows of ys"
+                        : c->alternates ? "alternates"
+                                        : "in place",
+                        c->copies ? " from a copy" : "");
+    }
+    tow__string_add(s, "\n");
+    add_plan(out, p, loop->body, depth + 1);
+}
+
+/* fused(add, mul, tanh), fused_reduce(mul, reduce_sum) */
+static void add_parts(tow__string *s, const tow__instruction *inst)
+{
+    const tow__fused *program = tow__row_program_of(inst);
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const tow__fused_op *op = &program->ops[i];
+        tow__string_add(s, "%s%s%s%s", i ? ", " : "", op->first ? tow__function_name(op->first) : "",
+                        op->first ? " + " : "", tow__function_name(op->function));
+    }
+    if (inst->base != &tow__fused_reduce_p) return;
+    const tow__fused_reduce_params *p = inst->params;
+    for (uint32_t r = 0; r < p->n_reductions; r++) tow__string_add(s, ", %s", p->reductions[r].name);
+}
+
+const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
+{
+    if (!inst->kernel->engine_of) return inst->kernel->engine;
+    tow__team team = p->team;
+    tow__buffer in[2], out = tow__view_buffer(&inst->out[0]);
+    tow__kernel_call call = {.n_out = 1, .in = in, .out = &out, .params = inst->params, .team = &team};
+    for (; call.n_in < 2 && call.n_in < inst->n_in; call.n_in++) in[call.n_in] = tow__view_buffer(&inst->in[call.n_in]);
+    return inst->kernel->engine_of(&call);
+}
+
+static void add_inst(printer *out, const tow_program *p, const tow__plan *plan, uint32_t i, size_t live, int depth)
+{
+    tow__string *s = &out->s;
+    const tow__instruction *inst = &plan->insts[i];
+    tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, inst->backward ? "b" : " ",
+                    !inst->loop                  ? tow__engine_of(p, inst)
+                    : tow__by_blocks(inst->loop) ? "region"
+                                                 : "loop");
+    for (uint32_t j = 0; j < inst->n_out; j++) {
+        if (j) tow__string_add(s, ", ");
+        add_view(s, p, &inst->out[j], out->placed);
+    }
+    tow__string_add(s, " = %s(", inst->base->name);
+    if (tow__row_program_of(inst)) {
+        add_parts(s, inst);
+        tow__string_add(s, ")(");
+    }
+    for (uint32_t j = 0; j < inst->n_in; j++) {
+        if (j) tow__string_add(s, ", ");
+        add_view(s, p, &inst->in[j], out->placed);
+    }
+    tow__string_add(s, ")");
+    if (!out->placed) {
+        tow__string_add(s, "\n");
+        if (inst->loop) add_loop(out, p, inst->loop, depth);
+        return;
+    }
+    if (!inst->loop && inst->scratch != TOW__NONE) {
+        const tow__storage *scratch = &p->storages[inst->scratch];
+        tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->plan->base + scratch->offset);
+    }
+    tow__string_add(s, "  live %zu", live);
+    for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
+        tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", plan->dead[j]);
+    tow__string_add(s, "\n");
+    if (inst->loop) add_loop(out, p, inst->loop, depth);
+}
+
+static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth)
+{
+    const size_t *live = out->placed ? live_bytes(&out->scratch, p, plan) : NULL;
+    out->s.failed |= out->placed && !live;
+    for (uint32_t i = 0; i < plan->n_insts && !out->s.failed; i++) add_inst(out, p, plan, i, live ? live[i] : 0, depth);
+}
+
+size_t tow_program_text(const tow_program *p, char *text, size_t size)
+{
+    TOW__ARITHMETIC(false);
+    printer out = {.placed = true};
+    tow__string_init(&out.s, p->ctx);
+    tow__arena_init(&out.scratch, p->ctx);
+    add_plan(&out, p, p->top, 0);
+    tow__arena_free(&out.scratch);
+    tow__string_add(&out.s,
+                    "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %" PRIu64
+                    " instructions per run\n",
+                    p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
+                    p->bytes.residuals, tow_program_count(p, NULL));
+    if (p->n_repeated)
+        tow__string_add(&out.s,
+                        "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32
+                        " are kept within %zu bytes%s\n",
+                        p->n_repeated, p->budget.all ? p->n_repeated : p->budget.products, p->keep_within,
+                        p->budget.all ? ", and so is everything else" : "");
+    if (p->budget.interleaved)
+        tow__string_add(&out.s, "blocks of rows may go through the forward and the backward part in turn\n");
+    if (out.s.failed) out.s.length = 0; /* a part of a plan would mislead; the context has the error */
+    size_t length = tow__string_export(&out.s, text, size);
+    tow__string_free(&out.s);
+    return length;
+}
+
+/* ---- functions between passes ------------------------------------------------------------------------------------ */
+
+static void add_values(tow__string *s, const tow__flat *f, const uint32_t *values, uint32_t n, bool types)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        tow__string_add(s, "%s%%%u", i ? ", " : "", values[i]);
+        if (types) tow__string_add(s, " ");
+        if (types) tow__string_add_type(s, f->types[values[i]]);
+    }
+}
+
+/* %4 f32[8] = mul(%1, %3); nodes that are ordered in their order, else all. */
+static void add_nodes(tow__string *s, const tow__flat *f)
+{
+    uint32_t n = f->n_order ? f->n_order : f->n_nodes;
+    tow__string_add(s, "inputs ");
+    add_values(s, f, f->inputs, f->n_inputs, true);
+    tow__string_add(s, "\n");
+    for (uint32_t i = 0; i < n; i++) {
+        const tow__node *node = &f->nodes[f->n_order ? f->order[i] : i];
+        tow__string_add(s, "%s%s ", node->backward ? "b" : " ", node->lazy ? "late" : "    ");
+        add_values(s, f, node->out, node->e->n_out, true);
+        tow__string_add(s, " = %s(", node->e->primitive->name);
+        add_values(s, f, node->in, node->e->n_in, false);
+        tow__string_add(s, ")\n");
+    }
+    tow__string_add(s, "outputs ");
+    add_values(s, f, f->outputs, f->n_outputs, false);
+    tow__string_add(s, "\n");
+}
+
+static void add_graph(tow__string *s, const tow_graph *g)
+{
+    size_t length = tow_graph_text(g, NULL, 0);
+    char *text = tow__alloc(g->ctx, length + 1, 1);
+    s->failed |= !text;
+    if (!text) return;
+    tow_graph_text(g, text, length + 1);
+    tow__string_add(s, "%s", text);
+    tow__free(g->ctx, text, length + 1, 1);
+}
+
+static void add_body(tow__string *s, const tow__function_state *f, tow__pass_id id)
+{
+    printer out = {.s = *s, .placed = id >= TOW__PASS_assign_buffers};
+    tow__arena_init(&out.scratch, f->p->ctx);
+    add_plan(&out, f->p, f->body, 0);
+    tow__arena_free(&out.scratch);
+    *s = out.s;
+}
+
+void tow__string_add_function(tow__string *text, const tow__function_state *f, tow__pass_id id)
+{
+    if (id < TOW__PASS_inline)
+        add_graph(text, f->graph);
+    else if (id < TOW__PASS_lower)
+        add_nodes(text, f->flat);
+    else
+        add_body(text, f, id);
+}

@@ -1,0 +1,72 @@
+/* What regions without products are for: they spare memory traffic for what several of their steps read and for what
+ * only they read. But a result that only a reduction over rows needs has to be stored then, which costs something where
+ * no other reduction could be part of the step that makes it (fuse/fuse_reductions.c). */
+#include "src/kernels/reductions/reduce.h"
+#include "src/plan/tile/tiler.h"
+
+static bool is_reduction(const tow__instruction *inst)
+{
+    return inst->n_in == 1 && tow__reducer_of(inst->kernel, inst->in[0].type.dtype);
+}
+
+/* What the steps of the region do with a storage. */
+typedef struct use {
+    uint32_t reads, readers; /* operands that name it; steps that read it, but for reductions, */
+    bool reduced;            /* which could be part of the step that makes it */
+} use;
+
+static use *find_uses(const tow__tiler *f)
+{
+    use *uses = tow__borrow(f->p, f->scratch, sizeof *uses, 0);
+    for (uint32_t i = 0; uses && i < f->n_inside; i++) {
+        const tow__instruction *inst = &f->insts[f->inside[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            uint32_t s = inst->in[j].storage;
+            bool again = false;
+            for (uint32_t k = 0; k < j; k++) again |= inst->in[k].storage == s;
+            uses[s].reads++;
+            uses[s].readers += !again && !is_reduction(inst);
+            uses[s].reduced |= is_reduction(inst);
+        }
+    }
+    return uses;
+}
+
+/* Bytes that need not be written and read because the step is in the region. */
+static int64_t spared_by(const tow__tiler *f, const use *uses, const tow__instruction *inst)
+{
+    int64_t spared = 0, stored = 0;
+    bool joined = false;
+    for (uint32_t k = 0; k < inst->n_out; k++) {
+        uint32_t s = inst->out[k].storage;
+        const use *u = &uses[s];
+        int64_t bytes = (int64_t)f->p->storages[s].bytes;
+        spared += bytes * u->readers;
+        if (u->readers > 0 && u->reads == f->reads[s]) spared += bytes;
+        joined |= u->reduced;
+        bool waits = f->reads[s] == 1 && u->reads == 0 && is_reduction(&f->insts[f->last_read[s]]);
+        if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * bytes > stored) stored = 2 * bytes;
+    }
+    return joined ? spared : spared - stored;
+}
+
+tow_status tow__is_profitable(const tow__tiler *f, bool *spares)
+{
+    use *uses = find_uses(f);
+    int64_t spared = 0;
+    if (!uses) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_inside; i++) spared += spared_by(f, uses, &f->insts[f->inside[i]]);
+    for (uint32_t i = 0; i < f->n_inside; i++) { /* what others make is read once */
+        const tow__instruction *inst = &f->insts[f->inside[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            use *u = &uses[inst->in[j].storage];
+            int64_t readers = (int64_t)u->readers + u->reduced;
+            if (f->made[inst->in[j].storage] != TOW__DEFINED_INSIDE && readers > 1)
+                spared += (readers - 1) * (int64_t)f->p->storages[inst->in[j].storage].bytes;
+            *u = (use){0};
+        }
+    }
+    *spares = spared >= 0;
+    tow__give_back(f->p, uses, f->insts, f->n_inside, f->inside);
+    return TOW_OK;
+}

@@ -1,0 +1,463 @@
+/* Row regions: runs of steps along which axis 0 (sequences, or rows of a batch) passes through untouched. A region runs
+ * block by block.
+ *
+ *   steps        a  b  W  c  d  M  e          W: weight gradient of something b made (sums over rows, nobody here
+ * waits)
+ *   parallel    [a  b  c  d]  W  M  e         M: mixes rows, and e waits for it
+ *   in order    [a  b  W+ c  d]  M  e         W+: adds what this block contributes
+ *
+ * A region is a loop: blocks of operands are its xs, blocks of results its ys, and what only the region reads lies in a
+ * block-sized arena. There are two kinds.
+ *
+ * Parallel: a thread takes its blocks through all steps of the region without meeting the others, except that all share
+ * the blocks that are left over (loop/parallelize.c). Steps that mix rows are put off to the end of the region; so that
+ * what they read does not pile up, a region ends when that exceeds a limit.
+ *
+ * In order: blocks follow each other, and gradients of weights and biases grow block by block, so that what they read
+ * need not be there whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on
+ * each step of a block. Such regions are made first, and only where they save much. Their blocks are multiples of what
+ * the product's kernel sums before it adds to the result, so the order of the sum stays the kernel's own; reductions
+ * hand on what a segment has added so far. Within a budget of bytes a region may go on from the forward into the
+ * backward part (remat/search_budget.c).
+ *
+ * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone
+ * and among others, regions change none. */
+#include "src/plan/tile/tiler.h"
+
+enum {
+    BLOCK_ROWS = 256,       /* rows of a block, about, where there are more, */
+    LARGE_ROWS = 512,       /* and where every block fetches its weights again from beyond the second cache: */
+    LARGE_BYTES = 4 << 20,  /* of an operand that blocks need as a whole: a weight */
+    LEAST_ROWS = 64,        /* fewer make products slow, */
+    LARGE_LEAST_ROWS = 256, /* the same where weights are large: threads that share columns each fetch some of them */
+    NEAR_BYTES = 128 << 10, /* bytes of the widest operand in a block where rows are only reduced, about */
+    LEAST_WORK = 1 << 20,   /* operations per block that are worth a region */
+    DEFERRED_SHARE = 8,     /* steps that were put off may keep 1/8 of the plan's peak alive */
+    ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
+    SAVED_SHARE = 3,        /* regions in order save 1/3 of the plan's peak, */
+    LEAST_SAVED = 4 << 20   /* and more than fits into a cache */
+};
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* What the leading axes of products and sequence kernels have in common, or 0, the least rows of a product in it, and
+ * the bytes of the largest operand that a step needs as a whole. */
+static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
+{
+    int64_t common = 0;
+    *inner = INT64_MAX;
+    *whole = 0;
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        const tow__instruction *inst = &f->insts[i];
+        bool heavy = inst->kernel && tow__is_product(inst->base);
+        if (!heavy || !tow__is_tileable(inst, f->from)) continue;
+        common = gcd(common, inst->out[0].type.dims[0]);
+        if (tow__inner_rows(inst) < *inner) *inner = tow__inner_rows(inst);
+        for (uint32_t j = 0; j < inst->n_in; j++)
+            if (f->from[j] == TOW__WHOLE && tow_type_bytes(inst->in[j].type) > *whole)
+                *whole = tow_type_bytes(inst->in[j].type);
+    }
+    return *inner < 1 ? 0 : common;
+}
+
+/* So many blocks that divide the rows, or a few more that keep all threads busy; 1: there is no such number. */
+static int64_t round_blocks(const tow__tiler *f, int64_t rows, int64_t least, int64_t most)
+{
+    double work = 0;
+    uint32_t n_insts = 0;
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        if (f->insts[i].loop || !tow__is_tileable(&f->insts[i], f->from)) continue;
+        work += tow__flops(&f->insts[i]);
+        n_insts++;
+    }
+    if (least < 2) least = 2;
+    if (most > rows) most = rows;
+    if (most > least + TOW__MOST_TRIED) most = least + TOW__MOST_TRIED;
+    for (int64_t blocks = least; blocks <= most; blocks++)
+        if (rows % blocks == 0 &&
+            tow__is_balanced_with_remainder(blocks, f->p->team.threads, work / (double)blocks, n_insts))
+            return blocks;
+    return 1;
+}
+
+/* Cut so that products keep enough rows in a block, and the second cache enough room for it. The arguments are what
+ * common_rows found. */
+static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner, size_t whole)
+{
+    if (common < 2) return 1;
+    return round_blocks(f, common, common * inner / (whole > LARGE_BYTES ? LARGE_ROWS : BLOCK_ROWS),
+                        common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
+}
+
+/* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and
+ * to those that read the result, all of which become one pass over memory. */
+static int64_t choose_near_blocks(const tow__tiler *f)
+{
+    int64_t common = 0;
+    size_t widest = 0;
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        const tow__instruction *inst = &f->insts[i];
+        if (!tow__reduces_axis(inst) || !tow__is_tileable(inst, f->from)) continue;
+        common = gcd(common, inst->out[0].type.dims[0]);
+        if (tow_type_bytes(inst->in[0].type) > widest) widest = tow_type_bytes(inst->in[0].type);
+    }
+    const int64_t least = (int64_t)(widest / NEAR_BYTES);
+    return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
+}
+
+static int64_t common_multiple(int64_t a, int64_t b) { return a / gcd(a, b) * b; }
+
+/* Units of which a block is a multiple, so that the sum of a step may be cut between blocks. */
+static int64_t least_units(const tow__tiler *f, uint32_t i, int64_t *per_unit)
+{
+    tow__grain grain = tow__sum_grain(f, &f->insts[i]);
+    *per_unit = grain.per_unit;
+    return grain.depth / gcd(grain.depth, grain.per_unit);
+}
+
+/* A reduction that would make blocks larger waits until the region ends. */
+static void put_off(tow__tiler *f, uint32_t at)
+{
+    const uint32_t i = f->inside[at];
+    f->parts[i] = TOW__NOT_TILEABLE;
+    memmove(f->inside + at, f->inside + at + 1, (--f->n_inside - at) * sizeof *f->inside);
+    uint32_t k = f->n_deferred++;
+    for (; k > 0 && f->deferred[k - 1] > i; k--) f->deferred[k] = f->deferred[k - 1];
+    f->deferred[k] = i;
+}
+
+/* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */
+static int64_t choose_block(tow__tiler *f)
+{
+    int64_t units = 1, rows = INT64_MAX, per_unit;
+    for (uint32_t i = 0; i < f->n_inside; i++) {
+        if (f->parts[f->inside[i]] != TOW__CONTRACTS_AXIS) continue;
+        units = common_multiple(units, least_units(f, f->inside[i], &per_unit));
+        if (units >= f->units) return f->units;
+        if (per_unit < rows) rows = per_unit;
+    }
+    if (rows == INT64_MAX) return f->units; /* no products */
+    units *= (ORDERED_ROWS + units * rows - 1) / (units * rows);
+    const int64_t most = (2 * units < f->units ? 2 * units : f->units) - 1;
+    for (uint32_t i = 0; i < f->n_inside;) {
+        bool reduces = f->parts[f->inside[i]] == TOW__REDUCES_AXIS;
+        int64_t common = reduces ? common_multiple(units, least_units(f, f->inside[i], &per_unit)) : units;
+        if (common > most && common > units) {
+            put_off(f, i);
+        } else {
+            units = common;
+            i++;
+        }
+    }
+    return units < f->units ? units : f->units;
+}
+
+/* ---- forming ----------------------------------------------------------------------------------------------------- */
+
+/* May the step run inside? Nothing it reads may come later, what it reads as a whole may not be made inside, and only
+ * sums over what is made inside are worth it. */
+static bool joins(const tow__tiler *f, uint32_t i)
+{
+    const tow__instruction *inst = &f->insts[i];
+    bool any = false;
+    if (f->parts[i] == TOW__NOT_TILEABLE) return false;
+    tow__axis_role_of(f, inst);
+    for (uint32_t j = 0; j < inst->n_in; j++) {
+        tow__defined where = f->made[inst->in[j].storage];
+        if (where == TOW__DEFINED_LATER) return false;
+        if (where == TOW__DEFINED_INSIDE && (f->from[j] == TOW__WHOLE || tow__repeats_rows(&inst->in[j]))) return false;
+        any |= where == TOW__DEFINED_INSIDE;
+    }
+    return any || f->parts[i] == TOW__PARALLEL_AXIS;
+}
+
+static void mark(tow__tiler *f, const tow__instruction *inst, tow__defined where)
+{
+    for (uint32_t i = 0; i < inst->n_out; i++) f->made[inst->out[i].storage] = where;
+}
+
+/* Bytes that live longer because step i waits until the end of the region. */
+static size_t extends(tow__tiler *f, uint32_t i)
+{
+    const tow__instruction *inst = &f->insts[i];
+    size_t bytes = 0;
+    for (uint32_t j = 0; j < inst->n_in; j++) {
+        uint32_t s = inst->in[j].storage;
+        const tow__storage *storage = &f->p->storages[s];
+        if (storage->kind != TOW__S_ARENA || storage->plan != f->plan || f->counted[s] || f->last_read[s] > i) continue;
+        f->counted[s] = true;
+        bytes += storage->bytes;
+    }
+    return bytes;
+}
+
+static void defer(tow__tiler *f, uint32_t i)
+{
+    f->deferred[f->n_deferred++] = i;
+    f->deferred_bytes += extends(f, i);
+    mark(f, &f->insts[i], TOW__DEFINED_LATER);
+}
+
+/* Collects a region from step `first` on; returns the step after its last one. Steps at the end that were put off
+ * without need are given back. */
+static uint32_t collect(tow__tiler *f, uint32_t first)
+{
+    uint32_t i = first, end = first;
+    f->n_inside = f->n_deferred = 0;
+    f->deferred_bytes = 0;
+    uint32_t deferred_at_end = 0;
+    for (; i < f->n_insts; i++) {
+        const tow__instruction *inst = &f->insts[i];
+        bool goes_on = inst->backward == f->insts[first].backward || (f->ordered && f->p->budget.interleaved);
+        if (!goes_on || inst->loop) break;
+        if (joins(f, i)) {
+            f->inside[f->n_inside++] = i;
+            mark(f, inst, f->parts[i] == TOW__PARALLEL_AXIS ? TOW__DEFINED_INSIDE : TOW__DEFINED_LATER);
+            end = i + 1;
+            deferred_at_end = f->n_deferred;
+            continue;
+        }
+        if (f->deferred_bytes > f->peak / DEFERRED_SHARE) break;
+        defer(f, i);
+    }
+    f->n_deferred = deferred_at_end;
+    f->reach = i;
+    return end;
+}
+
+static void forget(tow__tiler *f, uint32_t first)
+{
+    for (uint32_t i = first; i < f->reach; i++) {
+        mark(f, &f->insts[i], TOW__DEFINED_OUTSIDE);
+        for (uint32_t j = 0; j < f->insts[i].n_in; j++) f->counted[f->insts[i].in[j].storage] = false;
+    }
+}
+
+static bool worthwhile(const tow__tiler *f)
+{
+    double work = 0;
+    for (uint32_t i = 0; i < f->n_inside; i++) work += tow__flops(&f->insts[f->inside[i]]);
+    return f->n_inside > 1 && work >= (double)LEAST_WORK * (double)f->units;
+}
+
+static bool is_read_inside_only(const tow__tiler *f, uint32_t s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n_inside; i++) {
+        const tow__instruction *inst = &f->insts[f->inside[i]];
+        for (uint32_t j = 0; j < inst->n_in; j++) n += inst->in[j].storage == s;
+    }
+    return n == f->reads[s];
+}
+
+/* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s stays. */
+static bool overwrites(const tow__tiler *f, const tow__instruction *inst, uint32_t s)
+{
+    if (!inst->kernel || (inst->op->aliasing != TOW__ALIAS_ANY && inst->op->aliasing != TOW__ALIAS_EACH)) return false;
+    for (uint32_t k = 0; k < inst->n_out; k++)
+        if (f->p->storages[inst->out[k].storage].bytes == f->p->storages[s].bytes) return true;
+    return false;
+}
+
+/* *saved: bytes of what sums read and what need not be there as a whole if they are made in order, but for what would
+ * have been written over operands that nobody else in the region reads. */
+static tow_status find_saved(const tow__tiler *f, size_t *saved)
+{
+    bool *seen = tow__borrow(f->p, f->scratch, sizeof *seen, 0);
+    size_t stays = 0;
+    *saved = 0;
+    if (!seen) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_inside; i++) {
+        const tow__instruction *inst = &f->insts[f->inside[i]];
+        bool sums = f->parts[f->inside[i]] != TOW__PARALLEL_AXIS;
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            uint32_t s = inst->in[j].storage;
+            const tow__storage *storage = &f->p->storages[s];
+            bool inside = f->made[s] == TOW__DEFINED_INSIDE;
+            if (storage->kind != TOW__S_ARENA || seen[s] || (inside && !sums)) continue;
+            seen[s] = true;
+            if (inside && is_read_inside_only(f, s)) *saved += storage->bytes;
+            if (!inside && f->last_read[s] == f->inside[i] && overwrites(f, inst, s)) stays += storage->bytes;
+        }
+    }
+    *saved = *saved > stays ? *saved - stays : 0;
+    tow__give_back(f->p, seen, f->insts, f->n_inside, f->inside);
+    return TOW_OK;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
+
+/* The collected steps as blocks in order; the last one may be smaller and is then a loop of its own. *built: it pays. */
+static tow_status build_in_order(tow__tiler *f, tow__lowering *l, bool *built)
+{
+    int64_t size = choose_block(f), blocks = f->units / size, rest = f->units % size;
+    tow_status status = TOW_OK;
+    size_t saved = 0;
+    *built = false;
+    if (size == f->units) return TOW_OK;
+    TRY(find_saved(f, &saved));
+    saved = saved / (size_t)f->units * (size_t)(f->units - size);
+    *built = saved >= LEAST_SAVED && saved >= f->peak / SAVED_SHARE;
+    if (!*built) return TOW_OK;
+    TRY(tow__build_tile_group(f, l, 0, blocks, size, false));
+    if (rest) TRY(tow__build_tile_group(f, l, blocks * size, 1, rest, true));
+done:
+    return status;
+}
+
+/* The steps from *at on, as one region and what was put off, or as they are. */
+static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
+{
+    tow_status status = TOW_OK;
+    uint32_t first = *at;
+    if (f->parts[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->plan, &f->insts[(*at)++]);
+    *at = collect(f, first);
+    bool built = !f->ordered && worthwhile(f);
+    if (built && f->near) TRY(tow__is_profitable(f, &built));
+    if (f->ordered)
+        TRY(build_in_order(f, l, &built));
+    else if (built)
+        TRY(tow__build_tile_group(f, l, 0, f->units, 1, false));
+    if (built) {
+        for (uint32_t i = 0; i < f->n_deferred; i++)
+            TRY(tow__append_instruction(f->p, f->plan, &f->insts[f->deferred[i]]));
+    } else {
+        for (uint32_t i = first; i < *at; i++) TRY(tow__append_instruction(f->p, f->plan, &f->insts[i]));
+    }
+    forget(f, first);
+done:
+    return status;
+}
+
+static uint32_t widest_inst(const tow__plan *plan)
+{
+    uint32_t widest = 2;
+    for (uint32_t i = 0; i < plan->n_insts; i++)
+        if (plan->insts[i].n_in > widest) widest = plan->insts[i].n_in;
+    return widest;
+}
+
+static tow_status find_peak(tow__tiler *f)
+{
+    size_t live = 0, most = 0;
+    bool *begun = tow__borrow(f->p, f->scratch, sizeof *begun, 0);
+    size_t *ends = tow__arena_alloc(f->scratch, (size_t)f->n_insts, sizeof *ends);
+    if (!begun || !ends) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        for (uint32_t j = 0; j < f->insts[i].n_out; j++) {
+            uint32_t s = f->insts[i].out[j].storage;
+            const tow__storage *storage = &f->p->storages[s];
+            if (storage->kind != TOW__S_ARENA || begun[s]) continue;
+            begun[s] = true;
+            live += storage->bytes;
+            ends[f->reads[s] ? f->last_read[s] : i] += storage->bytes;
+        }
+        if (live > most) most = live;
+        live -= ends[i];
+    }
+    f->peak = most;
+    tow__give_back(f->p, begun, f->insts, f->n_insts, NULL);
+    return TOW_OK;
+}
+
+static bool is_row(const tow__storage *s) { return s->kind == TOW__S_ROW_IN || s->kind == TOW__S_ROW_OUT; }
+
+static tow_status find_rows(tow__tiler *f)
+{
+    bool *seen = tow__borrow(f->p, f->scratch, sizeof *seen, 0);
+    if (!seen) return TOW_OUT_OF_MEMORY;
+    f->rows = 0;
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        const tow__instruction *inst = &f->insts[i];
+        for (uint32_t j = 0; j < inst->n_in + inst->n_out; j++) {
+            uint32_t s = (j < inst->n_in ? inst->in[j] : inst->out[j - inst->n_in]).storage;
+            if (!seen[s] && is_row(&f->p->storages[s])) f->rows += f->p->storages[s].bytes;
+            seen[s] = true;
+        }
+    }
+    tow__give_back(f->p, seen, f->insts, f->n_insts, NULL);
+    return TOW_OK;
+}
+
+static tow_status prepare(tow__tiler *f)
+{
+    f->insts = f->plan->insts;
+    f->n_insts = f->plan->n_insts;
+    f->last_read = tow__borrow(f->p, f->scratch, sizeof *f->last_read, 0);
+    f->reads = tow__borrow(f->p, f->scratch, sizeof *f->reads, 0);
+    f->made = tow__borrow(f->p, f->scratch, sizeof *f->made, 0);
+    f->counted = tow__borrow(f->p, f->scratch, sizeof *f->counted, 0);
+    f->inside = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->inside);
+    f->deferred = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->deferred);
+    f->parts = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->parts);
+    f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
+    /* Of the widest step now: regions that were formed before read more than any step did. */
+    f->from = tow__arena_alloc(f->scratch, widest_inst(f->plan), sizeof *f->from);
+    if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->from ||
+        !f->lanes)
+        return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        f->lanes[i] = TOW__NONE;
+        for (uint32_t j = 0; j < f->insts[i].n_in; j++) {
+            f->last_read[f->insts[i].in[j].storage] = i;
+            f->reads[f->insts[i].in[j].storage]++;
+        }
+        f->parts[i] = tow__axis_role_of(f, &f->insts[i]);
+    }
+    tow_status status = find_peak(f);
+    return status == TOW_OK ? find_rows(f) : status;
+}
+
+static void give_back(tow__tiler *f)
+{
+    const void *columns[] = {f->last_read, f->reads, f->made, f->counted};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
+}
+
+/* All regions of one kind, over so many parts of axis 0. */
+static tow_status form(tow__tiler *f, bool ordered, int64_t units)
+{
+    tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
+    f->ordered = ordered;
+    f->units = units;
+    tow_status status = prepare(f);
+    if (status != TOW_OK) return status;
+    f->plan->insts = NULL;
+    f->plan->n_insts = f->plan->insts_capacity = 0;
+    for (uint32_t i = 0; i < f->n_insts;) TRY(form_from(f, &l, &i));
+    give_back(f);
+done:
+    return status;
+}
+
+tow_status tow__form_tile_groups(tow_program *p, tow__plan *plan, tow__arena *scratch)
+{
+    tow_status status = TOW_OK;
+    int64_t inner;
+    size_t whole;
+    tow__tiler f = {.p = p, .plan = plan, .scratch = scratch, .insts = plan->insts, .n_insts = plan->n_insts};
+    f.from = tow__arena_alloc(scratch, widest_inst(plan), sizeof *f.from);
+    if (!f.from) return TOW_OUT_OF_MEMORY;
+    int64_t common = common_rows(&f, &inner, &whole);
+    f.near = common == 0;
+    int64_t blocks = common ? choose_blocks(&f, common, inner, whole) : choose_near_blocks(&f);
+    if (blocks < 2 && (common < 2 || whole <= LARGE_BYTES)) return TOW_OK;
+    if (!p->left_out[TOW__PASS_split_norm_gradient])
+        TRY(tow__split_norm_gradient(p, plan)); /* without regions, too: threads share the rows of the first part */
+    if (blocks < 2) return TOW_OK;
+    if (common) TRY(form(&f, true, common));
+    TRY(form(&f, false, blocks));
+done:
+    return status;
+}

@@ -1,0 +1,64 @@
+/* Regions while they are formed: shared by tile/tile_groups.c, which finds their steps, and tile/tiles.c, which builds
+ * them. */
+#ifndef TOW_SRC_PLAN_TILER_H
+#define TOW_SRC_PLAN_TILER_H
+
+#include "src/plan/plan.h"
+
+/* Where a storage is made, as far as the region at hand is concerned. */
+typedef enum tow__defined {
+    TOW__DEFINED_OUTSIDE,
+    TOW__DEFINED_INSIDE,
+    TOW__DEFINED_LATER /* by a step that was put off, or complete only when the region ends */
+} tow__defined;
+
+/* What a step may be in a region. */
+typedef enum tow__axis_role {
+    TOW__NOT_TILEABLE,   /* nothing */
+    TOW__PARALLEL_AXIS,  /* it works row by row */
+    TOW__CONTRACTS_AXIS, /* with `ordered`: it is a product that sums over rows, */
+    TOW__REDUCES_AXIS    /* or a reduction over them */
+} tow__axis_role;
+
+typedef struct tow__tiler {
+    tow_program *p;
+    tow__plan *plan;
+    tow__arena *scratch;
+    const tow__instruction *insts; /* as lowered */
+    uint32_t n_insts;
+    int64_t units;       /* equal parts of axis 0, of which blocks are made */
+    bool ordered;        /* blocks run one after the other, and sums may go over them */
+    bool near;           /* no products: blocks only keep rows near */
+    uint32_t *last_read; /* [n_storages] last step that reads it */
+    uint32_t *reads;     /* [n_storages] operands that name it */
+    tow__defined *made;  /* [n_storages] */
+    bool *counted;       /* [n_storages] its bytes count as deferred */
+    uint32_t *inside;    /* steps of the region at hand */
+    uint32_t *deferred;  /* steps put off */
+    uint32_t n_inside, n_deferred;
+    uint32_t reach; /* step at which the collection ended */
+    size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
+    size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
+    size_t deferred_bytes;
+    int *from;             /* [operands] of the step at hand: 0 or TOW__WHOLE */
+    tow__axis_role *parts; /* [n_steps] */
+    uint32_t *lanes;       /* [n_steps] what a reduction has added of a segment so far, or TOW__NONE */
+} tow__tiler;
+
+/* What the step may be in a region, going by itself alone; fills f->from. */
+tow__axis_role tow__axis_role_of(const tow__tiler *f, const tow__instruction *inst);
+/* Is a region of the steps `inside` worth it, if there are no products in it? */
+tow_status tow__is_profitable(const tow__tiler *f, bool *spares);
+/* Where a sum over rows may be cut: between multiples of `depth` elements. */
+typedef struct tow__grain {
+    int64_t depth, per_unit; /* elements of the sum in a unit */
+} tow__grain;
+
+/* Of a step that sums or reduces. */
+tow__grain tow__sum_grain(const tow__tiler *f, const tow__instruction *inst);
+/* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the
+ * loop before this one left them. */
+tow_status tow__build_tile_group(tow__tiler *f, tow__lowering *l, int64_t first, int64_t blocks, int64_t size,
+                                 bool continues);
+
+#endif
