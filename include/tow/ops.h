@@ -48,6 +48,23 @@ TOW_API tow_value tow_iota_like(tow_value x, int axis);
     X(logistic)                                                                                                        \
     X(erf)                                                                                                             \
     X(erf_inv)                                                                                                         \
+    X(erfc) /* 1 - erf(x) */                                                                                           \
+    X(cbrt)                                                                                                            \
+    X(exp2) /* 2^x */                                                                                                  \
+    X(tan)                                                                                                             \
+    X(asin)                                                                                                            \
+    X(acos)                                                                                                            \
+    X(atan)                                                                                                            \
+    X(sinh)                                                                                                            \
+    X(cosh)                                                                                                            \
+    X(asinh)                                                                                                           \
+    X(acosh)                                                                                                           \
+    X(atanh)                                                                                                           \
+    X(lgamma)    /* log |gamma(x)| */                                                                                  \
+    X(digamma)   /* its derivative; NaN at 0, -1, -2, ... */                                                           \
+    X(is_finite) /* bool: neither infinite nor NaN */                                                                  \
+    X(population_count) /* integers: bits that are set */                                                              \
+    X(clz)              /* integers: zeros before the highest bit that is set */                                       \
     X(not ) /* bool, integers: bitwise */                                                                              \
     X(stop_gradient)                                                                                                   \
     X(relu)                                                                                                            \
@@ -56,11 +73,16 @@ TOW_API tow_value tow_iota_like(tow_value x, int axis);
 #define X(name) TOW_API tow_value tow_##name(tow_value x);
 TOW_UNARY_LIST(X)
 #undef X
-/* x^exponent, which may be negative. */
+/* x^exponent: of floats, whose exponent may be negative, or of integers, which wrap. */
 TOW_API tow_value tow_integer_pow(tow_value x, int64_t exponent);
 /* Float to integer truncates, anything to bool is x != 0. */
 TOW_API tow_value tow_convert(tow_value x, tow_dtype dtype);
 TOW_API tow_value tow_bitcast(tow_value x, tow_dtype dtype); /* between 4-byte types */
+/* The derivative of digamma of this order, in [0, 100]; 0: digamma itself. */
+TOW_API tow_value tow_polygamma(tow_value x, int order);
+/* x rounded to nearest even as a float of so many bits (5 and 10: f16; 8 and 7: bf16), in x's type. Beyond its largest
+ * number infinite, below its smallest normal number 0. Tangents and cotangents are rounded likewise. */
+TOW_API tow_value tow_reduce_precision(tow_value x, int exponent_bits, int mantissa_bits);
 /* approximate: 0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))); else 0.5x(1+erf(x/sqrt 2)). */
 TOW_API tow_value tow_gelu(tow_value x, bool approximate);
 
@@ -83,8 +105,11 @@ TOW_API tow_value tow_gelu(tow_value x, bool approximate);
     X(and)                                                                                                             \
     X(or)                                                                                                              \
     X(xor)                                                                                                             \
-    X(shift_left)                                                                                                      \
-    X(shift_right) /* logical */
+    X(atan2)      /* the angle of the point (y, x): operands y, x */                                                   \
+    X(nextafter)  /* the number next to x towards y; no derivative */                                                  \
+    X(shift_left) /* shifts by less than 0 or more than 31 bits leave 0, arithmetic ones the sign */                   \
+    X(shift_right) /* logical */                                                                                       \
+    X(shift_right_arithmetic)
 #define X(name) TOW_API tow_value tow_##name(tow_value x, tow_value y);
 TOW_BINARY_LIST(X)
 #undef X
@@ -93,6 +118,9 @@ TOW_API tow_value tow_add_scalar(tow_value x, double y);
 TOW_API tow_value tow_mul_scalar(tow_value x, double y);
 /* on_true where predicate (bool), else on_false. All three broadcast. */
 TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false);
+/* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), i32 or u32, of their shape
+ * or a scalar; below 0 it counts as 0, from n on as n - 1. */
+TOW_API tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases);
 /* min(max(x, low), high); low and high: x's shape or scalars. The gradient passes strictly inside only. */
 TOW_API tow_value tow_clamp(tow_value low, tow_value x, tow_value high);
 

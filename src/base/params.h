@@ -29,6 +29,15 @@ typedef struct tow__iota_params {
 typedef struct tow__integer_pow_params {
     int64_t exponent;
 } tow__integer_pow_params; /* integer_pow */
+enum {
+    TOW__POLYGAMMA_ORDERS = 100
+};
+typedef struct tow__polygamma_params {
+    int64_t order;
+} tow__polygamma_params; /* polygamma: that derivative of digamma */
+typedef struct tow__precision_params {
+    int64_t exponent_bits, mantissa_bits;
+} tow__precision_params; /* reduce_precision */
 typedef struct tow__dtype_params {
     tow_dtype dtype;
 } tow__dtype_params; /* convert, bitcast */

@@ -43,6 +43,38 @@ tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false)
     return tow__broadcast_all(3, v) ? tow__op(&tow__select_p, NULL, 3, v) : tow__null();
 }
 
+/* cases[first .. first + n), of which half are left after each comparison. */
+static tow_value select_among(tow_value which, size_t first, size_t n, const tow_value *cases)
+{
+    if (n == 1) return cases[first];
+    size_t half = n / 2;
+    tow_value low = select_among(which, first, half, cases), high = select_among(which, first + half, n - half, cases);
+    return tow_select(tow_lt(which, tow_full_like(which, (double)(first + half))), low, high);
+}
+
+tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases)
+{
+    if (tow_is_null(which) || !tow__given(which, "select_n", n > 0 && cases, "at least one case")) return tow__null();
+    if (tow__any_null(n, cases)) return tow__null();
+    tow_type type = tow_value_type(which), of_case = tow_value_type(cases[0]);
+    if (tow_dtype_is_float(type.dtype) || (type.dtype == TOW_BOOL && n > 2))
+        return tow__op_fail(which, "select_n", TOW_TYPE_MISMATCH,
+                            "expected an i32 or u32, or a bool for at most 2 cases, to choose among %zu; found %s", n,
+                            tow__type_name(type).text);
+    for (size_t i = 0; i < n; i++)
+        if (!tow_type_equal(tow_value_type(cases[i]), of_case))
+            return tow__op_fail(which, "select_n", TOW_SHAPE_MISMATCH,
+                                "all cases must have one type, found %s and %s; broadcast or convert one",
+                                tow__type_name(of_case).text, tow__type_name(tow_value_type(cases[i])).text);
+    if (type.rank != 0) of_case.dtype = type.dtype;
+    if (type.rank != 0 && !tow_type_equal(type, of_case))
+        return tow__op_fail(which, "select_n", TOW_SHAPE_MISMATCH,
+                            "what chooses must be a scalar or have the shape of the cases, found %s and %s",
+                            tow__type_name(type).text, tow__type_name(of_case).text);
+    if (n == 2 && type.dtype == TOW_BOOL) return tow_select(which, cases[1], cases[0]);
+    return select_among(which, 0, n, cases);
+}
+
 /* ---- clamp(low, x, high) = min(max(x, low), high): dx strictly inside; keeps one bool mask per differentiated operand
  * ---------- */
 

@@ -134,6 +134,15 @@ static void integer_pow_jvp(tow__jvp *r)
             tow_mul(tow_mul_scalar(dx, (double)n), n == 2 ? x : tow_integer_pow(x, n == INT64_MIN ? n + 1 : n - 1));
 }
 
+/* Integers have no inverse. */
+static tow_status integer_pow_type(const tow__typing *ty)
+{
+    int64_t n = ((const tow__integer_pow_params *)ty->params)->exponent;
+    tow_status status = tow__type_same_number(ty);
+    if (status != TOW_OK || n >= 0) return status;
+    return tow__require_dtype(ty, 0, TOW__FLOATS);
+}
+
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 #define UNARY .inputs = 1, .outputs = 1
@@ -162,7 +171,7 @@ FLOAT_UNARY(logistic)
 FLOAT_UNARY(erf)
 FLOAT_UNARY(erf_inv)
 
-TOW__ELEMENTWISE_PRIMITIVE(integer_pow, UNARY, .type = tow__type_same_float, .jvp = integer_pow_jvp,
+TOW__ELEMENTWISE_PRIMITIVE(integer_pow, UNARY, .type = integer_pow_type, .jvp = integer_pow_jvp,
                            TOW__PARAMS(tow__integer_pow_params,
                                        TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)));
 

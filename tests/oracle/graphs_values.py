@@ -61,6 +61,20 @@ def extremes(x, y): return jnp.sum(x[1:2]) + jnp.sum(jax.lax.integer_pow(y, -2**
 def no_rows(h, xs, w): return jnp.sum(jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), h, xs)[0])
 def dead_reader(x, s): return jnp.sum(jnp.sin(x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 0.1) * s))
 def erf_inv(y): return jax.scipy.special.erfinv(y)
+def special(x):
+    polygamma = jax.lax.polygamma(jnp.full_like(x, 1), x)
+    return jnp.sum(jax.lax.cbrt(x) + 2 ** x + jax.lax.erfc(x) + jax.lax.lgamma(x) + polygamma)
+
+
+def trigonometry(x, y): return jnp.sum(jnp.tan(x) + jnp.arcsin(y) + jnp.arctanh(y) + jnp.arctan2(x, y))
+
+
+def bits(x, y, z):
+    d = jax.lax.reduce_precision(z, 5, 10)
+    return (jax.lax.shift_right_arithmetic(x, y), jax.lax.population_count(x), jax.lax.clz(x), d, jnp.isfinite(d),
+            jnp.nextafter(z, d))
+
+
 def forward_mode(x, w): return jnp.sin(x) * w
 
 
@@ -123,7 +137,7 @@ def show(x):
     x = np.asarray(x)
     name = next(n for n, d in DTYPES.items() if d == x.dtype)
     data = json.dumps(x.tolist()) if x.dtype != np.float32 else json.dumps(np.float64(x).tolist())
-    return f"{name}[{','.join(map(str, x.shape))}] {data.replace('NaN', 'nan')}\n"
+    return f"{name}[{','.join(map(str, x.shape))}] {data.replace('NaN', 'nan').replace('Infinity', 'inf')}\n"
 
 
 def inputs_of(text, arguments):
@@ -139,7 +153,8 @@ def inputs_of(text, arguments):
 
 def evaluate(function, arguments, inputs):
     if arguments[0] == "run":
-        return [function(*inputs)]
+        results = function(*inputs)
+        return results if isinstance(results, tuple) else [results]
     names = list(inspect.signature(function).parameters)
     wrt = [names.index(n) if n in names else int(n)
            for n in (arguments[arguments.index("--wrt") + 1].split(",") if "--wrt" in arguments else ["0"])]
@@ -162,6 +177,9 @@ def main():
             command = arguments[0]
             seen[command] = seen.get(command, 0) + 1
             if command != "run" and not (command == "grad" and "--run" in arguments):
+                continue
+            if path.stem not in globals():
+                print(f"{path.name}: no function says what it computes; left alone")
                 continue
             outputs = evaluate(globals()[path.stem], arguments, inputs_of(text, arguments))
             number = "" if seen[command] == 1 else f".{seen[command]}"

@@ -36,6 +36,42 @@ static double one(double x) { return (void)x, 1; }
 static double reciprocal(double x) { return 1 / x; }
 static double inverse_square(double x) { return 1 / (x * x); }
 
+/* psi(x) as a sum over 1/k - 1/(k + x - 1) up to K and the integral of the rest, whose error is below 1e-15 */
+static double psi(double x)
+{
+    const int terms = 100000;
+    double sum = -0.57721566490153286061, n = terms;
+    for (int k = terms; k >= 1; k--) sum += 1.0 / k - 1 / (k + x - 1);
+    /* sum over k > n of f(k), f(t) = 1/t - 1/(t + x - 1): the integral from n + 1/2 and f'(n + 1/2) / 24 */
+    const double t = n + 0.5, u = t + x - 1;
+    return sum + log(u / t) + (-1 / (t * t) + 1 / (u * u)) / 24;
+}
+
+/* psi'(x), psi''(x): sums over (x + k)^-2 and -2 (x + k)^-3, the rest likewise */
+static double psi1(double x)
+{
+    double sum = 0;
+    for (int k = 99999; k >= 0; k--) sum += 1 / ((x + k) * (x + k));
+    const double u = x + 99999.5;
+    return sum + 1 / u - -2 / (u * u * u) / -24;
+}
+static double psi2(double x)
+{
+    double sum = 0;
+    for (int k = 99999; k >= 0; k--) sum += -2 / ((x + k) * (x + k) * (x + k));
+    const double u = x + 99999.5;
+    return sum - 1 / (u * u);
+}
+
+static double is_number(double x) { return isfinite(x); }
+/* 4 bits of mantissa: 1 + k/16 below 2 and 2 + k/8 from there on, halves to even */
+static double rounded(double x)
+{
+    const double unit = ldexp(1, ilogb(x) - 4);
+    return rint(x / unit) * unit;
+}
+static double next(double x, double y) { return nextafterf((float)x, (float)y); }
+
 static double add(double x, double y) { return x + y; }
 static double sub(double x, double y) { return x - y; }
 static double mul(double x, double y) { return x * y; }
@@ -43,6 +79,8 @@ static double divide(double x, double y) { return x / y; }
 
 static const tow__integer_pow_params power0 = {0}, power1 = {1}, power2 = {2}, power3 = {3}, power_1 = {-1},
                                      power_2 = {-2};
+static const tow__polygamma_params zeroth = {0}, first = {1}, second = {2};
+static const tow__precision_params half_precision = {5, 4}, as_it_is = {11, 52};
 static const tow__gelu_params exact = {false}, approximate = {true};
 static const tow__dtype_params to_f32 = {TOW_F32}, to_f64 = {TOW_F64}, to_i32 = {TOW_I32}, to_bool = {TOW_BOOL};
 
@@ -152,6 +190,99 @@ static const property_case cases[] = {
      .loose = 4,
      .loose_f64 = 1e4,
      .in = {{.dtype = TOW_F64, S2(3, 5), .low = -0.9, .high = 0.9}}},
+    UNARY("erfc", erfc, -2, 2),
+    LONG("erfc", erfc, -6, 9),
+    UNARY("cbrt", cbrt, 0.3, 9),
+    LONG("cbrt", cbrt, -1e30, 1e30),
+    UNARY("exp2", exp2, -3, 3),
+    LONG("exp2", exp2, -120, 120),
+    UNARY("tan", tan, -1.3, 1.3),
+    LONG("tan", tan, -100, 100),
+    UNARY("asin", asin, -0.9, 0.9),
+    UNARY("acos", acos, -0.9, 0.9),
+    UNARY("atan", atan, -3, 3),
+    LONG("atan", atan, -1e6, 1e6),
+    UNARY("sinh", sinh, -3, 3),
+    UNARY("cosh", cosh, -3, 3),
+    UNARY("asinh", asinh, -3, 3),
+    LONG("asinh", asinh, -1e30, 1e30),
+    UNARY("acosh", acosh, 1.2, 5),
+    UNARY("atanh", atanh, -0.8, 0.8),
+    UNARY("lgamma", lgamma, 0.3, 9),
+    {.primitive = "lgamma",
+     .label = "negative",
+     .n_in = 1,
+     .unary = lgamma,
+     .in = {{.dtype = TOW_F64, S1(9), .low = -2.7, .high = -2.2}}},
+    /* The sums of the references lose digits. */
+    {.primitive = "digamma",
+     .n_in = 1,
+     .unary = psi,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.4, .high = 12}}},
+    {.primitive = "digamma",
+     .label = "negative",
+     .n_in = 1,
+     .unary = psi,
+     .loose_f64 = 1000,
+     .in = {{.dtype = TOW_F64, S1(9), .low = -3.7, .high = -3.2}}},
+    {.primitive = "polygamma",
+     .label = "0",
+     .params = &zeroth,
+     .n_in = 1,
+     .unary = psi,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S1(9), .low = 2, .high = 5}}},
+    {.primitive = "polygamma",
+     .label = "1",
+     .params = &first,
+     .n_in = 1,
+     .unary = psi1,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.4, .high = 12}}},
+    {.primitive = "polygamma",
+     .label = "2, negative",
+     .params = &second,
+     .n_in = 1,
+     .unary = psi2,
+     .loose_f64 = 100,
+     .in = {{.dtype = TOW_F64, S1(9), .low = -1.8, .high = -1.4}}},
+    {.primitive = "is_finite", .n_in = 1, .unary = is_number, .in = {{.dtype = TOW_F64, S2(3, 5)}}},
+    {.primitive = "reduce_precision",
+     .label = "to 4 bits",
+     .params = &half_precision,
+     .n_in = 1,
+     .unary = rounded,
+     .no_derivative = true, /* it is taken as linear, which differences do not see */
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 1, .high = 4, .constant = true}}},
+    {.primitive = "reduce_precision",
+     .label = "to as many bits as there are",
+     .params = &as_it_is,
+     .n_in = 1,
+     .unary = same,
+     .in = {{.dtype = TOW_F64, S1(9)}}},
+    {.primitive = "nextafter",
+     .n_in = 2,
+     .binary = next,
+     .no_derivative = true,
+     .loose_f64 = 1e8, /* the reference takes the steps of f32 */
+     .in = {{.dtype = TOW_F64, S1(9), .constant = true}, {.dtype = TOW_F64, S1(9), .constant = true}}},
+    {.primitive = "atan2",
+     .n_in = 2,
+     .binary = atan2,
+     .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.4, .high = 2}, {.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 3}}},
+    {.primitive = "atan2",
+     .label = "constant x, further than a quarter",
+     .n_in = 2,
+     .binary = atan2,
+     .in = {{.dtype = TOW_F64, S1(5), .low = -2, .high = -0.5},
+            {.dtype = TOW_F64, S1(5), .low = -2, .high = -1, .constant = true}}},
+    {.primitive = "integer_pow",
+     .label = "of integers",
+     .params = &power3,
+     .n_in = 1,
+     .unary = cube,
+     .in = {{.dtype = TOW_I32, S1(6), .low = -9, .high = 9}}},
     POWER("0", power0, one, -2, 2),
     POWER("1", power1, same, -2, 2),
     POWER("2", power2, square, -2, 2),

@@ -17,6 +17,20 @@ static double or_bits(double x, double y) { return bits(x) | bits(y); }
 static double xor_bits(double x, double y) { return bits(x) ^ bits(y); }
 static double left(double x, double y) { return (uint32_t)(bits(x) << bits(y)); }
 static double right(double x, double y) { return bits(x) >> bits(y); }
+static int32_t as_signed(double x) { return (int32_t)bits(x); }
+static double right_arithmetic(double x, double y)
+{
+    const int64_t shifted = as_signed(x) / ((int64_t)1 << (int)y) - (as_signed(x) % ((int64_t)1 << (int)y) < 0);
+    return (uint32_t)shifted;
+}
+static double floor_quotient(double x, double y) { return floor(ldexp(x, -(int)y)); }
+static double set_bits(double x)
+{
+    int n = 0;
+    for (int i = 0; i < 32; i++) n += (bits(x) >> i & 1) != 0;
+    return n;
+}
+static double leading_zeros(double x) { return x == 0 ? 32 : 31 - ilogb(x); }
 static double not_bits(double x) { return (uint32_t)~bits(x); }
 static double not_bool(double x) { return x == 0; }
 static double add_wrapping(double x, double y) { return (uint32_t)(bits(x) + bits(y)); }
@@ -104,6 +118,19 @@ static const property_case cases[] = {
     BITS("xor", xor_bits),
     SHIFT("shift_left", left),
     SHIFT("shift_right", right),
+    SHIFT("shift_right_arithmetic", right_arithmetic),
+    {.primitive = "shift_right_arithmetic",
+     .label = "i32",
+     .n_in = 2,
+     .binary = floor_quotient,
+     .in = {{.dtype = TOW_I32, S1(12), .low = -1000, .high = 1000}, {.dtype = TOW_I32, S1(12), .low = 0, .high = 31}}},
+    {.primitive = "population_count", .n_in = 1, .unary = set_bits, .in = {WORDS}},
+    {.primitive = "clz", .n_in = 1, .unary = leading_zeros, .in = {WORDS}},
+    {.primitive = "clz",
+     .label = "small numbers",
+     .n_in = 1,
+     .unary = leading_zeros,
+     .in = {{.dtype = TOW_I32, S1(12), .low = 0, .high = 5}}},
     {.primitive = "not", .n_in = 1, .unary = not_bits, .in = {WORDS}},
     {.primitive = "not", .label = "bool", .n_in = 1, .unary = not_bool, .in = {{.dtype = TOW_BOOL, S1(12)}}},
     {.primitive = "add", .label = "u32 wraps", .n_in = 2, .binary = add_wrapping, .in = {WORDS, WORDS}},

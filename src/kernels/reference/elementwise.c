@@ -3,6 +3,7 @@
 
 #include "src/base/params.h"
 #include "src/kernels/math.h"
+#include "src/kernels/special.h"
 #include "src/kernels/tables.h"
 
 #define REAL       f32
@@ -174,16 +175,29 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
 #define LOGICAL(name)  NULL, NULL, name##_i32, name##_u32, name##_bool
 #define OPERATIONS(X)                                                                                                  \
     X(abs, NUMBERS)                                                                                                    \
+    X(acos, FLOATS)                                                                                                    \
+    X(acosh, FLOATS)                                                                                                   \
     X(add, NUMBERS)                                                                                                    \
     X(and, LOGICAL)                                                                                                    \
+    X(asin, FLOATS)                                                                                                    \
+    X(asinh, FLOATS)                                                                                                   \
+    X(atan, FLOATS)                                                                                                    \
+    X(atan2, FLOATS)                                                                                                   \
+    X(atanh, FLOATS)                                                                                                   \
+    X(cbrt, FLOATS)                                                                                                    \
     X(ceil, FLOATS)                                                                                                    \
     X(clamp, NUMBERS)                                                                                                  \
+    X(clz, INTEGERS)                                                                                                   \
     X(cos, FLOATS)                                                                                                     \
+    X(cosh, FLOATS)                                                                                                    \
+    X(digamma, FLOATS)                                                                                                 \
     X(div, NUMBERS)                                                                                                    \
     X(eq, ALL)                                                                                                         \
     X(erf, FLOATS)                                                                                                     \
     X(erf_inv, FLOATS)                                                                                                 \
+    X(erfc, FLOATS)                                                                                                    \
     X(exp, FLOATS)                                                                                                     \
+    X(exp2, FLOATS)                                                                                                    \
     X(expm1, FLOATS)                                                                                                   \
     X(floor, FLOATS)                                                                                                   \
     X(ge, ALL)                                                                                                         \
@@ -191,7 +205,9 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
     X(gelu_grad, FLOATS)                                                                                               \
     X(gt, ALL)                                                                                                         \
     X(integer_pow, NUMBERS)                                                                                            \
+    X(is_finite, FLOATS)                                                                                               \
     X(le, ALL)                                                                                                         \
+    X(lgamma, FLOATS)                                                                                                  \
     X(log, FLOATS)                                                                                                     \
     X(log1p, FLOATS)                                                                                                   \
     X(logistic, FLOATS)                                                                                                \
@@ -201,23 +217,30 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
     X(mul, NUMBERS)                                                                                                    \
     X(ne, ALL)                                                                                                         \
     X(neg, NUMBERS)                                                                                                    \
+    X(nextafter, FLOATS)                                                                                               \
     X(not, LOGICAL)                                                                                                    \
     X(or, LOGICAL)                                                                                                     \
+    X(polygamma, FLOATS)                                                                                               \
+    X(population_count, INTEGERS)                                                                                      \
     X(pow, NUMBERS)                                                                                                    \
+    X(reduce_precision, FLOATS)                                                                                        \
     X(relu, FLOATS)                                                                                                    \
     X(rem, NUMBERS)                                                                                                    \
     X(round, FLOATS)                                                                                                   \
     X(rsqrt, FLOATS)                                                                                                   \
     X(shift_left, INTEGERS)                                                                                            \
     X(shift_right, INTEGERS)                                                                                           \
+    X(shift_right_arithmetic, INTEGERS)                                                                                \
     X(sign, NUMBERS)                                                                                                   \
     X(silu, FLOATS)                                                                                                    \
     X(silu_grad, FLOATS)                                                                                               \
     X(sin, FLOATS)                                                                                                     \
+    X(sinh, FLOATS)                                                                                                    \
     X(sqrt, FLOATS)                                                                                                    \
     X(square, NUMBERS)                                                                                                 \
     X(stop_gradient, ALL)                                                                                              \
     X(sub, NUMBERS)                                                                                                    \
+    X(tan, FLOATS)                                                                                                     \
     X(tanh, FLOATS)                                                                                                    \
     X(xor, LOGICAL)
 

@@ -27,6 +27,11 @@ static double reference_silu_grad(double x)
     double s = reference_logistic(x), both = s * reference_logistic(-x);
     return both == 0 ? s : s + x * both;
 }
+static double reference_lgamma(double x)
+{
+    int sign;
+    return lgamma_r(x, &sign);
+}
 static double reference_rsqrt(double x) { return 1 / sqrt(x); }
 static double reference_neg(double x) { return -x; }
 static double reference_square(double x) { return x * x; }
@@ -95,6 +100,20 @@ static const struct vector_function {
     {"gelu", reference_gelu_tanh, 4, 0x1p-26, true, NULL},
     {"gelu_grad", reference_gelu_erf_grad, 4, 0x1p-24, false, NULL},
     {"gelu_grad", reference_gelu_tanh_grad, 4, 0x1p-24, true, NULL},
+    /* rounded once from f64 */
+    {"tan", tan, 0.501, 0, false, NULL},
+    {"asin", asin, 0.501, 0, false, NULL},
+    {"acos", acos, 0.501, 0, false, NULL},
+    {"atan", atan, 0.501, 0, false, NULL},
+    {"sinh", sinh, 0.501, 0, false, NULL},
+    {"cosh", cosh, 0.501, 0, false, NULL},
+    {"asinh", asinh, 0.501, 0, false, NULL},
+    {"acosh", acosh, 0.501, 0, false, NULL},
+    {"atanh", atanh, 0.501, 0, false, NULL},
+    {"cbrt", cbrt, 0.501, 0, false, NULL},
+    {"exp2", exp2, 0.501, 0, false, NULL},
+    {"erfc", erfc, 0.501, 0, false, NULL},
+    {"lgamma", reference_lgamma, 0.501, 0, false, NULL},
     {"floor", floor, 0, 0, false, NULL},
     {"ceil", ceil, 0, 0, false, NULL},
     {"abs", fabs, 0, 0, false, NULL},
