@@ -65,7 +65,7 @@ typedef struct tow_context_options {
     tow_allocator allocator; /* zero: the C library */
     int threads;             /* threads that run programs, at most; 0: as many as the affinity mask allows */
     /* What computes matrix products where it can: "amx" (the matrix unit of some x86-64 processors, f32 as sums of
-     * three bf16, with errors like those of f32 arithmetic; docs/performance.md), "own", "blis", "xsmm" (libxsmm) or
+     * three bf16, with errors like those of f32 arithmetic; docs/techniques.md), "own", "blis", "xsmm" (libxsmm) or
      * "reference"; others are computed as if it were not set. Or what is not to compute them: names behind minus signs,
      * for instance "-amx" or "-blis,-xsmm" (but not "-reference"). For experiments: with xsmm, bits may depend on how
      * work is cut. NULL: the environment variable TOW_ENGINE, else what is best for each product. */

@@ -26,19 +26,20 @@ typedef struct tow__span {
 } tow__span;
 
 enum {
-    TOW__SPANS = 3, /* that a call may fetch for others */
-    TOW__BESIDE = 3 /* arrays beside a product that are read or written when it is finished */
+    TOW__SPANS = 3,            /* that a call may fetch for others */
+    TOW__EPILOGUE_OPERANDS = 3 /* arrays that the epilogue of a product reads or writes */
 };
 
-/* Called on strips of a product that are finished and in cache: elements first + i * step .. first + i * step + n for i
- * in [0, times) of the result, by row-major index; all elements once, in no particular order, on any thread. */
-typedef struct tow__finish {
+/* The epilogue of a product. Called on strips of the result that are complete and in cache: elements first + i *
+ * step .. first + i * step + n for i in [0, times) of the result, by row-major index; all elements once, in no
+ * particular order, on any thread. */
+typedef struct tow__epilogue {
     void (*run)(void *user, int64_t first, int64_t times, int64_t step, int64_t n);
     void *user;
-    /* Arrays of the result's shape and size of elements, of which `run` reads or writes what it is given of the result:
-     * that may be fetched while the product is made. Behind the last one NULL. */
-    const void *beside[TOW__BESIDE];
-} tow__finish;
+    /* Arrays of the result's shape and element size, of which `run` reads or writes the same elements as of the result:
+     * these may be prefetched while the product is computed. The last one is followed by NULL. */
+    const void *operands[TOW__EPILOGUE_OPERANDS];
+} tow__epilogue;
 
 typedef struct tow__kernel_call {
     size_t n_in, n_out;
@@ -46,9 +47,9 @@ typedef struct tow__kernel_call {
     const void *params; /* the primitive's parameter struct (src/base/params.h), or NULL */
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
-    const tow__finish *finish; /* dot_general; NULL: nothing to do */
-    /* For kernels that look ahead: where operand 1 of the next call will be (NULL: unknown), and what other steps read before
-     * it (no bytes: unknown). */
+    const tow__epilogue *epilogue; /* dot_general; NULL: none */
+    /* For kernels that look ahead: where operand 1 of the next call will be (NULL: unknown), and what other steps
+     * read before it (no bytes: unknown). */
     const void *next;
     tow__span later[TOW__SPANS];
     const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
@@ -65,7 +66,8 @@ static inline void *tow__scratch_of_thread(void *scratch, size_t bytes)
 
 typedef struct tow__kernel {
     const char *primitive; /* name in the textual form */
-    /* Bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the result). */
+    /* Bit set (1 << dtype) of accepted dtypes of the first float operand, else of operand 0 (sources: of the
+     * result). */
     unsigned dtypes;
     void (*run)(const tow__kernel_call *call);
     size_t (*scratch)(const tow__kernel_call *call); /* bytes; data pointers are NULL here. NULL: none */

@@ -65,17 +65,18 @@ typedef struct dot_run {
     const char *x, *y;
     char *out, *scratch;
     void *packed; /* y, or NULL */
-    const tow__finish *finish;
+    const tow__epilogue *epilogue;
     int64_t next_y; /* bytes from y to that of the next call; 0: unknown */
-    const tow__span *later;
+    const tow__span *read_after;
     bool adds;
 } dot_run;
 
-/* One call of an engine: where its C begins in the result, in elements, and the length of rows there. */
-typedef struct part {
-    const tow__finish *finish;
+/* What the epilogue of one call of an engine has to know: where its C begins in the result, in elements, and the length
+ * of rows there. */
+typedef struct epilogue_place {
+    const tow__epilogue *epilogue;
     int64_t first, row;
-} part;
+} epilogue_place;
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -125,10 +126,10 @@ static int64_t inner_stride(const axes *a) { return a->n > 0 ? a->strides[a->n -
 
 static bool usable(const operand *o)
 {
-    axes rows = merge(&o->free), depth = merge(&o->contract);
-    if (depth.n > 1) return false;
+    axes rows = merge(&o->free), k = merge(&o->contract);
+    if (k.n > 1) return false;
     if (rows.n > 1 && inner_dim(&rows) < NARROW) return false;
-    return tow__gemm_plain(inner_dim(&rows), inner_dim(&depth), inner_stride(&rows), inner_stride(&depth));
+    return tow__gemm_plain(inner_dim(&rows), inner_dim(&k), inner_stride(&rows), inner_stride(&k));
 }
 
 /* Row-major strides for `a`, innermost step `step`; returns the next step. */
@@ -191,8 +192,8 @@ static void choose_engine(dot_job *job, const tow__team *team)
     job->slices = large && team != NULL ? team->threads : 1;
 }
 
-/* depth: 0, or that of the product of which this is a part */
-static dot_job job_of(const tow__kernel_call *call, int64_t depth)
+/* kc: 0, or that of the product of which this is a part */
+static dot_job job_of(const tow__kernel_call *call, int64_t kc)
 {
     const tow__dot_params *p = call->params;
     dot_job job = {.dtype = call->out[0].dtype};
@@ -214,7 +215,7 @@ static dot_job job_of(const tow__kernel_call *call, int64_t depth)
                               .m = inner_dim(&job.x.free),
                               .n = inner_dim(&job.y.free),
                               .k = inner_dim(&job.x.contract),
-                              .depth = depth,
+                              .kc = kc,
                               .rows = job.exchanged ? columns : rows,
                               .columns = job.exchanged ? rows : columns,
                               .a_row = inner_stride(&job.x.free),
@@ -281,10 +282,10 @@ static void cut(tow__gemm *g, int64_t index, int64_t slices)
     }
 }
 
-static void finish_rectangle(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
+static void run_epilogue_on_rectangle(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
-    const part *p = user;
-    p->finish->run(p->finish->user, p->first + row * p->row + column, rows, p->row, columns);
+    const epilogue_place *p = user;
+    p->epilogue->run(p->epilogue->user, p->first + row * p->row + column, rows, p->row, columns);
 }
 
 static void run_block(void *user, int64_t block, int thread)
@@ -295,14 +296,14 @@ static void run_block(void *user, int64_t block, int thread)
     find_product(r, block / job->slices, &g);
     if (job->slices > 1) cut(&g, block % job->slices, job->slices);
     if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
-    g.later = r->later;
+    g.read_after = r->read_after;
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
-    part p = {r->finish, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
-    if (r->finish != NULL) {
-        g.finish = finish_rectangle;
+    epilogue_place p = {r->epilogue, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
+    if (r->epilogue != NULL) {
+        g.epilogue = run_epilogue_on_rectangle;
         g.user = &p;
-        for (int i = 0; i < TOW__BESIDE && r->finish->beside[i] != NULL; i++)
-            g.beside[i] = (const char *)r->finish->beside[i] + ((char *)g.c - r->out);
+        for (int i = 0; i < TOW__EPILOGUE_OPERANDS && r->epilogue->operands[i] != NULL; i++)
+            g.epilogue_operands[i] = (const char *)r->epilogue->operands[i] + ((char *)g.c - r->out);
     }
     tow__gemm_run(&g, job->engine);
 }
@@ -342,26 +343,27 @@ static void run_pack(tow__team *team, const tow__gemm *g, const tow__gemm_engine
 
 static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
 {
-    dot_run r = {.job = job, .out = call->out[0].data, .scratch = call->scratch, .finish = call->finish, .adds = adds};
+    dot_run r = {
+        .job = job, .out = call->out[0].data, .scratch = call->scratch, .epilogue = call->epilogue, .adds = adds};
     r.packed = call->n_in > 2 ? call->in[2].data : NULL;
     r.x = run_packing(call, &job->x, &call->in[job->exchanged ? 1 : 0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[job->exchanged ? 0 : 1], &r.scratch);
     bool known = call->next != NULL && !job->exchanged;
     if (known && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
     if (job->jobs * job->slices == 1) {
-        r.later = call->later;
+        r.read_after = call->later;
         run_block(&r, 0, 0);
     } else {
         tow__team_run_indexed(tow__team_for(call->team, job->nanoseconds), job->jobs * job->slices, run_block, &r);
     }
 }
 
-static void run_product(const tow__kernel_call *call, int64_t depth, bool adds)
+static void run_product(const tow__kernel_call *call, int64_t kc, bool adds)
 {
     if (call->state != NULL) {
         run_job(call, call->state, adds);
     } else {
-        dot_job job = job_of(call, depth);
+        dot_job job = job_of(call, kc);
         run_job(call, &job, adds);
     }
 }
@@ -402,23 +404,23 @@ int64_t tow__dot_depth(const tow__kernel_call *call)
     const tow__dot_params *p = call->params;
     if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
     dot_job job = job_of(call, 0);
-    return job.engine->in_parts ? tow__gemm_depth(job.product.k) : 0;
+    return job.engine->in_parts ? tow__gemm_kc(job.product.k) : 0;
 }
 
 static void run_part(const tow__kernel_call *call)
 {
     const tow__dot_part_params *p = call->params;
-    run_product(call, p->depth, p->row == NULL || *p->row > 0);
+    run_product(call, p->kc, p->row == NULL || *p->row > 0);
 }
 
 static void prepare_part(const tow__kernel_call *call, void *state)
 {
-    *(dot_job *)state = job_of(call, ((const tow__dot_part_params *)call->params)->depth);
+    *(dot_job *)state = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
 }
 
 static size_t scratch_part(const tow__kernel_call *call)
 {
-    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->depth);
+    dot_job job = job_of(call, ((const tow__dot_part_params *)call->params)->kc);
     return scratch_bytes(call, &job);
 }
 

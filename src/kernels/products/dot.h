@@ -1,4 +1,5 @@
-/* Products that are made in parts: their contracted axes are cut into blocks, which are added to the result in order. */
+/* Products that are made in parts: their contracted axes are cut into blocks, which are added to the result in
+ * order. */
 #ifndef TOW_SRC_KERNELS_DOT_H
 #define TOW_SRC_KERNELS_DOT_H
 
@@ -9,7 +10,7 @@
  * those of the whole product if every part but the last is a multiple of tow__dot_depth. */
 typedef struct tow__dot_part_params {
     tow__dot_params dot; /* first, so that they can be read as the product's */
-    int64_t depth;       /* tow__dot_depth of the whole product */
+    int64_t kc;          /* tow__dot_depth of the whole product */
     const int64_t *row;  /* 0 at the first call, which writes the result; the others add to it. NULL: all add */
 } tow__dot_part_params;
 
@@ -20,7 +21,7 @@ int64_t tow__dot_depth(const tow__kernel_call *call);
  * parameters begin with the product's; its bits are those of a product and an addition. */
 
 /* Parameters of pack_operand, which makes of operand 1 of products what their engine wants. Products with any number of
- * rows in operand 0 then have it as operand 2, beside operand 1, and the same bits as without. */
+ * rows in operand 0 then have it as operand 2, behind operand 1, and the same bits as without it. */
 typedef struct tow__dot_pack_params {
     tow__dot_params dot;
     const struct tow__gemm_engine *engine;

@@ -1,5 +1,5 @@
-/* Products with a row program that runs on finished strips of the result (fused.h): bias, activation, residual. The
- * product is computed in one of the step's results, whose elements the program then overwrites strip by strip. */
+/* Products with a row program as epilogue (fused.h): bias, activation, residual. The product is computed in one of
+ * the results of the instruction, whose elements the program then overwrites strip by strip. */
 #include <string.h>
 
 #include "src/kernels/elementwise/fused.h"
@@ -55,21 +55,21 @@ static void prepare_fused_dot(const tow__kernel_call *call, void *at)
     if (state->prepared) p->product->prepare(&product, state->product);
 }
 
-static void finish_strip(void *user, int64_t first, int64_t times, int64_t step, int64_t n)
+static void run_epilogue_on_strip(void *user, int64_t first, int64_t times, int64_t step, int64_t n)
 {
     tow__fused_run(user, first, times, step, n);
 }
 
-/* What lies like the product, which the program reads as operand 0. */
-static void find_beside(const tow__fused_job *job, uint32_t home, const void **beside)
+/* The epilogue operands: arrays laid out like the product, which the program reads as operand 0. */
+static void find_epilogue_operands(const tow__fused_job *job, uint32_t home, const void **operands)
 {
     const tow__fused *program = job->program;
     int n = 0;
-    for (uint32_t i = 1; i < program->n_in && n < TOW__BESIDE; i++)
+    for (uint32_t i = 1; i < program->n_in && n < TOW__EPILOGUE_OPERANDS; i++)
         if (job->layout->whole[i] && program->sizes[i] == program->sizes[0] && job->in[i] != job->in[0])
-            beside[n++] = job->in[i];
-    for (uint32_t k = 0; k < program->n_out && n < TOW__BESIDE; k++)
-        if (k != home && program->sizes[program->n_in + k] == program->sizes[0]) beside[n++] = job->out[k];
+            operands[n++] = job->in[i];
+    for (uint32_t k = 0; k < program->n_out && n < TOW__EPILOGUE_OPERANDS; k++)
+        if (k != home && program->sizes[program->n_in + k] == program->sizes[0]) operands[n++] = job->out[k];
 }
 
 static void run_fused_dot(const tow__kernel_call *call)
@@ -82,10 +82,10 @@ static void run_fused_dot(const tow__kernel_call *call)
     point_at(call, in, out);
     if (!state) tow__fused_prepare(p->program, in, out, &own);
     tow__fused_begin(&job, p->program, state ? &state->layout : &own, in, out);
-    tow__finish finish = {finish_strip, &job, {NULL}};
-    find_beside(&job, p->home, finish.beside);
+    tow__epilogue epilogue = {run_epilogue_on_strip, &job, {NULL}};
+    find_epilogue_operands(&job, p->home, epilogue.operands);
     tow__kernel_call product = product_call(call);
-    product.finish = &finish;
+    product.epilogue = &epilogue;
     if (state && state->prepared) product.state = state->product;
     p->product->run(&product);
 }

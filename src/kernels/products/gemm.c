@@ -124,13 +124,13 @@ static void add_zeros(const tow__gemm *g)
         }
 }
 
-static void finish_all(const tow__gemm *g)
+static void run_epilogue_on_all(const tow__gemm *g)
 {
-    int64_t width = tow__min(g->n, TOW__GEMM_FINISH_COLUMNS);
-    int64_t height = TOW__GEMM_FINISH_BYTES / (width * (int64_t)tow__element_bytes(g->dtype));
+    int64_t width = tow__min(g->n, TOW__GEMM_EPILOGUE_COLUMNS);
+    int64_t height = TOW__GEMM_EPILOGUE_BYTES / (width * (int64_t)tow__element_bytes(g->dtype));
     for (int64_t row = 0; row < g->m; row += height)
         for (int64_t column = 0; column < g->n; column += width)
-            g->finish(g->user, row, tow__min(height, g->m - row), column, tow__min(width, g->n - column));
+            g->epilogue(g->user, row, tow__min(height, g->m - row), column, tow__min(width, g->n - column));
 }
 
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
@@ -143,5 +143,5 @@ void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
         add_zeros(g);
     else
         clear(g);
-    if (g->finish != NULL && (g->k == 0 || !engine->finishes)) finish_all(g);
+    if (g->epilogue != NULL && (g->k == 0 || !engine->runs_epilogue)) run_epilogue_on_all(g);
 }

@@ -11,12 +11,12 @@
  * accumulate, the engines of this library round the element of A B as they would alone, then add it to C: the same as a
  * product followed by an addition. The libraries may add to C between blocks of k.
  *
- * The own kernel defines an element exactly: k is cut into blocks (tow__gemm_depth), each block is one chain of fused
+ * The own kernel defines an element exactly: k is cut into kc blocks (tow__gemm_kc), each block is one chain of fused
  * multiply-adds from 0 in the order of k, and blocks are added in order. All its instruction sets have the same bits.
  * The matrix unit (amx) has the same blocks, with another arithmetic in each (gemm_amx_run.c), whose errors are like
  * those of the chain, mostly half of them. So on both a product may also be made in parts along k, of whole blocks but
- * for the last: each says the `depth` of all, and all but the first accumulate, which then means that blocks are added
- * to C one by one.
+ * for the last: each says the `kc` of the whole product, and all but the first accumulate, which then means that blocks
+ * are added to C one by one.
  *
  * Engines. gemm.c has their table, in the order of preference: amx, own, blis, xsmm and reference; only the last one
  * accepts every product. The own kernel is compiled in plain C, for AVX2 and for AVX-512, and gemm_own.c picks the best
@@ -28,7 +28,7 @@
  * and pass it with each part. bench/kernels/products.c measures it (183 products of training, forward, dX and dW).
  *   - f32 runs on the own kernel: within 10 % of the best of own, BLIS and libxsmm on 178 of them. On the rest libxsmm is
  *     ahead with tiny tiles, by up to 1.8, and either library by at most 12 %, where another engine would cost what the own
- *     kernel gives: the same bits for all cuts and on all machines, and strips that are handed on while they are hot. BLIS
+ *     kernel gives: the same bits for all cuts and on all machines, and epilogues on strips that are in cache. BLIS
  *     is 1.3 times slower on average and ten times on small products.
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
  *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
@@ -65,7 +65,7 @@ typedef struct tow__gemm {
     int threads;     /* that the engine may use; 1 inside a team's body, and for engines that have none */
     int64_t m, n, k;
     int64_t rows, columns; /* of the whole product, as the user's graph states it; 0: m and n */
-    int64_t depth; /* own, amx: of the whole product, of which this is a part along k; 0: the product is whole */
+    int64_t kc; /* own, amx: of the whole product, of which this is a part along k; 0: the product is whole */
     const void *a;
     int64_t a_row, a_column;
     const void *b;
@@ -78,37 +78,37 @@ typedef struct tow__gemm {
     void *packed;
     int64_t packed_column;
     void *scratch; /* tow__gemm_scratch bytes for this call alone, 64-byte-aligned; NULL: works, but may be slower */
-    /* Called on rectangles of C that are finished and still in cache: rows [row, row + rows), columns [column, column +
-     * columns) of this C. They cover C, each element once, in no particular order; at most TOW__GEMM_FINISH_COLUMNS
-     * columns and TOW__GEMM_FINISH_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
-    void (*finish)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
+    /* The epilogue. Called on rectangles of C that are complete and still in cache: rows [row, row + rows), columns
+     * [column, column + columns) of this C. They cover C, each element once, in no particular order; at most
+     * TOW__GEMM_EPILOGUE_COLUMNS columns and TOW__GEMM_EPILOGUE_BYTES each. Runs on the thread of the call. Also called if k is 0. May be NULL. */
+    void (*epilogue)(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns);
     void *user;
-    /* Where the arrays begin that `finish` reads or writes at the places that its rectangle has in C: as much of them is
-     * fetched with C as fits between multiply-adds (own; not of products of a few rows or columns). Behind the last one
-     * NULL. */
-    const void *beside[TOW__BESIDE];
-    /* B of the product that this thread may run next, with the same strides: its beginning is fetched meanwhile,
-     * whether it exists or not. NULL: unknown. */
+    /* Where the arrays begin that the epilogue reads or writes at the places that its rectangle has in C. As much of
+     * them is prefetched with C as fits between multiply-adds (own; not in products of a few rows or columns). The last
+     * one is followed by NULL. */
+    const void *epilogue_operands[TOW__EPILOGUE_OPERANDS];
+    /* B of the product that this thread may run next, with the same strides: its beginning is prefetched during
+     * this one, whether it exists or not. NULL: unknown. */
     const void *next_b;
-    /* [TOW__SPANS] what else this thread may read after this product: as much of it is fetched as fits between its
-     * multiply-adds (own; not of products of a few rows or columns), whether it exists or not. NULL: unknown. */
-    const tow__span *later;
+    /* [TOW__SPANS] memory that this thread may read after this product. As much of it is prefetched as fits between
+     * multiply-adds (own; not in products of a few rows or columns), whether it exists or not. NULL: unknown. */
+    const tow__span *read_after;
 } tow__gemm;
 
 enum {
-    TOW__GEMM_FINISH_COLUMNS = 128,
-    TOW__GEMM_FINISH_BYTES = 256 << 10,
+    TOW__GEMM_EPILOGUE_COLUMNS = 128,
+    TOW__GEMM_EPILOGUE_BYTES = 256 << 10,
     TOW__GEMM_PACKED_COLUMNS = 32
 };
 
 typedef struct tow__gemm_engine {
     const char *name;
     bool (*applicable)(const tow__gemm *g); /* depends on types, n, k and strides alone */
-    void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls no finish unless `finishes` */
+    void (*run)(const tow__gemm *g);        /* m, n, k > 0; calls the epilogue only if `runs_epilogue` */
     const char *(*describe)(void);
-    bool finishes; /* calls finish itself, else tow__gemm_run does after the product */
-    bool cuts;     /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
-    bool in_parts; /* products may be made in parts along k */
+    bool runs_epilogue; /* calls the epilogue itself, else tow__gemm_run does so after the product */
+    bool cuts;          /* bits do not depend on how rows and columns are cut; the rule picks no other engines */
+    bool in_parts;      /* products may be made in parts along k */
     bool (*gains)(const tow__gemm *g); /* reads what `applicable` reads, rows and columns: else the rule leaves g to the
                                               next engine. NULL: always */
     size_t (*scratch)(const tow__gemm *g); /* bytes; NULL: none */
@@ -137,7 +137,7 @@ size_t tow__gemm_scratch(const tow__gemm *g, const tow__gemm_engine *engine);
  * what tow__gemm_choose reads. */
 size_t tow__gemm_packed(const tow__gemm *g, const tow__gemm_engine *engine);
 /* Packs B [k, n] into g->packed, from packed_column on; several threads may pack columns of one B. Products that use it
- * have the same k, depth and bits as without. */
+ * have the same k, kc and bits as without. */
 void tow__gemm_pack(const tow__gemm *g, const tow__gemm_engine *engine);
 /* The engine of this name, or NULL. */
 const tow__gemm_engine *tow__gemm_find(const char *name);

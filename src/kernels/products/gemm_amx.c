@@ -48,7 +48,7 @@ bool tow__gemm_amx_usable(void) { return tow__has_avx512() && may_use_unit(); }
 /* By rows, columns and k of the whole product, which cuts do not change. */
 static bool gains(const tow__gemm *g)
 {
-    int64_t k = g->depth > 0 ? g->depth : tow__gemm_depth(g->k);
+    int64_t k = g->kc > 0 ? g->kc : tow__gemm_kc(g->k);
     int64_t rows = g->rows > 0 ? g->rows : g->m, columns = g->columns > 0 ? g->columns : g->n;
     return rows >= LEAST && columns >= LEAST && k >= LEAST && rows * columns >= LEAST_WORK / k;
 }

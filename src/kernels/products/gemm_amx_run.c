@@ -6,7 +6,7 @@
  *
  *   x = x1 + x2 + x3        x y = x1 y3 + x1 y2 + x2 y2 + x2 y1 + x3 y1 + x1 y1 + (x2 y3 + x3 y2 + x3 y3)
  *
- * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_depth). In each, a row of A or a column of
+ * Bits of an element. k is cut into blocks as in the own kernel (tow__gemm_kc). In each, a row of A or a column of
  * B whose largest element is below 2^-32 or from 2^16 on is first multiplied with the power of two that brings this
  * element into [1, 2): so nothing overflows, and of each pair of elements at most 2^-58 of the product of these
  * largest ones underflows. Groups of 32 elements of k, in which element i and element i + 16 are neighbours, pass in
@@ -43,18 +43,18 @@
 
 enum {
     W = 16,
-    STRIP = 2 * W,                    /* rows */
-    PANEL = 2 * W,                    /* columns */
-    GROUP = 2 * W,                    /* elements of k of a tile */
-    TILE = W * GROUP,                 /* bf16 of a tile */
-    PARTS = 3,                        /* of a number */
-    PIECE = 2 * PARTS * TILE,         /* bf16 of a strip or a panel for one group */
-    BLOCK = 384,                      /* rows of A at a time */
-    SUMS = 1 << 18,                   /* elements of sums beside C, about */
-    GROUPS = TOW__GEMM_DEPTH / GROUP, /* of a block of k, at most */
+    STRIP = 2 * W,                 /* rows */
+    PANEL = 2 * W,                 /* columns */
+    GROUP = 2 * W,                 /* elements of k of a tile */
+    TILE = W * GROUP,              /* bf16 of a tile */
+    PARTS = 3,                     /* of a number */
+    PIECE = 2 * PARTS * TILE,      /* bf16 of a strip or a panel for one group */
+    BLOCK = 384,                   /* rows of A at a time */
+    SUMS = 1 << 18,                /* elements of separate sums, about */
+    GROUPS = TOW__GEMM_KC / GROUP, /* of a block of k, at most */
 };
 
-_Static_assert((int)TOW__GEMM_DEPTH % (int)GROUP == 0, "a block of k is whole groups");
+_Static_assert((int)TOW__GEMM_KC % (int)GROUP == 0, "a block of k is whole groups");
 
 typedef __m512 vector;
 typedef __mmask16 lanes;
@@ -106,14 +106,14 @@ static void configure(void)
     } while (0)
 
 /* Sums of a strip and a panel on their way to C. */
-typedef struct delivery {
+typedef struct write_back {
     const scales *a, *b;
     const f32 *sums;
     f32 *c;
     int64_t ldc, row, rows, columns;
     lanes low, high; /* of the columns */
     bool adds;
-} delivery;
+} write_back;
 
 /* Lines of memory that are fetched into a cache piece by piece, 32 elements at a time. */
 typedef struct stream {
@@ -123,26 +123,26 @@ typedef struct stream {
     int64_t at_once;
 } stream;
 
-/* What the rest of the processor does while the matrix unit multiplies. It gets ahead of the unit by little more than
- * four products of tiles, so there is a place for a little of it after each four: in turn, sums of the strip before
- * are delivered, the next panel is split, and the rows of C that the sums of this strip go to and the panel after the
- * next are fetched. */
-typedef struct meanwhile {
-    delivery sums;
+/* The work that the rest of the processor overlaps with the products of the matrix unit. Instructions get ahead of the
+ * unit by little more than four products of tiles, so there is a slot for a little of this work after each four. The
+ * slots alternate between writing back the sums of the strip before, splitting the next panel, and fetching the rows of
+ * C to which the sums of this strip go and the panel after the next. */
+typedef struct overlapped_work {
+    write_back sums;
     progress panel;
-    int64_t deliveries, split_rows; /* at a place */
+    int64_t written_rows, split_rows; /* per slot */
     stream c, b;
-} meanwhile;
+} overlapped_work;
 
 enum {
-    /* places in a group of k */
-    DELIVERIES = 3,
+    /* slots in a group of k */
+    WRITE_BACKS = 3,
     SPLITS = 5,
     FETCHES = 2
 };
 
 /* C = or += sums, without the powers of two: up to `count` rows. */
-static inline __attribute__((always_inline)) void deliver_rows(delivery *d, int64_t count)
+static inline __attribute__((always_inline)) void write_back_rows(write_back *d, int64_t count)
 {
     for (; count > 0 && d->row < d->rows; count--, d->row++) {
         const f32 *sums = d->sums + d->row * PANEL;
@@ -175,7 +175,7 @@ static inline __attribute__((always_inline)) void next_lines(stream *s)
         __builtin_prefetch((s)->at + GROUP - 1, writes, level);                                                        \
     }
 
-static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
+static inline __attribute__((always_inline)) void fetch_ahead(overlapped_work *w)
 {
     FETCH(&w->c, 1, 3);
     FETCH(&w->b, 0, 2);
@@ -184,11 +184,12 @@ static inline __attribute__((always_inline)) void fetch_ahead(meanwhile *w)
 /* sums [32, 32] = a strip times a panel, `groups` of k.
  *
  * A tile that is stored when none was for some 800 ns keeps the unit waiting for 230 ns more, as if what stores tiles
- * had gone to sleep, and the products of a strip and a panel take 2000. So a tile is stored in each group, where sums
- * come later. Beside splitting, which waits for the unit rather than the other way round, that gains nothing. */
+ * had gone to sleep, and the products of a strip and a panel take 2000. So each group stores a tile where the sums will
+ * be. Where the next panel is split at the same time, which waits for the unit rather than the other way round, that
+ * gains nothing. */
 static inline __attribute__((always_inline)) void multiply(const bool two_rows, const bool two_columns,
                                                            const bool splits, int64_t groups, const uint16_t *a,
-                                                           const uint16_t *b, f32 *sums, meanwhile *w)
+                                                           const uint16_t *b, f32 *sums, overlapped_work *w)
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -204,7 +205,7 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
         MULTIPLY;
         LOAD_A(1);
         if (splits) split_some(&w->panel, w->split_rows);
-        deliver_rows(&w->sums, w->deliveries);
+        write_back_rows(&w->sums, w->written_rows);
         MULTIPLY;
         LOAD_B(0);
         if (splits) split_some(&w->panel, w->split_rows);
@@ -212,13 +213,13 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
         MULTIPLY;
         LOAD_A(2);
         if (splits) split_some(&w->panel, w->split_rows);
-        deliver_rows(&w->sums, w->deliveries);
+        write_back_rows(&w->sums, w->written_rows);
         MULTIPLY;
         LOAD_A(0);
         if (splits) split_some(&w->panel, w->split_rows);
         fetch_ahead(w);
         MULTIPLY;
-        deliver_rows(&w->sums, w->deliveries);
+        write_back_rows(&w->sums, w->written_rows);
     }
     _tile_stored(0, sums, 4 * PANEL);
     if (two_columns) _tile_stored(1, sums + W, 4 * PANEL);
@@ -229,12 +230,32 @@ static inline __attribute__((always_inline)) void multiply(const bool two_rows, 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
 enum {
-    RING = 3 /* panels: one whose sums are being delivered, one that is multiplied, one that is split */
+    RING = 3 /* panels: one whose sums are being written back, one that is multiplied, one that is split */
 };
+
+/* How panels of B are prefetched: decided once per call. */
+typedef struct panel_fetch {
+    enum {
+        FETCH_NOTHING,
+        FETCH_PACKED,
+        FETCH_ROWS,
+        FETCH_COLUMNS
+    } kind;
+    /* Columns from the panel that is multiplied to the one that is fetched: the next one, but where that is split at
+     * the same time, which reads it, the one after. */
+    int64_t distance;
+} panel_fetch;
+
+/* A panel that is fetched: `count` lines of `length` elements, `apart` from each other. */
+typedef struct panel_lines {
+    const f32 *from;
+    int64_t count, length, apart;
+} panel_lines;
 
 typedef struct job {
     const tow__gemm *g;
-    int64_t depth;   /* of a block of k */
+    panel_fetch fetch;
+    int64_t kc;      /* of a block of k */
     bool plain[2];   /* A, B: not multiplied with powers of two, so far */
     side *strips;    /* of a block of rows */
     uint16_t *a, *b; /* tiles of all strips, and of two panels */
@@ -243,24 +264,24 @@ typedef struct job {
 
 /* Rows of C and one block of k, and where their columns `from` .. `limit` go. */
 typedef struct piece {
-    int64_t row, rows, first, depth, groups;
+    int64_t row, rows, first, kc, groups;
     int64_t from, limit;
     f32 *c;
     int64_t ldc;
-    bool adds, finishes;
+    bool adds, runs_epilogue;
 } piece;
 
-static int64_t depth_of(const tow__gemm *g) { return g->depth > 0 ? g->depth : tow__gemm_depth(g->k); }
+static int64_t kc_of(const tow__gemm *g) { return g->kc > 0 ? g->kc : tow__gemm_kc(g->k); }
 
 /* Of the tiles of a strip or a panel. */
-static size_t strip_bytes(int64_t depth) { return (size_t)(tow__ceil_div(depth, GROUP) * PIECE) * sizeof(uint16_t); }
+static size_t strip_bytes(int64_t kc) { return (size_t)(tow__ceil_div(kc, GROUP) * PIECE) * sizeof(uint16_t); }
 
 static piece piece_of(const job *j, int64_t row, int64_t block, int64_t first)
 {
     const tow__gemm *g = j->g;
     piece x = {.row = row, .rows = tow__min(block, g->m - row), .first = first, .limit = g->n};
-    x.depth = tow__min(j->depth, g->k - first);
-    x.groups = tow__ceil_div(x.depth, GROUP);
+    x.kc = tow__min(j->kc, g->k - first);
+    x.groups = tow__ceil_div(x.kc, GROUP);
     return x;
 }
 
@@ -270,7 +291,7 @@ static side strip_at(const job *j, const piece *x, int64_t row)
     const f32 *from = (const f32 *)g->a + (x->row + row) * g->a_row + x->first * g->a_column;
     return (side){.from = {from, g->a_row, g->a_column},
                   .items = tow__min(STRIP, x->rows - row),
-                  .depth = x->depth,
+                  .kc = x->kc,
                   .tiles = j->a + row / STRIP * x->groups * PIECE};
 }
 
@@ -280,7 +301,7 @@ static side panel_at(const job *j, const piece *x, int64_t column)
     const f32 *from = (const f32 *)g->b + x->first * g->b_row + column * g->b_column;
     return (side){.from = {from, g->b_column, g->b_row},
                   .items = tow__min(PANEL, x->limit - column),
-                  .depth = x->depth,
+                  .kc = x->kc,
                   .columns = true,
                   .tiles = j->b + (column - x->from) / PANEL % 2 * x->groups * PIECE};
 }
@@ -294,14 +315,14 @@ enum {
 
 static size_t panel_bytes(const tow__gemm *g)
 {
-    int64_t depth = depth_of(g), whole = g->k / depth;
-    return (size_t)tow__ceil_div(g->k, depth) * HEAD + (size_t)whole * strip_bytes(depth) + strip_bytes(g->k % depth);
+    int64_t kc = kc_of(g), whole = g->k / kc;
+    return (size_t)tow__ceil_div(g->k, kc) * HEAD + (size_t)whole * strip_bytes(kc) + strip_bytes(g->k % kc);
 }
 
 static char *packed_at(const tow__gemm *g, int64_t column, int64_t first)
 {
-    int64_t panel = (g->packed_column + column) / PANEL, depth = depth_of(g);
-    return (char *)g->packed + (size_t)panel * panel_bytes(g) + (size_t)(first / depth) * (HEAD + strip_bytes(depth));
+    int64_t panel = (g->packed_column + column) / PANEL, kc = kc_of(g);
+    return (char *)g->packed + (size_t)panel * panel_bytes(g) + (size_t)(first / kc) * (HEAD + strip_bytes(kc));
 }
 
 static side packed_panel(const job *j, const piece *x, int64_t column)
@@ -313,16 +334,16 @@ static side packed_panel(const job *j, const piece *x, int64_t column)
     return s;
 }
 
-/* Elements of rows and columns with infinities, NaNs or large numbers. All others are delivered first. */
-static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, delivery *d)
+/* Elements of rows and columns with infinities, NaNs or large numbers. All other elements are written back first. */
+static __attribute__((noinline)) void run_special(const job *j, const side *a, const side *b, write_back *d)
 {
     f32 own[STRIP * PANEL], kept[STRIP * PANEL] = {0};
     const tow__gemm g = {.dtype = TOW_F32,
                          .threads = 1,
                          .m = d->rows,
                          .n = d->columns,
-                         .k = a->depth,
-                         .depth = a->depth,
+                         .k = a->kc,
+                         .kc = a->kc,
                          .a = a->from.data,
                          .a_row = j->g->a_row,
                          .a_column = j->g->a_column,
@@ -334,44 +355,62 @@ static __attribute__((noinline)) void run_special(const job *j, const side *a, c
     tow__gemm_avx512_version.run(&g);
     for (int64_t i = 0; i < d->rows && d->adds; i++)
         memcpy(kept + i * PANEL, d->c + i * d->ldc, (size_t)d->columns * sizeof *kept);
-    deliver_rows(d, STRIP);
+    write_back_rows(d, STRIP);
     for (int64_t i = 0; i < d->rows; i++)
         for (int64_t y = 0; y < d->columns; y++)
             if ((a->scale.special >> i & 1) || (b->scale.special >> y & 1))
                 d->c[i * d->ldc + y] = d->adds ? kept[i * PANEL + y] + own[i * PANEL + y] : own[i * PANEL + y];
 }
 
-/* `lines` lines of `length` elements that are `apart` from each other, within `places` places. */
-static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t apart, int64_t places)
+/* `lines` lines of `length` elements that are `apart` from each other, spread over `slots` slots. */
+static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t apart, int64_t slots)
 {
     stream s = {.at = from, .lines = lines, .pieces = tow__ceil_div(length, GROUP)};
     s.left = s.pieces;
     s.line = apart - s.pieces * GROUP;
-    s.at_once = tow__ceil_div(lines * s.pieces, places);
+    s.at_once = tow__ceil_div(lines * s.pieces, slots);
     return s;
 }
 
-/* The share of strip `row` in fetching a panel: while that at `column` is multiplied, the one behind it, or if that has
- * to be split, which reads it, the one after. */
-static stream panel_ahead(const job *j, const piece *x, int64_t column, int64_t row)
+/* How panels of B are prefetched. */
+static panel_fetch plan_fetch(const tow__gemm *g)
 {
-    const tow__gemm *g = j->g;
-    const int64_t behind = column + (g->packed != NULL ? 1 : 2) * PANEL, places = FETCHES * x->groups;
-    const f32 *from = (const f32 *)g->b + x->first * g->b_row + behind * g->b_column;
-    int64_t lines = x->depth, length = PANEL, apart = g->b_row;
-    if (behind >= g->n || (g->packed == NULL && g->b_column != 1 && g->b_row != 1)) return (stream){0};
-    if (g->packed != NULL) {
-        from = (const f32 *)(const void *)(packed_at(g, behind, x->first) + HEAD);
-        lines = x->groups * PIECE * (int64_t)sizeof(uint16_t) / (GROUP * (int64_t)sizeof(f32));
-        apart = GROUP;
-    } else if (g->b_column != 1) {
-        lines = PANEL, length = x->depth, apart = g->b_column;
-    }
-    int64_t share = tow__ceil_div(lines, tow__ceil_div(x->rows, STRIP)), first = row / STRIP * share;
-    return stream_of(from + first * apart, tow__max(0, tow__min(share, lines - first)), length, apart, places);
+    if (g->packed != NULL) return (panel_fetch){FETCH_PACKED, PANEL};
+    if (g->b_column == 1) return (panel_fetch){FETCH_ROWS, 2 * PANEL};
+    return (panel_fetch){g->b_row == 1 ? FETCH_COLUMNS : FETCH_NOTHING, 2 * PANEL};
 }
 
-static void multiply_strip(const piece *x, const side *a, const side *b, bool splits, f32 *sums, meanwhile *w)
+/* The lines of the panel that is fetched while the one at `column` is multiplied. */
+static panel_lines lines_ahead(const job *j, const piece *x, int64_t column)
+{
+    const tow__gemm *g = j->g;
+    const int64_t next = column + j->fetch.distance;
+    const f32 *from = (const f32 *)g->b + x->first * g->b_row + next * g->b_column;
+    if (next >= g->n) return (panel_lines){.count = 0};
+    switch (j->fetch.kind) {
+    case FETCH_PACKED:
+        return (panel_lines){(const f32 *)(const void *)(packed_at(g, next, x->first) + HEAD),
+                             x->groups * PIECE * (int64_t)sizeof(uint16_t) / (GROUP * (int64_t)sizeof(f32)), PANEL,
+                             GROUP};
+    case FETCH_ROWS:
+        return (panel_lines){from, x->kc, PANEL, g->b_row};
+    case FETCH_COLUMNS:
+        return (panel_lines){from, PANEL, x->kc, g->b_column};
+    default:
+        return (panel_lines){.count = 0};
+    }
+}
+
+/* The share of strip `row` in fetching the lines of a panel. */
+static stream share_of_strip(const panel_lines *p, const piece *x, int64_t row)
+{
+    if (p->count == 0) return (stream){0};
+    int64_t share = tow__ceil_div(p->count, tow__ceil_div(x->rows, STRIP)), first = row / STRIP * share;
+    return stream_of(p->from + first * p->apart, tow__max(0, tow__min(share, p->count - first)), p->length, p->apart,
+                     FETCHES * x->groups);
+}
+
+static void multiply_strip(const piece *x, const side *a, const side *b, bool splits, f32 *sums, overlapped_work *w)
 {
     if (a->items <= W && b->items <= W)
         multiply(false, false, true, x->groups, a->tiles, b->tiles, sums, w);
@@ -385,34 +424,35 @@ static void multiply_strip(const piece *x, const side *a, const side *b, bool sp
         multiply(true, true, false, x->groups, a->tiles, b->tiles, sums, w);
 }
 
-/* All strips of a piece times panel b, at `column`. The last sums are left to be delivered. */
-static void run_panel(const job *j, const piece *x, const side *b, int64_t column, meanwhile *w)
+/* All strips of a piece times panel b, at `column`. The last sums are left to be written back. */
+static void run_panel(const job *j, const piece *x, const side *b, int64_t column, overlapped_work *w)
 {
+    const panel_lines ahead = lines_ahead(j, x, column);
     for (int64_t row = 0; row < x->rows; row += STRIP) {
         const side *a = &j->strips[row / STRIP];
         f32 *sums = w->sums.sums == j->sums ? j->sums + STRIP * PANEL : j->sums, *c = x->c + row * x->ldc;
         c += column - x->from;
         w->c = stream_of(c, a->items, PANEL, x->ldc, FETCHES * x->groups);
-        w->b = panel_ahead(j, x, column, row);
+        w->b = share_of_strip(&ahead, x, row);
         multiply_strip(x, a, b, w->panel.parts > 0, sums, w);
-        deliver_rows(&w->sums, STRIP);
-        w->sums = (delivery){.a = &a->scale,
-                             .b = &b->scale,
-                             .sums = sums,
-                             .c = c,
-                             .ldc = x->ldc,
-                             .rows = a->items,
-                             .columns = b->items,
-                             .low = first_lanes(b->items),
-                             .high = first_lanes(b->items - W),
-                             .adds = x->adds};
-        w->deliveries = tow__ceil_div(a->items, DELIVERIES * x->groups);
+        write_back_rows(&w->sums, STRIP);
+        w->sums = (write_back){.a = &a->scale,
+                               .b = &b->scale,
+                               .sums = sums,
+                               .c = c,
+                               .ldc = x->ldc,
+                               .rows = a->items,
+                               .columns = b->items,
+                               .low = first_lanes(b->items),
+                               .high = first_lanes(b->items - W),
+                               .adds = x->adds};
+        w->written_rows = tow__ceil_div(a->items, WRITE_BACKS * x->groups);
         if (a->scale.special | b->scale.special) run_special(j, a, b, &w->sums);
     }
 }
 
 /* Takes the panel at `column`, if there is one; its splitting it may only begin. */
-static void begin_panel(job *j, const piece *x, int64_t column, side *s, meanwhile *w)
+static void begin_panel(job *j, const piece *x, int64_t column, side *s, overlapped_work *w)
 {
     const tow__gemm *g = j->g;
     w->panel.part = w->panel.parts = 0;
@@ -427,7 +467,7 @@ static void begin_panel(job *j, const piece *x, int64_t column, side *s, meanwhi
     w->split_rows = tow__ceil_div(cost_of(s), SPLITS * tow__ceil_div(x->rows, STRIP));
 }
 
-static void end_panel(job *j, side *s, meanwhile *w)
+static void end_panel(job *j, side *s, overlapped_work *w)
 {
     if (w->panel.parts == 0) return;
     end_split(&w->panel);
@@ -437,8 +477,8 @@ static void end_panel(job *j, side *s, meanwhile *w)
 static void run_piece(job *j, const piece *x)
 {
     side ring[RING];
-    meanwhile w = {0};
-    int64_t strips = tow__ceil_div(x->rows, STRIP), finished = x->from;
+    overlapped_work w = {0};
+    int64_t strips = tow__ceil_div(x->rows, STRIP), passed = x->from;
     for (int64_t i = 0; i < strips; i++) j->strips[i] = strip_at(j, x, i * STRIP);
     j->plain[0] = split_sides(j->strips, strips, j->plain[0]);
     begin_panel(j, x, x->from, &ring[0], &w);
@@ -450,10 +490,10 @@ static void run_piece(job *j, const piece *x)
         run_panel(j, x, &ring[i % RING], at, &w);
         end_panel(j, next, &w);
         int64_t done = tow__min(at + PANEL, x->limit);
-        if (x->finishes ? more && done - finished < TOW__GEMM_FINISH_COLUMNS : more) continue;
-        deliver_rows(&w.sums, STRIP);
-        if (x->finishes) j->g->finish(j->g->user, x->row, x->rows, finished, done - finished);
-        finished = done;
+        if (x->runs_epilogue ? more && done - passed < TOW__GEMM_EPILOGUE_COLUMNS : more) continue;
+        write_back_rows(&w.sums, STRIP);
+        if (x->runs_epilogue) j->g->epilogue(j->g->user, x->row, x->rows, passed, done - passed);
+        passed = done;
     }
 }
 
@@ -461,25 +501,25 @@ static void run_blocks(job *j, int64_t block)
 {
     const tow__gemm *g = j->g;
     for (int64_t row = 0; row < g->m; row += block) {
-        for (int64_t first = 0; first < g->k; first += j->depth) {
+        for (int64_t first = 0; first < g->k; first += j->kc) {
             piece x = piece_of(j, row, block, first);
             x.c = (f32 *)g->c + row * g->ldc;
             x.ldc = g->ldc;
             x.adds = g->accumulate || first > 0;
-            x.finishes = g->finish != NULL && first + x.depth >= g->k;
+            x.runs_epilogue = g->epilogue != NULL && first + x.kc >= g->k;
             run_piece(j, &x);
         }
     }
 }
 
-/* C + A B with several blocks of k, which are summed beside C, because C comes last. */
+/* C + A B with several blocks of k, which are summed in memory of their own first, because C is added last. */
 static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
 {
     const tow__gemm *g = j->g;
     for (int64_t row = 0; row < g->m; row += block) {
         for (int64_t from = 0; from < g->n; from += ld) {
             int64_t limit = tow__min(from + ld, g->n), rows = tow__min(block, g->m - row);
-            for (int64_t first = 0; first < g->k; first += j->depth) {
+            for (int64_t first = 0; first < g->k; first += j->kc) {
                 piece x = piece_of(j, row, block, first);
                 x.from = from, x.limit = limit;
                 x.c = sums, x.ldc = ld;
@@ -493,7 +533,7 @@ static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-static bool sums_beside(const tow__gemm *g) { return g->accumulate && g->k > depth_of(g) && g->depth == 0; }
+static bool needs_separate_sums(const tow__gemm *g) { return g->accumulate && g->k > kc_of(g) && g->kc == 0; }
 
 static int64_t sum_columns(const tow__gemm *g, int64_t block)
 {
@@ -503,21 +543,21 @@ static int64_t sum_columns(const tow__gemm *g, int64_t block)
 
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, sums beside C. */
-typedef struct parts {
-    size_t panels, sums, strips, beside, bytes; /* where they begin, and what all take */
-} parts;
+/* Scratch memory: tiles of strips and of two panels, sums of two strips, the strips, separate sums. */
+typedef struct scratch_layout {
+    size_t panels, sums, strips, separate_sums, bytes; /* where each begins, and the size of all */
+} scratch_layout;
 
-static parts divide_scratch(const tow__gemm *g, int64_t block)
+static scratch_layout divide_scratch(const tow__gemm *g, int64_t block)
 {
-    int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), depth = depth_of(g);
-    parts p = {.panels = (size_t)strips * strip_bytes(depth)};
-    p.sums = p.panels + 2 * strip_bytes(depth);
+    int64_t rows = tow__min(g->m, block), strips = tow__ceil_div(rows, STRIP), kc = kc_of(g);
+    scratch_layout p = {.panels = (size_t)strips * strip_bytes(kc)};
+    p.sums = p.panels + 2 * strip_bytes(kc);
     p.strips = p.sums + 2 * STRIP * PANEL * sizeof(f32);
-    p.beside = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
+    p.separate_sums = p.bytes = p.strips + round_up((size_t)strips * sizeof(side));
     /* Enough for fewer rows as well, which get more columns at a time. */
     int64_t sums = tow__min(SUMS, rows * tow__ceil_div(g->n, PANEL) * PANEL);
-    if (sums_beside(g)) p.bytes += (size_t)sums * sizeof(f32);
+    if (needs_separate_sums(g)) p.bytes += (size_t)sums * sizeof(f32);
     return p;
 }
 
@@ -525,14 +565,14 @@ size_t tow__gemm_amx_scratch(const tow__gemm *g) { return divide_scratch(g, BLOC
 
 static void run_with(const tow__gemm *g, int64_t block, int64_t columns, char *memory)
 {
-    parts p = divide_scratch(g, block);
-    job j = {.g = g, .depth = depth_of(g), .plain = {true, true}};
+    scratch_layout p = divide_scratch(g, block);
+    job j = {.g = g, .fetch = plan_fetch(g), .kc = kc_of(g), .plain = {true, true}};
     j.a = (uint16_t *)(void *)memory;
     j.b = (uint16_t *)(void *)(memory + p.panels);
     j.sums = (f32 *)(void *)(memory + p.sums);
     j.strips = (side *)(void *)(memory + p.strips);
-    if (sums_beside(g))
-        run_sums(&j, block, (f32 *)(void *)(memory + p.beside), columns);
+    if (needs_separate_sums(g))
+        run_sums(&j, block, (f32 *)(void *)(memory + p.separate_sums), columns);
     else
         run_blocks(&j, block);
 }
@@ -568,8 +608,8 @@ void tow__gemm_amx_pack(const tow__gemm *g)
         PANELS = 4 /* that are read together */
     };
     side panels[PANELS];
-    job j = {.g = g, .depth = depth_of(g), .plain = {true, true}};
-    for (int64_t first = 0; first < g->k; first += j.depth) {
+    job j = {.g = g, .kc = kc_of(g), .plain = {true, true}};
+    for (int64_t first = 0; first < g->k; first += j.kc) {
         piece x = piece_of(&j, 0, STRIP, first);
         for (int64_t column = 0; column < g->n; column += PANELS * PANEL) {
             int64_t count = tow__min(PANELS, tow__ceil_div(g->n - column, PANEL));

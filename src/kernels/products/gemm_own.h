@@ -5,30 +5,30 @@
 #include "src/kernels/products/gemm.h"
 
 enum {
-    TOW__GEMM_DEPTH = 384 /* longest block of k; part of the definition of the bits */
+    TOW__GEMM_KC = 384 /* longest block of k; part of the definition of the bits */
 };
 
 /* Length of the blocks of k (the last may be shorter), 0 if there are none: decided by k alone. */
-static inline int64_t tow__gemm_depth(int64_t k)
+static inline int64_t tow__gemm_kc(int64_t k)
 {
     if (k == 0) return 0;
-    int64_t blocks = tow__ceil_div(k, TOW__GEMM_DEPTH);
+    int64_t blocks = tow__ceil_div(k, TOW__GEMM_KC);
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }
 
-/* C += sums, rows [row, row + rows) and columns [from, limit), each as soon as it is done given to g->finish. sums:
+/* C += sums, rows [row, row + rows) and columns [from, limit), each as soon as it is done given to g->epilogue. sums:
  * [rows][ld]. */
 static inline void tow__gemm_add_sums(const tow__gemm *g, int64_t row, int64_t rows, int64_t from, int64_t limit,
                                       const float *sums, int64_t ld)
 {
     for (int64_t at = from, columns; at < limit; at += columns) {
-        columns = tow__min(TOW__GEMM_FINISH_COLUMNS, limit - at);
+        columns = tow__min(TOW__GEMM_EPILOGUE_COLUMNS, limit - at);
         for (int64_t i = 0; i < rows; i++) {
             float *c = (float *)g->c + (row + i) * g->ldc + at;
             const float *sum = sums + i * ld + (at - from);
             for (int64_t y = 0; y < columns; y++) c[y] += sum[y];
         }
-        if (g->finish != NULL) g->finish(g->user, row, rows, at, columns);
+        if (g->epilogue != NULL) g->epilogue(g->user, row, rows, at, columns);
     }
 }
 

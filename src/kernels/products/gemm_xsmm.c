@@ -1,10 +1,11 @@
-/* Matrix products by libxsmm 1.17, which compiles a kernel for each shape of tile when it is first asked for. C is cut
- * into tiles; those of one product have at most four shapes.
+/* Matrix products by libxsmm 1.17, which compiles a kernel for each shape of tile when it is first asked for. C is
+ * cut into tiles; those of one product have at most four shapes.
  *
- * libxsmm is column-major, so it computes transposed: its first operand is B, which it cannot transpose; its second is
- * A. Where it gives no kernel (no right to make code, no room for more), the own kernel computes the tile.
+ * libxsmm is column-major, so it computes transposed: its first operand is B, which it cannot transpose; its second
+ * is A. Where it gives no kernel (no right to make code, no room for more), the own kernel computes the tile.
  *
- * The first product in a process pays for its initialisation and for compiling, so the rule does not pick this engine. */
+ * The first product in a process pays for its initialisation and for compiling, so the rule does not pick this
+ * engine. */
 #include "src/kernels/products/gemm.h"
 
 #ifdef TOW_HAVE_LIBXSMM
@@ -26,15 +27,14 @@ static bool applicable(const tow__gemm *g)
            ((g->a_column == 1 && g->a_row >= g->k && fits(g->a_row)) || (g->a_row == 1 && fits(g->a_column)));
 }
 
-static libxsmm_smmfunction kernel(const tow__gemm *g, bool along_k, int64_t rows, int64_t columns, int64_t depth,
-                                  bool adds)
+static libxsmm_smmfunction kernel(const tow__gemm *g, bool along_k, int64_t rows, int64_t columns, int64_t k, bool adds)
 {
     libxsmm_blasint ldb = (libxsmm_blasint)g->b_row, ldc = (libxsmm_blasint)g->ldc;
     libxsmm_blasint lda = (libxsmm_blasint)(along_k ? g->a_row : g->a_column);
     int flags = along_k ? LIBXSMM_GEMM_FLAG_NONE : LIBXSMM_GEMM_FLAG_TRANS_B, prefetch = LIBXSMM_GEMM_PREFETCH_NONE;
     float one = 1, beta = adds ? 1 : 0;
-    return libxsmm_smmdispatch((libxsmm_blasint)columns, (libxsmm_blasint)rows, (libxsmm_blasint)depth, &ldb, &lda,
-                               &ldc, &one, &beta, &flags, &prefetch);
+    return libxsmm_smmdispatch((libxsmm_blasint)columns, (libxsmm_blasint)rows, (libxsmm_blasint)k, &ldb, &lda, &ldc,
+                               &one, &beta, &flags, &prefetch);
 }
 
 /* One tile of a whole product: rows and columns from (row, column), k from first. */
@@ -48,7 +48,7 @@ static void run_tile(const tow__gemm *g, bool along_k, int64_t row, int64_t colu
     tile.a = (const f32 *)g->a + row * g->a_row + first * g->a_column;
     tile.b = (const f32 *)g->b + first * g->b_row + column;
     tile.c = (f32 *)g->c + row * g->ldc + column;
-    tile.finish = NULL;
+    tile.epilogue = NULL;
     tile.scratch = NULL;
     libxsmm_smmfunction run = kernel(g, along_k, tile.m, tile.n, tile.k, tile.accumulate);
     if (run != NULL)

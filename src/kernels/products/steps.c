@@ -78,7 +78,7 @@ typedef struct dot_job {
     char *scratch;
 } dot_job;
 
-_Static_assert((int)TOW__STEPS_ROWS <= (int)TOW__GEMM_DEPTH, "a step is one chain");
+_Static_assert((int)TOW__STEPS_ROWS <= (int)TOW__GEMM_KC, "a step is one chain");
 
 /* With the own engine, if its registers can do it: one chain per element and step. */
 static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)

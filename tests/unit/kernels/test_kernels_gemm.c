@@ -64,7 +64,7 @@ typedef struct finished {
 static void count_finished(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     finished *f = user;
-    assert_true(rows > 0 && columns > 0 && columns <= TOW__GEMM_FINISH_COLUMNS);
+    assert_true(rows > 0 && columns > 0 && columns <= TOW__GEMM_EPILOGUE_COLUMNS);
     f->calls++;
     for (int64_t i = row; i < row + rows; i++)
         for (int64_t j = column; j < column + columns; j++) f->times[i * f->n + j]++;
@@ -87,9 +87,9 @@ static void check_product(int index, tow_dtype dtype, const int64_t *size, unsig
     p.g.accumulate = accumulate;
     finished f = {.n = n, .times = take((size_t)(m * n))};
     memset(f.times, 0, (size_t)(m * n));
-    p.g.finish = count_finished;
+    p.g.epilogue = count_finished;
     p.g.user = &f;
-    p.g.beside[0] = before.data; /* fetched, no more */
+    p.g.epilogue_operands[0] = before.data; /* fetched, no more */
     tow__gemm_run(&p.g, engine);
     for (int64_t i = 0; i < m * n; i++) assert_int_equal(f.times[i], 1);
     int64_t step = 1 + m * n * k / 100000; /* large products: some elements, and all that lie behind the columns */
@@ -110,7 +110,7 @@ static void check_product(int index, tow_dtype dtype, const int64_t *size, unsig
     tow__gemm g = p.g; /* scratch memory and threads change no bits */
     g.c = two.data;
     g.threads = 2;
-    g.finish = NULL;
+    g.epilogue = NULL;
     g.scratch = take(tow__gemm_scratch(&g, engine) + 1);
     tow__gemm_run(&g, engine);
     assert_memory_equal(two.data, p.c.data, bytes);
@@ -188,11 +188,11 @@ static void splits_keep_bits(void **state)
 static float defined_element(const problem *p, int64_t i, int64_t j)
 {
     const float *a = p->a.data, *b = p->b.data;
-    int64_t k = p->g.k, blocks = (k + 383) / 384, depth = ((k + blocks - 1) / blocks + 15) / 16 * 16;
+    int64_t k = p->g.k, blocks = (k + 383) / 384, kc = ((k + blocks - 1) / blocks + 15) / 16 * 16;
     float sum = 0;
-    for (int64_t first = 0; first < k; first += depth) {
+    for (int64_t first = 0; first < k; first += kc) {
         float part = 0;
-        for (int64_t q = first; q < k && q < first + depth; q++)
+        for (int64_t q = first; q < k && q < first + kc; q++)
             part = fmaf(a[i * p->g.a_row + q * p->g.a_column], b[q * p->g.b_row + j * p->g.b_column], part);
         sum = first == 0 ? part : sum + part;
     }
@@ -234,9 +234,9 @@ static bool run_packed(tow__gemm *g)
 static void run_parts(const tow__gemm *whole, int64_t blocks)
 {
     tow__gemm g = *whole;
-    g.depth = tow__gemm_depth(whole->k);
+    g.kc = tow__gemm_kc(whole->k);
     for (int64_t first = 0; first < whole->k; first += g.k) {
-        g.k = whole->k - first < blocks * g.depth ? whole->k - first : blocks * g.depth;
+        g.k = whole->k - first < blocks * g.kc ? whole->k - first : blocks * g.kc;
         g.a = (const float *)whole->a + first * g.a_column;
         g.b = (const float *)whole->b + first * g.b_row;
         g.accumulate = first > 0;
@@ -262,7 +262,7 @@ static int check_definition(const int64_t *size, unsigned transposed, bool accum
         g.c = got.data;
         g.choice = &choice;
         const tow__span later[TOW__SPANS] = {{got.data, bytes}, {(const char *)g.b + 3, 1001}, {&later, 1 << 20}};
-        g.later = set != TOW__GEMM_AUTO ? later : NULL;
+        g.read_after = set != TOW__GEMM_AUTO ? later : NULL;
         g.scratch = take(tow__gemm_scratch(&g, tow__gemm_choose(&g)) + 1);
         tow__gemm_run(&g, NULL);
         assert_memory_equal(got.data, want.data, bytes);

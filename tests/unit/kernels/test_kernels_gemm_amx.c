@@ -203,7 +203,7 @@ static void special_values_spread_as_in_the_own_kernel(void **state)
 static void parts_keep_bits(void **state)
 {
     (void)state;
-    const int64_t m = 90, n = 100, k = 900, depth = tow__gemm_depth(k);
+    const int64_t m = 90, n = 100, k = 900, kc = tow__gemm_kc(k);
     if (!tow__gemm_amx_usable()) skip();
     for (unsigned transposed = 0; transposed < 4; transposed++) {
         for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -217,10 +217,10 @@ static void parts_keep_bits(void **state)
             tow__gemm_run(&g, &tow__gemm_amx);
             g.c = p.own.data;
             g.scratch = NULL;
-            g.depth = depth;
-            for (int64_t first = 0; first < k; first += depth) {
+            g.kc = kc;
+            for (int64_t first = 0; first < k; first += kc) {
                 g.accumulate = first > 0;
-                g.k = k - first < depth ? k - first : depth;
+                g.k = k - first < kc ? k - first : kc;
                 g.a = (const float *)p.g.a + first * g.a_column;
                 g.b = (const float *)p.g.b + first * g.b_row;
                 tow__gemm_run(&g, &tow__gemm_amx);
