@@ -156,6 +156,34 @@ TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *us
                                size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                                tow_value *carry_out, tow_value *ys);
 
+/* ---- batching (vmap) --------------------------------------------------------------------------------------------- */
+
+enum {
+    TOW_NOT_MAPPED = INT32_MIN /* in place of an axis: all rows share the input, or the output */
+};
+
+/* Axes over which a function of one row is mapped. An axis is one of the whole array, and may be negative: counted from its
+ * end. in_axes: [n_inputs], out_axes: [n_outputs], or NULL: 0 for all. */
+typedef struct tow_vmap_options {
+    const int *in_axes;  /* an axis, or TOW_NOT_MAPPED: every row sees the whole input */
+    const int *out_axes; /* where the rows of an output are stacked; TOW_NOT_MAPPED: it is the same for all, given once */
+    int64_t size;        /* of the mapped axes; 0 or -1: that of the inputs, unless has_size */
+    bool has_size;       /* size 0 is meant: no rows */
+} tow_vmap_options;
+
+/* Calls `function` once for all rows: its inputs are `inputs` without the mapped axes, its outputs get one. Outer values
+ * that it uses are shared by all rows. Calls may be nested, and may stand in the bodies of remat, scan and call. What is
+ * recorded computes all rows together: products stay single products, remat regions and checkpoint names stay, and a
+ * policy answers as it would without vmap. An output that does not depend on a mapped input is repeated along its axis.
+ * options NULL: axis 0 of all inputs and outputs.
+ * Layers may be called in it under a scope of the caller, whose variables all rows share; they may read variables but not
+ * write or sow them.
+ * Errors: mapped axes of different sizes, or of another size than options give; an axis that an input or output does not
+ * have; no mapped input and no size; TOW_NOT_MAPPED for an output that depends on a mapped input; values that would get
+ * more than 8 axes. */
+TOW_API void tow_vmap_function(tow_trace *trace, tow_function function, void *user, const tow_vmap_options *options,
+                               size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
+
 /* ---- transformations: graph in, graph out ----------------------------------------------------------------------- */
 
 /* Which inputs to differentiate: wrt[0..n_wrt) are input indices in increasing order. n_wrt 0 means all float inputs, in
@@ -178,6 +206,16 @@ TOW_API tow_status tow_vjp(const tow_graph *graph, size_t n_wrt, const size_t *w
 TOW_API tow_status tow_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux, tow_graph **result);
 TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
                                       tow_graph **result);
+/* The graph of one row as a graph of `size` rows: inputs get a mapped axis, outputs likewise. in_axes and out_axes as in
+ * tow_vmap_options, which say where; NULL: 0 for all. Dead code is left out.
+ *
+ *     tow_grad(loss, 0, NULL, false, &gradient);                      the gradient for one example
+ *     tow_vmap(gradient, 32, in_axes, NULL, &gradients);              for each of 32: [32, ...]
+ *
+ * With portable bits (tow_context_options), row i of every output has the bits of the graph on row i.
+ * Errors: as tow_vmap_function; TOW_INVALID_ARGUMENT for a negative size. */
+TOW_API tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, const int *out_axes,
+                            tow_graph **result);
 /* The graph with everything inside one remat region. Errors: as tow_remat_function. */
 TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);
 

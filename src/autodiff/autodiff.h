@@ -21,6 +21,8 @@ void tow__jvp_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, 
                      const tow_value *dx, tow_value *y, tow_value *dy);
 /* The rule of one equation, by what its primitive offers. */
 void tow__equation_jvp(tow__jvp *r);
+/* The decomposition of e on operands of these types as a graph of its own; NULL with a sticky error of t. */
+tow_graph *tow__decomposition(tow_trace *t, const tow__equation *e, const tow_type *in_types);
 /* Sets used[v] if value v has a reader or is an output. */
 void tow__used_values(const tow_graph *g, bool *used);
 

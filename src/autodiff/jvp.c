@@ -26,27 +26,31 @@ static void linear_jvp(tow__jvp *r)
         if (!tow_dtype_is_float(tow_value_type(r->y[i]).dtype)) r->dy[i] = (tow_value){0};
 }
 
-static void jvp_decomposed(tow__jvp *r)
+tow_graph *tow__decomposition(tow_trace *t, const tow__equation *e, const tow_type *in_types)
 {
-    const tow__equation *e = r->e;
-    tow_context *ctx = tow_trace_context(r->t);
-    tow_trace *inner = tow__trace_begin(ctx);
+    tow_trace *inner = tow__trace_begin(tow_trace_context(t));
     tow_value *in = inner ? tow__trace_alloc(inner, e->n_in, sizeof *in) : NULL;
     tow_value *out = inner ? tow__trace_alloc(inner, e->n_out, sizeof *out) : NULL;
     tow_graph *g = NULL;
-    if (in && out && !tow__failed(r->t)) {
+    if (in && out && !tow__failed(t)) {
         tow__set_source(inner, &e->source);
-        for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__input(inner, tow_value_type(r->x[i]), NULL);
+        for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__input(inner, in_types[i], NULL);
         /* it takes the operands' shapes for granted, which null values do not have */
         if (!tow__failed(inner)) e->primitive->decompose(inner, e, in, out);
         tow__trace_end(inner, e->n_out, out, true, &g);
     } else {
         tow__trace_abandon(inner);
     }
-    if (g)
-        tow__jvp_inline(r->t, g, NULL, r->reverse, r->x, r->dx, r->y, r->dy);
-    else
-        tow__adopt_error(r->t);
+    if (!g) tow__adopt_error(t);
+    return g;
+}
+
+static void jvp_decomposed(tow__jvp *r)
+{
+    tow_type *types = tow__trace_alloc(r->t, r->e->n_in, sizeof *types);
+    for (uint32_t i = 0; types && i < r->e->n_in; i++) types[i] = tow_value_type(r->x[i]);
+    tow_graph *g = types ? tow__decomposition(r->t, r->e, types) : NULL;
+    if (g) tow__jvp_inline(r->t, g, NULL, r->reverse, r->x, r->dx, r->y, r->dy);
     tow_graph_release(g);
 }
 

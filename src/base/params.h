@@ -45,6 +45,7 @@ typedef struct tow__dtype_params {
 /* products, reductions */
 typedef struct tow__dot_params {                                /* dot_general */
     tow__ints lhs_contract, rhs_contract, lhs_batch, rhs_batch; /* result: batch, free lhs, free rhs, in order */
+    int64_t mapped; /* so many of the batch axes are there because of vmap: policies do not count them */
     int64_t rows, columns; /* free elements of each side before a plan cut or joined products; 0: as they are */
 } tow__dot_params;
 typedef struct tow__axes_params {

@@ -89,6 +89,7 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
     switch (p->kind) {
     case TOW__P_INT:
     case TOW__P_PLAN:
+    case TOW__P_COUNT:
         return memcmp(x, y, sizeof(int64_t)) == 0;
     case TOW__P_FLOAT:
         return memcmp(x, y, sizeof(double)) == 0;
@@ -182,6 +183,7 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
     switch (p->kind) {
     case TOW__P_INT:
     case TOW__P_PLAN:
+    case TOW__P_COUNT:
         return tow__hash(h, x, sizeof(int64_t));
     case TOW__P_FLOAT:
         return tow__hash(h, x, sizeof(double));

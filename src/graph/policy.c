@@ -64,8 +64,9 @@ tow_verdict tow__policy_ask(const tow_policy *policy, const tow_graph *g, const 
     for (size_t i = 0; i < q.n_outputs; i++) out[i] = g->vars[e->out[i]].type;
     if (e->primitive->kind == TOW__NAME) q.name = ((const tow__name_params *)e->params)->name;
     if (e->primitive->kind == TOW__DOT) {
+        const tow__dot_params *p = e->params;
         q.is_dot = true;
-        q.has_batch_dims = ((const tow__dot_params *)e->params)->lhs_batch.n > 0;
+        q.has_batch_dims = p->lhs_batch.n > p->mapped;
     }
     if (e->primitive->batched_dot) q.is_dot = q.has_batch_dims = true;
     if (e->primitive->plain_dot) q.is_dot = true;

@@ -9,6 +9,8 @@
  *                    jointly, such as add or concatenate, zero tangents are instantiated);
  *                    else if `decompose` is given, the decomposition is differentiated; else all derivatives are zero.
  *   transpose  NULL: only if no tangent ever flows into it.
+ *   batch      NULL: if `decompose` is given, the decomposition is batched; else the primitive becomes the body of a scan
+ *                    over the rows, which is right for every primitive and slow. So everything can be batched.
  *   decompose  NULL: a base primitive, for which src/plan must know a kernel.
  *   view       NULL: the result needs elements of its own.
  * A tiling rule and a cost have no default: TOW__PRIMITIVE asks for both.
@@ -36,6 +38,7 @@ typedef enum tow__kind {
 typedef enum tow__param_kind {
     TOW__P_INT,    /* int64_t */
     TOW__P_PLAN,   /* int64_t that only plans set: neither printed nor read */
+    TOW__P_COUNT,  /* int64_t that is mostly 0: neither printed nor read then */
     TOW__P_FLOAT,  /* double */
     TOW__P_BOOL,   /* bool */
     TOW__P_DTYPE,  /* tow_dtype */
@@ -97,6 +100,34 @@ typedef struct tow__transpose {
     tow_value *dx;
 } tow__transpose;
 
+/* A value of a batched program. axis: which of its axes counts the rows; TOW__UNBATCHED: all rows share the value. */
+typedef struct tow__mapped {
+    tow_value value;
+    int axis;
+    tow_value scalar; /* null, or the scalar that all elements of an unbatched value are */
+} tow__mapped;
+
+enum {
+    TOW__UNBATCHED = -1
+};
+
+/* What a batching rule gets: an equation, and operands of which at least one is batched. It records one equation for all
+ * rows (src/ops/batching.h has those of whole families) and fills y; all results have a batch axis, wherever it is. Row i
+ * of each result must have the bits of the equation on row i of the operands, on an engine whose products do not depend
+ * on what shares a call. */
+typedef struct tow__batch {
+    tow_trace *t;
+    const tow__equation *e;
+    int64_t size;            /* rows */
+    const tow_type *in, *out; /* types of the equation, which are those of a row */
+    const tow__mapped *x;
+    tow__mapped *y; /* unbatched null values at first */
+    /* The two defaults, for a rule that does not cover everything. */
+    void (*decomposed)(struct tow__batch *r);
+    void (*looped)(struct tow__batch *r);
+    const tow__reach *reach; /* of a region inside a loop: what is batched in its body; NULL: not known */
+} tow__batch;
+
 /* What the rules of a plan see of an operation: types and layouts, no elements. */
 typedef struct tow__operation {
     const void *params;
@@ -149,6 +180,7 @@ struct tow_primitive {
     tow__type_rule type;
     void (*jvp)(tow__jvp *r);
     void (*transpose)(tow__transpose *r);
+    void (*batch)(tow__batch *r);
     void (*decompose)(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y);
     const char *const *output_names; /* composites: names of all outputs, NULL-terminated; NULL: none */
 };

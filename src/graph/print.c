@@ -63,6 +63,7 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     case TOW__P_PLAN: /* not printed */
         break;
     case TOW__P_INT:
+    case TOW__P_COUNT:
         tow__string_add(s, "%" PRId64, *(const int64_t *)field);
         break;
     case TOW__P_FLOAT:
@@ -99,13 +100,20 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     }
 }
 
+static bool is_printed(const tow__param *p, const void *params)
+{
+    int64_t count = 1;
+    if (p->kind == TOW__P_COUNT) memcpy(&count, (const char *)params + p->offset, sizeof count);
+    return p->kind != TOW__P_PLAN && count != 0;
+}
+
 /* Nested graphs come last, each on lines of its own. */
 static void add_params(tow__string *s, const tow__equation *e, const tow_type *result, int indent)
 {
     const char *before = "[";
     if (!e->params) return;
     for (const tow__param *p = e->primitive->params; p && p->name; p++) {
-        if (p->kind == TOW__P_GRAPH || p->kind == TOW__P_PLAN) continue;
+        if (p->kind == TOW__P_GRAPH || !is_printed(p, e->params)) continue;
         tow__string_add(s, "%s", before);
         add_param(s, p, e->params, result, indent);
         before = " ";

@@ -1,5 +1,5 @@
-/* The reader of parameters: [name=value ...] by the primitive's table. Lists, flags, strings and policies may be left
- * out (empty, false, none); numbers, dtypes, arrays and graphs may not. */
+/* The reader of parameters: [name=value ...] by the primitive's table. Lists, flags, strings, policies and
+ * counts may be left out (empty, false, none, 0); other numbers, dtypes, arrays and graphs may not. */
 #include <inttypes.h>
 
 #include "src/graph/policy.h"
@@ -106,6 +106,7 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
     case TOW__P_PLAN:
         return false;
     case TOW__P_INT:
+    case TOW__P_COUNT:
         return tow__read_int(r, field);
     case TOW__P_FLOAT:
         return tow__read_scalar(r, TOW_F64, field);
@@ -163,7 +164,7 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
 static bool may_be_left_out(tow__param_kind kind)
 {
     return kind == TOW__P_INTS || kind == TOW__P_BOOL || kind == TOW__P_STRING || kind == TOW__P_POLICY ||
-           kind == TOW__P_PLAN;
+           kind == TOW__P_PLAN || kind == TOW__P_COUNT;
 }
 
 /* A policy that was read must fit the nested graph beside it. at: of the primitive. */

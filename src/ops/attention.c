@@ -347,6 +347,45 @@ static void attention_jvp_transpose(tow__transpose *r)
     tow__transpose_to_vjp(r, &tow__attention_vjp_p, &p, &p.wrt, residual_count(&p));
 }
 
+/* ---- batching: rows of the batch are sequences like those that there are ----------------------------------------- */
+
+/* [rows, B, ...] -> [rows B, ...] */
+static tow_value join_sequences(tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    type.dims[1] *= type.dims[0];
+    return tow_is_null(x) ? x : tow_reshape(x, type.rank - 1, type.dims + 1);
+}
+
+/* A mask that all sequences share stays so; others are those of each sequence. */
+static tow_value join_masks(const tow__batch *r, uint32_t i)
+{
+    if (!tow__is_batched(r->x[i]) && r->in[i].dims[0] == 1) return r->x[i].value;
+    tow_value mask = tow__batch_operand(r, i, 0);
+    tow_type type = tow_value_type(mask);
+    type.dims[1] = r->in[0].dims[0];
+    return join_sequences(tow_broadcast_to(mask, type.rank, type.dims));
+}
+
+static void batch_sequences(tow__batch *r, uint32_t mask)
+{
+    tow_value in[9];
+    for (uint32_t i = 0; i < r->e->n_in; i++)
+        in[i] = i == mask ? join_masks(r, i) : join_sequences(tow__batch_operand(r, i, 0));
+    tow__batch_bind(r, r->e->params, in, 0);
+    for (uint32_t i = 0; i < r->e->n_out; i++) {
+        tow_type type = tow__with_axis(r->out[i], 0, r->size);
+        r->y[i].value = tow_reshape(r->y[i].value, type.rank, type.dims);
+    }
+}
+
+static void attention_batch(tow__batch *r) { batch_sequences(r, 3); }
+
+static void attention_vjp_batch(tow__batch *r)
+{
+    batch_sequences(r, ((const tow__attention_ad_params *)r->e->params)->masked ? 5 : UINT32_MAX);
+}
+
 /* ---- tiling and cost --------------------------------------------------------------------------------------------- */
 
 /* Sequences, with the mask that all of them share, if they do. */
@@ -398,7 +437,8 @@ static double attention_vjp_cost(const tow__operation *o)
                 TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
 
 TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .inputs = -1, .outputs = 2,
-               .batched_dot = true, .type = attention_type, .jvp = attention_jvp, .decompose = attention_decompose,
+               .batched_dot = true, .type = attention_type, .jvp = attention_jvp, .batch = attention_batch,
+               .decompose = attention_decompose,
                .output_names = (const char *const[]){"out", "lse", NULL},
                TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
                            TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT)));
@@ -406,7 +446,8 @@ TOW__PRIMITIVE(attention_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
                .batched_dot = true, .type = attention_jvp_type, .transpose = attention_jvp_transpose,
                .decompose = attention_jvp_decompose, AD_PARAMS);
 TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost, .inputs = -1, .outputs = -1,
-               .batched_dot = true, .type = attention_vjp_type, .decompose = attention_vjp_decompose, AD_PARAMS);
+               .batched_dot = true, .type = attention_vjp_type, .batch = attention_vjp_batch,
+               .decompose = attention_vjp_decompose, AD_PARAMS);
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
 {

@@ -47,6 +47,16 @@ static void broadcast_transpose(tow__transpose *r)
     r->dx[0] = tow_reshape(ct, x.rank, x.dims);
 }
 
+/* The batch axis comes behind the axis that it is behind in the operand. */
+static void broadcast_batch(tow__batch *r)
+{
+    tow__broadcast_params p = *(const tow__broadcast_params *)r->e->params;
+    int axis = r->x[0].axis, place = axis > 0 ? (int)p.axes.v[axis - 1] + 1 : 0;
+    p.shape = tow__with_entry(p.shape, place, r->size);
+    p.axes = tow__with_entry(tow__all_shifted(p.axes, place), axis, place);
+    tow__batch_bind(r, &p, &r->x[0].value, place);
+}
+
 static bool view_broadcast(const void *params, const tow__view *x, tow__view *y)
 {
     const tow__broadcast_params *p = params;
@@ -57,7 +67,7 @@ static bool view_broadcast(const void *params, const tow__view *x, tow__view *y)
 }
 
 TOW__PRIMITIVE(broadcast_in_dim, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_broadcast, .inputs = 1,
-               .outputs = 1, .type = broadcast_type, .transpose = broadcast_transpose,
+               .outputs = 1, .type = broadcast_type, .transpose = broadcast_transpose, .batch = broadcast_batch,
                TOW__PARAMS(tow__broadcast_params, TOW__PARAM(tow__broadcast_params, shape, TOW__P_INTS),
                            TOW__PARAM(tow__broadcast_params, axes, TOW__P_INTS)));
 

@@ -122,13 +122,15 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
     y[0] = tow_mul(tow_sub(probabilities(x[0], x[2]), onehot), per_row(x[3], x[0]));
 }
 
+static void batch_rows(tow__batch *r) { tow__batch_rows(r, (const bool[4]){false}); }
+
 TOW__PRIMITIVE(softmax_cross_entropy, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
                .inputs = 2, .outputs = 2, .type = cross_entropy_type, .jvp = cross_entropy_jvp,
-               .decompose = cross_entropy_decompose, .output_names = (const char *const[]){"loss", "lse", NULL});
+               .batch = batch_rows, .decompose = cross_entropy_decompose, .output_names = (const char *const[]){"loss", "lse", NULL});
 TOW__PRIMITIVE(softmax_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 4, .outputs = 1,
-               .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose);
+               .type = jvp_type, .transpose = jvp_transpose, .batch = batch_rows, .decompose = jvp_decompose);
 TOW__PRIMITIVE(softmax_cross_entropy_vjp, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
-               .inputs = 4, .outputs = 1, .type = vjp_type, .decompose = vjp_decompose);
+               .inputs = 4, .outputs = 1, .type = vjp_type, .batch = batch_rows, .decompose = vjp_decompose);
 
 tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels)
 {

@@ -58,6 +58,10 @@ static tow_status dot_type(const tow__typing *ty)
     if ((status = pair_axes(ty, "batch", &p->lhs_batch, &p->rhs_batch)) != TOW_OK) return status;
     if ((status = pair_axes(ty, "contracted", &p->lhs_contract, &p->rhs_contract)) != TOW_OK) return status;
 
+    if (p->mapped < 0 || p->mapped > p->lhs_batch.n)
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "mapped counts batch axes, of which there are %d; found %lld",
+                              p->lhs_batch.n, (long long)p->mapped);
+
     int64_t dims[2 * TOW_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < p->lhs_batch.n; i++) dims[rank++] = ty->in[0].dims[p->lhs_batch.v[i]];
@@ -133,17 +137,62 @@ static void dot_transpose(tow__transpose *r)
     if (left)
         dx = bind_dot(r->ct[0], w,
                       &(tow__dot_params){
-                          .lhs_contract = ct_w, .rhs_contract = w_free, .lhs_batch = ct_batch, .rhs_batch = *w_batch});
+                          .lhs_contract = ct_w, .rhs_contract = w_free, .lhs_batch = ct_batch, .rhs_batch = *w_batch,
+                          .mapped = p->mapped});
     else
         dx = bind_dot(w, r->ct[0],
                       &(tow__dot_params){
-                          .lhs_contract = w_free, .rhs_contract = ct_w, .lhs_batch = *w_batch, .rhs_batch = ct_batch});
+                          .lhs_contract = w_free, .rhs_contract = ct_w, .lhs_batch = *w_batch, .rhs_batch = ct_batch,
+                          .mapped = p->mapped});
 
     int permutation[TOW_MAX_RANK] = {0}, place = 0;
     const tow__ints *parts[3] = {batch, left ? &x_free : &order, left ? &order : &x_free};
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < parts[k]->n; i++) permutation[parts[k]->v[i]] = place++;
     r->dx[side] = place == 0 ? dx : tow_transpose(dx, place, permutation);
+}
+
+/* ---- batching ---------------------------------------------------------------------------------------------------- */
+
+/* The operand's lists of axes once it has a batch axis at `at`. */
+static void shift_lists(tow__ints *batch, tow__ints *contract, int at)
+{
+    *batch = tow__all_shifted(*batch, at);
+    *contract = tow__all_shifted(*contract, at);
+}
+
+/* Place of axis `at` among the operand's free axes. */
+static int place_among_free(tow_type type, const tow__ints *batch, const tow__ints *contract, int at)
+{
+    tow__ints axes = free_axes(type, batch, contract);
+    int place = 0;
+    while (place < axes.n && axes.v[place] != at) place++;
+    return place;
+}
+
+/* One product for all rows. Both operands batched: one more batch axis, the first. Only one: one more free axis of it.
+ * The sizes of the whole product, `rows` and `columns`, stay 0, those of all rows: an element has bits that depend on its
+ * row, its column and the contracted axes alone, on all engines with portable bits, and the engine that is best for all
+ * rows runs. */
+static void dot_batch(tow__batch *r)
+{
+    tow__dot_params p = *(const tow__dot_params *)r->e->params;
+    const tow__mapped *x = &r->x[0], *y = &r->x[1];
+    tow_value in[2] = {x->value, y->value};
+    int axis = 0;
+    if (tow__is_batched(*x)) shift_lists(&p.lhs_batch, &p.lhs_contract, x->axis);
+    if (tow__is_batched(*y)) shift_lists(&p.rhs_batch, &p.rhs_contract, y->axis);
+    if (tow__is_batched(*x) && tow__is_batched(*y)) {
+        p.lhs_batch = tow__with_entry(p.lhs_batch, 0, x->axis);
+        p.rhs_batch = tow__with_entry(p.rhs_batch, 0, y->axis);
+        p.mapped++;
+    } else if (tow__is_batched(*x)) {
+        axis = p.lhs_batch.n + place_among_free(tow_value_type(in[0]), &p.lhs_batch, &p.lhs_contract, x->axis);
+    } else {
+        axis = p.lhs_batch.n + free_axes(r->in[0], &p.lhs_batch, &p.lhs_contract).n +
+               place_among_free(tow_value_type(in[1]), &p.rhs_batch, &p.rhs_contract, y->axis);
+    }
+    tow__batch_bind(r, &p, in, axis);
 }
 
 /* The axis of an operand that is the result's axis `free`, counted among those that are neither batch axes nor
@@ -187,11 +236,12 @@ static double dot_cost(const tow__operation *o)
 }
 
 TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .inputs = 2, .outputs = 1, .type = dot_type, .jvp = dot_jvp,
-               .transpose = dot_transpose,
+               .transpose = dot_transpose, .batch = dot_batch,
                TOW__PARAMS(tow__dot_params, TOW__PARAM(tow__dot_params, lhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS),
+                           TOW__PARAM(tow__dot_params, mapped, TOW__P_COUNT),
                            TOW__PARAM(tow__dot_params, rows, TOW__P_PLAN),
                            TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)));
 

@@ -34,8 +34,23 @@ static void dropout_decompose(tow_trace *t, const tow__equation *e, const tow_va
     y[0] = tow_select(mask, tow_div(x[0], tow_full_like(x[0], keep)), zeros);
 }
 
+/* Rows that share a key share the draw: the batch axis is one more that does. */
+static void dropout_batch(tow__batch *r)
+{
+    tow__dropout_params p = *(const tow__dropout_params *)r->e->params;
+    int axis = r->x[0].axis, place = 0;
+    if (tow__is_batched(r->x[1])) {
+        r->decomposed(r);
+        return;
+    }
+    p.broadcast = tow__all_shifted(p.broadcast, axis);
+    while (place < p.broadcast.n && p.broadcast.v[place] < axis) place++;
+    p.broadcast = tow__with_entry(p.broadcast, place, axis);
+    tow__batch_bind(r, &p, (tow_value[]){r->x[0].value, r->x[1].value}, axis);
+}
+
 TOW__PRIMITIVE(dropout, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 2, .outputs = 1,
-               .type = dropout_type, .decompose = dropout_decompose,
+               .type = dropout_type, .batch = dropout_batch, .decompose = dropout_decompose,
                TOW__PARAMS(tow__dropout_params, TOW__PARAM(tow__dropout_params, rate, TOW__P_FLOAT),
                            TOW__PARAM(tow__dropout_params, broadcast, TOW__P_INTS)));
 

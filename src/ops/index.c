@@ -1,5 +1,6 @@
 /* Primitives with computed positions: gather, scatter_add, index_add, dynamic_slice, dynamic_update_slice. They are
  * linear in their float operands and keep the indices, never the arrays that are read or written. */
+#include "src/ops/dynamic_slice.h"
 #include "src/ops/rules.h"
 
 static tow_value bind_gather(tow_value table, tow_value indices)
@@ -15,6 +16,49 @@ static tow_value bind_scatter(tow_value indices, tow_value updates, int64_t rows
 static tow_value bind_index_add(tow_value x, tow_value indices, tow_value updates)
 {
     return tow__op(&tow__index_add_p, NULL, 3, (tow_value[]){x, indices, updates});
+}
+
+/* ---- rows of many tables as rows of one -------------------------------------------------------------------------- */
+
+/* True if all rows of r->size tables, and one beyond, can be counted in i32. */
+static bool countable(const tow__batch *r, int64_t rows) { return rows == 0 || r->size < INT32_MAX / rows; }
+
+/* [n, rows, ...] -> [n rows, ...] */
+static tow_value join_tables(tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    type.dims[1] *= type.dims[0];
+    return tow_reshape(x, type.rank - 1, type.dims + 1);
+}
+
+/* [n rows, ...] -> [n, rows, ...] */
+static tow_value part_tables(tow_value x, int64_t n, int64_t rows)
+{
+    tow_type type = tow_value_type(x);
+    if (tow_is_null(x)) return x;
+    type.dims[0] = rows;
+    type = tow__with_axis(type, 0, n);
+    return tow_reshape(x, type.rank, type.dims);
+}
+
+/* True where the index names one of so many rows. */
+static tow_value names_row(tow_value indices, double rows)
+{
+    tow_value inside = tow_lt(indices, tow_full_like(indices, rows));
+    if (tow__dtype(indices) == TOW_U32) return inside;
+    return tow_and(inside, tow_ge(indices, tow_full_like(indices, -rows)));
+}
+
+/* indices [n, I...] into n tables of so many rows -> indices into the joined one; what is outside stays outside. */
+static tow_value joined_indices(tow_value indices, int64_t rows)
+{
+    tow_type type = tow_value_type(indices);
+    if (tow_is_null(indices)) return indices;
+    tow_value count = tow_full_like(indices, (double)rows), row = indices;
+    tow_value outside = tow_full_like(indices, (double)(type.dims[0] * rows));
+    if (type.dtype == TOW_I32) row = tow_select(tow_lt(row, tow_zeros_like(row)), tow_add(row, count), row);
+    row = tow_add(row, tow_mul(tow_iota(indices.trace, type, 0), count));
+    return tow_select(names_row(indices, (double)rows), row, outside);
 }
 
 /* ---- gather(table [V, ...], indices [I...]) -> [I..., ...] ------------------------------------------------------- */
@@ -45,9 +89,8 @@ static tow_value rows_inside(tow_value x, tow_value indices)
     int axes[TOW_MAX_RANK];
     double rows = (double)tow_value_type(x).dims[0];
     for (int d = 0; d < tow_value_type(indices).rank; d++) axes[d] = d;
-    tow_value found = bind_gather(x, indices), inside = tow_lt(indices, tow_full_like(indices, rows));
+    tow_value found = bind_gather(x, indices), inside = names_row(indices, rows);
     tow_type type = tow_value_type(found);
-    if (tow__dtype(indices) == TOW_I32) inside = tow_and(inside, tow_ge(indices, tow_full_like(indices, -rows)));
     inside = tow_broadcast_in_dim(inside, type.rank, type.dims, axes);
     return tow_select(inside, found, tow_zeros_like(found));
 }
@@ -75,6 +118,27 @@ static void gather_transpose(tow__transpose *r)
                                      : bind_index_add(r->dx[0], r->x[1], r->ct[0]);
 }
 
+/* Batched indices are more indices. Of a batched table, an index names a row [rows, ...]; of both, a row of the joined
+ * tables. */
+static void gather_batch(tow__batch *r)
+{
+    const tow__mapped *table = &r->x[0], *indices = &r->x[1];
+    int64_t rows = r->in[0].dims[0];
+    tow_value in[2] = {table->value, indices->value};
+    if (!tow__is_batched(*table)) {
+        tow__batch_bind(r, NULL, in, indices->axis);
+    } else if (!tow__is_batched(*indices)) {
+        in[0] = tow__batch_operand(r, 0, 1);
+        tow__batch_bind(r, NULL, in, r->in[1].rank);
+    } else if (!countable(r, rows)) {
+        r->looped(r);
+    } else {
+        in[0] = join_tables(tow__batch_operand(r, 0, 0));
+        in[1] = joined_indices(tow__batch_operand(r, 1, 0), rows);
+        tow__batch_bind(r, NULL, in, 0);
+    }
+}
+
 /* (table [V, ...], indices [I...]) -> [I..., ...] */
 static bool tile_gather(const tow__operation *o, int axis, int *from)
 {
@@ -85,10 +149,10 @@ static bool tile_gather(const tow__operation *o, int axis, int *from)
 }
 
 TOW__PRIMITIVE(gather, TOW__MOVE, tile_gather, tow__element_cost, .inputs = 2, .outputs = 1, .continues = true,
-               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose);
+               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose, .batch = gather_batch);
 /* The same with zeros for the rows outside. */
 TOW__PRIMITIVE(gather_jvp, TOW__COMPOSITE, tile_gather, tow__element_cost, .inputs = 2, .outputs = 1, .continues = true,
-               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
+               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose, .batch = gather_batch,
                .decompose = gather_jvp_decompose);
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
@@ -129,8 +193,24 @@ static tow_status scatter_type(const tow__typing *ty)
 
 static void scatter_transpose(tow__transpose *r) { r->dx[1] = rows_inside(r->ct[0], r->x[0]); }
 
+/* As that of gather. */
+static void scatter_batch(tow__batch *r)
+{
+    int64_t rows = ((const tow__rows_params *)r->e->params)->rows;
+    if (!tow__is_batched(r->x[0])) {
+        tow_value in[2] = {r->x[0].value, tow__batch_operand(r, 1, r->in[0].rank)};
+        tow__batch_bind(r, r->e->params, in, 1);
+    } else if (!countable(r, rows)) {
+        r->looped(r);
+    } else {
+        tow_value indices = joined_indices(tow__batch_operand(r, 0, 0), rows);
+        tow_value sums = bind_scatter(indices, tow__batch_operand(r, 1, 0), r->size * rows);
+        r->y[0] = (tow__mapped){.value = part_tables(sums, r->size, rows), .axis = 0};
+    }
+}
+
 TOW__PRIMITIVE(scatter_add, TOW__MOVE, tow__no_tiling, tow__element_cost, .inputs = 2, .outputs = 1,
-               .type = scatter_type, .transpose = scatter_transpose,
+               .type = scatter_type, .transpose = scatter_transpose, .batch = scatter_batch,
                TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)));
 
 tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows)
@@ -175,11 +255,28 @@ static void index_add_transpose(tow__transpose *r)
     if (r->linear[2]) r->dx[2] = rows_inside(r->ct[0], r->x[1]);
 }
 
+/* As that of gather. */
+static void index_add_batch(tow__batch *r)
+{
+    int64_t rows = r->in[0].dims[0];
+    if (!tow__is_batched(r->x[1])) {
+        tow_value in[3] = {tow__batch_operand(r, 0, 1), r->x[1].value, tow__batch_operand(r, 2, r->in[1].rank)};
+        tow__batch_bind(r, NULL, in, 1);
+    } else if (!countable(r, rows)) {
+        r->looped(r);
+    } else {
+        tow_value indices = joined_indices(tow__batch_operand(r, 1, 0), rows);
+        tow_value sums = bind_index_add(join_tables(tow__batch_operand(r, 0, 0)), indices, tow__batch_operand(r, 2, 0));
+        r->y[0] = (tow__mapped){.value = part_tables(sums, r->size, rows), .axis = 0};
+    }
+}
+
 /* Updates, and what they change, read and written. */
 static double index_add_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2]); }
 
 TOW__PRIMITIVE(index_add, TOW__MOVE, tow__no_tiling, index_add_cost, .aliasing = TOW__ALIAS_FIRST, .inputs = 3,
-               .outputs = 1, .type = index_add_type, .jvp = index_add_jvp, .transpose = index_add_transpose);
+               .outputs = 1, .type = index_add_type, .jvp = index_add_jvp, .transpose = index_add_transpose,
+               .batch = index_add_batch);
 
 tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates)
 {
@@ -227,7 +324,7 @@ static void dynamic_slice_transpose(tow__transpose *r)
 }
 
 TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,
-               .type = dynamic_slice_type, .transpose = dynamic_slice_transpose,
+               .type = dynamic_slice_type, .transpose = dynamic_slice_transpose, .batch = tow__batch_dynamic_slice,
                TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)));
 
 tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes)
@@ -270,7 +367,7 @@ static void dynamic_update_slice_transpose(tow__transpose *r)
 
 TOW__PRIMITIVE(dynamic_update_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .aliasing = TOW__ALIAS_FIRST,
                .inputs = -1, .outputs = 1, .type = dynamic_update_slice_type, .jvp = dynamic_update_slice_jvp,
-               .transpose = dynamic_update_slice_transpose);
+               .transpose = dynamic_update_slice_transpose, .batch = tow__batch_dynamic_update_slice);
 
 tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start)
 {

@@ -169,6 +169,19 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
     if (p->wrt & WRT_W) *y = p->rows ? outer(dl, x[0]) : outer(x[0], dl);
 }
 
+/* Weights that differ between rows are those of separate products. */
+static void forward_batch(tow__batch *r)
+{
+    if (!tow__batch_rows(r, (const bool[3]){[1] = true})) r->decomposed(r);
+}
+
+/* The gradient of w is a sum over the rows of x, in the order of the kernel, for each row of the batch. */
+static void vjp_batch(tow__batch *r)
+{
+    bool sums = ((const tow__linear_cross_entropy_ad_params *)r->e->params)->wrt & WRT_W;
+    if (sums || !tow__batch_rows(r, (const bool[5]){[1] = true})) r->looped(r);
+}
+
 /* x [..., C] and w of C times V elements: logits, and a product for each gradient. */
 static double losses(const tow__operation *o, uint32_t gradients)
 {
@@ -186,14 +199,15 @@ static double loss_vjp_cost(const tow__operation *o) { return losses(o, o->n_out
                 TOW__PARAM(tow__linear_cross_entropy_ad_params, wrt, TOW__P_INT))
 
 TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost, .inputs = 3, .outputs = 2,
-               .plain_dot = true, .type = forward_type, .jvp = forward_jvp, .decompose = forward_decompose,
+               .plain_dot = true, .type = forward_type, .jvp = forward_jvp, .batch = forward_batch,
+               .decompose = forward_decompose,
                .output_names = (const char *const[]){"loss", "lse", NULL},
                TOW__PARAMS(tow__linear_cross_entropy_params,
                            TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL)));
 TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,
                .plain_dot = true, .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose, AD_PARAMS);
 TOW__PRIMITIVE(linear_cross_entropy_vjp, TOW__COMPOSITE, tow__no_tiling, loss_vjp_cost, .inputs = 5, .outputs = -1,
-               .plain_dot = true, .type = vjp_type, .decompose = vjp_decompose, AD_PARAMS);
+               .plain_dot = true, .type = vjp_type, .batch = vjp_batch, .decompose = vjp_decompose, AD_PARAMS);
 
 tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels)
 {

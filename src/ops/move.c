@@ -22,6 +22,19 @@ static void reshape_transpose(tow__transpose *r)
     r->dx[0] = tow_reshape(r->ct[0], r->in_types[0].rank, r->in_types[0].dims);
 }
 
+/* The batch axis keeps its place where the axes before it stay a group of their own; else it goes to the front. */
+static void reshape_batch(tow__batch *r)
+{
+    const tow__shape_params *p = r->e->params;
+    int64_t before = 1, group = 1;
+    int axis = 0, place = r->x[0].axis;
+    for (int d = 0; d < place; d++) before *= r->in[0].dims[d];
+    while (group != before && axis < p->shape.n) group *= p->shape.v[axis++];
+    if (group != before) axis = place = 0;
+    tow_value x = tow__batch_operand(r, 0, place);
+    tow__batch_bind(r, &(tow__shape_params){tow__with_entry(p->shape, axis, r->size)}, &x, axis);
+}
+
 static bool view_reshape(const void *params, const tow__view *x, tow__view *y)
 {
     (void)params;
@@ -29,7 +42,7 @@ static bool view_reshape(const void *params, const tow__view *x, tow__view *y)
 }
 
 TOW__PRIMITIVE(reshape, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_reshape, .inputs = 1, .outputs = 1,
-               .type = reshape_type, .transpose = reshape_transpose,
+               .type = reshape_type, .transpose = reshape_transpose, .batch = reshape_batch,
                TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)));
 
 /* Replaces the one -1 in shape by what the number of elements leaves. */
@@ -127,6 +140,14 @@ static void transpose_transpose(tow__transpose *r)
     r->dx[0] = tow_transpose(r->ct[0], p->n, inverse);
 }
 
+static void transpose_batch(tow__batch *r)
+{
+    const tow__transpose_params *p = r->e->params;
+    int axis = r->x[0].axis;
+    tow__transpose_params front = {tow__with_entry(tow__all_shifted(p->permutation, axis), 0, axis)};
+    tow__batch_bind(r, &front, &r->x[0].value, 0);
+}
+
 static bool view_transpose(const void *params, const tow__view *x, tow__view *y)
 {
     const tow__transpose_params *p = params;
@@ -135,7 +156,7 @@ static bool view_transpose(const void *params, const tow__view *x, tow__view *y)
 }
 
 TOW__PRIMITIVE(transpose, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_transpose, .inputs = 1,
-               .outputs = 1, .type = transpose_type, .transpose = transpose_transpose,
+               .outputs = 1, .type = transpose_type, .transpose = transpose_transpose, .batch = transpose_batch,
                TOW__PARAMS(tow__transpose_params, TOW__PARAM(tow__transpose_params, permutation, TOW__P_INTS)));
 
 tow_value tow_transpose(tow_value x, int rank, const int *permutation)
@@ -194,6 +215,16 @@ static void slice_transpose(tow__transpose *r)
     r->dx[0] = tow_pad(r->ct[0], tow_scalar(r->t, x.dtype, 0), p->start.v, high, interior);
 }
 
+static void slice_batch(tow__batch *r)
+{
+    tow__slice_params p = *(const tow__slice_params *)r->e->params;
+    int axis = r->x[0].axis;
+    p.start = tow__with_entry(p.start, axis, 0);
+    p.limit = tow__with_entry(p.limit, axis, r->size);
+    p.stride = tow__with_entry(p.stride, axis, 1);
+    tow__batch_bind(r, &p, &r->x[0].value, axis);
+}
+
 /* Offsets stay inside the storage when the result is empty; a stride between no two elements may be any number. */
 static bool view_slice(const void *params, const tow__view *x, tow__view *y)
 {
@@ -207,7 +238,7 @@ static bool view_slice(const void *params, const tow__view *x, tow__view *y)
 }
 
 TOW__PRIMITIVE(slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_slice, .inputs = 1, .outputs = 1,
-               .type = slice_type, .transpose = slice_transpose,
+               .type = slice_type, .transpose = slice_transpose, .batch = slice_batch,
                TOW__PARAMS(tow__slice_params, TOW__PARAM(tow__slice_params, start, TOW__P_INTS),
                            TOW__PARAM(tow__slice_params, limit, TOW__P_INTS),
                            TOW__PARAM(tow__slice_params, stride, TOW__P_INTS)));
@@ -299,6 +330,32 @@ static void pad_transpose(tow__transpose *r)
     if (r->linear[1]) r->dx[1] = tow_sub(tow_reduce_sum(r->ct[0], 0, NULL), tow_reduce_sum(to_x, 0, NULL));
 }
 
+/* Rows padded with numbers of their own: padded with zeros, which are then replaced. */
+static void pad_by_rows(tow__batch *r, const tow__pad_params *p, const tow__pad_params *whole, int axis)
+{
+    tow_type type = r->in[0];
+    tow_value x = tow__batch_operand(r, 0, axis), value = tow__batch_operand(r, 1, 0);
+    tow_value padded = tow_pad(x, tow_scalar(r->t, type.dtype, 0), whole->low.v, whole->high.v, whole->interior.v);
+    type.dtype = TOW_BOOL;
+    tow_value inside = tow_pad(tow_full(r->t, type, 1), tow_scalar(r->t, TOW_BOOL, 0), p->low.v, p->high.v, p->interior.v);
+    tow_type y = tow_value_type(padded);
+    inside = tow__batched_at((tow__mapped){.value = inside, .axis = TOW__UNBATCHED}, r->size, axis);
+    value = tow_broadcast_in_dim(value, y.rank, y.dims, (int[]){axis});
+    r->y[0] = (tow__mapped){.value = tow_select(inside, padded, value), .axis = axis};
+}
+
+static void pad_batch(tow__batch *r)
+{
+    const tow__pad_params *p = r->e->params;
+    int axis = tow__is_batched(r->x[0]) ? r->x[0].axis : 0;
+    tow__pad_params whole = {tow__with_entry(p->low, axis, 0), tow__with_entry(p->high, axis, 0),
+                             tow__with_entry(p->interior, axis, 0)};
+    if (tow__is_batched(r->x[1]))
+        pad_by_rows(r, p, &whole, axis);
+    else
+        tow__batch_bind(r, &whole, (tow_value[]){r->x[0].value, r->x[1].value}, axis);
+}
+
 /* (x, value): axes that get nothing. */
 static bool tile_pad(const tow__operation *o, int axis, int *from)
 {
@@ -309,7 +366,7 @@ static bool tile_pad(const tow__operation *o, int axis, int *from)
 }
 
 TOW__PRIMITIVE(pad, TOW__MOVE, tile_pad, tow__element_cost, .inputs = 2, .outputs = 1, .type = pad_type,
-               .transpose = pad_transpose,
+               .transpose = pad_transpose, .batch = pad_batch,
                TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS),
                            TOW__PARAM(tow__pad_params, high, TOW__P_INTS),
                            TOW__PARAM(tow__pad_params, interior, TOW__P_INTS)));
@@ -362,7 +419,7 @@ static void concatenate_transpose(tow__transpose *r)
 }
 
 TOW__PRIMITIVE(concatenate, TOW__MOVE, tow__tile_along_axis, tow__element_cost, .inputs = -1, .outputs = 1,
-               .type = concatenate_type, .transpose = concatenate_transpose,
+               .type = concatenate_type, .transpose = concatenate_transpose, .batch = tow__batch_along_axis,
                TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_concatenate(size_t n, const tow_value *x, int axis)
@@ -395,7 +452,7 @@ static bool view_rev(const void *params, const tow__view *x, tow__view *y)
 }
 
 TOW__PRIMITIVE(rev, TOW__MOVE, tow__no_tiling, tow__element_cost, .view = view_rev, .inputs = 1, .outputs = 1,
-               .type = rev_type, .transpose = rev_transpose,
+               .type = rev_type, .transpose = rev_transpose, .batch = tow__batch_over_axes,
                TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)));
 
 tow_value tow_rev(tow_value x, int n_axes, const int *axes)

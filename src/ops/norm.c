@@ -270,16 +270,63 @@ static bool tile_norm_vjp(const tow__operation *o, int axis, int *from)
     return true;
 }
 
+/* ---- batching ---------------------------------------------------------------------------------------------------- */
+
+/* w [D] of each row, repeated to x, which has its batch axis in front: [rows, ..., D] */
+static tow_value weights_of_rows(const tow__batch *r, uint32_t i, tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    return tow_broadcast_in_dim(tow__batch_operand(r, i, 0), type.rank, type.dims, (int[]){0, type.rank - 1});
+}
+
+/* A norm whose scale or bias differs between rows: the norm with the scale 1 and the bias -0, which change no bits, then
+ * both. */
+static void norm_by_rows(tow__batch *r)
+{
+    tow_type features = r->in[1];
+    tow_value x = tow__batch_operand(r, 0, 0), out[3] = {{0}};
+    tow_value in[3] = {x, tow_full(r->t, features, 1), tow_full(r->t, features, -0.0)};
+    if (tow__any_null(3, in)) return;
+    tow__bind(r->t, r->e->primitive, r->e->params, r->e->n_in, in, r->e->n_out, out);
+    out[0] = tow_mul(out[0], weights_of_rows(r, 1, x));
+    if (r->e->n_in == 3) out[0] = tow_add(out[0], weights_of_rows(r, 2, x));
+    for (uint32_t i = 0; i < r->e->n_out; i++) r->y[i] = (tow__mapped){.value = out[i], .axis = 0};
+}
+
+static void norm_batch(tow__batch *r)
+{
+    if (!tow__batch_rows(r, (const bool[3]){[1] = true, [2] = true})) norm_by_rows(r);
+}
+
+/* The cotangent of x with a scale of each row: that of ct scale with the scale 1. */
+static void dx_by_rows(tow__batch *r)
+{
+    uint32_t n = r->e->n_in;
+    tow_value in[6] = {{0}};
+    for (uint32_t i = 0; i < n; i++) in[i] = i == 1 ? tow_full(r->t, r->in[1], 1) : tow__batch_operand(r, i, 0);
+    if (!tow__any_null(n, in)) in[n - 1] = tow_mul(in[n - 1], weights_of_rows(r, 1, in[n - 1]));
+    tow__batch_bind(r, r->e->params, in, 0);
+}
+
+/* Sums over the rows of x have the order of the kernel in each row of the batch, so those go through a loop. */
+static void norm_vjp_batch(tow__batch *r)
+{
+    if (wrt_of(r->e->params) != WRT_X)
+        r->looped(r);
+    else if (!tow__batch_rows(r, (const bool[6]){[1] = true}))
+        dx_by_rows(r);
+}
+
 #define NORM_PARAMS TOW__PARAMS(tow__norm_params, TOW__PARAM(tow__norm_params, epsilon, TOW__P_FLOAT))
 #define AD_PARAMS                                                                                                      \
     TOW__PARAMS(tow__norm_ad_params, TOW__PARAM(tow__norm_ad_params, epsilon, TOW__P_FLOAT),                           \
                 TOW__PARAM(tow__norm_ad_params, wrt, TOW__P_INT))
 
 TOW__PRIMITIVE(layer_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true, .inputs = 3,
-               .outputs = 3, .type = norm_type, .jvp = norm_jvp, .decompose = layer_norm_decompose,
+               .outputs = 3, .type = norm_type, .jvp = norm_jvp, .batch = norm_batch, .decompose = layer_norm_decompose,
                .output_names = (const char *const[]){"y", "mean", "rstd", NULL}, NORM_PARAMS);
 TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true, .inputs = 2, .outputs = 2,
-               .type = norm_type, .jvp = norm_jvp, .decompose = rms_norm_decompose,
+               .type = norm_type, .jvp = norm_jvp, .batch = norm_batch, .decompose = rms_norm_decompose,
                .output_names = (const char *const[]){"y", "rstd", NULL}, NORM_PARAMS);
 
 #define COMPANIONS(op)                                                                                                 \
@@ -287,7 +334,8 @@ TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_
                    .type = op##_jvp_type, .transpose = norm_jvp_transpose, .decompose = norm_jvp_decompose,            \
                    AD_PARAMS);                                                                                         \
     TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .reduces_axis = true, .inputs = -1,     \
-                   .outputs = -1, .type = op##_vjp_type, .decompose = norm_vjp_decompose, AD_PARAMS);
+                   .outputs = -1, .type = op##_vjp_type, .batch = norm_vjp_batch,                                      \
+                   .decompose = norm_vjp_decompose, AD_PARAMS);
 COMPANIONS(layer_norm)
 COMPANIONS(rms_norm)
 

@@ -15,7 +15,7 @@ static tow_status threefry_type(const tow__typing *ty)
 }
 
 TOW__PRIMITIVE(threefry2x32, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .inputs = 4, .outputs = 2,
-               .type = threefry_type);
+               .batch = tow__batch_elementwise, .type = threefry_type);
 
 static tow_status require_key(const tow__typing *ty, size_t i)
 {

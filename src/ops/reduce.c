@@ -105,7 +105,7 @@ static bool tile_reduction(const tow__operation *o, int axis, int *from)
 
 #define REDUCTION(op, rule, ...)                                                                                       \
     TOW__PRIMITIVE(reduce_##op, TOW__REDUCTION, tile_reduction, tow__element_cost, .reduces_axis = true, .inputs = 1,  \
-                   .outputs = 1, .type = rule,                                                                         \
+                   .outputs = 1, .type = rule, .batch = tow__batch_over_axes,                                                                         \
                    TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__);
 REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
 REDUCTION(max, reduce_extremum_type, .jvp = reduce_extremum_jvp)
@@ -154,7 +154,7 @@ static tow_status argmax_type(const tow__typing *ty)
 }
 
 TOW__PRIMITIVE(argmax, TOW__REDUCTION, tow__tile_along_axis, tow__element_cost, .reduces_axis = true, .inputs = 1,
-               .outputs = 1, .type = argmax_type,
+               .outputs = 1, .type = argmax_type, .batch = tow__batch_along_axis,
                TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_argmax(tow_value x, int axis)
@@ -179,6 +179,13 @@ static void cumsum_transpose(tow__transpose *r)
     r->dx[0] = tow_cumsum(r->ct[0], (int)p->axis, !p->reverse);
 }
 
+static void cumsum_batch(tow__batch *r)
+{
+    tow__cumsum_params p = *(const tow__cumsum_params *)r->e->params;
+    p.axis = tow__shifted(p.axis, r->x[0].axis);
+    tow__batch_bind(r, &p, &r->x[0].value, r->x[0].axis);
+}
+
 static bool tile_cumsum(const tow__operation *o, int axis, int *from)
 {
     from[0] = axis;
@@ -186,7 +193,7 @@ static bool tile_cumsum(const tow__operation *o, int axis, int *from)
 }
 
 TOW__PRIMITIVE(cumsum, TOW__REDUCTION, tile_cumsum, tow__element_cost, .inputs = 1, .outputs = 1, .type = cumsum_type,
-               .transpose = cumsum_transpose,
+               .transpose = cumsum_transpose, .batch = cumsum_batch,
                TOW__PARAMS(tow__cumsum_params, TOW__PARAM(tow__cumsum_params, axis, TOW__P_INT),
                            TOW__PARAM(tow__cumsum_params, reverse, TOW__P_BOOL)));
 

@@ -115,6 +115,7 @@ static tow_status scan_type(const tow__typing *ty)
 }
 
 TOW__PRIMITIVE(name, TOW__NAME, tow__no_tiling, tow__element_cost, .inputs = 1, .outputs = 1, .type = name_type,
+               .batch = tow__batch_elementwise,
                TOW__PARAMS(tow__name_params, TOW__PARAM(tow__name_params, name, TOW__P_STRING)));
 
 TOW__PRIMITIVE(call, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = call_type,

@@ -6,6 +6,7 @@
 #define TOW_SRC_RULES_H
 
 #include "src/graph/primitive.h"
+#include "src/ops/batching.h"
 #include "src/ops/table.h"
 #include "src/ops/tiling.h"
 #include "tow/ops.h"
@@ -107,7 +108,7 @@ void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *pa
 /* TOW__PRIMITIVE for what computes element by element. */
 #define TOW__ELEMENTWISE_PRIMITIVE(name_, ...)                                                                         \
     TOW__PRIMITIVE(name_, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .aliasing = TOW__ALIAS_ANY,      \
-                   __VA_ARGS__)
+                   .batch = tow__batch_elementwise, __VA_ARGS__)
 
 #define TOW__PARAM(struct_type, field, field_kind)                                                                     \
     {                                                                                                                  \

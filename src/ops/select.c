@@ -135,7 +135,7 @@ static tow_status bitcast_type(const tow__typing *ty)
 #define DTYPE_PARAM TOW__PARAMS(tow__dtype_params, TOW__PARAM(tow__dtype_params, dtype, TOW__P_DTYPE))
 
 TOW__PRIMITIVE(convert, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .inputs = 1, .outputs = 1,
-               .type = convert_type, .jvp = convert_jvp, .transpose = convert_transpose, DTYPE_PARAM);
+               .batch = tow__batch_elementwise, .type = convert_type, .jvp = convert_jvp, .transpose = convert_transpose, DTYPE_PARAM);
 TOW__ELEMENTWISE_PRIMITIVE(bitcast, .inputs = 1, .outputs = 1, .type = bitcast_type, DTYPE_PARAM);
 
 tow_value tow_convert(tow_value x, tow_dtype dtype)

@@ -35,7 +35,7 @@ static bool close_to(const double *found, const double *expected, int64_t n, dou
 /* ---- graphs stay well-formed and printable
  * ---------------------------------------------------------------------------- */
 
-static int check_text(const tow_graph *graph, const char *what)
+int property_check_text(const tow_graph *graph, const char *what)
 {
     tow_context *context = tow_graph_context(graph);
     const size_t length = tow_graph_text(graph, NULL, 0);
@@ -109,7 +109,7 @@ static int check_value(tow_context *context, const property_case *c, tow_dtype f
     property_values found = {0}, expected = {0};
     int failures = 0;
     if (graph == NULL) return 1;
-    failures += check_text(graph, tow_dtype_name(floats));
+    failures += property_check_text(graph, tow_dtype_name(floats));
     if (!property_evaluate(graph, inputs, &found)) {
         failures++;
     } else {
@@ -227,7 +227,7 @@ static int check_forward(const tow_graph *graph, const property_values *x, const
         FAIL(failures, "%s: jvp or its reference does not run", what);
     } else {
         size_t next = tow_graph_outputs(graph); /* y..., then dy of the float outputs */
-        failures += check_text(jvp, what);
+        failures += property_check_text(jvp, what);
         failures += check_cleaning(jvp, &joint, &found, what);
         for (size_t i = 0; i < d.n; i++) {
             if (!tow_dtype_is_float(tow_graph_output_type(graph, i).dtype)) continue;
@@ -280,7 +280,7 @@ static int check_reverse(const tow_graph *graph, const property_values *x, const
             residuals.counts[i] = forward.counts[n_out + i];
         }
         property_values inputs = joined(&residuals, &ct);
-        failures += check_text(f, "forward graph") + check_text(b, "backward graph");
+        failures += property_check_text(f, "forward graph") + property_check_text(b, "backward graph");
         if (!property_evaluate(b, &inputs, &back)) {
             FAIL(failures, "vjp: does not run backward");
         } else {
@@ -325,7 +325,7 @@ static int check_second(tow_context *context, const property_case *c, const prop
         FAIL(failures, "grad: %s", tow_context_error(context));
     } else {
         property_draw_weights(scalar, &all);
-        failures += check_text(grad, "gradient");
+        failures += property_check_text(grad, "gradient");
         if (!property_evaluate(grad, &all, &g) || !property_evaluate(grad32, &all, &g32)) {
             FAIL(failures, "grad: does not run");
         } else {

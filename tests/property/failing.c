@@ -1,5 +1,5 @@
-/* Allocations failing in turn, the first forty and then ever fewer, while a case is differentiated, compiled and
- * printed. What ran out of memory says so, leaves nothing behind, and works the next time. */
+/* Allocations failing in turn, the first forty and then ever fewer, while a case is differentiated, batched,
+ * compiled and printed. What ran out of memory says so, leaves nothing behind, and works the next time. */
 #include <stdio.h>
 
 #include "tests/property/property.h"
@@ -7,11 +7,12 @@
 
 static tow_status differentiate_and_compile(const tow_graph *graph, bool differentiable)
 {
-    tow_graph *jvp = NULL, *forward = NULL, *backward = NULL;
+    tow_graph *jvp = NULL, *forward = NULL, *backward = NULL, *batched = NULL;
     tow_program *program = NULL;
     tow_status status = TOW_OK;
     if (differentiable) status = tow_jvp(graph, 0, NULL, &jvp);
     if (status == TOW_OK && differentiable) status = tow_vjp(graph, 0, NULL, &forward, &backward);
+    if (status == TOW_OK && tow_graph_inputs(graph) > 0) status = tow_vmap(graph, 2, NULL, NULL, &batched);
     if (status == TOW_OK)
         status = tow_compile(tow_graph_context(graph), graph, &(tow_compile_options){.plan_only = true}, &program);
     FILE *nowhere = fopen("/dev/null", "w");
@@ -22,6 +23,7 @@ static tow_status differentiate_and_compile(const tow_graph *graph, bool differe
     tow_graph_release(jvp);
     tow_graph_release(forward);
     tow_graph_release(backward);
+    tow_graph_release(batched);
     return status;
 }
 

@@ -3,6 +3,7 @@
  *   cases_*.c           tables of cases: shapes, parameters, ranges, and the value in double precision, written out
  *   run.c               arrays and evaluation            checks.c   the properties
  *   tiling.c            the property of tiling rules
+ *   batching.c          the property of batching rules
  *   round_trip.c        text of what is made of cases, printed and read
  *   bits.c              hashes of what cases give, to compare builds
  *   test_primitives.c   walks the table of primitives; with --coverage only says whether each has a case, which the
@@ -103,6 +104,8 @@ typedef struct property_values {
 } property_values;
 
 void property_draw(const property_case *c, property_values *values); /* the case's inputs */
+/* The same for a row of a batch; row 0 is the case's. */
+void property_draw_row(const property_case *c, uint64_t row, property_values *values);
 void property_free(property_values *values);
 uint64_t property_random(uint64_t *state);
 double property_unit(uint64_t *state); /* [-1, 1), exact in f32 */
@@ -126,6 +129,11 @@ size_t property_differentiable(const property_case *c, size_t wrt[MAX_IN]);
 int property_check(tow_context *context, const property_case *c);
 /* Prints hashes of the value of a case and, where there is one, of its gradient (bits.c). Returns the number of failures. */
 int property_bits(tow_context *context, const property_case *c, tow_dtype floats);
+/* Whether a graph is well-formed, and the same when it was printed and parsed: the number of failures, which are printed. */
+int property_check_text(const tow_graph *graph, const char *what);
+/* Whether the batched case and its derivatives are the case on each row (batching.c). context: with portable bits. Returns
+ * the number of failures. */
+int property_check_batching(tow_context *context, const property_case *c);
 /* Whether blocks have the bits of the whole where the tiling rule says so (tiling.c). Adds to *axes how many axes of how
  * many shapes passed through. Returns the number of failures. */
 int property_check_tiling(tow_context *context, const property_case *c, size_t *axes);

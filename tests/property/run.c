@@ -64,10 +64,12 @@ static double draw(const property_input *in, uint64_t *state)
     return low + (double)((property_random(state) >> 20) % span);
 }
 
-void property_draw(const property_case *c, property_values *values)
+void property_draw(const property_case *c, property_values *values) { property_draw_row(c, 0, values); }
+
+void property_draw_row(const property_case *c, uint64_t row, property_values *values)
 {
     /* The stream depends on the case alone, so that adding cases changes no other. */
-    uint64_t state = c->n_in;
+    uint64_t state = c->n_in + row * 7919;
     for (const char *p = c->primitive; *p != '\0'; p++) state = state * 31 + (unsigned char)*p;
     for (const char *p = c->label == NULL ? "" : c->label; *p != '\0'; p++) state = state * 31 + (unsigned char)*p;
     for (size_t i = 0; i < c->n_in; i++) {

@@ -49,8 +49,9 @@ static int wrong_tiling_is_found(tow_context *context)
     return failures;
 }
 
-/* Cases of `primitive`; context NULL: counts them, else checks them and adds to *failures. */
-static size_t cases_of(const char *primitive, tow_context *context, int *failures)
+/* Cases of `primitive`; context NULL: counts them, else checks them and adds to *failures. portable: a context with
+ * portable bits. */
+static size_t cases_of(const char *primitive, tow_context *context, tow_context *portable, int *failures)
 {
     size_t count = 0;
     for (size_t t = 0; t < TABLES; t++)
@@ -60,7 +61,8 @@ static size_t cases_of(const char *primitive, tow_context *context, int *failure
             count++;
             if (context == NULL) continue;
             const int failed =
-                property_check(context, c) + property_check_round_trips(context, c) + property_check_failing(c);
+                property_check(context, c) + property_check_round_trips(context, c) + property_check_failing(c) +
+                               property_check_batching(portable, c);
             if (failed > 0)
                 printf("FAILED: %s%s%s (%d)\n", primitive, c->label ? ", " : "", c->label ? c->label : "", failed);
             *failures += failed;
@@ -72,7 +74,7 @@ static int coverage(void)
 {
     int gaps = 0;
     for (size_t i = 0; i < tow__primitive_count; i++) {
-        if (cases_of(tow__primitives[i]->name, NULL, NULL) > 0) continue;
+        if (cases_of(tow__primitives[i]->name, NULL, NULL, NULL) > 0) continue;
         printf("primitive '%s' has no case: add one to a table in tests/property/cases_*.c\n",
                tow__primitives[i]->name);
         gaps++;
@@ -112,21 +114,23 @@ static int bits(void)
 
 int main(int argc, char **argv)
 {
-    tow_context *context = NULL;
+    static const tow_context_options options = {.portable_bits = true};
+    tow_context *context = NULL, *portable = NULL;
     int failures = 0;
     size_t cases = 0;
     if (argc == 2 && strcmp(argv[1], "--coverage") == 0) return coverage();
     if (argc == 2 && strcmp(argv[1], "--bits") == 0) return bits();
-    if (tow_context_create(NULL, &context) != TOW_OK) return 1;
+    if (tow_context_create(NULL, &context) != TOW_OK || tow_context_create(&options, &portable) != TOW_OK) return 1;
     for (size_t i = 0; i < tow__primitive_count; i++) {
         bool wanted = argc == 1;
         for (int a = 1; a < argc; a++) wanted = wanted || strcmp(argv[a], tow__primitives[i]->name) == 0;
         if (!wanted) continue;
-        cases += cases_of(tow__primitives[i]->name, context, &failures);
+        cases += cases_of(tow__primitives[i]->name, context, portable, &failures);
         failures += check_tiling(tow__primitives[i], context);
     }
     failures += wrong_tiling_is_found(context);
     tow_context_destroy(context);
+    tow_context_destroy(portable);
     printf("%zu cases, %d failures\n", cases, failures);
     return failures == 0 && cases > 0 ? 0 : 1;
 }

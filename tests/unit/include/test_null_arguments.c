@@ -281,6 +281,8 @@ static void graphs(void **state)
     refuses_into(a, tow_grad(NULL, 0, NULL, false, &a), "");
     refuses(tow_grad(graph, 0, NULL, false, NULL), "grad: expected");
     refuses(tow_value_and_grad(graph, 0, NULL, false, NULL), "value_and_grad: expected");
+    refuses_into(a, tow_vmap(NULL, 2, NULL, NULL, &a), "");
+    refuses(tow_vmap(graph, 2, NULL, NULL, NULL), "tow_vmap: expected a graph and a place");
     refuses_into(a, tow_remat_whole(NULL, NULL, &a), "");
     refuses(tow_remat_whole(graph, NULL, NULL), "tow_remat_whole: expected");
     refuses(tow_saved_residuals(NULL, 0, NULL, &residuals), "");

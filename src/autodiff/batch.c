@@ -1,0 +1,302 @@
+/* Batching (vmap): records a graph once for all rows, equation by equation. A value whose rows differ has one more axis,
+ * which the rules of the primitives leave where it falls; all rows share any other value.
+ *
+ *   remat, call   the same region around the batched body: policies and names stay
+ *   scan          one loop over the batched body: a carry is batched if it starts so or the body makes it so, a fixpoint
+ *                 over the body; elements of xs keep the loop's axis in front: [length, ..., rows, ...]
+ *
+ * A primitive without a rule has its decomposition batched, or becomes the body of a scan over the rows. */
+#include "src/autodiff/batch.h"
+
+#include "src/autodiff/reach.h"
+#include "src/ops/batching.h"
+#include "src/ops/table.h"
+#include "tow/ops.h"
+
+static tow_type row_type(const tow_graph *g, uint32_t var) { return g->vars[var].type; }
+
+/* ---- defaults ---------------------------------------------------------------------------------------------------- */
+
+static void batch_decomposed(tow__batch *r)
+{
+    tow_graph *g = tow__decomposition(r->t, r->e, r->in);
+    if (g) tow__batch_inline(r->t, g, NULL, r->size, r->x, r->y);
+    tow_graph_release(g);
+}
+
+/* The equation as the body of a scan: (unbatched operands, rows of batched ones) -> results. */
+static tow_status loop_body(const tow__batch *r, tow_graph **body)
+{
+    const tow__equation *e = r->e;
+    tow_trace *t = tow__trace_begin(tow_trace_context(r->t));
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *in = tow__trace_alloc(t, e->n_in, sizeof *in), *out = tow__trace_alloc(t, e->n_out, sizeof *out);
+    for (int batched = 0; batched < 2 && out; batched++)
+        for (uint32_t i = 0; in && i < e->n_in; i++)
+            if (tow__is_batched(r->x[i]) == batched) in[i] = tow__input(t, r->in[i], NULL);
+    if (in && out) tow__rebind(t, e, in, out);
+    return tow__trace_end(t, in && out ? e->n_out : 0, out, false, body);
+}
+
+static void batch_looped(tow__batch *r)
+{
+    const tow__equation *e = r->e;
+    tow__scan_params params = {.length = r->size};
+    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
+    if (!in || !out) return;
+    if (loop_body(r, &params.body) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (!tow__is_batched(r->x[i])) in[n++] = r->x[i].value;
+    params.consts = n;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (tow__is_batched(r->x[i])) in[n++] = tow__batch_operand(r, i, 0);
+    tow__bind(r->t, &tow__scan_p, &params, n, in, e->n_out, out);
+    tow_graph_release(params.body);
+    for (uint32_t i = 0; i < e->n_out; i++) r->y[i] = (tow__mapped){.value = out[i], .axis = 0};
+}
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
+
+/* remat and call: the body batched where the operands are. body: the field of params that holds it. */
+static void batch_region(tow__batch *r, void *params, tow_graph **body)
+{
+    const tow__equation *e = r->e;
+    int *axes = tow__trace_alloc(r->t, (size_t)e->n_in + e->n_out, sizeof *axes), *out_axes = axes + e->n_in;
+    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
+    tow_graph *batched = NULL;
+    if (!axes || !in || !out) return;
+    for (uint32_t i = 0; i < e->n_in; i++) {
+        in[i] = r->x[i].value;
+        axes[i] = r->x[i].axis;
+    }
+    for (uint32_t i = 0; i < e->n_out; i++) out_axes[i] = TOW__AS_IT_FALLS;
+    if (tow__batch_graph(*body, r->reach, r->size, axes, out_axes, &batched) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    *body = batched;
+    tow__bind(r->t, e->primitive, params, e->n_in, in, e->n_out, out);
+    tow_graph_release(batched);
+    for (uint32_t i = 0; i < e->n_out; i++) r->y[i] = (tow__mapped){.value = out[i], .axis = out_axes[i]};
+}
+
+static void batch_remat(tow__batch *r)
+{
+    tow__remat_params params = *(const tow__remat_params *)r->e->params;
+    batch_region(r, &params, &params.body);
+}
+
+static void batch_call(tow__batch *r)
+{
+    tow__call_params params = *(const tow__call_params *)r->e->params;
+    batch_region(r, &params, &params.body);
+}
+
+/* ---- scan -------------------------------------------------------------------------------------------------------- */
+
+/* Which operands of the loop are batched inside, and what the body makes batched. in: [n_in], starts from what the
+ * operands say. */
+static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__scan_params *p, bool *in)
+{
+    tow__reach_walk walk = {.ctx = p->body->ctx, .arena = arena};
+    tow__reach *reach = tow__reach_begin(&walk, p->body);
+    return reach && tow__reach_loop(&walk, reach, p, in) == TOW_OK ? reach : NULL;
+}
+
+/* Operands where the loop wants them, and the axes of the body's inputs: carries keep the axis of their initial value, an
+ * element of xs loses the axis in front. */
+static void loop_operands(const tow__batch *r, const bool *batched, tow_value *in, int *axes)
+{
+    const tow__scan_params *p = r->e->params;
+    for (uint32_t i = 0; i < r->e->n_in; i++) {
+        bool is_row = i >= p->consts + p->carry;
+        int axis = tow__is_batched(r->x[i]) ? r->x[i].axis : 0;
+        if (is_row && axis == 0) axis = 1;
+        in[i] = batched[i] ? tow__batch_operand(r, i, axis) : r->x[i].value;
+        axes[i] = !batched[i] ? TOW__UNBATCHED : is_row ? axis - 1 : axis;
+    }
+}
+
+static void bind_loop(tow__batch *r, const tow__reach *reach, const bool *batched)
+{
+    const tow__equation *e = r->e;
+    tow__scan_params params = *(const tow__scan_params *)e->params;
+    const tow_graph *body = params.body;
+    int *axes = tow__trace_alloc(r->t, (size_t)e->n_in + e->n_out, sizeof *axes), *out_axes = axes + e->n_in;
+    tow_value *in = tow__trace_alloc(r->t, e->n_in, sizeof *in), *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
+    if (!axes || !in || !out) return;
+    loop_operands(r, batched, in, axes);
+    for (uint32_t i = 0; i < e->n_out; i++) out_axes[i] = i < params.carry ? axes[params.consts + i] : TOW__AS_IT_FALLS;
+    if (tow__batch_graph(body, reach, r->size, axes, out_axes, &params.body) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    tow__bind(r->t, &tow__scan_p, &params, e->n_in, in, e->n_out, out);
+    tow_graph_release(params.body);
+    for (uint32_t i = 0; i < e->n_out; i++) {
+        bool stacked = i >= params.carry && out_axes[i] != TOW__UNBATCHED;
+        r->y[i] = (tow__mapped){.value = out[i], .axis = stacked ? out_axes[i] + 1 : out_axes[i]};
+    }
+}
+
+static void batch_scan(tow__batch *r)
+{
+    const tow__scan_params *p = r->e->params;
+    const tow__reach *reach = r->reach;
+    bool *batched = tow__trace_alloc(r->t, r->e->n_in, sizeof *batched);
+    tow__arena arena;
+    if (!batched) return;
+    tow__arena_init(&arena, p->body->ctx);
+    for (uint32_t i = 0; i < r->e->n_in; i++)
+        batched[i] = reach ? reach->var[p->body->inputs[i]] : tow__is_batched(r->x[i]);
+    if (!reach) reach = batched_fixpoint(&arena, p, batched);
+    if (reach)
+        bind_loop(r, reach, batched);
+    else
+        tow__adopt_error(r->t);
+    tow__arena_free(&arena);
+}
+
+/* ---- equations --------------------------------------------------------------------------------------------------- */
+
+/* True if all results may get one axis more. */
+static bool ranks_fit(const tow__batch *r)
+{
+    for (uint32_t i = 0; i < r->e->n_out; i++) {
+        if (r->out[i].rank < TOW_MAX_RANK) continue;
+        tow_trace_fail(r->t, TOW_UNSUPPORTED,
+                       "%s%svmap: result %u of %s is %s for one row, so for all rows it would have rank %d, at most %d is "
+                       "possible; reshape it to a smaller rank",
+                       r->e->source.here ? r->e->source.here : "", r->e->source.here ? ": " : "", i,
+                       r->e->primitive->name, tow__type_name(r->out[i]).text, r->out[i].rank + 1, TOW_MAX_RANK);
+        return false;
+    }
+    return true;
+}
+
+/* An equation with a batched operand. */
+static void batch_equation(tow__batch *r)
+{
+    const tow_primitive *p = r->e->primitive;
+    if (!ranks_fit(r)) return;
+    if (p == &tow__remat_p)
+        batch_remat(r);
+    else if (p == &tow__call_p)
+        batch_call(r);
+    else if (p == &tow__scan_p)
+        batch_scan(r);
+    else if (p->batch)
+        p->batch(r);
+    else if (p->decompose)
+        batch_decomposed(r);
+    else
+        batch_looped(r);
+}
+
+/* An equation whose operands all rows share. */
+static void record_once(tow__batch *r)
+{
+    const tow__equation *e = r->e;
+    tow_value *in = tow__trace_alloc(r->t, (size_t)e->n_in + e->n_out, sizeof *in), *out = in + e->n_in;
+    if (!in) return;
+    for (uint32_t i = 0; i < e->n_in; i++) in[i] = r->x[i].value;
+    tow__rebind(r->t, e, in, out);
+    for (uint32_t i = 0; i < e->n_out; i++) r->y[i] = (tow__mapped){.value = out[i], .axis = TOW__UNBATCHED};
+    if (e->primitive == &tow__broadcast_in_dim_p && r->in[0].rank == 0) r->y[0].scalar = in[0];
+}
+
+/* Room for the operands and results of the widest equation. */
+typedef struct widest {
+    tow__mapped *x, *y;
+    tow_type *in, *out;
+} widest;
+
+static bool make_room(tow_trace *t, const tow_graph *g, widest *room)
+{
+    size_t in = 1, out = 1;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        if (g->equations[i].n_in > in) in = g->equations[i].n_in;
+        if (g->equations[i].n_out > out) out = g->equations[i].n_out;
+    }
+    room->x = tow__trace_alloc(t, in, sizeof *room->x);
+    room->y = tow__trace_alloc(t, out, sizeof *room->y);
+    room->in = tow__trace_alloc(t, in, sizeof *room->in);
+    room->out = tow__trace_alloc(t, out, sizeof *room->out);
+    return room->x && room->y && room->in && room->out;
+}
+
+void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, const tow__mapped *in,
+                       tow__mapped *out)
+{
+    widest room;
+    tow__mapped *values = tow__trace_alloc(t, g->n_vars, sizeof *values);
+    if (!values || !make_room(t, g, &room)) return;
+    for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = in[i];
+    for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
+        const tow__equation *e = &g->equations[i];
+        tow__batch r = {.t = t,
+                        .e = e,
+                        .size = size,
+                        .in = room.in,
+                        .out = room.out,
+                        .x = room.x,
+                        .y = room.y,
+                        .decomposed = batch_decomposed,
+                        .looped = batch_looped,
+                        .reach = reach ? reach->body[i] : NULL};
+        bool batched = false;
+        for (uint32_t j = 0; j < e->n_in; j++) {
+            room.x[j] = values[e->in[j]];
+            room.in[j] = row_type(g, e->in[j]);
+            batched |= tow__is_batched(room.x[j]);
+        }
+        for (uint32_t j = 0; j < e->n_out; j++) {
+            room.y[j] = (tow__mapped){.axis = TOW__UNBATCHED};
+            room.out[j] = row_type(g, e->out[j]);
+        }
+        tow__set_source(t, &e->source);
+        if (batched)
+            batch_equation(&r);
+        else
+            record_once(&r);
+        tow__set_source(t, NULL);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = room.y[j];
+    }
+    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes, int *out_axes,
+                            tow_graph **result)
+{
+    *result = NULL;
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    tow_value *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
+    if (!in || !out || !results) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        tow_type type = row_type(g, g->inputs[i]);
+        if (in_axes[i] != TOW__UNBATCHED) type = tow__with_axis(type, in_axes[i], size);
+        in[i] = (tow__mapped){.value = tow__input(t, type, g->input_names[i]), .axis = in_axes[i]};
+    }
+    tow__batch_inline(t, g, reach, size, in, out);
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        results[i] = out_axes[i] < 0 ? out[i].value : tow__batched_at(out[i], size, out_axes[i]);
+        if (out_axes[i] < 0) out_axes[i] = out[i].axis;
+    }
+    tow_status status = tow__trace_end(t, g->n_outputs, results, false, result);
+    if (status == TOW_OK) status = tow__verify(*result, "batching");
+    if (status == TOW_OK) return status;
+    tow_graph_release(*result);
+    *result = NULL;
+    return status;
+}

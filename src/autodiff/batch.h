@@ -1,0 +1,28 @@
+/* Batching: a graph for one row becomes a graph for all rows. What the pass and the public functions share. */
+#ifndef TOW_SRC_AUTODIFF_BATCH_H
+#define TOW_SRC_AUTODIFF_BATCH_H
+
+#include "src/autodiff/autodiff.h"
+
+enum {
+    TOW__AS_IT_FALLS = -2 /* of an output: wherever its batch axis is, or unbatched */
+};
+
+/* Records g for `size` rows: in[i] are its inputs, out[j] becomes its outputs. Equations that no batched value reaches are
+ * recorded as they are, once. reach: which values of g are batched, if the caller has found out for a loop around g;
+ * else NULL. */
+void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach, int64_t size, const tow__mapped *in,
+                       tow__mapped *out);
+/* A graph for `size` rows: in_axes[i] says where input i has its batch axis, or TOW__UNBATCHED. out_axes[j] comes in as
+ * where output j must have it (an unbatched output is repeated), TOW__UNBATCHED for an output that is, or
+ * TOW__AS_IT_FALLS, and goes out as what is. */
+tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes, int *out_axes,
+                            tow_graph **result);
+
+/* A function that tow_vmap_function has traced is recorded for all rows. in: [g->n_inputs]; out_axes as in tow_vmap. */
+void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
+                      tow_value *out);
+/* axis of an array of `rank` axes made non-negative, or TOW__UNBATCHED for TOW_NOT_MAPPED; false if it has no such axis. */
+bool tow__mapped_axis(int axis, int rank, int *result);
+
+#endif

@@ -1,0 +1,99 @@
+/* tow_vmap: the public function over batching (batch.c), with its checks of axes. */
+#include "src/autodiff/batch.h"
+#include "src/base/arithmetic.h"
+#include "src/ops/batching.h"
+
+bool tow__mapped_axis(int axis, int rank, int *result)
+{
+    *result = TOW__UNBATCHED;
+    if (axis == TOW_NOT_MAPPED) return true;
+    if (axis < -rank || axis >= rank) return false;
+    *result = axis < 0 ? axis + rank : axis;
+    return true;
+}
+
+/* Output i with its batch axis where the caller wants it. */
+static tow_value place_output(tow_trace *t, int64_t size, uint32_t i, tow__mapped x, int axis)
+{
+    if (tow_is_null(x.value)) return x.value;
+    tow_type type = tow_value_type(x.value);
+    int rank = tow__is_batched(x) ? type.rank : type.rank + 1, at;
+    if (!tow__mapped_axis(axis, rank, &at))
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "vmap: the rows of output %u make an array of rank %d, which has no axis %d to stack them along; "
+                       "give one in [%d, %d)",
+                       i, rank, axis, -rank, rank);
+    else if (at == TOW__UNBATCHED && tow__is_batched(x))
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "vmap: output %u differs between rows (all together: %s), but its axis is TOW_NOT_MAPPED; say "
+                       "along which axis its rows are stacked",
+                       i, tow__type_name(type).text);
+    else
+        return at == TOW__UNBATCHED ? x.value : tow__batched_at(x, size, at);
+    return (tow_value){0};
+}
+
+void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
+                      tow_value *out)
+{
+    tow__mapped *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
+    if (!results) return;
+    tow__batch_inline(t, g, NULL, size, in, results);
+    for (uint32_t i = 0; i < g->n_outputs && !tow__failed(t); i++)
+        out[i] = place_output(t, size, i, results[i], out_axes ? out_axes[i] : 0);
+}
+
+/* Input i of the batched graph. */
+static tow__mapped map_input(tow_trace *t, const tow_graph *g, int64_t size, uint32_t i, int axis)
+{
+    tow_type type = g->vars[g->inputs[i]].type;
+    tow__mapped x = {.axis = TOW__UNBATCHED};
+    if (!tow__mapped_axis(axis, type.rank + 1, &x.axis)) {
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                       "tow_vmap: rows %s of input %u make an array of rank %d, which has no axis %d to map over; give "
+                       "one in [%d, %d), or TOW_NOT_MAPPED",
+                       tow__type_name(type).text, i, type.rank + 1, axis, -type.rank - 1, type.rank + 1);
+    } else if (tow__is_batched(x) && type.rank == TOW_MAX_RANK) {
+        tow_trace_fail(t, TOW_UNSUPPORTED,
+                       "tow_vmap: input %u is %s for one row, so for all rows it would have rank %d; reshape it to a "
+                       "smaller rank",
+                       i, tow__type_name(type).text, type.rank + 1);
+    } else {
+        if (tow__is_batched(x)) type = tow__with_axis(type, x.axis, size);
+        x.value = tow__input(t, type, g->input_names[i]);
+    }
+    return x;
+}
+
+/* A loop over rows may be one level too many. */
+static tow_status check_depth(tow_graph *g)
+{
+    if (g->depth <= TOW__DEEPEST_GRAPH) return TOW_OK;
+    return tow__fail(g->ctx, TOW_UNSUPPORTED,
+                     "tow_vmap: loops over the rows nest graphs %u levels deep; expected no more than %d levels",
+                     g->depth, TOW__DEEPEST_GRAPH);
+}
+
+tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, const int *out_axes, tow_graph **result)
+{
+    if (result) *result = NULL;
+    if (!graph || !result) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
+    if (size < 0)
+        return tow__fail(graph->ctx, TOW_INVALID_ARGUMENT, "tow_vmap: the size is %lld, expected 0 or more",
+                         (long long)size);
+    TOW__ARITHMETIC(false);
+    tow_trace *t = tow__trace_begin(graph->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow__mapped *in = tow__trace_alloc(t, graph->n_inputs, sizeof *in);
+    tow_value *out = tow__trace_alloc(t, graph->n_outputs, sizeof *out);
+    for (uint32_t i = 0; in && out && i < graph->n_inputs && !tow__failed(t); i++)
+        in[i] = map_input(t, graph, size, i, in_axes ? in_axes[i] : 0);
+    if (in && out && !tow__failed(t)) tow__vmap_inline(t, graph, size, in, out_axes, out);
+    tow_status status = tow__trace_end(t, out ? graph->n_outputs : 0, out, true, result);
+    if (status == TOW_OK) status = tow__verify(*result, "vmap");
+    if (status == TOW_OK) status = check_depth(*result);
+    if (status == TOW_OK) return TOW_OK;
+    tow_graph_release(*result);
+    *result = NULL;
+    return status;
+}
