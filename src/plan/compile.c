@@ -153,11 +153,42 @@ void tow_program_free(tow_program *p)
     if (!p) return;
     tow_context *ctx = p->ctx;
     for (uint32_t i = 0; i < p->n_decompositions; i++) tow_graph_release(p->decompositions[i]);
-    tow__recording_free(p->recording);
-    if (p->arena) tow__free_aligned(ctx, p->arena, p->arena_size);
+    tow__recording_free(p->executable.recording);
+    if (p->executable.arena) tow__free_aligned(ctx, p->executable.arena, p->executable.arena_size);
     tow__arena_free(&p->memory);
     tow_graph_release(p->graph);
     tow__free(ctx, p, 1, sizeof *p);
+}
+
+tow_status tow_program_run(tow_program *p, tow_array *const *inputs, tow_array *const *outputs)
+{
+    return p ? tow__execute(&p->executable, inputs, outputs) : tow__missing(NULL, __func__, "a program");
+}
+
+tow_status tow_program_record(tow_program *p, bool on)
+{
+    if (!p) return tow__missing(NULL, __func__, "a program");
+    TOW__ARITHMETIC(false);
+    return tow__record_runs(&p->executable, on);
+}
+
+tow_status tow_evaluate(const tow_graph *g, tow_array *const *inputs, tow_array **outputs)
+{
+    tow_program *p = NULL;
+    tow_status status = TOW_OK;
+    if (!g || (!outputs && g->n_outputs > 0))
+        return tow__missing(tow__context_of(g), __func__, "a graph and places for its outputs");
+    for (uint32_t i = 0; i < g->n_outputs; i++) outputs[i] = NULL;
+    TRY(tow_compile(g->ctx, g, NULL, &p));
+    for (uint32_t i = 0; i < g->n_outputs; i++) TRY(tow_array_create(g->ctx, g->vars[g->outputs[i]].type, &outputs[i]));
+    TRY(tow_program_run(p, inputs, outputs));
+done:
+    tow_program_free(p);
+    for (uint32_t i = 0; status != TOW_OK && i < g->n_outputs; i++) {
+        tow_array_release(outputs[i]);
+        outputs[i] = NULL;
+    }
+    return status;
 }
 
 tow_program_bytes tow_program_get_bytes(const tow_program *p) { return p->bytes; }

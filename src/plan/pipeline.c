@@ -84,7 +84,7 @@ static tow_status alias(tow__function_state *s) { return tow__alias_results(s->p
 
 static tow_status choose_carry_buffers(tow__function_state *s)
 {
-    return s->loop ? tow__choose_carry_buffers(s->p, s->loop) : TOW_OK;
+    return s->loop ? tow__choose_carry_storage(s->p, s->loop) : TOW_OK;
 }
 
 static tow_status assign_buffers(tow__function_state *s) { return tow__assign_buffers(s->p, s->body, s->scratch); }

@@ -1,23 +1,16 @@
-/* Plans: what src/plan makes and src/run runs.
+/* Plans: what src/plan makes, and what the executable program (src/run/program.h) is made from.
  *
  * The passes that make them, in order, are in src/plan/pipeline.c.
  *
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
- * storage with offset and strides. Every output of every step has a storage of its own; in-place reuse joins storages
- * (`root`), so the checker can still tell the values apart. A scan is one step of the surrounding plan (a loop) with a
- * plan of its own, whose arena is one block of the surrounding arena:
+ * storage with offset and strides. Every result of every instruction has a storage of its own; aliasing joins storages
+ * (`representative`), so the checker can still tell the values apart. A scan is one instruction of the function around it
+ * (a loop) with a plan of its own, whose arena is one block of the surrounding arena:
  *
  *   arena    |  a  |  b   |  block of the loop: | t0 | t1 |     |  stacked result  |
- *   loop     xs row  ──> slot moved by one row per iteration          (read in place)
- *            carry   ──> slots `in` and `out`: the same buffer, or two that alternate, or rows of the ys that keep it
- *            ys row  ──> slot moved by one row per iteration          (written in place)
- *            consts  ──> views of storages of the surrounding plan
  *
- * A row region is a loop, too: its iterations are blocks of rows. Threads run them side by side, each in a copy of the
- * body's arena; or, where products sum over rows, all threads run one block after the other.
- *
- * Addresses that change (the caller's arrays, rows, carries) are slots; each slot knows the pointers that depend on it
- * (patches), so that moving a slot is a few stores and running needs no lookups. */
+ * A tile group is a loop, too: its iterations are blocks of rows. Threads run them side by side, each in a copy of the
+ * body's arena; or, where products sum over rows, all threads run one block after the other. */
 #ifndef TOW_SRC_PLAN_H
 #define TOW_SRC_PLAN_H
 
@@ -25,9 +18,7 @@
 #include "src/kernels/kernel.h"
 #include "src/plan/operations.h"
 #include "src/plan/pass_list.h"
-#include "tow/program.h"
-
-#define TOW__NONE UINT32_MAX
+#include "src/run/program.h"
 
 enum {
     TOW__ALIGNMENT = 64,
@@ -52,7 +43,6 @@ typedef enum tow__storage_kind {
 } tow__storage_kind;
 
 typedef struct tow__plan tow__plan;
-typedef struct tow__recording tow__recording;
 typedef struct tow__flat tow__flat;
 typedef struct tow__column tow__column;
 
@@ -60,54 +50,38 @@ typedef struct tow__storage {
     tow__storage_kind kind;
     tow__plan *plan; /* in whose schedule first and last count */
     size_t bytes;
-    size_t need;          /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
-    uint32_t index;       /* of the input, output, xs, ys or carry */
+    size_t need;             /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
+    uint32_t index;          /* of the input, output, xs, ys or carry */
     uint32_t representative; /* the storage whose memory it shares, itself if none */
-    uint32_t first, last; /* of a root: steps of the first write and the last access */
-    bool kept;            /* TOW__S_CARRY_IN: lies in a row of ys and stays there */
+    uint32_t first, last;    /* of a root: steps of the first write and the last access */
     size_t offset;
     const void *data;
-    uint32_t slot; /* TOW__NONE if the address never changes */
+    uint32_t base; /* of its address; TOW__NONE if that never changes */
     uint32_t next; /* storage of the same plan, or TOW__NONE */
 } tow__storage;
 
-/* One carry of a loop that changes. Iteration 0 reads the init value where it lies (or a copy, if it is strided);
- * the last iteration writes `result`. */
+/* One carry of a loop that changes. Iteration 0 reads the initial value where it is, or a copy; the last iteration writes
+ * `result`. Lowering says which ys are to stack the carry in the memory in which it lies; once aliasing has decided who
+ * overwrites what, tow__choose_carry_storage decides where it lies, for all carries. */
 typedef struct tow__carry {
-    uint32_t in, out;     /* storages of the body */
-    uint32_t result;      /* outer storage */
-    bool alternates;      /* the new value is written while the old one is still read: result and spare in turn */
-    bool kept;            /* ys `rows` stacks the carry as it enters: each new value is written where the next row is */
-    bool spans;           /* others stack it as it leaves: the last value is a row as well, of the same storage */
-    uint32_t spare, rows; /* outer storage; index of ys; or TOW__NONE */
-    tow__view init;       /* outer view */
-    bool copies;          /* init is copied into the first buffer when the loop starts */
-    ptrdiff_t part;       /* bytes from block to block of rows */
-    char *init_data, *result_data, *spare_data;
-    tow__buffer copy_in, copy_out;
+    uint32_t in, out;           /* storages of the body */
+    uint32_t result;            /* outer storage */
+    uint32_t entering, leaving; /* ys that stack it as it enters, and (one of those) as it leaves; or TOW__NONE */
+    tow__carry_storage storage;
+    bool copies;    /* the initial value is copied into the first buffer when the loop starts */
+    uint32_t spare; /* outer storage, or TOW__NONE */
+    tow__view init; /* outer view */
+    ptrdiff_t part; /* bytes from block to block of rows */
 } tow__carry;
 
 /* xs or ys: `row` is the body's storage for one row, `array` the outer view of all. */
 typedef struct tow__rows {
-    uint32_t row; /* TOW__NONE: the rows are written as a carry */
+    uint32_t row; /* TOW__NONE: the rows are written as a carry, or a consumer takes them */
     tow__view array;
-    const tow__carry *enters; /* ys: rows of this carry, as it enters; or NULL */
-    const tow__carry *leaves; /* ys: rows of the array that keeps this carry, as it leaves; or NULL */
-    bool carried;             /* ys: rows of a carry, as it enters or leaves */
-    ptrdiff_t stride;         /* bytes from row to row */
-    ptrdiff_t part;           /* bytes from block to block of one row; 0: all blocks need the whole of it */
-    char *data;
+    const tow__carry *carry; /* ys: rows of this carry, as it enters or leaves; or NULL */
+    ptrdiff_t stride;        /* bytes from row to row */
+    ptrdiff_t part;          /* bytes from block to block of one row; 0: all blocks need the whole of it */
 } tow__rows;
-
-/* How the iterations of a loop run. Where threads run them side by side, each has a copy of the body with an arena of
- * its own. */
-typedef enum tow__schedule {
-    TOW__SEQUENTIAL,          /* one after the other; all threads share the work on each instruction */
-    TOW__PARALLEL_ITERATIONS, /* a scan without carries: threads take iterations */
-    TOW__PARALLEL_ROWS,       /* a scan that keeps rows apart: threads take blocks of rows through all iterations */
-    TOW__PARALLEL_TILES,      /* a tile group: threads take blocks of rows */
-    TOW__ORDERED_TILES        /* a tile group that adds to sums, results behind its ys: blocks run in order */
-} tow__schedule;
 
 typedef struct tow__loop {
     tow__schedule schedule;
@@ -123,19 +97,13 @@ typedef struct tow__loop {
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
     tow__rows *xs, *ys;
-    int64_t row; /* at hand, while it runs */
+    int64_t row; /* at hand, while it runs: parameters of kernels point here */
 } tow__loop;
 
 /* The body makes rows, or blocks of them, and has no carries. */
 static inline bool tow__by_blocks(const tow__loop *loop)
 {
     return loop->schedule != TOW__SEQUENTIAL && loop->schedule != TOW__PARALLEL_ROWS;
-}
-
-/* Threads take iterations side by side. */
-static inline bool tow__is_parallel(const tow__loop *loop)
-{
-    return loop->schedule == TOW__PARALLEL_ITERATIONS || loop->schedule == TOW__PARALLEL_TILES;
 }
 
 /* Parameters of a step "consume": elements from *row * count on go to a consumer. */
@@ -160,7 +128,6 @@ typedef struct tow__instruction {
     bool packed;      /* a product whose operand 2 is operand 1, packed, and read in its place */
     const tow__source *source;     /* of the equation it was made for; NULL: of none */
     uint32_t dead_begin, dead_end; /* into plan->dead: arena storages that nobody accesses after this step */
-    tow__kernel_call call;
 } tow__instruction;
 
 struct tow__plan {
@@ -171,26 +138,13 @@ struct tow__plan {
     tow__instruction *insts;
     uint32_t n_insts, insts_capacity;
     uint32_t *dead;
-    tow__team *team;           /* that its kernels run on */
-    uint32_t copies;           /* of the body of a region, else 0; copy c lies c * bytes behind the first */
-    tow__instruction **linked; /* [copies] the steps with the calls of each copy */
-    tow__instruction
-        *together;  /* with those of all threads, for shared iterations; they run on the first copy's memory */
-    size_t scratch; /* of one of these calls, at most; it lies behind the first copy */
-    size_t bytes;   /* of its arena */
-    size_t need;    /* lower bound: most bytes that are alive at once */
-    size_t base;    /* offset of its arena in the program's */
+    tow__team *team; /* that its kernels run on */
+    uint32_t copies; /* of the body of a region, else 0; copy c lies c * bytes behind the first */
+    size_t scratch;  /* of a call of an iteration that all threads share, at most; it lies behind the first copy */
+    size_t bytes;    /* of its arena */
+    size_t need;     /* lower bound: most bytes that are alive at once */
+    size_t base;     /* offset of its arena in the program's */
 };
-
-/* Whenever `slot` moves to an address, *where becomes that address + offset. */
-typedef struct tow__patch {
-    void **where;
-    ptrdiff_t offset;
-} tow__patch;
-
-typedef struct tow__slot {
-    uint32_t begin, end; /* into program->patches */
-} tow__slot;
 
 /* What remat keeps in spite of its policies, because a budget allows it. */
 typedef struct tow__remat_budget {
@@ -202,16 +156,13 @@ typedef struct tow__remat_budget {
 struct tow_program {
     tow_context *ctx;
     tow_graph *graph;
-    tow__arena memory;          /* everything below, except `arena` and the graphs */
+    tow__arena memory;          /* everything below, except the arena and the graphs */
     tow_graph **decompositions; /* of composites without a kernel: parameters of steps point into them */
     uint32_t n_decompositions, decompositions_capacity;
     tow__storage *storages;
     uint32_t n_storages, storages_capacity;
     tow__column *columns; /* while it is compiled (analysis/columns.c) */
     tow__plan *top;
-    tow__slot *slots; /* inputs, outputs, then those of loops */
-    uint32_t n_slots;
-    tow__patch *patches;
     const tow__kernel *copy;
     tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
     uint32_t n_consumers;
@@ -223,12 +174,10 @@ struct tow_program {
     void *after_pass_user;
     size_t keep_within;
     tow__remat_budget budget; /* what keep_within is spent on */
-    uint32_t n_repeated;       /* remat/eliminate_recomputation.c: products that repeat one of the forward part */
-    tow__team team, solo;      /* all threads; the caller alone */
-    char *arena;
-    size_t arena_size;
+    uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward part */
+    tow__team team, solo;     /* all threads; the caller alone */
+    tow__executable executable;
     tow_program_bytes bytes;
-    tow__recording *recording; /* of runs (src/run/record.c), or NULL */
 };
 
 /* The plan's storages in the order in which they were added:
@@ -345,8 +294,6 @@ tow_status tow__lower(tow__lowering *l);
 /* The views of the program's inputs, its instructions, and the copies or designations of its outputs. */
 tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat *flat);
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
-/* One buffer or two for each carry? After the body's in-place reuse is settled. */
-tow_status tow__choose_carry_buffers(tow_program *p, tow__loop *loop);
 /* rules/pretranspose.c: a constant that the products of a scan read turned is turned once, before the loop. */
 tow_status tow__pretranspose(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x);
 /* rules/scan_to_reduction.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
@@ -441,6 +388,8 @@ tow_status tow__alias_results(tow_program *p, tow__plan *plan, tow__arena *scrat
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
  * read, and not by a step that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out);
+/* Where each carry lies, once the aliasing of the body is settled. */
+tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop);
 /* True if output k of the step may have the memory of operand j. */
 bool tow__may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j);
 
@@ -460,7 +409,7 @@ tow_status tow__assign_buffers(tow_program *p, tow__plan *plan, tow__arena *scra
 
 /* ---- memory/bind_addresses.c ------------------------------------------------------------------------------------- */
 
-/* Allocates the arena, fills all calls, makes slots and patches. */
+/* Allocates the arena and makes the executable program. */
 tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch);
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */

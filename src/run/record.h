@@ -1,15 +1,14 @@
-/* Recordings of runs: when each step began and ended, on which thread. A program without one is run by loops that know
- * nothing of this. */
-#ifndef TOW_SRC_RECORD_H
-#define TOW_SRC_RECORD_H
+/* Recordings of runs: when each call began and ended, on which thread. */
+#ifndef TOW_SRC_RUN_RECORD_H
+#define TOW_SRC_RUN_RECORD_H
 
 #include <time.h>
 
-#include "src/plan/plan.h"
+#include "src/run/program.h"
 
 typedef struct tow__event {
-    const tow__instruction *inst;
-    int64_t block; /* of a row region, or -1 */
+    const struct tow__instruction *origin; /* of the call */
+    int64_t block;                         /* of rows, or an iteration; -1: none */
     double start, end;
 } tow__event;
 
@@ -35,15 +34,18 @@ static inline double tow__record_now(void)
 }
 
 /* Called by `thread` alone for its lane. */
-static inline void tow__record(tow__recording *r, int thread, const tow__instruction *inst, int64_t block, double start)
+static inline void tow__record(tow__recording *r, int thread, const struct tow__instruction *origin, int64_t block,
+                               double start)
 {
     tow__lane *lane = &r->lanes[thread];
     if (lane->n < lane->capacity)
-        lane->events[lane->n++] = (tow__event){inst, block, start, tow__record_now()};
+        lane->events[lane->n++] = (tow__event){origin, block, start, tow__record_now()};
     else
         lane->dropped++;
 }
 
+/* Takes the memory of a recording, or gives it back. */
+tow_status tow__record_runs(tow__executable *x, bool on);
 /* Before a run. */
 void tow__recording_reset(tow__recording *r);
 /* NULL is accepted. */

@@ -100,7 +100,7 @@ static bool goes_by_rows(spreader *s)
         if (s->p->storages[in].bytes != s->p->storages[s->loop->carry[j].out].bytes) return false;
     }
     for (uint32_t j = 0; j < s->loop->n_ys; j++)
-        if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carried) return false; /* a consumer takes them */
+        if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carry) return false; /* a consumer takes them */
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         const tow__instruction *inst = &s->body->insts[i];
         for (uint32_t j = 0; j < inst->n_in; j++)
@@ -211,7 +211,8 @@ tow_status tow__distribute_remainder(tow_program *p, tow__loop *loop, tow__arena
 {
     tow__plan *body = loop->body;
     int64_t threads = p->team.threads, rest = loop->length % threads;
-    if (!tow__is_parallel(loop) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads) return TOW_OK;
+    if (!tow__is_parallel(loop->schedule) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads)
+        return TOW_OK;
     if (!may_share(work_of(body), body->n_insts)) return TOW_OK;
     loop->shared = rest;
     for (uint32_t i = 0; i < body->n_insts; i++) {

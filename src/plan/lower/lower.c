@@ -26,7 +26,7 @@ uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kin
         .index = index,
         .representative = p->n_storages,
         .first = TOW__NONE,
-        .slot = TOW__NONE,
+        .base = TOW__NONE,
         .next = TOW__NONE,
     };
     *(plan->n_storages++ ? &all[plan->last_storage].next : &plan->first_storage) = p->n_storages;

@@ -62,7 +62,7 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
         }
         tow__carry *c = &loop->carry[loop->n_carry];
         c->init = *init;
-        c->spare = c->rows = TOW__NONE;
+        c->spare = c->entering = c->leaving = TOW__NONE;
         c->in = tow__add_storage(p, b->plan, TOW__S_CARRY_IN, loop->n_carry++, tow_type_bytes(init->type));
         if (c->in == TOW__NONE) return TOW_OUT_OF_MEMORY;
         b->env[input] = tow__view_whole(c->in, init->type);
@@ -87,7 +87,7 @@ static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__l
     const tow__storage *x = &b->p->storages[b->env[s->body->outputs[s->n_carry + j]].storage];
     if (x->kind != TOW__S_CARRY_IN || x->plan != b->plan) return NULL;
     tow__carry *c = &loop->carry[x->index];
-    return c->kept ? NULL : c;
+    return c->entering == TOW__NONE ? c : NULL;
 }
 
 /* ys that are inputs of the body: a carry moves into the rows; others are copied first, which ends their lives early.
@@ -105,7 +105,7 @@ static tow__carry **leaving_carries(tow__arena *scratch, const scan *s, tow__loo
     for (uint32_t i = 0, k = 0; carries && i < s->n_carry; i++) {
         if (is_unchanged(s, i)) continue;
         tow__carry *c = &loop->carry[k++], **at = &carries[s->body->outputs[i]];
-        if (c->kept && !*at) *at = c;
+        if (c->entering != TOW__NONE && !*at) *at = c;
     }
     return carries;
 }
@@ -119,10 +119,9 @@ static tow_status join_stacks(const tow__lowering *outer, const scan *s, tow__lo
     if (!carries) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__carry *c = is_handed_out(s, j) ? NULL : carries[s->body->outputs[s->n_carry + j]];
-        if (!c || delivered[values[j]] || delivered[values[c->rows]]) continue;
-        c->spans = true;
-        loop->ys[j].leaves = c;
-        loop->ys[j].carried = true;
+        if (!c || delivered[values[j]] || delivered[values[c->entering]]) continue;
+        c->leaving = j;
+        loop->ys[j].carry = c;
     }
     return TOW_OK;
 }
@@ -134,11 +133,9 @@ static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering 
         if (!is_handed_out(s, j)) continue;
         tow__carry *c = kept_carry(s, loop, b, j);
         if (c) {
-            c->kept = b->p->storages[c->in].kept = true;
-            c->rows = j;
+            c->entering = j;
             loop->ys[j].row = TOW__NONE;
-            loop->ys[j].carried = true;
-            loop->ys[j].enters = c;
+            loop->ys[j].carry = c;
         } else {
             status = tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &loop->ys[j].row);
         }
@@ -190,7 +187,7 @@ static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *l
         }
         tow__carry *c = &loop->carry[k];
         TRY(tow__deliver(b, s->body->outputs[j], TOW__S_CARRY_OUT, k++, &c->out));
-        if (c->spans) continue;
+        if (c->leaving != TOW__NONE) continue; /* see bind_stacks */
         tow_type type = outer->flat->types[s->node->out[j]];
         c->result = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
         if (c->result == TOW__NONE) return TOW_OUT_OF_MEMORY;
@@ -209,13 +206,14 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
         uint32_t value = s->node->out[s->n_carry + j];
         bool consumed = !is_handed_out(s, j) && tow__row_sink(outer, s->node, value);
         tow_type type = outer->flat->types[value];
-        if (consumed || y->leaves)
+        const bool leaves = y->carry && y->carry->entering != j;
+        if (consumed || leaves)
             y->row = TOW__NONE;
         else if (!is_handed_out(s, j))
             TRY(tow__deliver(b, s->body->outputs[s->n_carry + j], TOW__S_ROW_OUT, j, &y->row));
-        if (y->leaves) continue; /* see bind_stacks */
+        if (leaves) continue; /* see bind_leaving */
         size_t bytes = consumed ? 0 : tow_type_bytes(type);
-        if (y->enters && y->enters->spans) bytes += bytes / (size_t)loop->length;
+        if (y->carry && y->carry->leaving != TOW__NONE) bytes += bytes / (size_t)loop->length;
         uint32_t storage = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, bytes);
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
         outer->env[value] = tow__view_whole(storage, type);
@@ -230,7 +228,7 @@ static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__lo
                         tow__view *result, tow_type type)
 {
     const uint32_t *values = s->node->out + s->n_carry;
-    tow__view *entering = &outer->env[values[c->rows]];
+    tow__view *entering = &outer->env[values[c->entering]];
     int64_t row = entering->strides[0];
     if (loop->reverse) entering->offset = row;
     c->result = entering->storage;
@@ -242,7 +240,7 @@ static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__lo
 static void bind_leaving(const tow__lowering *outer, const scan *s, uint32_t j, const tow__carry *c)
 {
     const uint32_t *values = s->node->out + s->n_carry;
-    const tow__view *entering = &outer->env[values[c->rows]];
+    const tow__view *entering = &outer->env[values[c->entering]];
     outer->env[values[j]] = *entering;
     outer->env[values[j]].offset = entering->strides[0] - entering->offset;
 }
@@ -257,31 +255,16 @@ static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *l
         uint32_t value = s->node->out[j];
         if (is_unchanged(s, j)) continue;
         tow__carry *c = &loop->carry[k++];
-        if (c->spans) bind_stacks(outer, s, loop, c, &outer->env[value], outer->flat->types[value]);
+        if (c->leaving != TOW__NONE) bind_stacks(outer, s, loop, c, &outer->env[value], outer->flat->types[value]);
     }
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
-        if (y->leaves) bind_leaving(outer, s, j, y->leaves);
+        if (y->carry && y->carry->entering != j) bind_leaving(outer, s, j, y->carry);
         y->array = outer->env[s->node->out[s->n_carry + j]];
         y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(y->array.type.dtype));
     }
 done:
     return status;
-}
-
-/* One buffer or two? After the body's in-place reuse is settled. */
-tow_status tow__choose_carry_buffers(tow_program *p, tow__loop *loop)
-{
-    for (uint32_t j = 0; j < loop->n_carry; j++) {
-        tow__carry *c = &loop->carry[j];
-        c->alternates = tow__carry_alternates(p, loop->body, c->in, c->out);
-        c->copies = c->kept || !tow__view_contiguous(&c->init);
-        if (c->alternates && !c->kept && (loop->length > 1 || c->copies)) {
-            c->spare = tow__add_storage(p, loop->body->outer, TOW__S_ARENA, 0, p->storages[c->result].bytes);
-            if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        }
-    }
-    return TOW_OK;
 }
 
 /* What the body, and loops inside it, read of outer plans: one view per storage. */

@@ -57,8 +57,17 @@ static bool scan_may_overwrite(const tow_program *p, const tow__instruction *ins
     if (j != k || k >= inst->loop->n_carry || !inst->alone[j]) return false;
     if (!tow__is_whole(p, x) || x->type.dtype != inst->out[k].type.dtype) return false;
     const tow__carry *c = &inst->loop->carry[k];
-    if (c->kept) return !c->spans; /* init is copied to its row first */
-    return !c->copies && !(c->alternates && inst->loop->length % 2);
+    switch (c->storage) {
+    case TOW__CARRY_IN_PLACE:
+        return !c->copies;
+    case TOW__CARRY_ALTERNATES: /* iteration 0 writes the spare buffer if the number of iterations is even */
+        return !c->copies && inst->loop->length % 2 == 0;
+    case TOW__CARRY_IN_ROWS: /* the initial value is copied to its row first */
+        return true;
+    case TOW__CARRY_IN_ALL_ROWS:
+        return false;
+    }
+    return false;
 }
 
 bool tow__may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
@@ -114,13 +123,34 @@ static uint32_t last_read(const tow_program *p, uint32_t in)
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out)
 {
     uint32_t read = last_read(p, in), root = tow__representative(p, out), write = p->storages[root].first;
-    if (p->storages[in].kept) return true;
+    if (body->loop->carry[p->storages[in].index].entering != TOW__NONE) return true;
     if (read == TOW__NONE || write == TOW__NONE || read < write) return false;
     if (read > write) return true;
     const tow__instruction *inst = &body->insts[write];
     for (uint32_t k = 0; k < inst->n_out; k++)
         if (tow__representative(p, inst->out[k].storage) == root) return !may_overwrite_storage(p, inst, k, in);
     return true;
+}
+
+/* Where carry c lies between iterations. */
+static tow__carry_storage choose_storage(const tow_program *p, const tow__loop *loop, const tow__carry *c)
+{
+    if (c->leaving != TOW__NONE) return TOW__CARRY_IN_ALL_ROWS;
+    if (c->entering != TOW__NONE) return TOW__CARRY_IN_ROWS;
+    return tow__carry_alternates(p, loop->body, c->in, c->out) ? TOW__CARRY_ALTERNATES : TOW__CARRY_IN_PLACE;
+}
+
+tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop)
+{
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        tow__carry *c = &loop->carry[j];
+        c->storage = choose_storage(p, loop, c);
+        c->copies = c->entering != TOW__NONE || !tow__view_contiguous(&c->init);
+        if (c->storage != TOW__CARRY_ALTERNATES || (loop->length == 1 && !c->copies)) continue;
+        c->spare = tow__add_storage(p, loop->body->outer, TOW__S_ARENA, 0, p->storages[c->result].bytes);
+        if (c->spare == TOW__NONE) return TOW_OUT_OF_MEMORY;
+    }
+    return TOW_OK;
 }
 
 /* May earlier value s move into the storage of output o? Into a carry's buffer only if that does not make it two. */

@@ -1,66 +1,74 @@
-/* Turns a placed plan into calls with addresses. What never moves is written once; what depends on a slot gets a patch.
- */
+/* Address binding: makes the executable program (src/run/program.h) of a plan whose buffers are assigned. Addresses that
+ * never change are written once; what depends on a base gets a relocation. */
 #include <stdlib.h>
 
 #include "src/plan/plan.h"
 
 enum {
-    LATER_BYTES = 1 << 17 /* of a row that are fetched for the next iteration at most: they are to fit a near cache */
+    PREFETCHED_BYTES = 1 << 17 /* of a row that are fetched for the next iteration at most: they are to fit into L2 */
 };
 
-typedef struct numbered_patch {
-    uint32_t slot;
-    tow__patch patch;
-} numbered_patch;
+typedef struct numbered_relocation {
+    uint32_t base;
+    tow__relocation relocation;
+} numbered_relocation;
 
-typedef struct linker {
+typedef struct binder {
     tow_program *p;
     tow__arena *scratch;
-    numbered_patch *patches;
-    uint32_t n, capacity;
-    uint32_t copy;         /* of the body that is being linked, */
-    bool together;         /* or all threads on the first one; */
+    numbered_relocation *relocations;
+    uint32_t n, capacity, n_bases;
+    uint32_t copy;         /* of the body that is being bound: the number of its thread; */
+    bool together;         /* or for all threads, on the arena of the first one; */
     const tow__loop *loop; /* which belongs to this loop, or NULL */
-} linker;
+} binder;
 
-/* Inputs and outputs have the first slots, each moving storage of a loop one of its own. */
-static void number_slots(tow_program *p)
+/* Inputs and outputs have the first bases, each moving storage of a loop one of its own, or one for each thread. */
+static void number_bases(binder *b)
 {
+    tow_program *p = b->p;
     uint32_t n_inputs = p->graph->n_inputs;
-    p->n_slots = n_inputs + p->graph->n_outputs;
+    b->n_bases = n_inputs + p->graph->n_outputs;
     for (uint32_t i = 0; i < p->n_storages; i++) {
         tow__storage *s = &p->storages[i];
         if (s->kind == TOW__S_INPUT)
-            s->slot = s->index;
+            s->base = s->index;
         else if (s->kind == TOW__S_OUTPUT)
-            s->slot = n_inputs + s->index;
+            s->base = n_inputs + s->index;
         else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT) {
-            s->slot = p->n_slots;
-            p->n_slots += s->plan->copies ? s->plan->copies : 1;
+            s->base = b->n_bases;
+            b->n_bases += s->plan->copies ? s->plan->copies : 1;
         }
     }
 }
 
-/* Arena offsets of the blocks of loops, outer before inner. */
-static void base_plans(tow_program *p, tow__plan *plan)
+/* Offsets of the arenas of loops in that of the program, outer loops before inner ones. */
+static void offset_arenas(tow_program *p, tow__plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         tow__loop *loop = plan->insts[i].loop;
         if (!loop) continue;
         loop->body->base = plan->base + p->storages[loop->body->block].offset;
-        base_plans(p, loop->body);
+        offset_arenas(p, loop->body);
     }
 }
 
-/* *where = address of element 0 of the view, now or whenever its slot moves. */
-static tow_status link_address(linker *k, void **where, const tow__view *x)
+/* The arena of a function, or of the thread that is being bound. */
+static char *arena_of(const binder *b, const tow__plan *plan)
 {
-    const tow_program *p = k->p;
+    return b->p->executable.arena + plan->base + (plan->copies ? b->copy * plan->bytes : 0);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+/* *where = address of element 0 of the view, now or whenever its base moves. */
+static tow_status bind_view(binder *b, void **where, const tow__view *x)
+{
+    const tow_program *p = b->p;
     const tow__storage *s = &p->storages[tow__representative(p, x->storage)];
     ptrdiff_t offset = (ptrdiff_t)(x->offset * (int64_t)tow_dtype_size(x->type.dtype));
     if (s->kind == TOW__S_ARENA) {
-        size_t shift = s->plan->copies ? k->copy * s->plan->bytes : 0;
-        *where = p->arena + s->plan->base + shift + s->offset + offset;
+        *where = arena_of(b, s->plan) + s->offset + offset;
         return TOW_OK;
     }
     if (s->kind == TOW__S_CONSTANT) { /* kernels do not write operands */
@@ -71,63 +79,60 @@ static tow_status link_address(linker *k, void **where, const tow__view *x)
         *where = address.data + offset;
         return TOW_OK;
     }
-    numbered_patch *all = tow__extend(k->scratch, k->patches, k->n, &k->capacity, sizeof *all);
+    numbered_relocation *all = tow__extend(b->scratch, b->relocations, b->n, &b->capacity, sizeof *all);
     if (!all) return TOW_OUT_OF_MEMORY;
-    k->patches = all;
-    all[k->n++] = (numbered_patch){s->slot + (s->plan->copies ? k->copy : 0), {where, offset}};
+    b->relocations = all;
+    all[b->n++] = (numbered_relocation){s->base + (s->plan->copies ? b->copy : 0), {where, offset}};
     return TOW_OK;
 }
 
-static tow_status link_storage(linker *k, char **where, uint32_t storage)
-{
-    tow__view whole = {.storage = storage};
-    union {
-        char **bytes;
-        void **any;
-    } target = {where};
-    return link_address(k, target.any, &whole);
-}
-
-static tow_status link_data(linker *k, char **where, const tow__view *x)
+static tow_status bind_data(binder *b, char **where, const tow__view *x)
 {
     union {
         char **bytes;
         void **any;
     } target = {where};
-    return link_address(k, target.any, x);
+    return bind_view(b, target.any, x);
 }
 
-static tow_status link_buffers(linker *k, const tow__view *views, uint32_t n, const tow__buffer **result)
+static tow_status bind_storage(binder *b, char **where, uint32_t storage)
 {
-    tow__buffer *buffers = tow__arena_alloc(&k->p->memory, n, sizeof *buffers);
+    return bind_data(b, where, &(tow__view){.storage = storage});
+}
+
+static tow_status bind_buffers(binder *b, const tow__view *views, uint32_t n, const tow__buffer **result)
+{
+    tow__buffer *buffers = tow__arena_alloc(&b->p->memory, n, sizeof *buffers);
     if (!buffers) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
         buffers[i] = tow__view_buffer(&views[i]);
-        tow_status status = link_address(k, &buffers[i].data, &views[i]);
+        tow_status status = bind_view(b, &buffers[i].data, &views[i]);
         if (status != TOW_OK) return status;
     }
     *result = buffers;
     return TOW_OK;
 }
 
-/* A row of the loop, which is another one in the next iteration. If that runs on another thread, or is none, then what
- * is fetched of it is not used. */
-static bool moves_on(const linker *k, const tow__plan *plan, const tow__view *x)
+/* ---- what kernels fetch for the next iteration ------------------------------------------------------------------- */
+
+/* True for a row of the loop, which is another one in the next iteration. If that runs on another thread, or if there is
+ * none, nobody uses what has been fetched. */
+static bool moves_on(const binder *b, const tow__plan *plan, const tow__view *x)
 {
-    const tow__storage *s = &k->p->storages[tow__representative(k->p, x->storage)];
+    const tow__storage *s = &b->p->storages[tow__representative(b->p, x->storage)];
     return s->kind == TOW__S_ROW_IN && s->plan == plan;
 }
 
-/* *where = address of such a view in the next iteration: as in this one, but for the patch, moved by a row. */
-static tow_status link_next_row(linker *k, const void **where, const tow__view *x)
+/* *where = address of such a view in the next iteration: that of this iteration, moved by a row. */
+static tow_status bind_next_row(binder *b, const void **where, const tow__view *x)
 {
-    ptrdiff_t stride = k->loop->xs[k->p->storages[tow__representative(k->p, x->storage)].index].stride;
+    ptrdiff_t stride = b->loop->xs[b->p->storages[tow__representative(b->p, x->storage)].index].stride;
     union {
         const void **constant;
         void **any;
     } target = {where};
-    tow_status status = link_address(k, target.any, x);
-    if (status == TOW_OK) k->patches[k->n - 1].patch.offset += k->loop->reverse ? -stride : stride;
+    tow_status status = bind_view(b, target.any, x);
+    if (status == TOW_OK) b->relocations[b->n - 1].relocation.offset += b->loop->reverse ? -stride : stride;
     return status;
 }
 
@@ -140,8 +145,9 @@ static bool is_listed(const uint32_t *list, int n, uint32_t storage)
     return false;
 }
 
-/* What the next iteration reads of its rows, but for what steps fetch for themselves; of large ones the beginning. */
-static tow_status link_later(linker *k, const tow__plan *plan, tow__kernel_call *call)
+/* The rows that the next iteration reads, except those that instructions fetch for themselves. Of a large row, the call
+ * fetches the beginning. */
+static tow_status bind_later_rows(binder *b, const tow__plan *plan, tow__kernel_call *call)
 {
     tow_status status = TOW_OK;
     uint32_t listed[TOW__SPANS];
@@ -150,201 +156,269 @@ static tow_status link_later(linker *k, const tow__plan *plan, tow__kernel_call 
         const tow__instruction *inst = &plan->insts[i];
         for (uint32_t j = 0; j < inst->n_in && n < TOW__SPANS; j++) {
             const tow__view *x = &inst->in[j];
-            if (!moves_on(k, plan, x) || (j == 1 && looks_ahead(inst))) continue;
-            if (!tow__view_contiguous(x) || is_listed(listed, n, tow__representative(k->p, x->storage))) continue;
+            if (!moves_on(b, plan, x) || (j == 1 && looks_ahead(inst))) continue;
+            if (!tow__view_contiguous(x) || is_listed(listed, n, tow__representative(b->p, x->storage))) continue;
             size_t bytes = (size_t)tow_type_count(x->type) * tow_dtype_size(x->type.dtype);
-            call->later[n].bytes = bytes < LATER_BYTES ? bytes : LATER_BYTES;
-            TRY(link_next_row(k, &call->later[n].data, x));
-            listed[n++] = tow__representative(k->p, x->storage);
+            call->later[n].bytes = bytes < PREFETCHED_BYTES ? bytes : PREFETCHED_BYTES;
+            TRY(bind_next_row(b, &call->later[n].data, x));
+            listed[n++] = tow__representative(b->p, x->storage);
         }
     }
 done:
     return status;
 }
 
-/* Each step that looks ahead does so for its own operand 1, the last one for the other operands of all. */
-static tow_status link_next(linker *k, const tow__plan *plan, tow__instruction *inst, uint32_t index)
+/* Each instruction that looks ahead fetches the next row of its operand 1; the last such instruction fetches the other
+ * operands of all instructions. */
+static tow_status bind_next_rows(binder *b, const tow__plan *plan, uint32_t index, tow__kernel_call *call)
 {
+    const tow__instruction *inst = &plan->insts[index];
     tow_status status = TOW_OK;
-    if (!looks_ahead(inst) || !k->loop || k->loop->body != plan) return TOW_OK;
-    if (moves_on(k, plan, &inst->in[1])) TRY(link_next_row(k, &inst->call.next, &inst->in[1]));
+    if (!looks_ahead(inst) || !b->loop || b->loop->body != plan) return TOW_OK;
+    if (moves_on(b, plan, &inst->in[1])) TRY(bind_next_row(b, &call->next, &inst->in[1]));
     for (uint32_t i = index + 1; i < plan->n_insts; i++)
         if (looks_ahead(&plan->insts[i])) return TOW_OK;
-    TRY(link_later(k, plan, &inst->call));
+    TRY(bind_later_rows(b, plan, call));
 done:
     return status;
 }
 
-static tow_status prepare_call(linker *k, tow__instruction *inst)
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static tow_status prepare_call(binder *b, tow__call *call)
 {
-    const tow__kernel *kernel = inst->kernel;
-    if (!kernel->prepare) return TOW_OK;
-    void *state = tow__arena_alloc(&k->p->memory, 1, kernel->state_bytes);
+    if (!call->kernel->prepare) return TOW_OK;
+    void *state = tow__arena_alloc(&b->p->memory, 1, call->kernel->state_bytes);
     if (!state) return TOW_OUT_OF_MEMORY;
-    kernel->prepare(&inst->call, state);
-    inst->call.state = state;
+    call->kernel->prepare(&call->arguments, state);
+    call->arguments.state = state;
     return TOW_OK;
 }
 
-static tow_status link_call(linker *k, const tow__plan *plan, tow__instruction *inst, uint32_t index)
+static tow_status bind_call(binder *b, const tow__plan *plan, uint32_t index, tow__call *call)
 {
+    const tow__instruction *inst = &plan->insts[index];
+    tow__kernel_call *arguments = &call->arguments;
     tow_status status = TOW_OK;
-    inst->call = (tow__kernel_call){.n_in = inst->n_in,
+    *arguments = (tow__kernel_call){.n_in = inst->n_in,
                                     .n_out = inst->n_out,
                                     .params = inst->params,
-                                    .team = k->together ? &k->p->team : plan->team};
-    TRY(link_buffers(k, inst->in, inst->n_in, &inst->call.in));
-    TRY(link_buffers(k, inst->out, inst->n_out, &inst->call.out));
-    if (k->together) {
-        inst->call.scratch = k->p->arena + plan->base + plan->bytes;
-    } else if (inst->scratch != TOW__NONE) {
-        tow__view whole = {.storage = inst->scratch};
-        TRY(link_address(k, &inst->call.scratch, &whole));
-    }
-    TRY(link_next(k, plan, inst, index));
-    TRY(prepare_call(k, inst));
+                                    .team = b->together ? &b->p->team : plan->team};
+    TRY(bind_buffers(b, inst->in, inst->n_in, &arguments->in));
+    TRY(bind_buffers(b, inst->out, inst->n_out, &arguments->out));
+    if (b->together)
+        arguments->scratch = b->p->executable.arena + plan->base + plan->bytes;
+    else if (inst->scratch != TOW__NONE)
+        TRY(bind_view(b, &arguments->scratch, &(tow__view){.storage = inst->scratch}));
+    TRY(bind_next_rows(b, plan, index, arguments));
+    TRY(prepare_call(b, call));
 done:
     return status;
 }
 
-static tow_status link_plan(linker *k, tow__plan *plan);
-static tow_status link_copies(linker *k, tow__plan *plan);
+static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **result);
 
-static tow_status link_loop(linker *k, tow__loop *loop)
+/* The storages of the arena that nobody reads after each call, for builds that poison them. */
+static tow_status list_freed(binder *b, const tow__plan *plan, tow__code *code)
 {
-    tow_status status = TOW_OK;
-    for (uint32_t j = 0; j < loop->n_carry; j++) {
-        tow__carry *c = &loop->carry[j];
-        tow__view result = tow__view_whole(c->result, c->init.type);
-        c->copy_in = tow__view_buffer(&c->init);
-        c->copy_out = tow__view_buffer(&result);
-        TRY(link_address(k, &c->copy_in.data, &c->init));
-        TRY(link_data(k, &c->init_data, &c->init));
-        TRY(link_storage(k, &c->result_data, c->result));
-        if (c->spare != TOW__NONE) TRY(link_storage(k, &c->spare_data, c->spare));
+#ifdef NDEBUG
+    (void)b, (void)plan, (void)code;
+#else
+    const uint32_t n = plan->n_insts ? plan->insts[plan->n_insts - 1].dead_end : 0;
+    tow__range *freed = tow__arena_alloc(&b->p->memory, n, sizeof *freed);
+    uint32_t *begin = tow__arena_alloc(&b->p->memory, (size_t)plan->n_insts + 1, sizeof *begin);
+    if (!freed || !begin) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        const tow__storage *s = &b->p->storages[plan->dead[i]];
+        freed[i] = (tow__range){s->offset, s->bytes};
     }
-    for (uint32_t j = 0; j < loop->n_xs; j++) TRY(link_data(k, &loop->xs[j].data, &loop->xs[j].array));
-    for (uint32_t j = 0; j < loop->n_ys; j++) TRY(link_data(k, &loop->ys[j].data, &loop->ys[j].array));
-    const tow__loop *around = k->loop;
-    k->loop = loop;
-    status = loop->body->copies ? link_copies(k, loop->body) : link_plan(k, loop->body);
-    k->loop = around;
-done:
-    return status;
-}
-
-/* Arena storages of the plan by the step after which nobody accesses them. */
-static tow_status list_dead(linker *k, tow__plan *plan)
-{
-    tow_program *p = k->p;
-    uint32_t n = 0, *starts = tow__arena_alloc(k->scratch, (size_t)plan->n_insts + 1, sizeof *starts);
-    if (!starts) return TOW_OUT_OF_MEMORY;
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next) {
-            const tow__storage *s = &p->storages[i];
-            if (!tow__in_arena(p, i)) continue;
-            if (pass == 0)
-                starts[s->last + 1]++, n++;
-            else
-                plan->dead[plan->insts[s->last].dead_end++] = i;
-        }
-        if (pass == 1) break;
-        plan->dead = tow__arena_alloc(&p->memory, n, sizeof *plan->dead);
-        if (!plan->dead) return TOW_OUT_OF_MEMORY;
-        for (uint32_t i = 0; i < plan->n_insts; i++) {
-            starts[i + 1] += starts[i];
-            plan->insts[i].dead_begin = plan->insts[i].dead_end = starts[i];
-        }
-    }
+    for (uint32_t i = 0; i < plan->n_insts; i++) begin[i + 1] = plan->insts[i].dead_end;
+    code->freed = freed;
+    code->freed_begin = begin;
+#endif
     return TOW_OK;
 }
 
-static tow_status link_plan(linker *k, tow__plan *plan)
+static tow_status bind_code(binder *b, const tow__plan *plan, tow__code *code)
 {
     tow_status status = TOW_OK;
-    TRY(list_dead(k, plan));
+    code->n = plan->n_insts;
+    code->arena = arena_of(b, plan);
+    code->calls = tow__arena_alloc(&b->p->memory, plan->n_insts, sizeof *code->calls);
+    if (!code->calls) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < plan->n_insts; i++) {
-        tow__instruction *inst = &plan->insts[i];
-        if (inst->loop)
-            TRY(link_loop(k, inst->loop));
+        tow__call *call = &code->calls[i];
+        call->origin = &plan->insts[i];
+        call->kernel = plan->insts[i].kernel;
+        if (plan->insts[i].loop)
+            TRY(bind_loop(b, plan->insts[i].loop, &call->loop));
         else
-            TRY(link_call(k, plan, inst, i));
+            TRY(bind_call(b, plan, i, call));
     }
+    TRY(list_freed(b, plan, code));
 done:
     return status;
 }
 
-/* The steps with calls of their own. */
-static tow_status link_copy(linker *k, const tow__plan *plan, tow__instruction **result)
+/* ---- loops ------------------------------------------------------------------------------------------------------- */
+
+static tow_status bind_carry(binder *b, const tow__carry *c, tow__executable_carry *x)
 {
     tow_status status = TOW_OK;
-    tow__instruction *insts = *result = tow__arena_copy(&k->p->memory, plan->insts, plan->n_insts, sizeof *insts);
-    if (!insts) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < plan->n_insts; i++) TRY(link_call(k, plan, &insts[i], i));
+    const tow__view result = tow__view_whole(c->result, c->init.type);
+    *x = (tow__executable_carry){.storage = c->storage,
+                                 .in = b->p->storages[c->in].base,
+                                 .out = b->p->storages[c->out].base,
+                                 .copies = c->copies,
+                                 .rows = c->entering,
+                                 .part = c->part,
+                                 .copy_in = tow__view_buffer(&c->init),
+                                 .copy_out = tow__view_buffer(&result)};
+    TRY(bind_view(b, &x->copy_in.data, &c->init));
+    TRY(bind_data(b, &x->init, &c->init));
+    TRY(bind_storage(b, &x->result, c->result));
+    if (c->spare != TOW__NONE) TRY(bind_storage(b, &x->spare, c->spare));
 done:
     return status;
 }
 
-/* One list of steps for each thread, and one for all of them together. */
-static tow_status link_copies(linker *k, tow__plan *plan)
+static tow_status bind_rows(binder *b, const tow__rows *rows, uint32_t n, tow__executable_rows **result)
 {
-    tow_status status = TOW_OK;
-    TRY(list_dead(k, plan));
-    plan->linked = tow__arena_alloc(&k->p->memory, plan->copies, sizeof *plan->linked);
-    if (!plan->linked) return TOW_OUT_OF_MEMORY;
-    for (k->copy = 0; k->copy < plan->copies; k->copy++) TRY(link_copy(k, plan, &plan->linked[k->copy]));
-    k->copy = 0;
-    k->together = k->loop->shared > 0;
-    if (k->together) TRY(link_copy(k, plan, &plan->together));
-done:
-    k->copy = 0;
-    k->together = false;
-    return status;
-}
-
-/* Patches by slot: a counting sort. */
-static tow_status sort_patches(linker *k)
-{
-    tow_program *p = k->p;
-    p->slots = tow__arena_alloc(&p->memory, (size_t)p->n_slots + 1, sizeof *p->slots);
-    p->patches = tow__arena_alloc(&p->memory, k->n, sizeof *p->patches);
-    if (!p->slots || !p->patches) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < k->n; i++) p->slots[k->patches[i].slot + 1].begin++;
-    for (uint32_t i = 0; i < p->n_slots; i++) {
-        p->slots[i + 1].begin += p->slots[i].begin;
-        p->slots[i].end = p->slots[i].begin;
+    tow__executable_rows *x = *result = tow__arena_alloc(&b->p->memory, n, sizeof *x);
+    if (!x) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        x[i].base = rows[i].row == TOW__NONE ? TOW__NONE : b->p->storages[rows[i].row].base;
+        x[i].stride = rows[i].stride;
+        x[i].part = rows[i].part;
+        tow_status status = bind_data(b, &x[i].data, &rows[i].array);
+        if (status != TOW_OK) return status;
     }
-    for (uint32_t i = 0; i < k->n; i++) p->patches[p->slots[k->patches[i].slot].end++] = k->patches[i].patch;
     return TOW_OK;
 }
 
-/* For a program that will not run: only what its printer shows. */
-static tow_status list_all_dead(linker *k, tow__plan *plan)
+/* Code for each thread that runs iterations, and code for all of them together. */
+static tow_status bind_codes(binder *b, const tow__loop *loop, tow__executable_loop *x)
+{
+    const tow__loop *around = b->loop;
+    tow_status status = TOW_OK;
+    x->n_codes = loop->body->copies ? loop->body->copies : 1;
+    x->codes = tow__arena_alloc(&b->p->memory, x->n_codes, sizeof *x->codes);
+    if (!x->codes) return TOW_OUT_OF_MEMORY;
+    b->loop = loop;
+    if (!loop->body->copies) {
+        TRY(bind_code(b, loop->body, x->codes));
+    } else {
+        for (b->copy = 0; b->copy < x->n_codes; b->copy++) TRY(bind_code(b, loop->body, &x->codes[b->copy]));
+        b->copy = 0;
+        b->together = loop->shared > 0;
+        if (b->together) TRY(bind_code(b, loop->body, &x->together));
+    }
+done:
+    b->loop = around;
+    if (loop->body->copies) b->copy = 0;
+    b->together = false;
+    return status;
+}
+
+static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **result)
 {
     tow_status status = TOW_OK;
-    TRY(list_dead(k, plan));
-    for (uint32_t i = 0; i < plan->n_insts; i++)
-        if (plan->insts[i].loop) TRY(list_all_dead(k, plan->insts[i].loop->body));
+    tow__executable_loop *x = *result = tow__arena_alloc(&b->p->memory, 1, sizeof *x);
+    if (!x) return TOW_OUT_OF_MEMORY;
+    *x = (tow__executable_loop){.schedule = loop->schedule,
+                                .reverse = loop->reverse,
+                                .length = loop->length,
+                                .blocks = loop->blocks,
+                                .shared = loop->shared,
+                                .n_carry = loop->n_carry,
+                                .n_xs = loop->n_xs,
+                                .n_ys = loop->n_ys,
+                                .row = &loop->row};
+    x->carry = tow__arena_alloc(&b->p->memory, loop->n_carry, sizeof *x->carry);
+    if (!x->carry) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < loop->n_carry; j++) TRY(bind_carry(b, &loop->carry[j], &x->carry[j]));
+    TRY(bind_rows(b, loop->xs, loop->n_xs, &x->xs));
+    TRY(bind_rows(b, loop->ys, loop->n_ys, &x->ys));
+    TRY(bind_codes(b, loop, x));
 done:
     return status;
 }
 
-static tow_status allocate_arena(tow_program *p)
+/* ---- the program ------------------------------------------------------------------------------------------------- */
+
+/* Storages of the function's arena by the instruction after which nobody accesses them. */
+static tow_status list_dead(binder *b, tow__plan *plan)
 {
-    p->arena = tow__alloc_raw(p->ctx, p->arena_size); /* every value is written before it is read */
-    if (!p->arena) return TOW_OUT_OF_MEMORY;
+    tow_program *p = b->p;
+    uint32_t n = 0, *starts = tow__arena_alloc(b->scratch, (size_t)plan->n_insts + 1, sizeof *starts);
+    if (!starts) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next)
+        if (tow__in_arena(p, i)) starts[p->storages[i].last + 1]++, n++;
+    plan->dead = tow__arena_alloc(&p->memory, n, sizeof *plan->dead);
+    if (!plan->dead) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        starts[i + 1] += starts[i];
+        plan->insts[i].dead_begin = plan->insts[i].dead_end = starts[i];
+    }
+    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next)
+        if (tow__in_arena(p, i)) plan->dead[plan->insts[p->storages[i].last].dead_end++] = i;
+    for (uint32_t i = 0; i < plan->n_insts; i++) {
+        tow_status status = plan->insts[i].loop ? list_dead(b, plan->insts[i].loop->body) : TOW_OK;
+        if (status != TOW_OK) return status;
+    }
+    return TOW_OK;
+}
+
+/* Relocations by base: a counting sort. */
+static tow_status sort_relocations(binder *b)
+{
+    tow__executable *x = &b->p->executable;
+    x->bases = tow__arena_alloc(&b->p->memory, (size_t)b->n_bases + 1, sizeof *x->bases);
+    x->relocations = tow__arena_alloc(&b->p->memory, b->n, sizeof *x->relocations);
+    if (!x->bases || !x->relocations) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < b->n; i++) x->bases[b->relocations[i].base + 1].begin++;
+    for (uint32_t i = 0; i < b->n_bases; i++) {
+        x->bases[i + 1].begin += x->bases[i].begin;
+        x->bases[i].end = x->bases[i].begin;
+    }
+    for (uint32_t i = 0; i < b->n; i++)
+        x->relocations[x->bases[b->relocations[i].base].end++] = b->relocations[i].relocation;
+    return TOW_OK;
+}
+
+/* The arrays that a run takes. */
+static tow_status list_arguments(tow_program *p)
+{
+    const tow_graph *g = p->graph;
+    tow__executable *x = &p->executable;
+    x->n_inputs = g->n_inputs;
+    x->n_outputs = g->n_outputs;
+    x->inputs = tow__arena_alloc(&p->memory, g->n_inputs, sizeof *x->inputs);
+    x->outputs = tow__arena_alloc(&p->memory, g->n_outputs, sizeof *x->outputs);
+    if (!x->inputs || !x->outputs) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        x->inputs[i] = (tow__argument){.type = g->vars[g->inputs[i]].type, .name = g->input_names[i]};
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type, .absent = p->consumers[i].consume != NULL};
     return TOW_OK;
 }
 
 tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch)
 {
-    linker k = {.p = p, .scratch = scratch};
-    p->arena_size = tow__round_up(p->top->bytes ? p->top->bytes : 1);
-    base_plans(p, p->top);
-    if (p->plan_only) return list_all_dead(&k, p->top);
-    tow_status status = allocate_arena(p);
-    if (status != TOW_OK) return status;
-    number_slots(p);
-    status = link_plan(&k, p->top);
-    return status == TOW_OK ? sort_patches(&k) : status;
+    binder b = {.p = p, .scratch = scratch};
+    tow__executable *x = &p->executable;
+    tow_status status = TOW_OK;
+    *x = (tow__executable){.ctx = p->ctx, .team = &p->team, .copy = p->copy, .flush_subnormals = p->flush_subnormals};
+    offset_arenas(p, p->top);
+    TRY(list_dead(&b, p->top));
+    if (p->plan_only) return TOW_OK;
+    x->arena_size = tow__round_up(p->top->bytes ? p->top->bytes : 1);
+    x->arena = tow__alloc_raw(p->ctx, x->arena_size); /* every value is written before it is read */
+    if (!x->arena) return TOW_OUT_OF_MEMORY;
+    number_bases(&b);
+    TRY(list_arguments(p));
+    TRY(bind_code(&b, p->top, &x->code));
+    TRY(sort_relocations(&b));
+done:
+    return status;
 }

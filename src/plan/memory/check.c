@@ -47,7 +47,8 @@ static place find_place(const checker *c, uint32_t storage)
     if (s->kind == TOW__S_CONSTANT) return (place){1, 0, bytes};
     if (s->kind == TOW__S_ROW_OUT && tow__by_blocks(c->loop)) return row_place(c, s, bytes);
     uint64_t kind = s->kind;
-    if (kind == TOW__S_CARRY_OUT && !c->loop->carry[s->index].alternates) kind = TOW__S_CARRY_IN; /* one buffer */
+    if (kind == TOW__S_CARRY_OUT && c->loop->carry[s->index].storage == TOW__CARRY_IN_PLACE)
+        kind = TOW__S_CARRY_IN; /* one buffer */
     return (place){(kind + 1) << 32 | s->index, 0, bytes};
 }
 
@@ -288,6 +289,12 @@ static bool is_due(tow__storage_kind kind)
     return kind == TOW__S_OUTPUT || kind == TOW__S_ROW_OUT || kind == TOW__S_CARRY_OUT;
 }
 
+/* A carry as it enters, in a row of the ys that stack it. */
+static bool stays_in_rows(const tow__loop *loop, const tow__storage *s)
+{
+    return s->kind == TOW__S_CARRY_IN && loop->carry[s->index].entering != TOW__NONE;
+}
+
 static tow_status check_plan(const checker *around, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch)
 {
     const tow_program *p = around->p;
@@ -304,7 +311,7 @@ static tow_status check_plan(const checker *around, const tow__plan *plan, const
         if (is_given(p->storages[s].kind)) set_valid(&c, s, true);
     for (uint32_t i = 0; i < plan->n_insts; i++) TRY(check_inst(&c, i, scratch));
     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next)
-        if (is_own(&c, s) && (is_due(p->storages[s].kind) || p->storages[s].kept) &&
+        if (is_own(&c, s) && (is_due(p->storages[s].kind) || stays_in_rows(loop, &p->storages[s])) &&
             p->storages[s].representative == s && !c.valid[s])
             return tow__fail(p->ctx, TOW_INTERNAL_ERROR,
                              "the plan is wrong: result %u of %s is not there after the last step; please report this",

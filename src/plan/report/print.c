@@ -63,10 +63,17 @@ typedef struct printer {
 
 static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth);
 
+static const char *const carry_storage_names[] = {
+    [TOW__CARRY_IN_PLACE] = "in place",
+    [TOW__CARRY_ALTERNATES] = "alternates",
+    [TOW__CARRY_IN_ROWS] = "in rows of ys",
+    [TOW__CARRY_IN_ALL_ROWS] = "in rows of ys",
+};
+
 static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, int depth)
 {
     tow__string *s = &out->s;
-    if (tow__is_parallel(loop))
+    if (tow__is_parallel(loop->schedule))
         tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
     else if (loop->schedule == TOW__ORDERED_TILES)
         tow__string_add(s, "%*s       %" PRId64 " blocks in order", 4 * depth, "", loop->length);
@@ -83,11 +90,7 @@ static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, 
         tow__string_add(s, ", body block %zu bytes @%zu", loop->body->bytes, loop->body->base);
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         const tow__carry *c = &loop->carry[j];
-        tow__string_add(s, ", carry %u %s%s", j,
-                        c->kept         ? "in rows of ys"
-                        : c->alternates ? "alternates"
-                                        : "in place",
-                        c->copies ? " from a copy" : "");
+        tow__string_add(s, ", carry %u %s%s", j, carry_storage_names[c->storage], c->copies ? " from a copy" : "");
     }
     tow__string_add(s, "\n");
     add_plan(out, p, loop->body, depth + 1);

@@ -19,7 +19,7 @@ static uint32_t plan_length(const tow__plan *plan);
 
 static uint32_t iterations_shown(const tow__loop *loop)
 {
-    if (tow__is_parallel(loop) || loop->length < 1) return 1;
+    if (tow__is_parallel(loop->schedule) || loop->length < 1) return 1;
     return (double)loop->length * plan_length(loop->body) <= WRITTEN_OUT ? (uint32_t)loop->length : 1;
 }
 
@@ -60,8 +60,7 @@ static uint32_t inner_storage(const tow_program *p, const tow__instruction *inst
     if (k - loop->n_carry >= loop->n_ys) return TOW__NONE; /* a sum of a row region */
     if (loop->ys[k - loop->n_carry].row != TOW__NONE) return tow__representative(p, loop->ys[k - loop->n_carry].row);
     for (uint32_t i = 0; i < loop->n_carry; i++)
-        if (loop->carry[i].kept && loop->carry[i].rows == k - loop->n_carry)
-            return tow__representative(p, loop->carry[i].out);
+        if (loop->carry[i].entering == k - loop->n_carry) return tow__representative(p, loop->carry[i].out);
     return TOW__NONE;
 }
 
@@ -128,7 +127,7 @@ static tow_status walk_inst(walk *w, const tow__instruction *inst, uint32_t at, 
     uint32_t length = plan_length(loop->body), shown = w->counts ? iterations_shown(loop) : 1;
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < shown; i++) {
-        if (w->counts) t->places[at + i * length].begins |= !tow__is_parallel(loop);
+        if (w->counts) t->places[at + i * length].begins |= !tow__is_parallel(loop->schedule);
         TRY(walk_plan(w, loop->body, at + i * length, copies * (loop->body->copies ? loop->body->copies : 1),
                       backward));
     }

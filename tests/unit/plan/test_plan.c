@@ -307,11 +307,11 @@ static void test_next_operands(void **state)
         OK(tow_program_run(p, x, y));
         assert_int_equal(p->top->n_insts, 1);
         assert_non_null(p->top->insts[0].loop);
-        const tow__plan *body = p->top->insts[0].loop->body;
+        const tow__code *body = &p->executable.code.calls[0].loop->codes[0];
         const float *weights = tow_array_data(x[1]);
-        assert_int_equal(body->n_insts, 1);
-        assert_ptr_equal(body->insts[0].call.in[1].data, weights + (reverse ? 0 : 5 * 64));
-        assert_ptr_equal(body->insts[0].call.next,
+        assert_int_equal(body->n, 1);
+        assert_ptr_equal(body->calls[0].arguments.in[1].data, weights + (reverse ? 0 : 5 * 64));
+        assert_ptr_equal(body->calls[0].arguments.next,
                          (const char *)weights + (reverse ? -64 : 6 * 64) * (int)sizeof(float));
         for (int i = 0; i < 2; i++) tow_array_release(x[i]);
         tow_array_release(y[0]);
@@ -482,8 +482,8 @@ static void test_checker(void **state)
 
     p = compile(swap, 2, (tow_type[]){vector, vector}, 2, NULL);
     tow__loop *loop = p->top->insts[0].loop;
-    assert_true(loop->carry[0].alternates);
-    loop->carry[0].alternates = false; /* the first copy destroys what the second one reads */
+    assert_int_equal(loop->carry[0].storage, TOW__CARRY_ALTERNATES);
+    loop->carry[0].storage = TOW__CARRY_IN_PLACE; /* the first copy destroys what the second one reads */
     assert_int_equal(tow_program_check(p), TOW_INTERNAL_ERROR);
     tow_program_free(p);
 

@@ -537,7 +537,7 @@ static void count_adding(const tow__plan *plan, int *adding, int *alternating)
         const tow__instruction *step = &plan->insts[i];
         if (step->kernel) *adding += strcmp(step->kernel->primitive, "dot_general_add") == 0;
         if (!step->loop) continue;
-        for (uint32_t j = 0; j < step->loop->n_carry; j++) *alternating += step->loop->carry[j].alternates;
+        for (uint32_t j = 0; j < step->loop->n_carry; j++) *alternating += step->loop->carry[j].storage != TOW__CARRY_IN_PLACE;
         count_adding(step->loop->body, adding, alternating);
     }
 }

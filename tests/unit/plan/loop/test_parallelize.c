@@ -225,13 +225,13 @@ static void allocations_may_fail(void **state)
     assert_int_equal(count.wrong_sizes, 0);
 }
 
-/* The products among the steps: the last one fetches what the others read of the next rows, each its own operand 1. */
-static int expect_fetches(const tow__instruction *steps, uint32_t n, const char *w, const char *row, ptrdiff_t bytes)
+/* The products among the calls: the last one fetches what the others read of the next rows, each its own operand 1. */
+static int expect_fetches(const tow__code *code, const char *w, const char *row, ptrdiff_t bytes)
 {
     int products = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const tow__kernel_call *call = &steps[i].call;
-        if (!(steps[i].kernel->looks_ahead)) continue;
+    for (uint32_t i = 0; i < code->n; i++) {
+        const tow__kernel_call *call = &code->calls[i].arguments;
+        if (!code->calls[i].kernel->looks_ahead) continue;
         bool last = ++products == 2;
         assert_ptr_equal(call->next, last ? NULL : w);
         assert_ptr_equal(call->later[0].data, last ? row : NULL);
@@ -283,8 +283,8 @@ static void products_fetch_the_next_rows(void **state)
         const char *r = (const char *)tow_array_data(inputs[3]) + (reverse ? -1 : 9) * 32 * 48 * 4;
         const ptrdiff_t bytes = 32 * 48 * 4 / threads;
         for (int t = 0; t < threads; t++) {
-            const tow__instruction *steps = body->copies ? body->linked[t] : body->insts;
-            assert_int_equal(expect_fetches(steps, body->n_insts, w, r + t * bytes, bytes), 2);
+            const tow__code *code = &p->executable.code.calls[0].loop->codes[t];
+            assert_int_equal(expect_fetches(code, w, r + t * bytes, bytes), 2);
         }
         for (size_t i = 0; i < 5; i++) tow_array_release(inputs[i]);
         tow_array_release(result);

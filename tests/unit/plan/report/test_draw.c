@@ -1,7 +1,7 @@
 /* Pictures of memory and traces of runs: what they say agrees with the plan, SVG and JSON are well-formed whatever the
  * names in them, recording changes no result, and every allocation may fail.
  *
- * Tests draw.c, timeline.c. */
+ * Tests draw.c, timeline.c, trace.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -391,8 +391,8 @@ static uint64_t count_runs(const tow__plan *plan)
     uint64_t n = 0;
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         const tow__loop *loop = plan->insts[i].loop;
-        n += !loop || !tow__is_parallel(loop);
-        if (loop) n += (tow__is_parallel(loop) ? 1 : (uint64_t)loop->length) * count_runs(loop->body);
+        n += !loop || !tow__is_parallel(loop->schedule);
+        if (loop) n += (tow__is_parallel(loop->schedule) ? 1 : (uint64_t)loop->length) * count_runs(loop->body);
     }
     return n;
 }

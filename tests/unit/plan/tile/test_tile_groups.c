@@ -62,7 +62,7 @@ static uint32_t count_regions(const tow__plan *plan)
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         const tow__loop *loop = plan->insts[i].loop;
-        if (loop) n += (tow__is_parallel(loop) ? 1u : 0u) + count_regions(loop->body);
+        if (loop) n += (tow__is_parallel(loop->schedule) ? 1u : 0u) + count_regions(loop->body);
     }
     return n;
 }
@@ -119,7 +119,7 @@ static uint32_t count_shared(const tow__plan *plan, int64_t blocks, int64_t shar
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         const tow__loop *loop = plan->insts[i].loop;
         if (!loop) continue;
-        n += tow__is_parallel(loop) && loop->length == blocks && loop->shared == shared;
+        n += tow__is_parallel(loop->schedule) && loop->length == blocks && loop->shared == shared;
         n += count_shared(loop->body, blocks, shared);
     }
     return n;
