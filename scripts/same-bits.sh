@@ -16,10 +16,14 @@ for preset; do
     programs=build/$preset/bin tests=build/$preset/tests
     [ ! -d "build/$preset/emulated" ] || programs=build/$preset/emulated tests=$programs
     mkdir "$results/$preset"
-    "$tests/test_primitives" --bits >"$results/$preset/primitives" || die "$preset: $tests/test_primitives --bits failed"
-    "$tests/random_models" --bits --count 100 >"$results/$preset/models" || die "$preset: $tests/random_models --bits failed"
+    "$tests/test_primitives" --bits >"$results/$preset/primitives" & # all at once, in emulators these take minutes
+    primitives=$!
+    "$tests/random_models" --bits --count 100 >"$results/$preset/models" &
+    models=$!
     "$programs/gpt" --text README.md --layers 2 --width 48 --heads 3 --context 40 --batch 3 --steps 12 --no-sample \
         --checkpoint "$results/$preset" >"$results/$preset/log" 2>&1 || { cat "$results/$preset/log"; die "$preset: gpt failed"; }
+    wait "$primitives" || die "$preset: $tests/test_primitives --bits failed"
+    wait "$models" || die "$preset: $tests/random_models --bits failed"
     [ "$preset" = "$first" ] && continue
     diff "$results/$first/primitives" "$results/$preset/primitives" || die "$first and $preset differ in the primitives above"
     diff "$results/$first/models" "$results/$preset/models" || die "$first and $preset differ in the random models above"

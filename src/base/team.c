@@ -195,6 +195,13 @@ static size_t crew_bytes(int capacity)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
+/* True if the page will read 0 in a forked child. Emulators of user programs answer every advice with success, also one that
+ * does not exist, and take none. */
+static bool wipes_on_fork(void *page, size_t bytes)
+{
+    return madvise(page, bytes, -1) != 0 && madvise(page, bytes, MADV_WIPEONFORK) == 0;
+}
+
 static tow__crew *make_crew(tow_context *ctx, int capacity)
 {
     tow__crew *crew = tow__alloc_aligned(ctx, crew_bytes(capacity));
@@ -204,7 +211,7 @@ static tow__crew *make_crew(tow_context *ctx, int capacity)
     crew->page = (size_t)sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, crew->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return crew;
-    if (madvise(page, crew->page, MADV_WIPEONFORK) == 0) {
+    if (wipes_on_fork(page, crew->page)) {
         crew->alive = page;
         atomic_store(crew->alive, 1);
     } else {

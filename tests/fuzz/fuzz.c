@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "src/io/file_calls.h"
 #include "src/kernels/products/gemm.h"
@@ -59,19 +60,31 @@ static void *resize(void *user, void *pointer, size_t old_size, size_t size)
     return memory;
 }
 
-tow_context *fuzz_context(void)
+static clock_t began;
+
+static tow_context *make_context(const tow_allocator *allocator)
 {
-    const tow_allocator allocator = {.resize = resize};
     const tow__gemm_choice products = {0};
     tow_context *ctx;
-    bytes_held = 0;
-    if (tow__context_create(&allocator, 1, &products, sizeof products, &ctx) != TOW_OK) fuzz_fail("there is no memory for a context");
+    if (tow__context_create(allocator, 1, &products, sizeof products, &ctx) != TOW_OK)
+        fuzz_fail("there is no memory for a context");
     return ctx;
 }
+
+tow_context *fuzz_context(void)
+{
+    bytes_held = 0;
+    began = clock();
+    return make_context(&(tow_allocator){.resize = resize});
+}
+
+tow_context *fuzz_mutators_context(void) { return make_context(NULL); }
 
 void fuzz_end(tow_context *ctx)
 {
     tow_context_destroy(ctx);
+    const double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
+    if (seconds > FUZZ_MOST_SECONDS) fuzz_fail("it took %.1f s: expected at most %d", seconds, FUZZ_MOST_SECONDS);
     if (bytes_held != 0) fuzz_fail("%zu bytes are left when the context is gone", bytes_held);
 }
 

@@ -13,16 +13,26 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
-    FUZZ_MOST_BYTES = 64 << 20 /* that a context may hold at once */
+    FUZZ_MOST_BYTES = 64 << 20, /* that a context may hold at once */
+    /* Seconds of processor time for one input. The build that users have may take one; without optimisation, with sanitizers
+     * and on an emulated processor the same work takes up to ten times as long. */
+#if defined(NDEBUG) && !defined(FUZZ_EMULATED)
+    FUZZ_MOST_SECONDS = 1
+#else
+    FUZZ_MOST_SECONDS = 10
+#endif
 };
 
 /* A context with one thread and no matrix unit, so that all machines do the same, on an allocator that fails the target
  * where the context holds more than FUZZ_MOST_BYTES. One at a time. */
 tow_context *fuzz_context(void);
-/* Destroys it, and fails the target if memory is left. */
+/* Destroys it, and fails the target if memory is left, or if the processor was busy for too long since it was made. */
 void fuzz_end(tow_context *ctx);
 /* Bytes that the context holds. */
 size_t fuzz_bytes(void);
+
+/* The same without a limit, for mutators: what they hold does not count. */
+tow_context *fuzz_mutators_context(void);
 
 /* From here on all paths name this file, which lives in memory. */
 void fuzz_file(tow_context *ctx, const uint8_t *data, size_t size);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "src/graph/primitive.h"
-#include "src/kernels/products/gemm.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutate.h"
 
@@ -229,12 +228,11 @@ static bool repair_name(mutant *m, size_t at, const char *message)
 /* One complaint of the reader less; false if it has none, or one that cannot be helped. */
 static bool repair(mutant *m)
 {
-    tow_context *ctx;
+    tow_context *ctx = fuzz_mutators_context();
     tow_graph *graph = NULL;
     size_t line, column;
     bool done = false;
     char *text = fuzz_text((const uint8_t *)m->data, m->size);
-    if (tow__context_create(NULL, 1, &(tow__gemm_choice){0}, sizeof(tow__gemm_choice), &ctx) != TOW_OK) fuzz_fail("no memory");
     const char *message = tow_context_error(ctx);
     if (tow_graph_parse(ctx, text, &graph) != TOW_OK && sscanf(message, "line %zu, column %zu", &line, &column) == 2) {
         const size_t at = offset_of(m, line, column);

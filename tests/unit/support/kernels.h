@@ -169,13 +169,25 @@ static inline tow__buffer random_operand(tow_dtype dtype, int rank, const int64_
     return b;
 }
 
+/* One for all runs of a program: a context for each would start a thread for each, of which emulators free little. */
+static tow_context *kernel_context;
+
+static void destroy_kernel_context(void) { tow_context_destroy(kernel_context); }
+
+static inline tow_context *the_kernel_context(void)
+{
+    if (!kernel_context) {
+        assert_int_equal(tow_context_create(NULL, &kernel_context), TOW_OK);
+        atexit(destroy_kernel_context);
+    }
+    return kernel_context;
+}
+
 static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__buffer *in, size_t n_out,
                             tow__buffer *out, const void *params, int threads)
 {
-    tow_context *ctx = NULL;
     tow__team team;
-    assert_int_equal(tow_context_create(NULL, &ctx), TOW_OK);
-    assert_int_equal(tow__team_create(ctx, threads, &team), TOW_OK);
+    assert_int_equal(tow__team_create(the_kernel_context(), threads, &team), TOW_OK);
     tow__buffer blank[16];
     assert_true(n_in <= 12 && n_out <= 4);
     /* scratch is asked for before there are addresses */
@@ -189,7 +201,6 @@ static inline void run_once(const tow__kernel *kernel, size_t n_in, const tow__b
     call.in = in;
     call.out = out;
     kernel->run(&call);
-    tow_context_destroy(ctx);
     /* nothing was written behind the scratch memory */
     for (size_t i = 0; i < 64 && bytes > 0; i++) assert_int_equal(((unsigned char *)call.scratch)[bytes + i], 0xA5);
 }
@@ -228,12 +239,13 @@ static const tow_dtype all_dtypes[] = {TOW_F32, TOW_F64, TOW_I32, TOW_U32, TOW_B
 
 static inline bool accepts(const char *name, tow_dtype dtype) { return tow__kernel_find(name, dtype) != NULL; }
 
-/* Rounds to the type; integers wrap. */
+/* Rounds to the type; integers wrap (and processors differ in what a number beyond 64 bits becomes). */
 static inline double as_type(double x, tow_dtype dtype)
 {
+    const int64_t wrapped = dtype == TOW_I32 || dtype == TOW_U32 ? (int64_t)fmod(x, 4294967296.0) : 0;
     if (dtype == TOW_F32) return (double)(float)x;
-    if (dtype == TOW_I32) return (double)(int32_t)(uint32_t)(int64_t)x;
-    if (dtype == TOW_U32) return (double)(uint32_t)(int64_t)x;
+    if (dtype == TOW_I32) return (double)(int32_t)(uint32_t)wrapped;
+    if (dtype == TOW_U32) return (double)(uint32_t)wrapped;
     return x;
 }
 
