@@ -8,7 +8,8 @@
  *  3. The body is split. Elements of xs and constants are read in place by the unknown scan. A known carry is repeated
  *     there if the policy lets the body repeat its update; if the update is kept, or outside a remat, the carry's value at
  *     the start of each step is a residual instead, so no loop runs only to copy what is stored.
- *  4. Residuals are stacked as additional ys, unless they are ys already. */
+ *  4. Residuals are stacked as additional ys, unless they are ys already. Those of the highest rank, to which stacking
+ *     would add an axis, are made flat for it, so loops nest as deep as graphs do. */
 #include "src/autodiff/partial.h"
 #include "src/autodiff/reach.h"
 
@@ -218,6 +219,36 @@ static uint32_t root_in(const tow_graph *g, uint32_t v)
     return v;
 }
 
+/* What stands in rows of a stack for a residual of this type. */
+static tow_type row_type(tow_type type)
+{
+    if (type.rank < TOW_MAX_RANK) return type;
+    return (tow_type){.dtype = type.dtype, .rank = 1, .dims = {tow_type_count(type)}};
+}
+
+static tow_value in_shape(tow_value x, tow_type type)
+{
+    return tow_value_type(x).rank == type.rank ? x : tow_reshape(x, type.rank, type.dims);
+}
+
+/* Makes the outputs of *body from `first` on flat where they have no room for an axis. */
+static tow_status flatten_rows(tow_graph **body, uint32_t first)
+{
+    tow_graph *g = *body;
+    bool any = false;
+    for (uint32_t i = first; i < g->n_outputs; i++) any |= g->vars[g->outputs[i]].type.rank == TOW_MAX_RANK;
+    if (!any) return TOW_OK;
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
+    tow__inline(t, g, in, out);
+    for (uint32_t i = first; i < g->n_outputs; i++) out[i] = in_shape(out[i], row_type(g->vars[g->outputs[i]].type));
+    tow_status status = tow__trace_end(t, g->n_outputs, out, false, body);
+    tow_graph_release(g);
+    return status;
+}
+
 /* Binds the known scan; stacks[r] is where residual r is found in the known trace. */
 static bool bind_known(loop *l, tow_value *stacks)
 {
@@ -239,6 +270,7 @@ static bool bind_known(loop *l, tow_value *stacks)
         if (!owned && i < l->carry) n_carry++;
         n_kept += !owned;
     }
+    const uint32_t first_row = n_kept;
     for (uint32_t r = 0; r < n_res; r++) {
         uint32_t root = root_in(g, g->outputs[n_known + r]);
         place[r] = UINT32_MAX;
@@ -251,8 +283,9 @@ static bool bind_known(loop *l, tow_value *stacks)
         if (kept[n_known + r]) place[r] = n_kept++;
     }
     tow_graph *body = NULL;
-    if (tow__dce(g, kept, false, NULL, &body) != TOW_OK) {
+    if (tow__dce(g, kept, false, NULL, &body) != TOW_OK || flatten_rows(&body, first_row) != TOW_OK) {
         tow__adopt_error(s->k);
+        tow_graph_release(body);
         return false;
     }
     tow__scan_params params = {.body = body, .length = l->p->length, .reverse = l->p->reverse, .carry = n_carry};
@@ -285,7 +318,10 @@ static tow_status unknown_body(const loop *l, tow_graph **result)
         tow_value v = tow__input(t, l->body->vars[l->body->inputs[i]].type, NULL);
         if (l->part.input_used[i]) in[n++] = v;
     }
-    for (; n < g->n_inputs; n++) in[n] = tow__input(t, g->vars[g->inputs[n]].type, NULL);
+    for (; n < g->n_inputs; n++) {
+        const tow_type type = g->vars[g->inputs[n]].type;
+        in[n] = in_shape(tow__input(t, row_type(type), NULL), type);
+    }
     tow__inline(t, g, in, out);
     return tow__trace_end(t, g->n_outputs, out, false, result);
 }

@@ -58,6 +58,7 @@ def convert(x, y): return jnp.sum(x.astype(jnp.float64) * y.astype(jnp.int32).as
 def layers(w1, w2, w3, x): return jnp.sum(jnp.sin(w3 @ jnp.sin(w2 @ jnp.sin(w1 @ x))))
 def names(x): return x * 4.0 * 4.0 * 4.0 * 4.0
 def extremes(x, y): return jnp.sum(x[1:2]) + jnp.sum(jax.lax.integer_pow(y, -2**63))
+def scan_deep(x): return jnp.sum(jax.lax.fori_loop(0, 2 ** 8, lambda i, x: jnp.sin(x), x))
 def no_rows(h, xs, w): return jnp.sum(jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), h, xs)[0])
 def dead_reader(x, s): return jnp.sum(jnp.sin(x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 0.1) * s))
 def erf_inv(y): return jax.scipy.special.erfinv(y)
