@@ -66,7 +66,8 @@ static tow_value same_tangent(const tow_graph *body, uint32_t first, uint32_t at
     return out[at];
 }
 
-/* remat: the same region around the differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero dy.... */
+/* remat: the same region around the differentiated body. Operands: x..., nonzero dx...; results: y..., nonzero
+ * dy.... */
 static void remat_jvp(tow__jvp *r)
 {
     const tow__equation *e = r->e;

@@ -250,60 +250,86 @@ static tow_status without_calls(const tow_graph *g, tow_graph **result)
     return status;
 }
 
-/* Closes the unknown trace, drops what it does not need, and closes the known trace with the residuals that remain. */
-static tow_status finish(tow__split *s, bool stage_known, const bool *force_staged, uint32_t n_created,
-                         const uint32_t *created, tow__partial *p)
+/* Decides which outputs the unknown graph has, and lists them as values of its trace; returns how many. */
+static size_t list_staged(tow__split *s, bool stage_known, const bool *force_staged, tow__partial *p,
+                          tow_value *outputs)
 {
     const tow_graph *g = s->g;
-    tow_graph *whole = NULL;
-    tow_status status = TOW_OK;
-    tow_value *outputs = tow__trace_alloc(s->k, (size_t)g->n_outputs, sizeof *outputs);
-    bool *kept = NULL;
-    if (!outputs) status = TOW_OUT_OF_MEMORY;
-    size_t n_staged = 0, n_known = 0;
-    for (uint32_t i = 0; i < g->n_outputs && status == TOW_OK; i++) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
         const tow__pvar *v = &s->vars[s->vars[g->outputs[i]].root];
         p->out_unknown[i] = v->unknown;
         p->out_staged[i] = v->unknown || (stage_known && v->available) || (force_staged && force_staged[i]);
-        if (p->out_staged[i]) outputs[n_staged++] = tow__split_staged(s, g->outputs[i]);
+        if (p->out_staged[i]) outputs[n++] = tow__split_staged(s, g->outputs[i]);
     }
-    if (status == TOW_OK && tow__failed(s->k)) {
-        status = tow__report(s->k);
-        tow__trace_abandon(s->u);
-        s->u = NULL;
-    }
-    if (s->u) {
-        tow_status closed = tow__trace_end(s->u, n_staged, outputs, false, &whole);
-        s->u = NULL;
-        if (status == TOW_OK) status = closed;
-    }
-    uint32_t n_inputs = n_created + s->n_residuals;
-    if (whole && status == TOW_OK) {
-        kept = tow__alloc(g->ctx, n_inputs, sizeof *kept);
-        status = kept ? tow__dce(whole, NULL, true, kept, &p->unknown) : TOW_OUT_OF_MEMORY;
-    }
-    tow_graph_release(whole);
+    return n;
+}
 
-    /* Known outputs, then the residuals that are still needed; a named value is handed over under its name. */
-    tow_value *all = tow__trace_alloc(s->k, (size_t)g->n_outputs + s->n_residuals, sizeof *all);
-    if (!all && status == TOW_OK) status = TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < g->n_outputs && status == TOW_OK; i++)
-        if (!p->out_unknown[i]) all[n_known++] = s->vars[g->outputs[i]].known;
-    for (uint32_t i = 0; i < n_created && status == TOW_OK; i++) p->input_used[created[i]] = kept[i];
-    for (uint32_t i = 0; i < s->n_residuals && status == TOW_OK; i++) {
-        if (!kept[n_created + i]) continue;
+/* Closes the unknown trace and drops the equations and inputs that no output needs: p->unknown. kept: [inputs of the
+ * trace] the input remains. */
+static tow_status close_unknown(tow__split *s, size_t n_outputs, const tow_value *outputs, bool *kept, tow__partial *p)
+{
+    tow_graph *whole = NULL;
+    tow_trace *u = s->u;
+    s->u = NULL;
+    if (tow__failed(s->k)) {
+        tow__trace_abandon(u);
+        return tow__report(s->k);
+    }
+    tow_status status = tow__trace_end(u, n_outputs, outputs, false, &whole);
+    if (status == TOW_OK) status = tow__dce(whole, NULL, true, kept, &p->unknown);
+    tow_graph_release(whole);
+    return status;
+}
+
+/* Lists the outputs of the known graph: known outputs, then the residuals that the unknown graph still reads. A named
+ * value is a residual under its name. Returns how many there are. */
+static size_t list_known(const tow__split *s, const bool *residual_kept, tow__partial *p, tow_value *outputs)
+{
+    const tow_graph *g = s->g;
+    size_t n = 0;
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (!p->out_unknown[i]) outputs[n++] = s->vars[g->outputs[i]].known;
+    for (uint32_t i = 0; i < s->n_residuals; i++) {
         const tow__residual_slot *r = &s->residuals[i];
         bool named = r->root != TOW__INPUT && s->vars[r->root].named != TOW__INPUT;
-        all[n_known + p->n_residuals++] = named ? s->vars[s->vars[r->root].named].known : r->known;
+        if (!residual_kept[i]) continue;
+        outputs[n++] = named ? s->vars[s->vars[r->root].named].known : r->known;
+        p->n_residuals++;
     }
+    return n;
+}
+
+/* Makes graphs of the two traces: the unknown one first, because the known graph returns the residuals that the unknown
+ * graph reads after clean-up. created: [n_created] the inputs of g that the unknown trace began with. */
+static tow_status close_traces(tow__split *s, bool stage_known, const bool *force_staged, uint32_t n_created,
+                               const uint32_t *created, tow__partial *p)
+{
+    const tow_graph *g = s->g;
+    bool *kept = NULL;
+    uint32_t n_inputs = 0;
+    tow_status status = TOW_OK;
+    tow_value *staged = tow__trace_alloc(s->k, g->n_outputs, sizeof *staged);
+    TRY(staged ? TOW_OK : TOW_OUT_OF_MEMORY);
+    size_t n = list_staged(s, stage_known, force_staged, p, staged);
+    n_inputs = n_created + s->n_residuals; /* staging may have made more residuals */
+    kept = tow__alloc(g->ctx, n_inputs, sizeof *kept);
+    TRY(kept ? TOW_OK : TOW_OUT_OF_MEMORY);
+    TRY(close_unknown(s, n, staged, kept, p));
+    for (uint32_t i = 0; i < n_created; i++) p->input_used[created[i]] = kept[i];
+
+    tow_value *known = tow__trace_alloc(s->k, (size_t)g->n_outputs + s->n_residuals, sizeof *known);
+    TRY(known ? TOW_OK : TOW_OUT_OF_MEMORY);
+    n = list_known(s, kept + n_created, p, known);
+    tow_trace *k = s->k;
+    s->k = NULL;
+    TRY(tow__trace_end(k, n, known, true, &p->known));
+    TRY(tow__verify(p->known, "partial evaluation (known)"));
+    TRY(tow__verify(p->unknown, "partial evaluation (unknown)"));
+done:
     tow__free(g->ctx, kept, n_inputs, sizeof *kept);
-    if (status != TOW_OK) {
-        tow__trace_abandon(s->k);
-        return status;
-    }
-    status = tow__trace_end(s->k, n_known + p->n_residuals, all, true, &p->known);
-    if (status == TOW_OK) status = tow__verify(p->known, "partial evaluation (known)");
-    if (status == TOW_OK) status = tow__verify(p->unknown, "partial evaluation (unknown)");
+    tow__trace_abandon(s->u);
+    tow__trace_abandon(s->k);
     return status;
 }
 
@@ -360,7 +386,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     }
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(s.k) && !tow__failed(s.u); i++)
         split_equation(&s, &g->equations[i]);
-    status = finish(&s, stage_known, force_staged, n_created, created, p);
+    status = close_traces(&s, stage_known, force_staged, n_created, created, p);
     tow__free(ctx, s.residuals, s.capacity, sizeof *s.residuals);
 done:
     tow_graph_release(g);

@@ -242,15 +242,15 @@ static bool carries_agree(tow_trace *t, const tow_graph *g, size_t n_carry, cons
     return true;
 }
 
-/* A carry that the body hands on as it is never changes. */
-static bool handed_on(const body *b, size_t carry)
+/* True if the body forwards the carry: returns it as it is. Such a carry never changes. */
+static bool is_forwarded(const body *b, size_t carry)
 {
     return b->graph->outputs[carry] == b->graph->inputs[b->n_captures + carry];
 }
 
-/* The body with the carries that it hands on as further constants: (captures, handed on, carry, xs) -> (carry, ys), so
- * that what is kept of them is kept once, not for every step. order: the new order of its inputs. */
-static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order, tow_graph **result)
+/* The body with the carries that it forwards as further constants: (captures, forwarded, carry, xs) -> (carry, ys), so
+ * that residuals among them are kept once, not for every iteration. order: the new order of its inputs. */
+static tow_status without_forwarded(const body *b, size_t n_carry, size_t *order, tow_graph **result)
 {
     const tow_graph *g = b->graph;
     tow_value *in, *out;
@@ -259,14 +259,14 @@ static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order
     size_t n = 0, n_out = 0, end = b->n_captures + n_carry;
     for (size_t i = 0; i < b->n_captures; i++) order[n++] = i;
     for (size_t i = b->n_captures; i < end; i++)
-        if (handed_on(b, i - b->n_captures)) order[n++] = i;
+        if (is_forwarded(b, i - b->n_captures)) order[n++] = i;
     for (size_t i = b->n_captures; i < g->n_inputs; i++)
-        if (i >= end || !handed_on(b, i - b->n_captures)) order[n++] = i;
+        if (i >= end || !is_forwarded(b, i - b->n_captures)) order[n++] = i;
     for (size_t i = 0; i < n; i++)
         in[order[i]] = tow__input(t, g->vars[g->inputs[order[i]]].type, g->input_names[order[i]]);
     tow__inline(t, g, in, out);
     for (size_t i = 0; i < g->n_outputs; i++)
-        if (i >= n_carry || !handed_on(b, i)) out[n_out++] = out[i];
+        if (i >= n_carry || !is_forwarded(b, i)) out[n_out++] = out[i];
     return tow__trace_end(t, n_out, out, false, result);
 }
 
@@ -274,25 +274,25 @@ static tow_status without_handed_on(const body *b, size_t n_carry, size_t *order
 static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse, size_t n_carry,
                       const tow_value *operands, size_t n_out, tow_value *out)
 {
-    size_t n_in = b->graph->n_inputs, n_handed = 0;
+    size_t n_in = b->graph->n_inputs, n_forwarded = 0;
     size_t *order = tow__trace_alloc(t, n_in, sizeof *order);
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *results = tow__trace_alloc(t, n_out, sizeof *results);
     if (!order || !in || !results) return;
-    for (size_t i = 0; i < n_carry; i++) n_handed += handed_on(b, i);
+    for (size_t i = 0; i < n_carry; i++) n_forwarded += is_forwarded(b, i);
     tow_graph *graph = b->graph;
-    if (n_handed > 0 && without_handed_on(b, n_carry, order, &graph) != TOW_OK) {
+    if (n_forwarded > 0 && without_forwarded(b, n_carry, order, &graph) != TOW_OK) {
         tow__adopt_error(t);
         return;
     }
-    for (size_t i = 0; i < n_in; i++) in[i] = operands[n_handed > 0 ? order[i] : i];
+    for (size_t i = 0; i < n_in; i++) in[i] = operands[n_forwarded > 0 ? order[i] : i];
     tow__scan_params params = {.body = graph,
                                .length = length,
                                .reverse = reverse,
-                               .consts = (int64_t)(b->n_captures + n_handed),
-                               .carry = (int64_t)(n_carry - n_handed)};
-    if (n_out > n_handed) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_handed, results);
+                               .consts = (int64_t)(b->n_captures + n_forwarded),
+                               .carry = (int64_t)(n_carry - n_forwarded)};
+    if (n_out > n_forwarded) tow__bind(t, &tow__scan_p, &params, n_in, in, n_out - n_forwarded, results);
     for (size_t i = 0, next = 0; i < n_out; i++)
-        out[i] = i < n_carry && handed_on(b, i) ? operands[b->n_captures + i] : results[next++];
+        out[i] = i < n_carry && is_forwarded(b, i) ? operands[b->n_captures + i] : results[next++];
     if (graph != b->graph) tow_graph_release(graph);
 }
 

@@ -71,7 +71,8 @@ static const char *value_text(tow__arena *arena, const tow_graph *whole, const t
     return input_text(arena, whole, scan, index);
 }
 
-/* Where the elements come from of what a move or a scan makes: of a scan, the value of its body, of the innermost one. */
+/* Where the elements come from of what a move or a scan makes: of a scan, the value of its body, of the innermost
+ * one. */
 static const char *origin_of(tow__arena *arena, const tow_graph *whole, const tow_graph *known, uint32_t var)
 {
     const tow__equation *e = &known->equations[known->vars[var].equation];

@@ -91,7 +91,7 @@ void tow__scan_jvp(tow__jvp *r)
         *counts[group] = (int64_t)(n - before);
     }
     tow__bind(r->t, &tow__scan_p, &params, n, operands, body->n_outputs, results);
-    tow__hand_through(r->t, &params, p->carry, operands, results);
+    tow__forward_carries(r->t, &params, p->carry, operands, results);
     tow_graph_release(body);
     n = 0;
     for (uint32_t i = 0, end = (uint32_t)p->carry; i < n_out; end = n_out) {

@@ -1,4 +1,4 @@
-/* Where the carries of a scan come from, and how many terms the cotangent of a value has. */
+/* Where the carries of a scan come from, and how many contributions the cotangent of a value has. */
 #include <stdlib.h>
 
 #include "src/autodiff/scan_flow.h"
@@ -24,11 +24,11 @@ void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *fl
 tow__flow tow__scan_final(const tow__scan_params *p, const tow__flow *flow, uint32_t carry)
 {
     int64_t left = p->length;
-    uint32_t depth = 0;
-    for (; left > 0 && flow[carry].kind == TOW__FLOW_CARRY && depth < p->carry; left--, depth++)
+    uint32_t delay = 0;
+    for (; left > 0 && flow[carry].kind == TOW__FLOW_CARRY && delay < p->carry; left--, delay++)
         carry = flow[carry].index;
     if (left > 0 && flow[carry].kind != TOW__FLOW_CARRY)
-        return (tow__flow){flow[carry].kind, flow[carry].index, flow[carry].kind == TOW__FLOW_CONSTANT ? 0 : depth};
+        return (tow__flow){flow[carry].kind, flow[carry].index, flow[carry].kind == TOW__FLOW_CONSTANT ? 0 : delay};
     if (left > 0) { /* a ring of carries */
         int64_t round = 1;
         for (uint32_t k = flow[carry].index; k != carry; k = flow[k].index) round++;
@@ -46,7 +46,7 @@ static int compare_flows(tow__flow a, tow__flow b)
 {
     if (a.kind != b.kind) return a.kind < b.kind ? -1 : 1;
     if (a.index != b.index) return a.index < b.index ? -1 : 1;
-    return (a.depth > b.depth) - (a.depth < b.depth);
+    return (a.delay > b.delay) - (a.delay < b.delay);
 }
 
 static int by_flow(const void *a, const void *b)
@@ -56,8 +56,8 @@ static int by_flow(const void *a, const void *b)
     return order ? order : (x->carry > y->carry) - (x->carry < y->carry);
 }
 
-void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
-                       tow_value *results)
+void tow__forward_carries(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
+                          tow_value *results)
 {
     tow__flow *flow = tow__trace_alloc(t, (size_t)p->carry, sizeof *flow);
     placed_flow *final = tow__trace_alloc(t, (size_t)p->carry, sizeof *final);
@@ -89,24 +89,25 @@ static const tow_graph *body_of(const tow__equation *e)
     return NULL;
 }
 
-/* Terms of operand i of equation e: those of a region's body, of a constant in every iteration. */
-static int operand_terms(const tow__equation *e, uint32_t i)
+/* Contributions of operand i of equation e to the cotangent of its value. A region contributes what its body does,
+ * and a loop contributes to a constant in every iteration. */
+static int operand_contributions(const tow__equation *e, uint32_t i)
 {
     const tow_graph *body = body_of(e);
     if (!body) return 1;
     const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
     if (p && i >= p->consts + p->carry) return 1;
-    int n = tow__terms(body, body->inputs[i]);
+    int n = tow__contributions(body, body->inputs[i]);
     for (uint32_t j = 0; j < body->n_outputs; j++)
         if (body->outputs[j] == body->inputs[i]) n = 2;
     return p && i < p->consts && p->length > 1 ? 2 * n : n;
 }
 
-int tow__terms(const tow_graph *g, uint32_t var)
+int tow__contributions(const tow_graph *g, uint32_t var)
 {
     int n = 0;
     for (uint32_t i = 0; i < g->n_equations && n < 2; i++)
         for (uint32_t j = 0; j < g->equations[i].n_in && n < 2; j++)
-            if (g->equations[i].in[j] == var) n += operand_terms(&g->equations[i], j);
+            if (g->equations[i].in[j] == var) n += operand_contributions(&g->equations[i], j);
     return n < 2 ? n : 2;
 }

@@ -1,4 +1,4 @@
-/* What becomes of the carries of a scan whose body hands values on as they are.
+/* Where the carries of a scan come from whose body forwards values: returns inputs as they are.
  *
  *   body: (a, b, c) -> (u, a, a)        u: made by the body
  *   b and c hold what a held one iteration earlier: the value u of iteration t is a in t + 1, and b and c in t + 2
@@ -18,30 +18,31 @@ typedef enum tow__flow_kind {
     TOW__FLOW_CARRY     /* index: which carry. Of a final value: the initial value of that carry */
 } tow__flow_kind;
 
-/* Where a carry's next value comes from, or what its final value is: `depth` iterations before the last. */
+/* Where a carry's next value comes from, or what its final value is: the value of `delay` iterations before the
+ * last one. */
 typedef struct tow__flow {
     tow__flow_kind kind;
-    uint32_t index, depth;
+    uint32_t index, delay;
 } tow__flow;
 
 /* linear: of the body's values (NULL: all are). flow: [carry]. */
 void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow);
 tow__flow tow__scan_final(const tow__scan_params *p, const tow__flow *flow, uint32_t carry);
-/* Results of a scan that are final carries, from carry `first` on: what is an operand, or the same as an earlier one,
- * becomes that. */
-void tow__hand_through(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
-                       tow_value *results);
+/* Forwarding: a final carry that is an operand, or the same value as an earlier final carry, becomes that value in
+ * `results`. Carries from `first` on are looked at. */
+void tow__forward_carries(tow_trace *t, const tow__scan_params *p, int64_t first, const tow_value *operands,
+                          tow_value *results);
 
 /* Row i of x, without its first axis. */
 tow_value tow__scan_row(tow_value x, int64_t i);
-/* Readers of a linear value that each add a term to its cotangent, those inside of regions counted; more than 2 count
- * as 2. */
-int tow__terms(const tow_graph *g, uint32_t var);
+/* The number of contributions to the cotangent of a linear value, one for each reader, also inside of regions. More
+ * than two count as two: the order of two contributions does not matter. */
+int tow__contributions(const tow_graph *g, uint32_t var);
 
 /* scan_normal.c: a linear scan in which two operands or carries are the same value for a while is transposed as an
- * equal program in which they are one. False if there is nothing of the kind; true as well after an error. *separate: false
- * because that program could become too large; then the scan gets the body that the other function makes, in which no
- * carry hands on what another one or an input is. */
+ * equal program in which they are one. False if there is nothing of the kind; true as well after an error.
+ * *separate: false because that program could become too large; then the scan gets the body that the other function
+ * makes, in which no carry hands on what another one or an input is. */
 bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow, bool *separate);
 tow_status tow__scan_separate(const tow__scan_params *p, tow_graph **result);
 

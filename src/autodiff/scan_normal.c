@@ -109,7 +109,7 @@ static key next_key(const rewriting *w, uint32_t i)
 }
 
 /* Where values change places for ever: keeps equal only those that stay so. True if there are any. */
-static bool keep_lasting(rewriting *w, uint32_t *same)
+static bool keep_lasting_equalities(rewriting *w, uint32_t *same)
 {
     uint32_t n = w->consts + w->carries;
     bool any = false;
@@ -135,7 +135,7 @@ TOW__OWN_FRAME static bool find_equals(rewriting *w)
         next_values(w, w->peeled, values, next);
         bool more = compare_values(w, next, same);
         if (memcmp(same, w->same, n * sizeof *same) == 0) return any;
-        if (w->peeled > w->carries) return keep_lasting(w, same);
+        if (w->peeled > w->carries) return keep_lasting_equalities(w, same);
         any |= more;
         uint64_t *swap = values;
         values = next, next = swap;
@@ -145,20 +145,23 @@ TOW__OWN_FRAME static bool find_equals(rewriting *w)
 }
 
 /* A carry that keeps its value once the first iterations are over. */
-static bool keeps(const rewriting *w, uint32_t k)
+static bool is_invariant(const rewriting *w, uint32_t k)
 {
     return w->flow[k].kind == TOW__FLOW_CARRY && w->same[w->consts + w->flow[k].index] == w->same[w->consts + k];
 }
 
 /* A carry that the loop has, too. */
-static bool remains(const rewriting *w, uint32_t k) { return w->same[w->consts + k] == w->consts + k && !keeps(w, k); }
+static bool stays_carry(const rewriting *w, uint32_t k)
+{
+    return w->same[w->consts + k] == w->consts + k && !is_invariant(w, k);
+}
 
 /* The constant or carry whose value is result y in every iteration of the loop; TOW__INPUT if there is none. */
 static uint32_t constant_y(const rewriting *w, uint32_t y)
 {
     for (uint32_t i = 0; i < w->consts + w->carries; i++)
         if (w->body->inputs[i] == w->body->outputs[w->carries + y])
-            return i < w->consts || w->same[i] < w->consts || keeps(w, w->same[i] - w->consts) ? i : TOW__INPUT;
+            return i < w->consts || w->same[i] < w->consts || is_invariant(w, w->same[i] - w->consts) ? i : TOW__INPUT;
     return TOW__INPUT;
 }
 
@@ -206,12 +209,12 @@ static tow_status loop_body(const rewriting *w, tow_graph **result)
     for (uint32_t i = 0; i < w->consts; i++)
         in[i] = w->same[i] == i ? tow__input(t, input_type(w, i), NULL) : in[w->same[i]];
     for (uint32_t k = 0; k < w->carries; k++)
-        if (w->same[w->consts + k] == w->consts + k && keeps(w, k))
+        if (w->same[w->consts + k] == w->consts + k && is_invariant(w, k))
             in[w->consts + k] = tow__input(t, input_type(w, w->consts + k), NULL);
     for (uint32_t i = xs; i < w->n_in; i++)
         if (w->gathered[i]) in[i] = tow__input(t, w->r->in_types[i], NULL);
     for (uint32_t k = 0; k < w->carries; k++)
-        if (remains(w, k)) in[w->consts + k] = tow__input(t, input_type(w, w->consts + k), NULL);
+        if (stays_carry(w, k)) in[w->consts + k] = tow__input(t, input_type(w, w->consts + k), NULL);
     for (uint32_t i = w->consts; i < xs; i++) in[i] = in[w->same[i]];
     for (uint32_t i = xs; i < w->n_in; i++)
         if (!w->gathered[i]) in[i] = tow__input(t, input_type(w, i), NULL);
@@ -220,7 +223,7 @@ static tow_status loop_body(const rewriting *w, tow_graph **result)
         if (w->gathered[i]) in[i] = tow_gather(in[i], position);
     tow__inline(t, w->body, in, out);
     for (uint32_t k = 0; k < w->carries; k++)
-        if (remains(w, k)) out[n++] = out[k];
+        if (stays_carry(w, k)) out[n++] = out[k];
     for (uint32_t y = 0; y < w->n_ys; y++)
         if (constant_y(w, y) == TOW__INPUT) out[n++] = out[w->carries + y];
     return tow__trace_end(t, n, out, false, result);
@@ -240,22 +243,22 @@ static void record_loop(rewriting *w, tow_value *ys)
     for (uint32_t i = 0; i < w->consts; i++)
         if (w->same[i] == i) in[n++] = w->x[i];
     for (uint32_t k = 0; k < w->carries; k++)
-        if (w->same[w->consts + k] == w->consts + k && keeps(w, k)) in[n++] = w->carry[k];
+        if (w->same[w->consts + k] == w->consts + k && is_invariant(w, k)) in[n++] = w->carry[k];
     for (uint32_t i = xs; i < w->n_in; i++)
         if (w->gathered[i]) in[n++] = w->x[i];
     params.consts = n;
     for (uint32_t k = 0; k < w->carries; k++)
-        if (remains(w, k)) in[n++] = w->carry[k];
+        if (stays_carry(w, k)) in[n++] = w->carry[k];
     params.carry = n - params.consts;
     for (uint32_t i = xs; i < w->n_in; i++)
         if (!w->gathered[i]) in[n++] = rest_of(w, w->x[i]);
     if (w->any_gathered) in[n++] = rest_of(w, tow_iota(w->t, tow_make_type(TOW_I32, 1, (int64_t[]){w->p->length}), 0));
     tow__bind(w->t, &tow__scan_p, &params, n, in, params.body->n_outputs, out);
-    tow__hand_through(w->t, &params, 0, in, out);
+    tow__forward_carries(w->t, &params, 0, in, out);
     tow_graph_release(params.body);
     n = 0;
     for (uint32_t k = 0; k < w->carries; k++)
-        if (remains(w, k)) w->carry[k] = out[n++];
+        if (stays_carry(w, k)) w->carry[k] = out[n++];
     for (uint32_t k = 0; k < w->carries; k++) {
         uint32_t i = w->same[w->consts + k];
         w->carry[k] = i < w->consts ? w->x[i] : w->carry[i - w->consts];
@@ -404,7 +407,7 @@ bool tow__scan_normalize(tow__transpose *r, const tow__flow *flow, bool *separat
         for (uint32_t i = 0; i < w.consts + w.carries; i++) w.same[i] = i;
         w.peeled = 0;
     }
-    for (uint32_t k = 0; k < w.carries; k++) needed |= keeps(&w, k);
+    for (uint32_t k = 0; k < w.carries; k++) needed |= is_invariant(&w, k);
     if (tow__failed(r->t)) return true;
     if (!needed) return false;
     *separate = (double)w.peeled * rewritten_size(w.body) > WRITTEN_OUT;

@@ -1,13 +1,13 @@
 /* Partial evaluation of scan: one loop becomes two, and what crosses between them.
  *
- *   known scan    (known consts, known carries, known xs) -> (known carries, known ys, residuals stacked by step)
+ *   known scan    (known consts, known carries, known xs) -> (known carries, known ys, residuals stacked by iteration)
  *   unknown scan  (consts, carries, xs, residual rows)    -> (carries, ys)
  *
  *  1. A carry is unknown if its initial value or what the body makes of it is.
  *  2. Values that depend on known constants of the loop alone and may be kept leave the loop: they are kept once.
  *  3. The body is split. Elements of xs and constants are read in place by the unknown scan. A known carry is repeated
  *     there if the policy lets the body repeat its update; if the update is kept, or outside a remat, the carry's value at
- *     the start of each step is a residual instead, so no loop runs only to copy what is stored.
+ *     the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
  *  4. Residuals are stacked as additional ys, unless they are ys already. Those of the highest rank, to which stacking
  *     would add an axis, are made flat for it, so loops nest as deep as graphs do. */
 #include "src/autodiff/partial.h"
@@ -51,7 +51,7 @@ static bool find_unknown_carries(loop *l)
     return fine;
 }
 
-/* ---- 2: values that do not change from step to step -------------------------------------------------------------- */
+/* ---- 2: values that do not change from iteration to iteration ----------------------------------------------------- */
 
 typedef struct hoisting {
     loop *l;
@@ -249,58 +249,84 @@ static tow_status flatten_rows(tow_graph **body, uint32_t first)
     return status;
 }
 
-/* Binds the known scan; stacks[r] is where residual r is found in the known trace. */
+/* The results of the known scan: which outputs of the split's known graph it has, and at which of its results each
+ * residual is found. */
+typedef struct known_results {
+    bool *kept;                        /* [outputs of the known graph]: known outputs of the body, then residuals */
+    uint32_t *place;                   /* [n_residuals] the result */
+    uint32_t n_kept, n_carry, n_known; /* results, the carries among them; known outputs of the body */
+} known_results;
+
+/* A carry whose result is the unknown scan's alone. */
+static bool is_unknown_carry(const loop *l, uint32_t output) { return output < l->carry && l->carry_unknown[output]; }
+
+/* Keeps the known outputs, but for carries that the unknown scan has alone. */
+static void keep_known_outputs(const loop *l, known_results *k)
+{
+    for (uint32_t i = 0; i < l->n_out; i++) {
+        if (l->part.out_unknown[i]) continue;
+        const bool kept = !is_unknown_carry(l, i);
+        k->kept[k->n_known++] = kept;
+        k->n_carry += kept && i < l->carry;
+        k->n_kept += kept;
+    }
+}
+
+/* The stacked result that already holds residual r, or UINT32_MAX. Final carries are no stacks. */
+static uint32_t find_stack(const tow_graph *g, const known_results *k, uint32_t r)
+{
+    const uint32_t root = root_in(g, g->outputs[k->n_known + r]);
+    uint32_t result = 0;
+    for (uint32_t i = 0; i < k->n_known + r; i++) {
+        if (!k->kept[i]) continue;
+        if (result >= k->n_carry && root_in(g, g->outputs[i]) == root) return result;
+        result++;
+    }
+    return UINT32_MAX;
+}
+
+/* Gives each residual that is no ys yet a result of its own. */
+static void place_residuals(const tow_graph *g, uint32_t n_residuals, known_results *k)
+{
+    for (uint32_t r = 0; r < n_residuals; r++) {
+        k->place[r] = find_stack(g, k, r);
+        k->kept[k->n_known + r] = k->place[r] == UINT32_MAX;
+        if (k->kept[k->n_known + r]) k->place[r] = k->n_kept++;
+    }
+}
+
+/* Binds the known scan. stacks[r] becomes the value in the known trace that holds residual r. */
 static bool bind_known(loop *l, tow_value *stacks)
 {
     tow__split *s = l->s;
     const tow_graph *g = l->part.known;
-    uint32_t n_res = l->part.n_residuals, n_known = g->n_outputs - n_res;
-    bool *kept = tow__trace_alloc(s->k, g->n_outputs, sizeof *kept);
-    uint32_t *place = tow__trace_alloc(s->k, n_res, sizeof *place);
+    const uint32_t n_res = l->part.n_residuals;
+    known_results k = {.kept = tow__trace_alloc(s->k, g->n_outputs, sizeof *k.kept),
+                       .place = tow__trace_alloc(s->k, n_res, sizeof *k.place)};
     tow_value *in = tow__trace_alloc(s->k, l->n_in, sizeof *in),
               *out = tow__trace_alloc(s->k, g->n_outputs, sizeof *out);
-    if (!kept || !place || !in || !out) return false;
-
-    uint32_t n = 0, n_carry = 0, n_kept = 0;
-    for (uint32_t i = 0; i < l->n_out;
-         i++) { /* known outputs, but not those of carries that the unknown scan owns alone */
-        if (l->part.out_unknown[i]) continue;
-        bool owned = i < l->carry && l->carry_unknown[i];
-        kept[n++] = !owned;
-        if (!owned && i < l->carry) n_carry++;
-        n_kept += !owned;
-    }
-    const uint32_t first_row = n_kept;
-    for (uint32_t r = 0; r < n_res; r++) {
-        uint32_t root = root_in(g, g->outputs[n_known + r]);
-        place[r] = UINT32_MAX;
-        uint32_t position = 0;
-        for (uint32_t i = 0; i < n_known + r && place[r] == UINT32_MAX; i++) {
-            if (kept[i] && position >= n_carry && root_in(g, g->outputs[i]) == root) place[r] = position;
-            position += kept[i];
-        }
-        kept[n_known + r] = place[r] == UINT32_MAX;
-        if (kept[n_known + r]) place[r] = n_kept++;
-    }
-    tow_graph *body = NULL;
-    if (tow__dce(g, kept, false, NULL, &body) != TOW_OK || flatten_rows(&body, first_row) != TOW_OK) {
+    if (!k.kept || !k.place || !in || !out) return false;
+    keep_known_outputs(l, &k);
+    const uint32_t first_row = k.n_kept;
+    place_residuals(g, n_res, &k);
+    tow__scan_params params = {.length = l->p->length, .reverse = l->p->reverse, .carry = k.n_carry};
+    if (tow__dce(g, k.kept, false, NULL, &params.body) != TOW_OK || flatten_rows(&params.body, first_row) != TOW_OK) {
         tow__adopt_error(s->k);
-        tow_graph_release(body);
+        tow_graph_release(params.body);
         return false;
     }
-    tow__scan_params params = {.body = body, .length = l->p->length, .reverse = l->p->reverse, .carry = n_carry};
-    n = 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
         if (l->unknown[i]) continue;
         in[n++] = is_hoisted(l, i) ? l->hoisted_known[i - l->consts] : s->vars[l->e->in[operand(l, i)]].known;
-        if (i < first_carry(l)) params.consts++;
+        params.consts += i < first_carry(l);
     }
-    if (n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, n_kept, out);
-    tow_graph_release(body);
+    if (k.n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, k.n_kept, out);
+    tow_graph_release(params.body);
     n = 0;
     for (uint32_t i = 0; i < l->n_out; i++)
-        if (!l->part.out_unknown[i] && !(i < l->carry && l->carry_unknown[i])) s->vars[l->e->out[i]].known = out[n++];
-    for (uint32_t r = 0; r < n_res; r++) stacks[r] = out[place[r]];
+        if (!l->part.out_unknown[i] && !is_unknown_carry(l, i)) s->vars[l->e->out[i]].known = out[n++];
+    for (uint32_t r = 0; r < n_res; r++) stacks[r] = out[k.place[r]];
     return !tow__failed(s->k);
 }
 
