@@ -1,21 +1,32 @@
-/* The functions that elementwise kernels compute: what the ops of row programs are known by. */
+/* The functions that elementwise kernels compute, by which row programs know them, and the types that they take. A line
+ * here and an expression in reference/float.inc or reference/integer.inc make a kernel. */
 #ifndef TOW_SRC_KERNELS_FUNCTIONS_H
 #define TOW_SRC_KERNELS_FUNCTIONS_H
 
 /* clang-format off */
-#define TOW__FUNCTION_LIST(X) \
-    X(abs) X(acos) X(acosh) X(add) X(and) X(asin) X(asinh) X(atan) X(atan2) X(atanh) X(bitcast) X(cbrt) X(ceil) \
-    X(clamp) X(clz) X(convert) X(cos) X(cosh) X(digamma) X(div) X(eq) X(erf) X(erf_inv) X(erfc) X(exp) X(exp2) \
-    X(expm1) X(floor) X(ge) X(gelu) X(gelu_grad) X(gt) X(integer_pow) X(is_finite) X(le) X(lgamma) X(log) X(log1p) \
-    X(logistic) X(lt) X(max) X(min) X(mul) X(ne) X(neg) X(nextafter) X(not) X(or) X(polygamma) X(population_count) \
-    X(pow) X(reduce_precision) X(relu) X(rem) X(round) X(rsqrt) X(select) X(shift_left) X(shift_right) \
-    X(shift_right_arithmetic) X(sign) X(silu) X(silu_grad) X(sin) X(sinh) X(sqrt) X(square) X(stop_gradient) X(sub) \
-    X(tan) X(tanh) X(threefry2x32) X(xor)
+/* X(name, types of operands): results have the type of the first operand, or are bool. */
+#define TOW__MAPPED_FUNCTION_LIST(X) \
+    X(abs, NUMBERS) X(acos, FLOATS) X(acosh, FLOATS) X(add, NUMBERS) X(and, LOGICAL) X(asin, FLOATS) \
+    X(asinh, FLOATS) X(atan, FLOATS) X(atan2, FLOATS) X(atanh, FLOATS) X(cbrt, FLOATS) X(ceil, FLOATS) \
+    X(clamp, NUMBERS) X(clz, INTEGERS) X(cos, FLOATS) X(cosh, FLOATS) X(digamma, FLOATS) X(div, NUMBERS) X(eq, ALL) \
+    X(erf, FLOATS) X(erf_inv, FLOATS) X(erfc, FLOATS) X(exp, FLOATS) X(exp2, FLOATS) X(expm1, FLOATS) \
+    X(floor, FLOATS) X(ge, ALL) X(gelu, FLOATS) X(gelu_grad, FLOATS) X(gt, ALL) X(integer_pow, NUMBERS) \
+    X(is_finite, FLOATS) X(le, ALL) X(lgamma, FLOATS) X(log, FLOATS) X(log1p, FLOATS) X(logistic, FLOATS) X(lt, ALL) \
+    X(max, ALL) X(min, ALL) X(mul, NUMBERS) X(ne, ALL) X(neg, NUMBERS) X(nextafter, FLOATS) X(not, LOGICAL) \
+    X(or, LOGICAL) X(polygamma, FLOATS) X(population_count, INTEGERS) X(pow, NUMBERS) X(reduce_precision, FLOATS) \
+    X(relu, FLOATS) X(rem, NUMBERS) X(round, FLOATS) X(rsqrt, FLOATS) X(shift_left, INTEGERS) \
+    X(shift_right, INTEGERS) X(shift_right_arithmetic, INTEGERS) X(sign, NUMBERS) X(silu, FLOATS) \
+    X(silu_grad, FLOATS) X(sin, FLOATS) X(sinh, FLOATS) X(sqrt, FLOATS) X(square, NUMBERS) X(stop_gradient, ALL) \
+    X(sub, NUMBERS) X(tan, FLOATS) X(tanh, FLOATS) X(xor, LOGICAL)
+/* Functions with a type of their own for some operand or result. */
+#define TOW__CONVERTING_FUNCTION_LIST(X) \
+    X(bitcast, ALL) X(convert, ALL) X(select, ALL) X(threefry2x32, UNSIGNED)
 /* clang-format on */
+#define TOW__FUNCTION_LIST(X) TOW__MAPPED_FUNCTION_LIST(X) TOW__CONVERTING_FUNCTION_LIST(X)
 
 typedef enum tow__function {
     TOW__NO_FUNCTION,
-#define X(name) TOW__FN_##name,
+#define X(name, types) TOW__FN_##name,
     TOW__FUNCTION_LIST(X)
 #undef X
 } tow__function;

@@ -42,7 +42,7 @@ const char *tow__function_name(tow__function function)
 {
     static const char *const names[] = {
         "none",
-#define X(name) #name,
+#define X(name, types) #name,
         TOW__FUNCTION_LIST(X)
 #undef X
     };

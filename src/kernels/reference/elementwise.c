@@ -167,105 +167,25 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
-/* X(name, operand that has the type, tiles by dtype: f32 f64 i32 u32 bool) */
+/* The tiles of a function by dtype: f32 f64 i32 u32 bool. functions.h has the functions with their sets. */
 #define FLOATS(name)   name##_f32, name##_f64, NULL, NULL, NULL
 #define NUMBERS(name)  name##_f32, name##_f64, name##_i32, name##_u32, NULL
 #define ALL(name)      name##_f32, name##_f64, name##_i32, name##_u32, name##_bool
 #define INTEGERS(name) NULL, NULL, name##_i32, name##_u32, NULL
 #define LOGICAL(name)  NULL, NULL, name##_i32, name##_u32, name##_bool
-#define OPERATIONS(X)                                                                                                  \
-    X(abs, NUMBERS)                                                                                                    \
-    X(acos, FLOATS)                                                                                                    \
-    X(acosh, FLOATS)                                                                                                   \
-    X(add, NUMBERS)                                                                                                    \
-    X(and, LOGICAL)                                                                                                    \
-    X(asin, FLOATS)                                                                                                    \
-    X(asinh, FLOATS)                                                                                                   \
-    X(atan, FLOATS)                                                                                                    \
-    X(atan2, FLOATS)                                                                                                   \
-    X(atanh, FLOATS)                                                                                                   \
-    X(cbrt, FLOATS)                                                                                                    \
-    X(ceil, FLOATS)                                                                                                    \
-    X(clamp, NUMBERS)                                                                                                  \
-    X(clz, INTEGERS)                                                                                                   \
-    X(cos, FLOATS)                                                                                                     \
-    X(cosh, FLOATS)                                                                                                    \
-    X(digamma, FLOATS)                                                                                                 \
-    X(div, NUMBERS)                                                                                                    \
-    X(eq, ALL)                                                                                                         \
-    X(erf, FLOATS)                                                                                                     \
-    X(erf_inv, FLOATS)                                                                                                 \
-    X(erfc, FLOATS)                                                                                                    \
-    X(exp, FLOATS)                                                                                                     \
-    X(exp2, FLOATS)                                                                                                    \
-    X(expm1, FLOATS)                                                                                                   \
-    X(floor, FLOATS)                                                                                                   \
-    X(ge, ALL)                                                                                                         \
-    X(gelu, FLOATS)                                                                                                    \
-    X(gelu_grad, FLOATS)                                                                                               \
-    X(gt, ALL)                                                                                                         \
-    X(integer_pow, NUMBERS)                                                                                            \
-    X(is_finite, FLOATS)                                                                                               \
-    X(le, ALL)                                                                                                         \
-    X(lgamma, FLOATS)                                                                                                  \
-    X(log, FLOATS)                                                                                                     \
-    X(log1p, FLOATS)                                                                                                   \
-    X(logistic, FLOATS)                                                                                                \
-    X(lt, ALL)                                                                                                         \
-    X(max, ALL)                                                                                                        \
-    X(min, ALL)                                                                                                        \
-    X(mul, NUMBERS)                                                                                                    \
-    X(ne, ALL)                                                                                                         \
-    X(neg, NUMBERS)                                                                                                    \
-    X(nextafter, FLOATS)                                                                                               \
-    X(not, LOGICAL)                                                                                                    \
-    X(or, LOGICAL)                                                                                                     \
-    X(polygamma, FLOATS)                                                                                               \
-    X(population_count, INTEGERS)                                                                                      \
-    X(pow, NUMBERS)                                                                                                    \
-    X(reduce_precision, FLOATS)                                                                                        \
-    X(relu, FLOATS)                                                                                                    \
-    X(rem, NUMBERS)                                                                                                    \
-    X(round, FLOATS)                                                                                                   \
-    X(rsqrt, FLOATS)                                                                                                   \
-    X(shift_left, INTEGERS)                                                                                            \
-    X(shift_right, INTEGERS)                                                                                           \
-    X(shift_right_arithmetic, INTEGERS)                                                                                \
-    X(sign, NUMBERS)                                                                                                   \
-    X(silu, FLOATS)                                                                                                    \
-    X(silu_grad, FLOATS)                                                                                               \
-    X(sin, FLOATS)                                                                                                     \
-    X(sinh, FLOATS)                                                                                                    \
-    X(sqrt, FLOATS)                                                                                                    \
-    X(square, NUMBERS)                                                                                                 \
-    X(stop_gradient, ALL)                                                                                              \
-    X(sub, NUMBERS)                                                                                                    \
-    X(tan, FLOATS)                                                                                                     \
-    X(tanh, FLOATS)                                                                                                    \
-    X(xor, LOGICAL)
-
 #define X(name, set)                                                                                                   \
     static tow__tile pick_##name(const tow__kernel_call *call)                                                         \
     {                                                                                                                  \
         static const tow__tile tiles[TOW_DTYPE_COUNT] = {set(name)};                                                   \
         return tiles[call->in[0].dtype];                                                                               \
     }
-OPERATIONS(X)
+TOW__MAPPED_FUNCTION_LIST(X)
 #undef X
-
-#define OTHERS(X)                                                                                                      \
-    X(bitcast, ALL)                                                                                                    \
-    X(convert, ALL)                                                                                                    \
-    X(select, ALL)                                                                                                     \
-    X(threefry2x32, UNSIGNED)
 
 #define RUN(name)                                                                                                      \
     static void run_##name(const tow__kernel_call *call) { tow__map(call, pick_##name(call)); }
 #define X(name, set) RUN(name)
-OPERATIONS(X)
-#undef X
-#define X(name, set) RUN(name)
-OTHERS(X)
+TOW__FUNCTION_LIST(X)
 #undef X
 
 enum {
@@ -286,27 +206,14 @@ static const tow__kernel kernels[] = {
      .function = TOW__FN_##name,                                                                                       \
      .state_bytes = sizeof(tow__map_layout),                                                                           \
      .prepare = tow__map_prepare},
-    OPERATIONS(X)
-#undef X
-#define X(name, set)                                                                                                   \
-    {.primitive = #name,                                                                                               \
-     .dtypes = SET_##set,                                                                                              \
-     .run = run_##name,                                                                                                \
-     .engine = "reference",                                                                                            \
-     .function = TOW__FN_##name,                                                                                       \
-     .state_bytes = sizeof(tow__map_layout),                                                                           \
-     .prepare = tow__map_prepare},
-        OTHERS(X)
+    TOW__FUNCTION_LIST(X)
 #undef X
 };
 const tow__kernel_table tow__reference_elementwise = {kernels, sizeof kernels / sizeof kernels[0]};
 
 static const tow__pick picks[] = {
 #define X(name, set) pick_##name,
-    OPERATIONS(X)
-#undef X
-#define X(name, set) pick_##name,
-        OTHERS(X)
+    TOW__FUNCTION_LIST(X)
 #undef X
 };
 const tow__pick *const tow__picks_reference = picks;
