@@ -216,6 +216,19 @@ TOW_API tow_status tow_value_and_grad(const tow_graph *graph, size_t n_wrt, cons
  * Errors: as tow_vmap_function; TOW_INVALID_ARGUMENT for a negative size. */
 TOW_API tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, const int *out_axes,
                             tow_graph **result);
+/* Jacobians of all float outputs with respect to all of wrt: x... -> for each output y [o...] those for each input x [i...],
+ * [o..., i...]. jacfwd makes a column for each element of an input, by forward mode; jacrev a row for each element of an
+ * output, by reverse mode: take the one whose side is smaller. The function itself is computed once.
+ * hessian: of a graph with one output, a float scalar: for each of wrt its second derivatives with each of wrt, forward mode
+ * over reverse mode.
+ * Errors: as tow_vjp and tow_grad; TOW_UNSUPPORTED for Jacobians of more than 8 axes. */
+TOW_API tow_status tow_jacfwd(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
+TOW_API tow_status tow_jacrev(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
+TOW_API tow_status tow_hessian(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_graph **result);
+/* Gradients of output 0 for each of `size` examples, each [size, ...] [, the other outputs if has_aux]: tow_vmap of tow_grad.
+ * in_axes: which inputs are examples, and along which axis; TOW_NOT_MAPPED for parameters that all share. */
+TOW_API tow_status tow_per_example_grad(const tow_graph *graph, size_t n_wrt, const size_t *wrt, bool has_aux,
+                                        int64_t size, const int *in_axes, tow_graph **result);
 /* The graph with everything inside one remat region. Errors: as tow_remat_function. */
 TOW_API tow_status tow_remat_whole(const tow_graph *graph, const tow_policy *policy, tow_graph **result);
 

@@ -4,8 +4,7 @@
 #include "src/base/arithmetic.h"
 #include "tow/ops.h"
 
-/* Which inputs are differentiated, checked: in increasing order, in range, of float type. */
-static tow_status choose_inputs(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool *chosen)
+tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool *chosen)
 {
     if (n_wrt > 0 && !wrt)
         return tow__fail(g->ctx, TOW_INVALID_ARGUMENT,
@@ -50,7 +49,7 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
     bool *available = tow__arena_alloc(&parts->arena, 2 * n_in, sizeof(bool));
     tow_graph *live = NULL, *jvp = NULL;
     TRY(parts->chosen && parts->nonzero && unknown && available ? TOW_OK : TOW_OUT_OF_MEMORY);
-    TRY(choose_inputs(g, caller, n_wrt, wrt, parts->chosen));
+    TRY(tow__choose_inputs(g, caller, n_wrt, wrt, parts->chosen));
     TRY(tow_graph_dce(g, &live));
     TRY(tow__jvp_graph(live, NULL, true, parts->chosen, parts->nonzero, &jvp));
     for (size_t i = 0; i < n_in; i++) available[i] = true;
@@ -137,7 +136,7 @@ tow_status tow_jvp(const tow_graph *graph, size_t n_wrt, const size_t *wrt, tow_
     bool *in = tow__arena_alloc(&arena, graph->n_inputs, sizeof *in),
          *out = tow__arena_alloc(&arena, graph->n_outputs, sizeof *out);
     TRY(in && out ? TOW_OK : TOW_OUT_OF_MEMORY);
-    TRY(choose_inputs(graph, "jvp", n_wrt, wrt, in));
+    TRY(tow__choose_inputs(graph, "jvp", n_wrt, wrt, in));
     for (uint32_t i = 0; i < graph->n_outputs; i++)
         out[i] = tow_dtype_is_float(graph->vars[graph->outputs[i]].type.dtype);
     TRY(tow__jvp_graph(graph, NULL, false, in, out, &jvp));
@@ -288,7 +287,7 @@ static tow_status check_loss(const tow_graph *g, const char *caller, bool has_au
     return TOW_OK;
 }
 
-static tow_status check_any_float(const tow_graph *g, const char *caller)
+tow_status tow__check_any_float(const tow_graph *g, const char *caller)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (tow_dtype_is_float(g->vars[g->inputs[i]].type.dtype)) return TOW_OK;
@@ -306,7 +305,7 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
     tow_status status = check_loss(g, caller, has_aux);
     if (status != TOW_OK) return status;
     tow__parts parts;
-    if ((status = check_any_float(g, caller)) != TOW_OK) return status;
+    if ((status = tow__check_any_float(g, caller)) != TOW_OK) return status;
     if ((status = tow__differentiate(g, caller, n_wrt, wrt, &parts)) != TOW_OK) return status;
     const tow_graph *k = parts.split.known;
     tow_graph *whole = NULL;

@@ -122,12 +122,12 @@ tow_status tool_check(tool *t)
     return TOW_OK;
 }
 
-static tow_status show_graph(tool *t, const tow_graph *graph)
+tow_status tool_show_graph(tool *t, const tow_graph *graph)
 {
     return t->options.json ? tool_show_json(t, tool_json_graph(graph)) : tow_graph_print(graph, stdout);
 }
 
-tow_status tool_print(tool *t) { return show_graph(t, t->graph); }
+tow_status tool_print(tool *t) { return tool_show_graph(t, t->graph); }
 
 /* What `write` makes of the program, in a file. */
 static tow_status write_file(tool *t, const char *path, tow_status (*write)(const tow_program *program, FILE *file),
@@ -197,13 +197,16 @@ tow_status tool_run(tool *t) { return tool_evaluate(t, t->graph); }
  * ------------------------------------------------------------------------------------------------------------ */
 
 /* The first result of the graph is the loss; further ones are auxiliary and come out as they are. */
-static tow_status differentiate(tool *t, bool value, tow_graph **result)
+tow_status tool_differentiate(tool *t, bool value, tow_graph **result)
 {
     const tool_options *o = &t->options;
     const bool has_aux = tow_graph_outputs(t->graph) > 1;
     if (o->jvp) return tow_jvp(t->graph, o->n_wrt, o->wrt, result);
     static const size_t first = 0; /* the default of jax.grad, where the library's is all float inputs */
     const size_t n_wrt = o->n_wrt > 0 ? o->n_wrt : 1, *wrt = o->n_wrt > 0 ? o->wrt : &first;
+    if (o->jacfwd) return tow_jacfwd(t->graph, n_wrt, wrt, result);
+    if (o->jacrev) return tow_jacrev(t->graph, n_wrt, wrt, result);
+    if (o->hessian) return tow_hessian(t->graph, n_wrt, wrt, result);
     return value ? tow_value_and_grad(t->graph, n_wrt, wrt, has_aux, result)
                  : tow_grad(t->graph, n_wrt, wrt, has_aux, result);
 }
@@ -223,8 +226,8 @@ tow_status tool_grad(tool *t)
         tow_graph_release(backward);
         return status;
     }
-    tow_status status = differentiate(t, o->value, &gradient);
-    if (status == TOW_OK) status = o->run ? tool_evaluate(t, gradient) : show_graph(t, gradient);
+    tow_status status = tool_differentiate(t, o->value, &gradient);
+    if (status == TOW_OK) status = o->run ? tool_evaluate(t, gradient) : tool_show_graph(t, gradient);
     tow_graph_release(gradient);
     return status;
 }
@@ -339,7 +342,7 @@ tow_status tool_plan(tool *t)
     if (t->options.grad) {
         tow_graph_release(graph);
         graph = NULL;
-        status = differentiate(t, true, &graph);
+        status = tool_differentiate(t, true, &graph);
     }
     const char *without[TOOL_MAX_PASSES + 1] = {NULL};
     tool_dumps dumps;

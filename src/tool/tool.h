@@ -2,6 +2,7 @@
  *
  *   tow.c       command line and dispatch          arrays.c   inputs and outputs of a run
  *   commands.c  one function per subcommand        show.c     printing, as text or JSON
+ *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
  */
 #ifndef TOW_TOOL_H
 #define TOW_TOOL_H
@@ -38,7 +39,8 @@ typedef struct tool_options {
     const char *trace;  /* trace events to write, or NULL */
     const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
     char *without;                           /* passes, separated by commas; or NULL */
-    bool value, run, grad, jvp, split, dce, cse, json;
+    const char *size, *in_axes, *out_axes;   /* of vmap, or NULL */
+    bool value, run, grad, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
     unsigned given; /* bit i: option i of the table in tow.c was given */
 } tool_options;
@@ -58,9 +60,14 @@ tow_status tool_grad(tool *t);
 tow_status tool_residuals(tool *t);
 tow_status tool_count(tool *t);
 tow_status tool_plan(tool *t);
+tow_status tool_vmap(tool *t);
 
 /* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */
 tow_status tool_load(tool *t);
+/* The graph that the derivative options ask for. value: with the value, if it is a gradient. */
+tow_status tool_differentiate(tool *t, bool value, tow_graph **result);
+/* Prints graph, as text or JSON. */
+tow_status tool_show_graph(tool *t, const tow_graph *graph);
 /* Runs graph on the inputs that the options name and shows or writes what it returns. */
 tow_status tool_evaluate(tool *t, const tow_graph *graph);
 

@@ -15,7 +15,8 @@ enum {
     RESIDUALS = 16,
     COUNT = 32,
     PLAN = 64,
-    ANY = 127
+    VMAP = 128,
+    ANY = 255
 };
 
 static const struct command {
@@ -30,6 +31,7 @@ static const struct command {
     {"residuals", RESIDUALS, tool_residuals},
     {"count", COUNT, tool_count},
     {"plan", PLAN, tool_plan},
+    {"vmap", VMAP, tool_vmap},
 };
 enum {
     COMMAND_COUNT = sizeof commands / sizeof *commands
@@ -43,7 +45,13 @@ enum {
     KEY_RUN,
     KEY_GRAD,
     KEY_JVP,
+    KEY_JACFWD,
+    KEY_JACREV,
+    KEY_HESSIAN,
     KEY_SPLIT,
+    KEY_SIZE,
+    KEY_IN_AXES,
+    KEY_OUT_AXES,
     KEY_DCE,
     KEY_CSE,
     KEY_JSON,
@@ -67,16 +75,24 @@ static const struct argp_option argp_options[] = {
     {"output", 'o', "FILE", 0, "Write the next result to a .npy file", 1},
     {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, named 0, 1, ...", 1},
     {"wrt", 'w', "I,J,...", 0,
-     "Inputs to differentiate with respect to, by index or name; results come in the order of the inputs (grad, plan: "
-     "the first input; else all float inputs)",
+     "Inputs to differentiate with respect to, by index or name; results come in the order of the inputs (grad, plan, "
+     "vmap: the first input; else all float inputs)",
      2},
     {"policy", 'p', "POLICY", 0,
      "Put the whole graph into one remat region: nothing, everything, dots_saveable, names:a,b, ...", 2},
-    {"value", KEY_VALUE, NULL, 0, "grad: value and gradient", 2},
-    {"run", KEY_RUN, NULL, 0, "grad: run the gradient instead of printing it", 2},
+    {"value", KEY_VALUE, NULL, 0, "grad, vmap --grad: value and gradient", 2},
+    {"run", KEY_RUN, NULL, 0, "grad, vmap: run the graph instead of printing it", 2},
     {"jvp", KEY_JVP, NULL, 0, "grad: forward mode instead, (x..., dx...) -> (y..., dy...)", 2},
+    {"jacfwd", KEY_JACFWD, NULL, 0, "grad: Jacobians of all results instead, by forward mode", 2},
+    {"jacrev", KEY_JACREV, NULL, 0, "grad: Jacobians of all results instead, by reverse mode", 2},
+    {"hessian", KEY_HESSIAN, NULL, 0, "grad: second derivatives of the one result instead", 2},
     {"split", KEY_SPLIT, NULL, 0, "grad: forward graph, residuals and backward graph side by side", 2},
-    {"grad", KEY_GRAD, NULL, 0, "plan: of the value and gradient", 2},
+    {"grad", KEY_GRAD, NULL, 0, "plan: of the value and gradient; vmap: of the gradient", 2},
+    {"size", KEY_SIZE, "N", 0, "vmap: the number of rows", 2},
+    {"in-axes", KEY_IN_AXES, "AXIS,...", 0,
+     "vmap: for each input the axis that counts rows, or 'none': all rows share it; one stands for all (0)", 2},
+    {"out-axes", KEY_OUT_AXES, "AXIS,...", 0, "vmap: for each result the axis along which rows are stacked, or 'none' (0)",
+     2},
     {"keep-within", KEY_KEEP, "BYTES", 0,
      "plan: keep what remat would make again while the arena stays within so many bytes, and let blocks of rows go "
      "through forward and backward part in turn where that saves bytes; 1: what costs nothing",
@@ -87,7 +103,7 @@ static const struct argp_option argp_options[] = {
      "plan: print the functions of the program as they are after a pass instead of the plan", 2},
     {"dump-dir", KEY_DUMP_DIR, "DIR", 0, "plan: write them after each pass, to files NN-PASS-K.txt", 2},
     {"without", KEY_WITHOUT, "PASS,...", 0, "plan: leave out passes", 2},
-    {"trace", KEY_TRACE, "FILE", 0, "run, grad --run: write when each instruction ran, for Perfetto", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "run, and with --run: write when each instruction ran, for Perfetto", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
     {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
@@ -100,24 +116,30 @@ static const struct {
     int key;
     unsigned commands;
 } applies[] = {
-    {'i', RUN | GRAD},
-    {KEY_INPUTS, RUN | GRAD},
-    {KEY_RANDOM, RUN | GRAD},
-    {'o', RUN | GRAD},
-    {KEY_OUTPUTS, RUN | GRAD},
-    {'w', GRAD | RESIDUALS | COUNT | PLAN},
+    {'i', RUN | GRAD | VMAP},
+    {KEY_INPUTS, RUN | GRAD | VMAP},
+    {KEY_RANDOM, RUN | GRAD | VMAP},
+    {'o', RUN | GRAD | VMAP},
+    {KEY_OUTPUTS, RUN | GRAD | VMAP},
+    {'w', GRAD | RESIDUALS | COUNT | PLAN | VMAP},
     {'p', ANY},
-    {KEY_VALUE, GRAD},
-    {KEY_RUN, GRAD},
+    {KEY_VALUE, GRAD | VMAP},
+    {KEY_RUN, GRAD | VMAP},
     {KEY_JVP, GRAD},
     {KEY_SPLIT, GRAD},
-    {KEY_GRAD, PLAN},
+    {KEY_GRAD, PLAN | VMAP},
+    {KEY_JACFWD, GRAD},
+    {KEY_JACREV, GRAD},
+    {KEY_HESSIAN, GRAD},
+    {KEY_SIZE, VMAP},
+    {KEY_IN_AXES, VMAP},
+    {KEY_OUT_AXES, VMAP},
     {KEY_KEEP, PLAN},
     {KEY_MEMORY, PLAN},
     {KEY_DUMP_AFTER, PLAN},
     {KEY_DUMP_DIR, PLAN},
     {KEY_WITHOUT, PLAN},
-    {KEY_TRACE, RUN | GRAD},
+    {KEY_TRACE, RUN | GRAD | VMAP},
     {KEY_DCE, ANY},
     {KEY_CSE, ANY},
     {KEY_JSON, ANY},
@@ -157,7 +179,7 @@ static void add(struct argp_state *state, const char **list, size_t *n, const ch
     list[(*n)++] = item;
 }
 
-static void check_line(struct argp_state *state, const tool_options *o)
+static void check_line(struct argp_state *state, const tool_options *o, bool wrt)
 {
     if (o->command == NULL || o->file == NULL) argp_error(state, "expected a command and a file");
     const struct command *command = find_command(o->command);
@@ -167,11 +189,16 @@ static void check_line(struct argp_state *state, const tool_options *o)
             if (option->key == applies[i].key)
                 argp_error(state, "--%s does not go with '%s'", option->name, command->name);
     }
-    if (o->jvp && (o->value || o->split)) argp_error(state, "--jvp does not go with --value or --split");
     if (o->split && (o->run || o->value)) argp_error(state, "--split does not go with --run or --value");
+    const int instead = o->jvp + o->jacfwd + o->jacrev + o->hessian;
+    if (instead > 1 || (instead == 1 && (o->value || o->split)))
+        argp_error(state, "--jvp, --jacfwd, --jacrev, --hessian, --value and --split do not go with each other");
+    if (command->bit == VMAP && !o->grad && (o->value || wrt))
+        argp_error(state, "--value and --wrt of 'vmap' need --grad");
     const bool arrays = o->n_input > 0 || o->n_output > 0 || o->inputs || o->outputs || o->random_inputs;
-    if (command->bit == GRAD && arrays && !o->run) argp_error(state, "inputs and outputs of 'grad' need --run");
-    if (command->bit == GRAD && o->trace && !o->run) argp_error(state, "--trace of 'grad' needs --run");
+    const bool shown = (command->bit & (GRAD | VMAP)) != 0 && !o->run;
+    if (shown && arrays) argp_error(state, "inputs and outputs of '%s' need --run", command->name);
+    if (shown && o->trace) argp_error(state, "--trace of '%s' needs --run", command->name);
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -214,6 +241,24 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     case KEY_JVP:
         o->jvp = true;
+        break;
+    case KEY_JACFWD:
+        o->jacfwd = true;
+        break;
+    case KEY_JACREV:
+        o->jacrev = true;
+        break;
+    case KEY_HESSIAN:
+        o->hessian = true;
+        break;
+    case KEY_SIZE:
+        o->size = argument;
+        break;
+    case KEY_IN_AXES:
+        o->in_axes = argument;
+        break;
+    case KEY_OUT_AXES:
+        o->out_axes = argument;
         break;
     case KEY_SPLIT:
         o->split = true;
@@ -265,7 +310,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         }
         break;
     case ARGP_KEY_END:
-        check_line(state, o);
+        check_line(state, o, line->wrt != NULL);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -314,7 +359,7 @@ static tow_status read_wrt(tool *t, const char *text)
 int main(int argc, char **argv)
 {
     static const char about[] =
-        "Checks, prints, runs and differentiates graphs in textual form.\v"
+        "Checks, prints, runs, differentiates and batches graphs in textual form.\v"
         "Commands:\n"
         "  check      types and invariants of the graph\n"
         "  print      the graph in its stable form\n"
@@ -323,6 +368,7 @@ int main(int argc, char **argv)
         "  residuals  what reverse mode keeps from forward for backward\n"
         "  count      how often each primitive runs, forward and backward\n"
         "  plan       instructions and memory of the compiled graph\n"
+        "  vmap       the graph of many rows, or with --run its results\n"
         "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
     static const struct argp argp = {argp_options, parse_option, "COMMAND FILE", about, NULL, NULL, NULL};
     tool t = {0};

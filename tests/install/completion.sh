@@ -15,11 +15,11 @@ offers() {
         printf "%s\n" "${COMPREPLY[@]}"' "$completion" "$@" | sort | paste -sd,)
     [ "$found" = "$expected" ] || fail "$*: expected '$expected', found '$found'"
 }
-offers 'check,count,grad,plan,print,residuals,run' tow ''
+offers 'check,count,grad,plan,print,residuals,run,vmap' tow ''
 offers 'plan,print' tow p
 offers 'residuals,run' tow --json r
 offers 'a graph.tow' tow grad a
-offers '--json,--jvp' tow grad --j
+offers '--jacfwd,--jacrev,--json,--jvp' tow grad --j
 offers 'dots,dots_with_no_batch_dims' tow residuals --policy do
 offers 'dots,dots_with_no_batch_dims' tow residuals --policy = do
 offers 'everything' tow residuals -p e

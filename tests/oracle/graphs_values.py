@@ -1,7 +1,7 @@
 """Expected values of tests/graphs: the same functions in JAX.
 
 Each function below says what NAME.tow computes, written for itself from the comment of that file. For every line
-`# test: run ...` and `# test: grad --run ...` of the file this script writes what `tow` must print.
+`# test: run ...`, `# test: grad --run ...` and `# test: vmap --run ...` of the file this script writes what `tow` must print.
 
     python3 tests/oracle/graphs_values.py        (needs jax; made with jax 0.10.2)
 """
@@ -57,6 +57,35 @@ def call(x): return jnp.sum(jnp.sin(jnp.sin(x)))
 def convert(x, y): return jnp.sum(x.astype(jnp.float64) * y.astype(jnp.int32).astype(jnp.float64))
 def layers(w1, w2, w3, x): return jnp.sum(jnp.sin(w3 @ jnp.sin(w2 @ jnp.sin(w1 @ x))))
 def names(x): return x * 4.0 * 4.0 * 4.0 * 4.0
+def vmap_mlp(x, w, v, label):
+    return cross_entropy((jnp.tanh(x @ w) @ v)[None], label[None])
+
+
+def vmap_scan(n, x, xs):
+    def body(carry, e):
+        n, x = carry
+        y = jnp.sin(x * e) + x
+        return (jnp.sin(n), y), y
+    (n, x), ys = jax.lax.scan(body, (n, x), xs, reverse=True)
+    return n, x, ys
+
+
+def vmap_rows(table, rows, updates, x, start):
+    part = jax.lax.dynamic_slice(x, (jnp.clip(start, 0, 2), jnp.int32(0)), (2, 2))  # Tow clamps; JAX counts -1 from the end first
+    whole = jax.lax.dynamic_update_slice(x, part * part, (jnp.clip(start, 0, 2), jnp.int32(0)))
+    return rows_outside(table, rows), jnp.zeros(3, updates.dtype).at[rows].add(updates, mode="drop"), part, whole
+
+
+def vmap_attention(q, k, v, mask, scale):
+    logits = jnp.where(mask, jnp.einsum("bthd,bshd->bhts", q * 0.5, k), jnp.finfo(q.dtype).min)
+    y = jnp.einsum("bhts,bshe->bthe", jax.nn.softmax(logits), v)
+    mean = y.mean(-1, keepdims=True)
+    n = (y - mean) * jax.lax.rsqrt(((y - mean) ** 2).mean(-1, keepdims=True) + 0.001)
+    return n * scale, jax.scipy.special.logsumexp(logits, axis=-1)
+
+
+def jacobians(x, w): return jnp.tanh(x @ w), jnp.sum(x * x)
+def hessian(x, w): return jnp.sum(jnp.tanh(x @ w) * (x @ w))
 def extremes(x, y): return jnp.sum(x[1:2]) + jnp.sum(jax.lax.integer_pow(y, -2**63))
 def scan_deep(x): return jnp.sum(jax.lax.fori_loop(0, 2 ** 8, lambda i, x: jnp.sin(x), x))
 def no_rows(h, xs, w): return jnp.sum(jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), h, xs)[0])
@@ -146,13 +175,34 @@ def inputs_of(text, arguments):
     values = [arguments[i + 1] for i, a in enumerate(arguments) if a == "--input"]
     arrays = []
     for i, value in enumerate(values):
+        if arguments[0] == "vmap":  # all rows are given
+            arrays.append(jnp.asarray(np.array(json.loads(value), DTYPES[types[i][0]])))
+            continue
         dtype, dims = types[i] if i < len(types) else types[0]  # tangents of forward mode have the type of the first
         shape = tuple(int(d) for d in dims.split(",")) if dims else ()
         arrays.append(jnp.broadcast_to(jnp.asarray(np.array(json.loads(value), DTYPES[dtype])), shape))
     return arrays
 
 
+def axes_of(arguments, option, count):
+    axes = arguments[arguments.index(option) + 1].split(",") if option in arguments else ["0"]
+    return tuple(None if a == "none" else int(a) for a in (axes if len(axes) == count else axes * count))
+
+
+def evaluate_rows(function, arguments, inputs):
+    """jax.vmap of the function, or of its gradient"""
+    def row(*values):
+        return tuple(evaluate(function, ["grad" if "--grad" in arguments else "run", *arguments[1:]], values))
+    size = int(arguments[arguments.index("--size") + 1])
+    in_axes = axes_of(arguments, "--in-axes", len(inputs))
+    examples = [x if a is None else jnp.take(x, 0, axis=a) for x, a in zip(inputs, in_axes)]
+    out_axes = axes_of(arguments, "--out-axes", len(jax.eval_shape(row, *examples)))
+    return list(jax.vmap(row, in_axes, out_axes, axis_size=size)(*inputs))
+
+
 def evaluate(function, arguments, inputs):
+    if arguments[0] == "vmap":
+        return evaluate_rows(function, arguments, inputs)
     if arguments[0] == "run":
         results = function(*inputs)
         return results if isinstance(results, tuple) else [results]
@@ -165,6 +215,9 @@ def evaluate(function, arguments, inputs):
         def chosen(*values):
             return function(*(values[wrt.index(i)] if i in wrt else x for i, x in enumerate(primals)))
         return list(jax.jvp(chosen, [primals[i] for i in wrt], tangents))
+    for option, transform in [("--jacfwd", jax.jacfwd), ("--jacrev", jax.jacrev), ("--hessian", jax.hessian)]:
+        if option in arguments:
+            return jax.tree.leaves(transform(function, argnums=tuple(wrt))(*inputs))
     value, gradients = jax.value_and_grad(function, argnums=tuple(wrt))(*inputs)
     return ([value] if "--value" in arguments else []) + list(gradients)
 
@@ -177,7 +230,7 @@ def main():
             arguments = shlex.split(line)
             command = arguments[0]
             seen[command] = seen.get(command, 0) + 1
-            if command != "run" and not (command == "grad" and "--run" in arguments):
+            if command != "run" and not (command in ("grad", "vmap") and "--run" in arguments):
                 continue
             if path.stem not in globals():
                 print(f"{path.name}: no function says what it computes; left alone")
