@@ -435,14 +435,17 @@ static void compare(const tow_graph *g, uint32_t random, const char *what)
     int axes[2 * MOST_INPUTS], *out_axes = axes + MOST_INPUTS;
     size_t n = tow_graph_inputs(g), n_out = tow_graph_outputs(g), always = n ? draw(&random, (uint32_t)n) : 0;
     arrays all = {0}, rows[ROWS] = {{0}}, found, expected;
-    tow_graph *batched;
+    tow_graph *batched = NULL;
     if (n == 0 || n > MOST_INPUTS || n_out > MOST_INPUTS) return;
     for (size_t i = 0; i < n; i++) {
         bool mapped = i == always || draw(&random, 2);
         axes[i] = mapped ? random_axis(&random, tow_graph_input_type(g, i)) : TOW_NOT_MAPPED;
     }
     for (size_t i = 0; i < n_out; i++) out_axes[i] = random_axis(&random, tow_graph_output_type(g, i));
-    if (tow_vmap(g, ROWS, axes, out_axes, &batched) != TOW_OK) fail_msg("%s: %s", what, tow_context_error(ctx));
+    if (tow_vmap(g, ROWS, axes, out_axes, &batched) != TOW_OK) {
+        if (strstr(tow_context_error(ctx), "would have rank 9")) return; /* stacks of loops nested deep */
+        fail_msg("%s: %s", what, tow_context_error(ctx));
+    }
     make_inputs(g, axes, &random, &all, rows);
     evaluate(batched, &all, &found, what);
     for (int r = 0; r < ROWS; r++) {
