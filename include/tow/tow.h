@@ -8,6 +8,7 @@
 #include "tow/autodiff.h"
 #include "tow/base.h"
 #include "tow/graph.h"
+#include "tow/indexing.h"
 #include "tow/io.h"
 #include "tow/layers.h"
 #include "tow/module.h"

@@ -88,6 +88,39 @@ typedef struct tow__rows_params {
  *   row-major order of indices; negative indices count from the end; outside: dropped.
  * index_add(x [V, ...], indices int [I...], updates [I..., ...]) -> [V, ...]: x plus every update at its row, likewise. */
 
+/* sort(x...) -> y...: the operands, of one shape, sorted along the axis by the first num_keys of them, which are compared
+ *   in turn; equal elements keep their order. -0 equals 0, NaNs are equal to each other and above all. */
+typedef struct tow__sort_params {
+    int64_t axis; /* first, as in tow__axis_params */
+    int64_t num_keys;
+} tow__sort_params;
+/* top_k(x) -> values, indices i32: the k largest along the axis, largest first, of equal ones the first; the order is total:
+ *   NaNs with sign, -inf, ..., -0, 0, ..., inf, NaNs */
+typedef struct tow__top_k_params {
+    int64_t axis; /* first, as in tow__axis_params */
+    int64_t k;
+} tow__top_k_params;
+/* searchsorted(a [n], v) -> i32 of v's shape: how many elements of the sorted a are less than v (right: or equal to it) */
+typedef struct tow__searchsorted_params {
+    bool right;
+} tow__searchsorted_params;
+
+/* gather_general(x, indices [B..., n]): for each place of B a window of slice_sizes, as XLA's Gather with
+ *   index_vector_dim = rank - 1. Windows that do not lie in x are moved inside, or with `fill` have fill_value. */
+typedef struct tow__gather_params {
+    tow__ints offset_dims, collapsed_slice_dims, operand_batching_dims, start_indices_batching_dims, start_index_map;
+    tow__ints slice_sizes;
+    bool clip, fill;
+    double fill_value;
+} tow__gather_params;
+/* scatter_general_OP(x, indices [B..., n], updates) -> x with the windows of the updates set or combined, as XLA's Scatter,
+ *   in the row-major order of B. Windows that do not lie in x are dropped, or with `clip` moved inside. */
+typedef struct tow__scatter_params {
+    tow__ints update_window_dims, inserted_window_dims, operand_batching_dims, scatter_indices_batching_dims;
+    tow__ints scatter_dims_to_operand_dims;
+    bool clip, unique_indices;
+} tow__scatter_params;
+
 /* names */
 typedef struct tow__name_params {
     const char *name;

@@ -1,4 +1,5 @@
 /* Reductions over axes, which vanish; argmax; cumsum. */
+#include "src/ops/indexing.h"
 #include "src/ops/rules.h"
 
 static const tow__ints *axes_of(const tow__equation *e) { return &((const tow__axes_params *)e->params)->axes; }
@@ -139,7 +140,7 @@ tow_value tow_mean(tow_value x, int n_axes, const int *axes)
 
 /* ---- argmax: i32, the first of equal maxima ---------------------------------------------------------------------- */
 
-static tow_status argmax_type(const tow__typing *ty)
+tow_status tow__argmax_type(const tow__typing *ty)
 {
     const tow__axis_params *p = ty->params;
     tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
@@ -154,7 +155,7 @@ static tow_status argmax_type(const tow__typing *ty)
 }
 
 TOW__PRIMITIVE(argmax, TOW__REDUCTION, tow__tile_along_axis, tow__element_cost, .reduces_axis = true, .inputs = 1,
-               .outputs = 1, .type = argmax_type, .batch = tow__batch_along_axis,
+               .outputs = 1, .type = tow__argmax_type, .batch = tow__batch_along_axis,
                TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));
 
 tow_value tow_argmax(tow_value x, int axis)

@@ -15,13 +15,17 @@ NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.i
 TOLERANCE = {np.dtype(np.float32): 2e-6, np.dtype(np.float64): 2e-14}
 
 
+def number(v):
+    return "-nan" if np.isnan(v) and np.signbit(v) else repr(float(v))
+
+
 def text(x):
     x = np.asarray(x)
     if x.dtype == np.int64:
         x = x.astype(np.int32)  # counts and places, which are i32 in Tow
     if x.dtype == np.uint64:
         x = x.astype(np.uint32)
-    values = [repr(float(v)) if x.dtype.kind == "f" else str(int(v)) for v in x.reshape(-1)]
+    values = [number(v) if x.dtype.kind == "f" else str(int(v)) for v in x.reshape(-1)]
     return " ".join([NAMES[x.dtype], str(x.ndim), *map(str, x.shape), *values])
 
 

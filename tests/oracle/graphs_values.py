@@ -99,6 +99,18 @@ def special(x):
 def trigonometry(x, y): return jnp.sum(jnp.tan(x) + jnp.arcsin(y) + jnp.arctanh(y) + jnp.arctan2(x, y))
 
 
+def sort(x, y):
+    a, b = jax.lax.sort((x, y), num_keys=1)
+    return jnp.sum(jax.lax.top_k(a * b, 2)[0])
+
+
+def scatter_general(x, i, u):
+    rows = i[:, 0]
+    a = x.at[rows].set(u, mode="drop")
+    b = a.at[rows].add(u, mode="clip")
+    return jnp.sum(b.at[rows].get(mode="fill", fill_value=0) * 10)
+
+
 def bits(x, y, z):
     d = jax.lax.reduce_precision(z, 5, 10)
     return (jax.lax.shift_right_arithmetic(x, y), jax.lax.population_count(x), jax.lax.clz(x), d, jnp.isfinite(d),
