@@ -44,7 +44,7 @@ fuzz_target() {
     "build/$preset/tests/fuzz_$1" -seed="${TOW_FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout="$timeout" -entropic=0 -rss_limit_mb=1024 -max_len=4096 \
         -dict="tests/fuzz/$(dictionary_of "$1").dict" -artifact_prefix="$findings/" -print_final_stats=1 \
         "$corpus" "tests/fuzz/seeds/$1" $more >"$log" 2>&1 </dev/null || status=$?
-    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
     say "$1: ${runs:-?} executions in $seconds s, ${runs:+$((runs / seconds)) per second, }$([ "$status" = 0 ] && echo "nothing found" || echo "FAILED")"
     [ "$status" != 0 ] || return 0
     grep -v '^#' "$log" | tail -n 60 >&2

@@ -60,7 +60,7 @@ static void end_training(void)
     fuzz_end(only.ctx);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int fuzz_target(const uint8_t *data, size_t size)
 {
     if (only.ctx == NULL) {
         only = make_training();

@@ -22,6 +22,15 @@ void fuzz_fail(const char *format, ...)
     abort();
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const clock_t began = clock();
+    const int result = fuzz_target(data, size);
+    const double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
+    if (seconds > FUZZ_MOST_SECONDS) fuzz_fail("it took %.1f s: expected at most %d", seconds, FUZZ_MOST_SECONDS);
+    return result;
+}
+
 bool fuzz_succeeds(const tow_context *ctx, tow_status status)
 {
     if (status == TOW_INTERNAL_ERROR) fuzz_fail("an internal error: %s", tow_context_error(ctx));
@@ -60,8 +69,6 @@ static void *resize(void *user, void *pointer, size_t old_size, size_t size)
     return memory;
 }
 
-static clock_t began;
-
 static tow_context *make_context(const tow_allocator *allocator)
 {
     const tow__gemm_choice products = {0};
@@ -74,7 +81,6 @@ static tow_context *make_context(const tow_allocator *allocator)
 tow_context *fuzz_context(void)
 {
     bytes_held = 0;
-    began = clock();
     return make_context(&(tow_allocator){.resize = resize});
 }
 
@@ -83,8 +89,6 @@ tow_context *fuzz_mutators_context(void) { return make_context(NULL); }
 void fuzz_end(tow_context *ctx)
 {
     tow_context_destroy(ctx);
-    const double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
-    if (seconds > FUZZ_MOST_SECONDS) fuzz_fail("it took %.1f s: expected at most %d", seconds, FUZZ_MOST_SECONDS);
     if (bytes_held != 0) fuzz_fail("%zu bytes are left when the context is gone", bytes_held);
 }
 

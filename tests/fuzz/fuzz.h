@@ -9,7 +9,9 @@
 #include "src/base/base.h"
 #include "tow/tow.h"
 
-/* The target. The result is always 0. */
+/* The target, one for each program. The result is always 0. */
+int fuzz_target(const uint8_t *data, size_t size);
+/* Calls it, and fails where the processor was busy for too long. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
@@ -26,7 +28,7 @@ enum {
 /* A context with one thread and no matrix unit, so that all machines do the same, on an allocator that fails the target
  * where the context holds more than FUZZ_MOST_BYTES. One at a time. */
 tow_context *fuzz_context(void);
-/* Destroys it, and fails the target if memory is left, or if the processor was busy for too long since it was made. */
+/* Destroys it, and fails the target if memory is left. */
 void fuzz_end(tow_context *ctx);
 /* Bytes that the context holds. */
 size_t fuzz_bytes(void);

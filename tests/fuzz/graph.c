@@ -176,7 +176,7 @@ static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
     differentiate(ctx, graph, choice >> 32, options);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int fuzz_target(const uint8_t *data, size_t size)
 {
     tow_context *ctx = fuzz_context();
     tow_graph *graph = NULL;

@@ -1,7 +1,7 @@
 /* Fuzz target: bytes as a .npy file, read and mapped. Both ways give the same array or the same error. */
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int fuzz_target(const uint8_t *data, size_t size)
 {
     tow_context *ctx = fuzz_context();
     tow_array *read = NULL, *mapped = NULL;

@@ -33,7 +33,7 @@ static void check_policy(tow_context *ctx, const tow_policy *policy)
     tow_policy_free(ctx, again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int fuzz_target(const uint8_t *data, size_t size)
 {
     tow_context *ctx = fuzz_context();
     tow_policy *policy = NULL;

@@ -15,7 +15,7 @@ static void compare(const tow_tensors *a, const tow_tensors *b)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int fuzz_target(const uint8_t *data, size_t size)
 {
     tow_context *ctx = fuzz_context();
     tow_tensors *read = NULL, *mapped = NULL;
