@@ -3,7 +3,7 @@
 
     bench/draw_trace.py trace.json[.gz] [trace.svg]
 
-One lane per thread over the whole run, then the same for a piece of the forward and of the backward part. Blocks of regions
+One lane per thread over the whole run, then the same for a piece of the forward and of the backward pass. Blocks of regions
 run on one thread each; the threads share every other instruction, which is drawn on all lanes. The table adds up time on all
 threads by kind of instruction; "idle" is what is left of the run.
 """
@@ -92,9 +92,9 @@ def lanes(events, threads, first, last, top, title):
 def draw(events, threads, path):
     end = max(e["ts"] + e["dur"] for e in events)
     turn = min((e["ts"] for e in events if e["cat"] == "backward"), default=end)
-    views = [("The whole run", 0, end), ("Part of the forward part", turn * 0.45, turn * 0.6)]
+    views = [("The whole run", 0, end), ("Part of the forward pass", turn * 0.45, turn * 0.6)]
     if turn < end:
-        views.append(("Part of the backward part", turn + (end - turn) * 0.45, turn + (end - turn) * 0.55))
+        views.append(("Part of the backward pass", turn + (end - turn) * 0.45, turn + (end - turn) * 0.55))
     height = len(threads) * (LANE + GAP) + 40
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 30}" height="{len(views) * height + 60}" '
              'font-family="sans-serif" font-size="12">', '<rect width="100%" height="100%" fill="white"/>']

@@ -87,7 +87,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value mask = {0};
     if (n_in > 1 && tow_value_type(in[n_in - 1]).dtype == TOW_BOOL) mask = in[--n_in];
     if (!tow__check_counts(scope, "MultiHeadAttention (without its bool mask)", n_in, 1, 2, n_out)) return;
-    for (size_t i = 0; i < n_in; ++i) {
+    for (size_t i = 0; i < n_in; i++) {
         tow_type type = tow_value_type(in[i]);
         if (type.dtype == TOW_F32 && type.rank == 3) continue;
         tow_scope_fail(

@@ -28,7 +28,7 @@ bool tow__path_in(const char *path, const char *collection)
 
 static bool has_collection(const tow__store *store, const char *collection)
 {
-    for (uint32_t i = 0; i < store->list->names.count; ++i)
+    for (uint32_t i = 0; i < store->list->names.count; i++)
         if (tow__path_in(store->list->names.names[i], collection)) return true;
     return false;
 }
@@ -326,7 +326,7 @@ bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_val
     size_t size = strlen(name) + 24;
     char *numbered = tow__trace_alloc(m->trace, size, 1);
     const char *path = NULL;
-    for (uint32_t i = 0; numbered && (i == 0 || (path && is_sown(m, path))); ++i) {
+    for (uint32_t i = 0; numbered && (i == 0 || (path && is_sown(m, path))); i++) {
         snprintf(numbered, size, "%s/%u", name, i);
         path = tow__variable_path(scope, collection, numbered);
     }
@@ -350,14 +350,14 @@ static tow_value *collect(tow__model *m, tow__body *b, size_t n_out, const tow_v
     uint32_t n_state = m->state.list->names.count;
     size_t n_sown = 0;
     for (const tow__sown *s = b->frame.sown; s; s = s->next) ++n_sown;
-    for (uint32_t i = 0; b->frame.written && i < n_state; ++i) b->n_written += b->frame.written[i];
+    for (uint32_t i = 0; b->frame.written && i < n_state; i++) b->n_written += b->frame.written[i];
     b->n_out = n_out + b->n_written + n_sown;
     tow_value *all = tow__trace_alloc(m->trace, b->n_out, sizeof *all), *next = all ? all + n_out : NULL;
     b->written = tow__trace_alloc(m->trace, b->n_written, sizeof *b->written);
     if (!all || !b->written) return NULL;
     if (n_out) memcpy(all, out, n_out * sizeof *all);
     uint32_t *written = b->written;
-    for (uint32_t i = 0; b->frame.written && i < n_state; ++i) {
+    for (uint32_t i = 0; b->frame.written && i < n_state; i++) {
         if (!b->frame.written[i]) continue;
         *written++ = i;
         *next++ = b->frame.state[i];
@@ -376,7 +376,7 @@ bool tow__body_record(tow__model *m, tow_function function, void *user, size_t n
     tow__frame_open(m, &b->frame);
     tow__push(t);
     b->frame.body = tow__innermost_serial(t);
-    for (size_t i = 0; i < n_in; ++i) in[i] = tow__input(t, types[i], NULL);
+    for (size_t i = 0; i < n_in; i++) in[i] = tow__input(t, types[i], NULL);
     if (!tow__failed(t)) function(t, in, out, user);
     tow__frame_close(m);
     if (!tow__failed(t)) all = collect(m, b, n_out, out);
@@ -390,14 +390,14 @@ void tow__body_replay(tow_trace *t, const tow_value *in, tow_value *out, void *b
     size_t n_in = tow_graph_inputs(b->graph) - b->n_captures;
     tow_value *all = tow__trace_alloc(t, b->n_captures + n_in, sizeof *all);
     if (!all) return;
-    for (size_t i = 0; i < b->n_captures; ++i) all[i] = tow__import(t, b->captures[i]);
+    for (size_t i = 0; i < b->n_captures; i++) all[i] = tow__import(t, b->captures[i]);
     if (n_in) memcpy(all + b->n_captures, in, n_in * sizeof *all);
     tow__inline(t, b->graph, all, out);
 }
 
 void tow__body_commit(tow__model *m, const tow__body *b, const tow_value *values)
 {
-    for (size_t i = 0; i < b->n_written; ++i) tow__variable_write(m, b->written[i], *values++);
+    for (size_t i = 0; i < b->n_written; i++) tow__variable_write(m, b->written[i], *values++);
     for (const tow__sown *s = b->frame.sown; s; s = s->next) add_sown(m, s->path, *values++);
 }
 

@@ -13,7 +13,7 @@ typedef struct axes {
 /* The marked axes of x, in Flax's order whatever the caller's: the shape of the kernel depends on it. */
 static void sort_axes(const bool *marked, int rank, int *sorted)
 {
-    for (int axis = 0; axis < rank; ++axis)
+    for (int axis = 0; axis < rank; axis++)
         if (marked[axis]) *sorted++ = axis;
 }
 
@@ -32,7 +32,7 @@ static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, 
         !tow__check_axes(scope, "DenseGeneral", "axes", m->n_axes, m->axes))
         return false;
     bool seen[TOW_MAX_RANK] = {false};
-    for (int i = 0; i < a->contract; ++i) {
+    for (int i = 0; i < a->contract; i++) {
         int axis = m->n_axes ? m->axes[i] : -1;
         int found = axis;
         if (axis < 0) axis += x.rank;
@@ -54,7 +54,7 @@ static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const ax
     tow_type type = tow_value_type(y);
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
     int n = 0, first_feature = type.rank - a->features;
-    for (int i = 0; i < type.rank; ++i) {
+    for (int i = 0; i < type.rank; i++) {
         bool own = i < a->batch || i >= first_feature;
         spread[i] = own ? type.dims[i] : 1;
         if (own) dims[n++] = type.dims[i];
@@ -77,7 +77,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_dot_dims dot = {.n_contract = a.contract, .n_batch = a.batch};
     int64_t dims[TOW_MAX_RANK];
     int n = 0;
-    for (; n < a.batch; ++n) {
+    for (; n < a.batch; n++) {
         dims[n] = type.dims[n];
         dot.lhs_batch[n] = dot.rhs_batch[n] = n;
     }
@@ -86,7 +86,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         dot.lhs_contract[i] = a.contracted[i];
         dot.rhs_contract[i] = n;
     }
-    for (int i = 0; i < a.features; ++i) dims[n++] = m->features[i];
+    for (int i = 0; i < a.features; i++) dims[n++] = m->features[i];
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
     init.in_axes = a.batch + a.contract; /* fans of the flattening (batch * contracted, features), as in Flax */
     tow_value y = tow_dot_general(in[0], tow_param(scope, "kernel", n, dims, init), dot);

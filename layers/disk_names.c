@@ -63,9 +63,9 @@ static tow_status compare_names(const tow_params *p, const char *kind, bool skel
     seen s = {.ctx = p->ctx};
     tow__names_init(&s.names, p->ctx);
     tow__string_init(&name, p->ctx);
-    for (uint32_t i = 0; i < p->names.count && !*found; ++i) {
+    for (uint32_t i = 0; i < p->names.count && !*found; i++) {
         int64_t rows = skeletons ? 1 : tow__params_rows(p, i), index[TOW_MAX_RANK];
-        for (int64_t row = 0; row < rows && !*found; ++row) {
+        for (int64_t row = 0; row < rows && !*found; row++) {
             uint32_t other;
             tow__string_free(&name);
             tow__string_init(&name, p->ctx);

@@ -19,7 +19,7 @@
 INLINE float horner(const float *c, int n, float x)
 {
     float y = c[0];
-    for (int i = 1; i < n; ++i) y = fmaf(y, x, c[i]);
+    for (int i = 1; i < n; i++) y = fmaf(y, x, c[i]);
     return y;
 }
 
@@ -94,7 +94,7 @@ INLINE void draw_chunk(const draw_job *job, tow_distribution distribution, uint6
     const float almost_minus_one = -0x1.fffffep-1F;
     const float edge = 0.9544997F; /* erf(sqrt 2): two standard deviations */
     const float almost_two = 0x1.fffffep+0F;
-    for (uint32_t i = 0; i < count; ++i) {
+    for (uint32_t i = 0; i < count; i++) {
         tow__key word = tow__threefry(job->key, (uint32_t)(first >> 32), (uint32_t)first + i);
         uint32_t bits = word.k[0] ^ word.k[1];
         float x;
@@ -165,7 +165,7 @@ static tow_status fill_constant(tow_context *ctx, const tow_initializer *self, t
 {
     (void)ctx, (void)key;
     int64_t count = tow_type_count(type);
-    for (int64_t i = 0; i < count; ++i) data[i] = (float)self->a;
+    for (int64_t i = 0; i < count; i++) data[i] = (float)self->a;
     return TOW_OK;
 }
 
@@ -185,7 +185,7 @@ static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type t
 {
     if (self->in_axes > 0 && self->in_axes < type.rank) {
         *fan_in = *fan_out = 1;
-        for (int i = 0; i < type.rank; ++i) *(i < self->in_axes ? fan_in : fan_out) *= (double)type.dims[i];
+        for (int i = 0; i < type.rank; i++) *(i < self->in_axes ? fan_in : fan_out) *= (double)type.dims[i];
         return TOW_OK;
     }
     if (type.rank < 2)
@@ -195,7 +195,7 @@ static tow_status fans(tow_context *ctx, const tow_initializer *self, tow_type t
                          tow__type_name(type).text);
     double in = (double)type.dims[type.rank - 2], out = (double)type.dims[type.rank - 1], all = 1;
     if (self->out_axis_first) in = out = (double)type.dims[0];
-    for (int i = 0; i < type.rank; ++i) all *= (double)type.dims[i];
+    for (int i = 0; i < type.rank; i++) all *= (double)type.dims[i];
     double field = in * out > 0 ? all / in / out : 0;
     *fan_in = in * field;
     *fan_out = out * field;

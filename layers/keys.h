@@ -16,9 +16,9 @@ static inline tow__key tow__threefry(tow__key key, uint32_t x0, uint32_t x1)
     const uint32_t k[3] = {key.k[0], key.k[1], key.k[0] ^ key.k[1] ^ 0x1BD11BDAU};
     x0 += k[0];
     x1 += k[1];
-    for (unsigned i = 1; i <= 5; ++i) {
+    for (unsigned i = 1; i <= 5; i++) {
         const unsigned *r = rotations[(i + 1) % 2];
-        for (unsigned j = 0; j < 4; ++j) {
+        for (unsigned j = 0; j < 4; j++) {
             x0 += x1;
             x1 = (x1 << r[j] | x1 >> (32 - r[j])) ^ x0;
         }

@@ -36,7 +36,7 @@ int tow__count_widths(tow_scope *scope, const char *layer, int limit, const int6
     while (n < limit && features[n] > 0) ++n;
     if (!tow__check_option(scope, layer, n > 0, "features[0]", (double)features[0], "at least one positive width"))
         return 0;
-    for (int i = n; i < limit; ++i)
+    for (int i = n; i < limit; i++)
         if (!tow__check_option(scope, layer, features[i] == 0, "features", (double)features[i],
                                "positive widths and then only zeros"))
             return 0;
@@ -45,7 +45,7 @@ int tow__count_widths(tow_scope *scope, const char *layer, int limit, const int6
 
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes)
 {
-    for (int i = n > 0 ? n : 0; i < TOW_MAX_RANK; ++i) {
+    for (int i = n > 0 ? n : 0; i < TOW_MAX_RANK; i++) {
         if (axes[i] == 0) continue;
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .%s[%d] = %d, but .n_%s = %d; set .n_%s to the number of axes",
                        layer, option, i, axes[i], option, n, option);

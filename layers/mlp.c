@@ -11,7 +11,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     int n = tow__count_widths(scope, "MLP", TOW_MLP_LIMIT, m->features);
     tow_activation activation = m->activation ? m->activation : tow_relu;
     tow_value x = in[0];
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         tow_dense dense = TOW_DENSE(.features = m->features[i], .no_bias = m->no_bias, .kernel_init = m->kernel_init,
                                     .bias_init = m->bias_init);
         char name[24];

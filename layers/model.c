@@ -13,7 +13,7 @@ static void call_root(tow__model *m, const tow_module *module, size_t n_in, cons
 {
     tow_scope *root = tow__trace_alloc(m->trace, 1, sizeof *root);
     if (!root) {
-        for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
+        for (size_t i = 0; i < n_out; i++) out[i] = (tow_value){0};
         return;
     }
     *root = (tow_scope){.model = m, .name = "", .path = "", .fixed = -1};
@@ -39,7 +39,7 @@ static const char *prefixed(tow_trace *t, const char *prefix, const char *text)
 static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow_type *types)
 {
     tow_value *in = tow__trace_alloc(t, n + 1, sizeof *in);
-    for (size_t i = 0; in && i < n; ++i) in[i] = tow__input(t, types[i], numbered(t, kind, i));
+    for (size_t i = 0; in && i < n; i++) in[i] = tow__input(t, types[i], numbered(t, kind, i));
     return in;
 }
 
@@ -48,7 +48,7 @@ static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow
 /* data[i] = values[i] as `dtype`. Error: a value that the type does not have. */
 static tow_status convert_values(tow_context *ctx, tow_dtype dtype, int64_t count, const float *values, void *data)
 {
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; i++) {
         double x = (double)values[i];
         double low = dtype == TOW_I32 ? INT32_MIN : 0;
         double high = dtype == TOW_I32 ? INT32_MAX : dtype == TOW_U32 ? UINT32_MAX : 1;
@@ -99,11 +99,11 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
     int levels = r->levels;
     tow_type type = tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
     int64_t rows = 1;
-    for (int l = 0; l < levels; ++l) rows *= stacked.dims[l];
+    for (int l = 0; l < levels; l++) rows *= stacked.dims[l];
     tow_status status = tow_array_create(ctx, stacked, &store->list->arrays[i]);
     if (status) return status;
     char *data = tow_array_data(store->list->arrays[i]);
-    for (int64_t row = 0; row < rows && !status; ++row) {
+    for (int64_t row = 0; row < rows && !status; row++) {
         int64_t index[TOW_MAX_RANK] = {0}, rest = row;
         for (int l = levels - 1; l >= 0; --l) {
             index[l] = rest % stacked.dims[l];
@@ -118,7 +118,7 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
 /* kind: what stands before a path in messages. */
 static tow_status fill_store(tow_context *ctx, const tow__store *store, const char *kind, uint64_t seed)
 {
-    for (uint32_t i = 0; i < store->list->names.count; ++i) {
+    for (uint32_t i = 0; i < store->list->names.count; i++) {
         tow_status status = fill_entry(ctx, store, i, tow__key_from_seed(seed));
         if (!status) continue;
         char text[sizeof ctx->error]; /* say where */
@@ -204,7 +204,7 @@ static tow_value *add_store(tow__model *m, tow__store *store, const char *kind)
     uint32_t n = store->list->names.count;
     tow_value *values = tow__trace_alloc(m->trace, n + 1U, sizeof *values);
     store->used = tow__trace_alloc(m->trace, n + 1U, sizeof *store->used);
-    for (uint32_t i = 0; values && i < n; ++i) {
+    for (uint32_t i = 0; values && i < n; i++) {
         const char *path = store->list->names.names[i];
         if (kind) path = prefixed(m->trace, kind, path);
         values[i] = tow__input(m->trace, store->list->types[i], path);
@@ -218,7 +218,7 @@ static void add_streams(tow__model *m, const tow_model_options *options)
     m->streams = options->streams;
     while (m->streams[m->n_streams]) ++m->n_streams;
     m->stream_keys = tow__trace_alloc(m->trace, m->n_streams + 1, sizeof *m->stream_keys);
-    for (size_t i = 0; m->stream_keys && i < m->n_streams; ++i)
+    for (size_t i = 0; m->stream_keys && i < m->n_streams; i++)
         m->stream_keys[i] =
             tow__input(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), prefixed(m->trace, "rngs", m->streams[i]));
 }
@@ -226,7 +226,7 @@ static void add_streams(tow__model *m, const tow_model_options *options)
 /* Everything given must have been asked for. */
 static void check_used(tow__model *m, const tow__store *store, const char *kind, const char *what)
 {
-    for (uint32_t i = 0; i < store->list->names.count && !tow__failed(m->trace); ++i)
+    for (uint32_t i = 0; i < store->list->names.count && !tow__failed(m->trace); i++)
         if (!store->used[i])
             tow__params_fail(m, TOW_NOT_FOUND,
                              "%s%s: %s is among the %ss given, but the model does not ask for it; give the %ss of this "
@@ -245,7 +245,7 @@ static bool was_sown(const tow__model *m, const char *collection)
 
 static bool in_state(const tow__model *m, const char *collection)
 {
-    for (uint32_t i = 0; i < m->state.list->names.count; ++i)
+    for (uint32_t i = 0; i < m->state.list->names.count; i++)
         if (tow__path_in(m->state.list->names.names[i], collection)) return true;
     return false;
 }
@@ -253,13 +253,13 @@ static bool in_state(const tow__model *m, const char *collection)
 /* A name under which the model has nothing would be without effect. */
 static void check_mutable(tow__model *m)
 {
-    for (const char *const *name = m->mutable_collections; name && *name && !tow__failed(m->trace); ++name) {
+    for (const char *const *name = m->mutable_collections; name && *name && !tow__failed(m->trace); name++) {
         if (strcmp(*name, TOW_EVERY_COLLECTION) == 0 || in_state(m, *name) || was_sown(m, *name)) continue;
         tow__string known;
         tow__string_init(&known, m->ctx);
-        for (uint32_t i = 0; i < m->state.list->names.count; ++i)
+        for (uint32_t i = 0; i < m->state.list->names.count; i++)
             tow__string_add(&known, " %s", m->state.list->names.names[i]);
-        for (uint32_t i = 0; i < m->sown_collections.count; ++i)
+        for (uint32_t i = 0; i < m->sown_collections.count; i++)
             tow__string_add(&known, " %s/... (sown)", m->sown_collections.names[i]);
         tow_trace_fail(m->trace, TOW_NOT_FOUND, "mutable collection \"%s\": %s; there are%.600s", *name,
                        strcmp(*name, "params") == 0 ? "no call changes parameters"
@@ -288,10 +288,10 @@ static void append_updates(tow__model *m, tow_params *updates, size_t *n_out, to
     memcpy(all, *out, *n_out * sizeof *all);
     tow_status status = TOW_OK;
     size_t next = *n_out;
-    for (uint32_t i = 0; i < n_state && !status; ++i) {
+    for (uint32_t i = 0; i < n_state && !status; i++) {
         const char *path = m->state.list->names.names[i];
         bool changes = false;
-        for (const char *const *name = m->mutable_collections; name && *name && !changes; ++name)
+        for (const char *const *name = m->mutable_collections; name && *name && !changes; name++)
             changes = strcmp(*name, TOW_EVERY_COLLECTION) == 0 || tow__path_in(path, *name);
         if (!changes) continue;
         all[next++] = tow__variable_value(m, i);
@@ -323,7 +323,7 @@ static void call_loss(tow__model *m, const build *b, const tow_value *outputs, c
         tow_trace_fail(m->trace, TOW_SHAPE_MISMATCH,
                        "loss: expected a float scalar, found %s; take the mean or the sum",
                        tow_is_null(*loss) ? "nothing" : tow__type_name(type).text);
-    for (size_t i = 0; i < b->n_aux; ++i)
+    for (size_t i = 0; i < b->n_aux; i++)
         if (tow_is_null(aux[i]))
             tow_trace_fail(m->trace, TOW_INVALID_ARGUMENT,
                            "aux[%zu]: expected %zu values from the loss function, found none here; write it, or give a "

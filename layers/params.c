@@ -21,7 +21,7 @@ void tow_params_free(tow_params *params)
 {
     if (!params) return;
     tow_context *ctx = params->ctx;
-    for (uint32_t i = 0; i < params->names.count; ++i) tow_array_release(params->arrays[i]);
+    for (uint32_t i = 0; i < params->names.count; i++) tow_array_release(params->arrays[i]);
     if (params->types) tow__free(ctx, params->types, params->capacity, sizeof *params->types);
     if (params->arrays) tow__free(ctx, params->arrays, params->capacity, sizeof *params->arrays);
     tow__names_free(&params->names);
@@ -80,7 +80,7 @@ tow_array *tow_params_find(const tow_params *params, const char *path)
 int64_t tow_params_elements(const tow_params *params)
 {
     int64_t total = 0;
-    for (uint32_t i = 0; i < params->names.count; ++i) total += tow_type_count(params->types[i]);
+    for (uint32_t i = 0; i < params->names.count; i++) total += tow_type_count(params->types[i]);
     return total;
 }
 
@@ -90,7 +90,7 @@ tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
     if (!params || !zeros)
         return tow__missing(params ? params->ctx : NULL, __func__, "a list of parameters and a place for another");
     tow_status status = tow__params_create(params->ctx, zeros);
-    for (uint32_t i = 0; i < params->names.count && !status; ++i) {
+    for (uint32_t i = 0; i < params->names.count && !status; i++) {
         status = tow__params_add(*zeros, params->names.names[i], params->types[i]);
         if (!status) status = tow_array_create(params->ctx, params->types[i], &(*zeros)->arrays[i]);
     }
@@ -134,7 +134,7 @@ void tow__params_add_layer_path(tow__string *s, const char *path, const int64_t 
 static tow_status layer_view(tow_array *array, int levels, const int64_t *index, tow_array **view)
 {
     *view = tow_array_retain(array);
-    for (int i = 0; i < levels; ++i) {
+    for (int i = 0; i < levels; i++) {
         tow_array *row = NULL;
         tow_status status = tow_array_row(*view, index[i], &row);
         tow_array_release(*view);
@@ -166,11 +166,11 @@ static tow_status visit_layers(const tow_params *p, const char *prefix, layer_vi
     tow_status status = TOW_OK;
     tow__string name;
     tow__string_init(&name, p->ctx);
-    for (uint32_t i = 0; i < p->names.count; ++i) {
+    for (uint32_t i = 0; i < p->names.count; i++) {
         const char *path = p->names.names[i];
         int levels = tow__path_levels(path);
         int64_t rows = tow__params_rows(p, i);
-        for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t row = 0; row < rows; row++) {
             int64_t index[TOW_MAX_RANK];
             tow__params_row_index(p, i, row, index);
             tow__string_free(&name);
@@ -260,7 +260,7 @@ static tow_status find_tensor(void *user, const char *name, tow_array *view)
 tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix)
 {
     tow_status status = visit_layers(params, prefix, find_tensor, loading);
-    for (size_t i = 0; i < loading->tensors->count && !status; ++i) {
+    for (size_t i = 0; i < loading->tensors->count && !status; i++) {
         const tow__tensor *tensor = &loading->tensors->items[i];
         if (!loading->wanted[i] && strncmp(tensor->name, prefix, strlen(prefix)) == 0)
             status = tow__fail(params->ctx, TOW_NOT_FOUND,
@@ -274,7 +274,7 @@ tow_status tow__loading_add(tow__loading *loading, const tow_params *params, con
 tow_status tow__loading_run(const tow__loading *loading)
 {
     tow_status status = TOW_OK;
-    for (size_t i = 0; i < loading->n_copies && !status; ++i)
+    for (size_t i = 0; i < loading->n_copies && !status; i++)
         status = tow__tensors_copy(loading->tensors, loading->copies[i].tensor, loading->copies[i].to);
     return status;
 }
@@ -322,7 +322,7 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
         tow_array_retain(*array);
         return TOW_OK;
     }
-    for (uint32_t i = 0; i < params->names.count; ++i) {
+    for (uint32_t i = 0; i < params->names.count; i++) {
         int64_t index[TOW_MAX_RANK] = {0};
         int levels = tow__path_levels(params->names.names[i]);
         if (levels == 0 || !matches_layer(params->names.names[i], path, index)) continue;
@@ -333,7 +333,7 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
     }
     tow__string known;
     tow__string_init(&known, params->ctx);
-    for (uint32_t i = 0; i < params->names.count && i < 20; ++i) tow__string_add(&known, " %s", params->names.names[i]);
+    for (uint32_t i = 0; i < params->names.count && i < 20; i++) tow__string_add(&known, " %s", params->names.names[i]);
     tow_status status = tow__fail(params->ctx, TOW_NOT_FOUND, "params/%s: no such parameter; there are%s%s", path,
                                   known.text ? known.text : " none", params->names.count > 20 ? " ..." : "");
     tow__string_free(&known);
@@ -372,7 +372,7 @@ static sum add_entries(table *t, const tow_params *params, const char *prefix, c
 {
     sum s = {0};
     size_t length = collection ? strlen(collection) : 0;
-    for (uint32_t i = 0; i < params->names.count; ++i) {
+    for (uint32_t i = 0; i < params->names.count; i++) {
         const char *path = params->names.names[i];
         tow_type type = params->types[i];
         if (collection && (strncmp(path, collection, length) != 0 || path[length] != '/')) continue;
@@ -396,7 +396,7 @@ size_t tow_params_table(const tow_params *params, char *text, size_t size)
 {
     table t = {.width = 5};
     tow__string_init(&t.text, params->ctx);
-    for (uint32_t i = 0; i < params->names.count; ++i) widen(&t, strlen(params->names.names[i]));
+    for (uint32_t i = 0; i < params->names.count; i++) widen(&t, strlen(params->names.names[i]));
     add_head(&t);
     add_sum(&t, "total", add_entries(&t, params, "", NULL));
     return finish(&t, text, size);
@@ -407,7 +407,7 @@ static bool begins_collection(const tow_params *state, uint32_t i)
 {
     const char *path = state->names.names[i];
     size_t length = strcspn(path, "/") + 1;
-    for (uint32_t j = 0; j < i; ++j)
+    for (uint32_t j = 0; j < i; j++)
         if (strncmp(state->names.names[j], path, length) == 0) return false;
     return true;
 }
@@ -418,13 +418,13 @@ size_t tow_variables_table(const tow_params *params, const tow_params *state, ch
     table t = {.width = 12};
     sum all;
     tow__string_init(&t.text, params->ctx);
-    for (uint32_t i = 0; i < params->names.count; ++i) widen(&t, sizeof prefix - 1 + strlen(params->names.names[i]));
-    for (uint32_t i = 0; state && i < state->names.count; ++i)
+    for (uint32_t i = 0; i < params->names.count; i++) widen(&t, sizeof prefix - 1 + strlen(params->names.names[i]));
+    for (uint32_t i = 0; state && i < state->names.count; i++)
         widen(&t, sizeof "total " + strlen(state->names.names[i]));
     add_head(&t);
     all = add_entries(&t, params, prefix, NULL);
     add_sum(&t, "total params", all);
-    for (uint32_t i = 0; state && i < state->names.count; ++i) {
+    for (uint32_t i = 0; state && i < state->names.count; i++) {
         if (!begins_collection(state, i)) continue;
         tow__string what;
         tow__string_init(&what, params->ctx);

@@ -96,7 +96,7 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out)
 {
-    for (size_t i = 0; out && i < n_out; ++i) out[i] = (tow_value){0};
+    for (size_t i = 0; out && i < n_out; i++) out[i] = (tow_value){0};
     if (tow__scope_failed(scope) || too_deep(scope, scope->model->calls + 1)) return;
     if (!module) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "expected a layer, found NULL; pass one");
@@ -114,7 +114,7 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
                        module->cls->name, n_in, n_out);
         return;
     }
-    for (size_t i = 0; i < n_in; ++i) {
+    for (size_t i = 0; i < n_in; i++) {
         if (tow_is_null(in[i]))
             tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: input %zu is the null value; expected a traced value",
                            module->cls->name, i);
@@ -124,10 +124,10 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
     module->cls->call(scope, module, n_in, in, n_out, out);
     scope->model->calls--;
     if (tow__scope_failed(scope)) {
-        for (size_t i = 0; i < n_out; ++i) out[i] = (tow_value){0};
+        for (size_t i = 0; i < n_out; i++) out[i] = (tow_value){0};
         return;
     }
-    for (size_t i = 0; i < n_out; ++i)
+    for (size_t i = 0; i < n_out; i++)
         if (tow_is_null(out[i])) {
             tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                            "%s did not write output %zu of %zu; ask for as many outputs as the layer gives",

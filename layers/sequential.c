@@ -13,7 +13,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         return;
     }
     tow_value x = {0};
-    for (size_t i = 0; i < m->n_layers; ++i) {
+    for (size_t i = 0; i < m->n_layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "layers_%zu", i);
         bool last = i + 1 == m->n_layers;

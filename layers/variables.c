@@ -248,7 +248,7 @@ static tow_value path_data_value(const tow_scope *scope, uint32_t counter)
     uint32_t *table = tow__trace_alloc(m->trace, rows > 0 ? (size_t)rows : 1, sizeof *table);
     if (!table) return (tow_value){0};
     bool same = true;
-    for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t row = 0; row < rows; row++) {
         int64_t index[TOW_MAX_RANK] = {0}, rest = row;
         for (int l = depth - 1; l >= 0; --l) {
             index[l] = rest % levels[l]->length;
@@ -259,7 +259,7 @@ static tow_value path_data_value(const tow_scope *scope, uint32_t counter)
     }
     if (same) return tow_constant_data(m->trace, tow_make_type(TOW_U32, 0, NULL), table);
     tow_value row = levels[0]->index;
-    for (int l = 1; l < depth; ++l) row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
+    for (int l = 1; l < depth; l++) row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
     return tow_gather(tow_constant_data(m->trace, tow_make_type(TOW_U32, 1, &rows), table), row);
 }
 
@@ -276,7 +276,7 @@ tow_value tow_make_rng(tow_scope *scope, const char *stream)
     if (i == m->n_streams) {
         tow__string known;
         tow__string_init(&known, m->ctx);
-        for (size_t k = 0; k < m->n_streams; ++k) tow__string_add(&known, "%s\"%s\"", k ? ", " : "", m->streams[k]);
+        for (size_t k = 0; k < m->n_streams; k++) tow__string_add(&known, "%s\"%s\"", k ? ", " : "", m->streams[k]);
         tow_scope_fail(
             scope, TOW_NOT_FOUND,
             "needs random keys of stream \"%s\", the model was given %s; add it to tow_model_options.streams, or "

@@ -1,6 +1,6 @@
 /* remat as a layer: the inner layer is called in the scope of the remat itself, so nothing about its parameters and
  * random keys changes; what it records becomes the body of a remat equation. New values of variables are outputs of
- * that equation, so they are taken from the forward part and recomputing the body repeats no update. */
+ * that equation, so they are taken from the forward pass and recomputing the body repeats no update. */
 #include "layers/scope.h"
 #include "tow/transforms.h"
 
@@ -25,7 +25,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow__body body;
     tow_type *types = tow__trace_alloc(t, n_in, sizeof *types);
     if (!types) return;
-    for (size_t i = 0; i < n_in; ++i) types[i] = tow_value_type(in[i]);
+    for (size_t i = 0; i < n_in; i++) types[i] = tow_value_type(in[i]);
     if (!tow__body_record(scope->model, region, &c, n_in, types, n_out, &body)) return;
     tow_value *all = tow__trace_alloc(t, body.n_out, sizeof *all);
     if (all) {

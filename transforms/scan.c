@@ -34,7 +34,7 @@ static bool read_length(call_info *c)
     }
     bool known = m->empty || m->length > 0;
     c->length = m->length;
-    for (size_t i = 0; i < c->n_xs; ++i) {
+    for (size_t i = 0; i < c->n_xs; i++) {
         tow_type type = tow_value_type(c->xs[i]);
         if (type.rank > 0 && !known) {
             c->length = type.dims[0];
@@ -81,7 +81,7 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 static void set_stale(tow__store *store, uint32_t first, const tow_scope *scope, bool collections)
 {
     size_t length = strlen(scope->path);
-    for (uint32_t i = 0; i < store->list->names.count; ++i) {
+    for (uint32_t i = 0; i < store->list->names.count; i++) {
         const char *path = store->list->names.names[i];
         if (collections) path = strchr(path, '/') + 1;
         if (store->recipes[i].recorded >= first && strncmp(path, scope->path, length) == 0)
@@ -117,7 +117,7 @@ static void call_inner(const call_info *c, tow_scope *iteration, const tow_value
     if (c->n_xs) memcpy(in + c->n_carry + c->n_broadcast, xs, c->n_xs * sizeof *in);
     if (c->m->keys == TOW_KEYS_FLAX) call_for_counters(c, iteration, n_in, in, out);
     tow__call_here(iteration, c->m->inner, n_in, in, c->n_carry + c->n_ys, out);
-    for (size_t i = 0; i < c->n_carry && !tow__scope_failed(iteration); ++i) {
+    for (size_t i = 0; i < c->n_carry && !tow__scope_failed(iteration); i++) {
         tow_type before = tow_value_type(carry[i]), after = tow_value_type(out[i]);
         if (!tow_type_equal(before, after))
             tow_scope_fail(
@@ -143,9 +143,9 @@ static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
     f->params = tow__trace_alloc(t, model->params.list->names.count + 1U, sizeof *f->params);
     f->state = tow__trace_alloc(t, model->state.list->names.count + 1U, sizeof *f->state);
     if (!level || !inner_out || !f->params || !f->state) return;
-    for (size_t i = 0; i < c->n_params; ++i) f->params[c->params[i]] = params[i];
-    for (size_t i = 0; i < c->n_state; ++i) f->state[c->state[i]] = state[i];
-    for (size_t i = 0; i < c->n_shared; ++i) f->state[c->shared[i]] = shared[i];
+    for (size_t i = 0; i < c->n_params; i++) f->params[c->params[i]] = params[i];
+    for (size_t i = 0; i < c->n_state; i++) f->state[c->state[i]] = state[i];
+    for (size_t i = 0; i < c->n_shared; i++) f->state[c->shared[i]] = shared[i];
     *level = (tow__level){
         .outer = outer, .depth = outer ? outer->depth + 1 : 0, .length = c->length, .index = state[c->n_state]};
     tow_scope *iteration =
@@ -153,7 +153,7 @@ static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
     call_inner(c, iteration, in, xs, inner_out);
     tow_scope_end(iteration);
     memcpy(out, inner_out, c->n_carry * sizeof *out);
-    for (size_t i = 0; i < c->n_shared; ++i) {
+    for (size_t i = 0; i < c->n_shared; i++) {
         out[c->n_carry + i] = tow__variable_value(model, c->shared[i]);
         if (f->written) f->written[c->shared[i]] = false; /* handed on as a carry */
     }
@@ -188,7 +188,7 @@ static bool collect_params(call_info *c, tow_value **xs)
     c->params = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->params);
     if (!prefix || !c->params) return false;
     snprintf(prefix, size, "%s%s{}/", c->scope->path, c->scope->path[0] ? "/" : "");
-    for (uint32_t i = 0; i < names->count; ++i) {
+    for (uint32_t i = 0; i < names->count; i++) {
         if (!starts_with(names->names[i], prefix)) continue;
         if (!add_row(c, "params/", names->names[i], tow__param_value(model, i), xs)) return false;
         c->params[c->n_params++] = i;
@@ -205,7 +205,7 @@ static bool collect_state(call_info *c, tow_value **xs, tow_value *carry)
     c->state = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->state);
     c->shared = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->shared);
     if (!c->state || !c->shared) return false;
-    for (uint32_t i = 0; i < names->count; ++i) {
+    for (uint32_t i = 0; i < names->count; i++) {
         const char *path = names->names[i];
         size_t length = strcspn(path, "/");
         char *collection = tow__trace_alloc(model->trace, length + 1, 1);
@@ -229,9 +229,9 @@ static bool collect_state(call_info *c, tow_value **xs, tow_value *carry)
 /* A variable that the body wrote must be one of its rows: it is the layer's own. */
 static bool check_written(const call_info *c, const tow__body *body)
 {
-    for (size_t i = 0; i < body->n_written; ++i) {
+    for (size_t i = 0; i < body->n_written; i++) {
         bool row = false;
-        for (size_t k = 0; k < c->n_state; ++k) row = row || c->state[k] == body->written[i];
+        for (size_t k = 0; k < c->n_state; k++) row = row || c->state[k] == body->written[i];
         if (row) continue;
         tow__params_fail(c->scope->model, TOW_INVALID_ARGUMENT,
                          "%s: written in the scan %s, in which it was not declared; let the layer declare it in the "
@@ -256,7 +256,7 @@ static void bind_loop(call_info *c, tow__body *body, const tow_value *carry, siz
     if (tow__failed(model->trace)) return;
     memcpy(out, all, c->n_carry * sizeof *out);
     if (c->n_ys) memcpy(out + c->n_carry, all + n_carry, c->n_ys * sizeof *out);
-    for (size_t i = 0; i < c->n_shared; ++i) tow__variable_write(model, c->shared[i], all[c->n_carry + i]);
+    for (size_t i = 0; i < c->n_shared; i++) tow__variable_write(model, c->shared[i], all[c->n_carry + i]);
     tow__body_commit(model, body, all + n_carry + c->n_ys);
 }
 
@@ -264,8 +264,8 @@ static void bind_loop(call_info *c, tow__body *body, const tow_value *carry, siz
 static tow_type *body_types(tow_trace *t, size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs)
 {
     tow_type *types = tow__trace_alloc(t, n_carry + n_xs, sizeof *types);
-    for (size_t i = 0; types && i < n_carry; ++i) types[i] = tow_value_type(carry[i]);
-    for (size_t i = 0; types && i < n_xs; ++i) {
+    for (size_t i = 0; types && i < n_carry; i++) types[i] = tow_value_type(carry[i]);
+    for (size_t i = 0; types && i < n_xs; i++) {
         tow_type type = tow_value_type(xs[i]);
         types[n_carry + i] = tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
     }
@@ -305,7 +305,7 @@ static tow_value row_of(tow_value x, int64_t i)
 /* parts[0..length) -> [length, ...] */
 static tow_value stack_rows(tow_trace *t, int64_t length, tow_value *parts)
 {
-    for (int64_t i = 0; i < length; ++i) parts[i] = tow_expand_dims(parts[i], 0);
+    for (int64_t i = 0; i < length; i++) parts[i] = tow_expand_dims(parts[i], 0);
     return tow__failed(t) ? (tow_value){0} : tow_concatenate((size_t)length, parts, 0);
 }
 
@@ -323,19 +323,19 @@ static void record_unrolled(call_info *c, tow_value *out)
               *ys = tow__trace_alloc(t, c->n_ys * length + 1, sizeof *ys);
     if (!carry || !next || !xs || !ys) return;
     memcpy(carry, c->carry, c->n_carry * sizeof *carry);
-    for (size_t step = 0; step < length && !tow__failed(t); ++step) {
+    for (size_t step = 0; step < length && !tow__failed(t); step++) {
         size_t i = c->m->reverse ? length - 1 - step : step;
-        for (size_t k = 0; k < c->n_xs; ++k) xs[k] = row_of(c->xs[k], (int64_t)i);
+        for (size_t k = 0; k < c->n_xs; k++) xs[k] = row_of(c->xs[k], (int64_t)i);
         tow_scope *iteration =
             tow__scope_iteration(c->scope, NULL, (int64_t)i, c->m->keys == TOW_KEYS_FLAX, c->m->shared_collections);
         call_inner(c, iteration, carry, xs, next);
         tow_scope_end(iteration);
         memcpy(carry, next, c->n_carry * sizeof *carry);
-        for (size_t k = 0; k < c->n_ys; ++k) ys[k * length + i] = next[c->n_carry + k];
+        for (size_t k = 0; k < c->n_ys; k++) ys[k * length + i] = next[c->n_carry + k];
     }
     if (tow__failed(t)) return;
     memcpy(out, carry, c->n_carry * sizeof *out);
-    for (size_t k = 0; k < c->n_ys; ++k) out[c->n_carry + k] = stack_rows(t, c->length, ys + k * length);
+    for (size_t k = 0; k < c->n_ys; k++) out[c->n_carry + k] = stack_rows(t, c->length, ys + k * length);
 }
 
 /* ---- the layer --------------------------------------------------------------------------------------------------- */
@@ -353,10 +353,10 @@ static void check_shared(const call_info *c)
 {
     tow__model *model = c->scope->model;
     const tow__names *names = &model->state.list->names;
-    for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(c->scope); ++name) {
+    for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(c->scope); name++) {
         const char *prefix = tow__variable_path(c->scope, *name, "");
         bool found = prefix == NULL;
-        for (uint32_t i = 0; i < names->count && !found; ++i) found = starts_with(names->names[i], prefix);
+        for (uint32_t i = 0; i < names->count && !found; i++) found = starts_with(names->names[i], prefix);
         if (!found)
             tow_scope_fail(c->scope, TOW_NOT_FOUND,
                            "scan: .shared_collections names \"%s\", but the layer declares no variable in it (the "

@@ -1,5 +1,5 @@
-/* What is known before the first step: parameters, planned memory, and what the forward part keeps for the backward
- * part. */
+/* What is known before the first step: parameters, planned memory, and what the forward pass keeps for the backward
+ * pass. */
 #ifndef GPT_REPORT_H
 #define GPT_REPORT_H
 

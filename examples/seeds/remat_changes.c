@@ -2,7 +2,7 @@
  *
  * 1. A chain of layers sin(W x) inside remat with the policy dots_saveable: only products may be kept, so the cosines
  * that
- *    the derivative of sin needs, and the sines that later layers need, are computed again in the backward part.
+ *    the derivative of sin needs, and the sines that later layers need, are computed again in the backward pass.
  * 2. A large array that does not depend on the argument: without remat it is kept, with remat it is computed again.
  * 3. A choice between two computations is an ordinary C argument of the traced function. */
 #include <stdio.h>

@@ -36,8 +36,8 @@ typedef struct tow_compile_options {
      * otherwise cost up to a hundred times more per operation. Training states do so. */
     bool flush_subnormals;
     /* A budget of bytes for the arena. As far as it goes, remat keeps what differentiated regions would make again:
-     * everything, or all products of the forward part (attention, losses over products and whole scans among them), or
-     * those made last. Blocks of rows may go through the forward and the backward part one after the other, so that only
+     * everything, or all products of the forward pass (attention, losses over products and whole scans among them), or
+     * those made last. Blocks of rows may go through the forward and the backward pass one after the other, so that only
      * a block of what lies between them is ever there; without remat, too. The arena has no more than so many bytes
      * then, or no more than it takes anyway. 1: what costs nothing is kept; 0: nothing that a policy did not keep. The
      * same bits; bodies of scans are left alone. Compiles the graph several times. */
@@ -66,7 +66,7 @@ typedef struct tow_program_bytes {
     size_t inputs, outputs; /* arrays that the caller holds */
     size_t arena;           /* everything else: intermediates, residuals, workspace */
     size_t lower_bound; /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
-    size_t residuals;   /* of the arena: values made in the forward part of a gradient and read in the backward part;
+    size_t residuals;   /* of the arena: values made in the forward pass of a gradient and read in the backward pass;
                                inputs and what waits in an output array are not part of it */
     size_t constants;   /* of array constants in the graph, and of what is made of them when it is compiled */
 } tow_program_bytes;
@@ -86,7 +86,7 @@ TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t s
  * views, and small functions of constants, which are computed when the program is compiled, count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the
- * forward and of the backward part, workspace) and by part of the model, with a mark where most are alive ("most live":
+ * forward and of the backward pass, workspace) and by part of the model, with a mark where most are alive ("most live":
  * inputs + outputs + lower_bound of tow_program_get_bytes; of a training step less than tow_train_bytes.total, which
  * counts the optimiser's slots and the evaluation program, too). Scans of few iterations are drawn iteration by iteration, longer ones once. Errors: TOW_OUT_OF_MEMORY, TOW_IO_ERROR. */
 TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *file);

@@ -143,7 +143,7 @@ TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 typedef struct tow_train_bytes {
     size_t parameters, gradients, optimizer;
     size_t variables;  /* of other collections, before and after a step */
-    size_t residuals;  /* made in the forward part, read in the backward part */
+    size_t residuals;  /* made in the forward pass, read in the backward pass */
     size_t workspace;  /* the rest of the program's arena, its constants, the loss and the optimiser's sums */
     size_t evaluation; /* arena of the evaluation program */
     size_t total;

@@ -54,7 +54,7 @@ static void jvp_decomposed(tow__jvp *r)
     tow_graph_release(g);
 }
 
-/* The tangent that output `at` of the body hands through: an operand, or a result that stands before it; else the
+/* The tangent that output `at` of the body forwards: an operand, or a result that stands before it; else the
  * result itself. The caller then knows both as one value, whose cotangents add up in one order. */
 static tow_value same_tangent(const tow_graph *body, uint32_t first, uint32_t at, const tow_value *in,
                               const tow_value *out)

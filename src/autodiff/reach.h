@@ -3,7 +3,7 @@
  *   tangents     a value is reached if jvp gives it a tangent, as the rules of the primitives decide
  *   dependence   a value is reached if an operand of its equation is
  *
- * What is found for nested bodies is kept in a tree beside the graphs:
+ * The results for nested bodies are in a tree of the shape of the graphs:
  *
  *   tow__reach of g ── var[v]      reached values of g
  *                   ── body[e]     tow__reach of the body of equation e, NULL if no operand is reached

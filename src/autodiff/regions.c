@@ -69,7 +69,7 @@ static tow_value *join(tow_trace *t, size_t n, const tow_value *a, size_t m, con
 }
 
 /* Outputs of a region that are its inputs, or equal to an earlier output, bypass the region: the caller's own value is
- * handed back, so that a region changes neither what is kept nor the order in which cotangents meet. */
+ * returned, so that a region changes neither the residuals nor the order in which cotangents are added. */
 static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, body *b, size_t n_in,
                         const tow_value *in, size_t n_out, tow_value *out)
 {

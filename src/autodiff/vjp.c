@@ -93,7 +93,7 @@ static void unknown_operands(const tow__parts *parts, const tow_value *primals, 
     for (uint32_t i = 0; i < parts->split.n_residuals; i++) in[n++] = residuals[i];
 }
 
-/* Records the backward part: ct per graph output (null: zero) to gradients per graph input (null where not chosen). */
+/* Records the backward pass: ct per graph output (null: zero) to gradients per graph input (null where not chosen). */
 static void backward(tow_trace *t, const tow__parts *parts, const tow_value *primals, const tow_value *residuals,
                      const tow_value *ct, tow_value *gradients)
 {

@@ -7,7 +7,7 @@ void tow__names_init(tow__names *n, tow_context *ctx) { *n = (tow__names){.ctx =
 
 void tow__names_free(tow__names *n)
 {
-    for (uint32_t i = 0; i < n->count; ++i) tow__free(n->ctx, n->names[i], strlen(n->names[i]) + 1, 1);
+    for (uint32_t i = 0; i < n->count; i++) tow__free(n->ctx, n->names[i], strlen(n->names[i]) + 1, 1);
     if (n->names) tow__free(n->ctx, n->names, n->capacity, sizeof *n->names);
     if (n->slots) tow__free(n->ctx, n->slots, n->n_slots, sizeof *n->slots);
     tow__names_init(n, n->ctx);
@@ -35,7 +35,7 @@ static bool grow_slots(tow__names *n)
     if (n->slots) tow__free(n->ctx, n->slots, old, sizeof *slots);
     n->slots = slots;
     n->n_slots = size;
-    for (uint32_t i = 0; i < n->count; ++i) n->slots[probe(n, n->names[i])] = i + 1;
+    for (uint32_t i = 0; i < n->count; i++) n->slots[probe(n, n->names[i])] = i + 1;
     return true;
 }
 

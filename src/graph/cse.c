@@ -1,7 +1,7 @@
 /* Common subexpressions: an equation that equals an earlier one (primitive, parameters, operands) is replaced by it.
  *
  * Merging happens within one graph and, separately, within each nested graph; never across the border of a region, so
- * that what a remat recomputes stays recomputed. In the graph of a gradient the forward part and the rest are also kept
+ * that what a remat recomputes stays recomputed. In the graph of a gradient the forward pass and the rest are also kept
  * apart: a value that is cheap to compute twice is not kept alive across them. */
 #include "src/base/hash.h"
 #include "src/graph/builder.h"

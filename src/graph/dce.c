@@ -2,7 +2,7 @@
  *
  * One backward walk per graph marks live vars. Regions are walked through: of call and remat the operands that live
  * outputs need are live; of scan, a carry is live if its final value is, or if a live output of the body depends on it.
- * Marks only ever grow, and the marks of nested graphs are kept in a tree beside the graphs:
+ * Marks only ever grow, and the marks of nested graphs are in a tree of the shape of the graphs:
  *
  *   marks of g ── var[v]            live vars of g
  *              ── region[e] ── out[], in[]   live outputs and operands of equation e

@@ -50,7 +50,7 @@ struct tow_graph {
     uint32_t n_inputs;
     uint32_t *outputs;
     uint32_t n_outputs;
-    uint32_t forward_equations; /* equations [0, n) are the forward part of a gradient; 0: unknown */
+    uint32_t forward_equations; /* equations [0, n) are the forward pass of a gradient; 0: unknown */
     uint32_t depth;             /* levels of nested graphs, this one counted */
 };
 

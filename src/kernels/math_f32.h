@@ -7,7 +7,7 @@
  *
  *   exp log log1p 1    expm1 tanh erf sin cos 2    logistic 2.5    silu 4, gelu 6.5 (below 1e-36: of 1e-36)
  *   gelu with tanh 4 (of at least 2^-26: the rounded argument of a large exponential)    slopes 4 (of at least 2^-24)
- *   erf_inv 5, beside what XLA's approximation, whose bits it has, rounds away of x^2 at first
+ *   erf_inv 5, besides what XLA's approximation, whose bits it has, rounds away of x^2 at first
  *
  * Functions that are not here (tan, atan2, sinh, cbrt, lgamma and the like) are those of the C library in f64, rounded once
  * (reference/float.inc): 0.501.

@@ -1,7 +1,7 @@
 /* Transposition: writes what is contiguous along one axis so that it is contiguous along another.
  *
  * Reading a transposed view in order touches a cache line per element. So matrices are cut into patches of which both
- * sides stay near, and those into squares that are turned in registers: rows of a square are loaded whole, and stored
+ * sides stay in the cache, and those into squares that are transposed in registers: rows of a square are loaded whole, and stored
  * whole as its columns. */
 #include <string.h>
 

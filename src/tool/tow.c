@@ -95,7 +95,7 @@ static const struct argp_option argp_options[] = {
      2},
     {"keep-within", KEY_KEEP, "BYTES", 0,
      "plan: keep what remat would make again while the arena stays within so many bytes, and let blocks of rows go "
-     "through forward and backward part in turn where that saves bytes; 1: what costs nothing",
+     "through forward and backward pass in turn where that saves bytes; 1: what costs nothing",
      2},
     {"memory", KEY_MEMORY, "FILE", 0, "plan: draw live bytes over the schedule, as SVG", 2},
     {"passes", KEY_PASSES, NULL, 0, "plan: print the passes of the compiler and their reasons instead; needs no file", 2},

@@ -62,7 +62,7 @@ static tow__access access_of(const tow__fused_layout *l, uint32_t operand)
     return strides[l->rank] == 1 ? TOW__CONTIGUOUS : strides[l->rank] == 0 ? TOW__PER_ROW : TOW__GATHERED;
 }
 
-/* Elements of a tile such that all tiles stay near; the program's limits keep them on the stack in any case. */
+/* Elements of a tile such that all tiles stay in L1; the program's limits keep them on the stack in any case. */
 static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l)
 {
     int64_t bytes = 1;

@@ -277,7 +277,7 @@ static void join_rows(void *user, int64_t block)
     }
 }
 
-/* Operands 0 .. 2 and the results of the forward part; those with labels that are no class stay NaN. */
+/* Operands 0 .. 2 and the results of the forward pass; those with labels that are no class stay NaN. */
 static void start_forward(job *j)
 {
     copy_operand(j->call, &j->call->in[0], &j->x);

@@ -16,7 +16,7 @@ typedef struct norm_job {
     bool centred, sums;
     double epsilon;
     int64_t n, rows, per_block;
-    tow__rows x, ct;
+    tow__row_view x, ct;
     tow__strided mean, rstd;
     void *y, *mean_out, *rstd_out; /* y: the result, or dx, or NULL */
     char *shared, *private, *parts;
@@ -107,7 +107,7 @@ static void run_norm_vjp(const tow__kernel_call *call)
 static size_t scratch_norm_vjp(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0];
-    tow__rows rows = tow__rows_of(x, x->rank - 1);
+    tow__row_view rows = tow__rows_of(x, x->rank - 1);
     int64_t parts = tow__ceil_div(rows.rest.count, rows_per_part(rows.rest.count));
     return scratch_norm(call) + (size_t)parts * 2 * tow__row_bytes(rows.length, x->dtype);
 }

@@ -18,13 +18,13 @@
 #include "src/kernels/reductions/reduce.h"
 
 /* Rows of an operand along one axis: row r starts at element r of `rest`, which has the other axes. */
-typedef struct tow__rows {
+typedef struct tow__row_view {
     tow__strided rest;
     tow_dtype dtype;
     int64_t length, stride; /* of a row */
-} tow__rows;
+} tow__row_view;
 
-static inline tow__rows tow__rows_of(const tow__buffer *x, int64_t axis)
+static inline tow__row_view tow__rows_of(const tow__buffer *x, int64_t axis)
 {
     int64_t dims[TOW_MAX_RANK], strides[TOW_MAX_RANK];
     int rank = 0;
@@ -33,14 +33,14 @@ static inline tow__rows tow__rows_of(const tow__buffer *x, int64_t axis)
         dims[rank] = x->dims[i];
         strides[rank++] = x->strides[i];
     }
-    return (tow__rows){tow__strided_of(x->data, x->dtype, rank, dims, strides), x->dtype, x->dims[axis],
+    return (tow__row_view){tow__strided_of(x->data, x->dtype, rank, dims, strides), x->dtype, x->dims[axis],
                        x->strides[axis]};
 }
 
-static inline bool tow__rows_contiguous(const tow__rows *rows) { return rows->stride == 1 || rows->length <= 1; }
+static inline bool tow__rows_contiguous(const tow__row_view *rows) { return rows->stride == 1 || rows->length <= 1; }
 
 /* Row r in place if it is contiguous, else copied to `buffer`. */
-static inline const void *tow__row(const tow__rows *rows, int64_t r, void *buffer)
+static inline const void *tow__row(const tow__row_view *rows, int64_t r, void *buffer)
 {
     char *data = rows->rest.data + tow__strided_offset(&rows->rest, r) * (int64_t)rows->rest.size;
     if (tow__rows_contiguous(rows)) return data;

@@ -55,7 +55,7 @@ typedef struct axis_functions {
 
 typedef struct axis_job {
     const axis_functions *f;
-    tow__rows x, y;
+    tow__row_view x, y;
     bool along;               /* rows are contiguous in operand and result */
     bool strips, tiled;       /* strips are worth it; a tile has room for one */
     int64_t width, per_block; /* rows of a strip at most, and of a block */
@@ -69,7 +69,7 @@ static axis_job prepare_axis(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0], *y = &call->out[0];
     axis_job job = {.x = tow__rows_of(x, axis_of(call)), .scratch = call->scratch, .width = GROUP};
-    job.y = y->rank < x->rank ? (tow__rows){tow__strided_buffer(y), y->dtype, 1, 1} : tow__rows_of(y, axis_of(call));
+    job.y = y->rank < x->rank ? (tow__row_view){tow__strided_buffer(y), y->dtype, 1, 1} : tow__rows_of(y, axis_of(call));
     job.along = tow__rows_contiguous(&job.x) && tow__rows_contiguous(&job.y);
     int64_t n = job.x.length, bytes = n * (int64_t)job.x.rest.size;
     job.per_block = rows_per_block(n);
@@ -105,7 +105,7 @@ static void places_of(const tow__strided *rest, int64_t r, int64_t rows, int64_t
 
 static void run_row(const axis_job *job, int64_t r, char *buffer)
 {
-    const tow__rows *x = &job->x, *y = &job->y;
+    const tow__row_view *x = &job->x, *y = &job->y;
     const void *from = tow__row(x, r, buffer);
     char *to = y->rest.data + tow__strided_offset(&y->rest, r) * (int64_t)y->rest.size;
     if (tow__rows_contiguous(y)) {
@@ -121,7 +121,7 @@ static void run_row(const axis_job *job, int64_t r, char *buffer)
 
 static void run_strip(const axis_job *job, int64_t r, int64_t rows, bool near_x, bool near_y, void *tile)
 {
-    const tow__rows *x = &job->x, *y = &job->y;
+    const tow__row_view *x = &job->x, *y = &job->y;
     int64_t size = (int64_t)x->rest.size, width = tow__max(rows, GROUP), at[WIDEST];
     strip s = {x->length, width, tile, job->tiled ? tile : NULL, tile, width, width};
     if (near_y) {
@@ -197,7 +197,7 @@ RUN(logsumexp)
 
 typedef struct entropy_job {
     const tow__kernel_call *call;
-    tow__rows logits;
+    tow__row_view logits;
     tow__strided labels, lse, ct; /* one element per row */
     size_t row_bytes;
     bool dense; /* as for an axis; forward */

@@ -1,5 +1,5 @@
-/* Kernels that sum over the steps of a scan. The result is cut into panels that stay in the nearest cache while all
- * steps go by, so it is read and written once and not once per step; panels run side by side. */
+/* Kernels that sum over the iterations of a scan ("steps" in their names). The result is cut into panels that stay in L1
+ * during all iterations, so it is read and written once and not once per iteration; threads share the panels. */
 #include "src/kernels/products/steps.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ enum {
     COLUMNS = 512           /* elements of the result that add_steps takes at a time */
 };
 
-/* One matrix per step, or a vector that is a matrix of depth 1. Strides along axes of size 1 are 1, as dot_general has
+/* One matrix per iteration, or a vector that is a matrix of depth 1. Strides along axes of size 1 are 1, as dot_general has
  * them, so that both get the same engine. */
 typedef struct factor {
     int64_t count, depth, free_stride, depth_stride, step_stride;
@@ -34,7 +34,7 @@ static factor factor_of(const tow__buffer *b, const tow__ints *contract)
 
 static bool is_plain(const factor *f) { return tow__gemm_plain(f->count, f->depth, f->free_stride, f->depth_stride); }
 
-/* Rows behind the axis of the steps are contiguous. */
+/* Rows behind the axis of the iterations are contiguous. */
 static bool has_plain_rows(const tow__buffer *x)
 {
     int64_t stride = 1;
@@ -65,7 +65,7 @@ static void store_init(const tow__kernel_call *call)
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 typedef struct dot_job {
-    tow__gemm product; /* of one step, on the whole result */
+    tow__gemm product; /* of one iteration, on the whole result */
     const tow__gemm_engine *engine;
     void (*tiles)(const tow__steps_sum *); /* NULL: the engine runs step by step */
     const char *x, *y;
@@ -80,7 +80,7 @@ typedef struct dot_job {
 
 _Static_assert((int)TOW__STEPS_ROWS <= (int)TOW__GEMM_KC, "a step is one chain");
 
-/* With the own engine, if its registers can do it: one chain per element and step. */
+/* With the own engine, if its registers can do it: one chain per element and iteration. */
 static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
 {
 #if defined(__x86_64__)
@@ -94,7 +94,7 @@ static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
     return NULL;
 }
 
-/* A block of columns, chunk by chunk of steps. */
+/* A block of columns, chunk by chunk of iterations. */
 static void run_columns(void *user, int64_t block)
 {
     const dot_job *job = user;

@@ -1,4 +1,4 @@
-/* Sums over the steps of a scan: what the plan makes of a scan whose body does nothing but add to its carry. */
+/* Sums over the iterations of a scan: the plan makes them of a scan whose body does nothing but add to its carry. */
 #ifndef TOW_SRC_KERNELS_STEPS_H
 #define TOW_SRC_KERNELS_STEPS_H
 
@@ -8,7 +8,7 @@
 /* dot_steps(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
  * dot_general of two matrices with one contracted axis each, or of two vectors with none.
  * add_steps(init, x [steps, ...]): init + x_0 + x_1 ...
- * The order is that of the steps, from the last one with `reverse`; the bits are those of products and additions done
+ * The order is that of the iterations, from the last one with `reverse`; the bits are those of products and additions done
  * one by one. */
 typedef struct tow__steps_params {
     tow__dot_params dot;
@@ -27,7 +27,7 @@ enum {
 /* C[rows, columns] += X_t^T Y_t for each step t in order. x: element (t, p, i) at t x_step + p x_depth + i x_row, y:
  * element (t, p, j) at t y_step + p y_depth + j; steps may run backwards. Each product is one chain of multiply-adds
  * from 0 over the depth (from -0 over a depth of 1), and is then added to C. Steps have no more than TOW__STEPS_ROWS
- * rows together. Meanwhile the `ahead` steps behind them are fetched. */
+ * rows together. During the sum, the operands of the `ahead` iterations that follow are prefetched. */
 typedef struct tow__steps_sum {
     int64_t steps, ahead, rows, columns, depth;
     const float *x;

@@ -1,5 +1,5 @@
 /* argmax of floats as vector code: the first of equal maxima, NaN counts as the largest. Where rows lie side by side, a
- * strip of them is compared at once; long contiguous rows one by one; short ones are turned into such a strip. What lies
+ * strip of them is compared at once; long contiguous rows one by one; short ones are transposed into such a strip. What lies
  * in another way is left to the plain twin, and so are integers. */
 #include "src/kernels/math.h"
 #include "src/kernels/reductions/reduce.h"
@@ -8,13 +8,13 @@
 enum {
     STRIP = 64, /* rows at once */
     LANES = 16,
-    SHORT = 64 /* elements, at most, of rows that are turned */
+    SHORT = 64 /* elements, at most, of rows that are transposed */
 };
 
 typedef struct argmax_functions {
     void (*across)(int64_t rows, int64_t n, const void *x, int64_t step, i32 *out);
     void (*along)(int64_t n, const void *x, i32 *out);
-    void (*turn)(int64_t rows, int64_t n, const void *x, int64_t step, void *tile);
+    void (*transpose)(int64_t rows, int64_t n, const void *x, int64_t step, void *tile);
 } argmax_functions;
 
 #define T          f32
@@ -31,7 +31,7 @@ typedef struct argmax_functions {
 
 typedef struct argmax_job {
     const argmax_functions *f;
-    tow__split x;
+    tow__reduction_axes x;
     int64_t n, step; /* elements of a row, which are so far apart */
     bool across;
     int64_t last, strips; /* rows of the last kept axis, and its strips */
@@ -49,7 +49,7 @@ static void run_strip(const argmax_job *job, int64_t first, int64_t rows)
     if (job->across) {
         job->f->across(rows, job->n, x, job->step, job->out + first);
     } else if (job->n <= SHORT) {
-        job->f->turn(rows, job->n, x, apart, tile);
+        job->f->transpose(rows, job->n, x, apart, tile);
         job->f->across(rows, job->n, tile, STRIP, job->out + first);
     } else {
         for (int64_t r = 0; r < rows; r++)
@@ -73,7 +73,7 @@ static void run_argmax(const tow__kernel_call *call)
 {
     const tow__axis_params *p = call->params;
     const tow__ints axes = {.n = 1, .v = {p->axis}};
-    argmax_job job = {.x = tow__split_axes(&call->in[0], &axes), .out = call->out[0].data};
+    argmax_job job = {.x = tow__reduction_axes_of(&call->in[0], &axes), .out = call->out[0].data};
     const tow__strided *kept = &job.x.kept, *row = &job.x.reduced;
     job.f = call->in[0].dtype == TOW_F64 ? &functions_f64 : &functions_f32;
     job.n = row->count;

@@ -1,4 +1,4 @@
-/* Row programs whose results are reduced while they are near (fused.h): one pass over memory for a chain and the sums
+/* Row programs whose results are reduced while they are in the cache (fused.h): one pass over memory for a chain and the sums
  * over what it makes. Results have the order of reduce.h, so a fused reduction has the bits of the chain and the
  * reduction one after the other.
  *

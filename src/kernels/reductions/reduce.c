@@ -193,7 +193,7 @@ const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 
 /* What follows from shapes. */
 typedef struct reduce_job {
-    tow__split x; /* without addresses */
+    tow__reduction_axes x; /* without addresses */
     size_t size;
     bool across;               /* strips of neighbouring results, not of rows */
     int64_t results, elements; /* per result */
@@ -216,7 +216,7 @@ typedef struct common {
 
 static reduce_job prepare(const tow__kernel_call *call)
 {
-    reduce_job job = {.x = tow__split_axes(&call->in[0], &((const tow__axes_params *)call->params)->axes)};
+    reduce_job job = {.x = tow__reduction_axes_of(&call->in[0], &((const tow__axes_params *)call->params)->axes)};
     const tow__strided *kept = &job.x.kept, *reduced = &job.x.reduced;
     job.size = kept->size;
     job.results = kept->count;

@@ -58,11 +58,11 @@ typedef struct tow__reduce_part_params {
 } tow__reduce_part_params;
 
 /* An operand split into kept and reduced axes; element (k, r) lies at offset of k plus offset of r. */
-typedef struct tow__split {
+typedef struct tow__reduction_axes {
     tow__strided kept, reduced;
-} tow__split;
+} tow__reduction_axes;
 
-static inline tow__split tow__split_axes(const tow__buffer *x, const tow__ints *axes)
+static inline tow__reduction_axes tow__reduction_axes_of(const tow__buffer *x, const tow__ints *axes)
 {
     int64_t dims[2][TOW_MAX_RANK], strides[2][TOW_MAX_RANK];
     int rank[2] = {0, 0};
@@ -71,7 +71,7 @@ static inline tow__split tow__split_axes(const tow__buffer *x, const tow__ints *
         dims[reduced][rank[reduced]] = x->dims[i];
         strides[reduced][rank[reduced]++] = x->strides[i];
     }
-    return (tow__split){tow__strided_of(x->data, x->dtype, rank[0], dims[0], strides[0]),
+    return (tow__reduction_axes){tow__strided_of(x->data, x->dtype, rank[0], dims[0], strides[0]),
                         tow__strided_of(x->data, x->dtype, rank[1], dims[1], strides[1])};
 }
 

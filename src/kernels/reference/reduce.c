@@ -7,7 +7,7 @@
 
 typedef struct reduce_job {
     const tow__kernel_call *call;
-    tow__split x;
+    tow__reduction_axes x;
     void (*one)(const struct reduce_job *job, int64_t k);
     int64_t per_block;
 } reduce_job;
@@ -22,7 +22,7 @@ static void reduce_block(void *user, int64_t block)
 static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *, int64_t))
 {
     reduce_job job = {.call = call, .one = one};
-    job.x = tow__split_axes(&call->in[0], &((const tow__axes_params *)call->params)->axes);
+    job.x = tow__reduction_axes_of(&call->in[0], &((const tow__axes_params *)call->params)->axes);
     job.per_block = tow__max(1, TOW__BLOCK / tow__max(1, job.x.reduced.count));
     tow__team_run(call->team, tow__ceil_div(job.x.kept.count, job.per_block), reduce_block, &job);
 }

@@ -35,8 +35,8 @@ static void test_a_call_reads_what_it_wrote(void **state)
     tow_remat remat = TOW_REMAT(&layer);
     const tow_module *models[] = {TOW_MODULE(&layer), TOW_MODULE(&remat)};
     tow_type x = TYPE(TOW_F32, 1, 1);
-    for (int m = 0; m < 2; ++m)
-        for (int writes = 0; writes < 2; ++writes) {
+    for (int m = 0; m < 2; m++)
+        for (int writes = 0; writes < 2; writes++) {
             tow_params *params, *variables, *updates;
             OK(tow_init_with_options(ctx, models[m], 0, 1, &x, NULL, &params, &variables));
             tow_model_options options = {.state = variables, .updates = &updates};
@@ -51,7 +51,7 @@ static void test_a_call_reads_what_it_wrote(void **state)
             float expected = writes ? 40 : 3;
             assert_true(*(float *)tow_array_data(out[0]) == expected);
             if (writes) assert_true(*(float *)tow_array_data(out[1]) == expected);
-            for (int i = 0; i <= writes; ++i) tow_array_release(out[i]);
+            for (int i = 0; i <= writes; i++) tow_array_release(out[i]);
             tow_array_release(in[1]);
             tow_graph_release(g);
             tow_params_free(params);
@@ -105,7 +105,7 @@ static void test_cache(void **state)
     tow_array *x, *y;
     OK(tow_array_create(ctx, one, &x));
     OK(tow_array_create(ctx, one, &y));
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i++) {
         *(float *)tow_array_data(x) = tokens[i];
         tow_array *in[] = {tow_params_array(variables, 0), tow_params_array(variables, 1), x},
                   *out[] = {y, tow_params_array(updates, 0), tow_params_array(updates, 1)};
@@ -158,7 +158,7 @@ static void test_types_and_initial_values(void **state)
     assert_int_equal(((uint8_t *)tow_array_data(tow_params_find(variables[0], "all/{}/bool")))[3], 1);
     const float *drawn = tow_array_data(tow_params_find(variables[0], "all/{}/drawn"));
     assert_true(drawn[0] != drawn[2] && drawn[0] != 0); /* every layer its own */
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         tow_params_free(params[i]);
         tow_params_free(variables[i]);
     }

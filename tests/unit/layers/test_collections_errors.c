@@ -139,7 +139,7 @@ static void test_layers_errors(void **state)
         {EMPTY, TOW_INVALID_ARGUMENT, {"part: variable \"v\" of collection \"\""}},
         {HALF, TOW_INVALID_ARGUMENT, {"c/part/half: the initial value 0.5 is no i32"}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mistaken m = {{&mistaken_class}, cases[i].which, NULL};
         check_error("mistake", init(TOW_MODULE(&m)), cases[i].status, cases[i].texts);
     }
@@ -228,7 +228,7 @@ static void test_shared_collections_errors(void **state)
                  TOW_NOT_FOUND, "scan: .shared_collections names \"counter\"", "batch_stats/{}/mean");
     expect_error(init(TOW_MODULE(&TOW_SCAN(&layer, .length = 2, .shared_collections = NAMES("params")))),
                  TOW_UNSUPPORTED, "\"params\"");
-    for (int unrolled = 0; unrolled < 2; ++unrolled) {
+    for (int unrolled = 0; unrolled < 2; unrolled++) {
         tow_scan drawn = TOW_SCAN(&draws, .length = 2, .shared_collections = NAMES("all"), .unrolled = unrolled);
         expect_error(init(TOW_MODULE(&drawn)), TOW_UNSUPPORTED, "all/drawn: the iterations of a scan share it",
                      "tow_init_constant");

@@ -84,7 +84,7 @@ static void test_training(void **state)
     running layer = RUNNING(.drops = 0.25);
     tow_remat inner = TOW_REMAT(&layer);
     static const char *const counters[] = {"counters", NULL};
-    for (int shared = 0; shared < 2; ++shared) {
+    for (int shared = 0; shared < 2; shared++) {
         const char *const *names = shared ? counters : NULL;
         tow_scan scan = TOW_SCAN(&layer, .length = 3, .shared_collections = names),
                  scan_remat = TOW_SCAN(&inner, .length = 3, .shared_collections = names),
@@ -92,7 +92,7 @@ static void test_training(void **state)
         tow_remat both = TOW_REMAT(&scan_remat);
         const tow_module *models[] = {TOW_MODULE(&unrolled), TOW_MODULE(&scan), TOW_MODULE(&scan_remat),
                                       TOW_MODULE(&both)};
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < 4; m++) {
             training whole = start(models[m]);
             step(&whole, 3);
             OK(tow_train_save(whole.state, a));

@@ -49,7 +49,7 @@ static run run_model(const tow_module *model, uint64_t seed, int calls)
     assert_int_equal(tow_graph_outputs(forward), 1 + n_updates);
     assert_int_equal(tow_graph_outputs(loss), 1 + n_updates);
     size_t wrt[64];
-    for (size_t i = 0; i < n; ++i) wrt[i] = i;
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n, wrt, true, &gradient));
     OK(tow_graph_check(gradient));
     tow_program *program;
@@ -57,17 +57,17 @@ static run run_model(const tow_module *model, uint64_t seed, int calls)
     r.tanhs = tow_program_count(program, "tanh");
     OK(tow_params_zeros_like(r.params, &r.gradients));
     tow_array *in[64], *out[64], *scalar;
-    for (size_t i = 0; i < n; ++i) in[i] = tow_params_array(r.params, i);
-    for (size_t i = 0; i < n_state; ++i) in[n + i] = tow_params_array(r.state, i);
+    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r.params, i);
+    for (size_t i = 0; i < n_state; i++) in[n + i] = tow_params_array(r.state, i);
     tow_array *batch = exact_fractions(ctx, x), *rng;
     OK(tow_array_from_data(ctx, key, (uint32_t[]){0, 5}, &rng));
     OK(tow_array_create(ctx, SCALAR(TOW_F32), &scalar));
     in[n + n_state] = in[n + n_state + 1] = batch;
     in[n + n_state + 2] = rng;
     out[0] = scalar;
-    for (size_t i = 0; i < n_updates; ++i) out[1 + i] = tow_params_array(r.updates, i);
-    for (size_t i = 0; i < n; ++i) out[1 + n_updates + i] = tow_params_array(r.gradients, i);
-    for (int call = 0; call < calls; ++call) {
+    for (size_t i = 0; i < n_updates; i++) out[1 + i] = tow_params_array(r.updates, i);
+    for (size_t i = 0; i < n; i++) out[1 + n_updates + i] = tow_params_array(r.gradients, i);
+    for (int call = 0; call < calls; call++) {
         if (call == calls - 1) { /* the forward graph alone gives the same updates */
             tow_array *again[64], *inputs[64];
             memcpy(inputs, in, sizeof inputs);
@@ -75,7 +75,7 @@ static run run_model(const tow_module *model, uint64_t seed, int calls)
             OK(tow_evaluate(forward, inputs, again));
             r.output = again[0];
             OK(tow_program_run(program, in, out));
-            for (size_t i = 0; i < n_updates; ++i) {
+            for (size_t i = 0; i < n_updates; i++) {
                 assert_memory_equal(tow_array_data(again[1 + i]), tow_array_data(out[1 + i]),
                                     tow_type_bytes(tow_array_type(out[1 + i])));
                 tow_array_release(again[1 + i]);
@@ -133,11 +133,11 @@ static void test_variables_by_hand(void **state)
     const float *mean = tow_array_data(tow_params_array(r.state, 0)), *y = tow_array_data(r.output);
     const float *sown = tow_array_data(tow_params_array(r.updates, 2)),
                 *twice = tow_array_data(tow_params_array(r.updates, 3));
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i++) {
         float a = (float)((i * 7919) % 257 - 128) / 64, b = (float)(((i + 4) * 7919) % 257 - 128) / 64;
         assert_true(mean[i] == 0.75F * (0.25F * ((a + b) / 2)) + 0.25F * ((a + b) / 2)); /* exact in float32 */
     }
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 8; i++) {
         assert_true(sown[i] == y[i]);
         assert_true(twice[i] == 2 * y[i]);
     }
@@ -157,7 +157,7 @@ static void expect_wrapping_is_invisible(running layer, const char *const *share
         assert_int_equal(count_at(reference.state, "counters/calls"), 9);
     else
         assert_int_equal(count_at(reference.state, "counters/2/calls"), 3);
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < 3; i++) {
         tow_remat inner = TOW_REMAT(&layer, .policy = *policies[i]), twice = TOW_REMAT(&inner);
         tow_scan scanned = TOW_SCAN(&layer, .length = 3, .shared_collections = shared);
         tow_scan scan_remat = TOW_SCAN(&inner, .length = 3, .shared_collections = shared);
@@ -174,7 +174,7 @@ static void expect_wrapping_is_invisible(running layer, const char *const *share
                          {"remat(scan)", TOW_MODULE(&remat_scan)},
                          {"remat(scan(remat))", TOW_MODULE(&both)},
                          {"scan(remat(remat))", TOW_MODULE(&scan_twice)}};
-        for (size_t k = 0; k < sizeof wrappings / sizeof *wrappings; ++k) {
+        for (size_t k = 0; k < sizeof wrappings / sizeof *wrappings; k++) {
             char what[96];
             snprintf(what, sizeof what, "%s, policy %zu%s", wrappings[k].name, i, shared ? ", shared" : "");
             run r = run_model(wrappings[k].module, 7, 3);
@@ -212,7 +212,7 @@ static void test_nested_scans(void **state)
                                             {"counters/2/calls", "counters/{}/calls"},
                                             {"counters/calls", "counters/calls"}};
     static const int32_t expected[4] = {2, 6, 4, 12};
-    for (int shared = 0; shared < 4; ++shared) {
+    for (int shared = 0; shared < 4; shared++) {
         run reference;
         for (int unrolled = 3; unrolled >= 0; --unrolled) {
             tow_scan inner = TOW_SCAN(&layer, .length = 3, .unrolled = unrolled & 1,
@@ -240,7 +240,7 @@ static void test_order_of_shared_variables(void **state)
     (void)state;
     running layer = RUNNING();
     static const char *const counters[] = {"counters", NULL};
-    for (int reverse = 0; reverse < 2; ++reverse) {
+    for (int reverse = 0; reverse < 2; reverse++) {
         tow_scan loop = TOW_SCAN(&layer, .length = 3, .reverse = reverse, .shared_collections = counters);
         tow_scan unrolled = loop;
         unrolled.unrolled = true;
@@ -309,9 +309,9 @@ static void test_as_flax(void **state)
     const tow_module *models[] = {TOW_MODULE(&plain), TOW_MODULE(&scan), TOW_MODULE(&carry)};
     const tow_module *loops[] = {TOW_MODULE(&unrolled), TOW_MODULE(&carry_unrolled)};
     run runs[3][2];
-    for (int c = 0; c < 3; ++c)
-        for (int calls = 1; calls <= 2; ++calls) runs[c][calls - 1] = run_model(models[c], 3, calls);
-    for (int c = 1; c < 3; ++c) {
+    for (int c = 0; c < 3; c++)
+        for (int calls = 1; calls <= 2; calls++) runs[c][calls - 1] = run_model(models[c], 3, calls);
+    for (int c = 1; c < 3; c++) {
         run r = run_model(loops[c - 1], 3, 2);
         expect_same_run(cases[c], &runs[c][1], &r);
         free_run(&r);
@@ -321,7 +321,7 @@ static void test_as_flax(void **state)
     char name[32], what[64];
     char shape[128], shape_found[128];
     int lines = 0;
-    for (; fscanf(file, "%31s %63s %127s", name, what, shape) == 3; ++lines) {
+    for (; fscanf(file, "%31s %63s %127s", name, what, shape) == 3; lines++) {
         int c = 0;
         while (strcmp(cases[c], name) != 0) assert_true(++c < 3);
         tow_array *array = flax_value(&runs[c][strcmp(what, "output0") != 0], what);
@@ -330,7 +330,7 @@ static void test_as_flax(void **state)
         if (strcmp(shape_text(type, shape_found), shape) != 0)
             fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, shape_found);
         int64_t n = tow_type_count(type);
-        for (int64_t i = 0; i < n; ++i) {
+        for (int64_t i = 0; i < n; i++) {
             double expected, found;
             assert_int_equal(fscanf(file, "%lf", &expected), 1);
             found = type.dtype == TOW_I32 ? ((int32_t *)tow_array_data(array))[i]
@@ -341,8 +341,8 @@ static void test_as_flax(void **state)
     }
     fclose(file);
     assert_int_equal(lines, 21);
-    for (int c = 0; c < 3; ++c)
-        for (int calls = 0; calls < 2; ++calls) free_run(&runs[c][calls]);
+    for (int c = 0; c < 3; c++)
+        for (int calls = 0; calls < 2; calls++) free_run(&runs[c][calls]);
 }
 
 int main(void)

@@ -54,8 +54,8 @@ static void call_masked(tow_scope *s, const tow_module *module, size_t n_in, con
     (void)module, (void)n_in, (void)n_out;
     float kv[48];
     bool mask[12];
-    for (int i = 0; i < 48; ++i) kv[i] = fraction(i);
-    for (int i = 0; i < 12; ++i) mask[i] = (i % 4 + i / 4) % 3 != 0;
+    for (int i = 0; i < 48; i++) kv[i] = fraction(i);
+    for (int i = 0; i < 12; i++) mask[i] = (i % 4 + i / 4) % 3 != 0;
     tow_trace *t = tow_scope_trace(s);
     tow_value x[] = {in[0], tow_constant_data(t, tow_make_type(TOW_F32, 3, (int64_t[]){2, 4, 6}), kv),
                      tow_constant_data(t, tow_make_type(TOW_BOOL, 4, (int64_t[]){1, 1, 3, 4}), mask)};
@@ -86,7 +86,7 @@ static void call_digits(tow_scope *s, const tow_module *module, size_t n_in, con
     (void)module, (void)n_in, (void)n_out;
     tow_dense dense = TOW_DENSE(.features = 3);
     out[0] = in[0];
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         tow_scope *child = tow_scope_begin(s, i ? "2" : "block_1");
         out[0] = tow_apply(child, "3x3", &dense, out[0]);
         out[0] = tow_apply(child, "1", &dense, out[0]);
@@ -108,7 +108,7 @@ static bool read_initializer(const char *name, tow_initializer *init)
     static const char *const distributions[] = {"truncated_normal_", "normal_", "uniform_"};
     double number;
     char mode[16];
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; i++) {
         size_t length = strlen(distributions[i]);
         if (strncmp(name, distributions[i], length) != 0) continue;
         if (sscanf(name + length, "%lf_fan_%15s", &number, mode) != 2) break;
@@ -127,7 +127,7 @@ static bool read_initializer(const char *name, tow_initializer *init)
 
 static bool find_initializer(const char *name, tow_initializer *init)
 {
-    for (int i = 0; plain_initializers[i].name; ++i)
+    for (int i = 0; plain_initializers[i].name; i++)
         if (strcmp(name, plain_initializers[i].name) == 0) {
             *init = plain_initializers[i].make();
             return true;
@@ -221,14 +221,14 @@ static bool with_model(const char *name, model_use use, void *user)
 static uint64_t fnv1a(const void *data, size_t size)
 {
     uint64_t h = 0xCBF29CE484222325U;
-    for (size_t i = 0; i < size; ++i) h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001B3U;
+    for (size_t i = 0; i < size; i++) h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001B3U;
     return h;
 }
 
 /* Our path of Flax's: "stack/kernel" under a scan is "stack/{}/kernel". */
 static tow_array *find_param(const tow_params *params, const char *path)
 {
-    for (size_t i = 0; i < tow_params_count(params); ++i) {
+    for (size_t i = 0; i < tow_params_count(params); i++) {
         char plain[256];
         snprintf(plain, sizeof plain, "%s", tow_params_path(params, i));
         for (char *level; (level = strstr(plain, "{}/"));) memmove(level, level + 3, strlen(level + 3) + 1);
@@ -255,7 +255,7 @@ static void compare_init(void *user, const tow_module *model, tow_type input)
     if (strcmp(shape_text(type, shape), g->shape) != 0)
         fail_msg("%s %s: expected the shape %s, found %s", g->name, g->path, g->shape, shape);
     const uint32_t *bits = tow_array_data(array);
-    for (int64_t i = 0; i < 8 && i < tow_type_count(type); ++i)
+    for (int64_t i = 0; i < 8 && i < tow_type_count(type); i++)
         sprintf(words + strlen(words), "%s%08x", i ? " " : "", bits[i]);
     if (strcmp(words, g->words) != 0)
         fail_msg("%s seed %llu %s: expected %s, found %s", g->name, g->seed, g->path, g->words, words);
@@ -315,7 +315,7 @@ static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value
     tow_type type = tow_value_type(outputs[0]);
     float weights[256];
     assert_true(tow_type_count(type) <= 256);
-    for (int64_t i = 0; i < tow_type_count(type); ++i) weights[i] = fraction(i);
+    for (int64_t i = 0; i < tow_type_count(type); i++) weights[i] = fraction(i);
     *loss = tow_reduce_sum(tow_mul(outputs[0], tow_constant_data(t, type, weights)), 0, NULL);
     aux[0] = outputs[0];
 }
@@ -334,12 +334,12 @@ static void compute(void *user, const tow_module *model, tow_type input)
     tow_graph *loss, *gradient;
     OK(tow_loss(model, r->params, 1, &input, 0, NULL, weighted_sum, NULL, 1, NULL, &loss));
     size_t n = tow_params_count(r->params), wrt[64];
-    for (size_t i = 0; i <= n; ++i) wrt[i] = i;
+    for (size_t i = 0; i <= n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n + 1, wrt, true, &gradient));
     tow_array *x, *in[64];
     OK(tow_array_create(ctx, input, &x));
-    for (int64_t i = 0; i < tow_type_count(input); ++i) ((float *)tow_array_data(x))[i] = fraction(i);
-    for (size_t i = 0; i < n; ++i) in[i] = tow_params_array(r->params, i);
+    for (int64_t i = 0; i < tow_type_count(input); i++) ((float *)tow_array_data(x))[i] = fraction(i);
+    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r->params, i);
     in[n] = x;
     OK(tow_evaluate(gradient, in, r->arrays));
     r->n = n + 3;
@@ -352,7 +352,7 @@ static tow_array *result_called(const results *r, const char *what)
 {
     if (strcmp(what, "output") == 0) return r->arrays[1];
     if (strcmp(what, "input") == 0) return r->arrays[r->n - 1];
-    for (size_t i = 0; i < tow_params_count(r->params); ++i)
+    for (size_t i = 0; i < tow_params_count(r->params); i++)
         if (strcmp(tow_params_path(r->params, i), what) == 0) return r->arrays[2 + i];
     fail_msg("nothing is called %s", what);
     return NULL;
@@ -360,7 +360,7 @@ static tow_array *result_called(const results *r, const char *what)
 
 static void release(results *r)
 {
-    for (size_t i = 0; i < r->n; ++i) tow_array_release(r->arrays[i]);
+    for (size_t i = 0; i < r->n; i++) tow_array_release(r->arrays[i]);
     tow_params_free(r->params);
     r->params = NULL;
     r->n = 0;
@@ -387,7 +387,7 @@ static void test_outputs_and_gradients(void **state)
             fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
         double expected[1024], largest = 0, error = 0;
         assert_true(count <= 1024);
-        for (int64_t i = 0; i < count; ++i) {
+        for (int64_t i = 0; i < count; i++) {
             assert_int_equal(fscanf(file, "%lf", &expected[i]), 1);
             largest = fmax(largest, fabs(expected[i]));
             error = fmax(error, fabs(expected[i] - (double)((float *)tow_array_data(array))[i]));

@@ -19,7 +19,7 @@ static void check_refused(const char *call, tow_status found, tow_status expecte
     if (found != expected)
         fail_msg("%s: expected \"%s\", found \"%s\": %s", call, tow_status_text(expected), tow_status_text(found),
                  message);
-    for (; *texts; ++texts)
+    for (; *texts; texts++)
         if (!strstr(message, *texts)) fail_msg("%s: \"%s\" is not in: %s", call, *texts, message);
 }
 

@@ -25,7 +25,7 @@ static void check_error(const char *call, tow_status found, tow_status expected,
     if (found != expected)
         fail_msg("%s: expected \"%s\", found \"%s\": %s", call, tow_status_text(expected), tow_status_text(found),
                  message);
-    for (; *texts; ++texts)
+    for (; *texts; texts++)
         if (!strstr(message, *texts)) fail_msg("%s: \"%s\" is not in: %s", call, *texts, message);
 }
 
@@ -277,7 +277,7 @@ static void test_transforms(void **state)
     const tow_policy dots = tow_dots_saveable(), name = tow_save_only_these_names("a");
     expect_error(init(TOW_REMAT(&dense, .policy = tow_save_either(&dots, &name)), F32(2, 3)), TOW_NOT_FOUND, "\"a\"");
 
-    for (int unrolled = 0; unrolled < 2; ++unrolled) {
+    for (int unrolled = 0; unrolled < 2; unrolled++) {
         const char *path = unrolled ? "part/layer/0: scan: carry 0" : "part/layer/{}: scan: carry 0";
         expect_error(init(TOW_SCAN(&dense, .length = 2, .unrolled = unrolled), F32(2, 5)), TOW_TYPE_MISMATCH, path,
                      "f32[2,5]", "f32[2,3]");

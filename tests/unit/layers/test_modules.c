@@ -63,7 +63,7 @@ static void expect_same_tensors(const char *what, const tow_tensors *a, const to
 {
     if (tow_tensors_count(a) != tow_tensors_count(b))
         fail_msg("%s: %zu tensors and %zu", what, tow_tensors_count(a), tow_tensors_count(b));
-    for (size_t i = 0; i < tow_tensors_count(a); ++i) {
+    for (size_t i = 0; i < tow_tensors_count(a); i++) {
         const char *name = tow_tensors_name(a, i);
         tow_array *x = tow_tensors_at(a, i), *y = tow_tensors_find(b, name);
         if (!y) fail_msg("%s: %s is missing", what, name);
@@ -96,13 +96,13 @@ static run run_model(const tow_module *blocks, const char *const *streams, uint3
     OK(tow_loss(TOW_MODULE(&model), r.params, 1, &tokens, 1, &tokens, mean_cross_entropy, NULL, 0, &options, &loss));
     OK(tow_graph_check(loss));
     size_t n = tow_params_count(r.params), wrt[128];
-    for (size_t i = 0; i < n; ++i) wrt[i] = i;
+    for (size_t i = 0; i < n; i++) wrt[i] = i;
     OK(tow_value_and_grad(loss, n, wrt, false, &gradient));
     OK(tow_graph_check(gradient));
     tow_array *in[128], *out[128];
-    for (size_t i = 0; i < n; ++i) in[i] = tow_params_array(r.params, i);
+    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r.params, i);
     int32_t data[BATCH * TIME], labels[BATCH * TIME];
-    for (int i = 0; i < BATCH * TIME; ++i) data[i] = (i * 7 + 3) % 11, labels[i] = (i * 5 + 1) % 11;
+    for (int i = 0; i < BATCH * TIME; i++) data[i] = (i * 7 + 3) % 11, labels[i] = (i * 5 + 1) % 11;
     OK(tow_array_from_data(ctx, tokens, data, &in[n]));
     OK(tow_array_from_data(ctx, tokens, labels, &in[n + 1]));
     OK(tow_array_from_data(ctx, key_type, (uint32_t[]){0, stream_seed}, &in[n + 2]));
@@ -110,14 +110,14 @@ static run run_model(const tow_module *blocks, const char *const *streams, uint3
     r.loss = *(float *)tow_array_data(out[0]);
     tow_params *as_params;
     OK(tow_params_zeros_like(r.params, &as_params));
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; i++)
         memcpy(tow_array_data(tow_params_array(as_params, i)), tow_array_data(out[1 + i]),
                tow_type_bytes(tow_array_type(out[1 + i])));
     r.values = tensors_of(r.params);
     r.gradients = tensors_of(as_params);
     tow_params_free(as_params);
-    for (size_t i = 0; i <= n; ++i) tow_array_release(out[i]);
-    for (size_t i = n; i < n + 3; ++i) tow_array_release(in[i]);
+    for (size_t i = 0; i <= n; i++) tow_array_release(out[i]);
+    for (size_t i = n; i < n + 3; i++) tow_array_release(in[i]);
     tow_graph_release(loss);
     tow_graph_release(gradient);
     return r;
@@ -159,7 +159,7 @@ static void expect_wrapping_is_invisible(tow_transformer_block block, const char
                     {"any but", tow_save_any_names_but_these("query")},
                     {"anything except", tow_save_anything_except_these_names("mlp_act")},
                     {"dots except", tow_save_except_names(&dots, "mlp_out")}};
-    for (size_t i = 0; i < sizeof policies / sizeof *policies; ++i) {
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         tow_remat inner = TOW_REMAT(&block, .policy = policies[i].policy);
         tow_scan scanned = TOW_SCAN(&block, .length = 3), scan_remat = TOW_SCAN(&inner, .length = 3);
         tow_scan loop_remat = TOW_SCAN(&inner, .length = 3, .unrolled = true);
@@ -176,7 +176,7 @@ static void expect_wrapping_is_invisible(tow_transformer_block block, const char
                          {"remat(scan)", TOW_MODULE(&remat_scan)},
                          {"remat(scan(remat))", TOW_MODULE(&both)},
                          {"scan(remat(remat))", TOW_MODULE(&scan_twice)}};
-        for (size_t k = 0; k < sizeof wrappings / sizeof *wrappings; ++k) {
+        for (size_t k = 0; k < sizeof wrappings / sizeof *wrappings; k++) {
             if (i > 0 && k == 0) continue; /* has no policy */
             char what[96];
             snprintf(what, sizeof what, "%s, %s", wrappings[k].name, policies[i].name);
@@ -245,7 +245,7 @@ static tow_array *evaluate_masks(const tow_module *model)
     OK(tow_forward(model, params, 1, &type, &options, &g));
     tow_array *in[2], *out[2];
     OK(tow_array_create(ctx, type, &in[0]));
-    for (int i = 0; i < 32; ++i) ((float *)tow_array_data(in[0]))[i] = 1;
+    for (int i = 0; i < 32; i++) ((float *)tow_array_data(in[0]))[i] = 1;
     OK(tow_array_from_data(ctx, TYPE(TOW_U32, 2), (uint32_t[]){0, 77}, &in[1]));
     OK(tow_evaluate(g, in, out));
     tow_array_release(in[0]);
@@ -263,7 +263,7 @@ static void test_masks_of_nested_scans(void **state)
         tow_module module;
     } masks = {{&masks_class}};
     float kept[12 * 12][32];
-    for (int unrolled = 0; unrolled < 4; ++unrolled) { /* 12 iterations: indices 1, 11 and 11, 1 must not coincide */
+    for (int unrolled = 0; unrolled < 4; unrolled++) { /* 12 iterations: indices 1, 11 and 11, 1 must not coincide */
         tow_scan inner = TOW_SCAN(&masks, .length = 12, .unrolled = unrolled & 1);
         tow_remat between = TOW_REMAT(&inner);
         tow_scan outer = TOW_SCAN(&between, .length = 12, .unrolled = unrolled >> 1);
@@ -275,8 +275,8 @@ static void test_masks_of_nested_scans(void **state)
             assert_memory_equal(kept, tow_array_data(array), sizeof kept);
         tow_array_release(array);
     }
-    for (int i = 0; i < 144; ++i)
-        for (int j = 0; j < i; ++j) assert_memory_not_equal(kept[i], kept[j], sizeof kept[i]);
+    for (int i = 0; i < 144; i++)
+        for (int j = 0; j < i; j++) assert_memory_not_equal(kept[i], kept[j], sizeof kept[i]);
 }
 
 /* ---- xs, ys, broadcast inputs, reverse --------------------------------------------------------------------------- */
@@ -303,16 +303,16 @@ static void run_steps(const tow_scan *scan, float carry[4], float ys[3][4])
     OK(tow_forward(TOW_MODULE(scan), params, 3, types, &options, &g));
     tow_array *in[16], *out[2];
     size_t n = tow_params_count(params);
-    for (size_t i = 0; i < n; ++i) in[i] = tow_params_array(params, i);
-    for (size_t k = 0; k < 3; ++k) {
+    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
+    for (size_t k = 0; k < 3; k++) {
         OK(tow_array_create(ctx, types[k], &in[n + k]));
-        for (int64_t i = 0; i < tow_type_count(types[k]); ++i)
+        for (int64_t i = 0; i < tow_type_count(types[k]); i++)
             ((float *)tow_array_data(in[n + k]))[i] = (float)(i + 1) / 8;
     }
     OK(tow_evaluate(g, in, out));
     memcpy(carry, tow_array_data(out[0]), 4 * sizeof(float));
     memcpy(ys, tow_array_data(out[1]), 12 * sizeof(float));
-    for (size_t k = 0; k < 3; ++k) tow_array_release(in[n + k]);
+    for (size_t k = 0; k < 3; k++) tow_array_release(in[n + k]);
     tow_array_release(out[0]);
     tow_array_release(out[1]);
     tow_graph_release(g);
@@ -325,7 +325,7 @@ static void test_scan_inputs_and_outputs(void **state)
     struct {
         tow_module module;
     } step = {{&step_class}};
-    for (int reverse = 0; reverse < 2; ++reverse) {
+    for (int reverse = 0; reverse < 2; reverse++) {
         tow_scan scanned = TOW_SCAN(&step, .n_broadcast = 1, .reverse = reverse); /* length from xs */
         tow_scan unrolled = TOW_SCAN(&step, .length = 3, .n_broadcast = 1, .reverse = reverse, .unrolled = true);
         float carry[2][4], ys[2][3][4];
@@ -333,7 +333,7 @@ static void test_scan_inputs_and_outputs(void **state)
         run_steps(&unrolled, carry[1], ys[1]);
         assert_memory_equal(carry[0], carry[1], sizeof carry[0]);
         assert_memory_equal(ys[0], ys[1], sizeof ys[0]);
-        for (int i = 0; i < 4; ++i) assert_true(ys[0][reverse ? 0 : 2][i] == 2 * carry[0][i]); /* the last step's */
+        for (int i = 0; i < 4; i++) assert_true(ys[0][reverse ? 0 : 2][i] == 2 * carry[0][i]); /* the last step's */
     }
 }
 
@@ -392,8 +392,8 @@ static void test_files_of_scanned_and_unrolled_are_the_same(void **state)
     tow_scan other_half = TOW_SCAN(&inner, .length = 3, .unrolled = true);
     tow_scan unrolled = TOW_SCAN(&inner_unrolled, .length = 3, .unrolled = true);
     const tow_scan *variants[] = {&nested, &half, &other_half, &unrolled};
-    for (int from = 0; from < 4; ++from)
-        for (int to = 0; to < 4; ++to) {
+    for (int from = 0; from < 4; from++)
+        for (int to = 0; to < 4; to++) {
             tow_params *source = init_gpt(TOW_MODULE(variants[from])), *target = init_gpt(TOW_MODULE(variants[to])),
                        *zeros;
             OK(tow_params_zeros_like(target, &zeros));
@@ -425,7 +425,7 @@ static void test_tensors_of_parameters_do_not_change(void **state)
     OK(tow_params_from_tensors(params, "", nothing));
     expect_same_tensors("snapshot", expected, snapshot);
     OK(tow_params_from_tensors(params, "", snapshot));
-    for (size_t i = 0; i < tow_params_count(params); ++i) {
+    for (size_t i = 0; i < tow_params_count(params); i++) {
         tow_array *array = tow_params_array(params, i);
         memset(tow_array_data(array), 0x11, tow_type_bytes(tow_array_type(array)));
     }

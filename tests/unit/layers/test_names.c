@@ -16,7 +16,7 @@ static void check_message(tow_status found, const char *const *texts)
 {
     const char *message = tow_context_error(ctx);
     if (found != TOW_INVALID_ARGUMENT) fail_msg("expected an invalid argument, found %d: %s", (int)found, message);
-    for (; *texts; ++texts)
+    for (; *texts; texts++)
         if (!strstr(message, *texts)) fail_msg("\"%s\" is not in: %s", *texts, message);
 }
 

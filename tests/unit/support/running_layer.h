@@ -23,7 +23,7 @@ static inline void check_error(const char *call, tow_status found, tow_status ex
     if (found != expected)
         fail_msg("%s: expected \"%s\", found \"%s\": %s", call, tow_status_text(expected), tow_status_text(found),
                  message);
-    for (; *texts; ++texts)
+    for (; *texts; texts++)
         if (!strstr(message, *texts)) fail_msg("%s: \"%s\" is not in: %s", call, *texts, message);
 }
 
@@ -88,7 +88,7 @@ static inline void expect_same_tensors(const char *what, const tow_tensors *a, c
 {
     if (tow_tensors_count(a) != tow_tensors_count(b))
         fail_msg("%s: %zu tensors and %zu", what, tow_tensors_count(a), tow_tensors_count(b));
-    for (size_t i = 0; i < tow_tensors_count(a); ++i) {
+    for (size_t i = 0; i < tow_tensors_count(a); i++) {
         const char *name = tow_tensors_name(a, i);
         tow_array *x = tow_tensors_at(a, i), *y = tow_tensors_find(b, name);
         if (!y) fail_msg("%s: %s is missing", what, name);
@@ -109,7 +109,7 @@ static inline void expect_same_list(const char *what, const tow_params *a, const
 /* Every variable of one list gets the value that the other list has at its path. */
 static inline void copy_matching(tow_params *to, const tow_params *from)
 {
-    for (size_t i = 0; i < tow_params_count(to); ++i) {
+    for (size_t i = 0; i < tow_params_count(to); i++) {
         tow_array *source = tow_params_find(from, tow_params_path(to, i)), *target = tow_params_array(to, i);
         assert_non_null(source);
         memcpy(tow_array_data(target), tow_array_data(source), tow_type_bytes(tow_array_type(target)));

@@ -11,7 +11,7 @@
 static inline const char *shape_text(tow_type type, char text[128])
 {
     strcpy(text, type.rank == 0 ? "scalar" : "");
-    for (int i = 0; i < type.rank; ++i) sprintf(text + strlen(text), i ? "x%lld" : "%lld", (long long)type.dims[i]);
+    for (int i = 0; i < type.rank; i++) sprintf(text + strlen(text), i ? "x%lld" : "%lld", (long long)type.dims[i]);
     return text;
 }
 
