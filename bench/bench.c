@@ -48,8 +48,8 @@ static _Noreturn void usage(const char *workload, const char *problem, const cha
                             const bench_option *options, const bench_option *common)
 {
     fprintf(stderr, "%s: %s '%s'; options:", workload, problem, argument);
-    for (const bench_option *lists[] = {options, common, NULL}, **list = lists; *list != NULL; list++)
-        for (const bench_option *o = *list; o->name != NULL; o++)
+    for (const bench_option *lists[] = {options, common, NULL}, **list = lists; *list; list++)
+        for (const bench_option *o = *list; o->name; o++)
             fprintf(stderr, " --%s%s", o->name, o->flag ? "" : o->number ? " N" : " WORD");
     fputc('\n', stderr);
     exit(2);
@@ -58,7 +58,7 @@ static _Noreturn void usage(const char *workload, const char *problem, const cha
 static const bench_option *find_option(const char *argument, const bench_option *options)
 {
     if (strncmp(argument, "--", 2) != 0) return NULL;
-    for (; options->name != NULL; options++)
+    for (; options->name; options++)
         if (strcmp(argument + 2, options->name) == 0) return options;
     return NULL;
 }
@@ -84,14 +84,14 @@ static void read_options(const char *workload, int argc, char **argv, const benc
             exit(0);
         }
         const bench_option *o = find_option(argv[i], options);
-        if (o == NULL) o = find_option(argv[i], common);
-        if (o == NULL) usage(workload, "unknown option", argv[i], options, common);
-        if (o->flag != NULL) {
+        if (!o) o = find_option(argv[i], common);
+        if (!o) usage(workload, "unknown option", argv[i], options, common);
+        if (o->flag) {
             *o->flag = true;
             continue;
         }
         if (++i == argc) usage(workload, "no value for", argv[i - 1], options, common);
-        if (o->text != NULL)
+        if (o->text)
             *o->text = argv[i];
         else
             read_number(workload, o, argv[i]);
@@ -107,9 +107,9 @@ static size_t resident(const char *key)
     FILE *file = fopen("/proc/self/status", "r");
     char line[256];
     size_t kib = 0;
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    while (file && fgets(line, sizeof line, file))
         if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), ": %zu", &kib);
-    if (file != NULL) fclose(file);
+    if (file) fclose(file);
     return kib * 1024;
 }
 
@@ -130,14 +130,14 @@ void bench_start(bench *b, const char *workload, int argc, char **argv, const be
                                    {0}};
     read_options(workload, argc, argv, options, common);
     b->json = json_object();
-    if (b->json == NULL) bench_fail("%s: out of memory", workload);
+    if (!b->json) bench_fail("%s: out of memory", workload);
     const tow_context_options context = {.threads = (int)b->threads};
     if (tow_context_create(&context, &b->context) != TOW_OK)
         bench_fail("%s: %s", workload, tow_context_error(b->context));
     b->threads = tow_context_threads(b->context);
     bench_set(b, "workload", json_string(workload));
     bench_set(b, "library", json_string("tow"));
-    for (const bench_option *o = options; o->name != NULL; o++)
+    for (const bench_option *o = options; o->name; o++)
         bench_set(b, o->name,
                   o->number ? json_integer(*o->number)
                   : o->flag ? json_boolean(*o->flag)
@@ -157,7 +157,7 @@ void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t 
 {
     int64_t most = b->steps > 0 ? b->steps : MOST_STEPS, n = 0;
     double *seconds = malloc((size_t)most * sizeof *seconds), start = bench_now();
-    if (seconds == NULL) bench_fail("%s: out of memory", b->workload);
+    if (!seconds) bench_fail("%s: out of memory", b->workload);
     for (int i = 0; i < 2; i++) bench_check(b, step(user));
     for (double end = bench_now() + (double)b->seconds; n < most; n++) {
         start = bench_now();
@@ -174,9 +174,9 @@ void bench_repeat(bench *b, tow_status (*step)(void *user), void *user, int64_t 
 
 void bench_trace(bench *b, tow_status (*step)(void *user, FILE *file), void *user)
 {
-    if (b->trace == NULL) return;
+    if (!b->trace) return;
     FILE *file = fopen(b->trace, "w");
-    if (file == NULL) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
+    if (!file) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
     bench_check(b, step(user, file));
     if (fclose(file) != 0) bench_fail("%s: %s: cannot be written: %s", b->workload, b->trace, strerror(errno));
     b->trace = NULL;
@@ -204,7 +204,7 @@ void bench_trace_program(bench *b, tow_program *program, tow_array **inputs, tow
 int bench_finish(bench *b, double flops)
 {
     char describe[1024];
-    if (b->trace != NULL) bench_fail("%s: %s: no step was run that could be traced", b->workload, b->trace);
+    if (b->trace) bench_fail("%s: %s: no step was run that could be traced", b->workload, b->trace);
     tow_context_describe(b->context, describe, sizeof describe);
     bench_set(b, "rss_peak", json_integer((json_int_t)resident("VmHWM")));
     bench_set(b, "rss_before", json_integer((json_int_t)b->rss_before));
@@ -290,7 +290,7 @@ void bench_run_gradient(bench *b, const bench_gradient *g)
     size_t n_out = tow_graph_outputs(gradient);
     r.inputs = calloc(g->n_inputs, sizeof *r.inputs);
     r.outputs = calloc(n_out, sizeof *r.outputs);
-    if (r.inputs == NULL || r.outputs == NULL) bench_fail("%s: out of memory", b->workload);
+    if (!r.inputs || !r.outputs) bench_fail("%s: out of memory", b->workload);
     for (size_t i = 0; !g->only_compile && i < g->n_inputs; i++) {
         bench_check(b, tow_array_create(b->context, g->types[i], &r.inputs[i]));
         bench_fill(r.inputs[i], i, g->scales[i]);

@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     tow_type *types = calloc(n, sizeof *types);
     double *scales = calloc(n, sizeof *scales);
     size_t *wrt = calloc(n, sizeof *wrt);
-    if (types == NULL || scales == NULL || wrt == NULL) bench_fail("chain: out of memory");
+    if (!types || !scales || !wrt) bench_fail("chain: out of memory");
     types[0] = tow_make_type(TOW_F32, 2, (int64_t[]){c.batch, c.width});
     scales[0] = 1;
     for (size_t i = 1; i < n; i++) {

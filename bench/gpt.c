@@ -62,7 +62,7 @@ static void time_compiling(bench *b, const tow_module *model, tow_type type)
     tow_program *program = NULL;
     bench_check(b, tow_init(b->context, model, 0, 1, &type, &params));
     size_t n = tow_params_count(params), *wrt = malloc((n + 1) * sizeof *wrt);
-    if (wrt == NULL) bench_fail("gpt: out of memory");
+    if (!wrt) bench_fail("gpt: out of memory");
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     double start = bench_now();
     bench_check(b, tow_loss(model, params, 2, (tow_type[]){type, type}, 0, NULL, gpt_loss, NULL, 0, NULL, &loss));

@@ -188,14 +188,14 @@ static double measure(probe *p, int threads)
     if (threads < 1 || threads > MOST_THREADS) return 0;
     pthread_t *others = calloc((size_t)threads, sizeof *others);
     worker *workers = calloc((size_t)threads, sizeof *workers);
-    bool fine = others != NULL && workers != NULL && pthread_barrier_init(&p->barrier, NULL, (unsigned)threads) == 0;
+    bool fine = others != NULL && workers && pthread_barrier_init(&p->barrier, NULL, (unsigned)threads) == 0;
     bool barrier = fine;
     for (int i = 0; fine && i < threads; i++) {
         workers[i] = (worker){.p = p, .leads = i == 0};
         if (p->bytes == 0) continue;
         workers[i].source = aligned_alloc(64, p->bytes);
         workers[i].target = aligned_alloc(64, p->bytes);
-        fine = workers[i].source != NULL && workers[i].target != NULL;
+        fine = workers[i].source != NULL && workers[i].target;
         if (fine) memset(workers[i].source, 1, p->bytes);
         if (fine) memset(workers[i].target, 1, p->bytes);
     }
@@ -205,7 +205,7 @@ static double measure(probe *p, int threads)
         if (pthread_create(&others[made], NULL, work, &workers[made]) != 0) abort(); /* the rest would wait for ever */
     if (fine) work(&workers[0]);
     for (int i = 1; fine && i < made; i++) pthread_join(others[i], NULL);
-    for (int i = 0; workers != NULL && i < threads; i++) {
+    for (int i = 0; workers && i < threads; i++) {
         free(workers[i].source);
         free(workers[i].target);
     }

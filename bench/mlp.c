@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 
     c.inputs = calloc(n + 1, sizeof *c.inputs);
     c.outputs = calloc(n + 1, sizeof *c.outputs);
-    if (c.inputs == NULL || c.outputs == NULL) bench_fail("mlp: out of memory");
+    if (!c.inputs || !c.outputs) bench_fail("mlp: out of memory");
     for (size_t i = 0; i < n; i++) c.inputs[i] = tow_array_retain(tow_params_array(params, i));
     bench_check(&b, tow_array_create(b.context, x, &c.inputs[n]));
     bench_fill(c.inputs[n], 1, 1.7);

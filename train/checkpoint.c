@@ -29,7 +29,7 @@ static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t val
 
 tow_status tow_train_save(const tow_train_state *state, const char *path)
 {
-    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (!state) return tow__missing(NULL, __func__, "a train state");
     if (state->torn) return tow__train_torn(state, __func__);
     tow_tensors *tensors = NULL;
     const tow_optimizer *optimizer = &state->updater.optimizer;
@@ -66,8 +66,8 @@ static tow_status get_number(const tow_train_state *state, const char *path, con
     const char *text = tow_tensors_metadata(tensors, key);
     char *end = NULL;
     errno = 0;
-    if (text != NULL && text[0] >= '0' && text[0] <= '9') *value = strtoull(text, &end, 10);
-    if (end != NULL && *end == '\0' && errno == 0) return TOW_OK;
+    if (text && text[0] >= '0' && text[0] <= '9') *value = strtoull(text, &end, 10);
+    if (end && *end == '\0' && errno == 0) return TOW_OK;
     return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a number as metadata '%s', found %s%.60s%s", path, key,
                      text ? "'" : "", text ? text : "none", text ? "'" : "");
 }
@@ -76,7 +76,7 @@ static tow_status expect_text(const tow_train_state *state, const char *path, co
                               const char *key, const char *expected, const char *advice)
 {
     const char *text = tow_tensors_metadata(tensors, key);
-    if (text != NULL && strcmp(text, expected) == 0) return TOW_OK;
+    if (text && strcmp(text, expected) == 0) return TOW_OK;
     return tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a checkpoint with %s '%.200s', found %s%.200s%s; %s",
                      path, key, expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
 }
@@ -145,7 +145,7 @@ tow_status tow__train_torn(const tow_train_state *state, const char *function)
 
 tow_status tow_train_load(tow_train_state *state, const char *path)
 {
-    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (!state) return tow__missing(NULL, __func__, "a train state");
     contents file = {0};
     tow_status status = TOW_OK;
     TRY(check_contents(state, path, &file));

@@ -110,7 +110,7 @@ tow_status tow__updater_init(tow_context *ctx, tow__updater *u)
     u->blocks = tow__alloc(ctx, n + 1, sizeof *u->blocks);
     u->partial = tow__alloc(ctx, n + 1, sizeof *u->partial);
     u->n_blocks = n;
-    if (u->blocks == NULL || u->partial == NULL) return TOW_OUT_OF_MEMORY;
+    if (!u->blocks || !u->partial) return TOW_OUT_OF_MEMORY;
     tow__block *block = u->blocks;
     for (size_t i = 0; i < u->n_parameters; i++)
         for (int64_t at = 0, count = u->parameters[i].count; at < count; at += BLOCK)
@@ -120,9 +120,9 @@ tow_status tow__updater_init(tow_context *ctx, tow__updater *u)
 
 void tow__updater_free(tow_context *ctx, tow__updater *u)
 {
-    if (u->blocks != NULL) tow__free(ctx, u->blocks, u->n_blocks + 1, sizeof *u->blocks);
-    if (u->partial != NULL) tow__free(ctx, u->partial, u->n_blocks + 1, sizeof *u->partial);
-    if (u->parameters != NULL) tow__free(ctx, u->parameters, u->n_parameters, sizeof *u->parameters);
+    if (u->blocks) tow__free(ctx, u->blocks, u->n_blocks + 1, sizeof *u->blocks);
+    if (u->partial) tow__free(ctx, u->partial, u->n_blocks + 1, sizeof *u->partial);
+    if (u->parameters) tow__free(ctx, u->parameters, u->n_parameters, sizeof *u->parameters);
     u->blocks = NULL;
     u->partial = NULL;
     u->parameters = NULL;
@@ -196,7 +196,7 @@ static void sgd(const tow__coefficients *c, float decay, int64_t n, float *restr
 {
     for (int64_t i = 0; i < n; i++) {
         float update = g[i] * c->scale + decay * p[i];
-        if (m != NULL) {
+        if (m) {
             m[i] = update + c->b1 * m[i];
             update = c->nesterov ? update + c->b1 * m[i] : m[i];
         }

@@ -29,7 +29,7 @@ static void set_keys(tow_train_state *state)
 static size_t count_streams(const tow_model_options *model)
 {
     size_t n = 0;
-    while (model != NULL && model->streams != NULL && model->streams[n] != NULL) n++;
+    while (model && model->streams && model->streams[n]) n++;
     return n;
 }
 
@@ -41,7 +41,7 @@ static tow_status make_updater(tow_train_state *state)
     tow_status status = tow__team_create(ctx, tow_context_threads(ctx), &u->team);
     if (status != TOW_OK) return status;
     u->parameters = tow__alloc(ctx, state->n_params, sizeof *u->parameters);
-    if (u->parameters == NULL) return TOW_OUT_OF_MEMORY;
+    if (!u->parameters) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < state->n_params; i++) {
         tow_array *array = tow_params_array(state->params, i);
         tow_type type = tow_array_type(array);
@@ -69,7 +69,7 @@ static tow_status make_arrays(tow_train_state *state)
     size_t first_key = first_input(state) + state->n_inputs;
     state->inputs = tow__alloc(ctx, first_key + state->n_streams + 1, sizeof(tow_array *));
     state->outputs = tow__alloc(ctx, 1 + state->n_variables + state->n_params, sizeof(tow_array *));
-    if (state->inputs == NULL || state->outputs == NULL) return TOW_OUT_OF_MEMORY;
+    if (!state->inputs || !state->outputs) return TOW_OUT_OF_MEMORY;
     TRY(tow_array_create(ctx, tow_graph_output_type(state->loss_graph, 0), &state->outputs[0]));
     for (size_t i = 0; i < state->n_variables; i++) {
         state->inputs[state->n_params + i] = tow_params_array(state->variables, i);
@@ -102,7 +102,7 @@ static tow_status compile_gradient(tow_train_state *state, const tow_graph *grap
     tow_consumer *consumers = tow__alloc(ctx, state->n_params, sizeof *consumers);
     state->early = tow__alloc(ctx, state->n_params, sizeof *state->early);
     tow_status status = TOW_OUT_OF_MEMORY;
-    if (consumers != NULL && state->early != NULL) {
+    if (consumers && state->early) {
         for (size_t i = 0; i < state->n_params; i++) {
             state->early[i] = (tow__early){&state->updater, i};
             consumers[i] = (tow_consumer){
@@ -112,7 +112,7 @@ static tow_status compile_gradient(tow_train_state *state, const tow_graph *grap
         options.n_consumers = state->n_params;
         status = tow_compile(ctx, graph, &options, &state->program);
     }
-    if (consumers != NULL) tow__free(ctx, consumers, state->n_params, sizeof *consumers);
+    if (consumers) tow__free(ctx, consumers, state->n_params, sizeof *consumers);
     return status;
 }
 
@@ -127,7 +127,7 @@ static tow_status compile_step(tow_train_state *state)
             ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
     size_t *wrt = tow__alloc(ctx, state->n_params + 1, sizeof *wrt);
-    if (wrt == NULL) return TOW_OUT_OF_MEMORY;
+    if (!wrt) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < state->n_params; i++) wrt[i] = i;
     TRY(tow_value_and_grad(state->loss_graph, state->n_params, wrt, state->n_variables > 0, &graph));
     TRY(compile_gradient(state, graph));
@@ -166,21 +166,21 @@ done:
 
 static tow_status check_options(tow_context *ctx, const tow_module *model, const tow_train_options *options)
 {
-    if (model == NULL || options == NULL || options->loss == NULL)
+    if (!model || !options || !options->loss)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected a model and options with a loss function, found NULL");
-    if ((options->n_inputs > 0 && options->input_types == NULL) ||
-        (options->n_extra > 0 && options->extra_types == NULL))
+    if ((options->n_inputs > 0 && !options->input_types) ||
+        (options->n_extra > 0 && !options->extra_types))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
                          options->n_inputs, options->n_extra);
-    if (options->description != NULL && !tow__is_utf8(options->description))
+    if (options->description && !tow__is_utf8(options->description))
         return tow__fail(
             ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: expected a .description in UTF-8, found other bytes; checkpoints are written "
             "in UTF-8");
     const tow_model_options *m = options->model;
-    if (m != NULL && (m->state != NULL || m->mutable_collections != NULL || m->updates != NULL))
+    if (m && (m->state || m->mutable_collections || m->updates))
         return tow__fail(
             ctx, TOW_INVALID_ARGUMENT,
             "tow_train_create: expected .model without .state, .mutable_collections and .updates; the train "
@@ -203,7 +203,7 @@ static tow_status make_state(tow_train_state *state, const tow_module *model, co
     const char *description = options->description != NULL ? options->description : "";
     state->description_size = strlen(description) + 1;
     state->description = tow__alloc(ctx, state->description_size, 1);
-    if (state->description == NULL) TRY(TOW_OUT_OF_MEMORY);
+    if (!state->description) TRY(TOW_OUT_OF_MEMORY);
     memcpy(state->description, description, state->description_size);
     state->seed = options->seed;
     state->n_inputs = options->n_inputs + options->n_extra;
@@ -226,13 +226,13 @@ done:
 tow_status tow_train_create(tow_context *context, const tow_module *model, const tow_train_options *options,
                             tow_train_state **state)
 {
-    if (state != NULL) *state = NULL;
-    if (context == NULL || state == NULL)
+    if (state) *state = NULL;
+    if (!context || !state)
         return tow__missing(context, __func__, "a context and a place for the train state");
     tow_status status = check_options(context, model, options);
     if (status != TOW_OK) return status;
     tow_train_state *made = tow__alloc(context, 1, sizeof *made);
-    if (made == NULL) return TOW_OUT_OF_MEMORY;
+    if (!made) return TOW_OUT_OF_MEMORY;
     made->ctx = context;
     TOW__ARITHMETIC(false);
     status = make_state(made, model, options);
@@ -245,15 +245,15 @@ tow_status tow_train_create(tow_context *context, const tow_module *model, const
 
 void tow_train_free(tow_train_state *state)
 {
-    if (state == NULL) return;
+    if (!state) return;
     tow_context *ctx = state->ctx;
     size_t first_key = first_input(state) + state->n_inputs;
     tow__updater_free(ctx, &state->updater);
-    if (state->inputs != NULL) {
+    if (state->inputs) {
         for (size_t i = 0; i < state->n_streams; i++) tow_array_release(state->inputs[first_key + i]);
         tow__free(ctx, state->inputs, first_key + state->n_streams + 1, sizeof(tow_array *));
     }
-    if (state->outputs != NULL) {
+    if (state->outputs) {
         tow_array_release(state->outputs[0]);
         for (size_t i = 0; i < state->n_params; i++) tow_array_release(state->outputs[1 + state->n_variables + i]);
         tow__free(ctx, state->outputs, 1 + state->n_variables + state->n_params, sizeof(tow_array *));
@@ -265,8 +265,8 @@ void tow_train_free(tow_train_state *state)
     tow_params_free(state->params);
     tow_params_free(state->variables);
     tow_params_free(state->updates);
-    if (state->early != NULL) tow__free(ctx, state->early, state->n_params, sizeof *state->early);
-    if (state->description != NULL) tow__free(ctx, state->description, state->description_size, 1);
+    if (state->early) tow__free(ctx, state->early, state->n_params, sizeof *state->early);
+    if (state->description) tow__free(ctx, state->description, state->description_size, 1);
     tow__free(ctx, state, 1, sizeof *state);
 }
 
@@ -274,13 +274,13 @@ void tow_train_free(tow_train_state *state)
 
 static tow_status run(tow_train_state *state, tow_program *program, tow_array *const *inputs, double *loss)
 {
-    if (inputs == NULL && state->n_inputs > 0)
+    if (!inputs && state->n_inputs > 0)
         return tow__fail(state->ctx, TOW_INVALID_ARGUMENT, "train: expected a batch of %zu arrays, found NULL",
                          state->n_inputs);
     for (size_t i = 0; i < state->n_inputs; i++) state->inputs[first_input(state) + i] = inputs[i];
     set_keys(state);
     tow_status status = tow_program_run(program, state->inputs, state->outputs);
-    if (status != TOW_OK || loss == NULL) return status;
+    if (status != TOW_OK || !loss) return status;
     const void *data = tow_array_data(state->outputs[0]);
     *loss = tow_array_type(state->outputs[0]).dtype == TOW_F64 ? *(const double *)data : (double)*(const float *)data;
     return TOW_OK;
@@ -304,7 +304,7 @@ static tow_status step(tow_train_state *state, tow_array *const *inputs, double 
  * parameters without a gradient do not fade away into numbers that are slow. */
 tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
-    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (!state) return tow__missing(NULL, __func__, "a train state");
     if (state->torn) return tow__train_torn(state, __func__);
     TOW__ARITHMETIC(true);
     return step(state, inputs, loss);
@@ -312,7 +312,7 @@ tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, doub
 
 tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
 {
-    if (state == NULL || file == NULL)
+    if (!state || !file)
         return tow__missing(state != NULL ? state->ctx : NULL, __func__, "a train state and a file for the trace");
     tow_status status = tow_program_record(state->program, true);
     if (status == TOW_OK) status = tow_train_step(state, inputs, loss);
@@ -323,9 +323,9 @@ tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *input
 
 tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
-    if (state == NULL) return tow__missing(NULL, __func__, "a train state");
+    if (!state) return tow__missing(NULL, __func__, "a train state");
     if (state->torn) return tow__train_torn(state, __func__);
-    if (state->evaluation == NULL)
+    if (!state->evaluation)
         return tow__fail(
             state->ctx, TOW_INVALID_ARGUMENT,
             "tow_train_evaluate: the state was made without an evaluation program; set .evaluation = true");
@@ -356,7 +356,7 @@ tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
     bytes.workspace = program.arena - program.residuals + program.constants +
                       (program.outputs - bytes.gradients - bytes.variables / 2) +
                       state->updater.n_blocks * (sizeof(tow__block) + sizeof(double));
-    if (state->evaluation != NULL) {
+    if (state->evaluation) {
         tow_program_bytes evaluation = tow_program_get_bytes(state->evaluation);
         bytes.evaluation = evaluation.arena + evaluation.constants;
     }

@@ -355,7 +355,7 @@ static void check_shared(const call_info *c)
     const tow__names *names = &model->state.list->names;
     for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(c->scope); name++) {
         const char *prefix = tow__variable_path(c->scope, *name, "");
-        bool found = prefix == NULL;
+        bool found = !prefix;
         for (uint32_t i = 0; i < names->count && !found; i++) found = starts_with(names->names[i], prefix);
         if (!found)
             tow_scope_fail(c->scope, TOW_NOT_FOUND,

@@ -44,7 +44,7 @@ static float *random_numbers(int64_t count)
 {
     float *x = aligned_alloc(64, ((size_t)count * sizeof *x + 63) / 64 * 64);
     uint32_t state = 1;
-    for (int64_t i = 0; x != NULL && i < count; i++) {
+    for (int64_t i = 0; x && i < count; i++) {
         state = state * 1664525u + 1013904223u;
         x[i] = (float)(state >> 8) * 0x1p-24f - 0.5f;
     }
@@ -99,7 +99,7 @@ static bool allocate(const shape *s, const tow__attention_code *code, memory *m)
     tow__attention_job forward = job_of(s, m, false), backward = job_of(s, m, true);
     size_t bytes = code->bytes(&forward), more = code->bytes(&backward);
     m->scratch = aligned_alloc(64, ((bytes > more ? bytes : more) + 63) / 64 * 64);
-    return complete && m->scratch != NULL;
+    return complete && m->scratch;
 }
 
 /* Seconds of the fastest of several rounds over all heads. */
@@ -149,7 +149,7 @@ int main(int argc, char **argv)
     }
     printf("%-8s %4s %5s %4s %4s  %11s %6s %7s  %11s %6s %7s\n", "", "B", "T", "H", "D", "forward", "GF/s", "of peak",
            "backward", "GF/s", "of peak");
-    for (int choice = 0; tow__attention_f32(choice) != NULL; choice++) {
+    for (int choice = 0; tow__attention_f32(choice); choice++) {
         bench_isa isa = (bench_isa)((int)bench_best_isa() - choice);
         if (isa == BENCH_PLAIN)
             break; /* for other machines: without an instruction for it, fmaf takes a hundred times longer */

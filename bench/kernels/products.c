@@ -275,7 +275,7 @@ static void print_row(const setting *set, const shape *s, int kind, const tow__g
 {
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k, best = 0;
     printf("%-9s %5ld %5ld %5ld  %-3s", s->name, (long)s->m, (long)s->k, (long)s->n, kinds[kind]);
-    if (json != NULL)
+    if (json)
         fprintf(json, "%s\n  {\"name\": \"%s\", \"m\": %ld, \"k\": %ld, \"n\": %ld, \"kind\": \"%s\", \"peak\": %.1f",
                 all->products > 0 ? "," : "", s->name, (long)s->m, (long)s->k, (long)s->n, kinds[kind], top);
     for (int e = 0; e < set->n_engines; e++) {
@@ -288,11 +288,11 @@ static void print_row(const setting *set, const shape *s, int kind, const tow__g
         } else {
             printf("         -");
         }
-        if (json != NULL && rate > 0) fprintf(json, ", \"%s\": %.3f", set->engines[e]->name, rate);
+        if (json && rate > 0) fprintf(json, ", \"%s\": %.3f", set->engines[e]->name, rate);
     }
     double chosen = flops / f->best[f->chosen] * 1e-9;
     printf("  %5.1f %%  %5.2f  %9.2f us\n", 100 * chosen / top, chosen / best, f->best[f->chosen] * 1e6);
-    if (json != NULL) fprintf(json, ", \"rule\": \"%s\"}", set->engines[f->chosen]->name);
+    if (json) fprintf(json, ", \"rule\": \"%s\"}", set->engines[f->chosen]->name);
     all->products++;
     all->near += chosen >= 0.9 * best;
     all->share += chosen / top;
@@ -320,8 +320,8 @@ static float *random_matrix(size_t elements)
     size_t bytes = (elements * sizeof(float) + HUGE - 1) / HUGE * HUGE;
     float *x = aligned_alloc(HUGE, bytes);
     uint32_t state = 1;
-    if (x != NULL) (void)madvise(x, bytes, MADV_HUGEPAGE);
-    for (size_t i = 0; x != NULL && i < bytes / sizeof(float); i++) {
+    if (x) (void)madvise(x, bytes, MADV_HUGEPAGE);
+    for (size_t i = 0; x && i < bytes / sizeof(float); i++) {
         state = state * 1664525u + 1013904223u;
         x[i] = (float)(state >> 8) * 0x1p-23f - 1;
     }
@@ -337,11 +337,11 @@ static int run(const setting *set, FILE *json)
     printf("  of peak  of best\n");
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
-        if (set->only != NULL && strstr(s->name, set->only) == NULL) continue;
+        if (set->only && !strstr(s->name, set->only)) continue;
         float *x = random_matrix((size_t)(s->m * tow__max(s->k, s->n)));
         float *y = random_matrix((size_t)(tow__max(s->k, s->m) * s->n));
         float *c = random_matrix((size_t)tow__max(s->m * tow__max(s->n, s->k), s->k * s->n));
-        if (x == NULL || y == NULL || c == NULL) return 1;
+        if (!x || !y || !c) return 1;
         for (int kind = 0; kind < KINDS; kind++) {
             tow__gemm g = product_of(s, kind, x, y);
             g.c = c;
@@ -382,19 +382,19 @@ int main(int argc, char **argv)
             stderr);
         return 2;
     }
-    if (set.scratch == NULL) return 1;
+    if (!set.scratch) return 1;
     for (size_t i = 0; i + 1 < sizeof names / sizeof names[0]; i++) { /* the reference is a hundred times slower */
         if (set.isa != TOW__GEMM_AUTO && strcmp(names[i], "own") != 0) continue;
-        if (tow__gemm_find(names[i]) != NULL) set.engines[set.n_engines++] = tow__gemm_find(names[i]);
+        if (tow__gemm_find(names[i])) set.engines[set.n_engines++] = tow__gemm_find(names[i]);
     }
     FILE *json = set.path != NULL ? fopen(set.path, "w") : NULL;
-    if (set.path != NULL && json == NULL) {
+    if (set.path && !json) {
         fprintf(stderr, "products: cannot write %s\n", set.path);
         return 1;
     }
-    if (json != NULL) fputs("[", json);
+    if (json) fputs("[", json);
     int failed = run(&set, json);
-    if (json != NULL) {
+    if (json) {
         fputs("\n]\n", json);
         failed |= fclose(json) != 0;
     }

@@ -24,7 +24,7 @@ double sets_measure(int f, bench_isa isa)
 #endif
     float x[N], y[N];
     double best = 1e30;
-    if (loops[isa] == NULL) return 0;
+    if (!loops[isa]) return 0;
     for (int i = 0; i < N; i++) x[i] = 0.5f + 3.0f * (float)i / N;
     for (int round = 0; round < ROUNDS; round++) {
         double start = bench_now();

@@ -298,7 +298,7 @@ static double measure_adamw(const bench *b, int64_t rows)
     bench_check(b, tow__optimizer_resolve(b->context, &options, &u.optimizer));
     bench_check(b, tow__team_create(b->context, (int)b->threads, &u.team));
     u.parameters = tow__alloc(b->context, 1, sizeof *u.parameters);
-    if (u.parameters == NULL) bench_fail("vectors: out of memory");
+    if (!u.parameters) bench_fail("vectors: out of memory");
     u.parameters[0] = (tow__parameter){.p = tow_array_data(arrays[0]),
                                        .g = tow_array_data(arrays[1]),
                                        .m = tow_array_data(arrays[2]),
@@ -325,7 +325,7 @@ static void show_sets(const char *only)
 {
     printf("\n| function, elements per ns on one thread | plain C | AVX2 | AVX-512 |\n|---|---|---|---|\n");
     for (int f = 0; f < SET_FUNCTIONS; f++) {
-        if (strstr(set_names[f], only) == NULL) continue;
+        if (!strstr(set_names[f], only)) continue;
         printf("| %s |", set_names[f]);
         for (int isa = BENCH_PLAIN; isa <= BENCH_AVX512; isa++) {
             double speed = isa <= (int)bench_best_isa() ? sets_measure(f, (bench_isa)isa) : 0;
@@ -342,7 +342,7 @@ int main(int argc, char **argv)
     tow_compile_options compile = {.no_regions = false};
     const bench_option options[] = {{"only", .text = &only}, {"no-regions", .flag = &compile.no_regions}, {0}};
     bench_start(&b, "vectors", argc, argv, options);
-    if (b.trace != NULL) bench_fail("vectors: --trace: there are no steps here; trace one of the other programs");
+    if (b.trace) bench_fail("vectors: --trace: there are no steps here; trace one of the other programs");
     int threads = (int)b.threads;
     const size_t row = ROW * sizeof(float);
     double near = bench_copy_bandwidth(threads, NEAR_ROWS * row / (size_t)threads / 64 * 64);
@@ -353,10 +353,10 @@ int main(int argc, char **argv)
         printf(" %s %.0f GFLOP/s", bench_isa_name((bench_isa)isa), bench_peak_gflops(threads, (bench_isa)isa));
     printf("\n\n| kernel | in the cache, GB/s | of copy | in memory, GB/s | of copy |\n|---|---|---|---|---|\n");
     for (int i = 0; i < KERNELS; i++)
-        if (strstr(kernels[i].name, only) != NULL)
+        if (strstr(kernels[i].name, only))
             show(kernels[i].name, measure_kernel(&b, &kernels[i], NEAR_ROWS, &compile),
                  measure_kernel(&b, &kernels[i], FAR_ROWS, &compile), near, far);
-    if (strstr("AdamW", only) != NULL)
+    if (strstr("AdamW", only))
         show("AdamW", measure_adamw(&b, NEAR_ROWS), measure_adamw(&b, FAR_ROWS), near, far);
     show_sets(only);
     json_decref(b.json);

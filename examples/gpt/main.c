@@ -70,7 +70,7 @@ static int make_checkpoint_path(run *r)
 {
     static const char name[] = "/checkpoint.safetensors";
     const char *directory = r->options.checkpoint;
-    if (directory == NULL) return SUCCESS;
+    if (!directory) return SUCCESS;
     struct stat info;
     if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
         fprintf(stderr, "gpt: %s: cannot create the directory: %s\n", directory, strerror(errno));
@@ -83,7 +83,7 @@ static int make_checkpoint_path(run *r)
         return FAILURE;
     }
     r->checkpoint = malloc(strlen(directory) + sizeof name);
-    if (r->checkpoint == NULL) {
+    if (!r->checkpoint) {
         fprintf(stderr, "gpt: out of memory\n");
         return FAILURE;
     }
@@ -149,7 +149,7 @@ static int prepare(run *r)
     const options *o = &r->options;
     const tow_context_options context = {.threads = o->threads};
     if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r, FAILURE);
-    if (o->policy != NULL && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
+    if (o->policy && tow_policy_parse(r->context, o->policy, &r->policy) != TOW_OK) {
         fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
         return BAD_OPTION;
     }
@@ -192,13 +192,13 @@ static void complain_of_trace(run *r, const char *why)
 /* What would prevent a trace is found out now, and not after training. */
 static int open_trace(run *r)
 {
-    if (r->options.trace == NULL) return SUCCESS;
+    if (!r->options.trace) return SUCCESS;
     if (r->options.steps - tow_train_step_number(r->state) < 2) {
         complain_of_trace(r, "it is that of the second step, and fewer are left; use more --steps");
         return FAILURE;
     }
     r->trace = fopen(r->options.trace, "w");
-    if (r->trace != NULL) return SUCCESS;
+    if (r->trace) return SUCCESS;
     complain_of_trace(r, strerror(errno));
     return FAILURE;
 }
@@ -279,8 +279,8 @@ static int train(run *r)
     while (status == SUCCESS && !interrupted && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     if (status != SUCCESS || !interrupted) return status;
-    if (r->checkpoint != NULL && (status = save(r, true)) != SUCCESS) return status;
-    if (r->checkpoint != NULL)
+    if (r->checkpoint && (status = save(r, true)) != SUCCESS) return status;
+    if (r->checkpoint)
         printf("stopped after step %lld; saved to %s; add --resume to go on\n",
                (long long)tow_train_step_number(r->state), r->checkpoint);
     else
@@ -299,8 +299,8 @@ static int report(run *r)
     report_plan(r->state);
     putchar('\n');
     if (o->residuals && report_residuals(r->context, r->state) != TOW_OK) return complain(r, FAILURE);
-    if (o->plan != NULL && !write_plan(r->state, o->plan)) return FAILURE;
-    if (o->memory != NULL && !write_memory(r->state, o->memory)) return FAILURE;
+    if (o->plan && !write_plan(r->state, o->plan)) return FAILURE;
+    if (o->memory && !write_memory(r->state, o->memory)) return FAILURE;
     fflush(stdout);
     return SUCCESS;
 }
@@ -320,9 +320,9 @@ static void run_free(run *r)
     tow_array_release(r->batch[0]);
     tow_array_release(r->batch[1]);
     tow_train_free(r->state);
-    if (r->context != NULL) tow_policy_free(r->context, r->policy);
+    if (r->context) tow_policy_free(r->context, r->policy);
     tow_context_destroy(r->context);
-    if (r->trace != NULL) fclose(r->trace);
+    if (r->trace) fclose(r->trace);
     text_free(&r->text);
     free(r->checkpoint);
 }

@@ -30,7 +30,7 @@ void gpt_make(gpt *m, const gpt_shape *shape)
     m->tokens = TOW_EMBED(.num_embeddings = shape->vocabulary, .features = shape->width);
     m->positions = TOW_EMBED(.num_embeddings = shape->context, .features = shape->width);
     m->block = TOW_TRANSFORMER_BLOCK(.heads = shape->heads, .causal = true);
-    if (shape->policy != NULL) {
+    if (shape->policy) {
         m->cheap = TOW_REMAT(&m->block, .policy = *shape->policy);
         m->blocks = TOW_SCAN(&m->cheap, .length = shape->layers, .unrolled = shape->unrolled);
     } else {

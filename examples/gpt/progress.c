@@ -37,7 +37,7 @@ static bool log_failed(const progress *p)
 static bool open_log(progress *p)
 {
     p->log = fopen(p->log_path, p->first > 0 ? "a+" : "w");
-    if (p->log == NULL) return log_failed(p);
+    if (!p->log) return log_failed(p);
     long keep = 0;
     char *line = NULL;
     size_t capacity = 0;
@@ -164,7 +164,7 @@ bool progress_start(progress *p, int64_t first, int64_t steps, int64_t tokens_pe
                     .val_loss = NAN,
                     .log_path = log_path};
     p->start = p->last = seconds_now();
-    return log_path == NULL || open_log(p);
+    return !log_path || open_log(p);
 }
 
 bool progress_step(progress *p, int64_t step, double loss, double val_loss)
@@ -177,7 +177,7 @@ bool progress_step(progress *p, int64_t step, double loss, double val_loss)
         show(p, step, loss, now);
         p->last_shown = now;
     }
-    bool ok = p->log == NULL || log_step(p, step, loss, val_loss, now, rate);
+    bool ok = !p->log || log_step(p, step, loss, val_loss, now, rate);
     p->last = now;
     return ok;
 }
@@ -185,7 +185,7 @@ bool progress_step(progress *p, int64_t step, double loss, double val_loss)
 bool progress_end(progress *p)
 {
     if (p->terminal && p->last_shown > 0) putchar('\n');
-    if (p->log == NULL) return true;
+    if (!p->log) return true;
     FILE *log = p->log;
     p->log = NULL;
     return fclose(log) == 0 || log_failed(p);

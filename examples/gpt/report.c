@@ -11,7 +11,7 @@ void report_parameters(const tow_train_state *state)
     const tow_params *params = tow_train_params(state);
     size_t size = tow_params_table(params, NULL, 0) + 1;
     char *text = malloc(size);
-    if (text == NULL) return;
+    if (!text) return;
     tow_params_table(params, text, size);
     puts(text);
     free(text);
@@ -58,7 +58,7 @@ bool write_plan(const tow_train_state *state, const char *path)
     for (size_t i = 0; ok && i < N_KINDS; i++)
         ok = fprintf(file, "%s\"%s\": %zu", i == 0 ? "{" : ", ", kinds[i].key, bytes_of(&bytes, i)) > 0;
     ok = ok && fputs("}\n", file) >= 0;
-    if (file != NULL && fclose(file) != 0) ok = false;
+    if (file && fclose(file) != 0) ok = false;
     if (!ok) fprintf(stderr, "gpt: %s: cannot write the plan: %s\n", path, strerror(errno));
     return ok;
 }
@@ -67,7 +67,7 @@ bool write_memory(const tow_train_state *state, const char *path)
 {
     FILE *file = fopen(path, "w");
     bool ok = file != NULL && tow_program_draw_memory(tow_train_program(state), file) == TOW_OK;
-    if (file != NULL && fclose(file) != 0) ok = false;
+    if (file && fclose(file) != 0) ok = false;
     if (!ok) fprintf(stderr, "gpt: %s: cannot draw the memory: %s\n", path, strerror(errno));
     return ok;
 }
@@ -77,7 +77,7 @@ tow_status report_residuals(tow_context *context, const tow_train_state *state)
     tow_residuals residuals;
     size_t n = tow_params_count(tow_train_params(state));
     size_t *wrt = malloc((n + 1) * sizeof *wrt);
-    if (wrt == NULL) return TOW_OUT_OF_MEMORY;
+    if (!wrt) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     tow_status status = tow_saved_residuals(tow_train_loss_graph(state), n, wrt, &residuals);
     free(wrt);
@@ -90,7 +90,7 @@ tow_status report_residuals(tow_context *context, const tow_train_state *state)
         if (residuals.items[i].kind != TOW_RESIDUAL_ARGUMENT) made.items[made.count++] = residuals.items[i];
     size_t size = tow_residuals_text(&made, NULL, 0) + 1;
     char *text = malloc(size);
-    if (text != NULL) {
+    if (text) {
         tow_residuals_text(&made, text, size);
         printf("residuals of a step\n%sand %zu arguments, %zu bytes: parameters and inputs, which are kept anyway\n\n",
                text, residuals.count - made.count, residuals.argument_bytes);

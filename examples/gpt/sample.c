@@ -39,7 +39,7 @@ static tow_status sampler_make(sampler *s, tow_context *context, const gpt *mode
     tow_graph_release(graph);
     if (status != TOW_OK) return status;
     s->inputs = malloc((n + 1) * sizeof(tow_array *));
-    if (s->inputs == NULL) return TOW_OUT_OF_MEMORY;
+    if (!s->inputs) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < n; i++) s->inputs[i] = tow_params_array(params, i);
     s->inputs[n] = s->tokens;
     return TOW_OK;

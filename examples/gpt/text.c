@@ -14,11 +14,11 @@ enum {
 static unsigned char *read_file(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "rb");
-    if (file == NULL) return NULL;
+    if (!file) return NULL;
     size_t capacity = 1 << 20, n;
     unsigned char *data = malloc(capacity);
     *size = 0;
-    while (data != NULL && (n = fread(data + *size, 1, capacity - *size, file)) > 0) {
+    while (data && (n = fread(data + *size, 1, capacity - *size, file)) > 0) {
         *size += n;
         if (*size < capacity) continue;
         if (capacity >= LIMIT) {
@@ -29,10 +29,10 @@ static unsigned char *read_file(const char *path, size_t *size)
         }
         capacity *= 2;
         unsigned char *larger = realloc(data, capacity);
-        if (larger == NULL) free(data);
+        if (!larger) free(data);
         data = larger;
     }
-    if (data != NULL && ferror(file)) {
+    if (data && ferror(file)) {
         free(data);
         data = NULL;
     }
@@ -46,7 +46,7 @@ bool text_read(text *t, const char *path, size_t context)
 {
     *t = (text){0};
     t->tokens = read_file(path, &t->size);
-    if (t->tokens == NULL) {
+    if (!t->tokens) {
         fprintf(stderr, "gpt: %s: cannot read: %s\n", path, strerror(errno));
         return false;
     }

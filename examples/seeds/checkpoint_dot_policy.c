@@ -30,7 +30,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
         return 0;
     }
     if (key == ARGP_KEY_ARG) argp_error(state, "unexpected argument '%s'", value);
-    if (key == ARGP_KEY_END && (paths[W1] == NULL || paths[W2] == NULL || paths[X] == NULL))
+    if (key == ARGP_KEY_END && (!paths[W1] || !paths[W2] || !paths[X]))
         argp_error(state, "--w1, --w2 and --x are needed");
     return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
 }

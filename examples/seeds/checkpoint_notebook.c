@@ -65,7 +65,7 @@ static tow_value predict(const tow_value *in, const char *const *names)
     tow_value x = in[LAYERS];
     for (int i = 0; i < LAYERS - 1; i++) {
         x = tow_sin(tow_dot(in[i], x));
-        if (names != NULL) x = tow_checkpoint_name(x, names[i]);
+        if (names) x = tow_checkpoint_name(x, names[i]);
     }
     return tow_dot(in[LAYERS - 1], x);
 }

@@ -43,7 +43,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
         argp_error(state, "unexpected argument '%s'", value);
         break;
     case ARGP_KEY_END:
-        if (o->features == 0 || o->input == NULL) argp_error(state, "--features and --input are needed");
+        if (o->features == 0 || !o->input) argp_error(state, "--features and --input are needed");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -56,7 +56,7 @@ static tow_array **inputs_of(const tow_params *params, tow_array *x)
 {
     size_t n = tow_params_count(params);
     tow_array **inputs = malloc((n + 1) * sizeof *inputs);
-    if (inputs == NULL) must(NULL, TOW_OUT_OF_MEMORY);
+    if (!inputs) must(NULL, TOW_OUT_OF_MEMORY);
     for (size_t i = 0; i < n; i++) inputs[i] = tow_params_array(params, i);
     inputs[n] = x;
     return inputs;
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     must(context, tow_forward(TOW_MODULE(&model), params, 1, &type, NULL, &forward));
     tow_array **inputs = inputs_of(params, x);
     must(context, tow_evaluate(forward, inputs, &y));
-    if (o.output != NULL)
+    if (o.output)
         must(context, tow_npy_write(o.output, y, context));
     else
         print_vector(y);

@@ -44,7 +44,7 @@ void print_residuals(const char *title, const tow_graph *graph)
     must(context, tow_saved_residuals(graph, 0, NULL, &residuals));
     size_t size = tow_residuals_text(&residuals, NULL, 0) + 1;
     char *text = malloc(size);
-    if (text == NULL) must(NULL, TOW_OUT_OF_MEMORY);
+    if (!text) must(NULL, TOW_OUT_OF_MEMORY);
     tow_residuals_text(&residuals, text, size);
     printf("# %s\n%s\n", title, text);
     free(text);

@@ -197,7 +197,7 @@ static bool split_body(loop *l)
         bool carry = i >= first_carry(l) && i < first_x(l);
         l->unknown[i] = carry ? l->carry_unknown[i - first_carry(l)]
                               : !is_hoisted(l, i) && s->vars[l->e->in[operand(l, i)]].unknown;
-        l->available[i] = !carry || s->policy != NULL;
+        l->available[i] = !carry || s->policy;
     }
     for (uint32_t i = 0; i < l->carry; i++) l->force[i] = l->carry_unknown[i];
     return split_until_stable(l);

@@ -285,7 +285,7 @@ void tow__team_run_indexed(const tow__team *team, int64_t blocks, void (*body)(v
                            void *user)
 {
     job j = {body, user, blocks, 1};
-    int threads = team != NULL && team->crew != NULL ? team->threads : 1;
+    int threads = team != NULL && team->crew ? team->threads : 1;
     if (blocks < threads) threads = (int)blocks;
     if (threads < 2 || !has_workers(team->crew) ||
         atomic_exchange_explicit(&team->crew->busy, true, memory_order_acquire)) {

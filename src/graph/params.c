@@ -3,7 +3,7 @@
 #include "src/graph/builder.h"
 #include "src/graph/policy.h"
 
-static bool is_last(const tow__param *p) { return p->name == NULL; }
+static bool is_last(const tow__param *p) { return !p->name; }
 
 static const void *field(const void *params, const tow__param *p) { return (const char *)params + p->offset; }
 

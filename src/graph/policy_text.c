@@ -37,7 +37,7 @@ enum {
     WORDS = sizeof words / sizeof *words
 };
 
-static bool ends_word(char c) { return c == '\0' || strchr(":,;() \t\n\v\f\r", c) != NULL; }
+static bool ends_word(char c) { return c == '\0' || strchr(":,;() \t\n\v\f\r", c); }
 
 static size_t word_length(const char *text)
 {

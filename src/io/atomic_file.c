@@ -47,7 +47,7 @@ static char *beside(tow__output_file *file, const char *name, int length, const 
 {
     const size_t directory = directory_length(file->target), size = directory + (size_t)length + strlen(suffix) + 1;
     char *path = tow__arena_alloc(&file->memory, size, 1);
-    if (path != NULL) snprintf(path, size, "%.*s%.*s%s", (int)directory, file->target, length, name, suffix);
+    if (path) snprintf(path, size, "%.*s%.*s%s", (int)directory, file->target, length, name, suffix);
     return path;
 }
 
@@ -100,11 +100,11 @@ static tow_status remove_leftovers(tow__output_file *file)
 {
     tow_status status = TOW_OK;
     DIR *directory = opendir(file->directory);
-    if (directory == NULL) return TOW_OK;
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    if (!directory) return TOW_OK;
+    for (const struct dirent *entry; (entry = readdir(directory));) {
         if (!is_temporary(file, entry->d_name)) continue;
         const char *path = beside(file, entry->d_name, (int)strlen(entry->d_name), "");
-        if (path == NULL) TRY(TOW_OUT_OF_MEMORY);
+        if (!path) TRY(TOW_OUT_OF_MEMORY);
         if (!remove_leftover(tow__calls(file->ctx), path))
             TRY(tow__fail(file->ctx, TOW_IO_ERROR,
                           "%s: another process is writing this file (it holds %s); try again later", file->path, path));
@@ -132,7 +132,7 @@ static tow_status create_temporary(tow__output_file *file)
         if (getentropy(&random, sizeof random) != 0) return cannot_create(file, errno);
         snprintf(suffix, sizeof suffix, ".%016" PRIx64 ".tmp", random);
         file->temporary = beside(file, file_name(file), stem_length(file), suffix);
-        if (file->temporary == NULL) return TOW_OUT_OF_MEMORY;
+        if (!file->temporary) return TOW_OUT_OF_MEMORY;
         TOW__RETRY(file->fd, calls->open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                                          file->replaces ? 0600 : 0666));
         if (file->fd < 0) {
@@ -157,10 +157,10 @@ static tow_status create_temporary(tow__output_file *file)
 static tow_status find_target(tow__output_file *file)
 {
     char resolved[PATH_MAX];
-    if (file->replaces && realpath(file->path, resolved) == NULL)
+    if (file->replaces && !realpath(file->path, resolved))
         return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot resolve the path: %s", file->path, strerror(errno));
     file->target = tow__arena_string(&file->memory, file->replaces ? resolved : file->path);
-    if (file->target == NULL) return TOW_OUT_OF_MEMORY;
+    if (!file->target) return TOW_OUT_OF_MEMORY;
     file->directory = directory_length(file->target) > 0 ? beside(file, "", 0, "") : ".";
     return file->directory != NULL ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
@@ -170,7 +170,7 @@ tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file
     const tow__file_calls *calls = tow__calls(ctx);
     *file = (tow__output_file){.ctx = ctx, .path = path, .fd = -1};
     tow__arena_init(&file->memory, ctx);
-    if (path == NULL || path[0] == '\0')
+    if (!path || path[0] == '\0')
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected the path of a file to write, found %s",
                          path ? "\"\"" : "NULL");
     struct stat info;
@@ -259,7 +259,7 @@ tow_status tow__output_commit(tow__output_file *file)
 {
     const tow__file_calls *calls = tow__calls(file->ctx);
     int result;
-    if (file->temporary == NULL) {
+    if (!file->temporary) {
         result = calls->close(file->fd);
         file->fd = -1;
         return result == 0 || errno == EINTR ? TOW_OK : cannot_write(file);
@@ -278,11 +278,11 @@ tow_status tow__output_commit(tow__output_file *file)
 
 void tow__output_close(tow__output_file *file)
 {
-    if (file->ctx == NULL) return;
+    if (!file->ctx) return;
     const tow__file_calls *calls = tow__calls(file->ctx);
     int result;
     /* removed before the lock goes, while nobody takes it for a left-over; closing reports nothing that fsync did not */
-    if (file->temporary != NULL) TOW__RETRY(result, calls->unlink(file->temporary));
+    if (file->temporary) TOW__RETRY(result, calls->unlink(file->temporary));
     if (file->fd >= 0) calls->close(file->fd);
     tow__arena_free(&file->memory);
     *file = (tow__output_file){.fd = -1};

@@ -46,9 +46,9 @@ tow_status tow__input_open(tow_context *ctx, const char *path, tow__input_file *
 {
     const tow__file_calls *calls = tow__calls(ctx);
     *file = (tow__input_file){.ctx = ctx, .fd = -1};
-    if (path == NULL) return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected the path of a file to read, found NULL");
+    if (!path) return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected the path of a file to read, found NULL");
     file->path = tow__alloc(ctx, strlen(path) + 1, 1);
-    if (file->path == NULL) return TOW_OUT_OF_MEMORY;
+    if (!file->path) return TOW_OUT_OF_MEMORY;
     memcpy(file->path, path, strlen(path) + 1);
     tow_status status = TOW_OK;
     struct stat info;
@@ -90,7 +90,7 @@ tow_status tow__input_map(const tow__input_file *file, tow_array **array)
     *array = NULL;
     const size_t bytes = (size_t)file->size;
     void *data = tow__calls(file->ctx)->map(file->fd, bytes);
-    if (data == NULL) return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot map: %s", file->path, strerror(errno));
+    if (!data) return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot map: %s", file->path, strerror(errno));
     tow_status status = tow__array_of_mapping(file->ctx, data, bytes, array);
     if (status != TOW_OK) munmap(data, bytes);
     return status;
@@ -99,7 +99,7 @@ tow_status tow__input_map(const tow__input_file *file, tow_array **array)
 void tow__input_close(tow__input_file *file)
 {
     if (file->fd >= 0) tow__calls(file->ctx)->close(file->fd);
-    if (file->path != NULL) tow__free(file->ctx, file->path, strlen(file->path) + 1, 1);
+    if (file->path) tow__free(file->ctx, file->path, strlen(file->path) + 1, 1);
     file->path = NULL;
     file->fd = -1;
 }

@@ -123,7 +123,7 @@ static tow_status resolve(tow__json *json, char **to)
 {
     const char *found = json->at[1] != '\0' ? strchr(escapes, json->at[1]) : NULL;
     uint32_t code, low;
-    if (found != NULL) {
+    if (found) {
         *(*to)++ = escaped[found - escapes];
         json->at += 2;
         return TOW_OK;
@@ -175,7 +175,7 @@ void tow__json_add_string(tow__string *text, const char *string)
         c += plain;
         if (*c == '\0') break;
         const char *found = strchr(escaped, *c);
-        if (found != NULL)
+        if (found)
             tow__string_add(text, "\\%c", escapes[found - escaped]);
         else
             tow__string_add(text, "\\u%04x", (unsigned)(unsigned char)*c);

@@ -72,7 +72,7 @@ static tow_status parse_string(parser *p, char *text, size_t size)
     char quote = *p->at;
     if (quote != '\'' && quote != '"') return malformed(p, "a quoted string");
     const char *end = strchr(p->at + 1, quote);
-    if (end == NULL || (size_t)(end - p->at - 1) >= size) return malformed(p, "a short quoted string");
+    if (!end || (size_t)(end - p->at - 1) >= size) return malformed(p, "a short quoted string");
     memcpy(text, p->at + 1, (size_t)(end - p->at - 1));
     text[end - p->at - 1] = '\0';
     p->at = end + 1;
@@ -91,7 +91,7 @@ static tow_status parse_descr(parser *p, header *h)
     bool order = text[0] == '<' || text[0] == '|' || text[0] == '=';
     for (size_t i = 0; i < N_DESCRS; i++)
         if (strcmp(text + (order ? 1 : 0), descrs[i].name) == 0) h->descr = &descrs[i];
-    if (h->descr == NULL)
+    if (!h->descr)
         return tow__fail(p->ctx, TOW_UNSUPPORTED,
                          "%s: expected dtype <f4, <f8, <i4, <u4, |b1 or <i8, found '%s'; convert it with astype first",
                          p->path, text);
@@ -295,7 +295,7 @@ static tow_status read_data(const tow__input_file *file, const header *h, uint64
         walk w;
         walk_start(&w, h);
         piece = tow__alloc_raw(ctx, PIECE);
-        if (piece == NULL) TRY(TOW_OUT_OF_MEMORY);
+        if (!piece) TRY(TOW_OUT_OF_MEMORY);
         for (size_t first = 0; first < count; first += step) {
             const size_t n = count - first < step ? count - first : step;
             TRY(tow__input_read(file, data_start + first * size, piece, n * size));
@@ -305,7 +305,7 @@ static tow_status read_data(const tow__input_file *file, const header *h, uint64
     if (h->type.dtype == TOW_BOOL && !tow__valid_bools(data, count))
         TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected booleans of bytes 0 and 1, found others", file->path));
 done:
-    if (piece != NULL) tow__free_aligned(ctx, piece, PIECE);
+    if (piece) tow__free_aligned(ctx, piece, PIECE);
     return status;
 }
 
@@ -339,16 +339,16 @@ static tow_status load(tow_context *context, const char *path, bool map, tow_arr
     header h = {0};
     TRY(find_header(&file, &start, &length));
     text = tow__alloc(context, length + 1, 1);
-    if (text == NULL) TRY(TOW_OUT_OF_MEMORY);
+    if (!text) TRY(TOW_OUT_OF_MEMORY);
     TRY(tow__input_read(&file, start, text, length));
-    if (memchr(text, '\0', length) != NULL)
+    if (memchr(text, '\0', length))
         TRY(tow__fail(context, TOW_BAD_FORMAT, "%s: expected text in the .npy header, found a zero byte", path));
     parser p = {.ctx = context, .path = path, .start = text, .at = text};
     TRY(parse_header(&p, &h));
     TRY(check_size(&file, &h, start + length));
     TRY(make_array(&file, &h, start + length, map, array));
 done:
-    if (text != NULL) tow__free(context, text, length + 1, 1);
+    if (text) tow__free(context, text, length + 1, 1);
     tow__input_close(&file);
     if (status != TOW_OK) {
         tow_array_release(*array);
@@ -359,15 +359,15 @@ done:
 
 tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array)
 {
-    if (array != NULL) *array = NULL;
-    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and a place for the array");
+    if (array) *array = NULL;
+    if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
     return load(context, path, false, array);
 }
 
 tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array)
 {
-    if (array != NULL) *array = NULL;
-    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and a place for the array");
+    if (array) *array = NULL;
+    if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
     return load(context, path, true, array);
 }
 
@@ -402,7 +402,7 @@ static size_t make_prefix(tow_type type, char *text, size_t size)
 
 tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context)
 {
-    if (context == NULL || array == NULL) return tow__missing(context, __func__, "a context and an array");
+    if (!context || !array) return tow__missing(context, __func__, "a context and an array");
     char prefix[512];
     tow__output_file file;
     tow_type type = tow_array_type(array);

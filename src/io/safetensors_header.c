@@ -115,7 +115,7 @@ static tow_status add_checksum(reader *r, const char *name, const char *digits)
     if (r->n_checksums == r->capacity) {
         size_t capacity = r->capacity == 0 ? 32 : 2 * r->capacity;
         checksum *checksums = tow__grow(r->ctx, r->checksums, r->capacity, capacity, sizeof *checksums);
-        if (checksums == NULL) return TOW_OUT_OF_MEMORY;
+        if (!checksums) return TOW_OUT_OF_MEMORY;
         r->checksums = checksums;
         r->capacity = capacity;
     }
@@ -147,7 +147,7 @@ static tow_status read_metadata(reader *r)
             TRY(add_checksum(r, name, value));
             continue;
         }
-        if (tow_tensors_metadata(r->tensors, key) != NULL)
+        if (tow_tensors_metadata(r->tensors, key))
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate metadata '%.100s'", r->path, key));
         if (r->tensors->n_metadata == MAX_METADATA)
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected at most %d entries of __metadata__, found more",
@@ -247,7 +247,7 @@ static tow_status read_fields(reader *r, entry *e)
         for (size_t k = 0; k < N_KEYS; k++)
             if (strcmp(name, keys[k].name) == 0) found = &keys[k];
         bool *seen = found != NULL ? (bool *)((char *)e + found->seen) : NULL;
-        if (found == NULL || *seen)
+        if (!found || *seen)
             TRY(refuse(r, TOW_BAD_FORMAT, e->name, "expected dtype, shape and data_offsets, each once, found '%.40s'",
                        name));
         *seen = true;
@@ -317,7 +317,7 @@ static tow_status read_text(reader *r)
     r->data_start = sizeof length + length;
     r->data_size = file->size - r->data_start;
     r->text = tow__alloc(r->ctx, r->length + 1, 1);
-    if (r->text == NULL) return TOW_OUT_OF_MEMORY;
+    if (!r->text) return TOW_OUT_OF_MEMORY;
     TRY(tow__input_read(file, sizeof length, r->text, r->length));
     r->json = (tow__json){.ctx = r->ctx, .path = r->path, .start = r->text, .at = r->text, .end = r->text + r->length};
 done:
@@ -393,7 +393,7 @@ static tow_status check_sums(const reader *r)
         const ptrdiff_t index = c->name != NULL ? tow__tensors_lookup(t, c->name) : -1;
         tow__tensor *tensor = index >= 0 ? &t->items[index] : NULL;
         bool *has = tensor != NULL ? &tensor->has_checksum : &has_sum;
-        if ((c->name != NULL && tensor == NULL) || *has)
+        if ((c->name && !tensor) || *has)
             return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: found a checksum of '%.200s', which %s; %s", r->path, name,
                              *has ? "has one already" : "is not there", no_copy);
         *has = true;
@@ -427,8 +427,8 @@ tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors
     TRY(check_coverage(&r));
     TRY(check_sums(&r));
 done:
-    if (r.text != NULL) tow__free(ctx, r.text, r.length + 1, 1);
-    if (r.checksums != NULL) tow__free(ctx, r.checksums, r.capacity, sizeof *r.checksums);
+    if (r.text) tow__free(ctx, r.text, r.length + 1, 1);
+    if (r.checksums) tow__free(ctx, r.checksums, r.capacity, sizeof *r.checksums);
     if (status != TOW_OK) {
         tow_tensors_free(*tensors);
         *tensors = NULL;

@@ -29,7 +29,7 @@ tow_status tow__tensors_copy(const tow_tensors *t, size_t index, void *data)
     const tow__tensor *tensor = &t->items[index];
     const size_t bytes = tow_type_bytes(tensor->type);
     tow_status status = TOW_OK;
-    if (tensor->array != NULL) {
+    if (tensor->array) {
         memmove(data, tow_array_data(tensor->array), bytes); /* the caller may have put its own array into the set */
         return TOW_OK;
     }
@@ -63,12 +63,12 @@ done:
 tow_status tow__tensors_verify(const tow_tensors *t)
 {
     void *piece = tow__alloc_raw(t->ctx, PIECE);
-    if (piece == NULL) return TOW_OUT_OF_MEMORY;
+    if (!piece) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
     for (size_t i = 0; i < t->count; i++) {
         const tow__tensor *tensor = &t->items[i];
         const bool checked = tensor->has_checksum || tensor->type.dtype == TOW_BOOL;
-        if (tensor->array == NULL && checked) TRY(verify_one(t, i, piece));
+        if (!tensor->array && checked) TRY(verify_one(t, i, piece));
     }
 done:
     tow__free_aligned(t->ctx, piece, PIECE);
@@ -120,16 +120,16 @@ done:
 
 tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors)
 {
-    if (tensors != NULL) *tensors = NULL;
-    if (context == NULL || tensors == NULL)
+    if (tensors) *tensors = NULL;
+    if (!context || !tensors)
         return tow__missing(context, __func__, "a context and a place for the tensors");
     return load(context, path, false, tensors);
 }
 
 tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors)
 {
-    if (tensors != NULL) *tensors = NULL;
-    if (context == NULL || tensors == NULL)
+    if (tensors) *tensors = NULL;
+    if (!context || !tensors)
         return tow__missing(context, __func__, "a context and a place for the tensors");
     return load(context, path, true, tensors);
 }

@@ -81,7 +81,7 @@ static void add_tensor(tow__string *text, const tow__tensor *tensor, uint64_t be
 static tow_status make_header(const char *path, const tow_tensors *t, tow__string *text)
 {
     uint64_t *checksums = tow__alloc(t->ctx, t->count, sizeof *checksums), begin = 0;
-    if (checksums == NULL) return TOW_OUT_OF_MEMORY;
+    if (!checksums) return TOW_OUT_OF_MEMORY;
     for (size_t i = 0; i < t->count; i++)
         checksums[i] = XXH3_64bits(tow_array_data(t->items[i].array), tow_type_bytes(t->items[i].type));
     tow__string_add(text, "{");
@@ -120,8 +120,8 @@ done:
 
 tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors)
 {
-    if (tensors == NULL) return tow__missing(NULL, __func__, "a set of tensors");
-    if (path == NULL) return tow__missing(tensors->ctx, __func__, "the path of a file to write");
+    if (!tensors) return tow__missing(NULL, __func__, "a set of tensors");
+    if (!path) return tow__missing(tensors->ctx, __func__, "the path of a file to write");
     tow__string header;
     tow__string_init(&header, tensors->ctx);
     tow_status status = TOW_OK;

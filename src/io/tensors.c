@@ -28,15 +28,15 @@ static size_t find_slot(const tow_tensors *t, const char *name)
 
 ptrdiff_t tow__tensors_lookup(const tow_tensors *tensors, const char *name)
 {
-    if (tensors->n_slots == 0 || name == NULL) return -1;
+    if (tensors->n_slots == 0 || !name) return -1;
     return (ptrdiff_t)tensors->slots[find_slot(tensors, name)] - 1;
 }
 
 static tow_status rehash(tow_tensors *t, size_t n_slots)
 {
     uint32_t *slots = tow__alloc(t->ctx, n_slots, sizeof *slots);
-    if (slots == NULL) return TOW_OUT_OF_MEMORY;
-    if (t->slots != NULL) tow__free(t->ctx, t->slots, t->n_slots, sizeof *slots);
+    if (!slots) return TOW_OUT_OF_MEMORY;
+    if (t->slots) tow__free(t->ctx, t->slots, t->n_slots, sizeof *slots);
     t->slots = slots;
     t->n_slots = n_slots;
     for (size_t i = 0; i < t->count; i++) slots[find_slot(t, t->items[i].name)] = (uint32_t)i + 1;
@@ -47,11 +47,11 @@ static tow_status rehash(tow_tensors *t, size_t n_slots)
 
 tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors)
 {
-    if (tensors != NULL) *tensors = NULL;
-    if (context == NULL || tensors == NULL)
+    if (tensors) *tensors = NULL;
+    if (!context || !tensors)
         return tow__missing(context, __func__, "a context and a place for the tensors");
     tow_tensors *t = *tensors = tow__alloc(context, 1, sizeof **tensors);
-    if (t == NULL) return TOW_OUT_OF_MEMORY;
+    if (!t) return TOW_OUT_OF_MEMORY;
     t->ctx = context;
     t->file.fd = -1;
     tow__arena_init(&t->strings, context);
@@ -60,14 +60,14 @@ tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors)
 
 void tow_tensors_free(tow_tensors *tensors)
 {
-    if (tensors == NULL) return;
+    if (!tensors) return;
     tow_context *ctx = tensors->ctx;
     tow__input_close(&tensors->file);
     for (size_t i = 0; i < tensors->count; i++) tow_array_release(tensors->items[i].array);
     tow__arena_free(&tensors->strings);
-    if (tensors->items != NULL) tow__free(ctx, tensors->items, tensors->capacity, sizeof(tow__tensor));
-    if (tensors->slots != NULL) tow__free(ctx, tensors->slots, tensors->n_slots, sizeof(uint32_t));
-    if (tensors->metadata != NULL) tow__free(ctx, tensors->metadata, tensors->metadata_capacity, sizeof(tow__metadata));
+    if (tensors->items) tow__free(ctx, tensors->items, tensors->capacity, sizeof(tow__tensor));
+    if (tensors->slots) tow__free(ctx, tensors->slots, tensors->n_slots, sizeof(uint32_t));
+    if (tensors->metadata) tow__free(ctx, tensors->metadata, tensors->metadata_capacity, sizeof(tow__metadata));
     tow__free(ctx, tensors, 1, sizeof *tensors);
 }
 
@@ -83,7 +83,7 @@ tow_status tow__tensors_reserve(tow_tensors *t, size_t capacity)
     if (n_slots > t->n_slots) TRY(rehash(t, n_slots)); /* first: there are never more items than slots allow */
     if (capacity > t->capacity) {
         tow__tensor *items = tow__grow(t->ctx, t->items, t->capacity, capacity, sizeof *items);
-        if (items == NULL) return TOW_OUT_OF_MEMORY;
+        if (!items) return TOW_OUT_OF_MEMORY;
         t->items = items;
         t->capacity = capacity;
     }
@@ -114,7 +114,7 @@ tow_status tow__tensors_append(tow_tensors *t, const char *name, tow_type type, 
     *duplicate = t->slots[slot] != 0;
     if (*duplicate) return TOW_OK;
     const char *copy = tow__arena_string(&t->strings, name);
-    if (copy == NULL) return TOW_OUT_OF_MEMORY;
+    if (!copy) return TOW_OUT_OF_MEMORY;
     t->items[t->count] = (tow__tensor){.name = copy, .type = type};
     t->slots[slot] = (uint32_t)++t->count;
 done:
@@ -123,9 +123,9 @@ done:
 
 tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_array *array)
 {
-    if (tensors == NULL) return tow__missing(NULL, __func__, "a set of tensors");
+    if (!tensors) return tow__missing(NULL, __func__, "a set of tensors");
     tow_context *ctx = tensors->ctx;
-    if (name == NULL || array == NULL)
+    if (!name || !array)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "expected a name and an array to add to a set of tensors, found NULL");
     if (strcmp(name, "__metadata__") == 0)
@@ -171,26 +171,26 @@ static tow__metadata *find_metadata(const tow_tensors *tensors, const char *key)
 tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value)
 {
     const char *name;
-    if (tensors == NULL) return tow__missing(NULL, __func__, "a set of tensors");
+    if (!tensors) return tow__missing(NULL, __func__, "a set of tensors");
     tow_context *ctx = tensors->ctx;
-    if (key == NULL || value == NULL)
+    if (!key || !value)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected a key and a value of metadata, found NULL");
     if (tow__is_checksum_key(key, &name))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "'%.200s' cannot be set as metadata: checksums that are made on writing have such keys", key);
     tow__metadata *found = find_metadata(tensors, key);
-    if (found == NULL && tensors->n_metadata == tensors->metadata_capacity) {
+    if (!found && tensors->n_metadata == tensors->metadata_capacity) {
         size_t capacity = tensors->metadata_capacity == 0 ? 8 : 2 * tensors->metadata_capacity;
         tow__metadata *metadata =
             tow__grow(ctx, tensors->metadata, tensors->metadata_capacity, capacity, sizeof *metadata);
-        if (metadata == NULL) return TOW_OUT_OF_MEMORY;
+        if (!metadata) return TOW_OUT_OF_MEMORY;
         tensors->metadata = metadata;
         tensors->metadata_capacity = capacity;
     }
     tow__metadata new = {.key = found != NULL ? found->key : tow__arena_string(&tensors->strings, key),
                          .value = tow__arena_string(&tensors->strings, value)};
-    if (new.key == NULL || new.value == NULL) return TOW_OUT_OF_MEMORY;
-    if (found != NULL)
+    if (!new.key || !new.value) return TOW_OUT_OF_MEMORY;
+    if (found)
         *found = new;
     else
         tensors->metadata[tensors->n_metadata++] = new;

@@ -66,8 +66,8 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
     char name[256];
     tow_type_text(type, name, sizeof name);
     json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
-    if (value == NULL && error.text[0] == '\0') return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
-    if (value == NULL)
+    if (!value && error.text[0] == '\0') return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (!value)
         return tool_fail(t, TOW_BAD_FORMAT, "input %.200s: '%.200s' is not JSON: %s", what, text, error.text);
     tow_status status = tow_array_create(t->context, type, array);
     if (status == TOW_OK) {
@@ -119,7 +119,7 @@ static tow_status array_from_random(tool *t, tow_type type, uint64_t *state, tow
 static const char *input_label(const tow_graph *graph, size_t i, char number[24])
 {
     const char *name = tow_graph_input_name(graph, i);
-    if (name != NULL) return name;
+    if (name) return name;
     snprintf(number, 24, "%zu", i);
     return number;
 }
@@ -130,7 +130,7 @@ static size_t find_input(const tow_graph *graph, tow_array *const *inputs, const
     const size_t n = tow_graph_inputs(graph);
     const char *equals = strchr(argument, '=');
     *rest = argument;
-    for (size_t i = 0; equals != NULL && i < n; i++) {
+    for (size_t i = 0; equals && i < n; i++) {
         char number[24];
         const char *label = input_label(graph, i, number);
         if (strlen(label) != (size_t)(equals - argument) || memcmp(label, argument, strlen(label)) != 0) continue;
@@ -138,7 +138,7 @@ static size_t find_input(const tow_graph *graph, tow_array *const *inputs, const
         return i;
     }
     for (size_t i = 0; i < n; i++)
-        if (inputs[i] == NULL) return i;
+        if (!inputs[i]) return i;
     return n;
 }
 
@@ -149,12 +149,12 @@ static tow_status read_one(tool *t, const tow_graph *graph, const char *argument
     char number[24];
     if (i == tow_graph_inputs(graph))
         return tool_fail(t, TOW_INVALID_ARGUMENT, "the graph has %zu inputs: --input %.200s is too many", i, argument);
-    if (inputs[i] != NULL)
+    if (inputs[i])
         return tool_fail(t, TOW_INVALID_ARGUMENT, "input %s is given twice", input_label(graph, i, number));
     if (is_value(rest))
         return array_from_value(t, rest, tow_graph_input_type(graph, i), input_label(graph, i, number), &inputs[i]);
     const char *equals = strchr(rest, '=');
-    if (rest == argument && equals != NULL && access(rest, F_OK) != 0)
+    if (rest == argument && equals && access(rest, F_OK) != 0)
         return tool_fail(t, TOW_NOT_FOUND,
                          "--input %.200s: no input is called '%.*s', and there is no file of that whole name; "
                          "input %zu is called '%.200s'",
@@ -170,7 +170,7 @@ static tow_status read_safetensors(tool *t, const tow_graph *graph, tow_array **
     for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
         char number[24];
         tow_array *found = tow_tensors_find(tensors, input_label(graph, i, number));
-        if (found != NULL && inputs[i] == NULL) inputs[i] = tow_array_retain(found);
+        if (found && !inputs[i]) inputs[i] = tow_array_retain(found);
     }
     tow_tensors_free(tensors);
     return status;
@@ -182,15 +182,15 @@ tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
     uint64_t state = o->seed;
     tow_status status = TOW_OK;
     for (size_t i = 0; status == TOW_OK && i < o->n_input; i++) status = read_one(t, graph, o->input[i], inputs);
-    if (status == TOW_OK && o->inputs != NULL) status = read_safetensors(t, graph, inputs);
+    if (status == TOW_OK && o->inputs) status = read_safetensors(t, graph, inputs);
     for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
         const tow_type type = tow_graph_input_type(graph, i);
         char number[24], expected[256], found[256];
         const char *label = input_label(graph, i, number);
         tow_type_text(type, expected, sizeof expected);
-        if (inputs[i] == NULL && o->random_inputs) {
+        if (!inputs[i] && o->random_inputs) {
             status = array_from_random(t, type, &state, &inputs[i]);
-        } else if (inputs[i] == NULL) {
+        } else if (!inputs[i]) {
             status = tool_fail(t, TOW_NOT_FOUND, "input %s (%s) is not given: use --input, --inputs or --random-inputs",
                                label, expected);
         } else if (!tow_type_equal(tow_array_type(inputs[i]), type)) {
@@ -212,7 +212,7 @@ tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
         return tool_fail(t, TOW_INVALID_ARGUMENT, "%zu results, but --output is given %zu times", n, o->n_output);
     for (size_t i = 0; status == TOW_OK && i < o->n_output; i++)
         status = tow_npy_write(o->output[i], outputs[i], t->context);
-    if (status != TOW_OK || o->outputs == NULL) return status;
+    if (status != TOW_OK || !o->outputs) return status;
     tow_tensors *tensors = NULL;
     status = tow_tensors_create(t->context, &tensors);
     for (size_t i = 0; status == TOW_OK && i < n; i++) {

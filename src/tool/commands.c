@@ -15,17 +15,17 @@ static tow_status read_text(tool *t, char **text)
 {
     const char *path = t->options.file;
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    if (file == NULL) return tool_fail(t, TOW_IO_ERROR, "cannot open: %s", strerror(errno));
+    if (!file) return tool_fail(t, TOW_IO_ERROR, "cannot open: %s", strerror(errno));
     size_t length = 0, capacity = 1 << 16;
     char *buffer = malloc(capacity);
-    while (buffer != NULL) {
+    while (buffer) {
         const size_t got = fread(buffer + length, 1, capacity - length - 1, file);
         length += got;
         if (got == 0) break;
         if (capacity - length > 1) continue;
-        if (capacity >= LIMIT || memchr(buffer, '\0', length) != NULL) break;
+        if (capacity >= LIMIT || memchr(buffer, '\0', length)) break;
         char *larger = realloc(buffer, capacity * 2);
-        if (larger == NULL) {
+        if (!larger) {
             free(buffer);
             buffer = NULL;
         } else {
@@ -34,11 +34,11 @@ static tow_status read_text(tool *t, char **text)
         }
     }
     tow_status status = TOW_OK;
-    if (buffer == NULL)
+    if (!buffer)
         status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     else if (ferror(file))
         status = tool_fail(t, TOW_IO_ERROR, "cannot read: %s", strerror(errno));
-    else if (memchr(buffer, '\0', length) != NULL)
+    else if (memchr(buffer, '\0', length))
         status = tool_fail(t, TOW_BAD_FORMAT, "holds a zero byte: expected a graph in textual form");
     else if (length + 1 >= LIMIT)
         status = tool_fail(t, TOW_BAD_FORMAT, "expected less than 1 GiB of text, found more: is this a graph?");
@@ -87,7 +87,7 @@ tow_status tool_load(tool *t)
     if (status == TOW_OK) status = tow_graph_check(t->graph);
     if (status == TOW_OK && t->options.dce) status = apply(t, tow_graph_dce);
     if (status == TOW_OK && t->options.cse) status = apply(t, tow_graph_cse);
-    if (status == TOW_OK && t->options.policy != NULL) status = apply_policy(t);
+    if (status == TOW_OK && t->options.policy) status = apply_policy(t);
     return status;
 }
 
@@ -99,9 +99,9 @@ static tow_status check_names(tool *t)
 {
     for (size_t i = 0; i < tow_graph_inputs(t->graph); i++) {
         const char *name = tow_graph_input_name(t->graph, i);
-        for (size_t j = 0; name != NULL && j < i; j++) {
+        for (size_t j = 0; name && j < i; j++) {
             const char *other = tow_graph_input_name(t->graph, j);
-            if (other != NULL && strcmp(name, other) == 0)
+            if (other && strcmp(name, other) == 0)
                 return tool_fail(t, TOW_INVALID_ARGUMENT,
                                  "inputs %zu and %zu have the same name \"%s\"; give each its own", j, i, name);
         }
@@ -134,7 +134,7 @@ static tow_status write_file(tool *t, const char *path, tow_status (*write)(cons
                              const tow_program *program)
 {
     FILE *file = fopen(path, "w");
-    if (file == NULL) return tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
+    if (!file) return tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
     tow_status status = write(program, file);
     if (fclose(file) != 0 && status == TOW_OK)
         status = tool_fail(t, TOW_IO_ERROR, "%s: cannot write: %s", path, strerror(errno));
@@ -163,7 +163,7 @@ static tow_status show_outputs(tool *t, size_t n, tow_array *const *outputs)
         return TOW_OK;
     }
     json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < n; i++) {
+    for (size_t i = 0; list && i < n; i++) {
         if (json_array_append_new(list, tool_json_array(outputs[i])) == 0) continue;
         json_decref(list);
         list = NULL;
@@ -176,16 +176,16 @@ tow_status tool_evaluate(tool *t, const tow_graph *graph)
     const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
     tow_array **inputs = calloc(n_in + 1, sizeof *inputs), **outputs = calloc(n_out + 1, sizeof *outputs);
     tow_status status = TOW_OK;
-    if (inputs == NULL || outputs == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (!inputs || !outputs) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     if (status == TOW_OK) status = tool_read_inputs(t, graph, inputs);
     if (status == TOW_OK)
         status = t->options.trace ? evaluate_traced(t, graph, inputs, outputs) : tow_evaluate(graph, inputs, outputs);
-    if (status == TOW_OK && (t->options.n_output > 0 || t->options.outputs != NULL))
+    if (status == TOW_OK && (t->options.n_output > 0 || t->options.outputs))
         status = tool_write_outputs(t, n_out, outputs);
     else if (status == TOW_OK)
         status = show_outputs(t, n_out, outputs);
-    for (size_t i = 0; inputs != NULL && i < n_in; i++) tow_array_release(inputs[i]);
-    for (size_t i = 0; outputs != NULL && i < n_out; i++) tow_array_release(outputs[i]);
+    for (size_t i = 0; inputs && i < n_in; i++) tow_array_release(inputs[i]);
+    for (size_t i = 0; outputs && i < n_out; i++) tow_array_release(outputs[i]);
     free(inputs);
     free(outputs);
     return status;
@@ -242,7 +242,7 @@ static const char *const residual_kinds[] = {
 static json_t *json_residuals(const tow_residuals *residuals)
 {
     json_t *list = json_array();
-    bool failed = list == NULL;
+    bool failed = !list;
     for (size_t i = 0; i < residuals->count; i++) {
         const tow_residual *r = &residuals->items[i];
         json_t *item = json_pack("{s:o, s:s, s:o, s:o, s:s?, s:s?, s:I}", "type", tool_json_type(r->type), "kind",
@@ -266,8 +266,8 @@ tow_status tool_residuals(tool *t)
         status = tool_show_json(t, json_residuals(&residuals));
     } else if (status == TOW_OK) {
         char *text = tool_text_of(tool_residuals_text, &residuals);
-        if (text == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
-        if (text != NULL) fputs(text, stdout);
+        if (!text) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+        if (text) fputs(text, stdout);
         free(text);
     }
     tow_residuals_free(t->context, &residuals);
@@ -281,19 +281,19 @@ tow_status tool_residuals(tool *t)
 static tow_status show_counts(tool *t, const tow_program *forward, const tow_program *backward)
 {
     json_t *list = t->options.json ? json_array() : NULL;
-    bool failed = t->options.json && list == NULL;
+    bool failed = t->options.json && !list;
     if (!t->options.json) printf("%-28s %10s %10s\n", "primitive", "forward", "backward");
     for (size_t i = 0;; i++) {
         const char *name = tow_primitive_name(i); /* NULL, after the last, counts all */
         const uint64_t f = tow_program_count(forward, name), b = tow_program_count(backward, name);
-        if (t->options.json && (f > 0 || b > 0 || name == NULL))
+        if (t->options.json && (f > 0 || b > 0 || !name))
             failed |=
-                json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", name == NULL ? "total" : name,
+                json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", !name ? "total" : name,
                                                       "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
-        else if (f > 0 || b > 0 || name == NULL)
-            printf("%-28s %10llu %10llu\n", name == NULL ? "total" : name, (unsigned long long)f,
+        else if (f > 0 || b > 0 || !name)
+            printf("%-28s %10llu %10llu\n", !name ? "total" : name, (unsigned long long)f,
                    (unsigned long long)b);
-        if (name == NULL) break;
+        if (!name) break;
     }
     if (!t->options.json) return TOW_OK;
     if (failed) {
@@ -324,7 +324,7 @@ static json_t *json_plan(const tow_program *program)
     const tow_program_bytes bytes = tow_program_get_bytes(program);
     char *text = tool_text_of(tool_program_text, program);
     json_t *result =
-        text == NULL ? NULL
+        !text ? NULL
                      : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs",
                                  (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
                                  (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
@@ -358,8 +358,8 @@ tow_status tool_plan(tool *t)
         status = tool_show_json(t, json_plan(program));
     } else if (status == TOW_OK && !t->options.dump_after) {
         char *text = tool_text_of(tool_program_text, program);
-        if (text == NULL) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
-        if (text != NULL) fputs(text, stdout);
+        if (!text) status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+        if (text) fputs(text, stdout);
         free(text);
     }
     tow_program_free(program);

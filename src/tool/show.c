@@ -17,7 +17,7 @@ char *tool_text_of(tool_text write, const void *object)
 {
     const size_t length = write(object, NULL, 0);
     char *text = length > 0 ? malloc(length + 1) : NULL; /* nothing is written that is empty: memory ran out */
-    if (text != NULL && write(object, text, length + 1) == length) return text;
+    if (text && write(object, text, length + 1) == length) return text;
     free(text);
     return NULL;
 }
@@ -26,9 +26,9 @@ char *tool_text_of(tool_text write, const void *object)
 json_t *tool_json_text(const char *text)
 {
     json_t *string = json_string(text);
-    if (string != NULL) return string;
+    if (string) return string;
     char *plain = strdup(text);
-    for (char *c = plain; plain != NULL && *c; c++)
+    for (char *c = plain; plain && *c; c++)
         if ((unsigned char)*c >= 0x80) *c = '?';
     string = plain != NULL ? json_string(plain) : NULL;
     free(plain);
@@ -140,7 +140,7 @@ static json_t *json_nested(const void *data, const tow_type *type, int axis, int
 {
     if (axis == type->rank) return json_element(data, type->dtype, (*next)++);
     json_t *list = json_array();
-    for (int64_t i = 0; list != NULL && i < type->dims[axis]; i++) {
+    for (int64_t i = 0; list && i < type->dims[axis]; i++) {
         if (json_array_append_new(list, json_nested(data, type, axis + 1, next)) == 0) continue;
         json_decref(list);
         return NULL;
@@ -179,7 +179,7 @@ json_t *tool_json_graph(const tow_graph *graph)
         failed |= json_array_append_new(outputs, tool_json_type(tow_graph_output_type(graph, i))) != 0;
     char *text = tool_text_of(tool_graph_text, graph);
     json_t *result = NULL;
-    if (!failed && text != NULL)
+    if (!failed && text)
         result = json_pack("{s:O, s:O, s:I, s:o}", "inputs", inputs, "outputs", outputs, "equations",
                            (json_int_t)tow_graph_count(graph, NULL), "text", tool_json_text(text));
     free(text);
@@ -190,7 +190,7 @@ json_t *tool_json_graph(const tow_graph *graph)
 
 tow_status tool_show_json(tool *t, json_t *value)
 {
-    if (value == NULL) return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
+    if (!value) return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     const int failed = json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(value);
     putchar('\n');
@@ -221,11 +221,11 @@ void tool_report(const tool *t, tow_status status)
     if (t->options.json) {
         json_t *error = json_pack("{s:o, s:s, s:o}", "file", tool_json_text(file), "status", tow_status_text(status),
                                   "message", tool_json_text(message));
-        if (error != NULL && line > 0) {
+        if (error && line > 0) {
             json_object_set_new(error, "line", json_integer(line));
             json_object_set_new(error, "column", json_integer(column));
         }
-        if (error == NULL || json_dumpf(error, stderr, JSON_INDENT(2)) != 0) fprintf(stderr, "%s: %s", file, message);
+        if (!error || json_dumpf(error, stderr, JSON_INDENT(2)) != 0) fprintf(stderr, "%s: %s", file, message);
         json_decref(error);
         fputc('\n', stderr);
     } else if (line > 0) {

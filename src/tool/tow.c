@@ -181,11 +181,11 @@ static void add(struct argp_state *state, const char **list, size_t *n, const ch
 
 static void check_line(struct argp_state *state, const tool_options *o, bool wrt)
 {
-    if (o->command == NULL || o->file == NULL) argp_error(state, "expected a command and a file");
+    if (!o->command || !o->file) argp_error(state, "expected a command and a file");
     const struct command *command = find_command(o->command);
     for (size_t i = 0; i < APPLIES_COUNT; i++) {
         if ((o->given & 1u << i) == 0 || (applies[i].commands & command->bit) != 0) continue;
-        for (const struct argp_option *option = argp_options; option->name != NULL; option++)
+        for (const struct argp_option *option = argp_options; option->name; option++)
             if (option->key == applies[i].key)
                 argp_error(state, "--%s does not go with '%s'", option->name, command->name);
     }
@@ -300,10 +300,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         break;
     }
     case ARGP_KEY_ARG:
-        if (o->command == NULL) {
-            if (find_command(argument) == NULL) argp_error(state, "unknown command '%s'", argument);
+        if (!o->command) {
+            if (!find_command(argument)) argp_error(state, "unknown command '%s'", argument);
             o->command = argument;
-        } else if (o->file == NULL) {
+        } else if (!o->file) {
             o->file = argument;
         } else {
             argp_error(state, "one file at a time: '%s' is too many", argument);
@@ -324,7 +324,7 @@ static tow_status read_wrt(tool *t, const char *text)
     tool_options *o = &t->options;
     const size_t n = tow_graph_inputs(t->graph);
     bool *chosen = calloc(n + 1, sizeof *chosen);
-    tow_status status = chosen == NULL ? tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory") : TOW_OK;
+    tow_status status = !chosen ? tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory") : TOW_OK;
     while (status == TOW_OK) {
         const size_t length = strcspn(text, ",");
         size_t index = n;
@@ -388,7 +388,7 @@ int main(int argc, char **argv)
         return TOOL_FAILED;
     }
     status = tool_load(&t);
-    if (status == TOW_OK && line.wrt != NULL) status = read_wrt(&t, line.wrt);
+    if (status == TOW_OK && line.wrt) status = read_wrt(&t, line.wrt);
     if (status == TOW_OK) status = find_command(t.options.command)->run(&t);
     if (status != TOW_OK) tool_report(&t, status);
     if (status == TOW_OK && (fflush(stdout) != 0 || ferror(stdout))) {

@@ -33,7 +33,7 @@ static int64_t causal_limit(const tow__attention_job *a, int64_t query)
 tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, int64_t i)
 {
     const tow__buffer *m = a->mask;
-    if (m == NULL) return (tow__mask_row){NULL, 0};
+    if (!m) return (tow__mask_row){NULL, 0};
     int64_t at[3] = {s->b, s->h, s->first + i}, offset = 0;
     for (int d = 0; d < 3; d++) offset += m->dims[d] > 1 ? at[d] * m->strides[d] : 0;
     return (tow__mask_row){(const b8 *)m->data + offset, m->dims[3] > 1 ? m->strides[3] : 0};
@@ -42,7 +42,7 @@ tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, 
 static bool is_blind(const tow__attention_job *a, const tow__strip *s, int64_t i)
 {
     tow__mask_row mask = tow__strip_mask(a, s, i);
-    if (mask.data == NULL) return s->limit[i] == 0;
+    if (!mask.data) return s->limit[i] == 0;
     for (int64_t j = 0; j < s->limit[i]; j++)
         if (mask.data[j * mask.stride]) return false;
     return true;

@@ -107,7 +107,7 @@ static bool usable(const tow__heads *x) { return x->column == 1 && whole_vectors
 /* The next `count` floats of the memory, in whole cache lines. */
 static f32 *part(char *memory, size_t *used, int64_t count)
 {
-    f32 *at = memory == NULL ? NULL : (f32 *)(void *)(memory + *used);
+    f32 *at = !memory ? NULL : (f32 *)(void *)(memory + *used);
     *used += ((size_t)count * sizeof(f32) + 63) / 64 * 64;
     return at;
 }
@@ -182,14 +182,14 @@ static void read_lse(const tow__attention_job *a, const tow__strip *s, f32 *lse)
 static sums strip_result(const tow__attention_job *a, const tow__strip *s, void *result, int64_t width)
 {
     int64_t at = ((s->b * a->t + s->first) * a->heads + s->h) * width;
-    return (sums){result == NULL ? NULL : (f32 *)result + at, a->heads * width};
+    return (sums){!result ? NULL : (f32 *)result + at, a->heads * width};
 }
 
 /* The rows of a group in a result [B, S, G, width], if there is one. */
 static sums group_result(const tow__attention_job *a, int64_t b, int64_t g, void *result, int64_t width)
 {
     int64_t at = (b * a->s * a->groups + g) * width;
-    return (sums){result == NULL ? NULL : (f32 *)result + at, a->groups * width};
+    return (sums){!result ? NULL : (f32 *)result + at, a->groups * width};
 }
 
 /* Where the sums are made that become rows of a result. */
@@ -208,7 +208,7 @@ static void write_sums(int64_t rows, sums x, int64_t width, sums result)
 /* The same for the sums of a group, of which `written` keys have some; the others get zeros. */
 static void write_group(int64_t keys, int64_t written, sums x, int64_t width, sums result)
 {
-    if (result.data == NULL) return;
+    if (!result.data) return;
     write_sums(written, x, width, result);
     for (int64_t j = written; j < keys; j++) memset(result.data + j * result.ld, 0, (size_t)width * sizeof(f32));
 }
@@ -217,7 +217,7 @@ static void write_group(int64_t keys, int64_t written, sums x, int64_t width, su
 
 static void hide_masked(const tow__attention_job *a, const tow__strip *s, const view *w, f32 *p)
 {
-    for (int64_t i = 0; a->mask != NULL && i < s->rows; i++) {
+    for (int64_t i = 0; a->mask && i < s->rows; i++) {
         tow__mask_row mask = tow__strip_mask(a, s, i);
         mask.data += w->first * mask.stride;
         for (int64_t j = 0, end = seen(w, i); j < end; j++)

@@ -16,7 +16,7 @@ typedef struct workspace {
 
 static f64 *part(char *memory, size_t *used, int64_t count)
 {
-    f64 *at = memory == NULL ? NULL : (f64 *)(void *)(memory + *used);
+    f64 *at = !memory ? NULL : (f64 *)(void *)(memory + *used);
     *used += ((size_t)count * sizeof(f64) + 63) / 64 * 64;
     return at;
 }
@@ -93,7 +93,7 @@ static void logits_of(const tow__attention_job *a, const tow__strip *s, const wo
             s->keys, false);
     for (int64_t i = 0; i < s->rows; i++) {
         tow__mask_row mask = tow__strip_mask(a, s, i);
-        for (int64_t j = 0; mask.data != NULL && j < s->limit[i]; j++)
+        for (int64_t j = 0; mask.data && j < s->limit[i]; j++)
             if (!mask.data[j * mask.stride]) w->p[i * s->keys + j] = -DBL_MAX;
     }
 }
@@ -161,15 +161,15 @@ static void backward_strip(const tow__attention_job *a, const tow__strip *s, con
     }
     read_rows(a, &a->ct, s, 1, w->ct);
     read_rows(a, &a->o, s, 1, w->out);
-    if (a->dv != NULL)
+    if (a->dv)
         product(a, s->keys, e, s->rows, transposed(matrix_of(w->p, s->keys)), matrix_of(w->ct, e),
                 result_group(a, s, a->dv, e), a->groups * e, true);
-    if (a->dq == NULL && a->dk == NULL) return;
+    if (!a->dq && !a->dk) return;
     through_softmax(a, s, w);
-    if (a->dk != NULL)
+    if (a->dk)
         product(a, s->keys, d, s->rows, transposed(matrix_of(w->dp, s->keys)), matrix_of(w->q, d),
                 result_group(a, s, a->dk, d), a->groups * d, true);
-    if (a->dq == NULL) return;
+    if (!a->dq) return;
     product(a, s->rows, d, s->keys, matrix_of(w->dp, s->keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
             a->heads * d, false);
     for (int64_t i = 0; i < s->rows; i++)
@@ -179,7 +179,7 @@ static void backward_strip(const tow__attention_job *a, const tow__strip *s, con
 /* Zeros [S, width] of one (batch, group) of dk or dv. */
 static void clear_group(const tow__attention_job *a, void *to, int64_t width, int64_t b, int64_t g)
 {
-    for (int64_t j = 0; to != NULL && j < a->s; j++)
+    for (int64_t j = 0; to && j < a->s; j++)
         memset((f64 *)to + ((b * a->s + j) * a->groups + g) * width, 0, (size_t)width * sizeof(f64));
 }
 

@@ -158,7 +158,7 @@ static uint32_t join_slopes(tow__fused_op *ops, uint32_t n)
         for (uint32_t k = i + 1; k < n && is_function(&ops[i]); k++) {
             if (!is_function(&ops[k]) || !runs_beside(ops, i, k)) continue;
             tow__tile forward = with_slope_tile(&ops[i], &ops[k]), backward = with_slope_tile(&ops[k], &ops[i]);
-            if (forward == NULL && backward == NULL) continue;
+            if (!forward && !backward) continue;
             const tow__fused_op value = forward ? ops[i] : ops[k], slope = forward ? ops[k] : ops[i];
             ops[i] = slope;
             ops[i].tile = forward ? forward : backward;
@@ -180,7 +180,7 @@ uint32_t tow__join_pairs(tow__fused_op *ops, uint32_t n, uint32_t first_temp)
         uint32_t at = is_single(&a) && a.out[0] >= first_temp ? only_reader(ops, n, i, &place) : n;
         tow__fused_op *b = &ops[at];
         tow__tile tile = at < n && is_single(b) ? tow__pair_tile(a.function, b->function, place) : NULL;
-        if (tile == NULL) {
+        if (!tile) {
             i++;
             continue;
         }

@@ -93,7 +93,7 @@ static tow__gemm product(const job *j, int64_t m, int64_t n, int64_t k, matrix a
 static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row, 0}; }
 static matrix part(const job *j, matrix x, int64_t row, int64_t column)
 {
-    if (x.data != NULL) x.data += (row * x.row + column * x.column) * j->size;
+    if (x.data) x.data += (row * x.row + column * x.column) * j->size;
     return x;
 }
 
@@ -135,7 +135,7 @@ static matrix operand(const tow__strided *leading, const char *data, int64_t row
 
 static char *take(char *memory, size_t *used, size_t bytes)
 {
-    char *at = memory == NULL ? NULL : memory + *used;
+    char *at = !memory ? NULL : memory + *used;
     *used += bytes;
     return at;
 }
@@ -410,19 +410,19 @@ static void run_panels(job *j)
     for (j->first_class = 0; j->first_class < j->v; j->first_class += j->panel_width) {
         j->class_count = tow__min(j->panel_width, j->v - j->first_class);
         tow__team_run_indexed(j->call->team, tiles_of_panel(j), panel_tile, j);
-        if (j->dx != NULL) run_dx(j);
-        if (j->dw != NULL) run_dw(j);
+        if (j->dx) run_dx(j);
+        if (j->dw) run_dw(j);
     }
 }
 
 /* The rows of a band, whose logits are there: cotangents are made with dw, or alone. */
 static void run_band(job *j)
 {
-    if (j->dw != NULL)
+    if (j->dw)
         run_dw(j);
     else
         tow__team_run_indexed(j->call->team, tiles_of_panel(j), panel_tile, j);
-    if (j->dx != NULL) run_dx(j);
+    if (j->dx) run_dx(j);
 }
 
 static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct, const tow__buffer *out, int64_t wrt)
@@ -431,7 +431,7 @@ static void start_backward(job *j, const tow__buffer *lse, const tow__buffer *ct
     j->ct = tow__strided_buffer(ct);
     if (wrt & 1) j->dx = out[0].data;
     if (wrt & 2) j->dw = out[wrt & 1].data;
-    if (j->n == 0 && j->dw != NULL) memset(j->dw, 0, (size_t)(j->c * j->v * j->size));
+    if (j->n == 0 && j->dw) memset(j->dw, 0, (size_t)(j->c * j->v * j->size));
 }
 
 /* (x, w, labels, lse, ct) -> those of dx, dw that wrt names */

@@ -181,7 +181,7 @@ static operand prepare_operand(const tow__buffer *b, const tow__ints *batch, con
 static void choose_engine(dot_job *job, const tow__team *team)
 {
     tow__gemm *g = &job->product;
-    if (team != NULL && team->products != NULL) job->choice = *team->products;
+    if (team && team->products) job->choice = *team->products;
     g->choice = &job->choice;
     job->engine = tow__gemm_choose(g);
     job->engine_bytes = round_up(tow__gemm_scratch(g, job->engine));
@@ -189,7 +189,7 @@ static void choose_engine(dot_job *job, const tow__team *team)
     double work = (double)g->m * (double)g->n * (double)g->k;
     job->nanoseconds = work * (double)job->jobs * NANOSECONDS;
     bool large = work >= LARGE && job->jobs < FEW && job->engine->cuts;
-    job->slices = large && team != NULL ? team->threads : 1;
+    job->slices = large && team ? team->threads : 1;
 }
 
 /* kc: 0, or that of the product of which this is a part */
@@ -299,10 +299,10 @@ static void run_block(void *user, int64_t block, int thread)
     g.read_after = r->read_after;
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
     epilogue_place p = {r->epilogue, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
-    if (r->epilogue != NULL) {
+    if (r->epilogue) {
         g.epilogue = run_epilogue_on_rectangle;
         g.user = &p;
-        for (int i = 0; i < TOW__EPILOGUE_OPERANDS && r->epilogue->operands[i] != NULL; i++)
+        for (int i = 0; i < TOW__EPILOGUE_OPERANDS && r->epilogue->operands[i]; i++)
             g.epilogue_operands[i] = (const char *)r->epilogue->operands[i] + ((char *)g.c - r->out);
     }
     tow__gemm_run(&g, job->engine);
@@ -360,7 +360,7 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
 
 static void run_product(const tow__kernel_call *call, int64_t kc, bool adds)
 {
-    if (call->state != NULL) {
+    if (call->state) {
         run_job(call, call->state, adds);
     } else {
         dot_job job = job_of(call, kc);
@@ -410,7 +410,7 @@ int64_t tow__dot_depth(const tow__kernel_call *call)
 static void run_part(const tow__kernel_call *call)
 {
     const tow__dot_part_params *p = call->params;
-    run_product(call, p->kc, p->row == NULL || *p->row > 0);
+    run_product(call, p->kc, !p->row || *p->row > 0);
 }
 
 static void prepare_part(const tow__kernel_call *call, void *state)

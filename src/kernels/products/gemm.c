@@ -35,7 +35,7 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
         engine == &tow__gemm_amx && tow__gemm_choose(&tiny) == &tow__gemm_own ? ", small ones by own kernel" : "";
     const char *why = choice->portable           ? "; bits are portable"
                       : choice->without != 0     ? "; without those that the caller leaves out"
-                      : choice->engine == NULL   ? ""
+                      : !choice->engine   ? ""
                       : choice->engine == engine ? "; chosen by the caller"
                                                  : "; the chosen engine cannot run here";
     int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", engine->describe(), small,
@@ -54,7 +54,7 @@ bool tow__gemm_read_choice(const char *text, tow__gemm_choice *choice)
 {
     choice->without = 0;
     choice->engine = tow__gemm_find(text);
-    if (choice->engine != NULL) return true;
+    if (choice->engine) return true;
     for (size_t length; *text == '-'; text += length + (text[length] == ',' && text[length + 1] == '-')) {
         int i = 0;
         length = strcspn(++text, ",");
@@ -78,10 +78,10 @@ bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t 
 
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 {
-    if (g->choice != NULL && g->choice->portable)
+    if (g->choice && g->choice->portable)
         return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
-    if (forced != NULL && forced->applicable(g)) return forced;
+    if (forced && forced->applicable(g)) return forced;
     const unsigned without = g->choice != NULL ? g->choice->without : 0;
     int i = 0;
     while ((without >> i & 1) || !engines[i]->cuts || !engines[i]->applicable(g) ||
@@ -136,12 +136,12 @@ static void run_epilogue_on_all(const tow__gemm *g)
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0) return;
-    if (engine == NULL) engine = tow__gemm_choose(g);
+    if (!engine) engine = tow__gemm_choose(g);
     if (g->k > 0)
         engine->run(g);
     else if (g->accumulate)
         add_zeros(g);
     else
         clear(g);
-    if (g->epilogue != NULL && (g->k == 0 || !engine->runs_epilogue)) run_epilogue_on_all(g);
+    if (g->epilogue && (g->k == 0 || !engine->runs_epilogue)) run_epilogue_on_all(g);
 }

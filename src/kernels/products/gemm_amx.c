@@ -55,7 +55,7 @@ static bool gains(const tow__gemm *g)
 
 static bool applicable(const tow__gemm *g)
 {
-    return g->dtype == TOW_F32 && g->choice != NULL && g->choice->matrix_unit && g->a_row >= 0 && g->a_column >= 0 &&
+    return g->dtype == TOW_F32 && g->choice && g->choice->matrix_unit && g->a_row >= 0 && g->a_column >= 0 &&
            g->b_row >= 0 && g->b_column >= 0;
 }
 

@@ -375,7 +375,7 @@ static stream stream_of(const f32 *from, int64_t lines, int64_t length, int64_t 
 /* How panels of B are prefetched. */
 static panel_fetch plan_fetch(const tow__gemm *g)
 {
-    if (g->packed != NULL) return (panel_fetch){FETCH_PACKED, PANEL};
+    if (g->packed) return (panel_fetch){FETCH_PACKED, PANEL};
     if (g->b_column == 1) return (panel_fetch){FETCH_ROWS, 2 * PANEL};
     return (panel_fetch){g->b_row == 1 ? FETCH_COLUMNS : FETCH_NOTHING, 2 * PANEL};
 }
@@ -458,7 +458,7 @@ static void begin_panel(job *j, const piece *x, int64_t column, side *s, overlap
     w->panel.part = w->panel.parts = 0;
     if (column >= x->limit) return;
     *s = g->packed != NULL ? packed_panel(j, x, column) : panel_at(j, x, column);
-    if (g->packed != NULL) return;
+    if (g->packed) return;
     if (!j->plain[1] || (g->b_row != 1 && g->b_column != 1)) {
         j->plain[1] = split_sides(s, 1, false);
         return;
@@ -593,7 +593,7 @@ static __attribute__((noinline)) void run_here(const tow__gemm *g)
 void tow__gemm_amx_run(const tow__gemm *g)
 {
     configure();
-    if (g->scratch != NULL)
+    if (g->scratch)
         run_with(g, BLOCK, sum_columns(g, BLOCK), g->scratch);
     else
         run_here(g);

@@ -28,7 +28,7 @@ static inline void tow__gemm_add_sums(const tow__gemm *g, int64_t row, int64_t r
             const float *sum = sums + i * ld + (at - from);
             for (int64_t y = 0; y < columns; y++) c[y] += sum[y];
         }
-        if (g->epilogue != NULL) g->epilogue(g->user, row, rows, at, columns);
+        if (g->epilogue) g->epilogue(g->user, row, rows, at, columns);
     }
 }
 

@@ -51,7 +51,7 @@ static void run_tile(const tow__gemm *g, bool along_k, int64_t row, int64_t colu
     tile.epilogue = NULL;
     tile.scratch = NULL;
     libxsmm_smmfunction run = kernel(g, along_k, tile.m, tile.n, tile.k, tile.accumulate);
-    if (run != NULL)
+    if (run)
         run(tile.b, tile.a, tile.c);
     else
         tow__gemm_own.run(&tile);
