@@ -103,6 +103,8 @@ ROWS = [
         {"JAX": ["chain_jax --layers 1024 --width 64 --batch 64 --mode unrolled --only-compile"]}, 0.03, "compile_seconds", 1),
     Row(13, "trace and compile with scan: 1024 layers over 256 layers", "compile", "chain --layers 1024 --width 64 --batch 64 --only-compile",
         {"Tow": [f"chain{CHAIN} --only-compile"]}, 1.5, "compile_seconds"),
+    Row(15, "gradients for each of 32 examples, MLP of 3 layers of 512", "perexample", "perexample",
+        {"JAX": ["perexample_jax"]}, 1.0),
     Row(14, "row 1 as a share of the measured FMA peak", "gpt", gpt(GPT), gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.72,
         "share"),
 ]

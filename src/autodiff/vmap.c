@@ -50,12 +50,12 @@ static tow__mapped map_input(tow_trace *t, const tow_graph *g, int64_t size, uin
     tow__mapped x = {.axis = TOW__UNBATCHED};
     if (!tow__mapped_axis(axis, type.rank + 1, &x.axis)) {
         tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "tow_vmap: rows %s of input %u make an array of rank %d, which has no axis %d to map over; give "
+                       "vmap: rows %s of input %u make an array of rank %d, which has no axis %d to map over; give "
                        "one in [%d, %d), or TOW_NOT_MAPPED",
                        tow__type_name(type).text, i, type.rank + 1, axis, -type.rank - 1, type.rank + 1);
     } else if (tow__is_batched(x) && type.rank == TOW_MAX_RANK) {
         tow_trace_fail(t, TOW_UNSUPPORTED,
-                       "tow_vmap: input %u is %s for one row, so for all rows it would have rank %d; reshape it to a "
+                       "vmap: input %u is %s for one row, so for all rows it would have rank %d; reshape it to a "
                        "smaller rank",
                        i, tow__type_name(type).text, type.rank + 1);
     } else {
@@ -70,7 +70,7 @@ static tow_status check_depth(tow_graph *g)
 {
     if (g->depth <= TOW__DEEPEST_GRAPH) return TOW_OK;
     return tow__fail(g->ctx, TOW_UNSUPPORTED,
-                     "tow_vmap: loops over the rows nest graphs %u levels deep; expected no more than %d levels",
+                     "vmap: loops over the rows nest graphs %u levels deep; expected no more than %d levels",
                      g->depth, TOW__DEEPEST_GRAPH);
 }
 
@@ -79,7 +79,7 @@ tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, co
     if (result) *result = NULL;
     if (!graph || !result) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
     if (size < 0)
-        return tow__fail(graph->ctx, TOW_INVALID_ARGUMENT, "tow_vmap: the size is %lld, expected 0 or more",
+        return tow__fail(graph->ctx, TOW_INVALID_ARGUMENT, "vmap: the size is %lld, expected 0 or more",
                          (long long)size);
     TOW__ARITHMETIC(false);
     tow_trace *t = tow__trace_begin(graph->ctx);

@@ -1,5 +1,5 @@
 /* Fuzz target: bytes as the text of a graph. What is read is checked, printed and read back, cleaned, differentiated,
- * planned, and run if the plan says that a run is short and small. */
+ * batched, planned, and run if the plan says that a run is short and small. */
 #include <stdlib.h>
 
 #include "src/base/xxh3.h"
@@ -157,6 +157,29 @@ static void differentiate(tow_context *ctx, const tow_graph *graph, uint64_t cho
     tow_residuals_free(ctx, &residuals);
 }
 
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+
+/* The graph of 0 to 3 rows, with batch axes anywhere, or beyond what inputs have. */
+static void batch(tow_context *ctx, const tow_graph *graph, uint64_t choice, tow_compile_options options)
+{
+    const size_t n_in = tow_graph_inputs(graph), n_out = tow_graph_outputs(graph);
+    int *axes = calloc(n_in + n_out + 1, sizeof *axes);
+    tow_graph *result = NULL;
+    uint32_t random = (uint32_t)(choice >> 8);
+    if (axes == NULL) fuzz_fail("no memory");
+    for (size_t i = 0; i < n_in + n_out; i++) {
+        const tow_type row = i < n_in ? tow_graph_input_type(graph, i) : tow_graph_output_type(graph, i - n_in);
+        random = random * 1664525 + 1013904223;
+        const int axis = (int)((random >> 16) % (2 * (uint32_t)row.rank + 3)) - row.rank - 1;
+        const bool beyond = axis > row.rank && (random >> 8) % 16 != 0; /* mostly that: an error ends all */
+        axes[i] = !beyond ? axis : i < n_in ? TOW_NOT_MAPPED : 0;
+    }
+    const tow_status status = tow_vmap(graph, (int64_t)(choice % 4), axes, axes + n_in, &result);
+    if (status == TOW_OK) check_text(ctx, result);
+    try_result(ctx, status, result, options);
+    free(axes);
+}
+
 /* ---- the target ---------------------------------------------------------------------------------------------------- */
 
 static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
@@ -174,6 +197,7 @@ static void try_graph(tow_context *ctx, const tow_graph *graph, uint64_t choice)
     tow_graph_release(result);
     compile(ctx, graph, options);
     differentiate(ctx, graph, choice >> 32, options);
+    batch(ctx, graph, choice >> 40, options);
 }
 
 int fuzz_target(const uint8_t *data, size_t size)
