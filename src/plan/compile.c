@@ -94,7 +94,8 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__TOP, .graph = p->graph, .body = p->top};
     TRY(tow__run_passes(&s, TOW__ON_GRAPH, 0));
     TRY(tow__run_passes(&s, TOW__ON_NODES, 0));
-    TRY(tow__run_passes(&s, TOW__ON_BODY, 0));
+    TRY(tow__run_passes(&s, TOW__LOWERING, 0));
+    TRY(tow__run_body_passes(&s));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;
     p->bytes.residuals = residual_bytes(p);

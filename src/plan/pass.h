@@ -8,7 +8,10 @@
 typedef enum tow__stage {
     TOW__ON_GRAPH, /* the whole graph that is compiled */
     TOW__ON_NODES, /* the nodes of a function: of the program, or of the body of a scan, inner bodies first */
-    TOW__ON_BODY,  /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
+    TOW__LOWERING, /* all functions at once: nodes become instructions */
+    TOW__OUTSIDE_IN, /* the instructions of a function, outer ones first: of the program, then of scans; what is known
+                        outside, that a value is constant or how it lies in memory, is known inside */
+    TOW__ON_BODY, /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
     TOW__ON_PROGRAM
 } tow__stage;
 
@@ -29,23 +32,34 @@ typedef struct tow__function_state {
     tow__loop *loop; /* that runs the body; NULL: the program */
 } tow__function_state;
 
+typedef struct tow__rule tow__rule; /* rules/rewrite.h */
+
 typedef struct tow__pass {
     const char *name;
     tow__stage stage;
-    tow_status (*run)(tow__function_state *s); /* NULL: another pass does it on its way */
-    const char *within;                        /* which one; NULL: it runs by itself */
+    tow_status (*run)(tow__function_state *s); /* NULL: it is a rule, or another pass does it on its way */
+    const char *within;                        /* the pass that does it; NULL: it runs by itself */
     bool required;                             /* cannot be left out */
     const char *reason;                        /* why it is there, and why there */
+    const tow__rule *rule;                     /* that is applied to the function; or NULL */
 } tow__pass;
 
 extern const tow__pass tow__passes[TOW__PASSES];
 
 /* The passes of a stage from `first` on, in order. */
 tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_id first);
+/* The passes on instructions, once all functions are lowered: from the outside in, then from the inside out. */
+tow_status tow__run_body_passes(tow__function_state *s);
 /* What follows each pass: the verifier, if checks are wanted, and the caller's dump. */
 tow_status tow__end_pass(const tow__function_state *s, tow__pass_id id);
 /* Leaves out what options->without names, and what .no_fusion and .no_regions stand for. */
 tow_status tow__select_passes(tow_program *p, const tow_compile_options *options);
+
+/* tile/tile_groups.c: joins instructions that work row by row into loops over blocks of rows. */
+tow_status tow__form_tile_groups(tow__function_state *s);
+/* Will the function be tiled, or do its products share rows and read weights too large for tiles? *status: whether
+ * there was memory to find out. */
+bool tow__works_by_rows(const tow__function_state *s, tow_status *status);
 
 /* verify.c: is every instruction well-formed, and does it read what is there? Before storages have places. */
 tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass);

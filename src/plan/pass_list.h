@@ -9,13 +9,16 @@
     X(eliminate_recomputation)                                                                                         \
     X(pads_to_concatenate)                                                                                             \
     X(fuse_loss_and_gradient)                                                                                          \
+    X(iota_to_broadcast)                                                                                               \
     X(order)                                                                                                           \
     X(lower)                                                                                                           \
     X(fold_constants)                                                                                                  \
     X(divide_to_multiply)                                                                                              \
+    X(outer_product_to_multiply)                                                                                       \
     X(pretranspose)                                                                                                    \
     X(scan_to_reduction)                                                                                               \
     X(fuse)                                                                                                            \
+    X(accumulate_products)                                                                                             \
     X(parallelize)                                                                                                     \
     X(split_norm_gradient)                                                                                             \
     X(tile)                                                                                                            \

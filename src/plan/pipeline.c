@@ -1,18 +1,21 @@
 /* The passes of the compiler, in the order in which they run.
  *
- *   graph ──distribute loops──> graph ──inline──> nodes ──rewrites, order──> nodes
- *         ──lower──> instructions on views of storages ──fuse, parallelize, tile──> fewer, and loops over blocks
+ *   graph ──distribute loops──> graph ──inline──> nodes ──rules, order──> nodes
+ *         ──lower──> instructions on views of storages ──rules, from the program into its loops──> instructions
+ *         ──fuse, parallelize, tile, from the loops out to the program──> fewer, and loops over blocks
  *         ──alias, assign buffers──> offsets ──bind addresses──> calls
  *
- * The bodies of loops go through the same passes before what is around them: a scan is one instruction of its function
- * by the time that fusion looks at it, and the body of a tile group goes through the passes behind `tile` when it is
- * made.
+ * Rewrites of small patterns are rules (rules/rewrite.h). Those that follow lowering go from the outside in, because
+ * what is constant outside, and how it lies in memory, is known inside then. All passes after them go from the inside
+ * out: a scan is one instruction of its function by the time that fusion looks at it, and the body of a tile group goes
+ * through the passes behind `tile` when it is made.
  *
- * To add a pass: an X in pass_list.h where it is to run, a row here, a function, and two programs in tests/graphs/plan
- * that show what it does and where it does not. `tow plan --passes` prints the list, `tow plan --dump-after PASS` what
- * a pass makes of a program. */
+ * To add a pass: an X in pass_list.h where it is to run, a row here, a function (or a file in rules/ with a rule), and
+ * two programs in tests/graphs/plan that show what it does and where it does not. `tow plan --passes` prints the list,
+ * `tow plan --dump-after PASS` what a pass makes of a program. */
 #include "src/base/arithmetic.h"
 #include "src/plan/pass.h"
+#include "src/plan/rules/rewrite.h"
 
 /* ---- passes as functions of one kind ----------------------------------------------------------------------------- */
 
@@ -46,11 +49,6 @@ static tow_status eliminate_recomputation(tow__function_state *s)
     return s->p->keep_within && s->kind == TOW__TOP ? tow__eliminate_recomputation(s->p, s->scratch, s->flat) : TOW_OK;
 }
 
-static tow_status pads_to_concatenate(tow__function_state *s)
-{
-    return tow__pad_sums_to_concatenate(s->p, s->scratch, s->flat);
-}
-static tow_status fuse_loss(tow__function_state *s) { return tow__fuse_loss_and_gradient(s->p, s->scratch, s->flat); }
 static tow_status order(tow__function_state *s) { return tow__order_nodes(s->flat, s->scratch); }
 
 static bool is_parallel_scan(const tow__function_state *s)
@@ -63,11 +61,6 @@ static tow_status fuse(tow__function_state *s) { return tow__fuse(s->p, s->body,
 static tow_status parallelize(tow__function_state *s)
 {
     return s->kind == TOW__SCAN_BODY ? tow__parallelize_loop(s->p, s->loop, s->scratch) : TOW_OK;
-}
-
-static tow_status tile(tow__function_state *s)
-{
-    return s->kind == TOW__TILE_BODY || is_parallel_scan(s) ? TOW_OK : tow__form_tile_groups(s->p, s->body, s->scratch);
 }
 
 static tow_status fuse_reductions(tow__function_state *s)
@@ -110,45 +103,58 @@ const tow__pass tow__passes[TOW__PASSES] = {
         {"eliminate-recomputation", TOW__ON_NODES, eliminate_recomputation, NULL, false,
          "Within a budget, values of the forward pass serve where remat would make them again; "
          "first, so that what follows sees one maker of each."},
-    PASS(pads_to_concatenate) = {"pads-to-concatenate", TOW__ON_NODES, pads_to_concatenate, NULL, false,
-                                 "Sums of padded pieces, which gradients of slices are, become one concatenation."},
+    PASS(pads_to_concatenate) =
+        {"pads-to-concatenate", TOW__ON_NODES, .rule = &tow__rule_pads_to_concatenate,
+         .reason = "Sums of padded pieces, which gradients of slices are, become one concatenation."},
     PASS(fuse_loss_and_gradient) =
-        {"fuse-loss-and-gradient", TOW__ON_NODES, fuse_loss, NULL, false,
-         "A cross-entropy and its derivative share their logits; after recomputation is decided, "
-         "which may have joined the two."},
+        {"fuse-loss-and-gradient", TOW__ON_NODES, .rule = &tow__rule_fuse_loss_and_gradient,
+         .reason = "A cross-entropy and its derivative share their logits; after recomputation is decided, which "
+                   "may have joined the two."},
+    PASS(iota_to_broadcast) =
+        {"iota-to-broadcast", TOW__ON_NODES, .rule = &tow__rule_iota_to_broadcast,
+         .reason = "Numbers along one axis, repeated along the others, become a view of one row of them."},
     PASS(order) = {"order", TOW__ON_NODES, order, NULL, true,
                    "Nodes that nothing needs are left out, the others run in an order in which recomputation is late."},
     PASS(lower) =
-        {"lower", TOW__ON_BODY, lower, NULL, true,
-         "Moves become views, everything else gets a kernel and storages; bodies of scans go through all passes of "
-         "a body here."},
-    PASS(fold_constants) = {"fold-constants", TOW__ON_BODY, NULL, "lower", false,
-                            "Small functions of constants are computed now."},
+        {"lower", TOW__LOWERING, lower, NULL, true,
+         "Moves become views, everything else gets a kernel and storages, scans become loops."},
+    PASS(fold_constants) =
+        {"fold-constants", TOW__OUTSIDE_IN, .rule = &tow__rule_fold_constants,
+         .reason = "Small functions of constants are computed now."},
     PASS(divide_to_multiply) =
-        {"divide-to-multiply", TOW__ON_BODY, NULL, "lower", false,
-         "A division by a power of two becomes the multiplication by its inverse: the same bits, several "
-         "times as fast."},
+        {"divide-to-multiply", TOW__OUTSIDE_IN, .rule = &tow__rule_divide_to_multiply,
+         .reason = "A division by a power of two becomes the multiplication by its inverse, which has the same "
+                   "bits and is several times as fast; after folding, which makes constants."},
+    PASS(outer_product_to_multiply) =
+        {"outer-product-to-multiply", TOW__OUTSIDE_IN, .rule = &tow__rule_outer_product_to_multiply, .required = true,
+         .reason = "A product that sums over one element becomes an elementwise product of repeated operands, "
+                   "which can be fused; always, because engines of products may add -0 to 0."},
     PASS(pretranspose) =
-        {"pretranspose", TOW__ON_BODY, NULL, "lower", false,
-         "Loop-invariant operands that products of few rows read transposed are transposed once, before "
-         "the loop."},
-    PASS(
-        scan_to_reduction) = {"scan-to-reduction", TOW__ON_BODY, NULL, "lower", false,
-                              "A scan that only adds rows, or products of rows, to its carry becomes one kernel call."},
+        {"pretranspose", TOW__OUTSIDE_IN, .rule = &tow__rule_pretranspose,
+         .reason = "Loop-invariant operands that products of few rows read transposed are transposed once, before "
+                   "the outermost loop."},
+    PASS(scan_to_reduction) =
+        {"scan-to-reduction", TOW__OUTSIDE_IN, .rule = &tow__rule_scan_to_reduction,
+         .reason = "A scan that only adds rows, or products of rows, to its carry becomes one kernel call; before "
+                   "its body is looked at any further."},
     PASS(fuse) =
         {"fuse", TOW__ON_BODY, fuse, NULL, false,
          "Elementwise instructions become row programs, and epilogues of products; before loops are parallelized and "
          "tiled, which go by instructions."},
+    PASS(accumulate_products) =
+        {"accumulate-products", TOW__ON_BODY, .rule = &tow__rule_accumulate_products,
+         .reason = "A product that a loop adds to its carry is added by its kernel, where the carry lies; after "
+                   "fusion, which joins the two."},
     PASS(parallelize) =
         {"parallelize", TOW__ON_BODY, parallelize, NULL, false,
          "Threads take iterations of a scan without carries, or blocks of rows through all iterations; such a "
          "body is not tiled again."},
     PASS(split_norm_gradient) =
-        {"split-norm-gradient", TOW__ON_BODY, NULL, "tile", false,
-         "The derivative of a norm by its input goes by rows and can be tiled, those by scale and bias "
-         "sum over rows: they become two instructions."},
+        {"split-norm-gradient", TOW__ON_BODY, .rule = &tow__rule_split_norm_gradient,
+         .reason = "The derivative of a norm by its input goes by rows and can be tiled, those by scale and bias "
+                   "sum over rows: they become two instructions, if the function is tiled at all."},
     PASS(tile) =
-        {"tile", TOW__ON_BODY, tile, NULL, false,
+        {"tile", TOW__ON_BODY, tow__form_tile_groups, NULL, false,
          "Runs of instructions along which axis 0 passes through become loops over blocks of rows, which stay in the "
          "cache of a thread."},
     PASS(fuse_reductions) =
@@ -209,12 +215,49 @@ tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_i
 {
     for (uint32_t id = first; id < TOW__PASSES; id++) {
         const tow__pass *pass = &tow__passes[id];
-        if (pass->stage != stage || !pass->run || is_left_out(s->p, id)) continue;
-        tow_status status = pass->run(s);
+        if (pass->stage != stage || pass->within || is_left_out(s->p, id)) continue;
+        tow_status status = pass->rule ? tow__apply_rule(s, pass->rule) : pass->run(s);
         if (status == TOW_OK) status = tow__end_pass(s, id);
         if (status != TOW_OK) return status;
     }
     return TOW_OK;
+}
+
+static tow__function_state body_of(const tow__function_state *s, tow__loop *loop)
+{
+    return (tow__function_state){
+        .p = s->p, .scratch = s->scratch, .kind = TOW__SCAN_BODY, .body = loop->body, .loop = loop};
+}
+
+static tow_status run_outside_in(tow__function_state *s)
+{
+    tow_status status = tow__run_passes(s, TOW__OUTSIDE_IN, 0);
+    for (uint32_t i = 0; i < s->body->n_insts && status == TOW_OK; i++) {
+        if (!s->body->insts[i].loop) continue;
+        tow__function_state inner = body_of(s, s->body->insts[i].loop);
+        status = run_outside_in(&inner);
+    }
+    return status;
+}
+
+static tow_status run_inside_out(tow__function_state *s)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < s->body->n_insts; i++) {
+        if (!s->body->insts[i].loop) continue;
+        tow__function_state inner = body_of(s, s->body->insts[i].loop);
+        TRY(run_inside_out(&inner));
+        TRY(tow__list_loop_reads(s->p, &s->body->insts[i], s->scratch));
+    }
+    TRY(tow__run_passes(s, TOW__ON_BODY, 0));
+done:
+    return status;
+}
+
+tow_status tow__run_body_passes(tow__function_state *s)
+{
+    tow_status status = run_outside_in(s);
+    return status == TOW_OK ? run_inside_out(s) : status;
 }
 
 /* ---- leaving them out -------------------------------------------------------------------------------------------- */

@@ -260,11 +260,8 @@ uint32_t tow__add_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32
 /* remat/eliminate_recomputation.c: leaves out those repeated nodes that p->budget says, counts products in
  * p->n_repeated. Before the merges below. */
 tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow__flat *f);
-/* rules/fuse_loss_and_gradient.c: a cross-entropy and its derivative become one node. */
-tow_status tow__fuse_loss_and_gradient(tow_program *p, tow__arena *scratch, tow__flat *f);
-/* rules/pad_sum_to_concatenate.c: sums of pads become concatenations. */
-tow_status tow__pad_sums_to_concatenate(tow_program *p, tow__arena *scratch, tow__flat *f);
-/* Lists the nodes that outputs need, in the order in which they run; says which values end in arrays of somebody else. */
+/* Lists the nodes that outputs need, in the order in which they run; says which values end in arrays of somebody else.
+ * */
 tow_status tow__order_nodes(tow__flat *f, tow__arena *scratch);
 
 /* ---- analysis/view.c --------------------------------------------------------------------------------------------- */
@@ -294,17 +291,20 @@ tow_status tow__lower(tow__lowering *l);
 /* The views of the program's inputs, its instructions, and the copies or designations of its outputs. */
 tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat *flat);
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node);
-/* rules/pretranspose.c: a constant that the products of a scan read turned is turned once, before the loop. */
-tow_status tow__pretranspose(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x);
-/* rules/scan_to_reduction.c: one kernel call for a scan that only adds to its carry; *done: it was one. */
-tow_status tow__scan_to_reduction(tow__lowering *l, const tow__node *node, bool *done);
+/* The operands of a loop: init values, xs, then what its body reads of functions around. Once more when that has
+ * changed. */
+tow_status tow__list_loop_reads(tow_program *p, tow__instruction *inst, tow__arena *scratch);
+/* Memory for a new constant, or for a storage that becomes one, which the caller fills; NULL: out of memory. */
+void *tow__add_constant(tow__lowering *l, size_t bytes, uint32_t *storage);
+void *tow__become_constant(tow__lowering *l, uint32_t storage, size_t bytes);
 /* Asks the step's kernel for its scratch, once kernel, params and views are known. */
 tow_status tow__add_scratch(tow__lowering *l, tow__instruction *inst);
 /* *bytes: what it needs when it runs on `team`. */
 tow_status tow__scratch_bytes(tow__arena *scratch, const tow__instruction *inst, tow__team *team, size_t *bytes);
 /* Copies view x, row-major, into a storage that exists. */
 tow_status tow__add_copy(tow__lowering *l, const tow__view *x, uint32_t storage, bool backward);
-/* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another. */
+/* A step with room for its views; NULL: out of memory. Steps move when more are added: fill it before adding another.
+ * */
 tow__instruction *tow__add_instruction(tow__lowering *l, const tow_primitive *op, uint32_t n_in, uint32_t n_out);
 /* Appends a step as it is. */
 tow_status tow__append_instruction(tow_program *p, tow__plan *plan, const tow__instruction *inst);
@@ -375,10 +375,6 @@ bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double wor
 tow_status tow__parallelize_loop(tow_program *p, tow__loop *loop, tow__arena *scratch);
 /* Once the body of a parallel loop has its steps: says how many iterations all threads share. */
 tow_status tow__distribute_remainder(tow_program *p, tow__loop *loop, tow__arena *scratch);
-/* Steps for a norm's derivative that also sums over rows: first the part that works row by row. */
-tow_status tow__split_norm_gradient(tow_program *p, tow__plan *plan);
-/* Joins steps that work row by row into regions. After lowering, before in-place reuse. */
-tow_status tow__form_tile_groups(tow_program *p, tow__plan *plan, tow__arena *scratch);
 
 /* ---- memory/alias.c, memory/assign_buffers.c --------------------------------------------------------------------- */
 

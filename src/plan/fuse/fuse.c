@@ -8,8 +8,7 @@
  *   group      mul,add  dot    reduce   tanh       reads its results, or group 3 moves up to position 0 if nobody
  *                                                  between makes its operands; whichever keeps fewer bytes alive
  *
- * A product takes part as well: steps that read its result become a program that runs on finished strips of it. If that
- * only adds it to a carry, as scans do with weight gradients, the product's kernel adds where the carry lies.
+ * A product takes part as well: steps that read its result become a program that runs on finished strips of it.
  *
  * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
  * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
@@ -18,8 +17,6 @@
  * operands once more when all are in groups; then only groups merge that seem to keep less alive. Values that only
  * their own group reads become temporaries of the program and lose their storage. */
 #include "src/plan/fuse/fuse.h"
-
-#include "src/kernels/products/dot.h"
 
 enum {
     WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
@@ -325,24 +322,6 @@ done:
     return status;
 }
 
-/* Is it a gradient that a loop adds to a carry, row of x by row of y, and which the product's kernel may add itself? */
-static bool adds_to_carry(const tow__fuse_state *f, const tow__candidate *d, const tow__instruction *inst)
-{
-    const tow__instruction *product = &f->plan->insts[d->product];
-    const tow__dot_params *p = product->params;
-    if (d->n_ops != 1 || d->n_in != 2 || d->n_out != 1 || d->keeps_product) return false;
-    const tow__fused_op *op = &d->ops[0];
-    if (op->first || op->function != TOW__FN_add || op->in[0] + op->in[1] != 1) return false; /* 0 and 1 */
-    const tow__storage *old = &f->p->storages[d->in[1].storage], *new = &f->p->storages[d->out[0].storage];
-    if (old->kind != TOW__S_CARRY_IN || new->kind != TOW__S_CARRY_OUT || old->index != new->index) return false;
-    if (old->plan != f->plan || !tow__is_whole(f->p, &d->in[1]) || inst->out[0].type.dtype != TOW_F32) return false;
-    if (p->lhs_batch.n || p->lhs_contract.n != 1 || p->lhs_contract.v[0] || p->rhs_contract.v[0]) return false;
-    tow__buffer in[2] = {tow__view_buffer(&product->in[0]), tow__view_buffer(&product->in[1])},
-                out = tow__view_buffer(&product->out[0]);
-    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = p, .team = f->plan->team};
-    return in[0].dims[0] > 0 && in[0].dims[0] <= tow__dot_depth(&call);
-}
-
 /* A product with its program: operands are those of the product, then those of the program beside it. */
 static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, const tow__fused *program,
                                tow__instruction *inst)
@@ -365,10 +344,6 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, cons
         inst->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
     memcpy(inst->out, d->out, d->n_out * sizeof *d->out);
     if (d->keeps_product) inst->out[d->n_out] = product->out[0];
-    if (adds_to_carry(f, d, inst)) {
-        inst->op = &tow__dot_general_add_p;
-        inst->kernel = tow__kernel_of(inst->op, TOW_F32);
-    }
     tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
     return tow__add_scratch(&l, inst);
 }

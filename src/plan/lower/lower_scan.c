@@ -50,8 +50,6 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
     const uint32_t *inputs = s->body->inputs;
     for (uint32_t i = 0; i < s->n_consts; i++) {
         b->env[inputs[i]] = *operand(outer, s, i);
-        tow_status status = tow__pretranspose(outer, s->node, inputs[i], &b->env[inputs[i]]);
-        if (status != TOW_OK) return status;
     }
     for (uint32_t j = 0; j < s->n_carry; j++) {
         const tow__view *init = operand(outer, s, s->n_consts + j);
@@ -268,13 +266,12 @@ done:
 }
 
 /* What the body, and loops inside it, read of outer plans: one view per storage. */
-static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint32_t *n)
+static tow__view *outer_reads(tow_program *p, tow__arena *scratch, const tow__plan *body, uint32_t *n)
 {
-    tow_program *p = outer->p;
     size_t most = 0;
     for (uint32_t i = 0; i < body->n_insts; i++) most += body->insts[i].n_in;
-    tow__view *reads = tow__arena_alloc(outer->scratch, most, sizeof *reads);
-    bool *seen = tow__borrow(p, outer->scratch, sizeof *seen, 0);
+    tow__view *reads = tow__arena_alloc(scratch, most, sizeof *reads);
+    bool *seen = tow__borrow(p, scratch, sizeof *seen, 0);
     if (!reads || !seen) return NULL;
     *n = 0;
     for (uint32_t i = 0; i < body->n_insts; i++)
@@ -289,27 +286,35 @@ static tow__view *outer_reads(tow__lowering *outer, const tow__plan *body, uint3
     return reads;
 }
 
-/* The step itself: in = init values, xs, outer reads; out = carries, ys. */
+tow_status tow__list_loop_reads(tow_program *p, tow__instruction *inst, tow__arena *scratch)
+{
+    const tow__loop *loop = inst->loop;
+    uint32_t n_reads = 0, n = 0;
+    const tow__view *reads = outer_reads(p, scratch, loop->body, &n_reads);
+    if (!reads) return TOW_OUT_OF_MEMORY;
+    inst->n_in = loop->n_carry + loop->n_xs + n_reads;
+    inst->in = tow__arena_alloc(&p->memory, inst->n_in, sizeof *inst->in);
+    if (!inst->in) return TOW_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < loop->n_carry; j++) inst->in[n++] = loop->carry[j].init;
+    for (uint32_t j = 0; j < loop->n_xs; j++) inst->in[n++] = loop->xs[j].array;
+    for (uint32_t j = 0; j < n_reads; j++) inst->in[n++] = reads[j];
+    return TOW_OK;
+}
+
+/* The instruction itself. */
 static tow_status add_loop_inst(tow__lowering *l, const scan *s, tow__loop *loop)
 {
-    uint32_t n_reads = 0, n = 0;
-    tow__view *reads = outer_reads(l, loop->body, &n_reads);
-    if (!reads) return TOW_OUT_OF_MEMORY;
-    tow__instruction *inst =
-        tow__add_instruction(l, &tow__scan_p, loop->n_carry + loop->n_xs + n_reads, loop->n_carry + loop->n_ys);
+    uint32_t n = 0;
+    tow__instruction *inst = tow__add_instruction(l, &tow__scan_p, 0, loop->n_carry + loop->n_ys);
     if (!inst) return TOW_OUT_OF_MEMORY;
     inst->params = s->params;
     inst->loop = loop;
     inst->scratch = loop->body->block;
     inst->backward = s->node->backward;
-    for (uint32_t j = 0; j < loop->n_carry; j++) inst->in[n++] = loop->carry[j].init;
-    for (uint32_t j = 0; j < loop->n_xs; j++) inst->in[n++] = loop->xs[j].array;
-    for (uint32_t j = 0; j < n_reads; j++) inst->in[n++] = reads[j];
-    n = 0;
     for (uint32_t j = 0; j < s->n_carry; j++)
         if (!is_unchanged(s, j)) inst->out[n++] = l->env[s->node->out[j]];
     for (uint32_t j = 0; j < s->n_ys; j++) inst->out[n++] = l->env[s->node->out[s->n_carry + j]];
-    return TOW_OK;
+    return tow__list_loop_reads(l->p, inst, l->scratch);
 }
 
 tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
@@ -322,11 +327,7 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
     s.n_ys = s.body->n_outputs - s.n_carry;
     if (params->length == 0) return lower_nothing(l, &s);
-    bool is_sum = false;
     tow_status status = TOW_OK;
-    if (!p->left_out[TOW__PASS_scan_to_reduction]) status = tow__scan_to_reduction(l, node, &is_sum);
-    if (status != TOW_OK || is_sum) return status;
-
     tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
     tow__plan *plan = tow__arena_alloc(&p->memory, 1, sizeof *plan);
     if (!loop || !plan) return TOW_OUT_OF_MEMORY;
@@ -351,7 +352,6 @@ tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
     TRY(consume_rows(l, &s, loop, &b));
     tow__function_state f = {.p = p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = plan, .loop = loop};
     TRY(tow__end_pass(&f, TOW__PASS_lower));
-    TRY(tow__run_passes(&f, TOW__ON_BODY, TOW__PASS_lower + 1));
     TRY(add_loop_inst(l, &s, loop));
 done:
     return status;

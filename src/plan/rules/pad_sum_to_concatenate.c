@@ -8,7 +8,7 @@
  * in the sum those come: they change -0 into 0 and nothing else, so one 0 behind the sum gives the same bits. */
 #include <stdlib.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/rules/rewrite.h"
 
 enum {
     MOST_PIECES = 16,
@@ -18,33 +18,33 @@ enum {
     MOST_OPERANDS = 4
 };
 
-typedef struct pads {
-    tow_program *p;
-    tow__arena *scratch;
-    tow__flat *f;
-    uint32_t *uses;     /* [n_counted] */
-    uint32_t n_counted; /* values that were there before */
+/* A sum of pads along one axis, and where along it pieces begin or end: parts are what lies between. */
+typedef struct pad_sum {
     const tow__node *piece[MOST_PIECES];
-    uint32_t inner[MOST_PIECES]; /* partial sums */
-    int n, n_inner;
-} pads;
+    int n, n_sums, axis, parts;
+    int64_t cuts[2 * MOST_PIECES + 2];
+} pad_sum;
 
-static const tow__node *maker(const pads *s, uint32_t value)
+static bool is_add(const tow_primitive *op) { return op == &tow__add_p; }
+
+/* ---- pattern ----------------------------------------------------------------------------------------------------- */
+
+static bool is_zero(const tow__node *value)
 {
-    return s->f->makers[value] == TOW__INPUT ? NULL : &s->f->nodes[s->f->makers[value]];
+    if (!value || !TOW__IS(value->e, const)) return false;
+    tow_array *array = ((const tow__const_params *)value->e->params)->value;
+    const char *bytes = tow_array_data(array);
+    for (size_t i = 0; i < tow_type_bytes(tow_array_type(array)); i++)
+        if (bytes[i] != 0) return false;
+    return true;
 }
 
-/* The axis along which a pad adds elements at the ends, if it is one and nothing else happens; else -1. */
-static int padded_axis(const pads *s, const tow__node *pad)
+/* The axis along which a pad adds zeros at the ends, if it is one and nothing else happens; else -1. */
+static int padded_axis(const tow__rewrite *r, const tow__node *pad)
 {
     const tow__pad_params *p = pad->e->params;
-    const tow__node *value = maker(s, pad->in[1]);
     int axis = -1;
-    if (!value || !TOW__IS(value->e, const)) return -1;
-    tow_array *zero = ((const tow__const_params *)value->e->params)->value;
-    const char *bytes = tow_array_data(zero);
-    for (size_t i = 0; i < tow_type_bytes(tow_array_type(zero)); i++)
-        if (bytes[i] != 0) return -1;
+    if (!is_zero(tow__maker_of(r, pad->in[1]))) return -1;
     for (int i = 0; i < p->low.n; i++) {
         if (p->interior.v[i] != 0 || p->low.v[i] < 0 || p->high.v[i] < 0) return -1;
         if (p->low.v[i] == 0 && p->high.v[i] == 0) continue;
@@ -55,27 +55,16 @@ static int padded_axis(const pads *s, const tow__node *pad)
 }
 
 /* Collects the pads below a sum, in order; chains of additions lean to one side, so the depth is kept small. */
-static bool collect(pads *s, uint32_t value, int depth)
+static bool collect(const tow__rewrite *r, pad_sum *s, uint32_t value, int depth)
 {
-    const tow__node *node = maker(s, value);
-    if (!node || s->uses[value] != 1 || depth > MOST_PIECES) return false;
-    if (TOW__IS(node->e, add)) {
-        if (s->n_inner == MOST_PIECES) return false;
-        s->inner[s->n_inner++] = value;
-        return collect(s, node->in[0], depth + 1) && collect(s, node->in[1], depth + 1);
-    }
+    const tow__node *node = tow__maker_of(r, value);
+    if (!node || (depth > 0 && r->uses[value] != 1) || depth > MOST_PIECES + 1) return false;
+    if (TOW__IS(node->e, add))
+        return s->n_sums++ <= MOST_PIECES && collect(r, s, node->in[0], depth + 1) &&
+               collect(r, s, node->in[1], depth + 1);
     if (!TOW__IS(node->e, pad) || s->n == MOST_PIECES) return false;
     s->piece[s->n++] = node;
     return true;
-}
-
-/* The axis along which all pieces are padded, or -1. */
-static int common_axis(const pads *s)
-{
-    int axis = padded_axis(s, s->piece[0]);
-    for (int i = 1; i < s->n && axis >= 0; i++)
-        if (padded_axis(s, s->piece[i]) != axis) axis = -1;
-    return axis;
 }
 
 static int64_t low(const tow__node *pad, int axis) { return ((const tow__pad_params *)pad->e->params)->low.v[axis]; }
@@ -86,193 +75,160 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Where along the axis pieces begin or end, from 0 to its length; returns how many parts there are in between. */
-static int cut(const pads *s, int axis, int64_t *at)
+static void cut(const tow__rewrite *r, pad_sum *s)
 {
-    int n = 0, parts = 0;
-    at[n++] = 0;
-    at[n++] = s->f->types[s->piece[0]->out[0]].dims[axis];
+    int n = 0;
+    s->cuts[n++] = 0;
+    s->cuts[n++] = r->f->types[s->piece[0]->out[0]].dims[s->axis];
     for (int i = 0; i < s->n; i++) {
-        at[n++] = low(s->piece[i], axis);
-        at[n++] = low(s->piece[i], axis) + s->f->types[s->piece[i]->in[0]].dims[axis];
+        s->cuts[n++] = low(s->piece[i], s->axis);
+        s->cuts[n++] = low(s->piece[i], s->axis) + r->f->types[s->piece[i]->in[0]].dims[s->axis];
     }
-    qsort(at, (size_t)n, sizeof *at, ascending);
+    qsort(s->cuts, (size_t)n, sizeof *s->cuts, ascending);
+    s->parts = 0;
     for (int i = 1; i < n; i++)
-        if (at[i] != at[parts]) at[++parts] = at[i];
-    return parts;
+        if (s->cuts[i] != s->cuts[s->parts]) s->cuts[++s->parts] = s->cuts[i];
 }
 
-/* ---- new nodes --------------------------------------------------------------------------------------------------- */
-
-static tow__equation *new_equation(pads *s, const tow_primitive *primitive, const void *params, size_t params_size,
-                                   uint32_t n_in)
+/* All pieces are padded along one axis, and there are few enough parts. */
+static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
-    tow__equation *e = tow__arena_alloc(&s->p->memory, 1, sizeof *e);
-    const void *copy = tow__arena_copy(&s->p->memory, params, 1, params_size);
-    if (!e || !copy) return NULL;
-    *e = (tow__equation){.primitive = primitive, .params = copy, .n_in = n_in, .n_out = 1};
-    return e;
+    pad_sum *s = match;
+    s->n = s->n_sums = 0;
+    if (!collect(r, s, r->f->nodes[at].out[0], 0)) return false;
+    s->axis = padded_axis(r, s->piece[0]);
+    for (int i = 1; i < s->n && s->axis >= 0; i++)
+        if (padded_axis(r, s->piece[i]) != s->axis) return false;
+    if (s->axis < 0) return false;
+    cut(r, s);
+    return s->parts > 0 && s->parts <= MOST_PARTS && s->parts * s->n <= MOST_NEW;
 }
 
-/* A node that runs where `like` does; its value, or TOW__NONE. */
-static uint32_t add_node(pads *s, const tow__node *like, const tow__equation *e, tow_type type, const uint32_t *in)
-{
-    tow__node node = *like;
-    uint32_t value = e ? tow__add_value(s->scratch, s->f, type, s->f->n_nodes, s->f->carries[like->out[0]]) : TOW__NONE;
-    tow__node *nodes = tow__extend(s->scratch, s->f->nodes, s->f->n_nodes, &s->f->nodes_capacity, sizeof *nodes);
-    if (value == TOW__NONE || !nodes) return TOW__NONE;
-    s->f->nodes = nodes;
-    node.e = e;
-    node.in = tow__arena_copy(s->scratch, in, e->n_in, sizeof *in);
-    node.out = tow__arena_copy(s->scratch, &value, 1, sizeof value);
-    node.body = NULL;
-    node.kernel = e->primitive->view ? NULL : tow__kernel_of(e->primitive, type.dtype);
-    if (!node.in || !node.out) return TOW__NONE;
-    nodes[s->f->n_nodes++] = node;
-    return value;
-}
-
-/* 0 in this shape; `zero`: the scalar that pads. */
-static uint32_t zeros(pads *s, const tow__node *like, uint32_t zero, tow_type type)
-{
-    tow__broadcast_params p = {.shape = {.n = type.rank}};
-    memcpy(p.shape.v, type.dims, sizeof p.shape.v);
-    return add_node(s, like, new_equation(s, &tow__broadcast_in_dim_p, &p, sizeof p, 1), type, &zero);
-}
+/* ---- replacement ------------------------------------------------------------------------------------------------- */
 
 /* One part of the sum: [first, end) of the axis. */
 typedef struct part {
     const tow__node *like;
     int axis;
     int64_t first, end;
-    uint32_t zero;
-    bool padded; /* some piece is not there */
+    uint32_t n_values, zero; /* values that were there before; the scalar that pads */
+    bool padded;             /* some piece is not there */
 } part;
 
-/* Elements [first, end) of `value` along the axis. What only this sum reads, in its part of the program, is not made as
- * a whole: the slices are those of its operands, so that each part is one pass from there. */
-static tow_status slice_value(pads *s, const part *x, uint32_t value, int64_t first, int64_t end, int depth,
+/* 0 in this shape. */
+static uint32_t zeros(tow__rewrite *r, const part *x, tow_type type)
+{
+    tow__broadcast_params p = {.shape = {.n = type.rank}};
+    memcpy(p.shape.v, type.dims, sizeof p.shape.v);
+    const tow__equation *e = tow__new_equation(r, &tow__broadcast_in_dim_p, &p, sizeof p, 1, 1);
+    return tow__new_node(r, x->like, e, type, &x->zero);
+}
+
+static uint32_t add(tow__rewrite *r, const part *x, uint32_t a, uint32_t b)
+{
+    const tow__equation *e = tow__new_equation(r, &tow__add_p, NULL, 0, 2, 1);
+    return tow__new_node(r, x->like, e, r->f->types[a], (uint32_t[]){a, b});
+}
+
+/* What only this sum reads, in its pass of the program, is not made as a whole: slices are those of its operands, so
+ * that each part is one pass from there. */
+static bool is_made_in_parts(const tow__rewrite *r, const part *x, uint32_t value, int depth)
+{
+    const tow__node *made = tow__maker_of(r, value);
+    return made && made->e->primitive->kind == TOW__ELEMENTWISE && made->e->n_out == 1 &&
+           made->e->n_in <= MOST_OPERANDS && made->backward == x->like->backward && depth < MOST_DEPTH &&
+           value < x->n_values && r->uses[value] == 1;
+}
+
+/* Elements [first, end) of `value` along the axis. */
+static tow_status slice_value(tow__rewrite *r, const part *x, uint32_t value, int64_t first, int64_t end, int depth,
                               uint32_t *slice)
 {
-    tow_type type = s->f->types[value];
-    const tow__node *made = maker(s, value);
-    bool sliced = made && made->e->primitive->kind == TOW__ELEMENTWISE && made->e->n_out == 1 &&
-                  made->e->n_in <= MOST_OPERANDS && made->backward == x->like->backward && depth < MOST_DEPTH;
-    sliced = sliced && value < s->n_counted && s->uses[value] == 1;
+    tow_type type = r->f->types[value];
     *slice = value;
     if (type.rank == 0 || end - first == type.dims[x->axis]) return TOW_OK;
     tow_type smaller = type;
     smaller.dims[x->axis] = end - first;
-    if (sliced) {
-        const tow__node node = *made; /* nodes move when more are added */
+    if (is_made_in_parts(r, x, value, depth)) {
+        const tow__node node = *tow__maker_of(r, value); /* nodes move when more are added */
         uint32_t in[MOST_OPERANDS];
         for (uint32_t i = 0; i < node.e->n_in; i++) {
-            tow_status status = slice_value(s, x, node.in[i], first, end, depth + 1, &in[i]);
+            tow_status status = slice_value(r, x, node.in[i], first, end, depth + 1, &in[i]);
             if (status != TOW_OK) return status;
         }
-        *slice = add_node(s, x->like, node.e, smaller, in);
+        *slice = tow__new_node(r, x->like, node.e, smaller, in);
         if (*slice == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        s->f->nodes[s->f->makers[*slice]].kernel = node.kernel;
+        r->f->nodes[r->f->makers[*slice]].kernel = node.kernel;
         return TOW_OK;
     }
     tow__slice_params p = {.start = {.n = type.rank}, .limit = {.n = type.rank}, .stride = {.n = type.rank}};
     for (int i = 0; i < type.rank; i++) p.limit.v[i] = type.dims[i], p.stride.v[i] = 1;
     p.start.v[x->axis] = first;
     p.limit.v[x->axis] = end;
-    *slice = add_node(s, x->like, new_equation(s, &tow__slice_p, &p, sizeof p, 1), smaller, &value);
+    *slice = tow__new_node(r, x->like, tow__new_equation(r, &tow__slice_p, &p, sizeof p, 1, 1), smaller, &value);
     return *slice == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
 /* The piece of a pad in the part, TOW__NONE if it is not there. */
-static tow_status slice_piece(pads *s, part *x, tow__node pad, uint32_t *value)
+static tow_status slice_piece(tow__rewrite *r, part *x, tow__node pad, uint32_t *value)
 {
-    const int64_t begin = low(&pad, x->axis), length = s->f->types[pad.in[0]].dims[x->axis];
+    const int64_t begin = low(&pad, x->axis), length = r->f->types[pad.in[0]].dims[x->axis];
     const bool there = x->first >= begin && x->end <= begin + length;
     x->zero = pad.in[1];
     x->padded |= !there;
     *value = TOW__NONE;
-    return there ? slice_value(s, x, pad.in[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
+    return there ? slice_value(r, x, pad.in[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
 }
 
 /* The sum that makes `value`, in the part and without zeros; TOW__NONE if no piece is there. */
-static tow_status sum_part(pads *s, part *x, uint32_t value, uint32_t *sum)
+static tow_status sum_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *sum)
 {
-    const tow__node node = s->f->nodes[s->f->makers[value]]; /* nodes move when more are added */
+    const tow__node node = *tow__maker_of(r, value); /* nodes move when more are added */
     uint32_t terms[2];
-    if (TOW__IS(node.e, pad)) return slice_piece(s, x, node, sum);
+    if (TOW__IS(node.e, pad)) return slice_piece(r, x, node, sum);
     for (int i = 0; i < 2; i++) {
-        tow_status status = sum_part(s, x, node.in[i], &terms[i]);
+        tow_status status = sum_part(r, x, node.in[i], &terms[i]);
         if (status != TOW_OK) return status;
     }
     *sum = terms[terms[0] == TOW__NONE];
     if (terms[0] == TOW__NONE || terms[1] == TOW__NONE) return TOW_OK;
-    *sum = add_node(s, x->like, new_equation(s, &tow__add_p, NULL, 0, 2), s->f->types[terms[0]], terms);
+    *sum = add(r, x, terms[0], terms[1]);
     return *sum == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
 /* The same with a zero, if any belongs there. */
-static tow_status make_part(pads *s, part *x, uint32_t value, uint32_t *made)
+static tow_status make_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *made)
 {
-    tow_type type = s->f->types[value];
-    tow_status status = sum_part(s, x, value, made);
+    tow_type type = r->f->types[value];
+    tow_status status = sum_part(r, x, value, made);
     if (status != TOW_OK || !x->padded) return status;
     type.dims[x->axis] = x->end - x->first;
-    uint32_t zero = zeros(s, x->like, x->zero, type), sum = *made;
+    uint32_t zero = zeros(r, x, type);
     if (zero == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    *made = zero;
-    if (sum == TOW__NONE) return TOW_OK;
-    *made = add_node(s, x->like, new_equation(s, &tow__add_p, NULL, 0, 2), type, (uint32_t[]){sum, zero});
+    *made = *made == TOW__NONE ? zero : add(r, x, *made, zero);
     return *made == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-/* Node `at`, a sum of pads, becomes a concatenation of its parts. */
-static tow_status concatenate(pads *s, uint32_t at, int axis, const int64_t *cuts, int parts)
+/* Node `at` becomes a concatenation of the parts. */
+static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
 {
+    const pad_sum *s = match;
+    const tow__node sum = r->f->nodes[at];
+    const uint32_t n_values = r->f->n_values;
+    const tow__axis_params p = {.axis = s->axis};
     uint32_t in[MOST_PARTS];
-    const tow__node sum = s->f->nodes[at];
-    for (int i = 0; i < parts; i++) {
-        part x = {.like = &sum, .axis = axis, .first = cuts[i], .end = cuts[i + 1]};
-        tow_status status = make_part(s, &x, sum.out[0], &in[i]);
+    for (int i = 0; i < s->parts; i++) {
+        part x = {.like = &sum, .axis = s->axis, .first = s->cuts[i], .end = s->cuts[i + 1], .n_values = n_values};
+        tow_status status = make_part(r, &x, sum.out[0], &in[i]);
         if (status != TOW_OK) return status;
     }
-    tow__axis_params p = {.axis = axis};
-    tow__node *node = &s->f->nodes[at];
-    node->e = new_equation(s, &tow__concatenate_p, &p, sizeof p, (uint32_t)parts);
-    node->in = tow__arena_copy(s->scratch, in, (size_t)parts, sizeof *in);
-    node->kernel = tow__kernel_of(&tow__concatenate_p, s->f->types[node->out[0]].dtype);
-    for (int i = 0; i < s->n_inner; i++) s->uses[s->inner[i]] = 0;
-    return node->e && node->in ? TOW_OK : TOW_OUT_OF_MEMORY;
+    const uint32_t n = (uint32_t)s->parts;
+    return tow__change_node(r, at, tow__new_equation(r, &tow__concatenate_p, &p, sizeof p, n, 1), in, NULL);
 }
 
-static uint32_t *count_uses(tow__arena *scratch, const tow__flat *f)
-{
-    uint32_t *uses = tow__arena_alloc(scratch, f->n_values, sizeof *uses);
-    if (!uses) return NULL;
-    for (uint32_t i = 0; i < f->n_nodes; i++)
-        for (uint32_t j = 0; j < f->nodes[i].e->n_in; j++) uses[f->nodes[i].in[j]]++;
-    for (uint32_t i = 0; i < f->n_outputs; i++) uses[f->outputs[i]]++;
-    return uses;
-}
-
-tow_status tow__pad_sums_to_concatenate(tow_program *p, tow__arena *scratch, tow__flat *f)
-{
-    pads s = {.p = p, .scratch = scratch, .f = f};
-    uint32_t n = f->n_nodes;
-    bool any = false;
-    for (uint32_t i = 0; i < n && !any; i++) any = TOW__IS(f->nodes[i].e, pad);
-    if (!any) return TOW_OK;
-    s.n_counted = f->n_values;
-    if (!(s.uses = count_uses(scratch, f))) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = n; i-- > 0;) { /* outer sums first */
-        const tow__node *node = &f->nodes[i];
-        if (!TOW__IS(node->e, add) || s.uses[node->out[0]] == 0) continue;
-        s.n = s.n_inner = 0;
-        if (!collect(&s, node->in[0], 0) || !collect(&s, node->in[1], 0)) continue;
-        int64_t cuts[2 * MOST_PIECES + 2];
-        int axis = common_axis(&s), parts = axis >= 0 ? cut(&s, axis, cuts) : 0;
-        if (parts == 0 || parts > MOST_PARTS || parts * s.n > MOST_NEW) continue;
-        tow_status status = concatenate(&s, i, axis, cuts, parts);
-        if (status != TOW_OK) return status;
-    }
-    return TOW_OK;
-}
+const tow__rule tow__rule_pads_to_concatenate = {.on_nodes = true,
+                                                 .is_root = is_add,
+                                                 .last_first = true,
+                                                 .match_bytes = sizeof(pad_sum),
+                                                 .matches = matches,
+                                                 .replace = replace};

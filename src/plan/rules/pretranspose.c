@@ -1,56 +1,113 @@
-/* Constants of a scan that its products use turned: x w^T with few rows x. The kernel would turn them in every
- * iteration again, which takes longer than the product; so they are copied once, turned, before the loop. Their bits
- * stay. */
-#include "src/plan/plan.h"
+/* Loop-invariant operands that products of few rows read transposed are transposed once, before the loop:
+ *
+ *   scan ... { u = dot_general h w, contracting axis 1 of w }
+ *   =>  t = copy w^T;  scan ... { u = dot_general h t^T }
+ *
+ * The kernel would transpose w in every iteration again, which takes longer than the product. The bits stay. */
+#include "src/plan/rules/rewrite.h"
 
 enum {
-    FEW_ROWS = 64, /* with more, turning is hidden behind the product */
+    FEW_ROWS = 64, /* with more, transposing is hidden behind the product */
     FEW_ITERATIONS = 4
 };
 
-static bool want_turned(const tow__flat *body, uint32_t value);
+static bool is_scan(const tow_primitive *op) { return op == &tow__scan_p; }
 
-/* Node is a product of few rows with `value` (a matrix) that sums along the last axis of it, or a scan with such ones. */
-static bool wants_turned(const tow__flat *body, const tow__node *node, uint32_t value)
+/* Is the storage one of the loop's body, or of a loop inside it? `body` is the function that reads it. */
+static bool is_inside(const tow_program *p, const tow__loop *loop, const tow__plan *body, uint32_t storage)
 {
-    if (node->body) {
-        int64_t consts = ((const tow__scan_params *)node->e->params)->consts;
-        for (int64_t i = 0; i < consts; i++)
-            if (node->in[i] == value && want_turned(node->body, node->body->inputs[i])) return true;
-        return false;
+    const tow__plan *plan = p->storages[storage].plan;
+    for (; body != loop->body; body = body->outer)
+        if (body == plan) return true;
+    return plan == loop->body;
+}
+
+/* A product of few rows of a matrix that comes from outside of the loop and is contracted along its last axis. */
+static bool wants_transposed(const tow_program *p, const tow__loop *loop, const tow__plan *body,
+                             const tow__instruction *inst)
+{
+    if (inst->op != &tow__dot_general_p) return false;
+    const tow__dot_params *dot = inst->params;
+    const tow__view *x = &inst->in[1];
+    if (is_inside(p, loop, body, x->storage) || tow__view_same(x, &inst->in[0])) return false;
+    if (x->type.rank != 2 || x->strides[1] != 1 || x->type.dims[0] < 2 || x->type.dims[1] < 2) return false;
+    if (dot->rhs_batch.n > 0 || dot->rhs_contract.n != 1 || dot->rhs_contract.v[0] != 1) return false;
+    return tow_type_count(inst->out[0].type) / x->type.dims[0] < FEW_ROWS;
+}
+
+/* The operand of the first such product in the body or in loops inside it, in a storage below `end`; NULL: there is none. */
+static const tow__view *find_operand(const tow_program *p, const tow__loop *loop, const tow__plan *body, uint32_t end)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
+        const tow__view *found = inst->loop                              ? find_operand(p, loop, inst->loop->body, end)
+                                 : wants_transposed(p, loop, body, inst) ? &inst->in[1]
+                                                                         : NULL;
+        if (found && found->storage < end) return found;
     }
-    if (!TOW__IS(node->e, dot_general) || node->in[1] != value || node->in[0] == value) return false;
-    const tow__dot_params *p = node->e->params;
-    if (p->rhs_batch.n > 0 || p->rhs_contract.n != 1 || p->rhs_contract.v[0] != 1) return false;
-    int64_t columns = body->types[value].dims[0];
-    return columns > 0 && tow_type_count(body->types[node->out[0]]) / columns < FEW_ROWS;
+    return NULL;
 }
 
-static bool want_turned(const tow__flat *body, uint32_t value)
+static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
-    for (uint32_t i = 0; i < body->n_order; i++)
-        if (wants_turned(body, &body->nodes[body->order[i]], value)) return true;
-    return false;
+    const tow__loop *loop = r->insts[at].loop;
+    (void)match;
+    return loop->length >= FEW_ITERATIONS && find_operand(r->p, loop, loop->body, TOW__NONE);
 }
 
-/* x is input `value` of the body of scan `node`, a constant: becomes a view of a turned copy where products want that. */
-tow_status tow__pretranspose(tow__lowering *outer, const tow__node *node, uint32_t value, tow__view *x)
+static tow__view transposed(const tow__view *x)
 {
-    const tow__flat *body = node->body;
-    if (outer->p->left_out[TOW__PASS_pretranspose]) return TOW_OK;
-    if (x->type.rank != 2 || x->strides[1] != 1 || x->type.dims[0] < 2 || x->type.dims[1] < 2) return TOW_OK;
-    if (((const tow__scan_params *)node->e->params)->length < FEW_ITERATIONS) return TOW_OK;
-    if (!want_turned(body, value)) return TOW_OK;
-    tow__view turned = *x;
-    turned.type.dims[0] = x->type.dims[1];
-    turned.type.dims[1] = x->type.dims[0];
-    turned.strides[0] = x->strides[1];
-    turned.strides[1] = x->strides[0];
-    uint32_t s = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(x->type));
-    if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    tow_status status = tow__add_copy(outer, &turned, s, node->backward);
-    *x = tow__view_whole(s, x->type);
-    x->strides[0] = 1;
-    x->strides[1] = x->type.dims[0];
+    tow__view y = *x;
+    y.type.dims[0] = x->type.dims[1];
+    y.type.dims[1] = x->type.dims[0];
+    y.strides[0] = x->strides[1];
+    y.strides[1] = x->strides[0];
+    return y;
+}
+
+/* Instructions of the body that read x, or its transpose, read `copy`, or its transpose. */
+static tow_status redirect(tow__rewrite *r, tow__plan *body, const tow__view *x, const tow__view *copy)
+{
+    const tow__view x_t = transposed(x), copy_t = transposed(copy);
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        tow__instruction *inst = &body->insts[i];
+        if (inst->loop) {
+            TRY(redirect(r, inst->loop->body, x, copy));
+            TRY(tow__list_loop_reads(r->p, inst, r->scratch));
+            continue;
+        }
+        for (uint32_t j = 0; j < inst->n_in; j++)
+            if (tow__view_same(&inst->in[j], x))
+                inst->in[j] = *copy;
+            else if (tow__view_same(&inst->in[j], &x_t))
+                inst->in[j] = copy_t;
+    }
+done:
     return status;
 }
+
+/* The copies themselves are not transposed again, though others may read them so. */
+static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
+{
+    tow__instruction scan = r->insts[at];
+    const uint32_t end = r->p->n_storages;
+    const tow__view *operand;
+    tow_status status = TOW_OK;
+    (void)match;
+    while ((operand = find_operand(r->p, scan.loop, scan.loop->body, end))) {
+        const tow__view x = *operand, x_t = transposed(&x);
+        uint32_t s = tow__add_storage(r->p, r->s->body, TOW__S_ARENA, 0, tow_type_bytes(x.type));
+        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        const tow__view whole = tow__view_whole(s, x_t.type), copy = transposed(&whole);
+        TRY(tow__add_copy(&r->l, &x_t, s, scan.backward));
+        TRY(redirect(r, scan.loop->body, &x, &copy));
+    }
+    TRY(tow__list_loop_reads(r->p, &scan, r->scratch));
+    TRY(tow__append_instruction(r->p, r->s->body, &scan));
+done:
+    return status;
+}
+
+const tow__rule tow__rule_pretranspose = {
+    .is_root = is_scan, .matches = matches, .replace = replace};

@@ -1,56 +1,78 @@
-/* A scan whose body only adds to its one carry, as loop/distribute.c makes them, is one kernel call instead of a loop. */
+/* A scan that only adds rows, or products of rows, to its carry, as loop distribution makes them, is one kernel call:
+ *
+ *   scan init xs { carry' = carry + x }         =>  add_steps init xs
+ *   scan init xs ys { carry' = carry + x y }    =>  dot_steps init xs ys */
 #include "src/kernels/products/steps.h"
-#include "src/plan/plan.h"
+#include "src/plan/rules/rewrite.h"
 
-/* The addition to the carry and, unless a row is added as it is, the product that is added. */
-typedef struct parts {
-    const tow__node *add, *dot;
-} parts;
+static bool is_scan(const tow_primitive *op) { return op == &tow__scan_p; }
 
-static bool find_parts(const tow__node *node, parts *p)
+/* Is x the row of xs that an iteration has at hand, all of it? */
+static bool is_row(const tow__rows *xs, const tow__view *x)
 {
-    const tow__scan_params *scan = node->e->params;
-    const tow__flat *body = node->body;
-    if (scan->consts != 0 || scan->carry != 1 || body->n_outputs != 1 || body->n_order == 0) return false;
-    uint32_t n_xs = body->n_inputs - 1;
-    if (n_xs < 1 || n_xs > 2 || body->n_order != n_xs) return false;
-    *p = (parts){.add = &body->nodes[body->order[n_xs - 1]], .dot = n_xs == 2 ? &body->nodes[body->order[0]] : NULL};
-    if (!TOW__IS(p->add->e, add) || body->outputs[0] != p->add->out[0]) return false;
-    uint32_t d = body->inputs[1];
-    if (p->dot) {
-        if (!TOW__IS(p->dot->e, dot_general) || p->dot->in[0] != d || p->dot->in[1] != body->inputs[2]) return false;
-        d = p->dot->out[0];
+    if (x->storage != xs->row || x->offset != 0 || x->type.rank + 1 != xs->array.type.rank) return false;
+    for (int i = 0; i < x->type.rank; i++)
+        if (x->type.dims[i] != xs->array.type.dims[i + 1] || x->strides[i] != xs->array.strides[i + 1]) return false;
+    return true;
+}
+
+static bool is_all_of(const tow__rewrite *r, const tow__view *x, uint32_t storage)
+{
+    return x->storage == storage && tow__is_whole(r->p, x);
+}
+
+/* Is it carry + x, where x is the row, or what `dot` makes? */
+static bool adds_to_carry(const tow__rewrite *r, const tow__loop *loop, const tow__instruction *add,
+                          const tow__instruction *dot)
+{
+    if (add->op != &tow__add_p || !is_all_of(r, &add->out[0], loop->carry[0].out)) return false;
+    for (uint32_t j = 0; j < 2; j++) {
+        const tow__view *x = &add->in[1 - j];
+        if (is_all_of(r, &add->in[j], loop->carry[0].in) &&
+            (dot ? is_all_of(r, x, dot->out[0].storage) : is_row(&loop->xs[0], x)))
+            return true;
     }
-    const uint32_t *in = p->add->in;
-    return (in[0] == body->inputs[0] && in[1] == d) || (in[1] == body->inputs[0] && in[0] == d);
+    return false;
 }
 
-tow_status tow__scan_to_reduction(tow__lowering *l, const tow__node *node, bool *done)
+static const tow_primitive *reduction_of(uint32_t n_xs) { return n_xs == 2 ? &tow__dot_steps_p : &tow__add_steps_p; }
+
+static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
-    const tow__scan_params *scan = node->e->params;
-    parts found;
-    *done = false;
-    if (scan->length == 0 || !find_parts(node, &found)) return TOW_OK;
-    tow__steps_params *params = tow__arena_alloc(&l->p->memory, 1, sizeof *params);
-    if (!params) return TOW_OUT_OF_MEMORY;
-    params->reverse = scan->reverse;
-    if (found.dot) params->dot = *(const tow__dot_params *)found.dot->e->params;
-    const tow_primitive *op = found.dot ? &tow__dot_steps_p : &tow__add_steps_p;
-    tow_type type = l->flat->types[node->out[0]];
-    const tow__kernel *kernel = tow__kernel_of(op, type.dtype);
-    uint32_t n_in = node->e->n_in;
+    const tow__instruction *scan = &r->insts[at];
+    const tow__loop *loop = scan->loop;
+    const tow__plan *body = loop->body;
+    tow__steps_params *params = match;
+    const uint32_t n = loop->n_xs;
+    if (((const tow__scan_params *)scan->params)->carry != 1 || loop->n_carry != 1 || loop->n_ys != 0) return false;
+    if (n < 1 || n > 2 || scan->n_in != 1 + n || body->n_insts != n) return false;
+    const tow__instruction *dot = n == 2 ? &body->insts[0] : NULL;
+    if (dot && (dot->op != &tow__dot_general_p || !is_row(&loop->xs[0], &dot->in[0]) ||
+                !is_row(&loop->xs[1], &dot->in[1])))
+        return false;
+    if (!adds_to_carry(r, loop, &body->insts[n - 1], dot)) return false;
+    *params = (tow__steps_params){.reverse = loop->reverse};
+    if (dot) params->dot = *(const tow__dot_params *)dot->params;
+    params->dot.rows = params->dot.columns = 0;
     tow__buffer buffers[3];
-    for (uint32_t i = 0; i < n_in; i++) buffers[i] = tow__view_buffer(&l->env[node->in[i]]);
-    if (!kernel || tow_type_bytes(type) == 0 || !tow__steps_fit(n_in, buffers, params)) return TOW_OK;
-    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
-    if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    tow__instruction *inst = tow__add_instruction(l, op, n_in, 1);
-    if (!inst) return TOW_OUT_OF_MEMORY;
-    inst->params = params;
-    inst->kernel = kernel;
-    inst->backward = node->backward;
-    for (uint32_t i = 0; i < n_in; i++) inst->in[i] = l->env[node->in[i]];
-    inst->out[0] = l->env[node->out[0]] = tow__view_whole(s, type);
-    *done = true;
-    return tow__add_scratch(l, inst);
+    for (uint32_t i = 0; i <= n; i++) buffers[i] = tow__view_buffer(&scan->in[i]);
+    return tow__kernel_of(reduction_of(n), scan->out[0].type.dtype) && tow__steps_fit(1 + n, buffers, params);
 }
+
+/* The storages of the body stay without an instruction, and so without memory. */
+static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
+{
+    tow__instruction *inst = tow__copy_instruction(r, at);
+    if (!inst) return TOW_OUT_OF_MEMORY;
+    inst->params = tow__arena_copy(&r->p->memory, match, 1, sizeof(tow__steps_params));
+    if (!inst->params) return TOW_OUT_OF_MEMORY;
+    inst->op = inst->base = reduction_of(inst->loop->n_xs);
+    inst->loop = NULL;
+    inst->kernel = tow__kernel_of(inst->op, inst->out[0].type.dtype);
+    return tow__add_scratch(&r->l, inst);
+}
+
+const tow__rule tow__rule_scan_to_reduction = {.is_root = is_scan,
+                                               .match_bytes = sizeof(tow__steps_params),
+                                               .matches = matches,
+                                               .replace = replace};

@@ -22,6 +22,7 @@
  *
  * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone
  * and among others, regions change none. */
+#include "src/plan/pass.h"
 #include "src/plan/tile/tiler.h"
 
 enum {
@@ -260,7 +261,8 @@ static bool is_read_inside_only(const tow__tiler *f, uint32_t s)
     return n == f->reads[s];
 }
 
-/* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s stays. */
+/* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s
+ * stays. */
 static bool overwrites(const tow__tiler *f, const tow__instruction *inst, uint32_t s)
 {
     if (!inst->kernel || (inst->op->aliasing != TOW__ALIAS_ANY && inst->op->aliasing != TOW__ALIAS_EACH)) return false;
@@ -297,7 +299,8 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
-/* The collected steps as blocks in order; the last one may be smaller and is then a loop of its own. *built: it pays. */
+/* The collected steps as blocks in order; the last one may be smaller and is then a loop of its own. *built: it pays.
+ * */
 static tow_status build_in_order(tow__tiler *f, tow__lowering *l, bool *built)
 {
     int64_t size = choose_block(f), blocks = f->units / size, rest = f->units % size;
@@ -441,23 +444,50 @@ done:
     return status;
 }
 
-tow_status tow__form_tile_groups(tow_program *p, tow__plan *plan, tow__arena *scratch)
+/* How the function is to be cut: blocks of `common` rows that products share, 0 if there are no products. */
+typedef struct cut {
+    int64_t common, blocks;
+    size_t whole; /* bytes of the largest operand that blocks need as a whole */
+} cut;
+
+static tow_status choose_cut(tow__tiler *f, cut *c)
 {
-    tow_status status = TOW_OK;
     int64_t inner;
-    size_t whole;
-    tow__tiler f = {.p = p, .plan = plan, .scratch = scratch, .insts = plan->insts, .n_insts = plan->n_insts};
-    f.from = tow__arena_alloc(scratch, widest_inst(plan), sizeof *f.from);
-    if (!f.from) return TOW_OUT_OF_MEMORY;
-    int64_t common = common_rows(&f, &inner, &whole);
-    f.near = common == 0;
-    int64_t blocks = common ? choose_blocks(&f, common, inner, whole) : choose_near_blocks(&f);
-    if (blocks < 2 && (common < 2 || whole <= LARGE_BYTES)) return TOW_OK;
-    if (!p->left_out[TOW__PASS_split_norm_gradient])
-        TRY(tow__split_norm_gradient(p, plan)); /* without regions, too: threads share the rows of the first part */
-    if (blocks < 2) return TOW_OK;
-    if (common) TRY(form(&f, true, common));
-    TRY(form(&f, false, blocks));
+    f->insts = f->plan->insts;
+    f->n_insts = f->plan->n_insts;
+    f->from = tow__arena_alloc(f->scratch, widest_inst(f->plan), sizeof *f->from);
+    if (!f->from) return TOW_OUT_OF_MEMORY;
+    c->common = common_rows(f, &inner, &c->whole);
+    f->near = c->common == 0;
+    c->blocks = f->near ? choose_near_blocks(f) : choose_blocks(f, c->common, inner, c->whole);
+    return TOW_OK;
+}
+
+/* Parallel loops and the bodies of tile groups are not tiled again. */
+static bool may_tile(const tow__function_state *s)
+{
+    return s->kind != TOW__TILE_BODY && (s->kind == TOW__TOP || s->loop->schedule == TOW__SEQUENTIAL) &&
+           !s->p->left_out[TOW__PASS_tile];
+}
+
+bool tow__works_by_rows(const tow__function_state *s, tow_status *status)
+{
+    cut c = {0};
+    tow__tiler f = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    if (!may_tile(s)) return false;
+    *status = choose_cut(&f, &c);
+    return *status == TOW_OK && (c.blocks >= 2 || (c.common >= 2 && c.whole > LARGE_BYTES));
+}
+
+tow_status tow__form_tile_groups(tow__function_state *s)
+{
+    cut c = {0};
+    tow__tiler f = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    if (!may_tile(s)) return TOW_OK;
+    tow_status status = choose_cut(&f, &c);
+    if (status != TOW_OK || c.blocks < 2) return status;
+    if (c.common) TRY(form(&f, true, c.common));
+    TRY(form(&f, false, c.blocks));
 done:
     return status;
 }

@@ -1,5 +1,5 @@
 /* How steps compute rows, asked of steps made by hand: what splits and what its operands must give, how much work it
- * is, which views lie in blocks, and how evenly blocks go to threads; and how derivatives of norms become two steps. */
+ * is, which views lie in blocks, and how evenly blocks go to threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,6 @@
 
 #include "src/plan/plan.h"
 #include "tests/unit/support/plain_context.h"
-#include "tow/autodiff.h"
-#include "tow/ops.h"
 
 static tow__view whole(int rank, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -187,84 +185,6 @@ static void blocks_keep_threads_busy(void **state)
         assert_int_equal(tow__is_balanced(cases[i].blocks, cases[i].threads), cases[i].balanced);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------------------------- */
-
-static void sum_of_norm(tow_trace *t, const tow_value *x, tow_value *y, void *user)
-{
-    (void)t, (void)user;
-    y[0] = tow_reduce_sum(tow_normalize_layer(x[0], x[1], x[2], 1e-6), 0, NULL);
-}
-
-/* Derivatives of the sum of layer_norm(x [6, 4], scale, bias) by these inputs, one instruction each. */
-static tow_program *norm_gradient(size_t n_wrt, const size_t *wrt)
-{
-    const tow_type types[] = {whole(2, 6, 4, 0, 0).type, whole(1, 4, 0, 0, 0).type, whole(1, 4, 0, 0, 0).type};
-    tow_graph *g, *gradient;
-    tow_program *p;
-    OK(tow_trace_function(ctx, sum_of_norm, NULL, 3, types, NULL, 1, &g));
-    OK(tow_value_and_grad(g, n_wrt, wrt, false, &gradient));
-    OK(tow_compile(ctx, gradient,
-                   &(tow_compile_options){.no_fusion = true, .no_regions = true, .plan_only = true, .threads = 1}, &p));
-    tow_graph_release(g);
-    tow_graph_release(gradient);
-    return p;
-}
-
-/* Finds the steps of norm derivatives; how many there are. */
-static uint32_t norm_steps(const tow_program *p, const tow__instruction *found[2])
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < p->top->n_insts; i++) {
-        if (p->top->insts[i].base != &tow__layer_norm_vjp_p) continue;
-        assert_true(n < 2);
-        found[n++] = &p->top->insts[i];
-    }
-    return n;
-}
-
-static int64_t wrt_of(const tow__instruction *step) { return ((const tow__norm_ad_params *)step->params)->wrt; }
-
-/* dx goes by rows, dscale and dbias sum over rows: each step gets the operands of the whole and its own results. */
-static void norm_gradients_become_two_steps(void **state)
-{
-    (void)state;
-    const tow__instruction *found[2];
-    tow_program *p = norm_gradient(3, (size_t[]){0, 1, 2});
-    assert_int_equal(norm_steps(p, found), 1);
-    assert_int_equal(wrt_of(found[0]), 7);
-    const uint32_t results[] = {found[0]->out[0].storage, found[0]->out[1].storage, found[0]->out[2].storage};
-    const uint32_t n_steps = p->top->n_insts, n_in = found[0]->n_in;
-    OK(tow__split_norm_gradient(p, p->top));
-    assert_int_equal(p->top->n_insts, n_steps + 1);
-    assert_int_equal(norm_steps(p, found), 2);
-    assert_int_equal(wrt_of(found[0]), 1);
-    assert_int_equal(found[0]->n_out, 1);
-    assert_int_equal(found[0]->out[0].storage, results[0]);
-    assert_int_equal(wrt_of(found[1]), 6);
-    assert_int_equal(found[1]->n_out, 2);
-    assert_int_equal(found[1]->out[0].storage, results[1]);
-    assert_int_equal(found[1]->out[1].storage, results[2]);
-    for (int i = 0; i < 2; i++) assert_int_equal(found[i]->n_in, n_in);
-    tow_program_free(p);
-}
-
-/* Only dx, or only dscale, which sums over rows: there is nothing to separate. */
-static void other_norm_gradients_stay_one_step(void **state)
-{
-    (void)state;
-    for (size_t input = 0; input < 2; input++) {
-        const tow__instruction *found[2];
-        tow_program *p = norm_gradient(1, &input);
-        const uint32_t n_steps = p->top->n_insts, n = norm_steps(p, found);
-        OK(tow__split_norm_gradient(p, p->top));
-        assert_int_equal(p->top->n_insts, n_steps);
-        assert_int_equal(norm_steps(p, found), n);
-        assert_int_equal(n, 1);
-        assert_int_equal(wrt_of(found[0]), 1 << input);
-        tow_program_free(p);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,8 +197,6 @@ int main(void)
         cmocka_unit_test(views_that_lie_in_blocks),
         cmocka_unit_test(repeated_rows),
         cmocka_unit_test(blocks_keep_threads_busy),
-        cmocka_unit_test(norm_gradients_become_two_steps),
-        cmocka_unit_test(other_norm_gradients_stay_one_step),
     };
     return cmocka_run_group_tests_name("rows", tests, setup, teardown);
 }
