@@ -2,6 +2,7 @@
 #ifndef TOW_SRC_PLAN_PASS_H
 #define TOW_SRC_PLAN_PASS_H
 
+#include "src/plan/analysis/analysis.h"
 #include "src/plan/plan.h"
 
 /* What a pass works on. */
@@ -22,7 +23,7 @@ typedef enum tow__function_kind {
 } tow__function_kind;
 
 /* A function on its way through the passes. Only what its stage has made is there. */
-typedef struct tow__function_state {
+struct tow__function_state {
     tow_program *p;
     tow__arena *scratch;
     tow__function_kind kind;
@@ -30,7 +31,8 @@ typedef struct tow__function_state {
     tow__flat *flat;
     tow__plan *body;
     tow__loop *loop; /* that runs the body; NULL: the program */
-} tow__function_state;
+    tow__analyses analyses; /* of the body */
+};
 
 typedef struct tow__rule tow__rule; /* rules/rewrite.h */
 
@@ -51,7 +53,7 @@ tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_i
 /* The passes on instructions, once all functions are lowered: from the outside in, then from the inside out. */
 tow_status tow__run_body_passes(tow__function_state *s);
 /* What follows each pass: the verifier, if checks are wanted, and the caller's dump. */
-tow_status tow__end_pass(const tow__function_state *s, tow__pass_id id);
+tow_status tow__end_pass(tow__function_state *s, tow__pass_id id);
 /* Leaves out what options->without names, and what .no_fusion and .no_regions stand for. */
 tow_status tow__select_passes(tow_program *p, const tow_compile_options *options);
 
@@ -59,7 +61,7 @@ tow_status tow__select_passes(tow_program *p, const tow_compile_options *options
 tow_status tow__form_tile_groups(tow__function_state *s);
 /* Will the function be tiled, or do its products share rows and read weights too large for tiles? *status: whether
  * there was memory to find out. */
-bool tow__works_by_rows(const tow__function_state *s, tow_status *status);
+bool tow__works_by_rows(tow__function_state *s, tow_status *status);
 
 /* verify.c: is every instruction well-formed, and does it read what is there? Before storages have places. */
 tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass);

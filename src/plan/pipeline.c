@@ -56,24 +56,21 @@ static bool is_parallel_scan(const tow__function_state *s)
     return s->kind == TOW__SCAN_BODY && s->loop->schedule != TOW__SEQUENTIAL;
 }
 
-static tow_status fuse(tow__function_state *s) { return tow__fuse(s->p, s->body, s->scratch); }
-
 static tow_status parallelize(tow__function_state *s)
 {
-    return s->kind == TOW__SCAN_BODY ? tow__parallelize_loop(s->p, s->loop, s->scratch) : TOW_OK;
+    return s->kind == TOW__SCAN_BODY ? tow__parallelize_loop(s) : TOW_OK;
 }
 
 static tow_status fuse_reductions(tow__function_state *s)
 {
-    return is_parallel_scan(s) ? TOW_OK : tow__fuse_reductions(s->p, s->body, s->scratch);
+    return is_parallel_scan(s) ? TOW_OK : tow__fuse_reductions(s);
 }
 
 static tow_status distribute_remainder(tow__function_state *s)
 {
-    return s->loop ? tow__distribute_remainder(s->p, s->loop, s->scratch) : TOW_OK;
+    return s->loop ? tow__distribute_remainder(s) : TOW_OK;
 }
 
-static tow_status alias(tow__function_state *s) { return tow__alias_results(s->p, s->body, s->scratch); }
 
 static tow_status choose_carry_buffers(tow__function_state *s)
 {
@@ -138,7 +135,7 @@ const tow__pass tow__passes[TOW__PASSES] = {
          .reason = "A scan that only adds rows, or products of rows, to its carry becomes one kernel call; before "
                    "its body is looked at any further."},
     PASS(fuse) =
-        {"fuse", TOW__ON_BODY, fuse, NULL, false,
+        {"fuse", TOW__ON_BODY, tow__fuse, NULL, false,
          "Elementwise instructions become row programs, and epilogues of products; before loops are parallelized and "
          "tiled, which go by instructions."},
     PASS(accumulate_products) =
@@ -165,7 +162,7 @@ const tow__pass tow__passes[TOW__PASSES] = {
         {"distribute-remainder", TOW__ON_BODY, distribute_remainder, NULL, false,
          "Iterations that would leave threads without work are shared by all threads, instruction by "
          "instruction; the instructions are final here."},
-    PASS(alias) = {"alias", TOW__ON_BODY, alias, NULL, true,
+    PASS(alias) = {"alias", TOW__ON_BODY, tow__alias_results, NULL, true,
                    "Lifetimes of storages, and results that take over operands which die."},
     PASS(choose_carry_buffers) =
         {"choose-carry-buffers", TOW__ON_BODY, choose_carry_buffers, NULL, true,
@@ -198,14 +195,16 @@ static tow_status dump(const tow__function_state *s, tow__pass_id id)
     return failed ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-static tow_status verify(const tow__function_state *s, const tow__pass *pass)
+static tow_status verify(tow__function_state *s, const tow__pass *pass)
 {
     if (!tow__checks_wanted()) return TOW_OK;
     if (pass < &tow__passes[TOW__PASS_lower] && s->flat) return tow__verify_nodes(s->p->ctx, s->flat, pass->name);
-    return s->body ? tow__verify_body(s->p, s->body, pass->name) : TOW_OK;
+    if (!s->body) return TOW_OK;
+    tow_status status = tow__verify_body(s->p, s->body, pass->name);
+    return status == TOW_OK ? tow__verify_analyses(s, pass->name) : status;
 }
 
-tow_status tow__end_pass(const tow__function_state *s, tow__pass_id id)
+tow_status tow__end_pass(tow__function_state *s, tow__pass_id id)
 {
     tow_status status = verify(s, &tow__passes[id]);
     return status == TOW_OK ? dump(s, id) : status;
@@ -220,6 +219,7 @@ tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_i
         if (status == TOW_OK) status = tow__end_pass(s, id);
         if (status != TOW_OK) return status;
     }
+    tow__invalidate(s);
     return TOW_OK;
 }
 

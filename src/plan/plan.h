@@ -44,6 +44,7 @@ typedef enum tow__storage_kind {
 
 typedef struct tow__plan tow__plan;
 typedef struct tow__flat tow__flat;
+typedef struct tow__function_state tow__function_state; /* pass.h */
 typedef struct tow__column tow__column;
 
 typedef struct tow__storage {
@@ -205,6 +206,8 @@ void tow__blank(const tow_program *p, const void *column, uint32_t storage);
  * NULL: the first n steps. */
 void tow__give_back(tow_program *p, const void *column, const tow__instruction *insts, uint32_t n,
                     const uint32_t *which);
+/* All items that are not blank belong to these storages. */
+void tow__give_back_named(tow_program *p, const void *column, const uint32_t *storages, uint32_t n);
 
 /* ---- compile.c, remat/search_budget.c ---------------------------------------------------------------------------- */
 
@@ -337,10 +340,10 @@ void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity
 
 /* Joins elementwise steps into row programs ("fused" steps, src/kernels/elementwise/fused.h; fuse/row_program.c).
  * After lowering. */
-tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch);
+tow_status tow__fuse(tow__function_state *s);
 /* fuse/fuse_reductions.c: joins row programs with reductions of what they make. After fusion and regions, in which
  * reductions along rows go with their rows. */
-tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch);
+tow_status tow__fuse_reductions(tow__function_state *s);
 /* A reduction of a whole storage to another one, in the order of src/kernels/reductions/reduce.h? */
 bool tow__is_reduction(const tow_program *p, const tow__instruction *inst);
 typedef struct tow__extents {
@@ -372,15 +375,15 @@ bool tow__is_balanced(int64_t blocks, int64_t threads);
 bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts);
 /* loop/parallelize.c: makes a loop whose iterations, or whose rows, do without each other run side by side. After
  * fusion of its body, before regions. */
-tow_status tow__parallelize_loop(tow_program *p, tow__loop *loop, tow__arena *scratch);
+tow_status tow__parallelize_loop(tow__function_state *s);
 /* Once the body of a parallel loop has its steps: says how many iterations all threads share. */
-tow_status tow__distribute_remainder(tow_program *p, tow__loop *loop, tow__arena *scratch);
+tow_status tow__distribute_remainder(tow__function_state *s);
 
 /* ---- memory/alias.c, memory/assign_buffers.c --------------------------------------------------------------------- */
 
 uint32_t tow__representative(const tow_program *p, uint32_t storage);
 /* Lifetimes of the plan's storages, then joins outputs with operands that die. */
-tow_status tow__alias_results(tow_program *p, tow__plan *plan, tow__arena *scratch);
+tow_status tow__alias_results(tow__function_state *s);
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
  * read, and not by a step that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out);

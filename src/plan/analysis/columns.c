@@ -60,3 +60,9 @@ void tow__give_back(tow_program *p, const void *column, const tow__instruction *
     for (uint32_t i = 0; i < n; i++) blank_inst(c, &insts[which ? which[i] : i]);
     c->busy = false;
 }
+
+void tow__give_back_named(tow_program *p, const void *column, const uint32_t *storages, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) tow__blank(p, column, storages[i]);
+    tow__give_back(p, column, NULL, 0, NULL);
+}

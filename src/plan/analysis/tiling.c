@@ -1,25 +1,14 @@
 /* Which steps compute rows independently, and how an operand takes part in that: tiling rules, asked for axis 0. */
-#include "src/plan/plan.h"
+#include "src/plan/analysis/analysis.h"
 
 static int64_t rows(const tow__view *x) { return x->type.rank ? x->type.dims[0] : 0; }
-
-static tow__operation operation_of(const tow__instruction *inst)
-{
-    return (tow__operation){inst->params, inst->n_in, inst->n_out, inst->in, inst->out};
-}
-
-double tow__flops(const tow__instruction *inst)
-{
-    tow__operation o = operation_of(inst);
-    return inst->base->cost(&o);
-}
 
 bool tow__reduces_axis(const tow__instruction *inst) { return inst->base->reduces_axis; }
 
 /* Rows of products are rows of the left operand: blocks of them are products of as many columns. */
 bool tow__is_tileable(const tow__instruction *inst, int *from)
 {
-    tow__operation o = operation_of(inst);
+    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out};
     for (uint32_t i = 0; i < inst->n_in; i++) from[i] = TOW__WHOLE;
     if (!inst->kernel || !inst->n_out || rows(&inst->out[0]) < 2) return false;
     for (uint32_t i = 1; i < inst->n_out; i++)
@@ -28,6 +17,23 @@ bool tow__is_tileable(const tow__instruction *inst, int *from)
     for (uint32_t i = 0; i < inst->n_in; i++)
         if (from[i] > 0) return false;
     return inst->base->kind != TOW__DOT || from[0] == 0;
+}
+
+tow__tiling *tow__find_tiling(const tow__plan *body, tow__arena *scratch)
+{
+    tow__tiling *t = tow__arena_alloc(scratch, 1, sizeof *t);
+    size_t operands = 0;
+    for (uint32_t i = 0; i < body->n_insts; i++) operands += body->insts[i].n_in;
+    int *from = tow__arena_alloc(scratch, operands, sizeof *from);
+    if (!t || !from) return NULL;
+    t->is_tileable = tow__arena_alloc(scratch, body->n_insts, sizeof *t->is_tileable);
+    t->from = tow__arena_alloc(scratch, body->n_insts, sizeof *t->from);
+    if (!t->is_tileable || !t->from) return NULL;
+    for (uint32_t i = 0; i < body->n_insts; from += body->insts[i++].n_in) {
+        t->from[i] = from;
+        t->is_tileable[i] = tow__is_tileable(&body->insts[i], from);
+    }
+    return t;
 }
 
 /* ---- blocks of rows ---------------------------------------------------------------------------------------------- */

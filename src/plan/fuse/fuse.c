@@ -53,7 +53,7 @@ static tow__tile tile_of(const tow__fuse_state *f, const tow__instruction *inst)
 
 static bool makes(const tow__fuse_state *f, const tow__group *g, uint32_t storage)
 {
-    uint32_t inst = f->producer[storage];
+    uint32_t inst = f->uses->producer[storage];
     return inst != TOW__NONE && f->group_of[inst] == (uint32_t)(g - f->groups);
 }
 
@@ -134,7 +134,7 @@ static int64_t dying_bytes(const tow__fuse_state *f, const tow__group *a, const 
             uint32_t s = inst->in[j].storage;
             bool again = false;
             for (uint32_t k = 0; k < j; k++) again |= inst->in[k].storage == s;
-            if (again || f->last_reader[s] != a->members[i] || makes(f, a, s)) continue;
+            if (again || f->uses->last_reader[s] != a->members[i] || makes(f, a, s)) continue;
             bool stays = rises && is_read_between(f, b->position, a->position, s);
             if (stays && f->retries) bytes -= arena_bytes(f, s);
             if (!stays && !makes(f, b, s)) bytes += arena_bytes(f, s);
@@ -152,8 +152,8 @@ static void result_bytes(const tow__fuse_state *f, const tow__group *a, const to
         const tow__instruction *inst = &f->plan->insts[a->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, own = count_reads(f, a, s), other = count_reads(f, b, s);
-            if (f->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
-            *(f->reads[s] == own + other ? inner : outer) += arena_bytes(f, s);
+            if (f->uses->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
+            *(f->uses->reads[s] == own + other ? inner : outer) += arena_bytes(f, s);
         }
     }
 }
@@ -166,7 +166,7 @@ static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const
         const tow__instruction *inst = &f->plan->insts[a->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, n = count_reads(f, b, s);
-            if (n > 0 && f->reads[s] == n + count_reads(f, a, s)) bytes += arena_bytes(f, s);
+            if (n > 0 && f->uses->reads[s] == n + count_reads(f, a, s)) bytes += arena_bytes(f, s);
         }
     }
     return bytes;
@@ -180,7 +180,7 @@ static bool is_better_reduced(const tow__fuse_state *f, const tow__group *a, con
     for (uint32_t i = 0; i < b->n; i++) {
         const tow__instruction *inst = &f->plan->insts[b->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
-            uint32_t s = inst->out[k].storage, others = f->reads[s] - count_reads(f, b, s);
+            uint32_t s = inst->out[k].storage, others = f->uses->reads[s] - count_reads(f, b, s);
             if (others > 0) *(others == f->reduced[s] ? &reduced : &rest) += arena_bytes(f, s);
         }
     }
@@ -246,39 +246,30 @@ static uint32_t *alloc_none(tow__arena *arena, size_t n)
     return array;
 }
 
-tow_status tow__begin_fusion(tow__fuse_state *f)
+tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s)
 {
+    *f = (tow__fuse_state){.s = s, .p = s->p, .plan = s->body, .scratch = s->scratch, .uses = tow__get_uses(s)};
     uint32_t n_insts = f->plan->n_insts;
     f->tiles = tow__arena_alloc(f->scratch, n_insts, sizeof *f->tiles);
     f->groups = tow__arena_alloc(f->scratch, n_insts, sizeof *f->groups);
     f->group_of = alloc_none(f->scratch, n_insts);
     f->order = alloc_none(f->scratch, n_insts);
-    f->producer = tow__borrow(f->p, f->scratch, sizeof *f->producer, 0xFF);
-    f->last_reader = tow__borrow(f->p, f->scratch, sizeof *f->last_reader, 0xFF);
     f->recent = tow__borrow(f->p, f->scratch, sizeof *f->recent, 0xFF);
-    f->reads = tow__borrow(f->p, f->scratch, sizeof *f->reads, 0);
     f->reduced = tow__borrow(f->p, f->scratch, sizeof *f->reduced, 0);
-    if (!f->tiles || !f->groups || !f->group_of || !f->order || !f->producer || !f->last_reader || !f->recent ||
-        !f->reads || !f->reduced)
+    if (!f->uses || !f->tiles || !f->groups || !f->group_of || !f->order || !f->recent || !f->reduced)
         return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n_insts; i++) {
         const tow__instruction *inst = &f->plan->insts[i];
         f->tiles[i] = tile_of(f, inst);
-        for (uint32_t j = 0; j < inst->n_in; j++) {
-            f->reads[inst->in[j].storage]++;
-            f->last_reader[inst->in[j].storage] = i;
-        }
         if (tow__is_fusible_reduction(f, inst)) f->reduced[inst->in[0].storage]++;
-        for (uint32_t j = 0; j < inst->n_out; j++) f->producer[inst->out[j].storage] = i;
     }
     return TOW_OK;
 }
 
 void tow__end_fusion(tow__fuse_state *f)
 {
-    const uint32_t *columns[] = {f->producer, f->last_reader, f->recent, f->reads, f->reduced};
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        tow__give_back(f->p, columns[i], f->plan->insts, f->plan->n_insts, NULL);
+    tow__give_back(f->p, f->recent, f->plan->insts, f->plan->n_insts, NULL);
+    tow__give_back(f->p, f->reduced, f->plan->insts, f->plan->n_insts, NULL);
 }
 
 /* Merges the group of step i with group `other`, if that works. */
@@ -310,7 +301,7 @@ static tow_status place_step(tow__fuse_state *f, uint32_t i)
     if (g->product != TOW__NONE) return TOW_OK; /* others join it */
     for (bool met = true; met;) {               /* one that has joined stands between others no longer */
         met = false;
-        for (uint32_t j = 0; j < inst->n_in; j++) TRY(meet(f, i, f->producer[inst->in[j].storage], &met));
+        for (uint32_t j = 0; j < inst->n_in; j++) TRY(meet(f, i, f->uses->producer[inst->in[j].storage], &met));
     }
     for (uint32_t j = 0; j < inst->n_in; j++) { /* who reads the same data, unless that is small */
         uint32_t s = inst->in[j].storage;
@@ -397,18 +388,19 @@ const tow__fused *tow__row_program_of(const tow__instruction *inst)
     return ((const tow__dot_fused_params *)inst->params)->program;
 }
 
-tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
+tow_status tow__fuse(tow__function_state *s)
 {
-    tow__fuse_state f = {.p = p, .plan = plan, .scratch = scratch};
+    tow__plan *plan = s->body;
+    tow__fuse_state f;
     tow_status status = TOW_OK;
     uint32_t n = 0;
-    TRY(tow__begin_fusion(&f));
+    TRY(tow__begin_fusion(&f, s));
     for (uint32_t i = 0; i < plan->n_insts; i++) TRY(place_step(&f, i));
     f.retries = true;
     for (uint32_t i = 0; i < plan->n_insts; i++)
         for (uint32_t j = 0; j < plan->insts[i].n_in; j++)
-            TRY(meet(&f, i, f.producer[plan->insts[i].in[j].storage], &(bool){false}));
-    tow__instruction *insts = tow__arena_alloc(&p->memory, plan->n_insts, sizeof *insts);
+            TRY(meet(&f, i, f.uses->producer[plan->insts[i].in[j].storage], &(bool){false}));
+    tow__instruction *insts = tow__arena_alloc(&s->p->memory, plan->n_insts, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f.n_order; i++)
         if (f.order[i] != TOW__NONE) TRY(emit(&f, &f.groups[f.order[i]], &insts[n++]));
@@ -416,6 +408,7 @@ tow_status tow__fuse(tow_program *p, tow__plan *plan, tow__arena *scratch)
     plan->insts = insts;
     plan->insts_capacity = plan->n_insts;
     plan->n_insts = n;
+    tow__invalidate(s);
 done:
     return status;
 }

@@ -4,7 +4,7 @@
 #define TOW_SRC_PLAN_FUSE_H
 
 #include "src/kernels/elementwise/fused.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 typedef struct tow__group {
     uint32_t *members; /* steps, ascending */
@@ -16,19 +16,18 @@ typedef struct tow__group {
 } tow__group;
 
 typedef struct tow__fuse_state {
+    tow__function_state *s; /* the function; what follows is its program, body and memory */
     tow_program *p;
     tow__plan *plan;
     tow__arena *scratch;
+    const tow__uses *uses;
     tow__tile *tiles;   /* [n_steps] NULL: not elementwise */
     tow__group *groups; /* [n_steps] */
     uint32_t *group_of; /* [n_steps] */
     uint32_t *order;    /* [n_steps] position -> group, or TOW__NONE where one has moved away */
     uint32_t n_order;
-    uint32_t *producer;    /* [n_storages] step, or TOW__NONE */
-    uint32_t *last_reader; /* [n_storages] step that reads it last, or TOW__NONE */
-    uint32_t *reads;       /* [n_storages] operands of steps that read it */
-    uint32_t *reduced;     /* [n_storages] those that are reductions which may join what makes it */
-    uint32_t *recent;      /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
+    uint32_t *reduced; /* [n_storages] reads by reductions which may join what makes it */
+    uint32_t *recent;  /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
     bool retries;      /* all steps are in groups, which merge only if that keeps less alive */
 } tow__fuse_state;
 
@@ -48,8 +47,8 @@ static inline bool tow__same_dims(tow_type a, tow_type b)
     return tow_type_equal(a, b);
 }
 
-/* Fills everything from f->tiles on, but for the groups. */
-tow_status tow__begin_fusion(tow__fuse_state *f);
+/* Fills *f, but for the groups. */
+tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s);
 /* Before the plan gets its new steps. */
 void tow__end_fusion(tow__fuse_state *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */

@@ -85,7 +85,7 @@ static bool reads(const tow__instruction *reduction, const tow__view *x)
 static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
 {
     uint32_t x = j->f.plan->insts[r].in[0].storage;
-    bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.last_reader[x] == r;
+    bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.uses->last_reader[x] == r;
     return r > i + 1 + n && e->elements < SMALL && !dies;
 }
 
@@ -140,7 +140,7 @@ static bool is_stored(const joiner *j, const tow__view *x, const choice *c)
 {
     uint32_t own = 0;
     for (uint32_t r = 0; r < c->n; r++) own += reads(&j->f.plan->insts[c->of[r]], x);
-    return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.reads[x->storage] > own;
+    return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.uses->reads[x->storage] > own;
 }
 
 /* A program may keep more threads busy by itself than its reductions do. */
@@ -212,7 +212,7 @@ static tow_status list_reductions(joiner *j)
         const tow__instruction *inst = &j->f.plan->insts[i];
         j->first[i] = j->next[i] = TOW__NONE;
         if (!tow__is_reduction(j->f.p, inst)) continue;
-        uint32_t maker = j->f.producer[inst->in[0].storage];
+        uint32_t maker = j->f.uses->producer[inst->in[0].storage];
         if (maker >= i) continue; /* TOW__NONE: nobody here */
         *(j->first[maker] == TOW__NONE ? &j->first[maker] : &j->next[last[maker]]) = i;
         last[maker] = i;
@@ -220,14 +220,15 @@ static tow_status list_reductions(joiner *j)
     return TOW_OK;
 }
 
-tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scratch)
+tow_status tow__fuse_reductions(tow__function_state *s)
 {
-    joiner j = {.f = {.p = p, .plan = plan, .scratch = scratch}};
+    tow__plan *plan = s->body;
+    joiner j = {.first = NULL};
     tow_status status = TOW_OK;
     uint32_t n = 0;
-    TRY(tow__begin_fusion(&j.f));
+    TRY(tow__begin_fusion(&j.f, s));
     TRY(list_reductions(&j));
-    tow__instruction *insts = tow__arena_alloc(&p->memory, plan->n_insts, sizeof *insts);
+    tow__instruction *insts = tow__arena_alloc(&s->p->memory, plan->n_insts, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < plan->n_insts; i++)
         if (!j.joined[i]) TRY(join(&j, i, &insts[n++]));
@@ -235,6 +236,7 @@ tow_status tow__fuse_reductions(tow_program *p, tow__plan *plan, tow__arena *scr
     plan->insts = insts;
     plan->insts_capacity = plan->n_insts;
     plan->n_insts = n;
+    tow__invalidate(s);
 done:
     return status;
 }

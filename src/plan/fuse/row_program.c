@@ -63,7 +63,7 @@ static bool is_needed_outside(const writer *w, uint32_t storage, uint32_t *last)
         for (uint32_t j = 0; j < inst->n_in; j++) reads += inst->in[j].storage == storage;
         if (reads_storage(inst, storage)) *last = i;
     }
-    return f->p->storages[storage].kind != TOW__S_ARENA || f->reads[storage] > reads;
+    return f->p->storages[storage].kind != TOW__S_ARENA || f->uses->reads[storage] > reads;
 }
 
 static bool add_operand(writer *w, const tow__view *x, uint8_t *number)

@@ -12,7 +12,7 @@
  * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
  * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
  * iteration shares are read once, and nothing is there several times. */
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 enum {
     LEAST_ROWS = 8,       /* of products in a block: registers hold about as many */
@@ -28,23 +28,21 @@ typedef struct spreader {
     tow__plan *body;
     tow__arena *scratch;
     int64_t blocks;
-    int *from;             /* [operands] of the step at hand: 0 or TOW__WHOLE */
+    const tow__tiling *tiling;
     bool *parted, *shared; /* [n_storages] blocks need their part of it, all of it */
 } spreader;
 
-static double work_of(const tow__plan *body)
-{
-    double work = 0;
-    for (uint32_t i = 0; i < body->n_insts; i++) work += tow__flops(&body->insts[i]);
-    return work;
-}
-
-static bool is_worth_it(const tow__loop *loop)
+/* The body has only kernels with results. */
+static bool has_kernels(const tow__loop *loop)
 {
     for (uint32_t i = 0; i < loop->body->n_insts; i++)
         if (!loop->body->insts[i].kernel || !loop->body->insts[i].n_out) return false;
-    double work = work_of(loop->body);
-    return loop->body->n_insts > 0 && work <= MOST_WORK && work * (double)loop->length >= LEAST_WORK;
+    return loop->body->n_insts > 0;
+}
+
+static bool is_worth_it(const tow__loop *loop, double work)
+{
+    return work <= MOST_WORK && work * (double)loop->length >= LEAST_WORK;
 }
 
 /* ---- by rows ----------------------------------------------------------------------------------------------------- */
@@ -55,7 +53,7 @@ static int64_t choose_blocks(const spreader *s)
     int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         const tow__instruction *inst = &s->body->insts[i];
-        if (!tow__is_tileable(inst, s->from)) return 1;
+        if (!s->tiling->is_tileable[i]) return 1;
         if (rows == 0) rows = inst->out[0].type.dims[0];
         if (rows != inst->out[0].type.dims[0]) return 1;
         if (inst->base == &tow__dot_general_p) {
@@ -73,9 +71,9 @@ static int64_t choose_blocks(const spreader *s)
 }
 
 /* Notes how the step takes part; false: it does not go by rows. */
-static bool note_step(spreader *s, const tow__instruction *inst)
+static bool note_step(spreader *s, uint32_t index)
 {
-    tow__is_tileable(inst, s->from);
+    const tow__instruction *inst = &s->body->insts[index];
     for (uint32_t i = 0; i < inst->n_out; i++) {
         if (!tow__fits_tiles(s->p, &inst->out[i], s->blocks)) return false;
         s->parted[inst->out[i].storage] = true;
@@ -83,7 +81,8 @@ static bool note_step(spreader *s, const tow__instruction *inst)
     for (uint32_t i = 0; i < inst->n_in; i++) {
         const tow__view *x = &inst->in[i];
         const tow__storage *storage = &s->p->storages[x->storage];
-        bool part = s->from[i] == 0 && !tow__repeats_rows(x), moves = storage->plan == s->body && !storage->data;
+        bool part = s->tiling->from[index][i] == 0 && !tow__repeats_rows(x);
+        bool moves = storage->plan == s->body && !storage->data;
         if (part && (!moves || !tow__fits_tiles(s->p, x, s->blocks))) return false;
         (part ? s->parted : s->shared)[x->storage] = true;
     }
@@ -93,7 +92,7 @@ static bool note_step(spreader *s, const tow__instruction *inst)
 static bool goes_by_rows(spreader *s)
 {
     for (uint32_t i = 0; i < s->body->n_insts; i++)
-        if (!note_step(s, &s->body->insts[i])) return false;
+        if (!note_step(s, i)) return false;
     for (uint32_t j = 0; j < s->loop->n_carry; j++) {
         uint32_t in = s->loop->carry[j].in;
         s->parted[in] = true;
@@ -120,9 +119,8 @@ static void cut_rows(spreader *s)
     tow__loop *loop = s->loop;
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         tow__instruction *inst = &s->body->insts[i];
-        tow__is_tileable(inst, s->from);
         for (uint32_t j = 0; j < inst->n_in; j++)
-            if (s->from[j] == 0) inst->in[j].type.dims[0] /= s->blocks;
+            if (s->tiling->from[i][j] == 0) inst->in[j].type.dims[0] /= s->blocks;
         for (uint32_t j = 0; j < inst->n_out; j++) inst->out[j].type.dims[0] /= s->blocks;
     }
     for (uint32_t j = 0; j < loop->n_carry; j++) loop->carry[j].part = part_of(s, loop->carry[j].in);
@@ -181,43 +179,48 @@ bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double wor
     return tow__is_balanced(blocks, threads) || (blocks > threads && may_share(work, n_insts));
 }
 
-static bool is_map(const tow__loop *loop, int64_t threads)
+static bool is_map(const tow__loop *loop, int64_t threads, double work)
 {
     for (uint32_t j = 0; j < loop->n_ys; j++)
         if (loop->ys[j].row == TOW__NONE) return false;
-    return loop->n_carry == 0 &&
-           tow__is_balanced_with_remainder(loop->length, threads, work_of(loop->body), loop->body->n_insts);
+    return loop->n_carry == 0 && tow__is_balanced_with_remainder(loop->length, threads, work, loop->body->n_insts);
 }
 
-tow_status tow__parallelize_loop(tow_program *p, tow__loop *loop, tow__arena *scratch)
+tow_status tow__parallelize_loop(tow__function_state *f)
 {
-    spreader s = {.p = p, .loop = loop, .body = loop->body, .scratch = scratch};
-    uint32_t widest = 1;
-    if (p->team.threads < 2 || !is_worth_it(loop)) return TOW_OK;
-    for (uint32_t i = 0; i < s.body->n_insts; i++)
-        widest = widest > s.body->insts[i].n_in ? widest : s.body->insts[i].n_in;
-    s.from = tow__arena_alloc(scratch, widest, sizeof *s.from);
-    if (!s.from) return TOW_OUT_OF_MEMORY;
+    tow__loop *loop = f->loop;
+    spreader s = {.p = f->p, .loop = loop, .body = f->body, .scratch = f->scratch};
+    if (s.p->team.threads < 2 || !has_kernels(loop)) return TOW_OK;
+    const tow__cost *cost = tow__get_cost(f);
+    if (!cost) return TOW_OUT_OF_MEMORY;
+    if (!is_worth_it(loop, cost->total)) return TOW_OK;
+    s.tiling = tow__get_tiling(f);
+    if (!s.tiling) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
-    bool done = is_map(loop, p->team.threads);
+    bool done = is_map(loop, s.p->team.threads, cost->total);
     if (done)
         loop->schedule = TOW__PARALLEL_ITERATIONS;
     else
         status = spread_rows(&s, &done);
-    return status == TOW_OK && done ? give_to_threads(&s) : status;
+    if (status != TOW_OK || !done) return status;
+    tow__invalidate(f);
+    return give_to_threads(&s);
 }
 
-tow_status tow__distribute_remainder(tow_program *p, tow__loop *loop, tow__arena *scratch)
+tow_status tow__distribute_remainder(tow__function_state *f)
 {
-    tow__plan *body = loop->body;
-    int64_t threads = p->team.threads, rest = loop->length % threads;
+    tow__loop *loop = f->loop;
+    tow__plan *body = f->body;
+    int64_t threads = f->p->team.threads, rest = loop->length % threads;
     if (!tow__is_parallel(loop->schedule) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads)
         return TOW_OK;
-    if (!may_share(work_of(body), body->n_insts)) return TOW_OK;
+    const tow__cost *cost = tow__get_cost(f);
+    if (!cost) return TOW_OUT_OF_MEMORY;
+    if (!may_share(cost->total, body->n_insts)) return TOW_OK;
     loop->shared = rest;
     for (uint32_t i = 0; i < body->n_insts; i++) {
         size_t bytes;
-        tow_status status = tow__scratch_bytes(scratch, &body->insts[i], &p->team, &bytes);
+        tow_status status = tow__scratch_bytes(f->scratch, &body->insts[i], &f->p->team, &bytes);
         if (status != TOW_OK) return status;
         body->scratch = bytes > body->scratch ? bytes : body->scratch;
     }

@@ -1,5 +1,5 @@
 /* Lifetimes, and in-place reuse: an output takes the memory of an operand that nobody reads afterwards. */
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 uint32_t tow__representative(const tow_program *p, uint32_t storage)
 {
@@ -7,24 +7,12 @@ uint32_t tow__representative(const tow_program *p, uint32_t storage)
     return storage;
 }
 
-static void touch(tow_program *p, const tow__plan *plan, uint32_t storage, uint32_t inst)
+static void set_lifetimes(tow_program *p, const tow__liveness *l)
 {
-    tow__storage *s = &p->storages[storage];
-    if (s->plan != plan) return;
-    if (s->first == TOW__NONE) s->first = inst;
-    s->last = inst;
-}
-
-/* Steps are walked in order, so the first touch of a storage that a step writes is its first write. */
-static void find_lifetimes(tow_program *p, const tow__plan *plan)
-{
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        const tow__instruction *inst = &plan->insts[i];
-        for (uint32_t j = 0; j < inst->n_in; j++) touch(p, plan, inst->in[j].storage, i);
-        for (uint32_t j = 0; j < inst->n_out; j++) touch(p, plan, inst->out[j].storage, i);
-        if (inst->scratch != TOW__NONE) touch(p, plan, inst->scratch, i);
-        for (uint32_t j = 0; inst->loop && j < inst->loop->n_carry; j++)
-            if (inst->loop->carry[j].spare != TOW__NONE) touch(p, plan, inst->loop->carry[j].spare, i);
+    for (uint32_t i = 0; i < l->n; i++) {
+        tow__storage *s = &p->storages[l->ranges[i].storage];
+        s->first = l->ranges[i].first;
+        s->last = l->ranges[i].last;
     }
 }
 
@@ -229,11 +217,15 @@ static tow_status find_alone(tow_program *p, tow__instruction *inst, tow__arena 
     return TOW_OK;
 }
 
-tow_status tow__alias_results(tow_program *p, tow__plan *plan, tow__arena *scratch)
+tow_status tow__alias_results(tow__function_state *s)
 {
-    find_lifetimes(p, plan);
+    tow_program *p = s->p;
+    tow__plan *plan = s->body;
+    const tow__liveness *liveness = tow__get_liveness(s);
+    if (!liveness) return TOW_OUT_OF_MEMORY;
+    set_lifetimes(p, liveness);
     for (uint32_t i = 0; i < plan->n_insts; i++) {
-        tow_status status = plan->insts[i].loop ? find_alone(p, &plan->insts[i], scratch) : TOW_OK;
+        tow_status status = plan->insts[i].loop ? find_alone(p, &plan->insts[i], s->scratch) : TOW_OK;
         if (status != TOW_OK) return status;
         const tow__instruction *inst = &plan->insts[i];
         bool whole = !inst->loop || tow__by_blocks(inst->loop);

@@ -9,7 +9,7 @@
  * finding a gap takes the number of gaps, not of intervals. */
 #include <stdlib.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/analysis/analysis.h"
 
 typedef struct ordered {
     uint64_t key;
@@ -202,20 +202,11 @@ static tow_status make_tree(tow__arena *memory, uint32_t n_insts, tree *t)
     return t->always && t->sometimes ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
-/* Most bytes that are needed at one step: a running sum over starts and ends. */
-static size_t lower_bound(const tow__interval *all, uint32_t n, uint32_t n_insts, size_t *starts, size_t *ends)
+/* Most bytes that are needed at one instruction; alive: [n_insts + 1], 0. */
+static size_t lower_bound(const tow__interval *all, uint32_t n, uint32_t n_insts, size_t *alive)
 {
-    size_t live = 0, most = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        starts[all[i].first] += all[i].need;
-        ends[all[i].last] += all[i].need;
-    }
-    for (uint32_t i = 0; i < n_insts; i++) {
-        live += starts[i];
-        if (live > most) most = live;
-        live -= ends[i];
-    }
-    return most;
+    for (uint32_t i = 0; i < n; i++) tow__add_alive(alive, all[i].first, all[i].last, all[i].need);
+    return tow__sum_alive(alive, n_insts);
 }
 
 tow_status tow__assign_offsets(tow_context *ctx, tow__interval *all, uint32_t n, uint32_t n_insts, size_t *total,
@@ -233,10 +224,10 @@ tow_status tow__assign_offsets(tow_context *ctx, tow__interval *all, uint32_t n,
     tow_status status = TOW_OUT_OF_MEMORY;
     ordered *order = tow__arena_alloc(&memory, n, sizeof *order);
     size_t *best = tow__arena_alloc(&memory, n, sizeof *best);
-    size_t *events = tow__arena_alloc(&memory, 2 * (size_t)n_insts, sizeof *events);
+    size_t *alive = tow__arena_alloc(&memory, (size_t)n_insts + 1, sizeof *alive);
     tree t;
-    if (!order || !best || !events || make_tree(&memory, n_insts, &t) != TOW_OK) goto done;
-    *bound = lower_bound(all, n, n_insts, events, events + n_insts);
+    if (!order || !best || !alive || make_tree(&memory, n_insts, &t) != TOW_OK) goto done;
+    *bound = lower_bound(all, n, n_insts, alive);
     *total = SIZE_MAX;
     for (size_t k = 0; k < sizeof orders / sizeof *orders && *total > *bound; k++) {
         for (uint32_t i = 0; i < n; i++) order[i] = (ordered){orders[k](&all[i]), i};

@@ -38,19 +38,16 @@ static void add_view(tow__string *s, const tow_program *p, const tow__view *x, b
     for (int i = 0; i < x->type.rank; i++) tow__string_add(s, "%s%" PRId64, i ? "," : " strides ", x->strides[i]);
 }
 
-/* live[i]: bytes alive while step i of the plan runs; a running sum of differences, which may wrap around. NULL: out of
- * memory. */
+/* live[i]: bytes alive while instruction i of the plan runs. NULL: out of memory. */
 static size_t *live_bytes(tow__arena *scratch, const tow_program *p, const tow__plan *plan)
 {
     size_t *live = tow__arena_alloc(scratch, (size_t)plan->n_insts + 1, sizeof *live);
     if (!live) return NULL;
     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
-        if (!tow__in_arena(p, s)) continue;
-        live[x->first] += tow__round_up(x->bytes);
-        live[x->last + 1] -= tow__round_up(x->bytes);
+        if (tow__in_arena(p, s)) tow__add_alive(live, x->first, x->last, tow__round_up(x->bytes));
     }
-    for (uint32_t i = 1; i < plan->n_insts; i++) live[i] += live[i - 1];
+    tow__sum_alive(live, plan->n_insts);
     return live;
 }
 

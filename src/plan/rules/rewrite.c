@@ -178,6 +178,7 @@ static tow_status rewrite_instructions(tow__rewrite *r, const tow__rule *rule)
         }
     }
     for (uint32_t i = 0; i < r->n_late; i++) TRY(tow__append_instruction(r->p, body, &r->late[i]));
+    tow__invalidate(r->s);
 done:
     return status;
 }

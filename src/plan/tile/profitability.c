@@ -42,9 +42,9 @@ static int64_t spared_by(const tow__tiler *f, const use *uses, const tow__instru
         const use *u = &uses[s];
         int64_t bytes = (int64_t)f->p->storages[s].bytes;
         spared += bytes * u->readers;
-        if (u->readers > 0 && u->reads == f->reads[s]) spared += bytes;
+        if (u->readers > 0 && u->reads == f->uses->reads[s]) spared += bytes;
         joined |= u->reduced;
-        bool waits = f->reads[s] == 1 && u->reads == 0 && is_reduction(&f->insts[f->last_read[s]]);
+        bool waits = f->uses->reads[s] == 1 && u->reads == 0 && is_reduction(&f->insts[f->uses->last_reader[s]]);
         if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * bytes > stored) stored = 2 * bytes;
     }
     return joined ? spared : spared - stored;

@@ -22,7 +22,6 @@
  *
  * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone
  * and among others, regions change none. */
-#include "src/plan/pass.h"
 #include "src/plan/tile/tiler.h"
 
 enum {
@@ -61,11 +60,11 @@ static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
         bool heavy = inst->kernel && tow__is_product(inst->base);
-        if (!heavy || !tow__is_tileable(inst, f->from)) continue;
+        if (!heavy || !f->tiling->is_tileable[i]) continue;
         common = gcd(common, inst->out[0].type.dims[0]);
         if (tow__inner_rows(inst) < *inner) *inner = tow__inner_rows(inst);
         for (uint32_t j = 0; j < inst->n_in; j++)
-            if (f->from[j] == TOW__WHOLE && tow_type_bytes(inst->in[j].type) > *whole)
+            if (f->tiling->from[i][j] == TOW__WHOLE && tow_type_bytes(inst->in[j].type) > *whole)
                 *whole = tow_type_bytes(inst->in[j].type);
     }
     return *inner < 1 ? 0 : common;
@@ -77,8 +76,8 @@ static int64_t round_blocks(const tow__tiler *f, int64_t rows, int64_t least, in
     double work = 0;
     uint32_t n_insts = 0;
     for (uint32_t i = 0; i < f->n_insts; i++) {
-        if (f->insts[i].loop || !tow__is_tileable(&f->insts[i], f->from)) continue;
-        work += tow__flops(&f->insts[i]);
+        if (f->insts[i].loop || !f->tiling->is_tileable[i]) continue;
+        work += f->cost->flops[i];
         n_insts++;
     }
     if (least < 2) least = 2;
@@ -108,7 +107,7 @@ static int64_t choose_near_blocks(const tow__tiler *f)
     size_t widest = 0;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *inst = &f->insts[i];
-        if (!tow__reduces_axis(inst) || !tow__is_tileable(inst, f->from)) continue;
+        if (!tow__reduces_axis(inst) || !f->tiling->is_tileable[i]) continue;
         common = gcd(common, inst->out[0].type.dims[0]);
         if (tow_type_bytes(inst->in[0].type) > widest) widest = tow_type_bytes(inst->in[0].type);
     }
@@ -195,7 +194,8 @@ static size_t extends(tow__tiler *f, uint32_t i)
     for (uint32_t j = 0; j < inst->n_in; j++) {
         uint32_t s = inst->in[j].storage;
         const tow__storage *storage = &f->p->storages[s];
-        if (storage->kind != TOW__S_ARENA || storage->plan != f->plan || f->counted[s] || f->last_read[s] > i) continue;
+        bool is_own = storage->kind == TOW__S_ARENA && storage->plan == f->plan;
+        if (!is_own || f->counted[s] || f->uses->last_reader[s] > i) continue;
         f->counted[s] = true;
         bytes += storage->bytes;
     }
@@ -247,7 +247,7 @@ static void forget(tow__tiler *f, uint32_t first)
 static bool worthwhile(const tow__tiler *f)
 {
     double work = 0;
-    for (uint32_t i = 0; i < f->n_inside; i++) work += tow__flops(&f->insts[f->inside[i]]);
+    for (uint32_t i = 0; i < f->n_inside; i++) work += f->cost->flops[f->inside[i]];
     return f->n_inside > 1 && work >= (double)LEAST_WORK * (double)f->units;
 }
 
@@ -258,7 +258,7 @@ static bool is_read_inside_only(const tow__tiler *f, uint32_t s)
         const tow__instruction *inst = &f->insts[f->inside[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) n += inst->in[j].storage == s;
     }
-    return n == f->reads[s];
+    return n == f->uses->reads[s];
 }
 
 /* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s
@@ -289,7 +289,7 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
             if (storage->kind != TOW__S_ARENA || seen[s] || (inside && !sums)) continue;
             seen[s] = true;
             if (inside && is_read_inside_only(f, s)) *saved += storage->bytes;
-            if (!inside && f->last_read[s] == f->inside[i] && overwrites(f, inst, s)) stays += storage->bytes;
+            if (!inside && f->uses->last_reader[s] == f->inside[i] && overwrites(f, inst, s)) stays += storage->bytes;
         }
     }
     *saved = *saved > stays ? *saved - stays : 0;
@@ -350,29 +350,6 @@ static uint32_t widest_inst(const tow__plan *plan)
     return widest;
 }
 
-static tow_status find_peak(tow__tiler *f)
-{
-    size_t live = 0, most = 0;
-    bool *begun = tow__borrow(f->p, f->scratch, sizeof *begun, 0);
-    size_t *ends = tow__arena_alloc(f->scratch, (size_t)f->n_insts, sizeof *ends);
-    if (!begun || !ends) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_insts; i++) {
-        for (uint32_t j = 0; j < f->insts[i].n_out; j++) {
-            uint32_t s = f->insts[i].out[j].storage;
-            const tow__storage *storage = &f->p->storages[s];
-            if (storage->kind != TOW__S_ARENA || begun[s]) continue;
-            begun[s] = true;
-            live += storage->bytes;
-            ends[f->reads[s] ? f->last_read[s] : i] += storage->bytes;
-        }
-        if (live > most) most = live;
-        live -= ends[i];
-    }
-    f->peak = most;
-    tow__give_back(f->p, begun, f->insts, f->n_insts, NULL);
-    return TOW_OK;
-}
-
 static bool is_row(const tow__storage *s) { return s->kind == TOW__S_ROW_IN || s->kind == TOW__S_ROW_OUT; }
 
 static tow_status find_rows(tow__tiler *f)
@@ -394,10 +371,11 @@ static tow_status find_rows(tow__tiler *f)
 
 static tow_status prepare(tow__tiler *f)
 {
+    const tow__liveness *liveness = tow__get_liveness(f->s);
     f->insts = f->plan->insts;
     f->n_insts = f->plan->n_insts;
-    f->last_read = tow__borrow(f->p, f->scratch, sizeof *f->last_read, 0);
-    f->reads = tow__borrow(f->p, f->scratch, sizeof *f->reads, 0);
+    f->uses = tow__get_uses(f->s);
+    f->cost = tow__get_cost(f->s);
     f->made = tow__borrow(f->p, f->scratch, sizeof *f->made, 0);
     f->counted = tow__borrow(f->p, f->scratch, sizeof *f->counted, 0);
     f->inside = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->inside);
@@ -406,24 +384,20 @@ static tow_status prepare(tow__tiler *f)
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
     /* Of the widest step now: regions that were formed before read more than any step did. */
     f->from = tow__arena_alloc(f->scratch, widest_inst(f->plan), sizeof *f->from);
-    if (!f->last_read || !f->reads || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts || !f->from ||
-        !f->lanes)
+    if (!liveness || !f->uses || !f->cost || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts ||
+        !f->from || !f->lanes)
         return TOW_OUT_OF_MEMORY;
+    f->peak = liveness->peak;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         f->lanes[i] = TOW__NONE;
-        for (uint32_t j = 0; j < f->insts[i].n_in; j++) {
-            f->last_read[f->insts[i].in[j].storage] = i;
-            f->reads[f->insts[i].in[j].storage]++;
-        }
         f->parts[i] = tow__axis_role_of(f, &f->insts[i]);
     }
-    tow_status status = find_peak(f);
-    return status == TOW_OK ? find_rows(f) : status;
+    return find_rows(f);
 }
 
 static void give_back(tow__tiler *f)
 {
-    const void *columns[] = {f->last_read, f->reads, f->made, f->counted};
+    const void *columns[] = {f->made, f->counted};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
 }
@@ -440,6 +414,7 @@ static tow_status form(tow__tiler *f, bool ordered, int64_t units)
     f->plan->n_insts = f->plan->insts_capacity = 0;
     for (uint32_t i = 0; i < f->n_insts;) TRY(form_from(f, &l, &i));
     give_back(f);
+    tow__invalidate(f->s);
 done:
     return status;
 }
@@ -455,8 +430,9 @@ static tow_status choose_cut(tow__tiler *f, cut *c)
     int64_t inner;
     f->insts = f->plan->insts;
     f->n_insts = f->plan->n_insts;
-    f->from = tow__arena_alloc(f->scratch, widest_inst(f->plan), sizeof *f->from);
-    if (!f->from) return TOW_OUT_OF_MEMORY;
+    f->cost = tow__get_cost(f->s);
+    f->tiling = tow__get_tiling(f->s);
+    if (!f->cost || !f->tiling) return TOW_OUT_OF_MEMORY;
     c->common = common_rows(f, &inner, &c->whole);
     f->near = c->common == 0;
     c->blocks = f->near ? choose_near_blocks(f) : choose_blocks(f, c->common, inner, c->whole);
@@ -470,10 +446,10 @@ static bool may_tile(const tow__function_state *s)
            !s->p->left_out[TOW__PASS_tile];
 }
 
-bool tow__works_by_rows(const tow__function_state *s, tow_status *status)
+bool tow__works_by_rows(tow__function_state *s, tow_status *status)
 {
     cut c = {0};
-    tow__tiler f = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow__tiler f = {.s = s, .p = s->p, .plan = s->body, .scratch = s->scratch};
     if (!may_tile(s)) return false;
     *status = choose_cut(&f, &c);
     return *status == TOW_OK && (c.blocks >= 2 || (c.common >= 2 && c.whole > LARGE_BYTES));
@@ -482,7 +458,7 @@ bool tow__works_by_rows(const tow__function_state *s, tow_status *status)
 tow_status tow__form_tile_groups(tow__function_state *s)
 {
     cut c = {0};
-    tow__tiler f = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow__tiler f = {.s = s, .p = s->p, .plan = s->body, .scratch = s->scratch};
     if (!may_tile(s)) return TOW_OK;
     tow_status status = choose_cut(&f, &c);
     if (status != TOW_OK || c.blocks < 2) return status;

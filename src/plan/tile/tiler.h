@@ -3,7 +3,7 @@
 #ifndef TOW_SRC_PLAN_TILER_H
 #define TOW_SRC_PLAN_TILER_H
 
-#include "src/plan/plan.h"
+#include "src/plan/pass.h"
 
 /* Where a storage is made, as far as the region at hand is concerned. */
 typedef enum tow__defined {
@@ -21,6 +21,7 @@ typedef enum tow__axis_role {
 } tow__axis_role;
 
 typedef struct tow__tiler {
+    tow__function_state *s; /* the function; what follows is its program, body and memory */
     tow_program *p;
     tow__plan *plan;
     tow__arena *scratch;
@@ -29,8 +30,9 @@ typedef struct tow__tiler {
     int64_t units;       /* equal parts of axis 0, of which blocks are made */
     bool ordered;        /* blocks run one after the other, and sums may go over them */
     bool near;           /* no products: blocks only keep rows near */
-    uint32_t *last_read; /* [n_storages] last step that reads it */
-    uint32_t *reads;     /* [n_storages] operands that name it */
+    const tow__uses *uses;
+    const tow__cost *cost;
+    const tow__tiling *tiling;
     tow__defined *made;  /* [n_storages] */
     bool *counted;       /* [n_storages] its bytes count as deferred */
     uint32_t *inside;    /* steps of the region at hand */

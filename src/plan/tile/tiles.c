@@ -111,7 +111,7 @@ static uint32_t add_rows(builder *b, const tow__view *x, tow__storage_kind kind)
 static bool internal(const builder *b, uint32_t s)
 {
     const tow__storage *storage = &b->f->p->storages[s];
-    return storage->kind == TOW__S_ARENA && b->reads_inside[s] == b->f->reads[s];
+    return storage->kind == TOW__S_ARENA && b->reads_inside[s] == b->f->uses->reads[s];
 }
 
 /* The body's storage for block-sized result x: a block that nobody outside sees, or a row of ys. */
