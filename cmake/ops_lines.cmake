@@ -1,69 +1,79 @@
-# Writes include/tow/ops_lines.h: a macro for every operation that ops.h declares or lists in TOW_..._LIST(X) and whose first operand
-# is a value, and for tow_checkpoint_name of autodiff.h. CMakeLists.txt includes this file, so that the header follows ops.h; a header
-# that is up to date is left alone. To write it without a build: cmake -P cmake/ops_lines.cmake
+# Writes include/tow/ops_lines.h from ops.h and indexing_lines.h from indexing.h: a macro for every operation that the header declares
+# or lists in TOW_..._LIST(X) and that has a tow_value as first or second parameter. CMakeLists.txt includes this file, so that these
+# headers follow the declarations; one that is up to date is left alone. To write them without a build: cmake -P cmake/ops_lines.cmake
 
-get_filename_component(ops_include ${CMAKE_CURRENT_LIST_DIR}/../include/tow ABSOLUTE)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ops_include}/ops.h)
+get_filename_component(tow_include ${CMAKE_CURRENT_LIST_DIR}/../include/tow ABSOLUTE)
 
-# operation(name parameters): appends the macro.
-set(ops_macros "")
-function(tow_operation name parameters)
-  if(NOT parameters MATCHES "^tow_value ")
+# tow_line_macro(name parameters): appends the macro to tow_macros.
+function(tow_line_macro name parameters)
+  if(parameters MATCHES "^tow_value [a-z_]+$")
+    set(macro "#define ${name}(x) ${name}(tow_at((x), TOW_HERE))")
+  elseif(parameters MATCHES "^tow_value ")
+    set(macro "#define ${name}(x, ...) ${name}(tow_at((x), TOW_HERE), __VA_ARGS__)")
+  elseif(parameters MATCHES "^[a-z_0-9]+ ([a-z_]+), tow_value [a-z_]+, ")
+    set(first ${CMAKE_MATCH_1})
+    set(macro "#define ${name}(${first}, x, ...) ${name}((${first}), tow_at((x), TOW_HERE), __VA_ARGS__)")
+  else()
     return() # it takes the trace, or an array of values
   endif()
-  if(parameters MATCHES ",")
-    set(macro "#define ${name}(x, ...) ${name}(tow_at((x), TOW_HERE), __VA_ARGS__)")
-  else()
-    set(macro "#define ${name}(x) ${name}(tow_at((x), TOW_HERE))")
-  endif()
-  set(ops_macros "${ops_macros}${macro}\n" PARENT_SCOPE)
+  set(tow_macros "${tow_macros}${macro}\n" PARENT_SCOPE)
 endfunction()
 
-file(READ ${ops_include}/ops.h ops_text)
-string(REPLACE ";" "" ops_text "${ops_text}") # it parts the lists of CMake
-string(REGEX REPLACE "/\\*[^*]*\\*+([^/*][^*]*\\*+)*/" "" ops_text "${ops_text}")
-string(REGEX REPLACE "\\\\\n" "" ops_text "${ops_text}")
-string(REGEX REPLACE ",\n +" ", " ops_text "${ops_text}")
-# A list, then the declaration of each of its names; or a declaration.
-string(REGEX MATCHALL "#define TOW_[A-Z_]+_LIST\\(X\\)[^\n]*|#define X\\(name\\)[^\n]*|TOW_API tow_value tow_[a-z0-9_]+\\([^)]*\\)"
-       ops_found "${ops_text}")
-foreach(found IN LISTS ops_found)
-  if(found MATCHES "^#define TOW_[A-Z_]+_LIST")
-    string(REGEX MATCHALL "X\\([a-z0-9_]+ *\\)" ops_names "${found}")
-    list(REMOVE_ITEM ops_names "X(X)")
-  elseif(found MATCHES "^#define X\\(name\\) TOW_API tow_value (tow_[a-z_]*)##name\\(([^)]*)\\)")
-    set(prefix ${CMAKE_MATCH_1})
-    set(parameters "${CMAKE_MATCH_2}")
-    foreach(name IN LISTS ops_names)
-      string(REGEX REPLACE "X\\(([a-z0-9_]+) *\\)" "\\1" name "${name}")
-      tow_operation(${prefix}${name} "${parameters}")
-    endforeach()
-  elseif(found MATCHES "^TOW_API tow_value (tow_[a-z0-9_]+)\\(([^)]*)\\)")
-    tow_operation(${CMAKE_MATCH_1} "${CMAKE_MATCH_2}")
+# tow_declared_macros(header): tow_macros for what it declares.
+function(tow_declared_macros header)
+  file(READ ${header} text)
+  string(REPLACE ";" "" text "${text}") # it parts the lists of CMake
+  string(REGEX REPLACE "/\\*[^*]*\\*+([^/*][^*]*\\*+)*/" "" text "${text}")
+  string(REGEX REPLACE "\\\\\n" "" text "${text}")
+  string(REGEX REPLACE ",\n +" ", " text "${text}")
+  # A list, then the declaration of each of its names; or a declaration.
+  string(REGEX MATCHALL "#define TOW_[A-Z_]+_LIST\\(X\\)[^\n]*|#define X\\(name\\)[^\n]*|TOW_API tow_value tow_[a-z0-9_]+\\([^)]*\\)"
+         found "${text}")
+  foreach(declaration IN LISTS found)
+    if(declaration MATCHES "^#define TOW_[A-Z_]+_LIST")
+      string(REGEX MATCHALL "X\\([a-z0-9_]+ *\\)" names "${declaration}")
+    elseif(declaration MATCHES "^#define X\\(name\\) TOW_API tow_value (tow_[a-z_]*)##name\\(([^)]*)\\)")
+      set(prefix ${CMAKE_MATCH_1})
+      set(parameters "${CMAKE_MATCH_2}")
+      foreach(name IN LISTS names)
+        string(REGEX REPLACE "X\\(([a-z0-9_]+) *\\)" "\\1" name "${name}")
+        tow_line_macro(${prefix}${name} "${parameters}")
+      endforeach()
+    elseif(declaration MATCHES "^TOW_API tow_value (tow_[a-z0-9_]+)\\(([^)]*)\\)")
+      tow_line_macro(${CMAKE_MATCH_1} "${CMAKE_MATCH_2}")
+    endif()
+  endforeach()
+  set(tow_macros "${tow_macros}" PARENT_SCOPE)
+endfunction()
+
+foreach(tow_header ops indexing)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tow_include}/${tow_header}.h)
+  set(tow_macros "")
+  tow_declared_macros(${tow_include}/${tow_header}.h)
+  if(tow_header STREQUAL "ops")
+    tow_line_macro(tow_checkpoint_name "tow_value x, const char *name") # of autodiff.h
   endif()
-endforeach()
-
-tow_operation(tow_checkpoint_name "tow_value x, const char *name")
-
-set(ops_header "/* For every operation of ops.h a macro of the same name: the first operand carries the source line of the call.
- * Included by ops.h; define TOW_NO_SOURCE_LINES to do without. Written by cmake/ops_lines.cmake from ops.h. */
-#ifndef TOW_OPS_LINES_H
-#define TOW_OPS_LINES_H
+  string(TOUPPER TOW_${tow_header}_LINES_H tow_guard)
+  set(tow_text "/* For every operation of ${tow_header}.h a macro of the same name: its first value carries the source line.
+ * Included by ${tow_header}.h; define TOW_NO_SOURCE_LINES to do without. Written by cmake/ops_lines.cmake. */
+#ifndef ${tow_guard}
+#define ${tow_guard}
 
 #include \"tow/graph.h\"
 
 /* clang-format off */
 
-${ops_macros}
+${tow_macros}
 /* clang-format on */
 
 #endif
 ")
-set(ops_before "")
-if(EXISTS ${ops_include}/ops_lines.h)
-  file(READ ${ops_include}/ops_lines.h ops_before)
-endif()
-if(NOT ops_before STREQUAL ops_header)
-  file(WRITE ${ops_include}/ops_lines.h "${ops_header}")
-  message(STATUS "include/tow/ops_lines.h: written from ops.h")
-endif()
+  set(tow_before "")
+  if(EXISTS ${tow_include}/${tow_header}_lines.h)
+    file(READ ${tow_include}/${tow_header}_lines.h tow_before)
+  endif()
+  if(NOT tow_before STREQUAL tow_text)
+    file(WRITE ${tow_include}/${tow_header}_lines.h "${tow_text}")
+    message(STATUS "include/tow/${tow_header}_lines.h: written from ${tow_header}.h")
+  endif()
+endforeach()

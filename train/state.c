@@ -169,8 +169,7 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
     if (!model || !options || !options->loss)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected a model and options with a loss function, found NULL");
-    if ((options->n_inputs > 0 && !options->input_types) ||
-        (options->n_extra > 0 && !options->extra_types))
+    if ((options->n_inputs > 0 && !options->input_types) || (options->n_extra > 0 && !options->extra_types))
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected %zu input_types and %zu extra_types, found NULL",
                          options->n_inputs, options->n_extra);
@@ -227,8 +226,7 @@ tow_status tow_train_create(tow_context *context, const tow_module *model, const
                             tow_train_state **state)
 {
     if (state) *state = NULL;
-    if (!context || !state)
-        return tow__missing(context, __func__, "a context and a place for the train state");
+    if (!context || !state) return tow__missing(context, __func__, "a context and a place for the train state");
     tow_status status = check_options(context, model, options);
     if (status != TOW_OK) return status;
     tow_train_state *made = tow__alloc(context, 1, sizeof *made);

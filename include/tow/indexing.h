@@ -80,17 +80,9 @@ typedef enum tow_scatter_kind {
 TOW_API tow_value tow_scatter_general(tow_scatter_kind kind, tow_value x, tow_value indices, tow_value updates,
                                       const tow_scatter_dims *dims, tow_index_mode mode, bool unique_indices);
 
-/* ---- the macros that add the source line (ops_lines.h) ----------------------------------------------------------- */
+/* ---- the macros that add the source line ------------------------------------------------------------------------- */
 #ifndef TOW_NO_SOURCE_LINES
-/* clang-format off */
-#define tow_sort(x, ...) tow_sort(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_argsort(x, ...) tow_argsort(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_top_k(x, ...) tow_top_k(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_argmin(x, ...) tow_argmin(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_searchsorted(x, ...) tow_searchsorted(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_gather_general(x, ...) tow_gather_general(tow_at((x), TOW_HERE), __VA_ARGS__)
-#define tow_scatter_general(kind, x, ...) tow_scatter_general((kind), tow_at((x), TOW_HERE), __VA_ARGS__)
-/* clang-format on */
+#include "tow/indexing_lines.h"
 #endif
 
 #ifdef __cplusplus

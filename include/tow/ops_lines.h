@@ -1,5 +1,5 @@
-/* For every operation of ops.h a macro of the same name: the first operand carries the source line of the call.
- * Included by ops.h; define TOW_NO_SOURCE_LINES to do without. Written by cmake/ops_lines.cmake from ops.h. */
+/* For every operation of ops.h a macro of the same name: its first value carries the source line.
+ * Included by ops.h; define TOW_NO_SOURCE_LINES to do without. Written by cmake/ops_lines.cmake. */
 #ifndef TOW_OPS_LINES_H
 #define TOW_OPS_LINES_H
 

@@ -331,7 +331,7 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
 typedef struct mapped_inputs {
     tow__mapped *x;
     tow_type *rows;
-    int64_t size;  /* of the batch axes; -1: no input has one */
+    int64_t size; /* of the batch axes; -1: no input has one */
     size_t sized; /* the input that says so */
 } mapped_inputs;
 
@@ -340,9 +340,10 @@ static bool map_input(tow_trace *t, const tow_vmap_options *options, size_t i, t
     tow_type type = tow_value_type(value);
     int axis = options && options->in_axes ? options->in_axes[i] : 0, at;
     if (!tow__mapped_axis(axis, type.rank, &at)) {
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "vmap: input %zu is %s, which has no axis %d to map over; give one in [%d, %d), or TOW_NOT_MAPPED",
-                       i, tow__type_name(type).text, axis, -type.rank, type.rank);
+        tow_trace_fail(
+            t, TOW_INVALID_ARGUMENT,
+            "vmap: input %zu is %s, which has no axis %d to map over; give one in [%d, %d), or TOW_NOT_MAPPED", i,
+            tow__type_name(type).text, axis, -type.rank, type.rank);
         return false;
     }
     in->x[i] = (tow__mapped){.value = value, .axis = at};
@@ -375,8 +376,7 @@ static bool map_inputs(tow_trace *t, const tow_vmap_options *options, size_t n, 
                           .sized = SIZE_MAX};
     if (!in->x || !in->rows) return false;
     if (given && options->size < 0) {
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "vmap: the size is %lld, expected 0 or more",
-                       (long long)options->size);
+        tow_trace_fail(t, TOW_INVALID_ARGUMENT, "vmap: the size is %lld, expected 0 or more", (long long)options->size);
         return false;
     }
     for (size_t i = 0; i < n; i++)

@@ -179,10 +179,10 @@ static void remat_transpose(tow__transpose *r)
 }
 
 /* Adds the contribution of one reader. */
-static void accumulate(tow_value *sum, tow_value term)
+static void accumulate(tow_value *sum, tow_value contribution)
 {
-    if (tow_is_null(term)) return;
-    *sum = tow_is_null(*sum) ? term : tow_add(*sum, term);
+    if (tow_is_null(contribution)) return;
+    *sum = tow_is_null(*sum) ? contribution : tow_add(*sum, contribution);
 }
 
 /* One equation, from the cotangents of its results to those of its linear operands. */

@@ -121,15 +121,13 @@ done:
 tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors)
 {
     if (tensors) *tensors = NULL;
-    if (!context || !tensors)
-        return tow__missing(context, __func__, "a context and a place for the tensors");
+    if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
     return load(context, path, false, tensors);
 }
 
 tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors)
 {
     if (tensors) *tensors = NULL;
-    if (!context || !tensors)
-        return tow__missing(context, __func__, "a context and a place for the tensors");
+    if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
     return load(context, path, true, tensors);
 }

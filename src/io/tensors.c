@@ -48,8 +48,7 @@ static tow_status rehash(tow_tensors *t, size_t n_slots)
 tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors)
 {
     if (tensors) *tensors = NULL;
-    if (!context || !tensors)
-        return tow__missing(context, __func__, "a context and a place for the tensors");
+    if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
     tow_tensors *t = *tensors = tow__alloc(context, 1, sizeof **tensors);
     if (!t) return TOW_OUT_OF_MEMORY;
     t->ctx = context;

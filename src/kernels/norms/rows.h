@@ -34,7 +34,7 @@ static inline tow__row_view tow__rows_of(const tow__buffer *x, int64_t axis)
         strides[rank++] = x->strides[i];
     }
     return (tow__row_view){tow__strided_of(x->data, x->dtype, rank, dims, strides), x->dtype, x->dims[axis],
-                       x->strides[axis]};
+                           x->strides[axis]};
 }
 
 static inline bool tow__rows_contiguous(const tow__row_view *rows) { return rows->stride == 1 || rows->length <= 1; }

@@ -69,7 +69,8 @@ static axis_job prepare_axis(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0], *y = &call->out[0];
     axis_job job = {.x = tow__rows_of(x, axis_of(call)), .scratch = call->scratch, .width = GROUP};
-    job.y = y->rank < x->rank ? (tow__row_view){tow__strided_buffer(y), y->dtype, 1, 1} : tow__rows_of(y, axis_of(call));
+    job.y =
+        y->rank < x->rank ? (tow__row_view){tow__strided_buffer(y), y->dtype, 1, 1} : tow__rows_of(y, axis_of(call));
     job.along = tow__rows_contiguous(&job.x) && tow__rows_contiguous(&job.y);
     int64_t n = job.x.length, bytes = n * (int64_t)job.x.rest.size;
     job.per_block = rows_per_block(n);

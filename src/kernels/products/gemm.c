@@ -35,7 +35,7 @@ size_t tow__gemm_describe(const tow__gemm_choice *choice, char *text, size_t siz
         engine == &tow__gemm_amx && tow__gemm_choose(&tiny) == &tow__gemm_own ? ", small ones by own kernel" : "";
     const char *why = choice->portable           ? "; bits are portable"
                       : choice->without != 0     ? "; without those that the caller leaves out"
-                      : !choice->engine   ? ""
+                      : !choice->engine          ? ""
                       : choice->engine == engine ? "; chosen by the caller"
                                                  : "; the chosen engine cannot run here";
     int length = snprintf(text, size, "f32 by %s%s, f64 by %s%s", engine->describe(), small,
@@ -78,8 +78,7 @@ bool tow__gemm_plain(int64_t rows, int64_t columns, int64_t row_stride, int64_t 
 
 const tow__gemm_engine *tow__gemm_choose(const tow__gemm *g)
 {
-    if (g->choice && g->choice->portable)
-        return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
+    if (g->choice && g->choice->portable) return tow__gemm_own.applicable(g) ? &tow__gemm_own : &tow__gemm_reference;
     const tow__gemm_engine *forced = g->choice != NULL ? g->choice->engine : NULL;
     if (forced && forced->applicable(g)) return forced;
     const unsigned without = g->choice != NULL ? g->choice->without : 0;

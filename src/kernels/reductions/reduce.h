@@ -72,7 +72,7 @@ static inline tow__reduction_axes tow__reduction_axes_of(const tow__buffer *x, c
         strides[reduced][rank[reduced]++] = x->strides[i];
     }
     return (tow__reduction_axes){tow__strided_of(x->data, x->dtype, rank[0], dims[0], strides[0]),
-                        tow__strided_of(x->data, x->dtype, rank[1], dims[1], strides[1])};
+                                 tow__strided_of(x->data, x->dtype, rank[1], dims[1], strides[1])};
 }
 
 #endif
