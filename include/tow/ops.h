@@ -136,6 +136,34 @@ TOW_API tow_value tow_dot(tow_value x, tow_value y);
 /* numpy.matmul: leading axes are batch dimensions and broadcast. */
 TOW_API tow_value tow_matmul(tow_value x, tow_value y);
 
+/* How windows meet the ends of an axis. */
+typedef enum tow_padding {
+    TOW_PAD_VALID,      /* not at all: windows lie inside */
+    TOW_PAD_SAME,       /* so that there are ceil(size / stride) results; an odd one goes behind the axis */
+    TOW_PAD_SAME_LOWER, /* the same, but an odd one goes before it */
+    TOW_PAD_EXPLICIT    /* low elements before and high behind each axis; negative ones cut */
+} tow_padding;
+/* Lists have an entry for each spatial axis, in the order of the kernel's axes; all zero means 1 (padding: 0). */
+typedef struct tow_conv_options {
+    /* Which axis of the left operand, the kernel and the result is which: N batch, C features, O and I the kernel's features
+     * of the result and of the left operand, other letters or digits spatial axes. NULL: channels last,
+     * "NHWC,HWIO->NHWC" and likewise for other numbers of spatial axes. JAX's default is "NCHW,OIHW->NCHW". */
+    const char *dimensions;
+    tow_padding padding;
+    int64_t low[TOW_MAX_RANK], high[TOW_MAX_RANK]; /* TOW_PAD_EXPLICIT */
+    int64_t strides[TOW_MAX_RANK];
+    int64_t lhs_dilation[TOW_MAX_RANK], rhs_dilation[TOW_MAX_RANK]; /* elements lie so far apart, with zeros between */
+    int64_t feature_groups; /* 0: 1. Features in and out are so many groups that do not meet; C = groups * I */
+    int64_t batch_groups;   /* 0: 1. Group g of the features meets part g of the batch, of which the result has one */
+} tow_conv_options;
+/* jax.lax.conv_general_dilated: a correlation (the kernel is not flipped). With NHWC and HWIO
+ *   lhs: [N, H, W, groups I], rhs: [KH, KW, I, O] -> [N, H', W', O],
+ *   H' = floor((low + high + dilated H - dilated KH) / stride) + 1, at least 0; dilated n = (n - 1) dilation + 1.
+ * Any number of spatial axes up to 6; numbers of one type. options may be NULL. Policies take it for a dot with batch
+ * dimensions: dots_saveable keeps it, dots_with_no_batch_dims_saveable does not. Errors: features that do not divide into
+ * groups, strides and dilations below 1, sizes that overflow. */
+TOW_API tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options);
+
 #define TOW_REDUCTION_LIST(X)                                                                                          \
     X(sum)                                                                                                             \
     X(max)                                                                                                             \
@@ -150,8 +178,41 @@ TOW_REDUCTION_LIST(X)
 TOW_API tow_value tow_mean(tow_value x, int n_axes, const int *axes); /* of floats */
 /* i32, the axis vanishes; the first of equal maxima. */
 TOW_API tow_value tow_argmax(tow_value x, int axis);
-/* Sums of all elements up to each one along the axis; reverse: from each one on. */
+/* Sums, products, extremes, and logarithms of sums of exponentials (floats) of all elements up to each one along the
+ * axis; reverse: from each one on. Where equal elements compete, derivatives are those of jax.lax: shared equally in each
+ * pair of a binary tree. */
 TOW_API tow_value tow_cumsum(tow_value x, int axis, bool reverse);
+TOW_API tow_value tow_cumprod(tow_value x, int axis, bool reverse);
+TOW_API tow_value tow_cummax(tow_value x, int axis, bool reverse);
+TOW_API tow_value tow_cummin(tow_value x, int axis, bool reverse);
+TOW_API tow_value tow_cumlogsumexp(tow_value x, int axis, bool reverse);
+
+/* Windows have an entry for each axis of x; lists that are all zero mean 1 (padding: 0). */
+typedef struct tow_window_options {
+    int64_t window[TOW_MAX_RANK];
+    int64_t strides[TOW_MAX_RANK];
+    tow_padding padding;
+    int64_t low[TOW_MAX_RANK], high[TOW_MAX_RANK]; /* TOW_PAD_EXPLICIT */
+    int64_t base_dilation[TOW_MAX_RANK], window_dilation[TOW_MAX_RANK];
+} tow_window_options;
+/* jax.lax.reduce_window with sum, max and min: of the elements that each window meets, which padding and the holes of a
+ * dilated x are not; of none it is 0, or the least or greatest number of the type. Axis sizes are those of
+ * tow_conv_general_dilated. The gradient of an extremum goes to the first element in row-major order that has it. */
+TOW_API tow_value tow_reduce_window_sum(tow_value x, const tow_window_options *options);
+TOW_API tow_value tow_reduce_window_max(tow_value x, const tow_window_options *options);
+TOW_API tow_value tow_reduce_window_min(tow_value x, const tow_window_options *options);
+typedef struct tow_pool_options {
+    int spatial;                                   /* how many spatial axes, those before the last axis of x */
+    int64_t window[TOW_MAX_RANK];                  /* [spatial] */
+    int64_t strides[TOW_MAX_RANK];                 /* [spatial]; all zero: 1, as in Flax */
+    tow_padding padding;
+    int64_t low[TOW_MAX_RANK], high[TOW_MAX_RANK]; /* [spatial]; TOW_PAD_EXPLICIT */
+    bool exclude_padding; /* averages are over elements of x alone; Flax's count_include_pad=False */
+} tow_pool_options;
+/* flax.linen.max_pool, min_pool, avg_pool. x: [batch axes..., spatial..., features]; averages are of floats. */
+TOW_API tow_value tow_max_pool(tow_value x, const tow_pool_options *options);
+TOW_API tow_value tow_min_pool(tow_value x, const tow_pool_options *options);
+TOW_API tow_value tow_avg_pool(tow_value x, const tow_pool_options *options);
 
 /* ---- moving elements: arrays of start, limit, low, ... have an entry for each axis of x; single axes may be negative
  * --- */

@@ -48,6 +48,19 @@ typedef struct tow__dot_params {                                /* dot_general *
     int64_t mapped; /* so many of the batch axes are there because of vmap: policies do not count them */
     int64_t rows, columns; /* free elements of each side before a plan cut or joined products; 0: as they are */
 } tow__dot_params;
+/* conv_general_dilated(lhs, rhs): lists have an entry for each spatial axis, in the kernel's order, or none: 1, 0 for
+ * padding. See src/base/window.h. */
+typedef struct tow__conv_params {
+    const char *dimensions; /* "NHWC,HWIO->NHWC" */
+    tow__ints strides, low, high, lhs_dilation, rhs_dilation;
+    int64_t feature_groups, batch_groups;
+} tow__conv_params;
+/* reduce_window_sum, _max, _min, select_and_gather_add, select_and_scatter_add: `window` has an entry for each axis, the
+ * others may be empty as above. The selecting ones look for the first maximum, or with `minimum` minimum, of a window. */
+typedef struct tow__window_params {
+    tow__ints window, strides, low, high, base_dilation, window_dilation;
+    bool minimum;
+} tow__window_params;
 typedef struct tow__axes_params {
     tow__ints axes;
 } tow__axes_params; /* reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or; rev */
@@ -57,7 +70,7 @@ typedef struct tow__axis_params {
 typedef struct tow__cumsum_params {
     int64_t axis;
     bool reverse;
-} tow__cumsum_params; /* cumsum */
+} tow__cumsum_params; /* cumsum cumprod cummax cummin cumlogsumexp */
 
 /* moves */
 typedef struct tow__broadcast_params {

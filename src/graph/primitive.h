@@ -27,6 +27,7 @@ typedef enum tow__kind {
     TOW__ELEMENTWISE, /* all operands and outputs have one shape */
     TOW__REDUCTION,
     TOW__DOT,    /* dot_general */
+    TOW__CONVOLUTION,
     TOW__MOVE,   /* rearranges or selects elements: reshape, slice, gather, ... */
     TOW__SOURCE, /* no operands: const, iota */
     TOW__RANDOM,
@@ -172,7 +173,7 @@ struct tow_primitive {
     bool is_product;   /* its cost is that of products, which tiles are cut for */
     bool reduces_axis; /* each row, or a part of it, becomes fewer numbers or is compared with them, so that several
                           operations in turn read whole rows */
-    bool batched_dot;  /* composite that policies treat as a dot with batch dimensions (attention) */
+    bool batched_dot;  /* what policies treat as a dot with batch dimensions (attention, convolutions) */
     bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
     bool continues;    /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
     size_t params_size;

@@ -1,4 +1,4 @@
-/* Reductions over axes, which vanish; argmax; cumsum. */
+/* Reductions over axes, which vanish; argmax. */
 #include "src/ops/indexing.h"
 #include "src/ops/rules.h"
 
@@ -163,44 +163,4 @@ tow_value tow_argmax(tow_value x, int axis)
     tow__axis_params p;
     if (tow_is_null(x) || !tow__normal_axis(x, "argmax", axis, tow_value_type(x).rank, &p.axis)) return tow__null();
     return tow__op(&tow__argmax_p, &p, 1, &x);
-}
-
-/* ---- cumsum: linear; its transpose runs the other way ------------------------------------------------------------ */
-
-static tow_status cumsum_type(const tow__typing *ty)
-{
-    const tow__cumsum_params *p = ty->params;
-    tow_status status = tow__require_axis(ty, p->axis);
-    return status == TOW_OK ? tow__type_same_number(ty) : status;
-}
-
-static void cumsum_transpose(tow__transpose *r)
-{
-    const tow__cumsum_params *p = r->e->params;
-    r->dx[0] = tow_cumsum(r->ct[0], (int)p->axis, !p->reverse);
-}
-
-static void cumsum_batch(tow__batch *r)
-{
-    tow__cumsum_params p = *(const tow__cumsum_params *)r->e->params;
-    p.axis = tow__shifted(p.axis, r->x[0].axis);
-    tow__batch_bind(r, &p, &r->x[0].value, r->x[0].axis);
-}
-
-static bool tile_cumsum(const tow__operation *o, int axis, int *from)
-{
-    from[0] = axis;
-    return ((const tow__cumsum_params *)o->params)->axis != axis;
-}
-
-TOW__PRIMITIVE(cumsum, TOW__REDUCTION, tile_cumsum, tow__element_cost, .inputs = 1, .outputs = 1, .type = cumsum_type,
-               .transpose = cumsum_transpose, .batch = cumsum_batch,
-               TOW__PARAMS(tow__cumsum_params, TOW__PARAM(tow__cumsum_params, axis, TOW__P_INT),
-                           TOW__PARAM(tow__cumsum_params, reverse, TOW__P_BOOL)));
-
-tow_value tow_cumsum(tow_value x, int axis, bool reverse)
-{
-    tow__cumsum_params p = {.reverse = reverse};
-    if (tow_is_null(x) || !tow__normal_axis(x, "cumsum", axis, tow_value_type(x).rank, &p.axis)) return tow__null();
-    return tow__op(&tow__cumsum_p, &p, 1, &x);
 }

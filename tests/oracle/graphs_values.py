@@ -120,6 +120,15 @@ def bits(x, y, z):
 def forward_mode(x, w): return jnp.sin(x) * w
 
 
+def conv(x, w):
+    return jnp.sum(jnp.sin(jax.lax.conv_general_dilated(x, w, (2,), [(1, 1)], dimension_numbers=("NWC", "WIO", "NWC"))))
+
+
+def pool(x):
+    m = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2), (1, 2), "VALID")
+    return jnp.sum(jax.lax.cumprod(jax.lax.reduce_window(m, 0.0, jax.lax.add, (1, 2), (1, 1), "VALID"), axis=1))
+
+
 def moves(x, y):
     c = jnp.concatenate([x.T[1:], jnp.stack([y, y])], axis=0)
     return jnp.sum(jnp.cumsum(c[::-1].reshape(8)))

@@ -1,4 +1,4 @@
-/* Reductions, argmax and cumsum. */
+/* Reductions and argmax. */
 #include <math.h>
 
 #include "tests/property/property.h"
@@ -64,26 +64,10 @@ static void first_maximum(const property_case *c, double *const *in, double *con
         }
 }
 
-static void running_sum(const property_case *c, double *const *in, double *const *out)
-{
-    const tow__cumsum_params *p = c->params;
-    const property_axis a = property_axis_of(&c->in[0], p->axis);
-    for (int64_t i = 0; i < a.before; i++)
-        for (int64_t k = 0; k < a.after; k++) {
-            double total = 0;
-            for (int64_t step = 0; step < a.size; step++) {
-                const int64_t j = p->reverse ? a.size - 1 - step : step, at = (i * a.size + j) * a.after + k;
-                out[0][at] = total += in[0][at];
-            }
-        }
-}
-
 static const tow__axes_params last = {INTS(2)}, middle = {INTS(1)}, first = {INTS(0)}, outer = {INTS(0, 2)},
                               every = {INTS(0, 1, 2)};
 static const tow__axes_params only = {INTS(0)}, rows = {INTS(1)};
 static const tow__axis_params axis0 = {0}, axis1 = {1};
-static const tow__cumsum_params forwards = {.axis = 1}, backwards = {.axis = 1, .reverse = true},
-                                first_axis = {.axis = 0};
 
 #define CUBE                                                                                                           \
     {                                                                                                                  \
@@ -149,21 +133,6 @@ static const property_case cases[] = {
      .n_in = 1,
      .value = first_maximum,
      .in = {{.dtype = TOW_I32, S2(9, 4)}}},
-    {.primitive = "cumsum", .params = &forwards, .n_in = 1, .value = running_sum, .in = {CUBE}, .loose = 2},
-    {.primitive = "cumsum",
-     .label = "reverse",
-     .params = &backwards,
-     .n_in = 1,
-     .value = running_sum,
-     .in = {CUBE},
-     .loose = 2},
-    {.primitive = "cumsum",
-     .label = "axis 0",
-     .params = &first_axis,
-     .n_in = 1,
-     .value = running_sum,
-     .in = {{.dtype = TOW_F64, S1(13)}},
-     .loose = 4},
 };
 
 const property_table reduction_cases = TABLE(cases);

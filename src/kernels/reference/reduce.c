@@ -1,4 +1,4 @@
-/* Reductions, argmax and cumsum, one result at a time. The order of reduce.h is kept, so that the vector kernels can be
+/* Reductions and argmax, one result at a time. The order of reduce.h is kept, so that the vector kernels can be
  * compared bit by bit. */
 #include "src/kernels/reductions/reduce.h"
 
@@ -122,48 +122,12 @@ static void run_argmax(const tow__kernel_call *call)
     reduce(&as_reduction, one[call->in[0].dtype]);
 }
 
-/* ---- cumsum: y[t] = y[t-1] + x[t] along the axis, or from the end ----------------------------------------------- */
-
-typedef struct cumsum_job {
-    const tow__kernel_call *call;
-    tow__strided x;
-    int64_t length, inner;
-    bool reverse;
-} cumsum_job;
-
-#define CUMSUM(T)                                                                                                      \
-    static void cumsum_##T(void *user, int64_t outer)                                                                  \
-    {                                                                                                                  \
-        const cumsum_job *job = user;                                                                                  \
-        int64_t base = outer * job->length * job->inner, step = job->reverse ? -job->inner : job->inner;               \
-        T *y = (T *)job->call->out[0].data;                                                                            \
-        tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                          \
-        int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                                     \
-        for (int64_t t = 1; t < job->length; t++, row += step)                                                         \
-            for (int64_t i = 0; i < job->inner; i++) y[row + step + i] += y[row + i];                                  \
-    }
-CUMSUM(f32)
-CUMSUM(f64)
-CUMSUM(u32)
-
-static void run_cumsum(const tow__kernel_call *call)
-{
-    static void (*const body[])(void *, int64_t) = {cumsum_f32, cumsum_f64, cumsum_u32, cumsum_u32};
-    const tow__cumsum_params *p = call->params;
-    const tow__buffer *out = &call->out[0];
-    cumsum_job job = {.call = call, .length = out->dims[p->axis], .inner = 1, .reverse = p->reverse};
-    job.x = tow__strided_buffer(&call->in[0]);
-    for (int i = (int)p->axis + 1; i < out->rank; i++) job.inner *= out->dims[i];
-    if (job.x.count > 0) tow__team_run(call->team, job.x.count / (job.length * job.inner), body[out->dtype], &job);
-}
-
 enum {
     NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32,
     LOGICAL = 1 << TOW_I32 | 1 << TOW_U32 | 1 << TOW_BOOL
 };
 static const tow__kernel kernels[] = {
     {"argmax", TOW__ALL_DTYPES, run_argmax, NULL, "reference"},
-    {"cumsum", NUMBERS, run_cumsum, NULL, "reference"},
     {"reduce_and", LOGICAL, run_reduce_and, NULL, "reference"},
     {"reduce_max", TOW__ALL_DTYPES, run_reduce_max, NULL, "reference"},
     {"reduce_min", TOW__ALL_DTYPES, run_reduce_min, NULL, "reference"},
