@@ -12,6 +12,7 @@
 #include "tow/io.h"
 #include "tow/layers.h"
 #include "tow/module.h"
+#include "tow/numpy.h"
 #include "tow/ops.h"
 #include "tow/program.h"
 #include "tow/train.h"

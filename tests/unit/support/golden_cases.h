@@ -25,7 +25,7 @@ typedef struct golden_function {
 } golden_function;
 
 enum {
-    GOLDEN_ARRAYS = 8
+    GOLDEN_ARRAYS = 9
 };
 
 typedef struct golden_case {
