@@ -1,41 +1,20 @@
 /* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/fused.h"
+#include "src/plan/analysis/phase.h"
+#include "src/plan/fuse/fuse.h"
+#include "src/plan/lower/lower.h"
+#include "src/plan/lower/output_sink.h"
 #include "src/plan/pass.h"
+#include "src/plan/remat/remat.h"
 #include "src/run/record.h"
-
-/* The views of the graph's inputs, the steps, and the copies or designations of the outputs. */
-tow_status tow__lower_graph(tow_program *p, tow__arena *scratch, const tow__flat *flat)
-{
-    tow__lowering l = {.p = p, .plan = p->top, .scratch = scratch, .flat = flat};
-    tow_status status = TOW_OK;
-    l.env = tow__arena_alloc(scratch, flat->n_values, sizeof *l.env);
-    if (!l.env) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < flat->n_inputs; i++) {
-        tow_type type = flat->types[flat->inputs[i]];
-        uint32_t s = tow__add_storage(p, p->top, TOW__S_INPUT, i, tow_type_bytes(type));
-        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        l.env[flat->inputs[i]] = tow__view_whole(s, type);
-        p->bytes.inputs += tow_type_bytes(type);
-    }
-    TRY(tow__lower(&l));
-    for (uint32_t i = 0; i < flat->n_outputs; i++) {
-        uint32_t s;
-        if (p->consumers[i].consume) continue;
-        TRY(tow__deliver(&l, flat->outputs[i], TOW__S_OUTPUT, i, &s));
-        p->bytes.outputs += tow_type_bytes(flat->types[flat->outputs[i]]);
-    }
-    TRY(tow__sink_outputs(&l)); /* last, because consumers overwrite inputs */
-done:
-    return status;
-}
 
 /* The storage of the surrounding plan that a step of a region names, itself or as a block. */
 static uint32_t outside(const tow_program *p, const tow__loop *loop, uint32_t s)
 {
     const tow__storage *storage = &p->storages[s];
-    if (storage->plan == loop->body && storage->kind == TOW__S_ROW_IN) s = loop->xs[storage->index].array.storage;
-    if (storage->plan == loop->body && storage->kind == TOW__S_ROW_OUT) s = loop->ys[storage->index].array.storage;
+    if (storage->body == loop->body && storage->kind == TOW__S_ROW_IN) s = loop->xs[storage->index].array.storage;
+    if (storage->body == loop->body && storage->kind == TOW__S_ROW_OUT) s = loop->ys[storage->index].array.storage;
     return tow__representative(p, s);
 }
 
@@ -54,13 +33,13 @@ bool tow__is_backward(const tow_program *p, const tow__instruction *inst, uint32
 /* Bytes of the arena that are written by the forward part and still read by the backward part. */
 static size_t residual_bytes(const tow_program *p)
 {
-    const tow__plan *plan = p->top;
+    const tow__body *body = p->top;
     size_t bytes = 0;
-    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next) {
+    for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next) {
         const tow__storage *s = &p->storages[i];
         if (!tow__in_arena(p, i)) continue;
-        if (tow__is_backward(p, &plan->insts[s->first], i, true)) continue;
-        if (tow__is_backward(p, &plan->insts[s->last], i, false)) bytes += s->bytes;
+        if (tow__is_backward(p, &body->insts[s->first], i, true)) continue;
+        if (tow__is_backward(p, &body->insts[s->last], i, false)) bytes += s->bytes;
     }
     return bytes;
 }
@@ -93,9 +72,9 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     tow_status status = TOW_OK;
     tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__TOP, .graph = p->graph, .body = p->top};
     TRY(tow__run_passes(&s, TOW__ON_GRAPH, 0));
-    TRY(tow__run_passes(&s, TOW__ON_NODES, 0));
+    TRY(tow__run_passes(&s, TOW__ON_VALUES, 0));
     TRY(tow__run_passes(&s, TOW__LOWERING, 0));
-    TRY(tow__run_body_passes(&s));
+    TRY(tow__run_view_passes(&s));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;
     p->bytes.residuals = residual_bytes(p);
@@ -223,11 +202,11 @@ static uint64_t count_reductions(const tow__instruction *inst, const tow_primiti
     return count;
 }
 
-static uint64_t count_insts(const tow__plan *plan, const tow_primitive *wanted)
+static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        const tow__instruction *inst = &plan->insts[i];
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
         const tow__loop *loop = inst->loop;
         bool region = loop && inst->base == &tow__region_p; /* its blocks together make each step once */
         if (region && loop->continues) continue;

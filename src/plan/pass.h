@@ -3,16 +3,16 @@
 #define TOW_SRC_PLAN_PASS_H
 
 #include "src/plan/analysis/analysis.h"
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 
 /* What a pass works on. */
 typedef enum tow__stage {
-    TOW__ON_GRAPH, /* the whole graph that is compiled */
-    TOW__ON_NODES, /* the nodes of a function: of the program, or of the body of a scan, inner bodies first */
-    TOW__LOWERING, /* all functions at once: nodes become instructions */
+    TOW__ON_GRAPH,  /* the whole graph that is compiled */
+    TOW__ON_VALUES, /* the instructions of a function before lowering: of the program, or of a scan, inner ones first */
+    TOW__LOWERING,  /* all functions at once: instructions get views */
     TOW__OUTSIDE_IN, /* the instructions of a function, outer ones first: of the program, then of scans; what is known
                         outside, that a value is constant or how it lies in memory, is known inside */
-    TOW__ON_BODY, /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
+    TOW__ON_VIEWS, /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
     TOW__ON_PROGRAM
 } tow__stage;
 
@@ -28,9 +28,8 @@ struct tow__function_state {
     tow__arena *scratch;
     tow__function_kind kind;
     const tow_graph *graph;
-    tow__flat *flat;
-    tow__plan *body;
-    tow__loop *loop; /* that runs the body; NULL: the program */
+    tow__body *body;
+    tow__loop *loop;        /* that runs the body; NULL: the program */
     tow__analyses analyses; /* of the body */
 };
 
@@ -51,21 +50,15 @@ extern const tow__pass tow__passes[TOW__PASSES];
 /* The passes of a stage from `first` on, in order. */
 tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_id first);
 /* The passes on instructions, once all functions are lowered: from the outside in, then from the inside out. */
-tow_status tow__run_body_passes(tow__function_state *s);
+tow_status tow__run_view_passes(tow__function_state *s);
 /* What follows each pass: the verifier, if checks are wanted, and the caller's dump. */
 tow_status tow__end_pass(tow__function_state *s, tow__pass_id id);
 /* Leaves out what options->without names, and what .no_fusion and .no_regions stand for. */
 tow_status tow__select_passes(tow_program *p, const tow_compile_options *options);
 
-/* tile/tile_groups.c: joins instructions that work row by row into loops over blocks of rows. */
-tow_status tow__form_tile_groups(tow__function_state *s);
-/* Will the function be tiled, or do its products share rows and read weights too large for tiles? *status: whether
- * there was memory to find out. */
-bool tow__works_by_rows(tow__function_state *s, tow_status *status);
-
 /* verify.c: is every instruction well-formed, and does it read what is there? Before storages have places. */
-tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass);
-tow_status tow__verify_body(const tow_program *p, const tow__plan *body, const char *pass);
+tow_status tow__verify_values(tow_context *ctx, const tow__body *f, const char *pass);
+tow_status tow__verify_views(const tow_program *p, const tow__body *body, const char *pass);
 
 /* report/print.c: the function as it is after `pass`, for dumps. The text is the caller's. */
 void tow__string_add_function(tow__string *text, const tow__function_state *s, tow__pass_id id);

@@ -14,8 +14,14 @@
  * two programs in tests/graphs/plan that show what it does and where it does not. `tow plan --passes` prints the list,
  * `tow plan --dump-after PASS` what a pass makes of a program. */
 #include "src/base/arithmetic.h"
+#include "src/plan/fuse/fuse.h"
+#include "src/plan/loop/loop.h"
+#include "src/plan/lower/inline.h"
+#include "src/plan/memory/memory.h"
 #include "src/plan/pass.h"
+#include "src/plan/remat/remat.h"
 #include "src/plan/rules/rewrite.h"
+#include "src/plan/tile/tile.h"
 
 /* ---- passes as functions of one kind ----------------------------------------------------------------------------- */
 
@@ -39,17 +45,17 @@ static tow_status distribute_loops(tow__function_state *s)
 
 static tow_status inline_regions(tow__function_state *s)
 {
-    return tow__inline_graph(s->p, s->scratch, s->graph, NULL, &s->flat);
+    return tow__inline_graph(s->p, s->scratch, s->graph, NULL, s->body);
 }
 
-static tow_status lower(tow__function_state *s) { return tow__lower_graph(s->p, s->scratch, s->flat); }
+static tow_status lower(tow__function_state *s) { return tow__lower_program(s->p, s->scratch); }
 
 static tow_status eliminate_recomputation(tow__function_state *s)
 {
-    return s->p->keep_within && s->kind == TOW__TOP ? tow__eliminate_recomputation(s->p, s->scratch, s->flat) : TOW_OK;
+    return s->p->keep_within && s->kind == TOW__TOP ? tow__eliminate_recomputation(s->p, s->scratch, s->body) : TOW_OK;
 }
 
-static tow_status order(tow__function_state *s) { return tow__order_nodes(s->flat, s->scratch); }
+static tow_status order(tow__function_state *s) { return tow__order(s->body, s->scratch); }
 
 static bool is_parallel_scan(const tow__function_state *s)
 {
@@ -70,7 +76,6 @@ static tow_status distribute_remainder(tow__function_state *s)
 {
     return s->loop ? tow__distribute_remainder(s) : TOW_OK;
 }
-
 
 static tow_status choose_carry_buffers(tow__function_state *s)
 {
@@ -97,27 +102,25 @@ const tow__pass tow__passes[TOW__PASSES] = {
          "Calls, remat bodies and composites without a kernel become nodes of their function; what remat makes "
          "again stands directly before its first reader."},
     PASS(eliminate_recomputation) =
-        {"eliminate-recomputation", TOW__ON_NODES, eliminate_recomputation, NULL, false,
+        {"eliminate-recomputation", TOW__ON_VALUES, eliminate_recomputation, NULL, false,
          "Within a budget, values of the forward pass serve where remat would make them again; "
          "first, so that what follows sees one maker of each."},
-    PASS(pads_to_concatenate) =
-        {"pads-to-concatenate", TOW__ON_NODES, .rule = &tow__rule_pads_to_concatenate,
-         .reason = "Sums of padded pieces, which gradients of slices are, become one concatenation."},
+    PASS(pads_to_concatenate) = {"pads-to-concatenate", TOW__ON_VALUES, .rule = &tow__rule_pads_to_concatenate,
+                                 .reason =
+                                     "Sums of padded pieces, which gradients of slices are, become one concatenation."},
     PASS(fuse_loss_and_gradient) =
-        {"fuse-loss-and-gradient", TOW__ON_NODES, .rule = &tow__rule_fuse_loss_and_gradient,
+        {"fuse-loss-and-gradient", TOW__ON_VALUES, .rule = &tow__rule_fuse_loss_and_gradient,
          .reason = "A cross-entropy and its derivative share their logits; after recomputation is decided, which "
                    "may have joined the two."},
     PASS(iota_to_broadcast) =
-        {"iota-to-broadcast", TOW__ON_NODES, .rule = &tow__rule_iota_to_broadcast,
+        {"iota-to-broadcast", TOW__ON_VALUES, .rule = &tow__rule_iota_to_broadcast,
          .reason = "Numbers along one axis, repeated along the others, become a view of one row of them."},
-    PASS(order) = {"order", TOW__ON_NODES, order, NULL, true,
+    PASS(order) = {"order", TOW__ON_VALUES, order, NULL, true,
                    "Nodes that nothing needs are left out, the others run in an order in which recomputation is late."},
-    PASS(lower) =
-        {"lower", TOW__LOWERING, lower, NULL, true,
-         "Moves become views, everything else gets a kernel and storages, scans become loops."},
-    PASS(fold_constants) =
-        {"fold-constants", TOW__OUTSIDE_IN, .rule = &tow__rule_fold_constants,
-         .reason = "Small functions of constants are computed now."},
+    PASS(lower) = {"lower", TOW__LOWERING, lower, NULL, true,
+                   "Moves become views, everything else gets a kernel and storages, scans become loops."},
+    PASS(fold_constants) = {"fold-constants", TOW__OUTSIDE_IN, .rule = &tow__rule_fold_constants,
+                            .reason = "Small functions of constants are computed now."},
     PASS(divide_to_multiply) =
         {"divide-to-multiply", TOW__OUTSIDE_IN, .rule = &tow__rule_divide_to_multiply,
          .reason = "A division by a power of two becomes the multiplication by its inverse, which has the same "
@@ -135,41 +138,41 @@ const tow__pass tow__passes[TOW__PASSES] = {
          .reason = "A scan that only adds rows, or products of rows, to its carry becomes one kernel call; before "
                    "its body is looked at any further."},
     PASS(fuse) =
-        {"fuse", TOW__ON_BODY, tow__fuse, NULL, false,
+        {"fuse", TOW__ON_VIEWS, tow__fuse, NULL, false,
          "Elementwise instructions become row programs, and epilogues of products; before loops are parallelized and "
          "tiled, which go by instructions."},
     PASS(accumulate_products) =
-        {"accumulate-products", TOW__ON_BODY, .rule = &tow__rule_accumulate_products,
+        {"accumulate-products", TOW__ON_VIEWS, .rule = &tow__rule_accumulate_products,
          .reason = "A product that a loop adds to its carry is added by its kernel, where the carry lies; after "
                    "fusion, which joins the two."},
     PASS(parallelize) =
-        {"parallelize", TOW__ON_BODY, parallelize, NULL, false,
+        {"parallelize", TOW__ON_VIEWS, parallelize, NULL, false,
          "Threads take iterations of a scan without carries, or blocks of rows through all iterations; such a "
          "body is not tiled again."},
     PASS(split_norm_gradient) =
-        {"split-norm-gradient", TOW__ON_BODY, .rule = &tow__rule_split_norm_gradient,
+        {"split-norm-gradient", TOW__ON_VIEWS, .rule = &tow__rule_split_norm_gradient,
          .reason = "The derivative of a norm by its input goes by rows and can be tiled, those by scale and bias "
                    "sum over rows: they become two instructions, if the function is tiled at all."},
     PASS(tile) =
-        {"tile", TOW__ON_BODY, tow__form_tile_groups, NULL, false,
+        {"tile", TOW__ON_VIEWS, tow__form_tile_groups, NULL, false,
          "Runs of instructions along which axis 0 passes through become loops over blocks of rows, which stay in the "
          "cache of a thread."},
     PASS(fuse_reductions) =
-        {"fuse-reductions", TOW__ON_BODY, fuse_reductions, NULL, false,
+        {"fuse-reductions", TOW__ON_VIEWS, fuse_reductions, NULL, false,
          "A row program takes in reductions of what it makes; after tiling, in which reductions along rows go "
          "with their rows."},
     PASS(distribute_remainder) =
-        {"distribute-remainder", TOW__ON_BODY, distribute_remainder, NULL, false,
+        {"distribute-remainder", TOW__ON_VIEWS, distribute_remainder, NULL, false,
          "Iterations that would leave threads without work are shared by all threads, instruction by "
          "instruction; the instructions are final here."},
-    PASS(alias) = {"alias", TOW__ON_BODY, tow__alias_results, NULL, true,
+    PASS(alias) = {"alias", TOW__ON_VIEWS, tow__alias_results, NULL, true,
                    "Lifetimes of storages, and results that take over operands which die."},
     PASS(choose_carry_buffers) =
-        {"choose-carry-buffers", TOW__ON_BODY, choose_carry_buffers, NULL, true,
+        {"choose-carry-buffers", TOW__ON_VIEWS, choose_carry_buffers, NULL, true,
          "A carry whose old value is read after the new one is written has two buffers in turn; aliasing "
          "decides who overwrites what."},
     PASS(assign_buffers) =
-        {"assign-buffers", TOW__ON_BODY, assign_buffers, NULL, true,
+        {"assign-buffers", TOW__ON_VIEWS, assign_buffers, NULL, true,
          "Storages get offsets in the arena of their function, which is one storage of the function around."},
     PASS(bind_addresses) = {"bind-addresses", TOW__ON_PROGRAM, bind_addresses, NULL, true,
                             "Calls are prepared, and what moves between runs or iterations is listed."},
@@ -198,9 +201,9 @@ static tow_status dump(const tow__function_state *s, tow__pass_id id)
 static tow_status verify(tow__function_state *s, const tow__pass *pass)
 {
     if (!tow__checks_wanted()) return TOW_OK;
-    if (pass < &tow__passes[TOW__PASS_lower] && s->flat) return tow__verify_nodes(s->p->ctx, s->flat, pass->name);
+    if (pass < &tow__passes[TOW__PASS_lower] && s->body) return tow__verify_values(s->p->ctx, s->body, pass->name);
     if (!s->body) return TOW_OK;
-    tow_status status = tow__verify_body(s->p, s->body, pass->name);
+    tow_status status = tow__verify_views(s->p, s->body, pass->name);
     return status == TOW_OK ? tow__verify_analyses(s, pass->name) : status;
 }
 
@@ -249,12 +252,12 @@ static tow_status run_inside_out(tow__function_state *s)
         TRY(run_inside_out(&inner));
         TRY(tow__list_loop_reads(s->p, &s->body->insts[i], s->scratch));
     }
-    TRY(tow__run_passes(s, TOW__ON_BODY, 0));
+    TRY(tow__run_passes(s, TOW__ON_VIEWS, 0));
 done:
     return status;
 }
 
-tow_status tow__run_body_passes(tow__function_state *s)
+tow_status tow__run_view_passes(tow__function_state *s)
 {
     tow_status status = run_outside_in(s);
     return status == TOW_OK ? run_inside_out(s) : status;

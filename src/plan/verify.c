@@ -2,12 +2,12 @@
  * of its storages; here a single function is looked at, before they have any. */
 #include "src/plan/pass.h"
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions on values -------------------------------------------------------------------------------------- */
 
-static tow_status bad_node(tow_context *ctx, const char *pass, const tow__flat *f, uint32_t n, const char *what)
+static tow_status bad_inst(tow_context *ctx, const tow__body *body, const char *pass, uint32_t i, const char *what)
 {
-    return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s left node %u (%s) %s (please report this)", pass, n,
-                     f->nodes[n].e->primitive->name, what);
+    return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s left instruction %u (%s) %s (please report this)", pass, i,
+                     body->insts[i].base ? body->insts[i].base->name : "no operation", what);
 }
 
 static bool names_values(const uint32_t *values, uint32_t n, uint32_t n_values)
@@ -17,33 +17,35 @@ static bool names_values(const uint32_t *values, uint32_t n, uint32_t n_values)
     return true;
 }
 
-tow_status tow__verify_nodes(tow_context *ctx, const tow__flat *f, const char *pass)
+/* Is every operand made before? Instructions stand in the order in which they run once outputs are marked. */
+static bool can_run(const tow__body *body, uint32_t i)
 {
-    for (uint32_t n = 0; n < f->n_nodes; n++) {
-        const tow__node *node = &f->nodes[n];
-        if (!names_values(node->in, node->e->n_in, f->n_values))
-            return bad_node(ctx, pass, f, n, "with a wrong operand");
-        if (!names_values(node->out, node->e->n_out, f->n_values))
-            return bad_node(ctx, pass, f, n, "with a wrong result");
+    const tow__instruction *inst = &body->insts[i];
+    for (uint32_t j = 0; j < inst->n_in; j++)
+        if (body->makers[inst->operands[j]] != TOW__INPUT && body->makers[inst->operands[j]] >= i) return false;
+    return true;
+}
+
+tow_status tow__verify_values(tow_context *ctx, const tow__body *body, const char *pass)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
+        if (!names_values(inst->operands, inst->n_in, body->n_values))
+            return bad_inst(ctx, body, pass, i, "with a wrong operand");
+        if (!names_values(inst->results, inst->n_out, body->n_values))
+            return bad_inst(ctx, body, pass, i, "with a wrong result");
     }
-    for (uint32_t v = 0; v < f->n_values; v++)
-        if (f->makers[v] != TOW__INPUT && f->makers[v] >= f->n_nodes)
+    for (uint32_t v = 0; v < body->n_values; v++)
+        if (body->makers[v] != TOW__INPUT && body->makers[v] >= body->n_insts)
             return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s left value %u without a maker (please report this)",
                              pass, v);
-    for (uint32_t i = 0; i < f->n_order; i++)
-        if (f->order[i] >= f->n_nodes)
-            return tow__fail(ctx, TOW_INTERNAL_ERROR, "pass %s ordered a node that is not there (please report this)",
-                             pass);
+    for (uint32_t i = 0; body->delivered && i < body->n_insts; i++)
+        if (!can_run(body, i)) return bad_inst(ctx, body, pass, i, "before what makes its operands");
     return TOW_OK;
 }
 
-/* ---- instructions ------------------------------------------------------------------------------------------------ */
-
-static tow_status bad_inst(const tow_program *p, const tow__plan *body, const char *pass, uint32_t i, const char *what)
-{
-    return tow__fail(p->ctx, TOW_INTERNAL_ERROR, "pass %s left instruction %u (%s) %s (please report this)", pass, i,
-                     body->insts[i].base ? body->insts[i].base->name : "no operation", what);
-}
+/* ---- instructions on views
+ * ------------------------------------------------------------------------------------------------ */
 
 /* Elements of a view lie inside its storage. Rows that a loop reads may lie with gaps in an array of the function
  * around. */
@@ -77,11 +79,11 @@ static const char *fault_of(const tow_program *p, const tow__instruction *inst)
     return NULL;
 }
 
-tow_status tow__verify_body(const tow_program *p, const tow__plan *body, const char *pass)
+tow_status tow__verify_views(const tow_program *p, const tow__body *body, const char *pass)
 {
     for (uint32_t i = 0; i < body->n_insts; i++) {
         const char *fault = fault_of(p, &body->insts[i]);
-        if (fault) return bad_inst(p, body, pass, i, fault);
+        if (fault) return bad_inst(p->ctx, body, pass, i, fault);
     }
     return TOW_OK;
 }

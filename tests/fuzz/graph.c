@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 #include "src/base/xxh3.h"
-#include "src/plan/plan.h"
+#include "src/plan/analysis/tiling.h"
+#include "src/plan/ir.h"
 #include "tests/fuzz/fuzz.h"
 
 /* A run may do so many operations and hold so many bytes, as its plan has them before it begins: a hundredth of a second
@@ -41,7 +42,7 @@ static void check_text(tow_context *ctx, const tow_graph *graph)
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-static double plan_work(const tow__plan *plan)
+static double plan_work(const tow__body *plan)
 {
     double work = 0;
     for (uint32_t i = 0; i < plan->n_insts; i++) {

@@ -65,7 +65,7 @@ static bool same_cost(const tow__cost *a, const tow__cost *b, uint32_t n)
     return a->total == b->total;
 }
 
-static bool same_tiling(const tow__tiling *a, const tow__tiling *b, const tow__plan *body)
+static bool same_tiling(const tow__tiling *a, const tow__tiling *b, const tow__body *body)
 {
     for (uint32_t i = 0; i < body->n_insts; i++) {
         if (a->is_tileable[i] != b->is_tileable[i]) return false;
@@ -78,7 +78,7 @@ static bool same_tiling(const tow__tiling *a, const tow__tiling *b, const tow__p
 /* The name of an analysis that is kept and wrong; NULL: there is none. *status: was there memory to find out? */
 static const char *find_wrong(const tow__analyses *kept, tow__function_state *fresh, tow_status *status)
 {
-    const tow__plan *body = fresh->body;
+    const tow__body *body = fresh->body;
     *status = TOW_OUT_OF_MEMORY;
     if (kept->uses && !tow__get_uses(fresh)) return NULL;
     if (kept->liveness && !tow__get_liveness(fresh)) return NULL;

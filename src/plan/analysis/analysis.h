@@ -13,7 +13,7 @@
 #ifndef TOW_SRC_PLAN_ANALYSIS_H
 #define TOW_SRC_PLAN_ANALYSIS_H
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 
 /* By instructions of this function. */
 typedef struct tow__uses {
@@ -68,11 +68,11 @@ tow_status tow__verify_analyses(tow__function_state *s, const char *pass);
 
 /* ---- each in a file of its own ----------------------------------------------------------------------------------- */
 
-tow__uses *tow__find_uses(tow_program *p, const tow__plan *body, tow__arena *scratch);
+tow__uses *tow__find_uses(tow_program *p, const tow__body *body, tow__arena *scratch);
 void tow__free_uses(tow_program *p, const tow__uses *uses);
-tow__liveness *tow__find_liveness(tow_program *p, const tow__plan *body, tow__arena *scratch);
-tow__cost *tow__find_cost(const tow__plan *body, tow__arena *scratch);
-tow__tiling *tow__find_tiling(const tow__plan *body, tow__arena *scratch);
+tow__liveness *tow__find_liveness(tow_program *p, const tow__body *body, tow__arena *scratch);
+tow__cost *tow__find_cost(const tow__body *body, tow__arena *scratch);
+tow__tiling *tow__find_tiling(const tow__body *body, tow__arena *scratch);
 
 /* ---- bytes alive ------------------------------------------------------------------------------------------------- */
 

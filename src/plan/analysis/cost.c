@@ -1,5 +1,6 @@
 /* Cost: floating-point operations of instructions, those of products exactly. */
 #include "src/plan/analysis/analysis.h"
+#include "src/plan/analysis/tiling.h"
 
 double tow__flops(const tow__instruction *inst)
 {
@@ -7,7 +8,7 @@ double tow__flops(const tow__instruction *inst)
     return inst->base->cost(&o);
 }
 
-tow__cost *tow__find_cost(const tow__plan *body, tow__arena *scratch)
+tow__cost *tow__find_cost(const tow__body *body, tow__arena *scratch)
 {
     tow__cost *c = tow__arena_alloc(scratch, 1, sizeof *c);
     if (!c) return NULL;

@@ -1,5 +1,6 @@
 /* Liveness: from which to which instruction each storage of a function is accessed, and how many bytes are alive. */
 #include "src/plan/analysis/analysis.h"
+#include "src/plan/analysis/columns.h"
 
 size_t tow__sum_alive(size_t *alive, uint32_t n_insts)
 {
@@ -13,7 +14,7 @@ size_t tow__sum_alive(size_t *alive, uint32_t n_insts)
 
 typedef struct ranges {
     const tow_program *p;
-    const tow__plan *body;
+    const tow__body *body;
     tow__liveness *l;
     uint32_t *index; /* [n_storages] of its range, or TOW__NONE */
 } ranges;
@@ -21,7 +22,7 @@ typedef struct ranges {
 /* Instructions are walked in order, so the first access of a storage that an instruction writes is its first write. */
 static void touch(ranges *r, uint32_t storage, uint32_t inst, bool is_result)
 {
-    if (r->p->storages[storage].plan != r->body) return;
+    if (r->p->storages[storage].body != r->body) return;
     if (r->index[storage] == TOW__NONE) {
         r->index[storage] = r->l->n;
         r->l->ranges[r->l->n++] = (tow__live_range){.storage = storage, .first = inst};
@@ -41,7 +42,7 @@ static void touch_all(ranges *r, uint32_t i)
         if (inst->loop->carry[j].spare != TOW__NONE) touch(r, inst->loop->carry[j].spare, i, false);
 }
 
-static size_t most_ranges(const tow__plan *body)
+static size_t most_ranges(const tow__body *body)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < body->n_insts; i++) {
@@ -57,7 +58,7 @@ static void free_index(tow_program *p, const ranges *r)
     tow__give_back(p, r->index, NULL, 0, NULL);
 }
 
-tow__liveness *tow__find_liveness(tow_program *p, const tow__plan *body, tow__arena *scratch)
+tow__liveness *tow__find_liveness(tow_program *p, const tow__body *body, tow__arena *scratch)
 {
     tow__liveness *l = tow__arena_alloc(scratch, 1, sizeof *l);
     ranges r = {.p = p, .body = body, .l = l, .index = tow__borrow(p, scratch, sizeof *r.index, 0xFF)};

@@ -1,4 +1,5 @@
 /* Which steps compute rows independently, and how an operand takes part in that: tiling rules, asked for axis 0. */
+#include "src/plan/analysis/tiling.h"
 #include "src/plan/analysis/analysis.h"
 
 static int64_t rows(const tow__view *x) { return x->type.rank ? x->type.dims[0] : 0; }
@@ -19,7 +20,7 @@ bool tow__is_tileable(const tow__instruction *inst, int *from)
     return inst->base->kind != TOW__DOT || from[0] == 0;
 }
 
-tow__tiling *tow__find_tiling(const tow__plan *body, tow__arena *scratch)
+tow__tiling *tow__find_tiling(const tow__body *body, tow__arena *scratch)
 {
     tow__tiling *t = tow__arena_alloc(scratch, 1, sizeof *t);
     size_t operands = 0;

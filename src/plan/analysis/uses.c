@@ -1,12 +1,13 @@
 /* Uses: who makes each storage that the instructions of a function name, and who reads it. */
 #include "src/plan/analysis/analysis.h"
+#include "src/plan/analysis/columns.h"
 
 static void name(tow__uses *u, uint32_t storage)
 {
     if (u->reads[storage] == 0 && u->producer[storage] == TOW__NONE) u->named[u->n_named++] = storage;
 }
 
-static bool borrow(tow_program *p, const tow__plan *body, tow__arena *scratch, tow__uses *u)
+static bool borrow(tow_program *p, const tow__body *body, tow__arena *scratch, tow__uses *u)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < body->n_insts; i++) most += body->insts[i].n_in + body->insts[i].n_out;
@@ -17,7 +18,7 @@ static bool borrow(tow_program *p, const tow__plan *body, tow__arena *scratch, t
     return u->producer && u->last_reader && u->reads && u->named;
 }
 
-tow__uses *tow__find_uses(tow_program *p, const tow__plan *body, tow__arena *scratch)
+tow__uses *tow__find_uses(tow_program *p, const tow__body *body, tow__arena *scratch)
 {
     tow__uses *u = tow__arena_alloc(scratch, 1, sizeof *u);
     if (!u || !borrow(p, body, scratch, u)) return NULL;

@@ -1,12 +1,13 @@
 /* Views of a plan: what an equation that only rearranges makes of a view, without a copy. */
-#include "src/plan/plan.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/ir.h"
 
-bool tow__view_of(const tow__equation *e, const tow__view *x, tow_type type, tow__view *y)
+bool tow__view_of(const tow__instruction *inst, const tow__view *x, tow_type type, tow__view *y)
 {
-    if (!e->primitive->view) return false;
+    if (!inst->op->view) return false;
     *y = *x;
     y->type = type;
-    return e->primitive->view(e->params, x, y);
+    return inst->op->view(inst->params, x, y);
 }
 
 tow__buffer tow__view_buffer(const tow__view *x)

@@ -16,7 +16,10 @@
  * stay in their part. As a part of a group may keep alive what the whole does not, steps look at what makes their
  * operands once more when all are in groups; then only groups merge that seem to keep less alive. Values that only
  * their own group reads become temporaries of the program and lose their storage. */
-#include "src/plan/fuse/fuse.h"
+#include "src/plan/analysis/columns.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/fuse/fuse_state.h"
+#include "src/plan/lower/lower.h"
 
 enum {
     WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
@@ -61,7 +64,7 @@ static uint32_t count_reads(const tow__fuse_state *f, const tow__group *g, uint3
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[g->members[i]];
+        const tow__instruction *inst = &f->body->insts[g->members[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) n += inst->in[j].storage == storage;
     }
     return n;
@@ -76,7 +79,7 @@ static bool reads(const tow__fuse_state *f, const tow__group *g, uint32_t storag
 static bool reads_from(const tow__fuse_state *f, const tow__group *b, const tow__group *a)
 {
     for (uint32_t i = 0; i < b->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[b->members[i]];
+        const tow__instruction *inst = &f->body->insts[b->members[i]];
         for (uint32_t j = 0; j < inst->n_in; j++)
             if (makes(f, a, inst->in[j].storage)) return true;
     }
@@ -100,7 +103,7 @@ static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow
         if (f->order[i] == TOW__NONE) continue;
         const tow__group *g = &f->groups[f->order[i]];
         between.empty = false;
-        if (overwrites_inputs(&f->plan->insts[g->members[0]])) between.sinks = false; /* which a may read */
+        if (overwrites_inputs(&f->body->insts[g->members[0]])) between.sinks = false; /* which a may read */
         if (between.sinks) between.sinks = !reads_from(f, g, a);
         if (between.rises) between.rises = !reads_from(f, b, g);
     }
@@ -110,7 +113,7 @@ static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow
 static int64_t arena_bytes(const tow__fuse_state *f, uint32_t storage)
 {
     const tow__storage *s = &f->p->storages[storage];
-    return s->kind == TOW__S_ARENA && s->plan == f->plan ? (int64_t)s->bytes : 0;
+    return s->kind == TOW__S_ARENA && s->body == f->body ? (int64_t)s->bytes : 0;
 }
 
 /* Does a group between positions `first` and `last` read it? */
@@ -129,7 +132,7 @@ static int64_t dying_bytes(const tow__fuse_state *f, const tow__group *a, const 
     bool rises = a->position > b->position;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < a->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[a->members[i]];
+        const tow__instruction *inst = &f->body->insts[a->members[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) {
             uint32_t s = inst->in[j].storage;
             bool again = false;
@@ -149,7 +152,7 @@ static void result_bytes(const tow__fuse_state *f, const tow__group *a, const to
 {
     *inner = *outer = 0;
     for (uint32_t i = 0; i < a->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[a->members[i]];
+        const tow__instruction *inst = &f->body->insts[a->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, own = count_reads(f, a, s), other = count_reads(f, b, s);
             if (f->uses->reads[s] == own && arena_bytes(f, s)) continue; /* a temporary of a already */
@@ -163,7 +166,7 @@ static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < a->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[a->members[i]];
+        const tow__instruction *inst = &f->body->insts[a->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, n = count_reads(f, b, s);
             if (n > 0 && f->uses->reads[s] == n + count_reads(f, a, s)) bytes += arena_bytes(f, s);
@@ -178,7 +181,7 @@ static bool is_better_reduced(const tow__fuse_state *f, const tow__group *a, con
 {
     int64_t reduced = 0, rest = 0;
     for (uint32_t i = 0; i < b->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[b->members[i]];
+        const tow__instruction *inst = &f->body->insts[b->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
             uint32_t s = inst->out[k].storage, others = f->uses->reads[s] - count_reads(f, b, s);
             if (others > 0) *(others == f->reduced[s] ? &reduced : &rest) += arena_bytes(f, s);
@@ -248,8 +251,8 @@ static uint32_t *alloc_none(tow__arena *arena, size_t n)
 
 tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s)
 {
-    *f = (tow__fuse_state){.s = s, .p = s->p, .plan = s->body, .scratch = s->scratch, .uses = tow__get_uses(s)};
-    uint32_t n_insts = f->plan->n_insts;
+    *f = (tow__fuse_state){.s = s, .p = s->p, .body = s->body, .scratch = s->scratch, .uses = tow__get_uses(s)};
+    uint32_t n_insts = f->body->n_insts;
     f->tiles = tow__arena_alloc(f->scratch, n_insts, sizeof *f->tiles);
     f->groups = tow__arena_alloc(f->scratch, n_insts, sizeof *f->groups);
     f->group_of = alloc_none(f->scratch, n_insts);
@@ -259,7 +262,7 @@ tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s)
     if (!f->uses || !f->tiles || !f->groups || !f->group_of || !f->order || !f->recent || !f->reduced)
         return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n_insts; i++) {
-        const tow__instruction *inst = &f->plan->insts[i];
+        const tow__instruction *inst = &f->body->insts[i];
         f->tiles[i] = tile_of(f, inst);
         if (tow__is_fusible_reduction(f, inst)) f->reduced[inst->in[0].storage]++;
     }
@@ -268,8 +271,8 @@ tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s)
 
 void tow__end_fusion(tow__fuse_state *f)
 {
-    tow__give_back(f->p, f->recent, f->plan->insts, f->plan->n_insts, NULL);
-    tow__give_back(f->p, f->reduced, f->plan->insts, f->plan->n_insts, NULL);
+    tow__give_back(f->p, f->recent, f->body->insts, f->body->n_insts, NULL);
+    tow__give_back(f->p, f->reduced, f->body->insts, f->body->n_insts, NULL);
 }
 
 /* Merges the group of step i with group `other`, if that works. */
@@ -284,7 +287,7 @@ static tow_status meet(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
 
 static tow_status place_step(tow__fuse_state *f, uint32_t i)
 {
-    const tow__instruction *inst = &f->plan->insts[i];
+    const tow__instruction *inst = &f->body->insts[i];
     tow__group *g = &f->groups[i];
     tow_status status = TOW_OK;
     *g = (tow__group){.n = 1, .position = f->n_order, .product = TOW__NONE, .backward = inst->backward};
@@ -317,7 +320,7 @@ done:
 static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, const tow__fused *program,
                                tow__instruction *inst)
 {
-    const tow__instruction *product = &f->plan->insts[d->product];
+    const tow__instruction *product = &f->body->insts[d->product];
     tow__arena *memory = &f->p->memory;
     tow__dot_fused_params *params = tow__arena_alloc(memory, 1, sizeof *params);
     *inst = *product;
@@ -335,14 +338,14 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, cons
         inst->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
     memcpy(inst->out, d->out, d->n_out * sizeof *d->out);
     if (d->keeps_product) inst->out[d->n_out] = product->out[0];
-    tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
+    tow__lowering l = {.p = f->p, .body = f->body, .scratch = f->scratch};
     return tow__add_scratch(&l, inst);
 }
 
 /* Does an elementwise step read what lies with gaps or is repeated? A row program reads most of that where it lies. */
 static bool reads_spaced(const tow__fuse_state *f, uint32_t i)
 {
-    const tow__instruction *inst = &f->plan->insts[i];
+    const tow__instruction *inst = &f->body->insts[i];
     for (uint32_t j = 0; f->tiles[i] && j < inst->n_in; j++) {
         tow__buffer x = tow__view_buffer(&inst->in[j]);
         if (x.rank > 0 && !tow__buffer_contiguous(&x)) return true;
@@ -358,7 +361,7 @@ static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction
         if (g->n > 1)
             return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
                              g->n);
-        *inst = f->plan->insts[g->members[0]];
+        *inst = f->body->insts[g->members[0]];
         return TOW_OK;
     }
     const tow__fused *program = tow__finish_program(f, &d);
@@ -372,7 +375,7 @@ static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction
                                .n_out = d.n_out,
                                .scratch = TOW__NONE,
                                .backward = g->backward,
-                               .source = f->plan->insts[g->members[0]].source};
+                               .source = f->body->insts[g->members[0]].source};
     inst->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
     inst->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
     return inst->in && inst->out ? TOW_OK : TOW_OUT_OF_MEMORY;
@@ -390,24 +393,24 @@ const tow__fused *tow__row_program_of(const tow__instruction *inst)
 
 tow_status tow__fuse(tow__function_state *s)
 {
-    tow__plan *plan = s->body;
+    tow__body *body = s->body;
     tow__fuse_state f;
     tow_status status = TOW_OK;
     uint32_t n = 0;
     TRY(tow__begin_fusion(&f, s));
-    for (uint32_t i = 0; i < plan->n_insts; i++) TRY(place_step(&f, i));
+    for (uint32_t i = 0; i < body->n_insts; i++) TRY(place_step(&f, i));
     f.retries = true;
-    for (uint32_t i = 0; i < plan->n_insts; i++)
-        for (uint32_t j = 0; j < plan->insts[i].n_in; j++)
-            TRY(meet(&f, i, f.uses->producer[plan->insts[i].in[j].storage], &(bool){false}));
-    tow__instruction *insts = tow__arena_alloc(&s->p->memory, plan->n_insts, sizeof *insts);
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        for (uint32_t j = 0; j < body->insts[i].n_in; j++)
+            TRY(meet(&f, i, f.uses->producer[body->insts[i].in[j].storage], &(bool){false}));
+    tow__instruction *insts = tow__arena_alloc(&s->p->memory, body->n_insts, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f.n_order; i++)
         if (f.order[i] != TOW__NONE) TRY(emit(&f, &f.groups[f.order[i]], &insts[n++]));
     tow__end_fusion(&f);
-    plan->insts = insts;
-    plan->insts_capacity = plan->n_insts;
-    plan->n_insts = n;
+    body->insts = insts;
+    body->insts_capacity = body->n_insts;
+    body->n_insts = n;
     tow__invalidate(s);
 done:
     return status;

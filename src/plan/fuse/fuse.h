@@ -1,63 +1,25 @@
-/* Fusion in three files: fuse/fuse.c chooses the steps of groups, fuse/row_program.c writes the row program of a group,
- * fuse/fuse_reductions.c adds reductions of what a program makes. */
+/* Fusion of elementwise instructions, of epilogues with products, and of reductions with what they read. */
 #ifndef TOW_SRC_PLAN_FUSE_H
 #define TOW_SRC_PLAN_FUSE_H
 
-#include "src/kernels/elementwise/fused.h"
-#include "src/plan/pass.h"
+#include "src/plan/ir.h"
 
-typedef struct tow__group {
-    uint32_t *members; /* steps, ascending */
-    uint32_t n, position;
-    tow_type shape; /* of the results; its dtype says nothing */
-    int64_t count;
-    uint32_t product; /* the member that is one, or TOW__NONE */
-    bool fusible, backward;
-} tow__group;
+/* Joins elementwise steps into row programs ("fused" steps, src/kernels/elementwise/fused.h; fuse/row_program.c).
+ * After lowering. */
+tow_status tow__fuse(tow__function_state *s);
+/* Joins row programs with reductions of what they make. After fusion and regions, in which
+ * reductions along rows go with their rows. */
+tow_status tow__fuse_reductions(tow__function_state *s);
+/* A reduction of a whole storage to another one, in the order of src/kernels/reductions/reduce.h? */
+bool tow__is_reduction(const tow_program *p, const tow__instruction *inst);
 
-typedef struct tow__fuse_state {
-    tow__function_state *s; /* the function; what follows is its program, body and memory */
-    tow_program *p;
-    tow__plan *plan;
-    tow__arena *scratch;
-    const tow__uses *uses;
-    tow__tile *tiles;   /* [n_steps] NULL: not elementwise */
-    tow__group *groups; /* [n_steps] */
-    uint32_t *group_of; /* [n_steps] */
-    uint32_t *order;    /* [n_steps] position -> group, or TOW__NONE where one has moved away */
-    uint32_t n_order;
-    uint32_t *reduced; /* [n_storages] reads by reductions which may join what makes it */
-    uint32_t *recent;  /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
-    bool retries;      /* all steps are in groups, which merge only if that keeps less alive */
-} tow__fuse_state;
+typedef struct tow__extents {
+    int64_t outer, elements, columns;
+} tow__extents;
 
-/* A group as a step: what it reads and makes. Values are numbered as in the program. */
-typedef struct tow__candidate {
-    tow__fused_op ops[TOW__FUSED_OPS];
-    tow__view in[TOW__FUSED_IN], out[TOW__FUSED_OUT];
-    uint8_t sizes[TOW__FUSED_TEMPS];
-    uint32_t n_ops, n_in, n_out, n_temps;
-    uint32_t product, home; /* step, or TOW__NONE; the result in whose memory it is computed */
-    bool keeps_product;     /* somebody outside reads it */
-} tow__candidate;
-
-static inline bool tow__same_dims(tow_type a, tow_type b)
-{
-    b.dtype = a.dtype;
-    return tow_type_equal(a, b);
-}
-
-/* Fills *f, but for the groups. */
-tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s);
-/* Before the plan gets its new steps. */
-void tow__end_fusion(tow__fuse_state *f);
-/* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
-bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
-                        tow__candidate *d);
-/* The program of a draft, which gets numbers without gaps; says for each result whether operands are read after it is
- * made. NULL: out of memory. */
-tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d);
-/* fuse/fuse_reductions.c: may the step become a part of a row program that makes what it reads? */
-bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst);
+/* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
+bool tow__find_extents(const tow__instruction *inst, tow__extents *e);
+/* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
+const struct tow__fused *tow__row_program_of(const tow__instruction *inst);
 
 #endif

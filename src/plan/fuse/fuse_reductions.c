@@ -7,7 +7,9 @@
  * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes: as many as
  * can be, others stay apart. They move up to the program, unless that keeps much alive for longer. */
 #include "src/kernels/reductions/reduce.h"
-#include "src/plan/fuse/fuse.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/fuse/fuse_state.h"
+#include "src/plan/lower/lower.h"
 
 enum {
     LEAST = 512,   /* elements of a program: smaller ones gain nothing */
@@ -62,7 +64,7 @@ static tow_status as_program(joiner *j, uint32_t i, tow__instruction *inst, bool
 {
     tow__fuse_state *f = &j->f;
     tow__candidate d;
-    *inst = f->plan->insts[i];
+    *inst = f->body->insts[i];
     *done = inst->kernel && inst->op == &tow__fused_p;
     if (*done || !f->tiles[i]) return TOW_OK;
     tow__group g = {.members = &i, .n = 1, .shape = inst->out[0].type, .product = TOW__NONE};
@@ -84,7 +86,7 @@ static bool reads(const tow__instruction *reduction, const tow__view *x)
  * while what it reads stays as well? */
 static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
 {
-    uint32_t x = j->f.plan->insts[r].in[0].storage;
+    uint32_t x = j->f.body->insts[r].in[0].storage;
     bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.uses->last_reader[x] == r;
     return r > i + 1 + n && e->elements < SMALL && !dies;
 }
@@ -100,7 +102,7 @@ static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
     choice c = {.n = 0};
     for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; k++, r = j->next[r]) {
         tow__extents own;
-        if (!tow__find_extents(&j->f.plan->insts[r], &own)) continue;
+        if (!tow__find_extents(&j->f.body->insts[r], &own)) continue;
         if (c.n > 0 && !same_extents(own, c.e)) continue;
         if (lingers(j, i, c.n, r, &own)) continue;
         c.e = own;
@@ -139,14 +141,14 @@ static void add_reduction(const tow__instruction *program, const tow__instructio
 static bool is_stored(const joiner *j, const tow__view *x, const choice *c)
 {
     uint32_t own = 0;
-    for (uint32_t r = 0; r < c->n; r++) own += reads(&j->f.plan->insts[c->of[r]], x);
+    for (uint32_t r = 0; r < c->n; r++) own += reads(&j->f.body->insts[c->of[r]], x);
     return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.uses->reads[x->storage] > own;
 }
 
 /* A program may keep more threads busy by itself than its reductions do. */
 static bool slows(const joiner *j, const tow__fused_reduce_params *params)
 {
-    int64_t count = params->outer * params->elements * params->columns, threads = j->f.plan->team->threads;
+    int64_t count = params->outer * params->elements * params->columns, threads = j->f.body->team->threads;
     return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
 }
 
@@ -156,7 +158,7 @@ static void set_params(const joiner *j, const tow__instruction *program, const c
 {
     *params = (tow__fused_reduce_params){
         .program = program->params, .outer = c->e.outer, .elements = c->e.elements, .columns = c->e.columns};
-    for (uint32_t r = 0; r < c->n; r++) add_reduction(program, &j->f.plan->insts[c->of[r]], params);
+    for (uint32_t r = 0; r < c->n; r++) add_reduction(program, &j->f.body->insts[c->of[r]], params);
     for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], c);
 }
 
@@ -168,7 +170,7 @@ static uint32_t list_results(joiner *j, const tow__instruction *program, const c
     for (uint32_t k = 0; k < program->n_out; k++)
         if (params->stored[k]) out[n_out++] = program->out[k];
     for (uint32_t r = 0; r < c->n; r++) {
-        out[n_out++] = j->f.plan->insts[c->of[r]].out[0];
+        out[n_out++] = j->f.body->insts[c->of[r]].out[0];
         j->joined[c->of[r]] = true;
     }
     return n_out;
@@ -179,7 +181,7 @@ static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
     tow__arena *memory = &j->f.p->memory;
     tow__instruction program;
     bool done;
-    *inst = j->f.plan->insts[i];
+    *inst = j->f.body->insts[i];
     choice c = choose(j, i);
     if (c.n == 0 || c.e.outer * c.e.elements * c.e.columns < LEAST) return TOW_OK;
     tow_status status = as_program(j, i, &program, &done);
@@ -195,21 +197,21 @@ static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
     inst->params = params;
     inst->op = inst->base = &tow__fused_reduce_p;
     inst->kernel = tow__kernel_of(inst->op, TOW_F32);
-    tow__lowering l = {.p = j->f.p, .plan = j->f.plan, .scratch = j->f.scratch};
+    tow__lowering l = {.p = j->f.p, .body = j->f.body, .scratch = j->f.scratch};
     return tow__add_scratch(&l, inst);
 }
 
 /* Lists the reductions of what each step makes. */
 static tow_status list_reductions(joiner *j)
 {
-    uint32_t n = j->f.plan->n_insts;
+    uint32_t n = j->f.body->n_insts;
     uint32_t *last = tow__arena_alloc(j->f.scratch, n, sizeof *last);
     j->first = tow__arena_alloc(j->f.scratch, n, sizeof *j->first);
     j->next = tow__arena_alloc(j->f.scratch, n, sizeof *j->next);
     j->joined = tow__arena_alloc(j->f.scratch, n, sizeof *j->joined);
     if (!last || !j->first || !j->next || !j->joined) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
-        const tow__instruction *inst = &j->f.plan->insts[i];
+        const tow__instruction *inst = &j->f.body->insts[i];
         j->first[i] = j->next[i] = TOW__NONE;
         if (!tow__is_reduction(j->f.p, inst)) continue;
         uint32_t maker = j->f.uses->producer[inst->in[0].storage];
@@ -222,20 +224,20 @@ static tow_status list_reductions(joiner *j)
 
 tow_status tow__fuse_reductions(tow__function_state *s)
 {
-    tow__plan *plan = s->body;
+    tow__body *body = s->body;
     joiner j = {.first = NULL};
     tow_status status = TOW_OK;
     uint32_t n = 0;
     TRY(tow__begin_fusion(&j.f, s));
     TRY(list_reductions(&j));
-    tow__instruction *insts = tow__arena_alloc(&s->p->memory, plan->n_insts, sizeof *insts);
+    tow__instruction *insts = tow__arena_alloc(&s->p->memory, body->n_insts, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < plan->n_insts; i++)
+    for (uint32_t i = 0; i < body->n_insts; i++)
         if (!j.joined[i]) TRY(join(&j, i, &insts[n++]));
     tow__end_fusion(&j.f);
-    plan->insts = insts;
-    plan->insts_capacity = plan->n_insts;
-    plan->n_insts = n;
+    body->insts = insts;
+    body->insts_capacity = body->n_insts;
+    body->n_insts = n;
     tow__invalidate(s);
 done:
     return status;

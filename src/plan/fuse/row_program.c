@@ -2,7 +2,8 @@
  * share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group for which numbers do not suffice
  * has no program. */
 #include "src/kernels/elementwise/pairs.h"
-#include "src/plan/fuse/fuse.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/fuse/fuse_state.h"
 
 /* x as a view of the whole shape: a scalar repeats, another shape of as many elements is reshaped. */
 static bool spread(const tow__view *x, const tow_type *shape, tow__view *y)
@@ -59,7 +60,7 @@ static bool is_needed_outside(const writer *w, uint32_t storage, uint32_t *last)
     const tow__fuse_state *f = w->f;
     uint32_t reads = 0;
     for (uint32_t i = 0; i < w->n; i++) {
-        const tow__instruction *inst = &f->plan->insts[w->members[i]];
+        const tow__instruction *inst = &f->body->insts[w->members[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) reads += inst->in[j].storage == storage;
         if (reads_storage(inst, storage)) *last = i;
     }
@@ -138,7 +139,7 @@ static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *numb
 /* The product is operand 0 of the program. It needs its own operands as a whole, so none may be made inside. */
 static bool add_product(writer *w, uint32_t i)
 {
-    const tow__instruction *inst = &w->f->plan->insts[w->members[i]];
+    const tow__instruction *inst = &w->f->body->insts[w->members[i]];
     uint32_t last;
     for (uint32_t j = 0; j < inst->n_in; j++)
         if (find_made(w, inst->in[j].storage)) return false;
@@ -149,7 +150,7 @@ static bool add_product(writer *w, uint32_t i)
 
 static bool add_op(writer *w, uint32_t i)
 {
-    const tow__instruction *inst = &w->f->plan->insts[w->members[i]];
+    const tow__instruction *inst = &w->f->body->insts[w->members[i]];
     tow__fused_op *op = &w->d->ops[w->d->n_ops++];
     *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
                           .params = inst->params,
@@ -189,7 +190,7 @@ bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow
     d->n_in = d->n_out = d->n_temps = d->n_ops = 0;
     d->product = b && b->product != TOW__NONE ? b->product : a->product;
     d->keeps_product = false;
-    if (d->product != TOW__NONE) d->in[d->n_in++] = f->plan->insts[d->product].out[0];
+    if (d->product != TOW__NONE) d->in[d->n_in++] = f->body->insts[d->product].out[0];
     for (uint32_t k = 0; k < w.n; k++)
         if (!(w.members[k] == d->product ? add_product(&w, k) : add_op(&w, k))) return false;
     return d->n_out > 0 && find_home(d);

@@ -13,6 +13,7 @@
  * added up in the order of the steps. What moves is decided by shapes alone. It costs memory for rows of many steps, so
  * only products move that are slow inside: those of few rows per step. */
 #include "src/plan/loop/distribute.h"
+#include "src/plan/loop/loop.h"
 
 enum {
     FEW_ROWS = 64, /* per step: with more, a product in the loop is as fast as outside */
@@ -58,7 +59,8 @@ static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
     return rows < FEW_ROWS && tow_type_count(tow__type_of(s, e->out[0])) > 0;
 }
 
-/* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either. */
+/* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either.
+ * */
 static const tow__equation *summand(const tow__distribution *s, uint32_t j)
 {
     uint32_t old = s->body->inputs[s->consts + j], new = s->body->outputs[j];

@@ -3,7 +3,7 @@
 #ifndef TOW_SRC_PLAN_DISTRIBUTE_H
 #define TOW_SRC_PLAN_DISTRIBUTE_H
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 
 enum {
     TOW__MOST_LOOP_SUMS = 16 /* sums of one scan that are looked at */
@@ -76,5 +76,10 @@ void tow__record_strips(tow_trace *t, const tow__equation *scan, const tow__scan
                         tow__strip_recorder record, const void *user, const tow_value *operands, tow_value *results);
 /* Of one row of a stack. */
 tow_type tow__row_type(tow_type type);
+
+/* Records scan `scan` with these parameters in chunks, if that is worth it (*done). trace NULL: only
+ * tells. */
+tow_status tow__fission_loop(tow__arena *arena, tow_trace *trace, const tow__equation *scan,
+                             const tow__scan_params *params, const tow_value *operands, tow_value *results, bool *done);
 
 #endif

@@ -10,6 +10,7 @@
  * Threads then take their rows through all steps of a chunk, and each its share of the steps after that
  * (loop/parallelize.c): they meet twice in a chunk instead of several times in a step. What is deferred waits in a near
  * cache. No bits change. */
+#include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
 

@@ -12,6 +12,10 @@
  * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
  * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
  * iteration shares are read once, and nothing is there several times. */
+#include "src/plan/analysis/columns.h"
+#include "src/plan/analysis/tiling.h"
+#include "src/plan/loop/loop.h"
+#include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
 enum {
@@ -25,7 +29,7 @@ enum {
 typedef struct spreader {
     tow_program *p;
     tow__loop *loop;
-    tow__plan *body;
+    tow__body *body;
     tow__arena *scratch;
     int64_t blocks;
     const tow__tiling *tiling;
@@ -82,7 +86,7 @@ static bool note_step(spreader *s, uint32_t index)
         const tow__view *x = &inst->in[i];
         const tow__storage *storage = &s->p->storages[x->storage];
         bool part = s->tiling->from[index][i] == 0 && !tow__repeats_rows(x);
-        bool moves = storage->plan == s->body && !storage->data;
+        bool moves = storage->body == s->body && !storage->data;
         if (part && (!moves || !tow__fits_tiles(s->p, x, s->blocks))) return false;
         (part ? s->parted : s->shared)[x->storage] = true;
     }
@@ -159,7 +163,7 @@ static tow_status spread_rows(spreader *s, bool *done)
 /* From here on the body belongs to single threads. */
 static tow_status give_to_threads(spreader *s)
 {
-    tow__lowering l = {.p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow__lowering l = {.p = s->p, .body = s->body, .scratch = s->scratch};
     tow_status status = TOW_OK;
     s->body->team = &s->p->solo;
     s->body->copies = (uint32_t)s->p->team.threads;
@@ -210,7 +214,7 @@ tow_status tow__parallelize_loop(tow__function_state *f)
 tow_status tow__distribute_remainder(tow__function_state *f)
 {
     tow__loop *loop = f->loop;
-    tow__plan *body = f->body;
+    tow__body *body = f->body;
     int64_t threads = f->p->team.threads, rest = loop->length % threads;
     if (!tow__is_parallel(loop->schedule) || loop->length < threads || rest == 0 || 4 * rest >= 3 * threads)
         return TOW_OK;

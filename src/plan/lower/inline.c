@@ -1,10 +1,14 @@
-/* Inlines a graph into one flat list of nodes and decides in which order they run.
+/* Inlines a graph: makes functions of instructions on values.
  *
- * call and remat are replaced by their bodies, name and stop_gradient by their operands, composites without a kernel by
- * their decompositions. The body of a scan becomes a flat list of its own. Equal equations are not merged: that would
- * undo recomputation; remat/eliminate_recomputation.c does so within the bytes that the caller allows for it. Nodes run
- * in the order of the graph, except lazy ones (sources, and inside a differentiated remat region whatever does not
- * depend on a cotangent: the recomputation), which run directly before their first reader. */
+ * Bodies of calls and remats become instructions of the function around them, names and stop_gradient become their
+ * operands, composites without a kernel become their decompositions. The body of a scan becomes a function of its own.
+ * Equal equations are not merged, which would undo recomputation; within the bytes that the caller allows for it,
+ * remat/eliminate_recomputation.c does.
+ *
+ * Instructions stand in the order of the graph, and lower/order.c decides in which order they run. Those that run late,
+ * directly before their first reader, are marked here: sources, and inside a differentiated remat region whatever does
+ * not depend on a cotangent, which is the recomputation. */
+#include "src/plan/lower/inline.h"
 #include "src/plan/pass.h"
 
 void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size)
@@ -30,7 +34,7 @@ static tow_dtype kernel_dtype(const tow_graph *g, const tow__equation *e)
 typedef struct inliner {
     tow_program *p;
     tow__arena *scratch;
-    tow__flat *flat;
+    tow__body *body;
     bool differentiated; /* inside a differentiated remat region */
     bool backward;
     bool seeded; /* values that depend on a cotangent are marked from outside */
@@ -38,7 +42,7 @@ typedef struct inliner {
 
 static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *inputs, uint32_t *outputs, bool top);
 
-uint32_t tow__add_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32_t maker, bool carries)
+uint32_t tow__add_value(tow__arena *scratch, tow__body *f, tow_type type, uint32_t maker, bool carries)
 {
     tow_type *types = tow__extend(scratch, f->types, f->n_values, &f->types_capacity, sizeof *types);
     if (types) f->types = types;
@@ -55,10 +59,10 @@ uint32_t tow__add_value(tow__arena *scratch, tow__flat *f, tow_type type, uint32
 
 static uint32_t add_value(inliner *in, tow_type type, uint32_t maker, bool carries)
 {
-    return tow__add_value(in->scratch, in->flat, type, maker, carries);
+    return tow__add_value(in->scratch, in->body, type, maker, carries);
 }
 
-static bool any_carries(const tow__flat *f, uint32_t n, const uint32_t *values)
+static bool any_carries(const tow__body *f, uint32_t n, const uint32_t *values)
 {
     for (uint32_t i = 0; i < n; i++)
         if (f->carries[values[i]]) return true;
@@ -76,35 +80,43 @@ static bool is_backward_graph(const tow_graph *g)
 
 /* ---- equations by kind ------------------------------------------------------------------------------------------- */
 
-/* in: flat values of the operands; out: receives those of the results. `force`: all results count as cotangents. */
-static tow_status add_node(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
+/* operands: their values; results: receives those of the results. force: all results count as cotangents. */
+static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation *e, const tow__kernel *kernel,
                            const uint32_t *operands, uint32_t *results, bool force)
 {
-    tow__flat *f = in->flat;
-    tow__node *nodes = tow__extend(in->scratch, f->nodes, f->n_nodes, &f->nodes_capacity, sizeof *nodes);
-    if (!nodes) return TOW_OUT_OF_MEMORY;
-    f->nodes = nodes;
+    tow__body *f = in->body;
+    tow__instruction *insts = tow__extend(in->scratch, f->insts, f->n_insts, &f->insts_capacity, sizeof *insts);
+    if (!insts) return TOW_OUT_OF_MEMORY;
+    f->insts = insts;
     bool carries = force || any_carries(f, e->n_in, operands);
     for (uint32_t i = 0; i < e->n_out; i++) {
-        results[i] = add_value(in, g->vars[e->out[i]].type, f->n_nodes, carries);
+        results[i] = add_value(in, g->vars[e->out[i]].type, f->n_insts, carries);
         if (results[i] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     }
-    tow__node node = {
-        .e = e,
-        .in = tow__arena_copy(in->scratch, operands, e->n_in, sizeof *operands),
-        .out = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
-        .lazy = e->n_in == 0 || (in->differentiated && !carries),
-        .backward = in->backward,
+    tow__instruction inst = {
+        .op = e->primitive,
+        .base = e->primitive,
         .kernel = kernel,
+        .params = e->params,
+        .n_in = e->n_in,
+        .n_out = e->n_out,
+        .source = &e->source,
+        .operands = tow__arena_copy(in->scratch, operands, e->n_in, sizeof *operands),
+        .results = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
+        .late = e->n_in == 0 || (in->differentiated && !carries),
+        .backward = in->backward,
+        .scratch = TOW__NONE,
     };
-    if (!node.in || !node.out) return TOW_OUT_OF_MEMORY;
+    if (!inst.operands || !inst.results) return TOW_OUT_OF_MEMORY;
     if (e->primitive->kind == TOW__REGION) {
         const tow__scan_params *scan = e->params;
-        if (!in->seeded && is_backward_graph(scan->body)) node.backward = in->backward = true;
-        tow_status status = tow__inline_graph(in->p, in->scratch, scan->body, scan, &node.body);
+        if (!in->seeded && is_backward_graph(scan->body)) inst.backward = in->backward = true;
+        inst.body = tow__arena_alloc(&in->p->memory, 1, sizeof *inst.body);
+        if (!inst.body) return TOW_OUT_OF_MEMORY;
+        tow_status status = tow__inline_graph(in->p, in->scratch, scan->body, scan, inst.body);
         if (status != TOW_OK) return status;
     }
-    f->nodes[f->n_nodes++] = node;
+    f->insts[f->n_insts++] = inst;
     return TOW_OK;
 }
 
@@ -123,8 +135,8 @@ static tow_status inline_remat(inliner *in, const tow__remat_params *params, uin
     region.differentiated |= params->differentiated;
     uint32_t *inputs = tow__arena_copy(in->scratch, operands, n_in, sizeof *operands);
     if (!inputs) return TOW_OUT_OF_MEMORY;
-    if (params->differentiated && !in->seeded && n_in && !any_carries(in->flat, n_in, operands))
-        in->flat->carries[operands[n_in - 1]] = true;
+    if (params->differentiated && !in->seeded && n_in && !any_carries(in->body, n_in, operands))
+        in->body->carries[operands[n_in - 1]] = true;
     if (params->differentiated && !in->seeded) in->backward = region.backward = true;
     return inline_graph(&region, params->body, inputs, results, false);
 }
@@ -160,10 +172,10 @@ static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__eq
         return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
     if (TOW__IS(e, remat)) return inline_remat(in, e->params, e->n_in, operands, results);
     if (TOW__IS(e, const) || TOW__IS(e, scan) || e->primitive->view)
-        return add_node(in, g, e, NULL, operands, results, force);
+        return add_inst(in, g, e, NULL, operands, results, force);
     tow_dtype dtype = kernel_dtype(g, e);
     const tow__kernel *kernel = tow__kernel_of(e->primitive, dtype);
-    if (kernel) return add_node(in, g, e, kernel, operands, results, force);
+    if (kernel) return add_inst(in, g, e, kernel, operands, results, force);
     if (e->primitive->decompose) return inline_decomposition(in, g, e, operands, results);
     return tow__fail(in->p->ctx, TOW_UNSUPPORTED, "%s: there is no kernel for %s; convert the operands to another type",
                      e->primitive->name, tow_dtype_name(dtype));
@@ -194,91 +206,12 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
     return TOW_OK;
 }
 
-/* ---- order ------------------------------------------------------------------------------------------------------- */
-
-/* Puts the maker of the value on the stack of nodes whose operands are still to be looked at. */
-static void need(const tow__flat *f, uint32_t value, bool *needed, uint32_t *stack, uint32_t *n)
-{
-    uint32_t maker = f->makers[value];
-    if (maker == TOW__INPUT || needed[maker]) return;
-    needed[maker] = true;
-    stack[(*n)++] = maker;
-}
-
-/* needed[n]: an output depends on node n. */
-static bool *needed_nodes(const tow__flat *f, tow__arena *scratch)
-{
-    bool *needed = tow__arena_alloc(scratch, f->n_nodes, sizeof *needed);
-    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack), n = 0;
-    if (!needed || !stack) return NULL;
-    for (uint32_t i = 0; i < f->n_outputs; i++) need(f, f->outputs[i], needed, stack, &n);
-    while (n > 0) {
-        const tow__node *node = &f->nodes[stack[--n]];
-        for (uint32_t i = 0; i < node->e->n_in; i++) need(f, node->in[i], needed, stack, &n);
-    }
-    return needed;
-}
-
-/* Runs node n after the lazy nodes that it reads, depth first; the stack is explicit because chains can be long. */
-static void emit(tow__flat *f, uint32_t n, uint32_t *stack, uint32_t *at, bool *done)
-{
-    uint32_t depth = 0;
-    if (done[n]) return;
-    stack[depth] = n;
-    at[depth++] = 0;
-    while (depth) {
-        const tow__node *node = &f->nodes[stack[depth - 1]];
-        uint32_t *i = &at[depth - 1], maker = TOW__INPUT;
-        while (*i < node->e->n_in && ((maker = f->makers[node->in[*i]]) == TOW__INPUT || done[maker])) (*i)++;
-        if (*i < node->e->n_in) {
-            stack[depth] = maker;
-            at[depth++] = 0;
-        } else {
-            uint32_t ready = stack[--depth];
-            done[ready] = true;
-            f->order[f->n_order++] = ready;
-        }
-    }
-}
-
-static tow_status find_delivered(tow__flat *f, tow__arena *scratch)
-{
-    f->delivered = tow__arena_alloc(scratch, f->n_values, sizeof *f->delivered);
-    if (!f->delivered) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_outputs; i++) {
-        uint32_t x = f->outputs[i];
-        while (!f->delivered[x]) {
-            f->delivered[x] = true;
-            if (f->makers[x] == TOW__INPUT || !f->nodes[f->makers[x]].e->primitive->view) break;
-            x = f->nodes[f->makers[x]].in[0];
-        }
-    }
-    return TOW_OK;
-}
-
-tow_status tow__order_nodes(tow__flat *f, tow__arena *scratch)
-{
-    if (find_delivered(f, scratch) != TOW_OK) return TOW_OUT_OF_MEMORY;
-    bool *needed = needed_nodes(f, scratch), *done = tow__arena_alloc(scratch, f->n_nodes, sizeof *done);
-    uint32_t *stack = tow__arena_alloc(scratch, f->n_nodes, sizeof *stack),
-             *at = tow__arena_alloc(scratch, f->n_nodes, sizeof *at);
-    f->order = tow__arena_alloc(scratch, f->n_nodes, sizeof *f->order);
-    if (!needed || !done || !stack || !at || !f->order) return TOW_OUT_OF_MEMORY;
-    for (uint32_t n = 0; n < f->n_nodes; n++)
-        if (needed[n] && !f->nodes[n].lazy) emit(f, n, stack, at, done);
-    for (uint32_t n = 0; n < f->n_nodes; n++) /* lazy nodes that only outputs read */
-        if (needed[n]) emit(f, n, stack, at, done);
-    return TOW_OK;
-}
-
 /* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of
  * a backward graph (residuals come first). A wrong guess costs memory, never a result. */
 tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
-                             tow__flat **flat)
+                             tow__body *f)
 {
-    tow__flat *f = *flat = tow__arena_alloc(scratch, 1, sizeof *f);
-    if (!f) return TOW_OUT_OF_MEMORY;
-    inliner in = {.p = p, .scratch = scratch, .flat = f, .seeded = g->forward_equations != 0};
+    inliner in = {.p = p, .scratch = scratch, .body = f, .seeded = g->forward_equations != 0};
     f->n_inputs = g->n_inputs;
     f->n_outputs = g->n_outputs;
     f->inputs = tow__arena_alloc(scratch, g->n_inputs, sizeof *f->inputs);
@@ -292,7 +225,7 @@ tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_grap
     }
     tow_status status = inline_graph(&in, g, f->inputs, f->outputs, true);
     if (status != TOW_OK || !scan) return status;
-    tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__SCAN_BODY, .flat = f};
+    tow__function_state s = {.p = p, .scratch = scratch, .kind = TOW__SCAN_BODY, .body = f};
     status = tow__end_pass(&s, TOW__PASS_inline);
-    return status == TOW_OK ? tow__run_passes(&s, TOW__ON_NODES, 0) : status;
+    return status == TOW_OK ? tow__run_passes(&s, TOW__ON_VALUES, 0) : status;
 }

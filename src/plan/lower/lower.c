@@ -1,17 +1,20 @@
 /* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans
  * become loops (lower/lower_scan.c), the rest kernel calls. The producer of an output writes it in place where it
  * can. */
+#include "src/plan/lower/lower.h"
 #include "src/kernels/products/dot.h"
-#include "src/plan/plan.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/ir.h"
+#include "src/plan/lower/output_sink.h"
 
-uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kind, uint32_t index, size_t bytes)
+uint32_t tow__add_storage(tow_program *p, tow__body *body, tow__storage_kind kind, uint32_t index, size_t bytes)
 {
     tow__storage *all = tow__extend(&p->memory, p->storages, p->n_storages, &p->storages_capacity, sizeof *all);
     if (!all) return TOW__NONE;
     p->storages = all;
     all[p->n_storages] = (tow__storage){
         .kind = kind,
-        .plan = plan,
+        .body = body,
         .bytes = bytes,
         .need = tow__round_up(bytes),
         .index = index,
@@ -20,33 +23,33 @@ uint32_t tow__add_storage(tow_program *p, tow__plan *plan, tow__storage_kind kin
         .base = TOW__NONE,
         .next = TOW__NONE,
     };
-    *(plan->n_storages++ ? &all[plan->last_storage].next : &plan->first_storage) = p->n_storages;
-    plan->last_storage = p->n_storages;
+    *(body->n_storages++ ? &all[body->last_storage].next : &body->first_storage) = p->n_storages;
+    body->last_storage = p->n_storages;
     return p->n_storages++;
 }
 
 tow__instruction *tow__add_instruction(tow__lowering *l, const tow_primitive *op, uint32_t n_in, uint32_t n_out)
 {
-    tow__plan *plan = l->plan;
+    tow__body *body = l->body;
     tow__instruction *insts =
-        tow__extend(&l->p->memory, plan->insts, plan->n_insts, &plan->insts_capacity, sizeof *insts);
+        tow__extend(&l->p->memory, body->insts, body->n_insts, &body->insts_capacity, sizeof *insts);
     if (!insts) return NULL;
-    plan->insts = insts;
-    tow__instruction *inst = &insts[plan->n_insts];
+    body->insts = insts;
+    tow__instruction *inst = &insts[body->n_insts];
     *inst = (tow__instruction){.op = op, .base = op, .n_in = n_in, .n_out = n_out, .scratch = TOW__NONE};
     inst->in = tow__arena_alloc(&l->p->memory, n_in, sizeof *inst->in);
     inst->out = tow__arena_alloc(&l->p->memory, n_out, sizeof *inst->out);
     if (!inst->in || !inst->out) return NULL;
-    plan->n_insts++;
+    body->n_insts++;
     return inst;
 }
 
-tow_status tow__append_instruction(tow_program *p, tow__plan *plan, const tow__instruction *inst)
+tow_status tow__append_instruction(tow_program *p, tow__body *body, const tow__instruction *inst)
 {
-    tow__instruction *insts = tow__extend(&p->memory, plan->insts, plan->n_insts, &plan->insts_capacity, sizeof *insts);
+    tow__instruction *insts = tow__extend(&p->memory, body->insts, body->n_insts, &body->insts_capacity, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
-    plan->insts = insts;
-    insts[plan->n_insts++] = *inst;
+    body->insts = insts;
+    insts[body->n_insts++] = *inst;
     return TOW_OK;
 }
 
@@ -71,9 +74,9 @@ tow_status tow__scratch_bytes(tow__arena *scratch, const tow__instruction *inst,
 tow_status tow__add_scratch(tow__lowering *l, tow__instruction *inst)
 {
     size_t bytes;
-    tow_status status = tow__scratch_bytes(l->scratch, inst, l->plan->team, &bytes);
+    tow_status status = tow__scratch_bytes(l->scratch, inst, l->body->team, &bytes);
     if (status != TOW_OK || !bytes) return status;
-    inst->scratch = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, bytes);
+    inst->scratch = tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, bytes);
     return inst->scratch == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
@@ -95,15 +98,15 @@ tow_status tow__deliver(tow__lowering *l, uint32_t value, tow__storage_kind kind
     const tow__view *x = &l->env[value];
     tow__storage *s = &l->p->storages[x->storage];
     size_t bytes = tow_type_bytes(x->type);
-    if (s->kind == TOW__S_ARENA && s->plan == l->plan && s->bytes == bytes && tow__view_contiguous(x)) {
+    if (s->kind == TOW__S_ARENA && s->body == l->body && s->bytes == bytes && tow__view_contiguous(x)) {
         s->kind = kind;
         s->index = index;
         *storage = x->storage;
         return TOW_OK;
     }
-    *storage = tow__add_storage(l->p, l->plan, kind, index, bytes);
+    *storage = tow__add_storage(l->p, l->body, kind, index, bytes);
     if (*storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    bool backward = l->plan->n_insts && l->plan->insts[l->plan->n_insts - 1].backward;
+    bool backward = l->body->n_insts && l->body->insts[l->body->n_insts - 1].backward;
     return tow__add_copy(l, x, *storage, backward);
 }
 
@@ -119,91 +122,127 @@ void *tow__become_constant(tow__lowering *l, uint32_t storage, size_t bytes)
 
 void *tow__add_constant(tow__lowering *l, size_t bytes, uint32_t *storage)
 {
-    *storage = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, bytes);
+    *storage = tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, bytes);
     return *storage == TOW__NONE ? NULL : tow__become_constant(l, *storage, bytes);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions
+ * ------------------------------------------------------------------------------------------------------- */
 
-static tow_status lower_const(tow__lowering *l, const tow__node *node)
+static tow_status lower_const(tow__lowering *l, const tow__instruction *inst)
 {
-    tow_array *array = ((const tow__const_params *)node->e->params)->value;
+    tow_array *array = ((const tow__const_params *)inst->params)->value;
     tow_type type = tow_array_type(array);
-    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_CONSTANT, 0, tow_type_bytes(type));
+    uint32_t s = tow__add_storage(l->p, l->body, TOW__S_CONSTANT, 0, tow_type_bytes(type));
     if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
     l->p->storages[s].data = tow_array_data(array);
     l->p->bytes.constants += tow_type_bytes(type);
-    l->env[node->out[0]] = tow__view_whole(s, type);
+    l->env[inst->results[0]] = tow__view_whole(s, type);
     return TOW_OK;
 }
 
 /* A view; or, if the strides of x do not allow it (reshape), a view of a copy. */
-static tow_status lower_move(tow__lowering *l, const tow__node *node)
+static tow_status lower_move(tow__lowering *l, const tow__instruction *inst)
 {
-    tow__view x = l->env[node->in[0]];
-    tow__view *y = &l->env[node->out[0]];
-    tow_type type = l->flat->types[node->out[0]];
-    if (tow__view_of(node->e, &x, type, y)) return TOW_OK;
-    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x.type));
+    tow__view x = l->env[inst->operands[0]];
+    tow__view *y = &l->env[inst->results[0]];
+    tow_type type = l->body->types[inst->results[0]];
+    if (tow__view_of(inst, &x, type, y)) return TOW_OK;
+    uint32_t s = tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, tow_type_bytes(x.type));
     if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
     *y = tow__view_whole(s, type);
-    return tow__add_copy(l, &x, s, node->backward);
+    return tow__add_copy(l, &x, s, inst->backward);
 }
 
 /* Parameters of a product with the sizes that it has before it is cut. NULL: out of memory. */
-static const void *whole_params(tow__lowering *l, const tow__node *node)
+static const void *whole_params(tow__lowering *l, const tow__instruction *inst)
 {
-    const tow__dot_params *p = node->e->params;
-    if (!TOW__IS(node->e, dot_general) || p->rows > 0) return p;
+    const tow__dot_params *p = inst->params;
+    if (!TOW__COMPUTES(inst, dot_general) || p->rows > 0) return p;
     tow__dot_params *whole = tow__arena_alloc(&l->p->memory, 1, sizeof *whole);
     if (!whole) return NULL;
     *whole = *p;
-    tow__dot_sizes(whole, l->flat->types[node->in[0]], l->flat->types[node->in[1]]);
+    tow__dot_sizes(whole, l->body->types[inst->operands[0]], l->body->types[inst->operands[1]]);
     return whole;
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-static tow_status lower_kernel(tow__lowering *l, const tow__node *node)
+/* Attaches views to the instruction. */
+static tow_status lower_kernel(tow__lowering *l, const tow__instruction *inst)
 {
-    const tow__equation *e = node->e;
+    tow__instruction lowered = *inst;
     size_t bytes = 0;
-    for (uint32_t i = 0; i < e->n_out; i++) {
-        tow_type type = l->flat->types[node->out[i]];
-        uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+    lowered.operands = lowered.results = NULL;
+    for (uint32_t i = 0; i < inst->n_out; i++) {
+        tow_type type = l->body->types[inst->results[i]];
+        uint32_t s = tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, tow_type_bytes(type));
         if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        l->env[node->out[i]] = tow__view_whole(s, type);
+        l->env[inst->results[i]] = tow__view_whole(s, type);
         bytes += tow_type_bytes(type);
     }
     if (!bytes) return TOW_OK; /* nothing to write */
-    tow__instruction *inst = tow__add_instruction(l, e->primitive, e->n_in, e->n_out);
-    if (!inst) return TOW_OUT_OF_MEMORY;
-    inst->params = whole_params(l, node);
-    if (e->params && !inst->params) return TOW_OUT_OF_MEMORY;
-    inst->backward = node->backward;
-    inst->kernel = node->kernel;
-    for (uint32_t i = 0; i < e->n_in; i++) inst->in[i] = l->env[node->in[i]];
-    for (uint32_t i = 0; i < e->n_out; i++) inst->out[i] = l->env[node->out[i]];
-    return tow__add_scratch(l, inst);
+    lowered.params = whole_params(l, inst);
+    lowered.in = tow__arena_alloc(&l->p->memory, inst->n_in, sizeof *lowered.in);
+    lowered.out = tow__arena_alloc(&l->p->memory, inst->n_out, sizeof *lowered.out);
+    if ((inst->params && !lowered.params) || !lowered.in || !lowered.out) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < inst->n_in; i++) lowered.in[i] = l->env[inst->operands[i]];
+    for (uint32_t i = 0; i < inst->n_out; i++) lowered.out[i] = l->env[inst->results[i]];
+    tow_status status = tow__add_scratch(l, &lowered);
+    return status == TOW_OK ? tow__append_instruction(l->p, l->body, &lowered) : status;
 }
 
 /* Kept out of tow__lower, whose frame is on the stack once for each level of nested scans. */
-__attribute__((noinline)) static tow_status lower_node(tow__lowering *l, const tow__node *node)
+__attribute__((noinline)) static tow_status lower_inst(tow__lowering *l, const tow__instruction *inst)
 {
-    const tow_primitive *primitive = node->e->primitive;
-    return primitive == &tow__const_p ? lower_const(l, node)
-           : primitive->view          ? lower_move(l, node)
-                                      : lower_kernel(l, node);
+    const tow_primitive *primitive = inst->op;
+    return primitive == &tow__const_p ? lower_const(l, inst)
+           : primitive->view          ? lower_move(l, inst)
+                                      : lower_kernel(l, inst);
+}
+
+tow_status tow__begin_lowering(tow__lowering *l, tow_program *p, tow__body *body, tow__arena *scratch)
+{
+    *l = (tow__lowering){.p = p, .body = body, .scratch = scratch, .insts = body->insts, .n_insts = body->n_insts};
+    body->insts = NULL;
+    body->n_insts = body->insts_capacity = 0;
+    l->env = tow__arena_alloc(scratch, body->n_values, sizeof *l->env);
+    return l->env ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
 tow_status tow__lower(tow__lowering *l)
 {
-    for (uint32_t i = 0; i < l->flat->n_order; i++) {
-        const tow__node *node = &l->flat->nodes[l->flat->order[i]];
-        uint32_t first = l->plan->n_insts;
-        tow_status status = node->body ? tow__lower_loop(l, node) : lower_node(l, node);
+    for (uint32_t i = 0; i < l->n_insts; i++) {
+        const tow__instruction *inst = &l->insts[i];
+        uint32_t first = l->body->n_insts;
+        tow_status status = inst->body ? tow__lower_scan(l, inst) : lower_inst(l, inst);
         if (status != TOW_OK) return status;
-        for (uint32_t k = first; k < l->plan->n_insts; k++) l->plan->insts[k].source = &node->e->source;
+        for (uint32_t k = first; k < l->body->n_insts; k++) l->body->insts[k].source = inst->source;
     }
     return TOW_OK;
+}
+
+tow_status tow__lower_program(tow_program *p, tow__arena *scratch)
+{
+    tow__body *body = p->top;
+    tow__lowering l;
+    tow_status status = TOW_OK;
+    TRY(tow__begin_lowering(&l, p, body, scratch));
+    for (uint32_t i = 0; i < body->n_inputs; i++) {
+        tow_type type = body->types[body->inputs[i]];
+        uint32_t s = tow__add_storage(p, body, TOW__S_INPUT, i, tow_type_bytes(type));
+        if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
+        l.env[body->inputs[i]] = tow__view_whole(s, type);
+        p->bytes.inputs += tow_type_bytes(type);
+    }
+    TRY(tow__lower(&l));
+    for (uint32_t i = 0; i < body->n_outputs; i++) {
+        uint32_t s;
+        if (p->consumers[i].consume) continue;
+        TRY(tow__deliver(&l, body->outputs[i], TOW__S_OUTPUT, i, &s));
+        p->bytes.outputs += tow_type_bytes(body->types[body->outputs[i]]);
+    }
+    TRY(tow__sink_outputs(&l)); /* last, because consumers overwrite inputs */
+done:
+    return status;
 }

@@ -7,27 +7,33 @@
  * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. If ys stack
  * it as it leaves, too, both are one array with one row more, of which all but the last and all but the first row are
  * the two stacks, and one end is the result. */
+#include "src/plan/analysis/columns.h"
+#include "src/plan/lower/lower.h"
+#include "src/plan/lower/output_sink.h"
 #include "src/plan/pass.h"
 
 /* The operands of a scan, by role. */
 typedef struct scan {
     const tow__scan_params *params;
-    const tow__node *node;
-    const tow__flat *body;
+    const tow__instruction *inst;
+    tow__body *body;
     uint32_t n_consts, n_carry, n_xs, n_ys;
 } scan;
 
-static const tow__view *operand(const tow__lowering *l, const scan *s, uint32_t i) { return &l->env[s->node->in[i]]; }
+static const tow__view *operand(const tow__lowering *l, const scan *s, uint32_t i)
+{
+    return &l->env[s->inst->operands[i]];
+}
 
 /* No iteration: the results are the init values, and ys have no rows. */
 static tow_status lower_nothing(tow__lowering *l, const scan *s)
 {
-    for (uint32_t j = 0; j < s->n_carry; j++) l->env[s->node->out[j]] = *operand(l, s, s->n_consts + j);
+    for (uint32_t j = 0; j < s->n_carry; j++) l->env[s->inst->results[j]] = *operand(l, s, s->n_consts + j);
     for (uint32_t j = 0; j < s->n_ys; j++) {
-        uint32_t value = s->node->out[s->n_carry + j];
-        uint32_t empty = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, 0);
+        uint32_t value = s->inst->results[s->n_carry + j];
+        uint32_t empty = tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, 0);
         if (empty == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        l->env[value] = tow__view_whole(empty, l->flat->types[value]);
+        l->env[value] = tow__view_whole(empty, l->body->types[value]);
     }
     return TOW_OK;
 }
@@ -48,9 +54,7 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
 {
     tow_program *p = outer->p;
     const uint32_t *inputs = s->body->inputs;
-    for (uint32_t i = 0; i < s->n_consts; i++) {
-        b->env[inputs[i]] = *operand(outer, s, i);
-    }
+    for (uint32_t i = 0; i < s->n_consts; i++) { b->env[inputs[i]] = *operand(outer, s, i); }
     for (uint32_t j = 0; j < s->n_carry; j++) {
         const tow__view *init = operand(outer, s, s->n_consts + j);
         uint32_t input = inputs[s->n_consts + j];
@@ -61,7 +65,7 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
         tow__carry *c = &loop->carry[loop->n_carry];
         c->init = *init;
         c->spare = c->entering = c->leaving = TOW__NONE;
-        c->in = tow__add_storage(p, b->plan, TOW__S_CARRY_IN, loop->n_carry++, tow_type_bytes(init->type));
+        c->in = tow__add_storage(p, b->body, TOW__S_CARRY_IN, loop->n_carry++, tow_type_bytes(init->type));
         if (c->in == TOW__NONE) return TOW_OUT_OF_MEMORY;
         b->env[input] = tow__view_whole(c->in, init->type);
     }
@@ -70,7 +74,7 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
         x->array = *operand(outer, s, s->n_consts + s->n_carry + j);
         x->stride = (ptrdiff_t)(x->array.strides[0] * (int64_t)tow_dtype_size(x->array.type.dtype));
         tow_type type = row_type(x->array.type);
-        x->row = tow__add_storage(p, b->plan, TOW__S_ROW_IN, j, tow_type_bytes(type));
+        x->row = tow__add_storage(p, b->body, TOW__S_ROW_IN, j, tow_type_bytes(type));
         if (x->row == TOW__NONE) return TOW_OUT_OF_MEMORY;
         tow__view row = tow__view_whole(x->row, type);
         for (int i = 0; i < type.rank; i++) row.strides[i] = x->array.strides[i + 1];
@@ -83,7 +87,7 @@ static tow_status bind_inputs(tow__lowering *outer, const scan *s, tow__loop *lo
 static tow__carry *kept_carry(const scan *s, const tow__loop *loop, const tow__lowering *b, uint32_t j)
 {
     const tow__storage *x = &b->p->storages[b->env[s->body->outputs[s->n_carry + j]].storage];
-    if (x->kind != TOW__S_CARRY_IN || x->plan != b->plan) return NULL;
+    if (x->kind != TOW__S_CARRY_IN || x->body != b->body) return NULL;
     tow__carry *c = &loop->carry[x->index];
     return c->entering == TOW__NONE ? c : NULL;
 }
@@ -111,8 +115,8 @@ static tow__carry **leaving_carries(tow__arena *scratch, const scan *s, tow__loo
 /* Stacks of a carry as it enters and as it leaves become one, if nobody else provides memory for them. */
 static tow_status join_stacks(const tow__lowering *outer, const scan *s, tow__loop *loop)
 {
-    const uint32_t *values = s->node->out + s->n_carry;
-    const bool *delivered = outer->flat->delivered;
+    const uint32_t *values = s->inst->results + s->n_carry;
+    const bool *delivered = outer->body->delivered;
     tow__carry **carries = leaving_carries(outer->scratch, s, loop);
     if (!carries) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < s->n_ys; j++) {
@@ -145,7 +149,7 @@ static tow_status hand_out_inputs(const scan *s, tow__loop *loop, tow__lowering 
 static uint32_t row_input(const tow__lowering *outer, const scan *s, const tow_consumer *consumer)
 {
     for (uint32_t i = s->n_consts + s->n_carry; i < s->body->n_inputs; i++)
-        if (s->node->in[i] == outer->flat->inputs[consumer->input]) return i;
+        if (s->inst->operands[i] == outer->body->inputs[consumer->input]) return i;
     return TOW__NONE;
 }
 
@@ -157,7 +161,7 @@ static tow_status consume_rows(tow__lowering *outer, const scan *s, tow__loop *l
     tow__view *rows = tow__arena_alloc(b->scratch, s->n_ys, sizeof *rows);
     if (!consumers || !rows) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < s->n_ys; j++) {
-        if (!is_handed_out(s, j)) consumers[j] = tow__row_sink(outer, s->node, s->node->out[s->n_carry + j]);
+        if (!is_handed_out(s, j)) consumers[j] = tow__row_sink(outer, s->inst, s->inst->results[s->n_carry + j]);
         if (!consumers[j]) continue;
         loop->consumes = true;
         rows[j] = b->env[s->body->outputs[s->n_carry + j]];
@@ -178,7 +182,7 @@ static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *l
 {
     tow_status status = TOW_OK;
     for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
-        tow__view *result = &outer->env[s->node->out[j]];
+        tow__view *result = &outer->env[s->inst->results[j]];
         if (is_unchanged(s, j)) {
             *result = *operand(outer, s, s->n_consts + j);
             continue;
@@ -186,8 +190,8 @@ static tow_status bind_carries(tow__lowering *outer, const scan *s, tow__loop *l
         tow__carry *c = &loop->carry[k];
         TRY(tow__deliver(b, s->body->outputs[j], TOW__S_CARRY_OUT, k++, &c->out));
         if (c->leaving != TOW__NONE) continue; /* see bind_stacks */
-        tow_type type = outer->flat->types[s->node->out[j]];
-        c->result = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        tow_type type = outer->body->types[s->inst->results[j]];
+        c->result = tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, tow_type_bytes(type));
         if (c->result == TOW__NONE) return TOW_OUT_OF_MEMORY;
         *result = tow__view_whole(c->result, type);
     }
@@ -201,9 +205,9 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
     tow_status status = TOW_OK;
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
-        uint32_t value = s->node->out[s->n_carry + j];
-        bool consumed = !is_handed_out(s, j) && tow__row_sink(outer, s->node, value);
-        tow_type type = outer->flat->types[value];
+        uint32_t value = s->inst->results[s->n_carry + j];
+        bool consumed = !is_handed_out(s, j) && tow__row_sink(outer, s->inst, value);
+        tow_type type = outer->body->types[value];
         const bool leaves = y->carry && y->carry->entering != j;
         if (consumed || leaves)
             y->row = TOW__NONE;
@@ -212,7 +216,7 @@ static tow_status bind_rows(tow__lowering *outer, const scan *s, tow__loop *loop
         if (leaves) continue; /* see bind_leaving */
         size_t bytes = consumed ? 0 : tow_type_bytes(type);
         if (y->carry && y->carry->leaving != TOW__NONE) bytes += bytes / (size_t)loop->length;
-        uint32_t storage = tow__add_storage(outer->p, outer->plan, TOW__S_ARENA, 0, bytes);
+        uint32_t storage = tow__add_storage(outer->p, outer->body, TOW__S_ARENA, 0, bytes);
         if (storage == TOW__NONE) return TOW_OUT_OF_MEMORY;
         outer->env[value] = tow__view_whole(storage, type);
     }
@@ -225,7 +229,7 @@ done:
 static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__loop *loop, tow__carry *c,
                         tow__view *result, tow_type type)
 {
-    const uint32_t *values = s->node->out + s->n_carry;
+    const uint32_t *values = s->inst->results + s->n_carry;
     tow__view *entering = &outer->env[values[c->entering]];
     int64_t row = entering->strides[0];
     if (loop->reverse) entering->offset = row;
@@ -237,7 +241,7 @@ static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__lo
 /* Rows j of the array that also has those of the carry as it enters: one further on, in the order of the steps. */
 static void bind_leaving(const tow__lowering *outer, const scan *s, uint32_t j, const tow__carry *c)
 {
-    const uint32_t *values = s->node->out + s->n_carry;
+    const uint32_t *values = s->inst->results + s->n_carry;
     const tow__view *entering = &outer->env[values[c->entering]];
     outer->env[values[j]] = *entering;
     outer->env[values[j]].offset = entering->strides[0] - entering->offset;
@@ -250,15 +254,15 @@ static tow_status bind_outputs(tow__lowering *outer, const scan *s, tow__loop *l
     TRY(bind_carries(outer, s, loop, b));
     TRY(bind_rows(outer, s, loop, b));
     for (uint32_t j = 0, k = 0; j < s->n_carry; j++) {
-        uint32_t value = s->node->out[j];
+        uint32_t value = s->inst->results[j];
         if (is_unchanged(s, j)) continue;
         tow__carry *c = &loop->carry[k++];
-        if (c->leaving != TOW__NONE) bind_stacks(outer, s, loop, c, &outer->env[value], outer->flat->types[value]);
+        if (c->leaving != TOW__NONE) bind_stacks(outer, s, loop, c, &outer->env[value], outer->body->types[value]);
     }
     for (uint32_t j = 0; j < s->n_ys; j++) {
         tow__rows *y = &loop->ys[j];
         if (y->carry && y->carry->entering != j) bind_leaving(outer, s, j, y->carry);
-        y->array = outer->env[s->node->out[s->n_carry + j]];
+        y->array = outer->env[s->inst->results[s->n_carry + j]];
         y->stride = (ptrdiff_t)(y->array.strides[0] * (int64_t)tow_dtype_size(y->array.type.dtype));
     }
 done:
@@ -266,7 +270,7 @@ done:
 }
 
 /* What the body, and loops inside it, read of outer plans: one view per storage. */
-static tow__view *outer_reads(tow_program *p, tow__arena *scratch, const tow__plan *body, uint32_t *n)
+static tow__view *outer_reads(tow_program *p, tow__arena *scratch, const tow__body *body, uint32_t *n)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < body->n_insts; i++) most += body->insts[i].n_in;
@@ -278,7 +282,7 @@ static tow__view *outer_reads(tow_program *p, tow__arena *scratch, const tow__pl
         for (uint32_t j = 0; j < body->insts[i].n_in; j++) {
             const tow__view *x = &body->insts[i].in[j];
             const tow__storage *s = &p->storages[x->storage];
-            if (s->plan == body || s->kind == TOW__S_CONSTANT || seen[x->storage]) continue;
+            if (s->body == body || s->kind == TOW__S_CONSTANT || seen[x->storage]) continue;
             seen[x->storage] = true;
             reads[(*n)++] = *x;
         }
@@ -301,56 +305,68 @@ tow_status tow__list_loop_reads(tow_program *p, tow__instruction *inst, tow__are
     return TOW_OK;
 }
 
-/* The instruction itself. */
+/* Attaches the loop and its results to the instruction. */
 static tow_status add_loop_inst(tow__lowering *l, const scan *s, tow__loop *loop)
 {
+    tow__instruction lowered = *s->inst;
     uint32_t n = 0;
-    tow__instruction *inst = tow__add_instruction(l, &tow__scan_p, 0, loop->n_carry + loop->n_ys);
-    if (!inst) return TOW_OUT_OF_MEMORY;
-    inst->params = s->params;
-    inst->loop = loop;
-    inst->scratch = loop->body->block;
-    inst->backward = s->node->backward;
+    lowered.operands = lowered.results = NULL;
+    lowered.loop = loop;
+    lowered.scratch = loop->body->block;
+    lowered.n_out = loop->n_carry + loop->n_ys;
+    lowered.out = tow__arena_alloc(&l->p->memory, lowered.n_out, sizeof *lowered.out);
+    if (!lowered.out) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < s->n_carry; j++)
-        if (!is_unchanged(s, j)) inst->out[n++] = l->env[s->node->out[j]];
-    for (uint32_t j = 0; j < s->n_ys; j++) inst->out[n++] = l->env[s->node->out[s->n_carry + j]];
-    return tow__list_loop_reads(l->p, inst, l->scratch);
+        if (!is_unchanged(s, j)) lowered.out[n++] = l->env[s->inst->results[j]];
+    for (uint32_t j = 0; j < s->n_ys; j++) lowered.out[n++] = l->env[s->inst->results[s->n_carry + j]];
+    tow_status status = tow__list_loop_reads(l->p, &lowered, l->scratch);
+    return status == TOW_OK ? tow__append_instruction(l->p, l->body, &lowered) : status;
 }
 
-tow_status tow__lower_loop(tow__lowering *l, const tow__node *node)
+/* A loop around the body of the scan, which belongs to function `outer`. NULL: out of memory. */
+static tow__loop *new_loop(tow_program *p, tow__body *outer, const scan *s)
 {
-    const tow__scan_params *params = node->e->params;
-    tow_program *p = l->p;
-    scan s = {.params = params, .node = node, .body = node->body};
-    s.n_consts = (uint32_t)params->consts;
-    s.n_carry = (uint32_t)params->carry;
-    s.n_xs = s.body->n_inputs - s.n_consts - s.n_carry;
-    s.n_ys = s.body->n_outputs - s.n_carry;
-    if (params->length == 0) return lower_nothing(l, &s);
-    tow_status status = TOW_OK;
     tow__loop *loop = tow__arena_alloc(&p->memory, 1, sizeof *loop);
-    tow__plan *plan = tow__arena_alloc(&p->memory, 1, sizeof *plan);
-    if (!loop || !plan) return TOW_OUT_OF_MEMORY;
-    *loop =
-        (tow__loop){.length = params->length, .reverse = params->reverse, .body = plan, .n_xs = s.n_xs, .n_ys = s.n_ys};
-    loop->carry = tow__arena_alloc(&p->memory, s.n_carry, sizeof *loop->carry);
-    loop->xs = tow__arena_alloc(&p->memory, s.n_xs, sizeof *loop->xs);
-    loop->ys = tow__arena_alloc(&p->memory, s.n_ys, sizeof *loop->ys);
-    plan->outer = l->plan;
-    plan->loop = loop;
-    plan->team = &p->team;
-    plan->block = tow__add_storage(p, l->plan, TOW__S_ARENA, 0, 0);
-    tow__lowering b = {.p = p, .plan = plan, .scratch = l->scratch, .flat = s.body};
-    b.env = tow__arena_alloc(l->scratch, s.body->n_values, sizeof *b.env);
-    if (!loop->carry || !loop->xs || !loop->ys || plan->block == TOW__NONE || !b.env) return TOW_OUT_OF_MEMORY;
+    if (!loop) return NULL;
+    *loop = (tow__loop){.length = s->params->length,
+                        .reverse = s->params->reverse,
+                        .body = s->body,
+                        .n_xs = s->n_xs,
+                        .n_ys = s->n_ys,
+                        .carry = tow__arena_alloc(&p->memory, s->n_carry, sizeof *loop->carry),
+                        .xs = tow__arena_alloc(&p->memory, s->n_xs, sizeof *loop->xs),
+                        .ys = tow__arena_alloc(&p->memory, s->n_ys, sizeof *loop->ys)};
+    s->body->outer = outer;
+    s->body->loop = loop;
+    s->body->team = &p->team;
+    s->body->block = tow__add_storage(p, outer, TOW__S_ARENA, 0, 0);
+    return loop->carry && loop->xs && loop->ys && s->body->block != TOW__NONE ? loop : NULL;
+}
 
+tow_status tow__lower_scan(tow__lowering *l, const tow__instruction *inst)
+{
+    const tow__scan_params *params = inst->params;
+    const uint32_t n_consts = (uint32_t)params->consts, n_carry = (uint32_t)params->carry;
+    scan s = {.params = params,
+              .inst = inst,
+              .body = inst->body,
+              .n_consts = n_consts,
+              .n_carry = n_carry,
+              .n_xs = inst->body->n_inputs - n_consts - n_carry,
+              .n_ys = inst->body->n_outputs - n_carry};
+    tow__lowering b;
+    tow_status status = TOW_OK;
+    if (params->length == 0) return lower_nothing(l, &s);
+    tow__loop *loop = new_loop(l->p, l->body, &s);
+    if (!loop) return TOW_OUT_OF_MEMORY;
+    TRY(tow__begin_lowering(&b, l->p, s.body, l->scratch));
     TRY(bind_inputs(l, &s, loop, &b));
     TRY(hand_out_inputs(&s, loop, &b));
     TRY(join_stacks(l, &s, loop));
     TRY(tow__lower(&b));
     TRY(bind_outputs(l, &s, loop, &b));
     TRY(consume_rows(l, &s, loop, &b));
-    tow__function_state f = {.p = p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = plan, .loop = loop};
+    tow__function_state f = {.p = l->p, .scratch = l->scratch, .kind = TOW__SCAN_BODY, .body = s.body, .loop = loop};
     TRY(tow__end_pass(&f, TOW__PASS_lower));
     TRY(add_loop_inst(l, &s, loop));
 done:

@@ -1,7 +1,9 @@
 /* Outputs that a consumer takes piece by piece: steps that call it as soon as a piece is complete and nobody needs what
  * the consumer overwrites any more. A scan hands over the rows of its stacked results one by one, so they are never
  * stacked. */
-#include "src/plan/plan.h"
+#include "src/plan/lower/output_sink.h"
+#include "src/plan/ir.h"
+#include "src/plan/lower/lower.h"
 
 static void run_consume(const tow__kernel_call *call)
 {
@@ -41,60 +43,61 @@ tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options
 
 /* ---- rows of a loop ---------------------------------------------------------------------------------------------- */
 
-static bool reads(const tow__node *node, uint32_t value)
+static bool reads(const tow__instruction *node, uint32_t value)
 {
-    for (uint32_t i = 0; i < node->e->n_in; i++)
-        if (node->in[i] == value) return true;
+    for (uint32_t i = 0; i < node->n_in; i++)
+        if (node->operands[i] == value) return true;
     return false;
 }
 
 /* No node but `only` reads the value, and one output at most is it. */
-static bool is_alone(const tow__flat *f, uint32_t value)
+static bool is_alone(const tow__lowering *l, uint32_t value)
 {
+    const tow__body *f = l->body;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < f->n_order; i++)
-        if (reads(&f->nodes[f->order[i]], value)) return false;
+    for (uint32_t i = 0; i < l->n_insts; i++)
+        if (reads(&l->insts[i], value)) return false;
     for (uint32_t i = 0; i < f->n_outputs; i++) n += f->outputs[i] == value;
     return n == 1;
 }
 
 /* The loop reads the input row by row, once or not at all, and no node after it reads the input or what lies in its
  * memory: views, and what scans before hand through. */
-static bool is_last_reader(const tow__lowering *l, const tow__node *loop, uint32_t input)
+static bool is_last_reader(const tow__lowering *l, const tow__instruction *loop, uint32_t input)
 {
-    const tow__flat *f = l->flat;
-    const tow__scan_params *scan = loop->e->params;
+    const tow__body *f = l->body;
+    const tow__scan_params *scan = loop->params;
     bool *there = tow__arena_alloc(l->scratch, f->n_values, sizeof *there); /* in the memory of the input */
     if (!there) return false;
     there[input] = true;
     bool after = false;
     uint32_t rows = 0;
-    for (uint32_t i = 0; i < f->n_order; i++) {
-        const tow__node *node = &f->nodes[f->order[i]];
-        for (uint32_t j = 0; j < node->e->n_in; j++) {
-            if (!there[node->in[j]]) continue;
-            bool row = node == loop && j >= scan->consts + scan->carry && node->in[j] == input;
+    for (uint32_t i = 0; i < l->n_insts; i++) {
+        const tow__instruction *node = &l->insts[i];
+        for (uint32_t j = 0; j < node->n_in; j++) {
+            if (!there[node->operands[j]]) continue;
+            bool row = node == loop && j >= scan->consts + scan->carry && node->operands[j] == input;
             rows += row;
             if (after || (node == loop && !row) || rows > 1) return false;
         }
         after |= node == loop;
-        for (uint32_t j = 0; j < node->e->n_out && !after; j++)
-            there[node->out[j]] = l->env[node->out[j]].storage == l->env[input].storage;
+        for (uint32_t j = 0; j < node->n_out && !after; j++)
+            there[node->results[j]] = l->env[node->results[j]].storage == l->env[input].storage;
     }
     for (uint32_t i = 0; i < f->n_outputs; i++) /* copied to the output at the end, unless it has been consumed */
         if (there[f->outputs[i]] && !l->p->consumed[i]) return false;
     return true;
 }
 
-const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__node *node, uint32_t value)
+const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction *node, uint32_t value)
 {
     const tow_program *p = l->p;
-    const tow__flat *f = l->flat;
-    if (l->plan != p->top || p->n_consumers == 0) return NULL;
+    const tow__body *f = l->body;
+    if (l->body != p->top || p->n_consumers == 0) return NULL;
     for (uint32_t i = 0; i < f->n_outputs; i++) {
         const tow_consumer *c = &p->consumers[i];
         if (f->outputs[i] != value || !c->consume) continue;
-        return is_alone(f, value) && is_last_reader(l, node, f->inputs[c->input]) ? c : NULL;
+        return is_alone(l, value) && is_last_reader(l, node, f->inputs[c->input]) ? c : NULL;
     }
     return NULL;
 }
@@ -102,21 +105,21 @@ const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__node *node,
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* Moves the last step of the plan up to where its operands allow it. */
-static void hurry(tow__plan *plan)
+static void hurry(tow__body *body)
 {
-    tow__instruction inst = plan->insts[plan->n_insts - 1];
-    uint32_t at = plan->n_insts - 1;
+    tow__instruction inst = body->insts[body->n_insts - 1];
+    uint32_t at = body->n_insts - 1;
     for (; at > 0; at--) {
-        const tow__instruction *before = &plan->insts[at - 1];
+        const tow__instruction *before = &body->insts[at - 1];
         bool needed = false;
         for (uint32_t j = 0; j < before->n_out; j++) needed |= before->out[j].storage == inst.in[0].storage;
         for (uint32_t j = 0; j < before->n_in; j++)
             needed |= inst.n_in > 1 && before->in[j].storage == inst.in[1].storage;
         if (needed) break;
-        plan->insts[at] = *before;
+        body->insts[at] = *before;
     }
-    inst.backward = at > 0 && plan->insts[at - 1].backward;
-    plan->insts[at] = inst;
+    inst.backward = at > 0 && body->insts[at - 1].backward;
+    body->insts[at] = inst;
 }
 
 /* May a consumer overwrite the memory of x? */
@@ -132,9 +135,9 @@ static bool is_endangered(const tow_program *p, const tow__view *x)
 tow_status tow__copy_for_sink(tow__lowering *l, tow__view *x)
 {
     if (tow__view_contiguous(x) && !is_endangered(l->p, x)) return TOW_OK;
-    uint32_t s = tow__add_storage(l->p, l->plan, TOW__S_ARENA, 0, tow_type_bytes(x->type));
+    uint32_t s = tow__add_storage(l->p, l->body, TOW__S_ARENA, 0, tow_type_bytes(x->type));
     if (s == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    bool backward = l->plan->n_insts && l->plan->insts[l->plan->n_insts - 1].backward;
+    bool backward = l->body->n_insts && l->body->insts[l->body->n_insts - 1].backward;
     tow_status status = tow__add_copy(l, x, s, backward);
     *x = tow__view_whole(s, x->type);
     return status;
@@ -151,14 +154,14 @@ tow_status tow__add_sink(tow__lowering *l, const tow_consumer *consumer, const t
     inst->params = params;
     inst->in[0] = *x;
     if (input) inst->in[1] = *input;
-    hurry(l->plan);
+    hurry(l->body);
     return TOW_OK;
 }
 
 tow_status tow__sink_outputs(tow__lowering *l)
 {
     tow_program *p = l->p;
-    const tow__flat *f = l->flat;
+    const tow__body *f = l->body;
     tow_status status = TOW_OK;
     tow__view *from = tow__arena_alloc(l->scratch, f->n_outputs, sizeof *from);
     if (!from) return TOW_OUT_OF_MEMORY;

@@ -1,4 +1,8 @@
 /* Lifetimes, and in-place reuse: an output takes the memory of an operand that nobody reads afterwards. */
+#include "src/plan/analysis/columns.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/lower/lower.h"
+#include "src/plan/memory/memory.h"
 #include "src/plan/pass.h"
 
 uint32_t tow__representative(const tow_program *p, uint32_t storage)
@@ -108,7 +112,7 @@ static uint32_t last_read(const tow_program *p, uint32_t in)
     return p->storages[in].first == TOW__NONE ? TOW__NONE : p->storages[in].last;
 }
 
-bool tow__carry_alternates(const tow_program *p, const tow__plan *body, uint32_t in, uint32_t out)
+bool tow__carry_alternates(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out)
 {
     uint32_t read = last_read(p, in), root = tow__representative(p, out), write = p->storages[root].first;
     if (body->loop->carry[p->storages[in].index].entering != TOW__NONE) return true;
@@ -142,23 +146,23 @@ tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop)
 }
 
 /* May earlier value s move into the storage of output o? Into a carry's buffer only if that does not make it two. */
-static bool may_join(const tow_program *p, const tow__plan *plan, uint32_t o, uint32_t s)
+static bool may_join(const tow_program *p, const tow__body *body, uint32_t o, uint32_t s)
 {
     if (p->storages[o].kind != TOW__S_CARRY_OUT) return true;
-    uint32_t in = plan->loop->carry[p->storages[o].index].in, read = last_read(p, in);
-    return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, plan, in, o);
+    uint32_t in = body->loop->carry[p->storages[o].index].in, read = last_read(p, in);
+    return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, body, in, o);
 }
 
 /* In a region, result rows had better be free until the step that may write them over operand rows: then whole arrays
  * can share memory, for the price of a block. */
-static bool spoils_rows(const tow_program *p, const tow__plan *plan, uint32_t i, uint32_t k)
+static bool spoils_rows(const tow_program *p, const tow__body *body, uint32_t i, uint32_t k)
 {
-    const tow__instruction *inst = &plan->insts[i];
+    const tow__instruction *inst = &body->insts[i];
     const tow__storage *out = &p->storages[inst->out[k].storage];
-    if (!plan->copies || out->kind != TOW__S_ROW_OUT) return false;
+    if (!body->copies || out->kind != TOW__S_ROW_OUT) return false;
     for (uint32_t j = 0; j < inst->n_in; j++) {
         const tow__storage *row = &p->storages[inst->in[j].storage];
-        if (row->kind == TOW__S_ROW_IN && row->plan == plan && row->bytes == out->bytes && row->last == i &&
+        if (row->kind == TOW__S_ROW_IN && row->body == body && row->bytes == out->bytes && row->last == i &&
             tow__may_overwrite(p, inst, k, j))
             return true;
     }
@@ -186,20 +190,20 @@ static bool is_taken(const tow_program *p, const tow__instruction *inst, uint32_
 }
 
 /* The first operand of step i that dies and may be overwritten by output k; TOW__NONE if there is none. */
-static uint32_t find_donor(const tow_program *p, const tow__plan *plan, uint32_t i, uint32_t k)
+static uint32_t find_donor(const tow_program *p, const tow__body *body, uint32_t i, uint32_t k)
 {
-    const tow__instruction *inst = &plan->insts[i];
+    const tow__instruction *inst = &body->insts[i];
     uint32_t o = inst->out[k].storage;
     if (!p->storages[o].bytes || p->storages[o].representative != o || p->storages[o].first != i) return TOW__NONE;
-    if (spoils_rows(p, plan, i, k)) return TOW__NONE;
+    if (spoils_rows(p, body, i, k)) return TOW__NONE;
     const bool scan = inst->loop && !tow__by_blocks(inst->loop); /* result k may take operand k only */
     for (uint32_t j = scan ? k : 0; j < (scan ? k + 1 : inst->n_in); j++) {
         uint32_t s = tow__representative(p, inst->in[j].storage);
         const tow__storage *operand = &p->storages[s];
-        if (operand->kind != TOW__S_ARENA || operand->plan != plan || operand->last != i || operand->first >= i)
+        if (operand->kind != TOW__S_ARENA || operand->body != body || operand->last != i || operand->first >= i)
             continue;
         if (operand->bytes != p->storages[o].bytes || !tow__may_overwrite(p, inst, k, j)) continue;
-        if (!is_taken(p, inst, k, s) && may_join(p, plan, o, s)) return s;
+        if (!is_taken(p, inst, k, s) && may_join(p, body, o, s)) return s;
     }
     return TOW__NONE;
 }
@@ -220,18 +224,18 @@ static tow_status find_alone(tow_program *p, tow__instruction *inst, tow__arena 
 tow_status tow__alias_results(tow__function_state *s)
 {
     tow_program *p = s->p;
-    tow__plan *plan = s->body;
+    tow__body *body = s->body;
     const tow__liveness *liveness = tow__get_liveness(s);
     if (!liveness) return TOW_OUT_OF_MEMORY;
     set_lifetimes(p, liveness);
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        tow_status status = plan->insts[i].loop ? find_alone(p, &plan->insts[i], s->scratch) : TOW_OK;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        tow_status status = body->insts[i].loop ? find_alone(p, &body->insts[i], s->scratch) : TOW_OK;
         if (status != TOW_OK) return status;
-        const tow__instruction *inst = &plan->insts[i];
+        const tow__instruction *inst = &body->insts[i];
         bool whole = !inst->loop || tow__by_blocks(inst->loop);
         uint32_t n = whole ? inst->n_out : inst->loop->n_carry;
         for (uint32_t k = 0; k < n && k < inst->n_out; k++) {
-            uint32_t donor = find_donor(p, plan, i, k);
+            uint32_t donor = find_donor(p, body, i, k);
             if (donor != TOW__NONE) join(p, inst->out[k].storage, donor);
         }
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "src/plan/analysis/analysis.h"
+#include "src/plan/memory/memory.h"
 
 typedef struct ordered {
     uint64_t key;
@@ -248,32 +249,32 @@ done:
 static bool has_place(const tow_program *p, uint32_t s) { return tow__in_arena(p, s) && p->storages[s].bytes; }
 
 /* All copies. The scratch memory of shared iterations begins behind the first one. */
-static void size_block(tow_program *p, const tow__plan *plan)
+static void size_block(tow_program *p, const tow__body *body)
 {
-    size_t copies = plan->copies ? plan->copies : 1, all = plan->bytes * copies, need = plan->need * copies;
-    size_t shared = plan->bytes + tow__round_up(plan->scratch);
-    p->storages[plan->block].bytes = all > shared ? all : shared;
-    p->storages[plan->block].need = need > plan->scratch ? need : plan->scratch;
+    size_t copies = body->copies ? body->copies : 1, all = body->bytes * copies, need = body->need * copies;
+    size_t shared = body->bytes + tow__round_up(body->scratch);
+    p->storages[body->block].bytes = all > shared ? all : shared;
+    p->storages[body->block].need = need > body->scratch ? need : body->scratch;
 }
 
-tow_status tow__assign_buffers(tow_program *p, tow__plan *plan, tow__arena *scratch)
+tow_status tow__assign_buffers(tow_program *p, tow__body *body, tow__arena *scratch)
 {
     uint32_t n = 0;
-    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) n += has_place(p, s);
+    for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next) n += has_place(p, s);
     tow__interval *intervals = tow__arena_alloc(scratch, n, sizeof *intervals);
     uint32_t *which = tow__arena_alloc(scratch, n, sizeof *which);
     if (!intervals || !which) return TOW_OUT_OF_MEMORY;
     n = 0;
-    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
+    for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
         if (!has_place(p, s)) continue;
         intervals[n] =
             (tow__interval){.first = x->first, .last = x->last, .bytes = tow__round_up(x->bytes), .need = x->need};
         which[n++] = s;
     }
-    tow_status status = tow__assign_offsets(p->ctx, intervals, n, plan->n_insts, &plan->bytes, &plan->need);
+    tow_status status = tow__assign_offsets(p->ctx, intervals, n, body->n_insts, &body->bytes, &body->need);
     if (status != TOW_OK) return status;
     for (uint32_t i = 0; i < n; i++) p->storages[which[i]].offset = intervals[i].offset;
-    if (plan->outer) size_block(p, plan);
+    if (body->outer) size_block(p, body);
     return TOW_OK;
 }

@@ -1,8 +1,10 @@
-/* Address binding: makes the executable program (src/run/program.h) of a plan whose buffers are assigned. Addresses that
- * never change are written once; what depends on a base gets a relocation. */
+/* Address binding: makes the executable program (src/run/program.h) of a plan whose buffers are assigned. Addresses
+ * that never change are written once; what depends on a base gets a relocation. */
 #include <stdlib.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/ir.h"
+#include "src/plan/memory/memory.h"
 
 enum {
     PREFETCHED_BYTES = 1 << 17 /* of a row that are fetched for the next iteration at most: they are to fit into L2 */
@@ -37,26 +39,26 @@ static void number_bases(binder *b)
             s->base = n_inputs + s->index;
         else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT) {
             s->base = b->n_bases;
-            b->n_bases += s->plan->copies ? s->plan->copies : 1;
+            b->n_bases += s->body->copies ? s->body->copies : 1;
         }
     }
 }
 
 /* Offsets of the arenas of loops in that of the program, outer loops before inner ones. */
-static void offset_arenas(tow_program *p, tow__plan *plan)
+static void offset_arenas(tow_program *p, tow__body *body)
 {
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        tow__loop *loop = plan->insts[i].loop;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        tow__loop *loop = body->insts[i].loop;
         if (!loop) continue;
-        loop->body->base = plan->base + p->storages[loop->body->block].offset;
+        loop->body->base = body->base + p->storages[loop->body->block].offset;
         offset_arenas(p, loop->body);
     }
 }
 
 /* The arena of a function, or of the thread that is being bound. */
-static char *arena_of(const binder *b, const tow__plan *plan)
+static char *arena_of(const binder *b, const tow__body *body)
 {
-    return b->p->executable.arena + plan->base + (plan->copies ? b->copy * plan->bytes : 0);
+    return b->p->executable.arena + body->base + (body->copies ? b->copy * body->bytes : 0);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -68,7 +70,7 @@ static tow_status bind_view(binder *b, void **where, const tow__view *x)
     const tow__storage *s = &p->storages[tow__representative(p, x->storage)];
     ptrdiff_t offset = (ptrdiff_t)(x->offset * (int64_t)tow_dtype_size(x->type.dtype));
     if (s->kind == TOW__S_ARENA) {
-        *where = arena_of(b, s->plan) + s->offset + offset;
+        *where = arena_of(b, s->body) + s->offset + offset;
         return TOW_OK;
     }
     if (s->kind == TOW__S_CONSTANT) { /* kernels do not write operands */
@@ -82,7 +84,7 @@ static tow_status bind_view(binder *b, void **where, const tow__view *x)
     numbered_relocation *all = tow__extend(b->scratch, b->relocations, b->n, &b->capacity, sizeof *all);
     if (!all) return TOW_OUT_OF_MEMORY;
     b->relocations = all;
-    all[b->n++] = (numbered_relocation){s->base + (s->plan->copies ? b->copy : 0), {where, offset}};
+    all[b->n++] = (numbered_relocation){s->base + (s->body->copies ? b->copy : 0), {where, offset}};
     return TOW_OK;
 }
 
@@ -115,12 +117,12 @@ static tow_status bind_buffers(binder *b, const tow__view *views, uint32_t n, co
 
 /* ---- what kernels fetch for the next iteration ------------------------------------------------------------------- */
 
-/* True for a row of the loop, which is another one in the next iteration. If that runs on another thread, or if there is
- * none, nobody uses what has been fetched. */
-static bool moves_on(const binder *b, const tow__plan *plan, const tow__view *x)
+/* True for a row of the loop, which is another one in the next iteration. If that runs on another thread, or if there
+ * is none, nobody uses what has been fetched. */
+static bool moves_on(const binder *b, const tow__body *body, const tow__view *x)
 {
     const tow__storage *s = &b->p->storages[tow__representative(b->p, x->storage)];
-    return s->kind == TOW__S_ROW_IN && s->plan == plan;
+    return s->kind == TOW__S_ROW_IN && s->body == body;
 }
 
 /* *where = address of such a view in the next iteration: that of this iteration, moved by a row. */
@@ -147,16 +149,16 @@ static bool is_listed(const uint32_t *list, int n, uint32_t storage)
 
 /* The rows that the next iteration reads, except those that instructions fetch for themselves. Of a large row, the call
  * fetches the beginning. */
-static tow_status bind_later_rows(binder *b, const tow__plan *plan, tow__kernel_call *call)
+static tow_status bind_later_rows(binder *b, const tow__body *body, tow__kernel_call *call)
 {
     tow_status status = TOW_OK;
     uint32_t listed[TOW__SPANS];
     int n = 0;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        const tow__instruction *inst = &plan->insts[i];
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
         for (uint32_t j = 0; j < inst->n_in && n < TOW__SPANS; j++) {
             const tow__view *x = &inst->in[j];
-            if (!moves_on(b, plan, x) || (j == 1 && looks_ahead(inst))) continue;
+            if (!moves_on(b, body, x) || (j == 1 && looks_ahead(inst))) continue;
             if (!tow__view_contiguous(x) || is_listed(listed, n, tow__representative(b->p, x->storage))) continue;
             size_t bytes = (size_t)tow_type_count(x->type) * tow_dtype_size(x->type.dtype);
             call->later[n].bytes = bytes < PREFETCHED_BYTES ? bytes : PREFETCHED_BYTES;
@@ -170,15 +172,15 @@ done:
 
 /* Each instruction that looks ahead fetches the next row of its operand 1; the last such instruction fetches the other
  * operands of all instructions. */
-static tow_status bind_next_rows(binder *b, const tow__plan *plan, uint32_t index, tow__kernel_call *call)
+static tow_status bind_next_rows(binder *b, const tow__body *body, uint32_t index, tow__kernel_call *call)
 {
-    const tow__instruction *inst = &plan->insts[index];
+    const tow__instruction *inst = &body->insts[index];
     tow_status status = TOW_OK;
-    if (!looks_ahead(inst) || !b->loop || b->loop->body != plan) return TOW_OK;
-    if (moves_on(b, plan, &inst->in[1])) TRY(bind_next_row(b, &call->next, &inst->in[1]));
-    for (uint32_t i = index + 1; i < plan->n_insts; i++)
-        if (looks_ahead(&plan->insts[i])) return TOW_OK;
-    TRY(bind_later_rows(b, plan, call));
+    if (!looks_ahead(inst) || !b->loop || b->loop->body != body) return TOW_OK;
+    if (moves_on(b, body, &inst->in[1])) TRY(bind_next_row(b, &call->next, &inst->in[1]));
+    for (uint32_t i = index + 1; i < body->n_insts; i++)
+        if (looks_ahead(&body->insts[i])) return TOW_OK;
+    TRY(bind_later_rows(b, body, call));
 done:
     return status;
 }
@@ -195,22 +197,22 @@ static tow_status prepare_call(binder *b, tow__call *call)
     return TOW_OK;
 }
 
-static tow_status bind_call(binder *b, const tow__plan *plan, uint32_t index, tow__call *call)
+static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, tow__call *call)
 {
-    const tow__instruction *inst = &plan->insts[index];
+    const tow__instruction *inst = &body->insts[index];
     tow__kernel_call *arguments = &call->arguments;
     tow_status status = TOW_OK;
     *arguments = (tow__kernel_call){.n_in = inst->n_in,
                                     .n_out = inst->n_out,
                                     .params = inst->params,
-                                    .team = b->together ? &b->p->team : plan->team};
+                                    .team = b->together ? &b->p->team : body->team};
     TRY(bind_buffers(b, inst->in, inst->n_in, &arguments->in));
     TRY(bind_buffers(b, inst->out, inst->n_out, &arguments->out));
     if (b->together)
-        arguments->scratch = b->p->executable.arena + plan->base + plan->bytes;
+        arguments->scratch = b->p->executable.arena + body->base + body->bytes;
     else if (inst->scratch != TOW__NONE)
         TRY(bind_view(b, &arguments->scratch, &(tow__view){.storage = inst->scratch}));
-    TRY(bind_next_rows(b, plan, index, arguments));
+    TRY(bind_next_rows(b, body, index, arguments));
     TRY(prepare_call(b, call));
 done:
     return status;
@@ -219,43 +221,43 @@ done:
 static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **result);
 
 /* The storages of the arena that nobody reads after each call, for builds that poison them. */
-static tow_status list_freed(binder *b, const tow__plan *plan, tow__code *code)
+static tow_status list_freed(binder *b, const tow__body *body, tow__code *code)
 {
 #ifdef NDEBUG
-    (void)b, (void)plan, (void)code;
+    (void)b, (void)body, (void)code;
 #else
-    const uint32_t n = plan->n_insts ? plan->insts[plan->n_insts - 1].dead_end : 0;
+    const uint32_t n = body->n_insts ? body->insts[body->n_insts - 1].dead_end : 0;
     tow__range *freed = tow__arena_alloc(&b->p->memory, n, sizeof *freed);
-    uint32_t *begin = tow__arena_alloc(&b->p->memory, (size_t)plan->n_insts + 1, sizeof *begin);
+    uint32_t *begin = tow__arena_alloc(&b->p->memory, (size_t)body->n_insts + 1, sizeof *begin);
     if (!freed || !begin) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
-        const tow__storage *s = &b->p->storages[plan->dead[i]];
+        const tow__storage *s = &b->p->storages[body->dead[i]];
         freed[i] = (tow__range){s->offset, s->bytes};
     }
-    for (uint32_t i = 0; i < plan->n_insts; i++) begin[i + 1] = plan->insts[i].dead_end;
+    for (uint32_t i = 0; i < body->n_insts; i++) begin[i + 1] = body->insts[i].dead_end;
     code->freed = freed;
     code->freed_begin = begin;
 #endif
     return TOW_OK;
 }
 
-static tow_status bind_code(binder *b, const tow__plan *plan, tow__code *code)
+static tow_status bind_code(binder *b, const tow__body *body, tow__code *code)
 {
     tow_status status = TOW_OK;
-    code->n = plan->n_insts;
-    code->arena = arena_of(b, plan);
-    code->calls = tow__arena_alloc(&b->p->memory, plan->n_insts, sizeof *code->calls);
+    code->n = body->n_insts;
+    code->arena = arena_of(b, body);
+    code->calls = tow__arena_alloc(&b->p->memory, body->n_insts, sizeof *code->calls);
     if (!code->calls) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
+    for (uint32_t i = 0; i < body->n_insts; i++) {
         tow__call *call = &code->calls[i];
-        call->origin = &plan->insts[i];
-        call->kernel = plan->insts[i].kernel;
-        if (plan->insts[i].loop)
-            TRY(bind_loop(b, plan->insts[i].loop, &call->loop));
+        call->origin = &body->insts[i];
+        call->kernel = body->insts[i].kernel;
+        if (body->insts[i].loop)
+            TRY(bind_loop(b, body->insts[i].loop, &call->loop));
         else
-            TRY(bind_call(b, plan, i, call));
+            TRY(bind_call(b, body, i, call));
     }
-    TRY(list_freed(b, plan, code));
+    TRY(list_freed(b, body, code));
 done:
     return status;
 }
@@ -347,23 +349,23 @@ done:
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
 /* Storages of the function's arena by the instruction after which nobody accesses them. */
-static tow_status list_dead(binder *b, tow__plan *plan)
+static tow_status list_dead(binder *b, tow__body *body)
 {
     tow_program *p = b->p;
-    uint32_t n = 0, *starts = tow__arena_alloc(b->scratch, (size_t)plan->n_insts + 1, sizeof *starts);
+    uint32_t n = 0, *starts = tow__arena_alloc(b->scratch, (size_t)body->n_insts + 1, sizeof *starts);
     if (!starts) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next)
+    for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next)
         if (tow__in_arena(p, i)) starts[p->storages[i].last + 1]++, n++;
-    plan->dead = tow__arena_alloc(&p->memory, n, sizeof *plan->dead);
-    if (!plan->dead) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
+    body->dead = tow__arena_alloc(&p->memory, n, sizeof *body->dead);
+    if (!body->dead) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
         starts[i + 1] += starts[i];
-        plan->insts[i].dead_begin = plan->insts[i].dead_end = starts[i];
+        body->insts[i].dead_begin = body->insts[i].dead_end = starts[i];
     }
-    for (uint32_t i = tow__first_storage(plan); i != TOW__NONE; i = p->storages[i].next)
-        if (tow__in_arena(p, i)) plan->dead[plan->insts[p->storages[i].last].dead_end++] = i;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        tow_status status = plan->insts[i].loop ? list_dead(b, plan->insts[i].loop->body) : TOW_OK;
+    for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next)
+        if (tow__in_arena(p, i)) body->dead[body->insts[p->storages[i].last].dead_end++] = i;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        tow_status status = body->insts[i].loop ? list_dead(b, body->insts[i].loop->body) : TOW_OK;
         if (status != TOW_OK) return status;
     }
     return TOW_OK;

@@ -6,7 +6,8 @@
  * sorted by place once, and a tree over this order finds the values that a write touches without looking at others. */
 #include <stdlib.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
+#include "src/plan/memory/memory.h"
 
 /* Where a storage lies: bytes [begin, end) of a space. Space 0 is the plan's arena, 1 what is never written; the others
  * are the caller's arrays and the rows and carries of a loop. */
@@ -17,7 +18,7 @@ typedef struct place {
 
 typedef struct checker {
     const tow_program *p;
-    const tow__plan *plan;
+    const tow__body *body;
     const tow__loop *loop; /* whose body `plan` is, or NULL */
     /* [n_storages] shared by the checkers of all plans, each of which uses the entries of its own storages */
     bool *valid; /* the value is in memory */
@@ -59,20 +60,20 @@ static tow_status wrong(const checker *c, uint32_t inst, uint32_t storage, const
     const tow__storage *s = &c->p->storages[storage];
     return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR,
                      "the plan is wrong at step %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
-                     inst, c->plan->insts[inst].base->name, storage, s->bytes,
+                     inst, c->body->insts[inst].base->name, storage, s->bytes,
                      c->p->storages[tow__representative(c->p, storage)].offset, what);
 }
 
 static bool is_own(const checker *c, uint32_t storage)
 {
     const tow__storage *s = &c->p->storages[storage];
-    return s->plan == c->plan && s->kind != TOW__S_CONSTANT && s->bytes;
+    return s->body == c->body && s->kind != TOW__S_CONSTANT && s->bytes;
 }
 
 /* A result of the surrounding plan that a row region adds to block by block. */
 static bool is_sum(const checker *c, uint32_t storage)
 {
-    return c->loop && c->loop->schedule == TOW__ORDERED_TILES && c->p->storages[storage].plan != c->plan;
+    return c->loop && c->loop->schedule == TOW__ORDERED_TILES && c->p->storages[storage].body != c->body;
 }
 
 /* ---- what is valid ----------------------------------------------------------------------------------------------- */
@@ -143,11 +144,11 @@ static int compare_placed(const void *a, const void *b)
 static tow_status sort_storages(checker *c, tow__arena *scratch)
 {
     const tow_program *p = c->p;
-    placed *all = tow__arena_alloc(scratch, c->plan->n_storages, sizeof *all);
+    placed *all = tow__arena_alloc(scratch, c->body->n_storages, sizeof *all);
     if (!all) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = c->loop ? c->loop->n_xs : 0; i-- > 0;)
         c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = i;
-    for (uint32_t s = tow__first_storage(c->plan); s != TOW__NONE; s = p->storages[s].next)
+    for (uint32_t s = tow__first_storage(c->body); s != TOW__NONE; s = p->storages[s].next)
         if (is_own(c, s)) all[c->n_sorted++] = (placed){c->places[s] = find_place(c, s), s, 0};
     for (uint32_t i = 0; c->loop && i < c->loop->n_xs; i++)
         c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = TOW__NONE;
@@ -187,11 +188,11 @@ static uint32_t first_read(const access *x, place to)
 /* A step may write what it reads only where its kernel allows that. */
 static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t storage, uint32_t output)
 {
-    const tow__instruction *inst = &c->plan->insts[i];
+    const tow__instruction *inst = &c->body->insts[i];
     if (!c->p->storages[storage].bytes || is_sum(c, storage)) return TOW_OK;
     if (!is_own(c, storage)) return wrong(c, i, storage, "is written, but does not belong to the plan");
     place to = c->places[storage];
-    if (to.space == 0 && to.end > c->plan->bytes) return wrong(c, i, storage, "lies outside the arena");
+    if (to.space == 0 && to.end > c->body->bytes) return wrong(c, i, storage, "lies outside the arena");
     for (uint32_t j = first_read(x, to); j < x->n_read && overlap(to, x->read[j].place); j++) {
         bool same = compare(to, x->read[j].place) == 0 && x->read[j].place.end == to.end;
         if (!same || output == TOW__NONE || !tow__may_overwrite(c->p, inst, output, x->read[j].index))
@@ -224,7 +225,7 @@ static uint32_t sort_places(const checker *c, uint32_t n, const uint32_t *storag
 /* No two of what one step writes may overlap. */
 static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
 {
-    const tow__instruction *inst = &c->plan->insts[i];
+    const tow__instruction *inst = &c->body->insts[i];
     const uint32_t most = inst->n_out + 1 + (inst->loop ? inst->loop->n_carry : 0);
     uint32_t *written = tow__arena_alloc(scratch, most, sizeof *written),
              *read = tow__arena_alloc(scratch, inst->n_in, sizeof *read);
@@ -256,11 +257,11 @@ static void consume(checker *c, const tow__instruction *inst)
     set_valid(c, (uint32_t)params->consumer->input, false); /* the storages of inputs come first */
 }
 
-static tow_status check_plan(const checker *around, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch);
+static tow_status check_plan(const checker *around, const tow__body *body, const tow__loop *loop, tow__arena *scratch);
 
 static tow_status check_inst(checker *c, uint32_t i, tow__arena *scratch)
 {
-    const tow__instruction *inst = &c->plan->insts[i];
+    const tow__instruction *inst = &c->body->insts[i];
     tow_status status = TOW_OK;
     const uint32_t n_read = is_consumption(inst) ? 1 : inst->n_in; /* it overwrites operand 1 */
     for (uint32_t j = 0; j < n_read; j++)
@@ -295,11 +296,11 @@ static bool stays_in_rows(const tow__loop *loop, const tow__storage *s)
     return s->kind == TOW__S_CARRY_IN && loop->carry[s->index].entering != TOW__NONE;
 }
 
-static tow_status check_plan(const checker *around, const tow__plan *plan, const tow__loop *loop, tow__arena *scratch)
+static tow_status check_plan(const checker *around, const tow__body *body, const tow__loop *loop, tow__arena *scratch)
 {
     const tow_program *p = around->p;
     checker c = {.p = p,
-                 .plan = plan,
+                 .body = body,
                  .loop = loop,
                  .valid = around->valid,
                  .places = around->places,
@@ -307,10 +308,10 @@ static tow_status check_plan(const checker *around, const tow__plan *plan, const
                  .rows = around->rows};
     tow_status status = TOW_OK;
     TRY(sort_storages(&c, scratch));
-    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next)
+    for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next)
         if (is_given(p->storages[s].kind)) set_valid(&c, s, true);
-    for (uint32_t i = 0; i < plan->n_insts; i++) TRY(check_inst(&c, i, scratch));
-    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next)
+    for (uint32_t i = 0; i < body->n_insts; i++) TRY(check_inst(&c, i, scratch));
+    for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next)
         if (is_own(&c, s) && (is_due(p->storages[s].kind) || stays_in_rows(loop, &p->storages[s])) &&
             p->storages[s].representative == s && !c.valid[s])
             return tow__fail(p->ctx, TOW_INTERNAL_ERROR,

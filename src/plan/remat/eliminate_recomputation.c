@@ -14,7 +14,8 @@
 
 #include "src/base/hash.h"
 #include "src/graph/builder.h"
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
+#include "src/plan/remat/remat.h"
 
 typedef struct repetition {
     uint32_t forward, again; /* nodes */
@@ -22,7 +23,7 @@ typedef struct repetition {
 } repetition;
 
 typedef struct twins {
-    const tow__flat *f;
+    const tow__body *f;
     uint32_t *same;  /* [n_values] the first value that is the same */
     uint32_t *table; /* nodes; TOW__NONE: free */
     uint32_t n_table;
@@ -31,32 +32,32 @@ typedef struct twins {
 
 /* ---- equal nodes ------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_node(const twins *t, const tow__node *node)
+static uint64_t hash_node(const twins *t, const tow__instruction *node)
 {
-    uint64_t h = tow__params_hash(t->seed, node->e->primitive, node->e->params);
-    for (uint32_t i = 0; i < node->e->n_in; i++) h = tow__hash(h, &t->same[node->in[i]], sizeof *t->same);
+    uint64_t h = tow__params_hash(t->seed, node->op, node->params);
+    for (uint32_t i = 0; i < node->n_in; i++) h = tow__hash(h, &t->same[node->operands[i]], sizeof *t->same);
     return h;
 }
 
-static bool equal(const twins *t, const tow__node *a, const tow__node *b)
+static bool equal(const twins *t, const tow__instruction *a, const tow__instruction *b)
 {
-    if (a->e->primitive != b->e->primitive || a->e->n_in != b->e->n_in || a->e->n_out != b->e->n_out) return false;
-    for (uint32_t i = 0; i < a->e->n_in; i++)
-        if (t->same[a->in[i]] != t->same[b->in[i]]) return false;
-    return tow__params_equal(a->e->primitive, a->e->params, b->e->params);
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    for (uint32_t i = 0; i < a->n_in; i++)
+        if (t->same[a->operands[i]] != t->same[b->operands[i]]) return false;
+    return tow__params_equal(a->op, a->params, b->params);
 }
 
 /* The first node that equals node n: n itself if there was none before. */
 static uint32_t first_equal(twins *t, uint32_t n)
 {
-    const tow__node *node = &t->f->nodes[n];
+    const tow__instruction *node = &t->f->insts[n];
     uint32_t mask = t->n_table - 1, i = (uint32_t)hash_node(t, node) & mask;
-    while (t->table[i] != TOW__NONE && !equal(t, &t->f->nodes[t->table[i]], node)) i = (i + 1) & mask;
+    while (t->table[i] != TOW__NONE && !equal(t, &t->f->insts[t->table[i]], node)) i = (i + 1) & mask;
     if (t->table[i] == TOW__NONE) t->table[i] = n;
     return t->table[i];
 }
 
-static bool multiplies(const tow__node *node) { return tow__is_product(node->e->primitive) || TOW__IS(node->e, scan); }
+static bool multiplies(const tow__instruction *node) { return tow__is_product(node->op) || TOW__COMPUTES(node, scan); }
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 
@@ -70,29 +71,29 @@ static int latest_first(const void *a, const void *b)
 }
 
 /* *list: in scratch, latest first. */
-static tow_status find_repetitions(tow__arena *scratch, const tow__flat *f, repetition **list, uint32_t *n)
+static tow_status find_repetitions(tow__arena *scratch, const tow__body *f, repetition **list, uint32_t *n)
 {
     twins t = {.f = f, .n_table = 16, .seed = scratch->ctx->hash_seed};
-    while (t.n_table / 2 <= f->n_nodes) t.n_table *= 2;
+    while (t.n_table / 2 <= f->n_insts) t.n_table *= 2;
     t.same = tow__arena_alloc(scratch, f->n_values, sizeof *t.same);
     t.table = tow__arena_alloc(scratch, t.n_table, sizeof *t.table);
-    *list = tow__arena_alloc(scratch, f->n_nodes, sizeof **list);
+    *list = tow__arena_alloc(scratch, f->n_insts, sizeof **list);
     *n = 0;
     if (!t.same || !t.table || !*list) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_values; i++) t.same[i] = i;
     for (uint32_t i = 0; i < t.n_table; i++) t.table[i] = TOW__NONE;
-    for (uint32_t i = 0; i < f->n_nodes; i++) {
-        const tow__node *node = &f->nodes[i];
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        const tow__instruction *node = &f->insts[i];
         uint32_t first = first_equal(&t, i);
         if (first == i) continue;
-        for (uint32_t j = 0; j < node->e->n_out; j++) t.same[node->out[j]] = t.same[f->nodes[first].out[j]];
-        if (node->lazy && !f->nodes[first].lazy) (*list)[(*n)++] = (repetition){first, i, multiplies(node)};
+        for (uint32_t j = 0; j < node->n_out; j++) t.same[node->results[j]] = t.same[f->insts[first].results[j]];
+        if (node->late && !f->insts[first].late) (*list)[(*n)++] = (repetition){first, i, multiplies(node)};
     }
     qsort(*list, *n, sizeof **list, latest_first);
     return TOW_OK;
 }
 
-tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow__flat *f)
+tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow__body *f)
 {
     repetition *list;
     uint32_t n, *now = tow__arena_alloc(scratch, f->n_values, sizeof *now);
@@ -103,11 +104,11 @@ tow_status tow__eliminate_recomputation(tow_program *p, tow__arena *scratch, tow
     while (p->n_repeated < n && list[p->n_repeated].multiplies) p->n_repeated++;
     uint32_t kept = p->budget.products < p->n_repeated ? p->budget.products : p->n_repeated;
     for (uint32_t i = 0; i < (p->budget.all ? n : kept); i++) {
-        const tow__node *forward = &f->nodes[list[i].forward], *again = &f->nodes[list[i].again];
-        for (uint32_t j = 0; j < again->e->n_out; j++) now[again->out[j]] = forward->out[j];
+        const tow__instruction *forward = &f->insts[list[i].forward], *again = &f->insts[list[i].again];
+        for (uint32_t j = 0; j < again->n_out; j++) now[again->results[j]] = forward->results[j];
     }
-    for (uint32_t i = 0; i < f->n_nodes; i++)
-        for (uint32_t j = 0; j < f->nodes[i].e->n_in; j++) f->nodes[i].in[j] = now[f->nodes[i].in[j]];
+    for (uint32_t i = 0; i < f->n_insts; i++)
+        for (uint32_t j = 0; j < f->insts[i].n_in; j++) f->insts[i].operands[j] = now[f->insts[i].operands[j]];
     for (uint32_t i = 0; i < f->n_outputs; i++) f->outputs[i] = now[f->outputs[i]];
     return TOW_OK;
 }

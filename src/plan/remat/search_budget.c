@@ -13,7 +13,8 @@
  * A plan fits if it takes no more than the budget or no more than remat does without. Of those that fit, one that makes
  * the fewest products again is taken, then one that exceeds the budget least, then one that is not interleaved, then
  * the smallest. */
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
+#include "src/plan/remat/remat.h"
 
 typedef struct search {
     tow_context *ctx;
@@ -55,10 +56,10 @@ static tow_status consider(search *s, tow__remat_budget budget, bool *fits)
     if (!*fits) return TOW_OK;
     uint32_t again = s->repeated - (budget.all ? s->repeated : budget.products);
     size_t now = excess(s, arena), before = excess(s, s->arena);
-    bool better = again != s->again                            ? again < s->again
-                  : now != before                              ? now < before
+    bool better = again != s->again                           ? again < s->again
+                  : now != before                             ? now < before
                   : budget.interleaved != s->best.interleaved ? s->best.interleaved
-                                                               : arena < s->arena;
+                                                              : arena < s->arena;
     if (!better) return TOW_OK;
     s->best = budget;
     s->again = again;

@@ -6,7 +6,10 @@
 
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/fused.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/fuse/fuse.h"
 #include "src/plan/pass.h"
+#include "src/plan/report/report.h"
 
 static const char *kind_name(tow__storage_kind kind)
 {
@@ -26,7 +29,7 @@ static void add_view(tow__string *s, const tow_program *p, const tow__view *x, b
     tow__string_add(s, "#%u ", root);
     tow__string_add_type(s, x->type);
     if (storage->kind == TOW__S_ARENA && placed)
-        tow__string_add(s, " @%zu", storage->plan->base + storage->offset);
+        tow__string_add(s, " @%zu", storage->body->base + storage->offset);
     else if (storage->kind == TOW__S_ARENA)
         ; /* it has no place yet */
     else if (storage->kind == TOW__S_CONSTANT)
@@ -39,15 +42,15 @@ static void add_view(tow__string *s, const tow_program *p, const tow__view *x, b
 }
 
 /* live[i]: bytes alive while instruction i of the plan runs. NULL: out of memory. */
-static size_t *live_bytes(tow__arena *scratch, const tow_program *p, const tow__plan *plan)
+static size_t *live_bytes(tow__arena *scratch, const tow_program *p, const tow__body *body)
 {
-    size_t *live = tow__arena_alloc(scratch, (size_t)plan->n_insts + 1, sizeof *live);
+    size_t *live = tow__arena_alloc(scratch, (size_t)body->n_insts + 1, sizeof *live);
     if (!live) return NULL;
-    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) {
+    for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
         if (tow__in_arena(p, s)) tow__add_alive(live, x->first, x->last, tow__round_up(x->bytes));
     }
-    tow__sum_alive(live, plan->n_insts);
+    tow__sum_alive(live, body->n_insts);
     return live;
 }
 
@@ -58,7 +61,7 @@ typedef struct printer {
     bool placed; /* storages have places, which are printed with lifetimes and what is alive */
 } printer;
 
-static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth);
+static void add_plan(printer *out, const tow_program *p, const tow__body *body, int depth);
 
 static const char *const carry_storage_names[] = {
     [TOW__CARRY_IN_PLACE] = "in place",
@@ -117,10 +120,10 @@ const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
     return inst->kernel->engine_of(&call);
 }
 
-static void add_inst(printer *out, const tow_program *p, const tow__plan *plan, uint32_t i, size_t live, int depth)
+static void add_inst(printer *out, const tow_program *p, const tow__body *body, uint32_t i, size_t live, int depth)
 {
     tow__string *s = &out->s;
-    const tow__instruction *inst = &plan->insts[i];
+    const tow__instruction *inst = &body->insts[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, inst->backward ? "b" : " ",
                     !inst->loop                  ? tow__engine_of(p, inst)
                     : tow__by_blocks(inst->loop) ? "region"
@@ -146,20 +149,20 @@ static void add_inst(printer *out, const tow_program *p, const tow__plan *plan, 
     }
     if (!inst->loop && inst->scratch != TOW__NONE) {
         const tow__storage *scratch = &p->storages[inst->scratch];
-        tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->plan->base + scratch->offset);
+        tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->body->base + scratch->offset);
     }
     tow__string_add(s, "  live %zu", live);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
-        tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", plan->dead[j]);
+        tow__string_add(s, "%s#%u", j > inst->dead_begin ? " " : "  free ", body->dead[j]);
     tow__string_add(s, "\n");
     if (inst->loop) add_loop(out, p, inst->loop, depth);
 }
 
-static void add_plan(printer *out, const tow_program *p, const tow__plan *plan, int depth)
+static void add_plan(printer *out, const tow_program *p, const tow__body *body, int depth)
 {
-    const size_t *live = out->placed ? live_bytes(&out->scratch, p, plan) : NULL;
+    const size_t *live = out->placed ? live_bytes(&out->scratch, p, body) : NULL;
     out->s.failed |= out->placed && !live;
-    for (uint32_t i = 0; i < plan->n_insts && !out->s.failed; i++) add_inst(out, p, plan, i, live ? live[i] : 0, depth);
+    for (uint32_t i = 0; i < body->n_insts && !out->s.failed; i++) add_inst(out, p, body, i, live ? live[i] : 0, depth);
 }
 
 size_t tow_program_text(const tow_program *p, char *text, size_t size)
@@ -191,7 +194,7 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
 
 /* ---- functions between passes ------------------------------------------------------------------------------------ */
 
-static void add_values(tow__string *s, const tow__flat *f, const uint32_t *values, uint32_t n, bool types)
+static void add_values(tow__string *s, const tow__body *f, const uint32_t *values, uint32_t n, bool types)
 {
     for (uint32_t i = 0; i < n; i++) {
         tow__string_add(s, "%s%%%u", i ? ", " : "", values[i]);
@@ -200,19 +203,18 @@ static void add_values(tow__string *s, const tow__flat *f, const uint32_t *value
     }
 }
 
-/* %4 f32[8] = mul(%1, %3); nodes that are ordered in their order, else all. */
-static void add_nodes(tow__string *s, const tow__flat *f)
+/* %4 f32[8] = mul(%1, %3); in the order in which they stand. */
+static void add_nodes(tow__string *s, const tow__body *f)
 {
-    uint32_t n = f->n_order ? f->n_order : f->n_nodes;
     tow__string_add(s, "inputs ");
     add_values(s, f, f->inputs, f->n_inputs, true);
     tow__string_add(s, "\n");
-    for (uint32_t i = 0; i < n; i++) {
-        const tow__node *node = &f->nodes[f->n_order ? f->order[i] : i];
-        tow__string_add(s, "%s%s ", node->backward ? "b" : " ", node->lazy ? "late" : "    ");
-        add_values(s, f, node->out, node->e->n_out, true);
-        tow__string_add(s, " = %s(", node->e->primitive->name);
-        add_values(s, f, node->in, node->e->n_in, false);
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        const tow__instruction *node = &f->insts[i];
+        tow__string_add(s, "%s%s ", node->backward ? "b" : " ", node->late ? "late" : "    ");
+        add_values(s, f, node->results, node->n_out, true);
+        tow__string_add(s, " = %s(", node->op->name);
+        add_values(s, f, node->operands, node->n_in, false);
         tow__string_add(s, ")\n");
     }
     tow__string_add(s, "outputs ");
@@ -245,7 +247,7 @@ void tow__string_add_function(tow__string *text, const tow__function_state *f, t
     if (id < TOW__PASS_inline)
         add_graph(text, f->graph);
     else if (id < TOW__PASS_lower)
-        add_nodes(text, f->flat);
+        add_nodes(text, f->body);
     else
         add_body(text, f, id);
 }

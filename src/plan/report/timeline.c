@@ -1,6 +1,7 @@
 /* Works out what is alive when. Plans are walked to see which groups there are, again with coarser ones until they are
  * few enough to tell apart in a picture, and a last time to add up bytes. */
 #include "src/plan/report/timeline.h"
+#include "src/plan/analysis/phase.h"
 
 enum {
     WRITTEN_OUT = 4000, /* places up to which the iterations of a loop are written out */
@@ -15,7 +16,7 @@ typedef struct walk {
     bool crowded;               /* more groups than there is room for */
 } walk;
 
-static uint32_t plan_length(const tow__plan *plan);
+static uint32_t plan_length(const tow__body *body);
 
 static uint32_t iterations_shown(const tow__loop *loop)
 {
@@ -29,10 +30,10 @@ static uint32_t inst_length(const tow__instruction *inst)
 }
 
 /* Places of one pass through a plan. */
-static uint32_t plan_length(const tow__plan *plan)
+static uint32_t plan_length(const tow__body *body)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < plan->n_insts; i++) n += inst_length(&plan->insts[i]);
+    for (uint32_t i = 0; i < body->n_insts; i++) n += inst_length(&body->insts[i]);
     return n ? n : 1;
 }
 
@@ -65,14 +66,14 @@ static uint32_t inner_storage(const tow_program *p, const tow__instruction *inst
 }
 
 /* The scope of the equation that makes the storage; of what a loop makes, that of the equation in its body. */
-static const char *scope_of(const tow_program *p, const tow__plan *plan, uint32_t s)
+static const char *scope_of(const tow_program *p, const tow__body *around, uint32_t s)
 {
-    const tow__instruction *inst = &plan->insts[p->storages[s].first];
+    const tow__instruction *inst = &around->insts[p->storages[s].first];
     while (inst->loop) {
         const char *scope = inst->source ? inst->source->scope : NULL;
-        const tow__plan *body = inst->loop->body;
+        const tow__body *body = inst->loop->body;
         s = inner_storage(p, inst, s);
-        if (s == TOW__NONE || p->storages[s].plan != body || p->storages[s].first >= body->n_insts) return scope;
+        if (s == TOW__NONE || p->storages[s].body != body || p->storages[s].first >= body->n_insts) return scope;
         inst = &body->insts[p->storages[s].first];
     }
     return inst->source ? inst->source->scope : NULL;
@@ -94,13 +95,13 @@ static tow__live_group *find_group(walk *w, tow__live_kind kind, const char *sco
     return &t->groups[t->n_groups++];
 }
 
-static tow__live_kind kind_of(const walk *w, const tow__plan *plan, uint32_t s, bool backward)
+static tow__live_kind kind_of(const walk *w, const tow__body *body, uint32_t s, bool backward)
 {
     const tow__storage *storage = &w->t->p->storages[s];
-    bool made_backward = backward || tow__is_backward(w->t->p, &plan->insts[storage->first], s, true);
+    bool made_backward = backward || tow__is_backward(w->t->p, &body->insts[storage->first], s, true);
     if (w->scratch[s]) return TOW__LIVE_WORKSPACE;
     if (made_backward) return TOW__LIVE_BACKWARD;
-    bool read_backward = tow__is_backward(w->t->p, &plan->insts[storage->last], s, false);
+    bool read_backward = tow__is_backward(w->t->p, &body->insts[storage->last], s, false);
     return read_backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
 }
 
@@ -113,7 +114,7 @@ static void add_bytes(tow__live_group *g, uint32_t begin, uint32_t end, size_t b
 
 /* ---- walking ----------------------------------------------------------------------------------------------------- */
 
-static tow_status walk_plan(walk *w, const tow__plan *plan, uint32_t at, uint32_t copies, bool backward);
+static tow_status walk_plan(walk *w, const tow__body *body, uint32_t at, uint32_t copies, bool backward);
 
 static tow_status walk_inst(walk *w, const tow__instruction *inst, uint32_t at, uint32_t copies, bool backward)
 {
@@ -135,39 +136,39 @@ done:
     return status;
 }
 
-static tow_status walk_plan(walk *w, const tow__plan *plan, uint32_t at, uint32_t copies, bool backward)
+static tow_status walk_plan(walk *w, const tow__body *around, uint32_t at, uint32_t copies, bool backward)
 {
     const tow_program *p = w->t->p;
     tow_status status = TOW_OK;
-    uint32_t *begin = tow__arena_alloc(&w->t->memory, (size_t)plan->n_insts + 1, sizeof *begin);
+    uint32_t *begin = tow__arena_alloc(&w->t->memory, (size_t)around->n_insts + 1, sizeof *begin);
     if (!begin) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
+    for (uint32_t i = 0; i < around->n_insts; i++) {
         begin[i] = at;
-        TRY(walk_inst(w, &plan->insts[i], at, copies, backward));
-        at += inst_length(&plan->insts[i]);
+        TRY(walk_inst(w, &around->insts[i], at, copies, backward));
+        at += inst_length(&around->insts[i]);
     }
-    begin[plan->n_insts] = at;
-    for (uint32_t i = 0; i < plan->n_insts && !w->crowded; i++) {
-        const tow__plan *body = plan->insts[i].loop ? plan->insts[i].loop->body : NULL;
+    begin[around->n_insts] = at;
+    for (uint32_t i = 0; i < around->n_insts && !w->crowded; i++) {
+        const tow__body *body = around->insts[i].loop ? around->insts[i].loop->body : NULL;
         if (!body || !body->scratch) continue; /* shared iterations may need more than all copies have */
         const size_t extra = p->storages[body->block].bytes - body->bytes * body->copies;
-        tow__live_group *g = extra ? find_group(w, TOW__LIVE_WORKSPACE, scope_of(p, plan, body->block)) : NULL;
+        tow__live_group *g = extra ? find_group(w, TOW__LIVE_WORKSPACE, scope_of(p, around, body->block)) : NULL;
         if (w->counts && g) add_bytes(g, begin[i], begin[i + 1], extra * copies);
     }
-    for (uint32_t s = tow__first_storage(plan); s != TOW__NONE && !w->crowded; s = p->storages[s].next) {
+    for (uint32_t s = tow__first_storage(around); s != TOW__NONE && !w->crowded; s = p->storages[s].next) {
         const tow__storage *x = &p->storages[s];
         if (!tow__in_arena(p, s) || w->block[s]) continue;
-        tow__live_group *g = find_group(w, kind_of(w, plan, s, backward), scope_of(p, plan, s));
+        tow__live_group *g = find_group(w, kind_of(w, around, s, backward), scope_of(p, around, s));
         if (w->counts && g) add_bytes(g, begin[x->first], begin[x->last + 1], tow__round_up(x->bytes) * copies);
     }
 done:
     return status;
 }
 
-static void mark_scratch(walk *w, const tow__plan *plan)
+static void mark_scratch(walk *w, const tow__body *body)
 {
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        const tow__instruction *inst = &plan->insts[i];
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
         if (inst->scratch != TOW__NONE) (inst->loop ? w->block : w->scratch)[inst->scratch] = true;
         if (!inst->loop) continue;
         if (inst->loop->body->block != TOW__NONE) w->block[inst->loop->body->block] = true;

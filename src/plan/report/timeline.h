@@ -2,7 +2,7 @@
 #ifndef TOW_SRC_PLAN_TIMELINE_H
 #define TOW_SRC_PLAN_TIMELINE_H
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 
 /* X(symbol, text in pictures): what memory of the arena holds. */
 #define TOW__LIVE_LIST(X)                                                                                              \

@@ -3,7 +3,9 @@
 #include <stdio.h>
 
 #include "src/base/arithmetic.h"
-#include "src/plan/plan.h"
+#include "src/plan/analysis/tiling.h"
+#include "src/plan/ir.h"
+#include "src/plan/report/report.h"
 #include "src/run/record.h"
 
 static void write_string(FILE *file, const char *text)
@@ -38,12 +40,12 @@ static size_t inst_bytes(const tow__instruction *inst)
 }
 
 /* Whether the step, somewhere in the plan, belongs to the backward part, itself or with a loop around it. */
-static bool is_backward(const tow__plan *plan, const tow__instruction *inst, bool backward, bool *found)
+static bool is_backward(const tow__body *body, const tow__instruction *inst, bool backward, bool *found)
 {
-    *found = inst >= plan->insts && inst < plan->insts + plan->n_insts;
+    *found = inst >= body->insts && inst < body->insts + body->n_insts;
     if (*found) return backward || inst->backward;
-    for (uint32_t i = 0; i < plan->n_insts; i++) {
-        const tow__instruction *outer = &plan->insts[i];
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *outer = &body->insts[i];
         if (!outer->loop) continue;
         bool result = is_backward(outer->loop->body, inst, backward || outer->backward, found);
         if (*found) return result;

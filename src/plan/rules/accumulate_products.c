@@ -4,6 +4,8 @@
  *   carry' = fused_dot_general x y carry (add)   =>   dot_general_add x y carry */
 #include "src/kernels/elementwise/fused.h"
 #include "src/kernels/products/dot.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
 
 static bool is_product(const tow_primitive *op) { return op == &tow__dot_general_p; }
@@ -21,7 +23,7 @@ static bool updates_carry(const tow__rewrite *r, const tow__instruction *inst)
 {
     const tow__storage *old = &r->p->storages[inst->in[2].storage], *new = &r->p->storages[inst->out[0].storage];
     return old->kind == TOW__S_CARRY_IN && new->kind == TOW__S_CARRY_OUT && old->index == new->index &&
-           old->plan == r->s->body && tow__is_whole(r->p, &inst->in[2]);
+           old->body == r->s->body &&tow__is_whole(r->p, &inst->in[2]);
 }
 
 static bool matches(tow__rewrite *r, uint32_t at, void *match)
@@ -49,5 +51,4 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     return tow__add_scratch(&r->l, inst);
 }
 
-const tow__rule tow__rule_accumulate_products = {
-    .is_root = is_product, .matches = matches, .replace = replace};
+const tow__rule tow__rule_accumulate_products = {.is_root = is_product, .matches = matches, .replace = replace};

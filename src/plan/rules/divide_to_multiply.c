@@ -4,6 +4,7 @@
  *   div x 2^n   =>   mul x 2^-n        where 2^-n is a normal number of the type */
 #include <math.h>
 
+#include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
 
 static bool is_quotient(const tow_primitive *op) { return op == &tow__div_p; }
@@ -49,7 +50,5 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     return tow__add_scratch(&r->l, inst);
 }
 
-const tow__rule tow__rule_divide_to_multiply = {.is_root = is_quotient,
-                                                .match_bytes = sizeof(double),
-                                                .matches = matches,
-                                                .replace = replace};
+const tow__rule tow__rule_divide_to_multiply = {
+    .is_root = is_quotient, .match_bytes = sizeof(double), .matches = matches, .replace = replace};

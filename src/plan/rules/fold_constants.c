@@ -5,6 +5,8 @@
  * What somebody else provides memory for, an output or a row of a loop, is copied there from the constant, last of
  * all. */
 #include "src/base/arithmetic.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
 
 enum {
@@ -70,5 +72,4 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     return TOW_OK;
 }
 
-const tow__rule tow__rule_fold_constants = {
-    .is_root = is_elementwise, .matches = matches, .replace = replace};
+const tow__rule tow__rule_fold_constants = {.is_root = is_elementwise, .matches = matches, .replace = replace};

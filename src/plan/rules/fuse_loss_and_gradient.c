@@ -10,11 +10,11 @@
 
 static bool is_vjp(const tow_primitive *op) { return op == &tow__linear_cross_entropy_vjp_p; }
 
-/* True if `value` depends on the results of node `on`, or may do. Nodes read what nodes before them make, except for
- * what has been merged, so the walk goes down. */
+/* True if `value` depends on the results of instruction `on`, or may do. Instructions read what those before them make,
+ * except for what has been merged, so the walk goes down. */
 static bool depends(tow__rewrite *r, uint32_t value, uint32_t on)
 {
-    const tow__flat *f = r->f;
+    const tow__body *f = r->f;
     const uint32_t first = f->makers[value];
     if (first == TOW__INPUT || first <= on) return first == on;
     bool *reached = tow__arena_alloc(r->scratch, (size_t)first + 1, sizeof *reached);
@@ -22,8 +22,8 @@ static bool depends(tow__rewrite *r, uint32_t value, uint32_t on)
     if (!reached) return true;
     reached[first] = true;
     for (uint32_t n = first; n > on; n--)
-        for (uint32_t i = 0; reached[n] && i < f->nodes[n].e->n_in; i++) {
-            uint32_t maker = f->makers[f->nodes[n].in[i]];
+        for (uint32_t i = 0; reached[n] && i < f->insts[n].n_in; i++) {
+            uint32_t maker = f->makers[f->insts[n].operands[i]];
             if (maker == TOW__INPUT) continue;
             if (maker > n) return true;
             reached[maker] = true;
@@ -33,29 +33,24 @@ static bool depends(tow__rewrite *r, uint32_t value, uint32_t on)
 
 static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
-    const tow__node *vjp = &r->f->nodes[at], *loss = tow__maker_of(r, vjp->in[3]);
-    const uint32_t forward = r->f->makers[vjp->in[3]];
+    const tow__instruction *vjp = &r->f->insts[at], *loss = tow__maker_of(r, vjp->operands[3]);
+    const uint32_t forward = r->f->makers[vjp->operands[3]];
     (void)match;
-    return loss && forward < at && TOW__IS(loss->e, linear_cross_entropy) && loss->out[1] == vjp->in[3] &&
-           memcmp(loss->in, vjp->in, 3 * sizeof *loss->in) == 0 && !depends(r, vjp->in[4], forward);
+    return loss && forward < at && TOW__COMPUTES(loss, linear_cross_entropy) && loss->results[1] == vjp->operands[3] &&
+           memcmp(loss->operands, vjp->operands, 3 * sizeof *loss->operands) == 0 &&
+           !depends(r, vjp->operands[4], forward);
 }
 
 static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
 {
-    const tow__node *vjp = &r->f->nodes[at], *loss = tow__maker_of(r, vjp->in[3]);
-    const uint32_t in[] = {vjp->in[0], vjp->in[1], vjp->in[2], vjp->in[4]};
-    uint32_t n_out = 0, out[4] = {loss->out[0], loss->out[1]};
+    const tow__instruction *vjp = &r->f->insts[at], *loss = tow__maker_of(r, vjp->operands[3]);
+    const uint32_t in[] = {vjp->operands[0], vjp->operands[1], vjp->operands[2], vjp->operands[4]};
+    uint32_t n_out = 0, out[4] = {loss->results[0], loss->results[1]};
     (void)match;
-    for (n_out = 2; n_out < vjp->e->n_out + 2; n_out++) out[n_out] = vjp->out[n_out - 2];
-    tow__equation *e = tow__arena_alloc(&r->p->memory, 1, sizeof *e);
-    if (!e) return TOW_OUT_OF_MEMORY;
-    *e = (tow__equation){.primitive = &tow__linear_cross_entropy_and_vjp_p,
-                         .params = vjp->e->params,
-                         .n_in = 4,
-                         .n_out = n_out,
-                         .source = vjp->e->source};
-    return tow__change_node(r, at, e, in, out);
+    for (n_out = 2; n_out < vjp->n_out + 2; n_out++) out[n_out] = vjp->results[n_out - 2];
+    const tow__computation both = {&tow__linear_cross_entropy_and_vjp_p, vjp->params, 0, 4, in};
+    return tow__change_instruction(r, at, &both, n_out, out);
 }
 
 const tow__rule tow__rule_fuse_loss_and_gradient = {
-    .on_nodes = true, .is_root = is_vjp, .matches = matches, .replace = replace};
+    .on_values = true, .is_root = is_vjp, .matches = matches, .replace = replace};

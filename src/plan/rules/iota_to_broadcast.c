@@ -7,25 +7,24 @@ static bool is_iota(const tow_primitive *op) { return op == &tow__iota_p; }
 
 static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
-    const tow_type type = r->f->types[r->f->nodes[at].out[0]];
+    const tow_type type = r->f->types[r->f->insts[at].results[0]];
     (void)match;
     return type.rank > 1 && tow_type_count(type) > 0;
 }
 
 static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
 {
-    const tow__iota_params *p = r->f->nodes[at].e->params;
+    const tow__iota_params *p = r->f->insts[at].params;
     const tow_type row = tow_make_type(p->dtype, 1, &p->shape.v[p->axis]);
     const tow__iota_params numbers = {.dtype = p->dtype, .shape = {.n = 1, .v = {row.dims[0]}}};
     const tow__broadcast_params repeated = {.shape = p->shape, .axes = {.n = 1, .v = {p->axis}}};
     (void)match;
-    tow__equation *e = tow__new_equation(r, &tow__iota_p, &numbers, sizeof numbers, 0, 1);
-    if (e) e->source = r->f->nodes[at].e->source;
-    uint32_t value = tow__new_node(r, &r->f->nodes[at], e, row, NULL);
+    const tow__computation iota = {&tow__iota_p, &numbers, sizeof numbers, 0, NULL};
+    const uint32_t value = tow__new_instruction(r, &r->f->insts[at], &iota, row);
     if (value == TOW__NONE) return TOW_OUT_OF_MEMORY;
-    e = tow__new_equation(r, &tow__broadcast_in_dim_p, &repeated, sizeof repeated, 1, 1);
-    return tow__change_node(r, at, e, &value, NULL);
+    const tow__computation broadcast = {&tow__broadcast_in_dim_p, &repeated, sizeof repeated, 1, &value};
+    return tow__change_instruction(r, at, &broadcast, 1, NULL);
 }
 
 const tow__rule tow__rule_iota_to_broadcast = {
-    .on_nodes = true, .is_root = is_iota, .matches = matches, .replace = replace};
+    .on_values = true, .is_root = is_iota, .matches = matches, .replace = replace};

@@ -5,6 +5,7 @@
  * So it can be part of a row program: outer products that are summed, as gradients of a weight that sees one row at a
  * time, are one pass over the sum. The pass cannot be left out: an engine that begins its sum with 0 makes 0 of a
  * product that is -0, and a program has one of them whatever else is rewritten. */
+#include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
 
 static bool is_product(const tow_primitive *op) { return op == &tow__dot_general_p; }
@@ -48,5 +49,4 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     return tow__add_scratch(&r->l, inst);
 }
 
-const tow__rule tow__rule_outer_product_to_multiply = {
-    .is_root = is_product, .matches = matches, .replace = replace};
+const tow__rule tow__rule_outer_product_to_multiply = {.is_root = is_product, .matches = matches, .replace = replace};

@@ -14,13 +14,13 @@ enum {
     MOST_PIECES = 16,
     MOST_PARTS = 16, /* of a concatenation */
     MOST_NEW = 128,  /* sums of parts of pieces, about: pieces times parts */
-    MOST_DEPTH = 8,  /* elementwise nodes below a pad, of which parts are made */
+    MOST_DEPTH = 8,  /* elementwise instructions below a pad, of which parts are made */
     MOST_OPERANDS = 4
 };
 
 /* A sum of pads along one axis, and where along it pieces begin or end: parts are what lies between. */
 typedef struct pad_sum {
-    const tow__node *piece[MOST_PIECES];
+    const tow__instruction *piece[MOST_PIECES];
     int n, n_sums, axis, parts;
     int64_t cuts[2 * MOST_PIECES + 2];
 } pad_sum;
@@ -29,10 +29,10 @@ static bool is_add(const tow_primitive *op) { return op == &tow__add_p; }
 
 /* ---- pattern ----------------------------------------------------------------------------------------------------- */
 
-static bool is_zero(const tow__node *value)
+static bool is_zero(const tow__instruction *value)
 {
-    if (!value || !TOW__IS(value->e, const)) return false;
-    tow_array *array = ((const tow__const_params *)value->e->params)->value;
+    if (!value || !TOW__COMPUTES(value, const)) return false;
+    tow_array *array = ((const tow__const_params *)value->params)->value;
     const char *bytes = tow_array_data(array);
     for (size_t i = 0; i < tow_type_bytes(tow_array_type(array)); i++)
         if (bytes[i] != 0) return false;
@@ -40,11 +40,11 @@ static bool is_zero(const tow__node *value)
 }
 
 /* The axis along which a pad adds zeros at the ends, if it is one and nothing else happens; else -1. */
-static int padded_axis(const tow__rewrite *r, const tow__node *pad)
+static int padded_axis(const tow__rewrite *r, const tow__instruction *pad)
 {
-    const tow__pad_params *p = pad->e->params;
+    const tow__pad_params *p = pad->params;
     int axis = -1;
-    if (!is_zero(tow__maker_of(r, pad->in[1]))) return -1;
+    if (!is_zero(tow__maker_of(r, pad->operands[1]))) return -1;
     for (int i = 0; i < p->low.n; i++) {
         if (p->interior.v[i] != 0 || p->low.v[i] < 0 || p->high.v[i] < 0) return -1;
         if (p->low.v[i] == 0 && p->high.v[i] == 0) continue;
@@ -57,17 +57,20 @@ static int padded_axis(const tow__rewrite *r, const tow__node *pad)
 /* Collects the pads below a sum, in order; chains of additions lean to one side, so the depth is kept small. */
 static bool collect(const tow__rewrite *r, pad_sum *s, uint32_t value, int depth)
 {
-    const tow__node *node = tow__maker_of(r, value);
-    if (!node || (depth > 0 && r->uses[value] != 1) || depth > MOST_PIECES + 1) return false;
-    if (TOW__IS(node->e, add))
-        return s->n_sums++ <= MOST_PIECES && collect(r, s, node->in[0], depth + 1) &&
-               collect(r, s, node->in[1], depth + 1);
-    if (!TOW__IS(node->e, pad) || s->n == MOST_PIECES) return false;
-    s->piece[s->n++] = node;
+    const tow__instruction *inst = tow__maker_of(r, value);
+    if (!inst || (depth > 0 && r->uses[value] != 1) || depth > MOST_PIECES + 1) return false;
+    if (TOW__COMPUTES(inst, add))
+        return s->n_sums++ <= MOST_PIECES && collect(r, s, inst->operands[0], depth + 1) &&
+               collect(r, s, inst->operands[1], depth + 1);
+    if (!TOW__COMPUTES(inst, pad) || s->n == MOST_PIECES) return false;
+    s->piece[s->n++] = inst;
     return true;
 }
 
-static int64_t low(const tow__node *pad, int axis) { return ((const tow__pad_params *)pad->e->params)->low.v[axis]; }
+static int64_t low(const tow__instruction *pad, int axis)
+{
+    return ((const tow__pad_params *)pad->params)->low.v[axis];
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -79,10 +82,10 @@ static void cut(const tow__rewrite *r, pad_sum *s)
 {
     int n = 0;
     s->cuts[n++] = 0;
-    s->cuts[n++] = r->f->types[s->piece[0]->out[0]].dims[s->axis];
+    s->cuts[n++] = r->f->types[s->piece[0]->results[0]].dims[s->axis];
     for (int i = 0; i < s->n; i++) {
         s->cuts[n++] = low(s->piece[i], s->axis);
-        s->cuts[n++] = low(s->piece[i], s->axis) + r->f->types[s->piece[i]->in[0]].dims[s->axis];
+        s->cuts[n++] = low(s->piece[i], s->axis) + r->f->types[s->piece[i]->operands[0]].dims[s->axis];
     }
     qsort(s->cuts, (size_t)n, sizeof *s->cuts, ascending);
     s->parts = 0;
@@ -95,7 +98,7 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
     pad_sum *s = match;
     s->n = s->n_sums = 0;
-    if (!collect(r, s, r->f->nodes[at].out[0], 0)) return false;
+    if (!collect(r, s, r->f->insts[at].results[0], 0)) return false;
     s->axis = padded_axis(r, s->piece[0]);
     for (int i = 1; i < s->n && s->axis >= 0; i++)
         if (padded_axis(r, s->piece[i]) != s->axis) return false;
@@ -108,7 +111,7 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
 
 /* One part of the sum: [first, end) of the axis. */
 typedef struct part {
-    const tow__node *like;
+    const tow__instruction *like;
     int axis;
     int64_t first, end;
     uint32_t n_values, zero; /* values that were there before; the scalar that pads */
@@ -120,24 +123,23 @@ static uint32_t zeros(tow__rewrite *r, const part *x, tow_type type)
 {
     tow__broadcast_params p = {.shape = {.n = type.rank}};
     memcpy(p.shape.v, type.dims, sizeof p.shape.v);
-    const tow__equation *e = tow__new_equation(r, &tow__broadcast_in_dim_p, &p, sizeof p, 1, 1);
-    return tow__new_node(r, x->like, e, type, &x->zero);
+    return tow__new_instruction(r, x->like, &(tow__computation){&tow__broadcast_in_dim_p, &p, sizeof p, 1, &x->zero},
+                                type);
 }
 
 static uint32_t add(tow__rewrite *r, const part *x, uint32_t a, uint32_t b)
 {
-    const tow__equation *e = tow__new_equation(r, &tow__add_p, NULL, 0, 2, 1);
-    return tow__new_node(r, x->like, e, r->f->types[a], (uint32_t[]){a, b});
+    const uint32_t operands[] = {a, b};
+    return tow__new_instruction(r, x->like, &(tow__computation){&tow__add_p, NULL, 0, 2, operands}, r->f->types[a]);
 }
 
 /* What only this sum reads, in its pass of the program, is not made as a whole: slices are those of its operands, so
  * that each part is one pass from there. */
 static bool is_made_in_parts(const tow__rewrite *r, const part *x, uint32_t value, int depth)
 {
-    const tow__node *made = tow__maker_of(r, value);
-    return made && made->e->primitive->kind == TOW__ELEMENTWISE && made->e->n_out == 1 &&
-           made->e->n_in <= MOST_OPERANDS && made->backward == x->like->backward && depth < MOST_DEPTH &&
-           value < x->n_values && r->uses[value] == 1;
+    const tow__instruction *made = tow__maker_of(r, value);
+    return made && made->op->kind == TOW__ELEMENTWISE && made->n_out == 1 && made->n_in <= MOST_OPERANDS &&
+           made->backward == x->like->backward && depth < MOST_DEPTH && value < x->n_values && r->uses[value] == 1;
 }
 
 /* Elements [first, end) of `value` along the axis. */
@@ -150,44 +152,44 @@ static tow_status slice_value(tow__rewrite *r, const part *x, uint32_t value, in
     tow_type smaller = type;
     smaller.dims[x->axis] = end - first;
     if (is_made_in_parts(r, x, value, depth)) {
-        const tow__node node = *tow__maker_of(r, value); /* nodes move when more are added */
+        const tow__instruction inst = *tow__maker_of(r, value); /* instructions move when more are added */
         uint32_t in[MOST_OPERANDS];
-        for (uint32_t i = 0; i < node.e->n_in; i++) {
-            tow_status status = slice_value(r, x, node.in[i], first, end, depth + 1, &in[i]);
+        for (uint32_t i = 0; i < inst.n_in; i++) {
+            tow_status status = slice_value(r, x, inst.operands[i], first, end, depth + 1, &in[i]);
             if (status != TOW_OK) return status;
         }
-        *slice = tow__new_node(r, x->like, node.e, smaller, in);
+        *slice = tow__new_instruction(r, x->like, &(tow__computation){inst.op, inst.params, 0, inst.n_in, in}, smaller);
         if (*slice == TOW__NONE) return TOW_OUT_OF_MEMORY;
-        r->f->nodes[r->f->makers[*slice]].kernel = node.kernel;
+        r->f->insts[r->f->makers[*slice]].kernel = inst.kernel;
         return TOW_OK;
     }
     tow__slice_params p = {.start = {.n = type.rank}, .limit = {.n = type.rank}, .stride = {.n = type.rank}};
     for (int i = 0; i < type.rank; i++) p.limit.v[i] = type.dims[i], p.stride.v[i] = 1;
     p.start.v[x->axis] = first;
     p.limit.v[x->axis] = end;
-    *slice = tow__new_node(r, x->like, tow__new_equation(r, &tow__slice_p, &p, sizeof p, 1, 1), smaller, &value);
+    *slice = tow__new_instruction(r, x->like, &(tow__computation){&tow__slice_p, &p, sizeof p, 1, &value}, smaller);
     return *slice == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
 /* The piece of a pad in the part, TOW__NONE if it is not there. */
-static tow_status slice_piece(tow__rewrite *r, part *x, tow__node pad, uint32_t *value)
+static tow_status slice_piece(tow__rewrite *r, part *x, tow__instruction pad, uint32_t *value)
 {
-    const int64_t begin = low(&pad, x->axis), length = r->f->types[pad.in[0]].dims[x->axis];
+    const int64_t begin = low(&pad, x->axis), length = r->f->types[pad.operands[0]].dims[x->axis];
     const bool there = x->first >= begin && x->end <= begin + length;
-    x->zero = pad.in[1];
+    x->zero = pad.operands[1];
     x->padded |= !there;
     *value = TOW__NONE;
-    return there ? slice_value(r, x, pad.in[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
+    return there ? slice_value(r, x, pad.operands[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
 }
 
 /* The sum that makes `value`, in the part and without zeros; TOW__NONE if no piece is there. */
 static tow_status sum_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *sum)
 {
-    const tow__node node = *tow__maker_of(r, value); /* nodes move when more are added */
+    const tow__instruction inst = *tow__maker_of(r, value); /* instructions move when more are added */
     uint32_t terms[2];
-    if (TOW__IS(node.e, pad)) return slice_piece(r, x, node, sum);
+    if (TOW__COMPUTES(&inst, pad)) return slice_piece(r, x, inst, sum);
     for (int i = 0; i < 2; i++) {
-        tow_status status = sum_part(r, x, node.in[i], &terms[i]);
+        tow_status status = sum_part(r, x, inst.operands[i], &terms[i]);
         if (status != TOW_OK) return status;
     }
     *sum = terms[terms[0] == TOW__NONE];
@@ -209,24 +211,24 @@ static tow_status make_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *
     return *made == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-/* Node `at` becomes a concatenation of the parts. */
+/* Instruction `at` becomes a concatenation of the parts. */
 static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
 {
     const pad_sum *s = match;
-    const tow__node sum = r->f->nodes[at];
+    const tow__instruction sum = r->f->insts[at];
     const uint32_t n_values = r->f->n_values;
     const tow__axis_params p = {.axis = s->axis};
     uint32_t in[MOST_PARTS];
     for (int i = 0; i < s->parts; i++) {
         part x = {.like = &sum, .axis = s->axis, .first = s->cuts[i], .end = s->cuts[i + 1], .n_values = n_values};
-        tow_status status = make_part(r, &x, sum.out[0], &in[i]);
+        tow_status status = make_part(r, &x, sum.results[0], &in[i]);
         if (status != TOW_OK) return status;
     }
     const uint32_t n = (uint32_t)s->parts;
-    return tow__change_node(r, at, tow__new_equation(r, &tow__concatenate_p, &p, sizeof p, n, 1), in, NULL);
+    return tow__change_instruction(r, at, &(tow__computation){&tow__concatenate_p, &p, sizeof p, n, in}, 1, NULL);
 }
 
-const tow__rule tow__rule_pads_to_concatenate = {.on_nodes = true,
+const tow__rule tow__rule_pads_to_concatenate = {.on_values = true,
                                                  .is_root = is_add,
                                                  .last_first = true,
                                                  .match_bytes = sizeof(pad_sum),

@@ -14,16 +14,16 @@ enum {
 static bool is_scan(const tow_primitive *op) { return op == &tow__scan_p; }
 
 /* Is the storage one of the loop's body, or of a loop inside it? `body` is the function that reads it. */
-static bool is_inside(const tow_program *p, const tow__loop *loop, const tow__plan *body, uint32_t storage)
+static bool is_inside(const tow_program *p, const tow__loop *loop, const tow__body *body, uint32_t storage)
 {
-    const tow__plan *plan = p->storages[storage].plan;
+    const tow__body *plan = p->storages[storage].body;
     for (; body != loop->body; body = body->outer)
         if (body == plan) return true;
     return plan == loop->body;
 }
 
 /* A product of few rows of a matrix that comes from outside of the loop and is contracted along its last axis. */
-static bool wants_transposed(const tow_program *p, const tow__loop *loop, const tow__plan *body,
+static bool wants_transposed(const tow_program *p, const tow__loop *loop, const tow__body *body,
                              const tow__instruction *inst)
 {
     if (inst->op != &tow__dot_general_p) return false;
@@ -35,8 +35,9 @@ static bool wants_transposed(const tow_program *p, const tow__loop *loop, const 
     return tow_type_count(inst->out[0].type) / x->type.dims[0] < FEW_ROWS;
 }
 
-/* The operand of the first such product in the body or in loops inside it, in a storage below `end`; NULL: there is none. */
-static const tow__view *find_operand(const tow_program *p, const tow__loop *loop, const tow__plan *body, uint32_t end)
+/* The operand of the first such product in the body or in loops inside it, in a storage below `end`; NULL: there is
+ * none. */
+static const tow__view *find_operand(const tow_program *p, const tow__loop *loop, const tow__body *body, uint32_t end)
 {
     for (uint32_t i = 0; i < body->n_insts; i++) {
         const tow__instruction *inst = &body->insts[i];
@@ -66,7 +67,7 @@ static tow__view transposed(const tow__view *x)
 }
 
 /* Instructions of the body that read x, or its transpose, read `copy`, or its transpose. */
-static tow_status redirect(tow__rewrite *r, tow__plan *body, const tow__view *x, const tow__view *copy)
+static tow_status redirect(tow__rewrite *r, tow__body *body, const tow__view *x, const tow__view *copy)
 {
     const tow__view x_t = transposed(x), copy_t = transposed(copy);
     tow_status status = TOW_OK;
@@ -109,5 +110,4 @@ done:
     return status;
 }
 
-const tow__rule tow__rule_pretranspose = {
-    .is_root = is_scan, .matches = matches, .replace = replace};
+const tow__rule tow__rule_pretranspose = {.is_root = is_scan, .matches = matches, .replace = replace};

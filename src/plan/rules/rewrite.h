@@ -2,15 +2,16 @@
  * of its own in this folder and a row in the list of passes (src/plan/pipeline.c), which names it and says why it is
  * there. A rule works on one of two forms:
  *
- *   nodes          before lowering: the engine keeps the counts of uses right, so that rules can ask for values that
- *                  only the pattern reads;
- *   instructions   after lowering: the engine builds the new list of instructions.
+ *   on values   before lowering: the engine keeps the counts of uses right, so that rules can ask for values that only
+ *               the pattern reads;
+ *   on views    after lowering: the engine builds the new list of instructions.
  *
  * Either way it walks a function once and offers the rule each place whose operation is a root of the pattern. To add a
  * rule: a file here, an X below, a row in the list of passes, two programs in tests/graphs/plan. */
 #ifndef TOW_SRC_PLAN_REWRITE_H
 #define TOW_SRC_PLAN_REWRITE_H
 
+#include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
 /* X(name) for each rule. */
@@ -32,12 +33,13 @@ typedef struct tow__rewrite {
     tow__arena *scratch;
     tow__function_state *s;
     tow_status status; /* set where memory runs out while a pattern is looked for */
-    /* on nodes */
-    tow__flat *f;
-    uint32_t *uses; /* [f->n_values] operands and outputs that name the value; operands of nodes that a rewrite has made
-                       dead do not count */
+    /* on values */
+    tow__body *f;
+    uint32_t
+        *uses; /* [f->n_values] operands and outputs that name the value; operands of instructions that a rewrite has
+                       made dead do not count */
     uint32_t uses_capacity;
-    /* on instructions */
+    /* on views */
     const tow__instruction *insts; /* as the rule finds them */
     tow__lowering l;               /* adds to the new list */
     tow__instruction *late;        /* follow all others */
@@ -45,15 +47,15 @@ typedef struct tow__rewrite {
 } tow__rewrite;
 
 struct tow__rule {
-    bool on_nodes;                             /* else on instructions */
+    bool on_values;                           /* else on views */
     bool (*is_root)(const tow_primitive *op); /* may the pattern end in this operation? */
-    bool last_first;                           /* on nodes: the walk begins at the last one, so patterns are maximal */
+    bool last_first;                          /* on values: the walk begins at the last one, so patterns are maximal */
     /* What must hold of the function, asked before the walk if a root is there; NULL: nothing. */
     bool (*applies)(tow__rewrite *r);
-    size_t match_bytes;                        /* of what `matches` tells `replace` */
-    /* Does the pattern end in node (instruction) `at`, and does the requirement hold? Fills *match. */
+    size_t match_bytes; /* of what `matches` tells `replace` */
+    /* Does the pattern end in instruction `at`, and does the requirement hold? Fills *match. */
     bool (*matches)(tow__rewrite *r, uint32_t at, void *match);
-    /* Nodes: changes node `at` with tow__change_node. Instructions: adds what takes the place of instruction `at`. */
+    /* On values: changes instruction `at` with tow__change_instruction. On views: adds what takes its place. */
     tow_status (*replace)(tow__rewrite *r, uint32_t at, const void *match);
 };
 
@@ -64,22 +66,27 @@ TOW__RULE_LIST(X)
 /* Applies the rule to the function. */
 tow_status tow__apply_rule(tow__function_state *s, const tow__rule *rule);
 
-/* ---- on nodes ---------------------------------------------------------------------------------------------------- */
+/* ---- on values ----------------------------------------------------------------------------------------------------
+ * */
 
-/* The node that makes the value; NULL: it is an input. */
-const tow__node *tow__maker_of(const tow__rewrite *r, uint32_t value);
-/* A new equation with a copy of its parameters; NULL: out of memory. */
-tow__equation *tow__new_equation(tow__rewrite *r, const tow_primitive *primitive, const void *params,
-                                 size_t params_bytes, uint32_t n_in, uint32_t n_out);
-/* Adds a node with one result that runs where `like` does; returns its value, TOW__NONE if memory runs out or e is
- * NULL. */
-uint32_t tow__new_node(tow__rewrite *r, const tow__node *like, const tow__equation *e, tow_type type,
-                       const uint32_t *in);
-/* Makes node `at` compute e from `in` to `out`, values that exist. NULL `out`: its results stay. */
-tow_status tow__change_node(tow__rewrite *r, uint32_t at, const tow__equation *e, const uint32_t *in,
-                            const uint32_t *out);
+/* The instruction that makes the value; NULL: it is an input. */
+const tow__instruction *tow__maker_of(const tow__rewrite *r, uint32_t value);
+/* What an instruction is to compute. */
+typedef struct tow__computation {
+    const tow_primitive *op;
+    const void *params;
+    size_t params_bytes; /* to be copied; 0: the parameters live as long as the program */
+    uint32_t n_in;
+    const uint32_t *operands;
+} tow__computation;
 
-/* ---- on instructions --------------------------------------------------------------------------------------------- */
+/* Adds an instruction with one result that runs where `like` does; returns its value, or TOW__NONE: out of memory. */
+uint32_t tow__new_instruction(tow__rewrite *r, const tow__instruction *like, const tow__computation *c, tow_type type);
+/* Makes instruction `at` compute something else. results: n_out values that exist; NULL: its results stay. */
+tow_status tow__change_instruction(tow__rewrite *r, uint32_t at, const tow__computation *c, uint32_t n_out,
+                                   const uint32_t *results);
+
+/* ---- on views --------------------------------------------------------------------------------------------- */
 
 /* A copy of instruction `at` at the end of the new list, to be changed; its scratch is that of no kernel yet. NULL:
  * out of memory. */

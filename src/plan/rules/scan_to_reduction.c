@@ -3,6 +3,8 @@
  *   scan init xs { carry' = carry + x }         =>  add_steps init xs
  *   scan init xs ys { carry' = carry + x y }    =>  dot_steps init xs ys */
 #include "src/kernels/products/steps.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
 
 static bool is_scan(const tow_primitive *op) { return op == &tow__scan_p; }
@@ -41,14 +43,14 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
     const tow__instruction *scan = &r->insts[at];
     const tow__loop *loop = scan->loop;
-    const tow__plan *body = loop->body;
+    const tow__body *body = loop->body;
     tow__steps_params *params = match;
     const uint32_t n = loop->n_xs;
     if (((const tow__scan_params *)scan->params)->carry != 1 || loop->n_carry != 1 || loop->n_ys != 0) return false;
     if (n < 1 || n > 2 || scan->n_in != 1 + n || body->n_insts != n) return false;
     const tow__instruction *dot = n == 2 ? &body->insts[0] : NULL;
-    if (dot && (dot->op != &tow__dot_general_p || !is_row(&loop->xs[0], &dot->in[0]) ||
-                !is_row(&loop->xs[1], &dot->in[1])))
+    if (dot &&
+        (dot->op != &tow__dot_general_p || !is_row(&loop->xs[0], &dot->in[0]) || !is_row(&loop->xs[1], &dot->in[1])))
         return false;
     if (!adds_to_carry(r, loop, &body->insts[n - 1], dot)) return false;
     *params = (tow__steps_params){.reverse = loop->reverse};
@@ -72,7 +74,5 @@ static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)
     return tow__add_scratch(&r->l, inst);
 }
 
-const tow__rule tow__rule_scan_to_reduction = {.is_root = is_scan,
-                                               .match_bytes = sizeof(tow__steps_params),
-                                               .matches = matches,
-                                               .replace = replace};
+const tow__rule tow__rule_scan_to_reduction = {
+    .is_root = is_scan, .match_bytes = sizeof(tow__steps_params), .matches = matches, .replace = replace};

@@ -4,16 +4,15 @@
  *
  * This is for functions that are tiled, and for those whose weights are so large that threads share the rows of each
  * instruction instead; elsewhere nothing is gained by reading the operands twice. */
+#include "src/plan/lower/lower.h"
 #include "src/plan/rules/rewrite.h"
+#include "src/plan/tile/tile.h"
 
 enum {
     BY_INPUT = 1 /* bit of params.wrt */
 };
 
-static bool is_norm_vjp(const tow_primitive *op)
-{
-    return op == &tow__layer_norm_vjp_p || op == &tow__rms_norm_vjp_p;
-}
+static bool is_norm_vjp(const tow_primitive *op) { return op == &tow__layer_norm_vjp_p || op == &tow__rms_norm_vjp_p; }
 
 static bool is_tiled(tow__rewrite *r) { return tow__works_by_rows(r->s, &r->status); }
 

@@ -2,6 +2,7 @@
  * only they read. But a result that only a reduction over rows needs has to be stored then, which costs something where
  * no other reduction could be part of the step that makes it (fuse/fuse_reductions.c). */
 #include "src/kernels/reductions/reduce.h"
+#include "src/plan/analysis/columns.h"
 #include "src/plan/tile/tiler.h"
 
 static bool is_reduction(const tow__instruction *inst)

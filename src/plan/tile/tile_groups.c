@@ -22,6 +22,11 @@
  *
  * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone
  * and among others, regions change none. */
+#include "src/plan/analysis/columns.h"
+#include "src/plan/analysis/tiling.h"
+#include "src/plan/loop/loop.h"
+#include "src/plan/lower/lower.h"
+#include "src/plan/tile/tile.h"
 #include "src/plan/tile/tiler.h"
 
 enum {
@@ -194,7 +199,7 @@ static size_t extends(tow__tiler *f, uint32_t i)
     for (uint32_t j = 0; j < inst->n_in; j++) {
         uint32_t s = inst->in[j].storage;
         const tow__storage *storage = &f->p->storages[s];
-        bool is_own = storage->kind == TOW__S_ARENA && storage->plan == f->plan;
+        bool is_own = storage->kind == TOW__S_ARENA && storage->body == f->body;
         if (!is_own || f->counted[s] || f->uses->last_reader[s] > i) continue;
         f->counted[s] = true;
         bytes += storage->bytes;
@@ -323,7 +328,7 @@ static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
 {
     tow_status status = TOW_OK;
     uint32_t first = *at;
-    if (f->parts[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->plan, &f->insts[(*at)++]);
+    if (f->parts[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->body, &f->insts[(*at)++]);
     *at = collect(f, first);
     bool built = !f->ordered && worthwhile(f);
     if (built && f->near) TRY(tow__is_profitable(f, &built));
@@ -333,20 +338,20 @@ static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
         TRY(tow__build_tile_group(f, l, 0, f->units, 1, false));
     if (built) {
         for (uint32_t i = 0; i < f->n_deferred; i++)
-            TRY(tow__append_instruction(f->p, f->plan, &f->insts[f->deferred[i]]));
+            TRY(tow__append_instruction(f->p, f->body, &f->insts[f->deferred[i]]));
     } else {
-        for (uint32_t i = first; i < *at; i++) TRY(tow__append_instruction(f->p, f->plan, &f->insts[i]));
+        for (uint32_t i = first; i < *at; i++) TRY(tow__append_instruction(f->p, f->body, &f->insts[i]));
     }
     forget(f, first);
 done:
     return status;
 }
 
-static uint32_t widest_inst(const tow__plan *plan)
+static uint32_t widest_inst(const tow__body *body)
 {
     uint32_t widest = 2;
-    for (uint32_t i = 0; i < plan->n_insts; i++)
-        if (plan->insts[i].n_in > widest) widest = plan->insts[i].n_in;
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        if (body->insts[i].n_in > widest) widest = body->insts[i].n_in;
     return widest;
 }
 
@@ -372,8 +377,8 @@ static tow_status find_rows(tow__tiler *f)
 static tow_status prepare(tow__tiler *f)
 {
     const tow__liveness *liveness = tow__get_liveness(f->s);
-    f->insts = f->plan->insts;
-    f->n_insts = f->plan->n_insts;
+    f->insts = f->body->insts;
+    f->n_insts = f->body->n_insts;
     f->uses = tow__get_uses(f->s);
     f->cost = tow__get_cost(f->s);
     f->made = tow__borrow(f->p, f->scratch, sizeof *f->made, 0);
@@ -383,7 +388,7 @@ static tow_status prepare(tow__tiler *f)
     f->parts = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->parts);
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
     /* Of the widest step now: regions that were formed before read more than any step did. */
-    f->from = tow__arena_alloc(f->scratch, widest_inst(f->plan), sizeof *f->from);
+    f->from = tow__arena_alloc(f->scratch, widest_inst(f->body), sizeof *f->from);
     if (!liveness || !f->uses || !f->cost || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts ||
         !f->from || !f->lanes)
         return TOW_OUT_OF_MEMORY;
@@ -405,13 +410,13 @@ static void give_back(tow__tiler *f)
 /* All regions of one kind, over so many parts of axis 0. */
 static tow_status form(tow__tiler *f, bool ordered, int64_t units)
 {
-    tow__lowering l = {.p = f->p, .plan = f->plan, .scratch = f->scratch};
+    tow__lowering l = {.p = f->p, .body = f->body, .scratch = f->scratch};
     f->ordered = ordered;
     f->units = units;
     tow_status status = prepare(f);
     if (status != TOW_OK) return status;
-    f->plan->insts = NULL;
-    f->plan->n_insts = f->plan->insts_capacity = 0;
+    f->body->insts = NULL;
+    f->body->n_insts = f->body->insts_capacity = 0;
     for (uint32_t i = 0; i < f->n_insts;) TRY(form_from(f, &l, &i));
     give_back(f);
     tow__invalidate(f->s);
@@ -428,8 +433,8 @@ typedef struct cut {
 static tow_status choose_cut(tow__tiler *f, cut *c)
 {
     int64_t inner;
-    f->insts = f->plan->insts;
-    f->n_insts = f->plan->n_insts;
+    f->insts = f->body->insts;
+    f->n_insts = f->body->n_insts;
     f->cost = tow__get_cost(f->s);
     f->tiling = tow__get_tiling(f->s);
     if (!f->cost || !f->tiling) return TOW_OUT_OF_MEMORY;
@@ -449,7 +454,7 @@ static bool may_tile(const tow__function_state *s)
 bool tow__works_by_rows(tow__function_state *s, tow_status *status)
 {
     cut c = {0};
-    tow__tiler f = {.s = s, .p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow__tiler f = {.s = s, .p = s->p, .body = s->body, .scratch = s->scratch};
     if (!may_tile(s)) return false;
     *status = choose_cut(&f, &c);
     return *status == TOW_OK && (c.blocks >= 2 || (c.common >= 2 && c.whole > LARGE_BYTES));
@@ -458,7 +463,7 @@ bool tow__works_by_rows(tow__function_state *s, tow_status *status)
 tow_status tow__form_tile_groups(tow__function_state *s)
 {
     cut c = {0};
-    tow__tiler f = {.s = s, .p = s->p, .plan = s->body, .scratch = s->scratch};
+    tow__tiler f = {.s = s, .p = s->p, .body = s->body, .scratch = s->scratch};
     if (!may_tile(s)) return TOW_OK;
     tow_status status = choose_cut(&f, &c);
     if (status != TOW_OK || c.blocks < 2) return status;

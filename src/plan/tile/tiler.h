@@ -3,6 +3,7 @@
 #ifndef TOW_SRC_PLAN_TILER_H
 #define TOW_SRC_PLAN_TILER_H
 
+#include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
 /* Where a storage is made, as far as the region at hand is concerned. */
@@ -23,20 +24,20 @@ typedef enum tow__axis_role {
 typedef struct tow__tiler {
     tow__function_state *s; /* the function; what follows is its program, body and memory */
     tow_program *p;
-    tow__plan *plan;
+    tow__body *body;
     tow__arena *scratch;
     const tow__instruction *insts; /* as lowered */
     uint32_t n_insts;
-    int64_t units;       /* equal parts of axis 0, of which blocks are made */
-    bool ordered;        /* blocks run one after the other, and sums may go over them */
-    bool near;           /* no products: blocks only keep rows near */
+    int64_t units; /* equal parts of axis 0, of which blocks are made */
+    bool ordered;  /* blocks run one after the other, and sums may go over them */
+    bool near;     /* no products: blocks only keep rows near */
     const tow__uses *uses;
     const tow__cost *cost;
     const tow__tiling *tiling;
-    tow__defined *made;  /* [n_storages] */
-    bool *counted;       /* [n_storages] its bytes count as deferred */
-    uint32_t *inside;    /* steps of the region at hand */
-    uint32_t *deferred;  /* steps put off */
+    tow__defined *made; /* [n_storages] */
+    bool *counted;      /* [n_storages] its bytes count as deferred */
+    uint32_t *inside;   /* steps of the region at hand */
+    uint32_t *deferred; /* steps put off */
     uint32_t n_inside, n_deferred;
     uint32_t reach; /* step at which the collection ended */
     size_t peak;    /* most bytes alive at one step if the steps ran as they stand */

@@ -1,9 +1,14 @@
 /* Regions: what a step may be in one, and the loop over blocks of rows that is made of its steps. */
+#include "src/plan/analysis/columns.h"
+#include "src/plan/analysis/tiling.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/fuse/fuse.h"
+#include "src/plan/lower/lower.h"
+#include "src/plan/pass.h"
 #include "src/plan/tile/tiler.h"
 
 #include "src/kernels/products/dot.h"
 #include "src/kernels/reductions/reduce.h"
-#include "src/plan/pass.h"
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
@@ -72,7 +77,7 @@ typedef struct builder {
     tow__tiler *f;
     tow__lowering *outer;
     tow__loop *loop;
-    tow__plan *body;
+    tow__body *body;
     int64_t first, size;        /* units before the first block; of a block */
     uint32_t *row_in, *row_out; /* [n_storages] the body's storage for a block, or TOW__NONE */
     uint32_t *reads_inside;     /* [n_storages] */
@@ -177,7 +182,7 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__instruc
     if (params->columns == 1) return TOW_OK;
     tow_type type = {.dtype = dtype, .rank = 2, .dims = {TOW__LANES, params->columns}};
     if (f->lanes[index] == TOW__NONE)
-        f->lanes[index] = tow__add_storage(f->p, f->plan, TOW__S_ARENA, 0, tow_type_bytes(type));
+        f->lanes[index] = tow__add_storage(f->p, f->body, TOW__S_ARENA, 0, tow_type_bytes(type));
     if (f->lanes[index] == TOW__NONE) return TOW_OUT_OF_MEMORY;
     part->n_out = 2;
     part->out[1] = b->sums[b->n_sums++] = tow__view_whole(f->lanes[index], type);
@@ -209,7 +214,7 @@ static tow_status pack_whole(builder *b, const tow__instruction *inst, tow__view
     if (bytes == 0 || all > (b->f->peak + b->f->rows) / PACKED_SHARE || all > PACKED_BYTES) return TOW_OK;
     b->packed_bytes = all;
     tow_type type = {.dtype = TOW_F32, .rank = 1, .dims = {(int64_t)(bytes / tow_dtype_size(TOW_F32))}};
-    uint32_t s = tow__add_storage(p, b->f->plan, TOW__S_ARENA, 0, bytes);
+    uint32_t s = tow__add_storage(p, b->f->body, TOW__S_ARENA, 0, bytes);
     tow__instruction *pack = tow__add_instruction(b->outer, &tow__pack_operand_p, 1, 1);
     if (s == TOW__NONE || !pack) return TOW_OUT_OF_MEMORY;
     pack->kernel = tow__kernel_of(pack->op, TOW_F32);
@@ -226,7 +231,7 @@ static tow_status add_tile_inst(builder *b, uint32_t index)
     tow__tiler *f = b->f;
     tow_status status = TOW_OK;
     const tow__instruction *inst = &f->insts[index];
-    tow__lowering l = {.p = f->p, .plan = b->body, .scratch = f->scratch};
+    tow__lowering l = {.p = f->p, .body = b->body, .scratch = f->scratch};
     tow__axis_role part = tow__axis_role_of(f, inst);
     tow__view packed = {.storage = TOW__NONE};
     if (part == TOW__PARALLEL_AXIS && inst->n_in > 1 && f->from[1] == TOW__WHOLE) TRY(pack_whole(b, inst, &packed));
@@ -280,11 +285,11 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     b->loop->ys = tow__arena_alloc(memory, results, sizeof *b->loop->ys);
     b->wholes = tow__arena_alloc(f->scratch, 2 * operands, sizeof *b->wholes);
     b->sums = tow__arena_alloc(f->scratch, 2 * results, sizeof *b->sums); /* with lanes */
-    b->body->outer = f->plan;
+    b->body->outer = f->body;
     b->body->loop = b->loop;
     b->body->team = f->ordered ? &f->p->team : &f->p->solo;
     b->body->copies = f->ordered ? 0 : (uint32_t)f->p->team.threads;
-    b->body->block = tow__add_storage(f->p, f->plan, TOW__S_ARENA, 0, 0);
+    b->body->block = tow__add_storage(f->p, f->body, TOW__S_ARENA, 0, 0);
     bool all = b->loop->xs && b->loop->ys && b->wholes && b->sums && b->body->block != TOW__NONE;
     return all ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
@@ -326,7 +331,7 @@ tow_status tow__build_tile_group(tow__tiler *f, tow__lowering *l, int64_t first,
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(p, columns[i], f->insts, f->n_inside, f->inside);
     tow__function_state s = {.p = p, .scratch = f->scratch, .kind = TOW__TILE_BODY, .body = b.body, .loop = b.loop};
-    TRY(tow__run_passes(&s, TOW__ON_BODY, TOW__PASS_tile + 1));
+    TRY(tow__run_passes(&s, TOW__ON_VIEWS, TOW__PASS_tile + 1));
     TRY(add_region_step(&b, l));
 done:
     return status;

@@ -1,8 +1,8 @@
 /* Plans worked out by hand: arena sizes, what backward keeps; the plan checker on right and on damaged plans; arrays of
  * wrong types.
  *
- * Tests compile.c, lower/inline.c, lower/lower.c, lower/lower_scan.c, memory/alias.c, memory/bind_addresses.c.
- * Tests memory/check.c, report/print.c. */
+ * Tests compile.c, lower/inline.c, lower/lower.c, lower/lower_scan.c, lower/order.c, memory/alias.c.
+ * Tests memory/bind_addresses.c, memory/check.c, report/print.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/threaded_context.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"

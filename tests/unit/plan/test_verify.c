@@ -1,5 +1,5 @@
 /* The verifier on functions made by hand: it accepts what is well-formed up to the last byte, and names the pass, the
- * node or instruction and the fault of what is not. */
+ * instruction and the fault of what is not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,55 +17,77 @@ static void expect_fault(tow_status status, const char *message)
     tow_context_clear_error(ctx);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions on values -------------------------------------------------------------------------------------- */
 
-/* v1 = tanh v0 */
+/* v1 = tanh v0; v2 = tanh v1 */
 typedef struct function {
-    tow__equation e;
-    uint32_t in, out, order, makers[2];
-    tow__node node;
-    tow__flat f;
+    uint32_t values[3], makers[3];
+    bool delivered[3];
+    tow__instruction insts[2];
+    tow__body body;
 } function;
 
 static void make_function(function *x)
 {
-    *x = (function){.e = {.primitive = &tow__tanh_p, .n_in = 1, .n_out = 1}, .out = 1, .makers = {TOW__INPUT, 0}};
-    x->node = (tow__node){.e = &x->e, .in = &x->in, .out = &x->out};
-    x->f = (tow__flat){
-        .nodes = &x->node, .n_nodes = 1, .makers = x->makers, .n_values = 2, .order = &x->order, .n_order = 1};
+    *x = (function){.values = {0, 1, 2}, .makers = {TOW__INPUT, 0, 1}};
+    for (int i = 0; i < 2; i++)
+        x->insts[i] = (tow__instruction){.op = &tow__tanh_p,
+                                         .base = &tow__tanh_p,
+                                         .n_in = 1,
+                                         .n_out = 1,
+                                         .operands = &x->values[i],
+                                         .results = &x->values[i + 1]};
+    x->body = (tow__body){.insts = x->insts, .n_insts = 2, .makers = x->makers, .n_values = 3};
 }
 
-static void nodes(void **state)
+static void on_values(void **state)
 {
     (void)state;
     function x;
     make_function(&x);
-    OK(tow__verify_nodes(ctx, &x.f, "order"));
-    x.in = 2;
-    expect_fault(tow__verify_nodes(ctx, &x.f, "order"),
-                 "pass order left node 0 (tanh) with a wrong operand (please report this)");
+    OK(tow__verify_values(ctx, &x.body, "order"));
+    x.values[0] = 3;
+    expect_fault(tow__verify_values(ctx, &x.body, "order"),
+                 "pass order left instruction 0 (tanh) with a wrong operand (please report this)");
     make_function(&x);
-    x.out = TOW__NONE;
-    expect_fault(tow__verify_nodes(ctx, &x.f, "order"),
-                 "pass order left node 0 (tanh) with a wrong result (please report this)");
+    x.values[2] = TOW__NONE;
+    expect_fault(tow__verify_values(ctx, &x.body, "order"),
+                 "pass order left instruction 1 (tanh) with a wrong result (please report this)");
     make_function(&x);
-    x.makers[1] = 1;
-    expect_fault(tow__verify_nodes(ctx, &x.f, "inline"),
+    x.makers[1] = 2;
+    expect_fault(tow__verify_values(ctx, &x.body, "inline"),
                  "pass inline left value 1 without a maker (please report this)");
-    make_function(&x);
-    x.order = 1;
-    expect_fault(tow__verify_nodes(ctx, &x.f, "order"),
-                 "pass order ordered a node that is not there (please report this)");
 }
 
-/* ---- instructions ------------------------------------------------------------------------------------------------ */
+/* Before they are ordered, instructions may stand in any order. */
+static void in_order(void **state)
+{
+    (void)state;
+    function x;
+    make_function(&x);
+    tow__instruction first = x.insts[0];
+    x.insts[0] = x.insts[1];
+    x.insts[1] = first;
+    x.makers[1] = 1;
+    x.makers[2] = 0;
+    OK(tow__verify_values(ctx, &x.body, "inline"));
+    x.body.delivered = x.delivered;
+    expect_fault(tow__verify_values(ctx, &x.body, "order"),
+                 "pass order left instruction 0 (tanh) before what makes its operands (please report this)");
+    make_function(&x);
+    x.body.delivered = x.delivered;
+    OK(tow__verify_values(ctx, &x.body, "order"));
+}
+
+/* ---- instructions on views
+ * ------------------------------------------------------------------------------------------------ */
 
 /* #1 f32[4,3] = tanh #0 f32[4,3], both of 48 bytes */
 typedef struct body {
     tow__storage storages[2];
     tow__view in, out;
-    tow__instruction step;
-    tow__plan plan;
+    tow__instruction inst;
+    tow__body function;
     tow_program p;
 } body;
 
@@ -76,19 +98,19 @@ static void make_body(body *b)
         .storages = {{.kind = TOW__S_ARENA, .bytes = 48}, {.kind = TOW__S_ARENA, .bytes = 48, .representative = 1}},
         .in = tow__view_whole(0, type),
         .out = tow__view_whole(1, type)};
-    b->step = (tow__instruction){.op = &tow__tanh_p,
+    b->inst = (tow__instruction){.op = &tow__tanh_p,
                                  .base = &tow__tanh_p,
                                  .kernel = tow__kernel_of(&tow__tanh_p, TOW_F32),
                                  .n_in = 1,
                                  .n_out = 1,
                                  .in = &b->in,
                                  .out = &b->out};
-    b->plan = (tow__plan){.insts = &b->step, .n_insts = 1};
-    b->p = (tow_program){.ctx = ctx, .storages = b->storages, .n_storages = 2, .top = &b->plan};
-    assert_non_null(b->step.kernel);
+    b->function = (tow__body){.insts = &b->inst, .n_insts = 1};
+    b->p = (tow_program){.ctx = ctx, .storages = b->storages, .n_storages = 2, .top = &b->function};
+    assert_non_null(b->inst.kernel);
 }
 
-static tow_status verify(const body *b) { return tow__verify_body(&b->p, &b->plan, "fuse"); }
+static tow_status verify(const body *b) { return tow__verify_views(&b->p, &b->function, "fuse"); }
 
 static const char reads_outside[] =
     "pass fuse left instruction 0 (tanh) reading outside of a storage (please report this)";
@@ -142,17 +164,17 @@ static void operations(void **state)
     body b;
     tow__loop loop = {.length = 1};
     make_body(&b);
-    b.step.op = NULL;
+    b.inst.op = NULL;
     expect_fault(verify(&b), "pass fuse left instruction 0 (tanh) without an operation (please report this)");
-    b.step.base = NULL;
+    b.inst.base = NULL;
     expect_fault(verify(&b), "pass fuse left instruction 0 (no operation) without an operation (please report this)");
     make_body(&b);
-    b.step.loop = &loop;
+    b.inst.loop = &loop;
     expect_fault(verify(&b),
                  "pass fuse left instruction 0 (tanh) with both a kernel and a body, or neither (please report this)");
-    b.step.kernel = NULL;
+    b.inst.kernel = NULL;
     OK(verify(&b));
-    b.step.loop = NULL;
+    b.inst.loop = NULL;
     expect_fault(verify(&b),
                  "pass fuse left instruction 0 (tanh) with both a kernel and a body, or neither (please report this)");
 }
@@ -160,7 +182,8 @@ static void operations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes),
+        cmocka_unit_test(on_values),
+        cmocka_unit_test(in_order),
         cmocka_unit_test(views_inside),
         cmocka_unit_test(views_outside),
         cmocka_unit_test(operations),

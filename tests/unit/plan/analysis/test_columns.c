@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/analysis/columns.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/plain_context.h"
 
 /* A program of which only the number of storages counts. */

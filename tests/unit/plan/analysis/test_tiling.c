@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/analysis/tiling.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/plain_context.h"
 
 static tow__view whole(int rank, int64_t a, int64_t b, int64_t c, int64_t d)

@@ -1,5 +1,5 @@
-/* Views of plans: what equations make of a view without a copy, which views are all of their storage, and what a kernel
- * gets of them. */
+/* Views of plans: what instructions make of a view without a copy, which views are all of their storage, and what a
+ * kernel gets of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/analysis/view.h"
+#include "src/plan/ir.h"
 
 static tow_type f32(int rank, int64_t a, int64_t b) { return tow_make_type(TOW_F32, rank, (int64_t[]){a, b}); }
 
@@ -16,10 +17,10 @@ static void transposes_are_views(void **state)
 {
     (void)state;
     tow__transpose_params params = {{2, {1, 0}}};
-    tow__equation e = {.primitive = &tow__transpose_p, .params = &params};
+    tow__instruction inst = {.op = &tow__transpose_p, .params = &params};
     tow__view x = tow__view_whole(5, f32(2, 2, 3)), y;
     x.offset = 7;
-    assert_true(tow__view_of(&e, &x, f32(2, 3, 2), &y));
+    assert_true(tow__view_of(&inst, &x, f32(2, 3, 2), &y));
     assert_int_equal(y.storage, 5);
     assert_int_equal(y.offset, 7);
     assert_true(tow_type_equal(y.type, f32(2, 3, 2)));
@@ -32,9 +33,9 @@ static void broadcasts_are_views(void **state)
 {
     (void)state;
     tow__broadcast_params params = {{2, {4, 3}}, {1, {1}}};
-    tow__equation e = {.primitive = &tow__broadcast_in_dim_p, .params = &params};
+    tow__instruction inst = {.op = &tow__broadcast_in_dim_p, .params = &params};
     tow__view x = tow__view_whole(0, f32(1, 3, 0)), y;
-    assert_true(tow__view_of(&e, &x, f32(2, 4, 3), &y));
+    assert_true(tow__view_of(&inst, &x, f32(2, 4, 3), &y));
     assert_int_equal(y.strides[0], 0);
     assert_int_equal(y.strides[1], 1);
 }
@@ -42,9 +43,9 @@ static void broadcasts_are_views(void **state)
 static void functions_are_no_views(void **state)
 {
     (void)state;
-    tow__equation e = {.primitive = &tow__tanh_p};
+    tow__instruction inst = {.op = &tow__tanh_p};
     tow__view x = tow__view_whole(0, f32(2, 2, 3)), y;
-    assert_false(tow__view_of(&e, &x, x.type, &y));
+    assert_false(tow__view_of(&inst, &x, x.type, &y));
 }
 
 /* A transposed array has no row-major view of another shape. */
@@ -52,12 +53,12 @@ static void some_reshapes_are_views(void **state)
 {
     (void)state;
     tow__shape_params params = {{1, {6}}};
-    tow__equation e = {.primitive = &tow__reshape_p, .params = &params};
+    tow__instruction inst = {.op = &tow__reshape_p, .params = &params};
     tow__view x = tow__view_whole(0, f32(2, 2, 3)), y;
-    assert_true(tow__view_of(&e, &x, f32(1, 6, 0), &y));
+    assert_true(tow__view_of(&inst, &x, f32(1, 6, 0), &y));
     assert_int_equal(y.strides[0], 1);
     x.strides[0] = 1, x.strides[1] = 2;
-    assert_false(tow__view_of(&e, &x, f32(1, 6, 0), &y));
+    assert_false(tow__view_of(&inst, &x, f32(1, 6, 0), &y));
 }
 
 static void whole_views(void **state)

@@ -11,7 +11,8 @@
 #include <cmocka.h>
 
 #include "src/kernels/elementwise/pairs.h"
-#include "src/plan/plan.h"
+#include "src/plan/fuse/fuse.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/fusion.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
@@ -180,7 +181,7 @@ typedef struct plan_summary {
     size_t arena;
 } plan_summary;
 
-static void count_steps(const tow__plan *plan, plan_summary *s)
+static void count_steps(const tow__body *plan, plan_summary *s)
 {
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         const tow__instruction *step = &plan->insts[i];
@@ -531,7 +532,7 @@ static void sum_scan(tow_trace *t, const tow_value *in, tow_value *out, void *us
     tow_scan_function(t, sum_step, user, NULL, 1, in, 2, in + 1, 1, out, out + 1);
 }
 
-static void count_adding(const tow__plan *plan, int *adding, int *alternating)
+static void count_adding(const tow__body *plan, int *adding, int *alternating)
 {
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         const tow__instruction *step = &plan->insts[i];

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/fusion.h"
 #include "tow/autodiff.h"
 #include "tow/ops.h"

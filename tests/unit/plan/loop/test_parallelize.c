@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/failing_compiles.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
@@ -133,7 +133,7 @@ static void fill(tow_array *x, uint32_t seed)
     }
 }
 
-static void count_loops(const tow__plan *plan, int *by_rows, int *by_iterations)
+static void count_loops(const tow__body *plan, int *by_rows, int *by_iterations)
 {
     for (uint32_t i = 0; i < plan->n_insts; i++) {
         const tow__loop *loop = plan->insts[i].loop;
@@ -276,7 +276,7 @@ static void products_fetch_the_next_rows(void **state)
         OK(tow_array_create(ctx, tow_graph_output_type(g, 0), &result));
         OK(tow_program_run(p, inputs, &result));
         assert_non_null(p->top->insts[0].loop);
-        const tow__plan *body = p->top->insts[0].loop->body;
+        const tow__body *body = p->top->insts[0].loop->body;
         assert_int_equal(body->copies, threads > 1 ? threads : 0);
         /* behind the last row */
         const char *w = (const char *)tow_array_data(inputs[2]) + (reverse ? -1 : 9) * 48 * 48 * 4;

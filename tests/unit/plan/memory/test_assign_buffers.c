@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
+#include "src/plan/memory/memory.h"
 #include "tests/unit/support/pick.h"
 #include "tests/unit/support/threaded_context.h"
 

@@ -386,7 +386,7 @@ static const char *argument(const json_t *event, const char *key)
 }
 
 /* Steps that one run makes, loops counted by their length, the blocks of a region as one. */
-static uint64_t count_runs(const tow__plan *plan)
+static uint64_t count_runs(const tow__body *plan)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < plan->n_insts; i++) {

@@ -1,5 +1,5 @@
 /* The engine of rewrite rules: which places it offers to a rule and in which order, the counts of uses that it keeps
- * while nodes are replaced, and the list of instructions that it builds.
+ * while instructions on values are replaced, and the list of instructions that it builds.
  *
  * Tests rewrite.c, split_norm_gradient.c. */
 #include <setjmp.h>
@@ -9,24 +9,28 @@
 
 #include <cmocka.h>
 
+#include "src/plan/lower/inline.h"
 #include "src/plan/rules/rewrite.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 #include "tow/ops.h"
 
-/* ---- on nodes ---------------------------------------------------------------------------------------------------- */
-
-/* The nodes of a graph's text, in the order in which it has its equations; value i is input i, those of nodes follow.
+/* ---- on values ----------------------------------------------------------------------------------------------------
  * */
-static tow__function_state nodes_of(const char *text, tow_program *p, tow__arena *scratch)
+
+/* The instructions of a graph's text, in the order in which it has its equations; value i is input i, results follow.
+ * */
+static tow__function_state function_of(const char *text, tow_program *p, tow__arena *scratch)
 {
     tow__function_state s = {.p = p, .scratch = scratch};
     OK(tow_graph_parse(ctx, text, &p->graph));
     p->ctx = ctx;
     tow__arena_init(&p->memory, ctx);
     tow__arena_init(scratch, ctx);
-    OK(tow__inline_graph(p, scratch, p->graph, NULL, &s.flat));
+    s.body = tow__arena_alloc(scratch, 1, sizeof *s.body);
+    assert_non_null(s.body);
+    OK(tow__inline_graph(p, scratch, p->graph, NULL, s.body));
     return s;
 }
 
@@ -45,10 +49,10 @@ static bool is_neg(const tow_primitive *op) { return op == &tow__neg_p; }
 /* neg(neg(x)) where nobody else reads the inner one. */
 static bool is_double(tow__rewrite *r, uint32_t at, void *match)
 {
-    const tow__node *inner = tow__maker_of(r, r->f->nodes[at].in[0]);
+    const tow__instruction *inner = tow__maker_of(r, r->f->insts[at].operands[0]);
     seen[n_seen++] = at;
-    *(uint32_t *)match = inner ? inner->in[0] : 0;
-    return inner && is_neg(inner->e->primitive) && r->uses[inner->out[0]] == 1;
+    *(uint32_t *)match = inner ? inner->operands[0] : 0;
+    return inner && is_neg(inner->op) && r->uses[inner->results[0]] == 1;
 }
 
 /* => x * x; what that is worth is no concern of the engine. */
@@ -56,13 +60,13 @@ static tow_status square(tow__rewrite *r, uint32_t at, const void *match)
 {
     const uint32_t x = *(const uint32_t *)match, in[] = {x, x};
     for (uint32_t v = 0; v < 8 && v < r->f->n_values; v++) uses_before[v] = r->uses[v];
-    tow_status status = tow__change_node(r, at, tow__new_equation(r, &tow__mul_p, NULL, 0, 2, 1), in, NULL);
+    tow_status status = tow__change_instruction(r, at, &(tow__computation){&tow__mul_p, NULL, 0, 2, in}, 1, NULL);
     for (uint32_t v = 0; v < 8 && v < r->f->n_values; v++) uses_after[v] = r->uses[v];
     return status;
 }
 
 static const tow__rule squares = {
-    .on_nodes = true, .is_root = is_neg, .match_bytes = sizeof(uint32_t), .matches = is_double, .replace = square};
+    .on_values = true, .is_root = is_neg, .match_bytes = sizeof(uint32_t), .matches = is_double, .replace = square};
 
 static const char chain[] = "{ lambda ; x:f32[3]. let\n" /* 0 */
                             "    a:f32[3] = neg x\n"      /* 1 */
@@ -71,20 +75,20 @@ static const char chain[] = "{ lambda ; x:f32[3]. let\n" /* 0 */
                             "    d:f32[3] = neg x\n"      /* 4: nobody reads it */
                             "  in (c) }";
 
-/* From the first node on: b becomes x * x; a is dead then, and c no longer the double of anything. */
+/* From the first instruction on: b becomes x * x; a is dead then, and c no longer the double of anything. */
 static void first_matches_first(void **state)
 {
     (void)state;
     tow_program p = {0};
     tow__arena scratch;
-    tow__function_state s = nodes_of(chain, &p, &scratch);
+    tow__function_state s = function_of(chain, &p, &scratch);
     n_seen = 0;
     OK(tow__apply_rule(&s, &squares));
-    assert_int_equal(n_seen, 3); /* node 3 is dead: it is not offered */
+    assert_int_equal(n_seen, 3); /* instruction 3 is dead: it is not offered */
     for (uint32_t i = 0; i < 3; i++) assert_int_equal(seen[i], i);
-    assert_ptr_equal(s.flat->nodes[1].e->primitive, &tow__mul_p);
-    assert_ptr_equal(s.flat->nodes[2].e->primitive, &tow__neg_p);
-    assert_non_null(s.flat->nodes[1].kernel);
+    assert_ptr_equal(s.body->insts[1].op, &tow__mul_p);
+    assert_ptr_equal(s.body->insts[2].op, &tow__neg_p);
+    assert_non_null(s.body->insts[1].kernel);
     assert_int_equal(uses_before[0], 2); /* a, d */
     assert_int_equal(uses_before[1], 1);
     assert_int_equal(uses_after[0], 3); /* d, and twice by the product; a no longer counts */
@@ -93,13 +97,13 @@ static void first_matches_first(void **state)
     end(&p, &scratch);
 }
 
-/* From the last node on: c becomes a * a. b is dead then and not offered; a stays alone. */
+/* From the last instruction on: c becomes a * a. b is dead then and not offered; a stays alone. */
 static void last_matches_first(void **state)
 {
     (void)state;
     tow_program p = {0};
     tow__arena scratch;
-    tow__function_state s = nodes_of(chain, &p, &scratch);
+    tow__function_state s = function_of(chain, &p, &scratch);
     tow__rule backwards = squares;
     backwards.last_first = true;
     n_seen = 0;
@@ -107,8 +111,8 @@ static void last_matches_first(void **state)
     assert_int_equal(n_seen, 2);
     assert_int_equal(seen[0], 2);
     assert_int_equal(seen[1], 0);
-    assert_ptr_equal(s.flat->nodes[2].e->primitive, &tow__mul_p);
-    assert_int_equal(s.flat->nodes[2].in[0], 1);
+    assert_ptr_equal(s.body->insts[2].op, &tow__mul_p);
+    assert_int_equal(s.body->insts[2].operands[0], 1);
     assert_int_equal(uses_after[1], 2);
     assert_int_equal(uses_after[2], 0);
     end(&p, &scratch);
@@ -120,7 +124,7 @@ static void outputs_are_uses(void **state)
     (void)state;
     tow_program p = {0};
     tow__arena scratch;
-    tow__function_state s = nodes_of("{ lambda ; x:f32[3]. let\n"
+    tow__function_state s = function_of("{ lambda ; x:f32[3]. let\n"
                                      "    a:f32[3] = neg x\n"
                                      "    b:f32[3] = neg a\n"
                                      "  in (a, b) }",
@@ -128,11 +132,11 @@ static void outputs_are_uses(void **state)
     n_seen = 0;
     OK(tow__apply_rule(&s, &squares));
     assert_int_equal(n_seen, 2);
-    assert_ptr_equal(s.flat->nodes[1].e->primitive, &tow__neg_p);
+    assert_ptr_equal(s.body->insts[1].op, &tow__neg_p);
     end(&p, &scratch);
 }
 
-/* ---- on instructions --------------------------------------------------------------------------------------------- */
+/* ---- on views --------------------------------------------------------------------------------------------- */
 
 static tow_status apply(tow_program *p, const tow__rule *rule)
 {

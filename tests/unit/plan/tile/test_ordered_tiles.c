@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 #include "tests/unit/support/failing_compiles.h"
 #include "tests/unit/support/graph_runs.h"
 #include "tow/graph.h"

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "src/kernels/products/gemm.h"
-#include "src/plan/plan.h"
+#include "src/plan/ir.h"
 #include "src/plan/report/timeline.h"
 #include "tests/unit/support/failing_compiles.h"
 #include "tests/unit/support/graph_runs.h"
@@ -57,7 +57,7 @@ static void begin_with(problem *p, const char *text)
 
 static void begin(problem *p) { begin_with(p, model); }
 
-static uint32_t count_regions(const tow__plan *plan)
+static uint32_t count_regions(const tow__body *plan)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_insts; i++) {
@@ -113,7 +113,7 @@ static void begin_odd(problem *p)
 }
 
 /* Regions of so many blocks of which all threads share so many. */
-static uint32_t count_shared(const tow__plan *plan, int64_t blocks, int64_t shared)
+static uint32_t count_shared(const tow__body *plan, int64_t blocks, int64_t shared)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_insts; i++) {

@@ -1,0 +1,23 @@
+/* Tiling and cost of instructions: what a block of rows of their results needs, and how much work it is. */
+#ifndef TOW_SRC_PLAN_TILING_H
+#define TOW_SRC_PLAN_TILING_H
+
+#include "src/plan/ir.h"
+
+/* True if the step computes rows (axis 0 of its results) independently of each other. from[i] is 0 where it
+ * needs the same rows of operand i only, else TOW__WHOLE. */
+bool tow__is_tileable(const tow__instruction *inst, int *from);
+/* Is it one of those that reduce rows: sums and maxima along them, softmax, norms? */
+bool tow__reduces_axis(const tow__instruction *inst);
+/* Floating-point operations: those of products exactly. */
+double tow__flops(const tow__instruction *inst);
+/* Rows of a product or of queries that belong to one row of axis 0. */
+int64_t tow__inner_rows(const tow__instruction *inst);
+/* True if axis 0 of x repeats one row: whatever block is read, it is the same. */
+bool tow__repeats_rows(const tow__view *x);
+/* True if block b of x, of `blocks` blocks of rows, lies in part b of its storage, for all b. */
+bool tow__fits_tiles(const tow_program *p, const tow__view *x, int64_t blocks);
+/* True if `blocks` pieces of equal work keep so many threads busy for three quarters of the time at least. */
+bool tow__is_balanced(int64_t blocks, int64_t threads);
+
+#endif

@@ -1,0 +1,233 @@
+/* Plans: what src/plan makes, and what the executable program (src/run/program.h) is made from.
+ *
+ * The passes that make them, in order, are in src/plan/pipeline.c.
+ *
+ * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
+ * storage with offset and strides. Every result of every instruction has a storage of its own; aliasing joins storages
+ * (`representative`), so the checker can still tell the values apart. A scan is one instruction of the function around
+ * it (a loop) with a plan of its own, whose arena is one block of the surrounding arena:
+ *
+ *   arena    |  a  |  b   |  block of the loop: | t0 | t1 |     |  stacked result  |
+ *
+ * A tile group is a loop, too: its iterations are blocks of rows. Threads run them side by side, each in a copy of the
+ * body's arena; or, where products sum over rows, all threads run one block after the other. */
+#ifndef TOW_SRC_PLAN_IR_H
+#define TOW_SRC_PLAN_IR_H
+
+#include "src/graph/graph.h"
+#include "src/kernels/kernel.h"
+#include "src/plan/operations.h"
+#include "src/plan/pass_list.h"
+#include "src/run/program.h"
+
+enum {
+    TOW__ALIGNMENT = 64,
+    TOW__MOST_TRIED = 1 << 18 /* numbers of blocks, of which one is to divide an axis: an axis may have 2^60 rows */
+};
+
+/* X(symbol, short text in printed plans) */
+#define TOW__STORAGE_LIST(X)                                                                                           \
+    X(TOW__S_ARENA, "arena")       /* `offset` in the block of its plan */                                             \
+    X(TOW__S_INPUT, "input")       /* the caller's array `index` */                                                    \
+    X(TOW__S_OUTPUT, "output")     /* the caller's array `index` */                                                    \
+    X(TOW__S_CONSTANT, "constant") /* `data` */                                                                        \
+    X(TOW__S_ROW_IN, "row")        /* in a loop: row of xs `index` */                                                  \
+    X(TOW__S_ROW_OUT, "row out")   /* row of ys `index` */                                                             \
+    X(TOW__S_CARRY_IN, "carry")    /* carry `index` as it enters the iteration */                                      \
+    X(TOW__S_CARRY_OUT, "carry out")
+
+typedef enum tow__storage_kind {
+#define X(symbol, text) symbol,
+    TOW__STORAGE_LIST(X)
+#undef X
+} tow__storage_kind;
+
+typedef struct tow__body tow__body;
+typedef struct tow__function_state tow__function_state; /* pass.h */
+typedef struct tow__column tow__column;
+
+typedef struct tow__storage {
+    tow__storage_kind kind;
+    tow__body *body; /* in whose schedule first and last count */
+    size_t bytes;
+    size_t need;             /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
+    uint32_t index;          /* of the input, output, xs, ys or carry */
+    uint32_t representative; /* the storage whose memory it shares, itself if none */
+    uint32_t first, last;    /* of a root: steps of the first write and the last access */
+    size_t offset;
+    const void *data;
+    uint32_t base; /* of its address; TOW__NONE if that never changes */
+    uint32_t next; /* storage of the same plan, or TOW__NONE */
+} tow__storage;
+
+/* One carry of a loop that changes. Iteration 0 reads the initial value where it is, or a copy; the last iteration
+ * writes `result`. Lowering says which ys are to stack the carry in the memory in which it lies; once aliasing has
+ * decided who overwrites what, tow__choose_carry_storage decides where it lies, for all carries. */
+typedef struct tow__carry {
+    uint32_t in, out;           /* storages of the body */
+    uint32_t result;            /* outer storage */
+    uint32_t entering, leaving; /* ys that stack it as it enters, and (one of those) as it leaves; or TOW__NONE */
+    tow__carry_storage storage;
+    bool copies;    /* the initial value is copied into the first buffer when the loop starts */
+    uint32_t spare; /* outer storage, or TOW__NONE */
+    tow__view init; /* outer view */
+    ptrdiff_t part; /* bytes from block to block of rows */
+} tow__carry;
+
+/* xs or ys: `row` is the body's storage for one row, `array` the outer view of all. */
+typedef struct tow__rows {
+    uint32_t row; /* TOW__NONE: the rows are written as a carry, or a consumer takes them */
+    tow__view array;
+    const tow__carry *carry; /* ys: rows of this carry, as it enters or leaves; or NULL */
+    ptrdiff_t stride;        /* bytes from row to row */
+    ptrdiff_t part;          /* bytes from block to block of one row; 0: all blocks need the whole of it */
+} tow__rows;
+
+typedef struct tow__loop {
+    tow__schedule schedule;
+    int64_t length;
+    int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */
+    int64_t shared; /* so many iterations, the last ones, would leave threads without work: all share each of their
+                        instructions */
+    bool reverse;
+    bool continues; /* ordered tiles: the rest of the rows; another loop has begun its sums */
+    bool mixed;     /* a tile group with instructions of the forward and of the backward pass */
+    bool consumes;  /* the body hands rows to consumers, which overwrite inputs */
+    tow__body *body;
+    uint32_t n_carry, n_xs, n_ys;
+    tow__carry *carry;
+    tow__rows *xs, *ys;
+    int64_t row; /* at hand, while it runs: parameters of kernels point here */
+} tow__loop;
+
+/* The body makes rows, or blocks of them, and has no carries. */
+static inline bool tow__by_blocks(const tow__loop *loop)
+{
+    return loop->schedule != TOW__SEQUENTIAL && loop->schedule != TOW__PARALLEL_ROWS;
+}
+
+/* Parameters of a step "consume": elements from *row * count on go to a consumer. */
+typedef struct tow__sink_params {
+    const tow_consumer *consumer;
+    const int64_t *row;
+    int64_t count;
+} tow__sink_params;
+
+/* An operation of a function. Until lowering its operands and results are values; lowering attaches a kernel and views
+ * of storages. Instructions that only rearrange, and constants, become views and are instructions no more.
+ *
+ * A scan has its body as a nested function, and since lowering a loop that runs it: in = initial values, xs, then what
+ * the body reads of functions around; out = carries, ys. */
+typedef struct tow__instruction {
+    const tow_primitive *op;   /* what it computes */
+    const tow_primitive *base; /* what it was made of: op itself, or the product that op does more than */
+    const tow__kernel *kernel; /* NULL: a scan; until lowering, a constant or a view as well */
+    const void *params;
+    uint32_t n_in, n_out;
+    const tow__source *source; /* of the equation it was made for; NULL: of none */
+    bool backward;             /* comes from the backward pass of a gradient */
+    tow__body *body;           /* of a scan */
+    /* until lowering */
+    uint32_t *operands, *results; /* values of the function */
+    bool late;                    /* runs directly before its first reader */
+    /* since lowering */
+    tow__view *in, *out;
+    tow__loop *loop;
+    uint32_t
+        scratch; /* storage that only it accesses: the kernel's scratch or the arena of the loop's body; or TOW__NONE */
+    bool packed; /* a product whose operand 2 is operand 1, packed, and read in its place */
+    bool *alone; /* loop: [n_in] no other operand lies in the memory of this one; since tow__alias_results */
+    uint32_t dead_begin, dead_end; /* into body->dead: arena storages that nobody accesses afterwards */
+} tow__instruction;
+
+/* Is the instruction one of the primitive `name` of the table, or of the operation of plans? */
+#define TOW__COMPUTES(inst, name) ((inst)->op == &tow__##name##_p)
+
+/* A function: the program itself, the body of a scan, or that of a tile group. Instructions run in order once they are
+ * ordered. */
+struct tow__body {
+    tow__body *outer;
+    const tow__loop *loop; /* that runs it, or NULL */
+    tow__instruction *insts;
+    uint32_t n_insts, insts_capacity;
+    /* until lowering */
+    uint32_t *inputs, *outputs; /* values */
+    uint32_t n_inputs, n_outputs;
+    tow_type *types;  /* [n_values] */
+    uint32_t *makers; /* [n_values] the instruction that makes it, TOW__INPUT, or TOW__NONE if that is left out */
+    bool *carries;    /* [n_values] depends on a cotangent (as far as known) */
+    bool *delivered;  /* [n_values] it, or a view of it, is an output; since it is ordered */
+    uint32_t n_values, types_capacity, makers_capacity, carries_capacity;
+    /* since lowering */
+    uint32_t first_storage, last_storage, n_storages; /* its own, linked by `next`; see tow__first_storage */
+    tow__team *team;                                  /* that its kernels run on */
+    uint32_t
+        copies; /* one arena for each thread that runs it, or 0: one arena; copy c lies c * bytes behind the first */
+    size_t scratch; /* of a call of an iteration that all threads share, at most; it lies behind the first copy */
+    /* since buffer assignment */
+    uint32_t block; /* the storage of `outer` that is its arena */
+    size_t bytes;   /* of its arena */
+    size_t need;    /* lower bound: most bytes that are alive at once */
+    size_t base;    /* offset of its arena in the program's */
+    uint32_t *dead;
+};
+
+/* What remat keeps in spite of its policies, because a budget allows it. */
+typedef struct tow__remat_budget {
+    uint32_t products; /* of those that would be made again, so many that were made last */
+    bool all;          /* whatever the forward part makes, products or not */
+    bool interleaved;  /* blocks of rows may go through forward and backward part before the next block begins */
+} tow__remat_budget;
+
+struct tow_program {
+    tow_context *ctx;
+    tow_graph *graph;
+    tow__arena memory;          /* everything below, except the arena and the graphs */
+    tow_graph **decompositions; /* of composites without a kernel: parameters of steps point into them */
+    uint32_t n_decompositions, decompositions_capacity;
+    tow__storage *storages;
+    uint32_t n_storages, storages_capacity;
+    tow__column *columns; /* while it is compiled (analysis/columns.c) */
+    tow__body *top;
+    const tow__kernel *copy;
+    tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
+    uint32_t n_consumers;
+    bool *consumed;                   /* [outputs of the graph] a loop hands it over row by row */
+    int64_t no_row;                   /* 0: where there are no rows */
+    bool plan_only, flush_subnormals; /* of the options */
+    bool left_out[TOW__PASSES];       /* by number of the pass */
+    void (*after_pass)(void *user, const char *pass, const char *function, const char *text);
+    void *after_pass_user;
+    size_t keep_within;
+    tow__remat_budget budget; /* what keep_within is spent on */
+    uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward part */
+    tow__team team, solo;     /* all threads; the caller alone */
+    tow__executable executable;
+    tow_program_bytes bytes;
+};
+
+/* The plan's storages in the order in which they were added:
+ *     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) */
+static inline uint32_t tow__first_storage(const tow__body *body)
+{
+    return body->n_storages ? body->first_storage : TOW__NONE;
+}
+
+/* True if it has a place of its own in the arena of its plan: steps access it, and it shares no other's memory. */
+static inline bool tow__in_arena(const tow_program *p, uint32_t s)
+{
+    const tow__storage *x = &p->storages[s];
+    return x->kind == TOW__S_ARENA && x->representative == s && x->first != TOW__NONE;
+}
+
+uint32_t tow__representative(const tow_program *p, uint32_t storage);
+
+static inline size_t tow__round_up(size_t bytes)
+{
+    return (bytes + (TOW__ALIGNMENT - 1)) & ~(size_t)(TOW__ALIGNMENT - 1);
+}
+
+/* Room for one more item in an array that lives in an arena; NULL: out of memory. */
+void *tow__extend(tow__arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t size);
+
+#endif
