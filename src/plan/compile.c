@@ -1,4 +1,4 @@
-/* tow_compile: graph in, program out; and what a program tells about itself in numbers. */
+/* tow_compile: graph in, program out. */
 #include "src/base/arithmetic.h"
 #include "src/kernels/elementwise/fused.h"
 #include "src/plan/analysis/phase.h"
@@ -8,41 +8,6 @@
 #include "src/plan/pass.h"
 #include "src/plan/remat/remat.h"
 #include "src/run/record.h"
-
-/* The storage of the surrounding plan that a step of a region names, itself or as a block. */
-static uint32_t outside(const tow_program *p, const tow__loop *loop, uint32_t s)
-{
-    const tow__storage *storage = &p->storages[s];
-    if (storage->body == loop->body && storage->kind == TOW__S_ROW_IN) s = loop->xs[storage->index].array.storage;
-    if (storage->body == loop->body && storage->kind == TOW__S_ROW_OUT) s = loop->ys[storage->index].array.storage;
-    return tow__representative(p, s);
-}
-
-bool tow__is_backward(const tow_program *p, const tow__instruction *inst, uint32_t root, bool write)
-{
-    const tow__loop *loop = inst->loop;
-    for (uint32_t i = 0; loop && loop->mixed && i < loop->body->n_insts; i++) {
-        const tow__instruction *inner = &loop->body->insts[i];
-        const tow__view *views = write ? inner->out : inner->in;
-        for (uint32_t j = 0; j < (write ? inner->n_out : inner->n_in); j++)
-            if (outside(p, loop, views[j].storage) == root && (write || inner->backward)) return inner->backward;
-    }
-    return inst->backward;
-}
-
-/* Bytes of the arena that are written by the forward part and still read by the backward part. */
-static size_t residual_bytes(const tow_program *p)
-{
-    const tow__body *body = p->top;
-    size_t bytes = 0;
-    for (uint32_t i = tow__first_storage(body); i != TOW__NONE; i = p->storages[i].next) {
-        const tow__storage *s = &p->storages[i];
-        if (!tow__in_arena(p, i)) continue;
-        if (tow__is_backward(p, &body->insts[s->first], i, true)) continue;
-        if (tow__is_backward(p, &body->insts[s->last], i, false)) bytes += s->bytes;
-    }
-    return bytes;
-}
 
 /* What there is before anything is planned. */
 static tow_status begin_program(tow_program *p, const tow_compile_options *options, int threads)
@@ -77,7 +42,7 @@ static tow_status make_plan(tow_program *p, tow__arena *scratch)
     TRY(tow__run_view_passes(&s));
     p->bytes.arena = p->top->bytes;
     p->bytes.lower_bound = p->top->need;
-    p->bytes.residuals = residual_bytes(p);
+    p->bytes.residuals = tow__residual_bytes(p);
     TRY(tow__run_passes(&s, TOW__ON_PROGRAM, 0));
 #ifndef NDEBUG
     TRY(tow_program_check(p));
@@ -172,56 +137,3 @@ done:
 }
 
 tow_program_bytes tow_program_get_bytes(const tow_program *p) { return p->bytes; }
-
-/* Is it the one that is counted? NULL: all are. Names of operations are the same strings everywhere. */
-static bool counts(const tow_primitive *wanted, const char *name) { return !wanted || wanted->name == name; }
-
-static bool counts_function(const tow_primitive *wanted, tow__function function)
-{
-    return !wanted || wanted == tow__operation_find(tow__function_name(function));
-}
-
-/* Parts of a row program. */
-static uint64_t count_ops(const tow__fused *program, const tow_primitive *wanted)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < program->n_ops; i++) {
-        const tow__fused_op *op = &program->ops[i];
-        count += counts_function(wanted, op->function);
-        count += op->first && counts_function(wanted, op->first);
-    }
-    return count;
-}
-
-static uint64_t count_reductions(const tow__instruction *inst, const tow_primitive *wanted)
-{
-    uint64_t count = 0;
-    if (inst->base != &tow__fused_reduce_p) return 0;
-    const tow__fused_reduce_params *p = inst->params;
-    for (uint32_t r = 0; r < p->n_reductions; r++) count += counts(wanted, p->reductions[r].name);
-    return count;
-}
-
-static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < body->n_insts; i++) {
-        const tow__instruction *inst = &body->insts[i];
-        const tow__loop *loop = inst->loop;
-        bool region = loop && inst->base == &tow__region_p; /* its blocks together make each step once */
-        if (region && loop->continues) continue;
-        const tow__fused *program = tow__row_program_of(inst);
-        if (program) count += count_ops(program, wanted);
-        count += count_reductions(inst, wanted);
-        bool parts_only = inst->base == &tow__fused_p || inst->base == &tow__fused_reduce_p;
-        if (!parts_only) count += !region && counts(wanted, inst->base->name);
-        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_insts(loop->body, wanted);
-    }
-    return count;
-}
-
-uint64_t tow_program_count(const tow_program *p, const char *name)
-{
-    const tow_primitive *wanted = name ? tow__operation_find(name) : NULL;
-    return name && !wanted ? 0 : count_insts(p->top, wanted);
-}

@@ -53,7 +53,7 @@ typedef struct tow__storage {
     size_t need;             /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
     uint32_t index;          /* of the input, output, xs, ys or carry */
     uint32_t representative; /* the storage whose memory it shares, itself if none */
-    uint32_t first, last;    /* of a root: steps of the first write and the last access */
+    uint32_t first, last;    /* of a root: instructions of the first write and the last access */
     size_t offset;
     const void *data;
     uint32_t base; /* of its address; TOW__NONE if that never changes */
@@ -106,7 +106,7 @@ static inline bool tow__by_blocks(const tow__loop *loop)
     return loop->schedule != TOW__SEQUENTIAL && loop->schedule != TOW__PARALLEL_ROWS;
 }
 
-/* Parameters of a step "consume": elements from *row * count on go to a consumer. */
+/* Parameters of an instruction "consume": elements from *row * count on go to a consumer. */
 typedef struct tow__sink_params {
     const tow_consumer *consumer;
     const int64_t *row;
@@ -174,16 +174,16 @@ struct tow__body {
 
 /* What remat keeps in spite of its policies, because a budget allows it. */
 typedef struct tow__remat_budget {
-    uint32_t products; /* of those that would be made again, so many that were made last */
-    bool all;          /* whatever the forward part makes, products or not */
-    bool interleaved;  /* blocks of rows may go through forward and backward part before the next block begins */
+    uint32_t products; /* number of recomputed products to keep, latest first */
+    bool all;          /* keep all forward values, not only products */
+    bool interleaved;  /* ordered tiles may go through the forward and the backward pass before the next tile begins */
 } tow__remat_budget;
 
 struct tow_program {
     tow_context *ctx;
     tow_graph *graph;
     tow__arena memory;          /* everything below, except the arena and the graphs */
-    tow_graph **decompositions; /* of composites without a kernel: parameters of steps point into them */
+    tow_graph **decompositions; /* of composites without a kernel: parameters of instructions point into them */
     uint32_t n_decompositions, decompositions_capacity;
     tow__storage *storages;
     uint32_t n_storages, storages_capacity;
@@ -200,7 +200,7 @@ struct tow_program {
     void *after_pass_user;
     size_t keep_within;
     tow__remat_budget budget; /* what keep_within is spent on */
-    uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward part */
+    uint32_t n_repeated;      /* remat/eliminate_recomputation.c: products that repeat one of the forward pass */
     tow__team team, solo;     /* all threads; the caller alone */
     tow__executable executable;
     tow_program_bytes bytes;
@@ -213,7 +213,7 @@ static inline uint32_t tow__first_storage(const tow__body *body)
     return body->n_storages ? body->first_storage : TOW__NONE;
 }
 
-/* True if it has a place of its own in the arena of its plan: steps access it, and it shares no other's memory. */
+/* True if it has a place of its own in the arena of its plan: instructions access it, and it shares no other's memory. */
 static inline bool tow__in_arena(const tow_program *p, uint32_t s)
 {
     const tow__storage *x = &p->storages[s];

@@ -44,8 +44,7 @@ tow_status tow__verify_values(tow_context *ctx, const tow__body *body, const cha
     return TOW_OK;
 }
 
-/* ---- instructions on views
- * ------------------------------------------------------------------------------------------------ */
+/* ---- instructions on views --------------------------------------------------------------------------------------- */
 
 /* Elements of a view lie inside its storage. Rows that a loop reads may lie with gaps in an array of the function
  * around. */

@@ -1,13 +1,13 @@
-/* The program as it is executed: calls with addresses. src/plan makes it (memory/bind_addresses.c), src/run reads it and
- * knows nothing of plans.
+/* The program as it is executed: calls with addresses. src/plan makes it (memory/bind_addresses.c), src/run reads it
+ * and knows nothing of plans.
  *
  *   code       call | call | loop | call                 calls of kernels, and loops, in order
  *                            |
  *                            code of the body            once for each thread that runs iterations side by side
  *
- * All buffers of a call lie in the arena, in constants, or in memory that moves: the caller's arrays, rows and carries of
- * loops. What moves is addressed through a base. A base knows the pointers that depend on it (its relocations), so moving
- * it is a few stores, and running needs no lookups:
+ * All buffers of a call lie in the arena, in constants, or in memory that moves: the caller's arrays, rows and carries
+ * of loops. What moves is addressed through a base. A base knows the pointers that depend on it (its relocations), so
+ * moving it is a few stores, and running needs no lookups:
  *
  *   xs row     base moved by one row per iteration          (read in place)
  *   carry      bases `in` and `out`: see tow__carry_storage
@@ -36,8 +36,8 @@ typedef struct tow__base {
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
-/* How the iterations of a loop run. Where threads run them side by side, each has code for the body with an arena of its
- * own. */
+/* How the iterations of a loop run. Where threads run them side by side, each has code for the body with an arena of
+ * its own. */
 typedef enum tow__schedule {
     TOW__SEQUENTIAL,          /* one after the other; all threads share the work on each instruction */
     TOW__PARALLEL_ITERATIONS, /* a scan without carries: threads take iterations */

@@ -1,6 +1,6 @@
 /* Columns: arrays with an entry per storage of the program, which passes over one plan borrow and give back. A pass
- * writes few entries, those of storages that its steps name, and makes them blank again; so a program of many bodies
- * has neither a large array per body nor the time to fill it. */
+ * writes few entries, those of storages that its instructions name, and makes them blank again; so a program of many
+ * bodies has neither a large array per body nor the time to fill it. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/ir.h"
 

@@ -9,8 +9,8 @@
 void *tow__borrow(tow_program *p, tow__arena *scratch, size_t size, int blank);
 /* Makes one item blank again. */
 void tow__blank(const tow_program *p, const void *column, uint32_t storage);
-/* All items that are not blank belong to storages that steps[which[0]], ..., steps[which[n - 1]] read or write. which
- * NULL: the first n steps. */
+/* All items that are not blank belong to storages that instructions[which[0]], ..., instructions[which[n - 1]] read or
+ * write. which NULL: the first n instructions. */
 void tow__give_back(tow_program *p, const void *column, const tow__instruction *insts, uint32_t n,
                     const uint32_t *which);
 /* All items that are not blank belong to these storages. */

@@ -1,4 +1,4 @@
-/* Which steps compute rows independently, and how an operand takes part in that: tiling rules, asked for axis 0. */
+/* Which instructions compute rows independently, and how an operand takes part in that: tiling rules, asked for axis 0. */
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/analysis/analysis.h"
 

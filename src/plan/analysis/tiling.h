@@ -4,7 +4,7 @@
 
 #include "src/plan/ir.h"
 
-/* True if the step computes rows (axis 0 of its results) independently of each other. from[i] is 0 where it
+/* True if the instruction computes rows (axis 0 of its results) independently of each other. from[i] is 0 where it
  * needs the same rows of operand i only, else TOW__WHOLE. */
 bool tow__is_tileable(const tow__instruction *inst, int *from);
 /* Is it one of those that reduce rows: sums and maxima along them, softmax, norms? */

@@ -1,21 +1,23 @@
-/* Fusion: elementwise steps on arrays of one shape become one step, a row program (src/kernels/elementwise/fused.h,
- * fuse/row_program.c).
+/* Fusion: elementwise instructions on arrays of one shape become one instruction, a row program
+ * (src/kernels/elementwise/fused.h, fuse/row_program.c).
  *
- * Steps are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that make
- * or read what it reads. The schedule is a list of groups by position:
+ * Instructions are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that
+ * make or read what it reads. The schedule is a list of groups by position:
  *
  *   position   0        1      2        3          merging 0 and 3: group 0 moves down to position 3 if nobody between
  *   group      mul,add  dot    reduce   tanh       reads its results, or group 3 moves up to position 0 if nobody
  *                                                  between makes its operands; whichever keeps fewer bytes alive
  *
- * A product takes part as well: steps that read its result become a program that runs on finished strips of it.
+ * A product takes part as well: instructions that read its result become a program that runs on finished strips of it.
  *
- * Groups with anything between them are merged only if that keeps no more bytes alive than before, so that fusion does
- * not undo what a remat policy saves. This holds for forward and backward steps as well: what only the backward part
- * reads is made there, and derivatives that wait for nothing are made beside what they are derivatives of. Products
- * stay in their part. As a part of a group may keep alive what the whole does not, steps look at what makes their
- * operands once more when all are in groups; then only groups merge that seem to keep less alive. Values that only
- * their own group reads become temporaries of the program and lose their storage. */
+ * Groups with other groups between them merge only if no more bytes are alive than before, so that fusion does not undo
+ * what a remat policy saves. This holds across the passes of a gradient as well: values that only the backward pass
+ * reads are computed there, and derivatives whose operands are ready are computed beside the function that they belong
+ * to. Products stay in their pass.
+ *
+ * A second pass retries merges: a partial group may have failed the liveness test that the complete group passes. Then
+ * groups merge only if fewer bytes are alive. Values that only their own group reads become temporaries of the program
+ * and lose their storage. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
@@ -103,7 +105,7 @@ static gap look_between(const tow__fuse_state *f, const tow__group *a, const tow
         if (f->order[i] == TOW__NONE) continue;
         const tow__group *g = &f->groups[f->order[i]];
         between.empty = false;
-        if (overwrites_inputs(&f->body->insts[g->members[0]])) between.sinks = false; /* which a may read */
+        if (overwrites_inputs(&f->body->insts[g->members[0]])) between.sinks = false; /* a may read those inputs */
         if (between.sinks) between.sinks = !reads_from(f, g, a);
         if (between.rises) between.rises = !reads_from(f, b, g);
     }
@@ -124,21 +126,32 @@ static bool is_read_between(const tow__fuse_state *f, uint32_t first, uint32_t l
     return false;
 }
 
-/* Bytes of operands of group a (not made by itself or b) that nobody needs after a; if a is to move up to b: that
- * nobody needs after b. At the second look, those that somebody needs count against that: a can no longer overwrite
- * them. */
+/* Is operand j of an instruction of group a the last use of a storage that the group does not make itself? A storage
+ * that the instruction reads several times counts once. */
+static bool is_last_use(const tow__fuse_state *f, const tow__group *a, uint32_t member, uint32_t j)
+{
+    const tow__instruction *inst = &f->body->insts[member];
+    const uint32_t s = inst->in[j].storage;
+    for (uint32_t i = 0; i < j; i++)
+        if (inst->in[i].storage == s) return false;
+    return f->uses->last_reader[s] == member && !makes(f, a, s);
+}
+
+/* Bytes of operands whose live range ends with group a: it becomes longer if a moves down to b, and shorter if a moves
+ * up to b.
+ *
+ * If a moves up, what a group between the two reads stays alive anyway. When fusion retries, it counts against the
+ * move: by itself, a could have overwritten it. */
 static int64_t dying_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
-    bool rises = a->position > b->position;
+    const bool rises = a->position > b->position;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < a->n; i++) {
         const tow__instruction *inst = &f->body->insts[a->members[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) {
-            uint32_t s = inst->in[j].storage;
-            bool again = false;
-            for (uint32_t k = 0; k < j; k++) again |= inst->in[k].storage == s;
-            if (again || f->uses->last_reader[s] != a->members[i] || makes(f, a, s)) continue;
-            bool stays = rises && is_read_between(f, b->position, a->position, s);
+            const uint32_t s = inst->in[j].storage;
+            if (!is_last_use(f, a, a->members[i], j)) continue;
+            const bool stays = rises && is_read_between(f, b->position, a->position, s);
             if (stays && f->retries) bytes -= arena_bytes(f, s);
             if (!stays && !makes(f, b, s)) bytes += arena_bytes(f, s);
         }
@@ -175,8 +188,9 @@ static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const
     return bytes;
 }
 
-/* A pass of its own with the reductions of what group b makes stores nothing that is only reduced, and has room for the
- * rest where its operands lay. On strips of a product both are stored. Is that more? */
+/* Would group b store fewer bytes as a row program with reductions than as an epilogue of the product of group a? With
+ * reductions it stores no result that only reductions read, and may overwrite operands with the others. As an epilogue
+ * it stores all of them. */
 static bool is_better_reduced(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
     int64_t reduced = 0, rest = 0;
@@ -209,33 +223,65 @@ static tow_status absorb(tow__fuse_state *f, tow__group *to, tow__group *from, t
     return TOW_OK;
 }
 
+/* May groups a and b, of which a comes first, be one instruction, as far as their kinds go? A product takes in what
+ * reads its result, in its own pass of a gradient, unless that is better off with reductions of what it makes. */
+static bool can_pair(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
+{
+    if (a == b || !a->fusible || !b->fusible || a->count != b->count) return false;
+    if (b->position - a->position > WINDOW) return false;
+    if (a->product == TOW__NONE && b->product == TOW__NONE) return true;
+    if (a->backward != b->backward || (a->product != TOW__NONE && b->product != TOW__NONE)) return false;
+    return reads_from(f, b, a) && !(a->product != TOW__NONE && is_better_reduced(f, a, b));
+}
+
+/* Bytes by which live values grow between groups a and b if they merge at the position of b (a sinks), or at that of a
+ * (b rises); INT64_MAX: the move is not possible. */
+typedef struct growth {
+    int64_t if_a_sinks, if_b_rises;
+} growth;
+
+/* Results of a that only a and b read become temporaries. If a sinks, operands that died with it live on until b. If b
+ * rises, its other results are alive from a on, and operands that died with it die earlier. */
+static growth find_growth(const tow__fuse_state *f, const tow__group *a, const tow__group *b, gap between)
+{
+    int64_t temporary, stored, of_b_temporary, of_b_stored;
+    result_bytes(f, a, b, &temporary, &stored);
+    result_bytes(f, b, a, &of_b_temporary, &of_b_stored);
+    return (growth){between.sinks ? dying_bytes(f, a, b) - temporary : INT64_MAX,
+                    between.rises ? of_b_stored - temporary - dying_bytes(f, b, a) : INT64_MAX};
+}
+
+/* Groups with anything between them merge only if no more bytes are alive than before; when fusion retries, only if
+ * fewer are. */
+static bool is_worth_merging(const tow__fuse_state *f, growth g, gap between)
+{
+    const int64_t least = tow__min(g.if_a_sinks, g.if_b_rises);
+    return f->retries ? least < 0 : least <= 0 || between.empty;
+}
+
+/* True if one program computes both groups on *shape, which becomes that of the merged group. */
+static bool find_shape(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type *shape)
+{
+    const bool products = a->product != TOW__NONE || b->product != TOW__NONE;
+    tow__candidate d;
+    *shape = b->product != TOW__NONE ? b->shape : a->shape;
+    if (tow__write_program(f, a, b, *shape, &d)) return true;
+    *shape = b->shape;
+    return !products && !tow__same_dims(*shape, a->shape) && tow__write_program(f, a, b, *shape, &d);
+}
+
 /* Merges two groups if that is possible and worth it; *merged is the group that remains. */
 static tow_status try_merge(tow__fuse_state *f, tow__group *x, tow__group *y, tow__group **merged)
 {
     tow__group *a = x->position < y->position ? x : y, *b = a == x ? y : x;
-    tow__candidate d;
+    tow_type shape;
     *merged = NULL;
-    if (a == b || !a->fusible || !b->fusible || a->count != b->count) return TOW_OK;
-    bool products = a->product != TOW__NONE || b->product != TOW__NONE;
-    if (products && a->backward != b->backward) return TOW_OK;
-    if (products && ((a->product != TOW__NONE && b->product != TOW__NONE) || !reads_from(f, b, a))) return TOW_OK;
-    if (b->position - a->position > WINDOW) return TOW_OK;
-    if (a->product != TOW__NONE && is_better_reduced(f, a, b)) return TOW_OK;
-    gap between = look_between(f, a, b);
+    if (!can_pair(f, a, b)) return TOW_OK;
+    const gap between = look_between(f, a, b);
     if (!between.sinks && !between.rises) return TOW_OK;
-    int64_t inner, outer, kept, rest;
-    result_bytes(f, a, b, &inner, &outer);
-    result_bytes(f, b, a, &rest, &kept);
-    int64_t sinking = between.sinks ? dying_bytes(f, a, b) - inner : INT64_MAX;
-    int64_t rising = between.rises ? kept - inner - dying_bytes(f, b, a) : INT64_MAX;
-    int64_t gained = -tow__min(sinking, rising);
-    if (f->retries ? gained <= 0 : gained < 0 && !between.empty) return TOW_OK;
-    tow_type shape = b->product != TOW__NONE ? b->shape : a->shape;
-    if (!tow__write_program(f, a, b, shape, &d)) {
-        shape = b->shape;
-        if (products || tow__same_dims(shape, a->shape) || !tow__write_program(f, a, b, shape, &d)) return TOW_OK;
-    }
-    bool sinks = between.sinks && sinking <= rising;
+    const growth g = find_growth(f, a, b, between);
+    if (!is_worth_merging(f, g, between) || !find_shape(f, a, b, &shape)) return TOW_OK;
+    const bool sinks = between.sinks && g.if_a_sinks <= g.if_b_rises;
     *merged = sinks ? b : a;
     return sinks ? absorb(f, b, a, shape) : absorb(f, a, b, shape);
 }
@@ -275,7 +321,7 @@ void tow__end_fusion(tow__fuse_state *f)
     tow__give_back(f->p, f->reduced, f->body->insts, f->body->n_insts, NULL);
 }
 
-/* Merges the group of step i with group `other`, if that works. */
+/* Merges the group of instruction i with group `other`, if that works. */
 static tow_status meet(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
 {
     tow__group *merged = NULL;
@@ -342,7 +388,8 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, cons
     return tow__add_scratch(&l, inst);
 }
 
-/* Does an elementwise step read what lies with gaps or is repeated? A row program reads most of that where it lies. */
+/* Does an elementwise instruction read what lies with gaps or is repeated? A row program reads most of that where it
+ * lies. */
 static bool reads_spaced(const tow__fuse_state *f, uint32_t i)
 {
     const tow__instruction *inst = &f->body->insts[i];

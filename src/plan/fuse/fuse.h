@@ -4,10 +4,10 @@
 
 #include "src/plan/ir.h"
 
-/* Joins elementwise steps into row programs ("fused" steps, src/kernels/elementwise/fused.h; fuse/row_program.c).
- * After lowering. */
+/* Joins elementwise instructions into row programs ("fused" instructions, src/kernels/elementwise/fused.h;
+ * fuse/row_program.c). After lowering. */
 tow_status tow__fuse(tow__function_state *s);
-/* Joins row programs with reductions of what they make. After fusion and regions, in which
+/* Joins row programs with reductions of what they make. After fusion and tile groups, in which
  * reductions along rows go with their rows. */
 tow_status tow__fuse_reductions(tow__function_state *s);
 /* A reduction of a whole storage to another one, in the order of src/kernels/reductions/reduce.h? */
@@ -19,7 +19,7 @@ typedef struct tow__extents {
 
 /* The operand of a reduction as [outer, elements, columns]; false: there is a kept axis among those reduced. */
 bool tow__find_extents(const tow__instruction *inst, tow__extents *e);
-/* The row program of a step: all that a fused step does, or what follows a product; NULL: none. */
+/* The row program of an instruction: all that a fused instruction does, or what follows a product; NULL: none. */
 const struct tow__fused *tow__row_program_of(const tow__instruction *inst);
 
 #endif

@@ -14,13 +14,13 @@
 enum {
     LEAST = 512,   /* elements of a program: smaller ones gain nothing */
     SMALL = 16,    /* elements per result from which results cost no memory worth counting */
-    LOOKED_AT = 16 /* reductions of one step */
+    LOOKED_AT = 16 /* reductions of one instruction */
 };
 
 typedef struct joiner {
     tow__fuse_state f;
-    uint32_t *first, *next; /* [n_steps] reductions of what a step makes, in order, or TOW__NONE */
-    bool *joined;           /* [n_steps] the reduction is part of another step now */
+    uint32_t *first, *next; /* [n_insts] reductions of what an instruction makes, in order, or TOW__NONE */
+    bool *joined;           /* [n_insts] the reduction is part of another instruction now */
 } joiner;
 
 bool tow__is_reduction(const tow_program *p, const tow__instruction *inst)
@@ -59,7 +59,7 @@ static bool same_extents(tow__extents a, tow__extents b)
     return a.outer == b.outer && a.elements == b.elements && a.columns == b.columns;
 }
 
-/* The row program of step i, as a step. */
+/* The row program of instruction i, as an instruction. */
 static tow_status as_program(joiner *j, uint32_t i, tow__instruction *inst, bool *done)
 {
     tow__fuse_state *f = &j->f;
@@ -82,8 +82,8 @@ static bool reads(const tow__instruction *reduction, const tow__view *x)
     return reduction->in[0].storage == x->storage;
 }
 
-/* Would reduction r, of what step i makes, be alive longer if it moved up past others than the n chosen before it,
- * while what it reads stays as well? */
+/* Would reduction r, of what instruction i makes, be alive longer if it moved up past others than the n chosen before
+ * it, while what it reads stays as well? */
 static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
 {
     uint32_t x = j->f.body->insts[r].in[0].storage;
@@ -96,7 +96,7 @@ typedef struct choice {
     tow__extents e;
 } choice;
 
-/* Those of step i from reduction r on that may join its program together. */
+/* Those of instruction i from reduction r on that may join its program together. */
 static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
 {
     choice c = {.n = 0};
@@ -201,7 +201,7 @@ static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
     return tow__add_scratch(&l, inst);
 }
 
-/* Lists the reductions of what each step makes. */
+/* Lists the reductions of what each instruction makes. */
 static tow_status list_reductions(joiner *j)
 {
     uint32_t n = j->f.body->n_insts;

@@ -1,5 +1,5 @@
-/* Fusion in three files: fuse/fuse.c chooses the steps of groups, fuse/row_program.c writes the row program of a group,
- * fuse/fuse_reductions.c adds reductions of what a program makes. */
+/* Fusion in three files: fuse/fuse.c chooses the instructions of groups, fuse/row_program.c writes the row program of a
+ * group, fuse/fuse_reductions.c adds reductions of what a program makes. */
 #ifndef TOW_SRC_PLAN_FUSE_STATE_H
 #define TOW_SRC_PLAN_FUSE_STATE_H
 
@@ -8,7 +8,7 @@
 #include "src/plan/pass.h"
 
 typedef struct tow__group {
-    uint32_t *members; /* steps, ascending */
+    uint32_t *members; /* instructions, ascending */
     uint32_t n, position;
     tow_type shape; /* of the results; its dtype says nothing */
     int64_t count;
@@ -22,23 +22,23 @@ typedef struct tow__fuse_state {
     tow__body *body;
     tow__arena *scratch;
     const tow__uses *uses;
-    tow__tile *tiles;   /* [n_steps] NULL: not elementwise */
-    tow__group *groups; /* [n_steps] */
-    uint32_t *group_of; /* [n_steps] */
-    uint32_t *order;    /* [n_steps] position -> group, or TOW__NONE where one has moved away */
+    tow__tile *tiles;   /* [n_insts] NULL: not elementwise */
+    tow__group *groups; /* [n_insts] */
+    uint32_t *group_of; /* [n_insts] */
+    uint32_t *order;    /* [n_insts] position -> group, or TOW__NONE where one has moved away */
     uint32_t n_order;
     uint32_t *reduced; /* [n_storages] reads by reductions which may join what makes it */
-    uint32_t *recent;  /* [n_storages] elementwise step that read it most recently, or TOW__NONE */
-    bool retries;      /* all steps are in groups, which merge only if that keeps less alive */
+    uint32_t *recent;  /* [n_storages] elementwise instruction that read it most recently, or TOW__NONE */
+    bool retries;      /* all instructions are in groups, which merge only if that keeps less alive */
 } tow__fuse_state;
 
-/* A group as a step: what it reads and makes. Values are numbered as in the program. */
+/* A group as an instruction: what it reads and makes. Values are numbered as in the program. */
 typedef struct tow__candidate {
     tow__fused_op ops[TOW__FUSED_OPS];
     tow__view in[TOW__FUSED_IN], out[TOW__FUSED_OUT];
     uint8_t sizes[TOW__FUSED_TEMPS];
     uint32_t n_ops, n_in, n_out, n_temps;
-    uint32_t product, home; /* step, or TOW__NONE; the result in whose memory it is computed */
+    uint32_t product, home; /* instruction, or TOW__NONE; the result in whose memory it is computed */
     bool keeps_product;     /* somebody outside reads it */
 } tow__candidate;
 
@@ -50,7 +50,7 @@ static inline bool tow__same_dims(tow_type a, tow_type b)
 
 /* Fills *f, but for the groups. */
 tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s);
-/* Before the plan gets its new steps. */
+/* Before the plan gets its new instructions. */
 void tow__end_fusion(tow__fuse_state *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
@@ -58,7 +58,7 @@ bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow
 /* The program of a draft, which gets numbers without gaps; says for each result whether operands are read after it is
  * made. NULL: out of memory. */
 tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d);
-/* fuse/fuse_reductions.c: may the step become a part of a row program that makes what it reads? */
+/* fuse/fuse_reductions.c: may the instruction become a part of a row program that makes what it reads? */
 bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst);
 
 #endif

@@ -1,6 +1,6 @@
-/* Row programs of groups of elementwise steps (fuse/fuse.c): operands, results and temporaries get numbers, temporaries
- * share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group for which numbers do not suffice
- * has no program. */
+/* Row programs of groups of elementwise instructions (fuse/fuse.c): operands, results and temporaries get numbers,
+ * temporaries share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group for which numbers do
+ * not suffice has no program. */
 #include "src/kernels/elementwise/pairs.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"

@@ -16,7 +16,7 @@
 #include "src/plan/loop/loop.h"
 
 enum {
-    FEW_ROWS = 64, /* per step: with more, a product in the loop is as fast as outside */
+    FEW_ROWS = 64, /* per iteration: with more, a product in the loop is as fast as outside */
     WIDENS_BY = 8  /* a product is not moved if its result has so many times more elements than its rows have */
 };
 
@@ -34,7 +34,7 @@ static bool is_row(const tow__distribution *s, uint32_t var)
     return is_input(s, var, s->consts + s->carry, s->body->n_inputs);
 }
 
-/* A product x w of few rows x with a constant of the loop that can be made for all steps at once. */
+/* A product x w of few rows x with a constant of the loop that can be made for all iterations at once. */
 static bool widens(const tow__distribution *s, const tow__equation *e)
 {
     if (!TOW__IS(e, dot_general) || !is_const(s, e->in[1])) return false;
@@ -47,7 +47,7 @@ static bool widens(const tow__distribution *s, const tow__equation *e)
     return tow_type_count(x) / depth < FEW_ROWS && tow_type_count(y) < WIDENS_BY * tow_type_count(x);
 }
 
-/* A product of two matrices (or vectors) that differ from step to step, summed over few rows. */
+/* A product of two matrices (or vectors) that differ from iteration to iteration, summed over few rows. */
 static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
 {
     if (!TOW__IS(e, dot_general) || is_const(s, e->in[0]) || is_const(s, e->in[1])) return false;
@@ -59,8 +59,7 @@ static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
     return rows < FEW_ROWS && tow_type_count(tow__type_of(s, e->out[0])) > 0;
 }
 
-/* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either.
- * */
+/* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either. */
 static const tow__equation *summand(const tow__distribution *s, uint32_t j)
 {
     uint32_t old = s->body->inputs[s->consts + j], new = s->body->outputs[j];

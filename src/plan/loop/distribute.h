@@ -1,5 +1,5 @@
 /* Scans that are recorded anew: what leaves one, and what stays (loop/distribute.c, loop/record_distributed.c), and
- * chunks of steps (loop/strip_mine.c), which loop/fission.c makes as well. */
+ * strips of iterations (loop/strip_mine.c), which loop/fission.c makes as well. */
 #ifndef TOW_SRC_PLAN_DISTRIBUTE_H
 #define TOW_SRC_PLAN_DISTRIBUTE_H
 
@@ -12,7 +12,7 @@ enum {
 /* What becomes of an equation of the body. */
 typedef enum tow__distributed {
     TOW__IN_LOOP,
-    TOW__BEFORE_LOOP, /* its result is a row of one product over all steps */
+    TOW__BEFORE_LOOP, /* its result is a row of one product over all iterations */
     TOW__REPLACED,    /* part of a sum, or replaced by one product after the loop */
     TOW__AFTER_LOOP
 } tow__distributed;
@@ -58,26 +58,26 @@ static inline bool tow__leaves_loop(const tow__distribution *s, uint32_t i)
     return e && s->fates[e - s->body->equations] != TOW__IN_LOOP;
 }
 
-/* Records scan `scan`, which has been split, on `operands`; where rows of all steps would not stay in a near cache, as
- * a scan over chunks of steps. */
+/* Records scan `scan`, which has been split, on `operands`; where rows of all iterations would not stay in L2, as
+ * a scan over strips of iterations. */
 void tow__record_distributed(tow_trace *t, const tow__distribution *s, const tow__equation *scan,
                              const tow_value *operands, tow_value *results);
 
 /* ---- loop/strip_mine.c ------------------------------------------------------------------------------------------- */
 
-/* Records what the steps of one chunk do; chunk: parameters of the scan, with their number as length. */
+/* Records what the iterations of one strip do; strip: parameters of the scan, with their number as length. */
 typedef void (*tow__strip_recorder)(tow_trace *t, const tow__equation *scan, const tow__scan_params *strip,
                                     const void *user, const tow_value *operands, tow_value *results);
 
 /* True if xs and ys have room for one more axis. */
 bool tow__can_strip_mine(const tow__scan_params *params);
-/* Records a scan with these parameters as one over chunks of `steps` steps, which divide its length. */
+/* Records a scan with these parameters as one over strips of `iterations` iterations, which divide its length. */
 void tow__record_strips(tow_trace *t, const tow__equation *scan, const tow__scan_params *params, int64_t iterations,
                         tow__strip_recorder record, const void *user, const tow_value *operands, tow_value *results);
 /* Of one row of a stack. */
 tow_type tow__row_type(tow_type type);
 
-/* Records scan `scan` with these parameters in chunks, if that is worth it (*done). trace NULL: only
+/* Records scan `scan` with these parameters in strips, if that is worth it (*done). trace NULL: only
  * tells. */
 tow_status tow__fission_loop(tow__arena *arena, tow_trace *trace, const tow__equation *scan,
                              const tow__scan_params *params, const tow_value *operands, tow_value *results, bool *done);

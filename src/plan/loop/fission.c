@@ -16,9 +16,9 @@
 
 enum {
     STRIP_BYTES = 512 << 10, /* of rows that wait */
-    MOST_ITERATIONS = 32,    /* of a chunk: with more, nothing is gained */
+    MOST_ITERATIONS = 32,    /* of a strip: with more, nothing is gained */
     LEAST_ITERATIONS = 4,
-    MOST_WORK = 1 << 26 /* operations of a step beside which a meeting does not count */
+    MOST_WORK = 1 << 26 /* operations of an iteration beside which a meeting does not count */
 };
 
 /* A scan in two parts. */
@@ -29,8 +29,8 @@ typedef struct parts {
     uint32_t consts, carry;
     bool *first;        /* [n_equations] a carry waits for it */
     bool *early;        /* [n_vars] there before the second part: inputs, results of the first one */
-    bool *waits;        /* [n_vars] early, read by the second part, and no input that comes step by step */
-    int64_t iterations; /* of a chunk; 0: the scan stays as it is */
+    bool *waits;        /* [n_vars] early, read by the second part, and no input that comes with each iteration */
+    int64_t iterations; /* of a strip; 0: the scan stays as it is */
 } parts;
 
 static bool is_region(const tow__equation *e) { return e->primitive->kind == TOW__REGION || TOW__IS(e, remat); }
@@ -65,7 +65,8 @@ static void find_first(parts *s, bool *needed)
         }
 }
 
-/* True if rows of the results are made of the same rows of the operands: as a step of a plan says it (tiling.c). */
+/* True if rows of the results are made of the same rows of the operands: as tiling says it of instructions
+ * (analysis/tiling.c). */
 static bool keeps_rows(const parts *s, const tow__equation *e)
 {
     tow__view in[8] = {0}, out[4] = {0};
@@ -148,7 +149,7 @@ static void record_equations(tow_trace *t, const parts *s, bool first, tow_value
 /* Values while a scan is recorded; vars: those of the body. */
 typedef struct recording {
     tow_value *values; /* [n_vars] inside */
-    tow_value *rows;   /* [n_vars] outside: of all steps of a chunk */
+    tow_value *rows;   /* [n_vars] outside: of all iterations of a strip */
     tow_value *in, *out;
 } recording;
 

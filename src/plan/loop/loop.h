@@ -8,11 +8,11 @@
  * scans do not wait for may come later (loop/fission.c). */
 tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **result);
 /* Makes a loop whose iterations, or whose rows, do without each other run side by side. After
- * fusion of its body, before regions. */
+ * fusion of its body, before tile groups. */
 tow_status tow__parallelize_loop(tow__function_state *s);
-/* Once the body of a parallel loop has its steps: says how many iterations all threads share. */
+/* Once the body of a parallel loop has its instructions: says how many iterations all threads share. */
 tow_status tow__distribute_remainder(tow__function_state *s);
-/* The same, where what is left over may be shared: `work` is that of a piece, in n_steps steps. */
+/* The same, where what is left over may be shared: `work` is that of a piece, in n_insts instructions. */
 bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts);
 
 #endif

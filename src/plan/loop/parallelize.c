@@ -6,12 +6,12 @@
  *   by iterations  no carry: each iteration is a job
  *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
  *
- * The last length % threads iterations, also of row regions, are shared by all threads, step by step, unless they keep
- * three quarters of the threads busy by themselves or are too small for it.
+ * The last length % threads iterations, also of tile groups, are shared by all threads, instruction by instruction,
+ * unless they keep three quarters of the threads busy by themselves or are too small for it.
  *
  * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
- * and among others, no bits change. Large bodies stay as they are: their steps keep all threads busy, operands that an
- * iteration shares are read once, and nothing is there several times. */
+ * and among others, no bits change. Large bodies stay as they are: their instructions keep all threads busy, operands
+ * that an iteration shares are read once, and nothing is there several times. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/loop.h"
@@ -20,10 +20,10 @@
 
 enum {
     LEAST_ROWS = 8,       /* of products in a block: registers hold about as many */
-    MOST_ROWS = 256,      /* in a block, about: what an iteration makes stays in a near cache */
+    MOST_ROWS = 256,      /* in a block, about: what an iteration makes stays in L2 */
     LEAST_WORK = 1 << 20, /* operations of a loop that are worth waking threads */
     MOST_WORK = 1 << 26,  /* operations of an iteration beside which a meeting does not count */
-    SHARED_WORK = 1 << 20 /* operations of a step, in the mean, that are worth a meeting */
+    SHARED_WORK = 1 << 20 /* operations of an instruction, in the mean, that are worth a meeting */
 };
 
 typedef struct spreader {
@@ -74,7 +74,7 @@ static int64_t choose_blocks(const spreader *s)
     return 1;
 }
 
-/* Notes how the step takes part; false: it does not go by rows. */
+/* Notes how the instruction takes part; false: it does not go by rows. */
 static bool note_step(spreader *s, uint32_t index)
 {
     const tow__instruction *inst = &s->body->insts[index];

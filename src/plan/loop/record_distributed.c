@@ -1,9 +1,9 @@
 /* Records a scan without what leaves it (loop/distribute.c), and what has left it before and after.
  *
- * What is made for all steps before the loop, and what is kept for the sums after it, may be much larger than the
- * caches. Then the steps are cut into chunks for which it is not (loop/strip_mine.c): the scan becomes one over chunks,
- * whose body makes the products of its steps, runs them, and adds to the sums. Sums go on where the chunk before left
- * them, in the order of the steps, so no bits change. */
+ * What is made for all iterations before the loop, and what is kept for the sums after it, may be much larger than the
+ * caches. Then the iterations are cut into strips for which it is not (loop/strip_mine.c): the scan becomes one over
+ * strips, whose body makes the products of its iterations, runs them, and adds to the sums. Sums go on where the strip
+ * before left them, in the order of the iterations, so no bits change. */
 #include "src/kernels/products/dot.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
@@ -152,9 +152,9 @@ static void record_whole(tow_trace *t, const tow__distribution *s, const tow__eq
     }
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+/* ---- strips ------------------------------------------------------------------------------------------------------ */
 
-/* Bytes per step of what is made for all steps before the loop, or kept for what comes after it. */
+/* Bytes per iteration of what is made for all iterations before the loop, or kept for what comes after it. */
 static size_t bytes_outside(const tow__distribution *s)
 {
     size_t bytes = 0;
@@ -165,7 +165,7 @@ static size_t bytes_outside(const tow__distribution *s)
     return bytes;
 }
 
-/* Steps of a chunk; all of them if the scan stays whole. */
+/* Iterations of a strip; all of them if the scan stays whole. */
 static int64_t chunk_of(const tow__distribution *s)
 {
     int64_t length = s->params->length, bytes = (int64_t)bytes_outside(s);

@@ -1,4 +1,4 @@
-/* Scans that are recorded anew as scans over chunks of steps: what a chunk keeps then stays in a near cache.
+/* Scans that are recorded anew as scans over chunks of steps: what a chunk keeps then stays in L2.
  *
  *   scan: carry, xs [steps, ...]      ──>      scan: carry, xs [chunks, steps of a chunk, ...]
  *     carry', y = body                           carry', ys = what is recorded for the steps of a chunk

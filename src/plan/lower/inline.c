@@ -141,7 +141,7 @@ static tow_status inline_remat(inliner *in, const tow__remat_params *params, uin
     return inline_graph(&region, params->body, inputs, results, false);
 }
 
-/* The decomposition is a graph of its own, which the program keeps: steps point to its parameters. */
+/* The decomposition is a graph of its own, which the program keeps: instructions point to its parameters. */
 static tow_status inline_decomposition(inliner *in, const tow_graph *g, const tow__equation *e,
                                        const uint32_t *operands, uint32_t *results)
 {

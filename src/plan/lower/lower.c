@@ -1,6 +1,6 @@
-/* Lowering: from flat nodes to steps on views. Nodes that rearrange become views, constants become storages, scans
- * become loops (lower/lower_scan.c), the rest kernel calls. The producer of an output writes it in place where it
- * can. */
+/* Lowering: instructions on values become instructions on views of storages. Instructions that rearrange become views,
+ * constants become storages, scans get loops (lower/lower_scan.c), and the others get kernels' operands and results.
+ * The producer of an output writes it in place where it can. */
 #include "src/plan/lower/lower.h"
 #include "src/kernels/products/dot.h"
 #include "src/plan/analysis/view.h"
@@ -126,8 +126,7 @@ void *tow__add_constant(tow__lowering *l, size_t bytes, uint32_t *storage)
     return *storage == TOW__NONE ? NULL : tow__become_constant(l, *storage, bytes);
 }
 
-/* ---- instructions
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 static tow_status lower_const(tow__lowering *l, const tow__instruction *inst)
 {

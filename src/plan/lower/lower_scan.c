@@ -1,12 +1,18 @@
-/* Scans: one step of the surrounding plan, with a plan of its own for the body.
+/* Lowers scans. A scan is one instruction of its function, with a function of its own for the body and a loop that runs
+ * it.
  *
- * The body is planned once. Its arena is one block of the surrounding arena. Rows of xs are read and rows of ys are
- * written where they lie. A carry needs one buffer if its new value is written when nobody reads the old one any more
- * (or by a kernel that may overwrite it), else two buffers that take turns such that the last iteration ends in the
- * result. Iteration 0 reads the init value where it lies, so no carry is copied, unless init is strided. A carry that
- * ys stack as it enters (reverse mode keeps it) lives in those rows: the iteration before writes it there. If ys stack
- * it as it leaves, too, both are one array with one row more, of which all but the last and all but the first row are
- * the two stacks, and one end is the result. */
+ * The body is planned once. Its arena is one storage of the function around. Rows of xs are read and rows of ys are
+ * written in place. Iteration 0 reads the initial value of a carry in place, so that no carry is copied, unless its
+ * initial value is strided.
+ *
+ * A carry that ys stack as it enters (reverse mode keeps it) is stored in those rows: the iteration before writes it
+ * there. If other ys stack the carry as it leaves, both stacks are views of one array with one row more:
+ *
+ *   array      | r0 | r1 | r2 | ... | rn |        r0: the initial value; rn: the result
+ *   entering     r0 . . . . . . rn-1
+ *   leaving           r1 . . . . . .  rn          in reverse order if the scan runs in reverse
+ *
+ * Where the other carries are stored is decided when the aliasing of the body is known (memory/overwrite.c). */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/lower/lower.h"
 #include "src/plan/lower/output_sink.h"
@@ -38,7 +44,7 @@ static tow_status lower_nothing(tow__lowering *l, const scan *s)
     return TOW_OK;
 }
 
-/* A carry that the body hands through is a constant of the loop. */
+/* A carry that the body forwards unchanged is a constant of the loop. */
 static bool is_unchanged(const scan *s, uint32_t j) { return s->body->outputs[j] == s->body->inputs[s->n_consts + j]; }
 
 static tow_type row_type(tow_type type)
@@ -112,7 +118,8 @@ static tow__carry **leaving_carries(tow__arena *scratch, const scan *s, tow__loo
     return carries;
 }
 
-/* Stacks of a carry as it enters and as it leaves become one, if nobody else provides memory for them. */
+/* Lets ys that stack a carry as it enters and as it leaves share one array, unless an output or a surrounding loop
+ * provides the memory of one of them. */
 static tow_status join_stacks(const tow__lowering *outer, const scan *s, tow__loop *loop)
 {
     const uint32_t *values = s->inst->results + s->n_carry;
@@ -224,8 +231,8 @@ done:
     return status;
 }
 
-/* The array of rows that stack carry c as it enters has one row more: it holds those that stack it as it leaves, and
- * the result, too. */
+/* Makes the result of carry c the last row of the array that holds its entering rows. That array has one row more than
+ * the scan has iterations; the entering rows begin at its other end. */
 static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__loop *loop, tow__carry *c,
                         tow__view *result, tow_type type)
 {
@@ -238,7 +245,8 @@ static void bind_stacks(const tow__lowering *outer, const scan *s, const tow__lo
     result->offset = loop->reverse ? 0 : loop->length * row;
 }
 
-/* Rows j of the array that also has those of the carry as it enters: one further on, in the order of the steps. */
+/* Makes ys j, which stack carry c as it leaves, a view of the array that holds its entering rows: each row is the
+ * entering row of the next iteration. */
 static void bind_leaving(const tow__lowering *outer, const scan *s, uint32_t j, const tow__carry *c)
 {
     const uint32_t *values = s->inst->results + s->n_carry;
@@ -269,7 +277,7 @@ done:
     return status;
 }
 
-/* What the body, and loops inside it, read of outer plans: one view per storage. */
+/* What the body, and loops inside it, read of functions around: one view per storage. */
 static tow__view *outer_reads(tow_program *p, tow__arena *scratch, const tow__body *body, uint32_t *n)
 {
     size_t most = 0;

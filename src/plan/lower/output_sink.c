@@ -1,6 +1,6 @@
-/* Outputs that a consumer takes piece by piece: steps that call it as soon as a piece is complete and nobody needs what
- * the consumer overwrites any more. A scan hands over the rows of its stacked results one by one, so they are never
- * stacked. */
+/* Outputs that a consumer takes piece by piece: instructions that call it as soon as a piece is complete and nobody
+ * needs what the consumer overwrites any more. A scan hands over the rows of its stacked results one by one, so they
+ * are never stacked. */
 #include "src/plan/lower/output_sink.h"
 #include "src/plan/ir.h"
 #include "src/plan/lower/lower.h"
@@ -102,9 +102,9 @@ const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction
     return NULL;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-/* Moves the last step of the plan up to where its operands allow it. */
+/* Moves the last instruction of the plan up to where its operands allow it. */
 static void hurry(tow__body *body)
 {
     tow__instruction inst = body->insts[body->n_insts - 1];

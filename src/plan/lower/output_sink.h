@@ -12,8 +12,8 @@ const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction
 /* Copies x, which is to be handed over, unless it is contiguous and no consumer can overwrite it. Call this for all
  * that a plan hands over before it hands over the first. */
 tow_status tow__copy_for_sink(tow__lowering *l, tow__view *x);
-/* A step that hands x over, directly after the last step that makes x or reads `input`, which the consumer overwrites;
- * NULL: the plan does not read it. *row: which row x is when the step runs. */
+/* An instruction that hands x over, directly after the last instruction that makes x or reads `input`, which the
+ * consumer overwrites; NULL: the plan does not read it. *row: which row x is when the instruction runs. */
 tow_status tow__add_sink(tow__lowering *l, const tow_consumer *consumer, const tow__view *x, const tow__view *input,
                          const int64_t *row);
 /* Hands over the outputs with consumers whose rows no loop has handed over. */

@@ -2,11 +2,11 @@
  *
  * Each walks the intervals in some order and puts every one into the smallest gap that fits between those already
  * placed that are alive at the same time, else behind them. Orders: by size, by duration, by size times duration, by
- * first step.
+ * first instruction.
  *
- * A binary tree over the steps knows which bytes are taken when: each node stands for a span of steps, the leaves for
- * one step each. Bytes that touch are one range, so there are few ranges even where many intervals are alive, and
- * finding a gap takes the number of gaps, not of intervals. */
+ * A binary tree over the instructions knows which bytes are taken when: each node stands for a span of instructions,
+ * the leaves for one instruction each. Bytes that touch are one range, so there are few ranges even where many
+ * intervals are alive, and finding a gap takes the number of gaps, not of intervals. */
 #include <stdlib.h>
 
 #include "src/plan/analysis/analysis.h"
@@ -48,7 +48,7 @@ typedef struct ranges {
 typedef struct tree {
     tow__arena *memory;
     uint32_t leaves;
-    /* [2 * leaves] the children of node i are nodes 2 i and 2 i + 1; step k is leaf leaves + k */
+    /* [2 * leaves] the children of node i are nodes 2 i and 2 i + 1; instruction k is leaf leaves + k */
     /* Taken by intervals that are alive during the whole span, unless a node above says so. */
     ranges *always;
     /* Taken by intervals that are alive at some instruction of the span, unless `always` of a node above says so. */

@@ -1,6 +1,6 @@
 /* Re-simulates a plan without trusting its lifetimes: every value has a place in memory, writing a value destroys all
- * others whose bytes it touches, and whatever a step reads must still be there. Values are storages before joining, so
- * the check also sees a value that is overwritten in place too early.
+ * others whose bytes it touches, and whatever an instruction reads must still be there. Values are storages before
+ * joining, so the check also sees a value that is overwritten in place too early.
  *
  * Values that are there never overlap, because writing one destroys those that it touches. So the plan's storages are
  * sorted by place once, and a tree over this order finds the values that a write touches without looking at others. */
@@ -70,7 +70,7 @@ static bool is_own(const checker *c, uint32_t storage)
     return s->body == c->body && s->kind != TOW__S_CONSTANT && s->bytes;
 }
 
-/* A result of the surrounding plan that a row region adds to block by block. */
+/* A result of the surrounding function that a tile group adds to block by block. */
 static bool is_sum(const checker *c, uint32_t storage)
 {
     return c->loop && c->loop->schedule == TOW__ORDERED_TILES && c->p->storages[storage].body != c->body;
@@ -162,9 +162,9 @@ static tow_status sort_storages(checker *c, tow__arena *scratch)
     return TOW_OK;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-/* What a step reads and writes of the plan's own storages. */
+/* What an instruction reads and writes of the plan's own storages. */
 typedef struct access {
     placed *read, *written; /* sorted by place */
     uint32_t n_read, n_written;
@@ -185,7 +185,7 @@ static uint32_t first_read(const access *x, place to)
     return low;
 }
 
-/* A step may write what it reads only where its kernel allows that. */
+/* An instruction may write what it reads only where its kernel allows that. */
 static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t storage, uint32_t output)
 {
     const tow__instruction *inst = &c->body->insts[i];
@@ -201,7 +201,7 @@ static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t 
     return TOW_OK;
 }
 
-/* All that one step writes: outputs, scratch, spare buffers. */
+/* All that one instruction writes: outputs, scratch, spare buffers. */
 static uint32_t list_written(const tow__instruction *inst, uint32_t *written)
 {
     uint32_t n = 0;
@@ -222,7 +222,7 @@ static uint32_t sort_places(const checker *c, uint32_t n, const uint32_t *storag
     return k;
 }
 
-/* No two of what one step writes may overlap. */
+/* No two of what one instruction writes may overlap. */
 static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
 {
     const tow__instruction *inst = &c->body->insts[i];
@@ -279,12 +279,12 @@ done:
     return status;
 }
 
-/* What has been there before the first step: inputs, rows, carries. */
+/* Storages defined on entry. */
 static bool is_given(tow__storage_kind kind)
 {
     return kind == TOW__S_INPUT || kind == TOW__S_ROW_IN || kind == TOW__S_CARRY_IN;
 }
-/* What must be there after the last step. */
+/* Storages that must be defined on exit. */
 static bool is_due(tow__storage_kind kind)
 {
     return kind == TOW__S_OUTPUT || kind == TOW__S_ROW_OUT || kind == TOW__S_CARRY_OUT;

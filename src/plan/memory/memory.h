@@ -6,23 +6,26 @@
 
 /* Lifetimes of the plan's storages, then joins outputs with operands that die. */
 tow_status tow__alias_results(tow__function_state *s);
+/* The instruction that reads a carry last as it enters, or TOW__NONE. No instruction writes that storage and none
+ * shares it, so this is the last access of all. */
+uint32_t tow__last_read(const tow_program *p, uint32_t carry_in);
 /* Where each carry lies, once the aliasing of the body is settled. */
 tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop);
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
- * read, and not by a step that may overwrite what it reads. */
+ * read, and not by an instruction that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out);
-/* True if output k of the step may have the memory of operand j. */
+/* True if output k of the instruction may have the memory of operand j. */
 bool tow__may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j);
 
 typedef struct tow__interval {
-    uint32_t first, last; /* steps, both included */
+    uint32_t first, last; /* instructions, both included */
     size_t bytes;         /* multiple of the alignment */
     size_t need;          /* what counts for the lower bound */
     size_t offset;        /* result */
 } tow__interval;
 
 /* Gives every interval an offset such that no two that meet in time meet in memory. *total: bytes needed;
- * *bound: most bytes of `need` at one step. */
+ * *bound: most bytes of `need` at one instruction. */
 tow_status tow__assign_offsets(tow_context *ctx, tow__interval *intervals, uint32_t n, uint32_t n_insts, size_t *total,
                                size_t *bound);
 /* Offsets for the storages of a plan, and the size of its block in the surrounding one. */

@@ -3,10 +3,10 @@
  *   forward     z = dot x w1    h = gelu z    y = dot h w2    loss
  *   recomputed  z'              h'            y'              cotangents of y', h', z' ...
  *
- * The value of a forward product and of its repetition are the same, bit for bit. Reading the former in place of the
- * latter saves the work and keeps the value alive between them, which may raise the peak or not: right after a forward
- * part, where the backward part begins, it often does not. Values that were made last are needed first, so what is kept
- * is the products that were made last. How many, remat/search_budget.c finds out.
+ * A forward product and its repetition have the same value, bit for bit. Reusing the forward value avoids recomputation
+ * but extends its live range, which may raise the peak or not: right after a forward pass, where the backward pass
+ * begins, it often does not. The backward pass needs the latest values first, so the latest products are kept. How many
+ * of them are kept is found out by remat/search_budget.c.
  *
  * If not everything can be kept, only what multiplies is (products, attention, losses over products, whole scans): the
  * rest costs about as much to read as to make again. Bodies of scans are left alone. */
@@ -22,33 +22,33 @@ typedef struct repetition {
     bool multiplies;
 } repetition;
 
-typedef struct twins {
+typedef struct numbering {
     const tow__body *f;
-    uint32_t *same;  /* [n_values] the first value that is the same */
-    uint32_t *table; /* nodes; TOW__NONE: free */
+    uint32_t *number; /* [n_values] the first value that is the same */
+    uint32_t *table;  /* nodes; TOW__NONE: free */
     uint32_t n_table;
     uint64_t seed;
-} twins;
+} numbering;
 
-/* ---- equal nodes ------------------------------------------------------------------------------------------------- */
+/* ---- value numbering --------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_node(const twins *t, const tow__instruction *node)
+static uint64_t hash_node(const numbering *t, const tow__instruction *node)
 {
     uint64_t h = tow__params_hash(t->seed, node->op, node->params);
-    for (uint32_t i = 0; i < node->n_in; i++) h = tow__hash(h, &t->same[node->operands[i]], sizeof *t->same);
+    for (uint32_t i = 0; i < node->n_in; i++) h = tow__hash(h, &t->number[node->operands[i]], sizeof *t->number);
     return h;
 }
 
-static bool equal(const twins *t, const tow__instruction *a, const tow__instruction *b)
+static bool equal(const numbering *t, const tow__instruction *a, const tow__instruction *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
     for (uint32_t i = 0; i < a->n_in; i++)
-        if (t->same[a->operands[i]] != t->same[b->operands[i]]) return false;
+        if (t->number[a->operands[i]] != t->number[b->operands[i]]) return false;
     return tow__params_equal(a->op, a->params, b->params);
 }
 
 /* The first node that equals node n: n itself if there was none before. */
-static uint32_t first_equal(twins *t, uint32_t n)
+static uint32_t first_equal(numbering *t, uint32_t n)
 {
     const tow__instruction *node = &t->f->insts[n];
     uint32_t mask = t->n_table - 1, i = (uint32_t)hash_node(t, node) & mask;
@@ -73,20 +73,20 @@ static int latest_first(const void *a, const void *b)
 /* *list: in scratch, latest first. */
 static tow_status find_repetitions(tow__arena *scratch, const tow__body *f, repetition **list, uint32_t *n)
 {
-    twins t = {.f = f, .n_table = 16, .seed = scratch->ctx->hash_seed};
+    numbering t = {.f = f, .n_table = 16, .seed = scratch->ctx->hash_seed};
     while (t.n_table / 2 <= f->n_insts) t.n_table *= 2;
-    t.same = tow__arena_alloc(scratch, f->n_values, sizeof *t.same);
+    t.number = tow__arena_alloc(scratch, f->n_values, sizeof *t.number);
     t.table = tow__arena_alloc(scratch, t.n_table, sizeof *t.table);
     *list = tow__arena_alloc(scratch, f->n_insts, sizeof **list);
     *n = 0;
-    if (!t.same || !t.table || !*list) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_values; i++) t.same[i] = i;
+    if (!t.number || !t.table || !*list) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < f->n_values; i++) t.number[i] = i;
     for (uint32_t i = 0; i < t.n_table; i++) t.table[i] = TOW__NONE;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         const tow__instruction *node = &f->insts[i];
         uint32_t first = first_equal(&t, i);
         if (first == i) continue;
-        for (uint32_t j = 0; j < node->n_out; j++) t.same[node->results[j]] = t.same[f->insts[first].results[j]];
+        for (uint32_t j = 0; j < node->n_out; j++) t.number[node->results[j]] = t.number[f->insts[first].results[j]];
         if (node->late && !f->insts[first].late) (*list)[(*n)++] = (repetition){first, i, multiplies(node)};
     }
     qsort(*list, *n, sizeof **list, latest_first);

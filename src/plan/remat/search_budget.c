@@ -1,12 +1,12 @@
-/* How a budget of bytes is spent (tow_compile_options.keep_within). Only a plan tells its arena, with row regions and
- * in-place reuse as they are, so plans are made without memory and compared:
+/* How a budget of bytes is spent (tow_compile_options.keep_within). Only a plan tells its arena, with tile groups and
+ * aliasing as they are, so plans are made without memory and compared:
  *
  *                       forward, then backward     interleaved
  *   everything is kept             *                    *
  *   all products are               *                    *
  *   as many as fit         * halving *          * halving *        where none of these four fits
  *
- * "Interleaved" lets a block of rows go through the forward and the backward part before the next block begins
+ * "Interleaved" lets a block of rows go through the forward and the backward pass before the next block begins
  * (tile/tile_groups.c): what is kept between them is a block then, not an array, and the arena may be smaller than with
  * remat.
  *

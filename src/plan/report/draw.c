@@ -164,7 +164,7 @@ static void add_axes(picture *d)
     }
 }
 
-/* Shading and names of the forward and the backward part, and where iterations begin. */
+/* Shading and names of the forward and the backward pass, and where iterations begin. */
 static void add_phases(picture *d)
 {
     const tow__timeline *t = d->t;

@@ -1,6 +1,7 @@
-/* A plan as text: one line per step with engine, operands, results, what is freed, and the bytes alive while it runs.
+/* A plan as text: one line per instruction with engine, operands, results, what is freed, and the bytes alive while it
+ * runs.
  *
- *   step  engine     instruction                                                     live
+ *   number  engine     instruction                                                     live
  *      0  reference  #3 f32[8,4] @0 = sin(#0 f32[8,4] input 0)                         128  free #3 */
 #include <inttypes.h>
 

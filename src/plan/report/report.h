@@ -4,7 +4,7 @@
 
 #include "src/plan/ir.h"
 
-/* The name of the engine that runs a step, which is no loop. */
+/* The name of the engine that runs an instruction, which is no loop. */
 const char *tow__engine_of(const tow_program *p, const tow__instruction *inst);
 
 #endif

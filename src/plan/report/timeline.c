@@ -58,7 +58,7 @@ static uint32_t inner_storage(const tow_program *p, const tow__instruction *inst
     while (k < inst->n_out && tow__representative(p, inst->out[k].storage) != s) k++;
     if (k == inst->n_out) return TOW__NONE;
     if (k < loop->n_carry) return tow__representative(p, loop->carry[k].out);
-    if (k - loop->n_carry >= loop->n_ys) return TOW__NONE; /* a sum of a row region */
+    if (k - loop->n_carry >= loop->n_ys) return TOW__NONE; /* a sum of a tile group */
     if (loop->ys[k - loop->n_carry].row != TOW__NONE) return tow__representative(p, loop->ys[k - loop->n_carry].row);
     for (uint32_t i = 0; i < loop->n_carry; i++)
         if (loop->carry[i].entering == k - loop->n_carry) return tow__representative(p, loop->carry[i].out);

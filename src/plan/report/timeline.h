@@ -6,7 +6,7 @@
 
 /* X(symbol, text in pictures): what memory of the arena holds. */
 #define TOW__LIVE_LIST(X)                                                                                              \
-    X(TOW__LIVE_RESIDUAL, "residual") /* made by the forward part, read by the backward part */                        \
+    X(TOW__LIVE_RESIDUAL, "residual") /* made by the forward pass, read by the backward pass */                        \
     X(TOW__LIVE_FORWARD, "forward")                                                                                    \
     X(TOW__LIVE_BACKWARD, "backward")                                                                                  \
     X(TOW__LIVE_WORKSPACE, "workspace") /* scratch of one instruction */
@@ -32,7 +32,7 @@ typedef struct tow__live_group {
 } tow__live_group;
 
 /* A place in the schedule: one instruction. Loops are written out if that does not take too many places, else their
- * first iteration stands for all; a row region stands for all of its blocks. */
+ * first iteration stands for all; a tile group stands for all of its blocks. */
 typedef struct tow__place_in_time {
     const tow__instruction *inst;
     bool backward;

@@ -39,7 +39,7 @@ static size_t inst_bytes(const tow__instruction *inst)
     return bytes;
 }
 
-/* Whether the step, somewhere in the plan, belongs to the backward part, itself or with a loop around it. */
+/* Whether the instruction, somewhere in the plan, belongs to the backward pass, itself or with a loop around it. */
 static bool is_backward(const tow__body *body, const tow__instruction *inst, bool backward, bool *found)
 {
     *found = inst >= body->insts && inst < body->insts + body->n_insts;

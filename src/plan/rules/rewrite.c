@@ -3,8 +3,7 @@
 #include "src/plan/lower/inline.h"
 #include "src/plan/lower/lower.h"
 
-/* ---- on values ----------------------------------------------------------------------------------------------------
- * */
+/* ---- on values ---------------------------------------------------------------------------------------------------- */
 
 const tow__instruction *tow__maker_of(const tow__rewrite *r, uint32_t value)
 {
@@ -122,7 +121,7 @@ static tow_status rewrite_values(tow__rewrite *r, const tow__rule *rule)
     return status;
 }
 
-/* ---- on views --------------------------------------------------------------------------------------------- */
+/* ---- on views ---------------------------------------------------------------------------------------------------- */
 
 tow__instruction *tow__copy_instruction(tow__rewrite *r, uint32_t at)
 {

@@ -66,8 +66,7 @@ TOW__RULE_LIST(X)
 /* Applies the rule to the function. */
 tow_status tow__apply_rule(tow__function_state *s, const tow__rule *rule);
 
-/* ---- on values ----------------------------------------------------------------------------------------------------
- * */
+/* ---- on values ---------------------------------------------------------------------------------------------------- */
 
 /* The instruction that makes the value; NULL: it is an input. */
 const tow__instruction *tow__maker_of(const tow__rewrite *r, uint32_t value);
@@ -86,7 +85,7 @@ uint32_t tow__new_instruction(tow__rewrite *r, const tow__instruction *like, con
 tow_status tow__change_instruction(tow__rewrite *r, uint32_t at, const tow__computation *c, uint32_t n_out,
                                    const uint32_t *results);
 
-/* ---- on views --------------------------------------------------------------------------------------------- */
+/* ---- on views ---------------------------------------------------------------------------------------------------- */
 
 /* A copy of instruction `at` at the end of the new list, to be changed; its scratch is that of no kernel yet. NULL:
  * out of memory. */

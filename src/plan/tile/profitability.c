@@ -1,6 +1,8 @@
-/* What regions without products are for: they spare memory traffic for what several of their steps read and for what
- * only they read. But a result that only a reduction over rows needs has to be stored then, which costs something where
- * no other reduction could be part of the step that makes it (fuse/fuse_reductions.c). */
+/* Profitability of a tile group that contains no matrix product: it must save more memory traffic than it adds.
+ *
+ * It saves the traffic of values that several of its instructions read, and of those that no other instruction reads.
+ * It adds the traffic of a result whose only reader is a reduction over rows: the result has to be stored, while
+ * outside of the group the reduction would become a part of the instruction that makes it (fuse/fuse_reductions.c). */
 #include "src/kernels/reductions/reduce.h"
 #include "src/plan/analysis/columns.h"
 #include "src/plan/tile/tiler.h"
@@ -10,10 +12,10 @@ static bool is_reduction(const tow__instruction *inst)
     return inst->n_in == 1 && tow__reducer_of(inst->kernel, inst->in[0].type.dtype);
 }
 
-/* What the steps of the region do with a storage. */
+/* What the instructions of the tile group do with a storage. */
 typedef struct use {
-    uint32_t reads, readers; /* operands that name it; steps that read it, but for reductions, */
-    bool reduced;            /* which could be part of the step that makes it */
+    uint32_t reads, readers; /* operands that name it; instructions that read it, but for reductions, */
+    bool reduced;            /* which could be part of the instruction that makes it */
 } use;
 
 static use *find_uses(const tow__tiler *f)
@@ -33,7 +35,7 @@ static use *find_uses(const tow__tiler *f)
     return uses;
 }
 
-/* Bytes that need not be written and read because the step is in the region. */
+/* Bytes that need not be written and read because the instruction is in the tile group. */
 static int64_t spared_by(const tow__tiler *f, const use *uses, const tow__instruction *inst)
 {
     int64_t spared = 0, stored = 0;

@@ -1,27 +1,28 @@
-/* Row regions: runs of steps along which axis 0 (sequences, or rows of a batch) passes through untouched. A region runs
- * block by block.
+/* Tile groups: runs of instructions along which axis 0 (sequences, or rows of a batch) passes through untouched. A tile
+ * group computes one block of rows, a tile, with all of its instructions before it begins the next one.
  *
- *   steps        a  b  W  c  d  M  e          W: weight gradient of something b made (sums over rows, nobody here
- * waits)
- *   parallel    [a  b  c  d]  W  M  e         M: mixes rows, and e waits for it
- *   in order    [a  b  W+ c  d]  M  e         W+: adds what this block contributes
+ *   instructions   a  b  W  c  d  M  e          W: a weight gradient, which sums over rows; no instruction here reads
+ * it
+ *   parallel      [a  b  c  d]  W  M  e         M mixes rows, and e reads its result
+ *   ordered       [a  b  W+ c  d]  M  e         W+ adds what this tile contributes
  *
- * A region is a loop: blocks of operands are its xs, blocks of results its ys, and what only the region reads lies in a
- * block-sized arena. There are two kinds.
+ * A tile group is a loop: tiles of operands are its xs, tiles of results its ys, and values that only the group reads
+ * lie in an arena of the size of a tile. There are two kinds.
  *
- * Parallel: a thread takes its blocks through all steps of the region without meeting the others, except that all share
- * the blocks that are left over (loop/parallelize.c). Steps that mix rows are put off to the end of the region; so that
- * what they read does not pile up, a region ends when that exceeds a limit.
+ * Parallel tiles: a thread takes its tiles through all instructions of the group without meeting the others, except
+ * that all threads share the remainder (loop/parallelize.c). Instructions that mix rows wait until the group ends. A
+ * group ends when the operands of those would keep too many bytes alive.
  *
- * In order: blocks follow each other, and gradients of weights and biases grow block by block, so that what they read
- * need not be there whole: the hidden layer of a feed-forward block and its cotangent. All threads share the work on
- * each step of a block. Such regions are made first, and only where they save much. Their blocks are multiples of what
- * the product's kernel sums before it adds to the result, so the order of the sum stays the kernel's own; reductions
- * hand on what a segment has added so far. Within a budget of bytes a region may go on from the forward into the
- * backward part (remat/search_budget.c).
+ * Ordered tiles: tiles follow each other, and gradients of weights and biases grow tile by tile. So the operands of
+ * those sums, the hidden layer of a feed-forward block and its cotangent, are never stored as a whole. All threads
+ * share the work on each instruction of a tile. Ordered groups are formed first, and only where they save much memory.
+ * A tile holds a multiple of the rows that the product's kernel sums before it adds to the result, so the order of the
+ * sum stays the kernel's own; reductions hand on the sum of the segment that they have begun. Within a budget of bytes
+ * an ordered group may go on from the forward into the backward pass (remat/search_budget.c).
  *
- * Blocks are fixed by shapes, and by what keeps the threads busy. Since every kernel gives a row the same bits alone
- * and among others, regions change none. */
+ * The size of tiles follows from shapes and from load balance. Every kernel gives a row the same bits alone and among
+ * others, so tile groups change no bits. */
+#include "src/kernels/strided.h"
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/loop.h"
@@ -31,15 +32,15 @@
 
 enum {
     BLOCK_ROWS = 256,       /* rows of a block, about, where there are more, */
-    LARGE_ROWS = 512,       /* and where every block fetches its weights again from beyond the second cache: */
+    LARGE_ROWS = 512,       /* and where every block fetches its weights again from beyond L2: */
     LARGE_BYTES = 4 << 20,  /* of an operand that blocks need as a whole: a weight */
     LEAST_ROWS = 64,        /* fewer make products slow, */
     LARGE_LEAST_ROWS = 256, /* the same where weights are large: threads that share columns each fetch some of them */
     NEAR_BYTES = 128 << 10, /* bytes of the widest operand in a block where rows are only reduced, about */
-    LEAST_WORK = 1 << 20,   /* operations per block that are worth a region */
-    DEFERRED_SHARE = 8,     /* steps that were put off may keep 1/8 of the plan's peak alive */
+    LEAST_WORK = 1 << 20,   /* operations per block that are worth a tile group */
+    DEFERRED_SHARE = 8,     /* instructions that were put off may keep 1/8 of the plan's peak alive */
     ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
-    SAVED_SHARE = 3,        /* regions in order save 1/3 of the plan's peak, */
+    SAVED_SHARE = 3,        /* tile groups in order save 1/3 of the plan's peak, */
     LEAST_SAVED = 4 << 20   /* and more than fits into a cache */
 };
 
@@ -56,7 +57,7 @@ static int64_t gcd(int64_t a, int64_t b)
 }
 
 /* What the leading axes of products and sequence kernels have in common, or 0, the least rows of a product in it, and
- * the bytes of the largest operand that a step needs as a whole. */
+ * the bytes of the largest operand that an instruction needs as a whole. */
 static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
 {
     int64_t common = 0;
@@ -95,7 +96,7 @@ static int64_t round_blocks(const tow__tiler *f, int64_t rows, int64_t least, in
     return 1;
 }
 
-/* Cut so that products keep enough rows in a block, and the second cache enough room for it. The arguments are what
+/* Cut so that products keep enough rows in a block, and L2 enough room for it. The arguments are what
  * common_rows found. */
 static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner, size_t whole)
 {
@@ -104,8 +105,8 @@ static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner,
                         common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
 }
 
-/* Where there are no products: cut so that rows stay near from the step that makes them to those that reduce them and
- * to those that read the result, all of which become one pass over memory. */
+/* Where there are no products: cut so that rows stay near from the instruction that makes them to those that reduce
+ * them and to those that read the result, all of which become one pass over memory. */
 static int64_t choose_near_blocks(const tow__tiler *f)
 {
     int64_t common = 0;
@@ -122,7 +123,7 @@ static int64_t choose_near_blocks(const tow__tiler *f)
 
 static int64_t common_multiple(int64_t a, int64_t b) { return a / gcd(a, b) * b; }
 
-/* Units of which a block is a multiple, so that the sum of a step may be cut between blocks. */
+/* Units of which a block is a multiple, so that the sum of an instruction may be cut between blocks. */
 static int64_t least_units(const tow__tiler *f, uint32_t i, int64_t *per_unit)
 {
     tow__grain grain = tow__sum_grain(f, &f->insts[i]);
@@ -130,7 +131,7 @@ static int64_t least_units(const tow__tiler *f, uint32_t i, int64_t *per_unit)
     return grain.depth / gcd(grain.depth, grain.per_unit);
 }
 
-/* A reduction that would make blocks larger waits until the region ends. */
+/* A reduction that would make blocks larger waits until the tile group ends. */
 static void put_off(tow__tiler *f, uint32_t at)
 {
     const uint32_t i = f->inside[at];
@@ -141,36 +142,53 @@ static void put_off(tow__tiler *f, uint32_t at)
     f->deferred[k] = i;
 }
 
-/* Units of a block in order: between blocks every sum may be cut. f->units: one block, so there is nothing to gain. */
-static int64_t choose_block(tow__tiler *f)
+/* Units that every block must be a multiple of, so that all products that sum over rows may be cut between blocks.
+ * *rows: rows of such a sum in one unit, at least; INT64_MAX: no instruction is such a product. */
+static int64_t product_units(const tow__tiler *f, int64_t *rows)
 {
-    int64_t units = 1, rows = INT64_MAX, per_unit;
-    for (uint32_t i = 0; i < f->n_inside; i++) {
+    int64_t units = 1, per_unit;
+    *rows = INT64_MAX;
+    for (uint32_t i = 0; i < f->n_inside && units < f->units; i++) {
         if (f->parts[f->inside[i]] != TOW__CONTRACTS_AXIS) continue;
         units = common_multiple(units, least_units(f, f->inside[i], &per_unit));
-        if (units >= f->units) return f->units;
-        if (per_unit < rows) rows = per_unit;
+        *rows = tow__min(*rows, per_unit);
     }
-    if (rows == INT64_MAX) return f->units; /* no products */
-    units *= (ORDERED_ROWS + units * rows - 1) / (units * rows);
-    const int64_t most = (2 * units < f->units ? 2 * units : f->units) - 1;
+    return units;
+}
+
+/* Makes `units` a multiple of what the reductions need, up to `most`. Reductions that need more wait until the tile
+ * group ends. */
+static int64_t add_reductions(tow__tiler *f, int64_t units, int64_t most)
+{
+    int64_t per_unit;
     for (uint32_t i = 0; i < f->n_inside;) {
-        bool reduces = f->parts[f->inside[i]] == TOW__REDUCES_AXIS;
-        int64_t common = reduces ? common_multiple(units, least_units(f, f->inside[i], &per_unit)) : units;
+        const bool reduces = f->parts[f->inside[i]] == TOW__REDUCES_AXIS;
+        const int64_t common = reduces ? common_multiple(units, least_units(f, f->inside[i], &per_unit)) : units;
         if (common > most && common > units) {
             put_off(f, i);
-        } else {
-            units = common;
-            i++;
+            continue;
         }
+        units = common;
+        i++;
     }
-    return units < f->units ? units : f->units;
+    return units;
+}
+
+/* Units of an ordered tile: every sum may be cut between tiles, and a tile has ORDERED_ROWS rows or a little more.
+ * f->units: one tile, so there is nothing to gain. */
+static int64_t choose_block(tow__tiler *f)
+{
+    int64_t rows, units = product_units(f, &rows);
+    if (units >= f->units || rows == INT64_MAX) return f->units;
+    units *= (ORDERED_ROWS + units * rows - 1) / (units * rows);
+    units = add_reductions(f, units, tow__min(2 * units, f->units) - 1);
+    return tow__min(units, f->units);
 }
 
 /* ---- forming ----------------------------------------------------------------------------------------------------- */
 
-/* May the step run inside? Nothing it reads may come later, what it reads as a whole may not be made inside, and only
- * sums over what is made inside are worth it. */
+/* May instruction i join the group? None of its operands may be defined later, an operand that every tile needs as a
+ * whole may not be defined inside, and a sum is worth joining only if the group makes its operand. */
 static bool joins(const tow__tiler *f, uint32_t i)
 {
     const tow__instruction *inst = &f->insts[i];
@@ -191,7 +209,7 @@ static void mark(tow__tiler *f, const tow__instruction *inst, tow__defined where
     for (uint32_t i = 0; i < inst->n_out; i++) f->made[inst->out[i].storage] = where;
 }
 
-/* Bytes that live longer because step i waits until the end of the region. */
+/* Bytes that live longer because instruction i waits until the end of the tile group. */
 static size_t extends(tow__tiler *f, uint32_t i)
 {
     const tow__instruction *inst = &f->insts[i];
@@ -214,8 +232,8 @@ static void defer(tow__tiler *f, uint32_t i)
     mark(f, &f->insts[i], TOW__DEFINED_LATER);
 }
 
-/* Collects a region from step `first` on; returns the step after its last one. Steps at the end that were put off
- * without need are given back. */
+/* Collects a tile group from instruction `first` on; returns the instruction after its last one. Instructions at the
+ * end that were put off without need are given back. */
 static uint32_t collect(tow__tiler *f, uint32_t first)
 {
     uint32_t i = first, end = first;
@@ -266,8 +284,7 @@ static bool is_read_inside_only(const tow__tiler *f, uint32_t s)
     return n == f->uses->reads[s];
 }
 
-/* Would the step, by itself, write a result of its block over operand s, whose last reader it is? In a region, s
- * stays. */
+/* True if tiling loses an in-place reuse: outside of a tile group this instruction would overwrite s, its last use. */
 static bool overwrites(const tow__tiler *f, const tow__instruction *inst, uint32_t s)
 {
     if (!inst->kernel || (inst->op->aliasing != TOW__ALIAS_ANY && inst->op->aliasing != TOW__ALIAS_EACH)) return false;
@@ -276,8 +293,8 @@ static bool overwrites(const tow__tiler *f, const tow__instruction *inst, uint32
     return false;
 }
 
-/* *saved: bytes of what sums read and what need not be there as a whole if they are made in order, but for what would
- * have been written over operands that nobody else in the region reads. */
+/* *saved: bytes of operands of sums that are never stored as a whole in an ordered tile group, minus the bytes of
+ * in-place reuses that tiling loses. */
 static tow_status find_saved(const tow__tiler *f, size_t *saved)
 {
     bool *seen = tow__borrow(f->p, f->scratch, sizeof *seen, 0);
@@ -304,8 +321,8 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
-/* The collected steps as blocks in order; the last one may be smaller and is then a loop of its own. *built: it pays.
- * */
+/* The collected instructions as blocks in order; the last one may be smaller and is then a loop of its own. *built: it
+ * pays. */
 static tow_status build_in_order(tow__tiler *f, tow__lowering *l, bool *built)
 {
     int64_t size = choose_block(f), blocks = f->units / size, rest = f->units % size;
@@ -323,7 +340,7 @@ done:
     return status;
 }
 
-/* The steps from *at on, as one region and what was put off, or as they are. */
+/* The instructions from *at on, as one tile group and what was put off, or as they are. */
 static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
 {
     tow_status status = TOW_OK;
@@ -387,7 +404,7 @@ static tow_status prepare(tow__tiler *f)
     f->deferred = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->deferred);
     f->parts = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->parts);
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
-    /* Of the widest step now: regions that were formed before read more than any step did. */
+    /* Of the widest instruction now: tile groups that were formed before read more than any instruction did. */
     f->from = tow__arena_alloc(f->scratch, widest_inst(f->body), sizeof *f->from);
     if (!liveness || !f->uses || !f->cost || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts ||
         !f->from || !f->lanes)
@@ -407,7 +424,7 @@ static void give_back(tow__tiler *f)
         tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
 }
 
-/* All regions of one kind, over so many parts of axis 0. */
+/* All tile groups of one kind, over so many parts of axis 0. */
 static tow_status form(tow__tiler *f, bool ordered, int64_t units)
 {
     tow__lowering l = {.p = f->p, .body = f->body, .scratch = f->scratch};

@@ -1,19 +1,19 @@
-/* Regions while they are formed: shared by tile/tile_groups.c, which finds their steps, and tile/tiles.c, which builds
- * them. */
+/* Tile groups while they are formed: shared by tile/tile_groups.c, which finds their instructions, and tile/tiles.c,
+ * which builds them. */
 #ifndef TOW_SRC_PLAN_TILER_H
 #define TOW_SRC_PLAN_TILER_H
 
 #include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
-/* Where a storage is made, as far as the region at hand is concerned. */
+/* Where a storage is made, as far as the tile group at hand is concerned. */
 typedef enum tow__defined {
     TOW__DEFINED_OUTSIDE,
     TOW__DEFINED_INSIDE,
-    TOW__DEFINED_LATER /* by a step that was put off, or complete only when the region ends */
+    TOW__DEFINED_LATER /* by an instruction that was put off, or complete only when the tile group ends */
 } tow__defined;
 
-/* What a step may be in a region. */
+/* What an instruction may be in a tile group. */
 typedef enum tow__axis_role {
     TOW__NOT_TILEABLE,   /* nothing */
     TOW__PARALLEL_AXIS,  /* it works row by row */
@@ -36,31 +36,31 @@ typedef struct tow__tiler {
     const tow__tiling *tiling;
     tow__defined *made; /* [n_storages] */
     bool *counted;      /* [n_storages] its bytes count as deferred */
-    uint32_t *inside;   /* steps of the region at hand */
-    uint32_t *deferred; /* steps put off */
+    uint32_t *inside;   /* instructions of the tile group at hand */
+    uint32_t *deferred; /* instructions put off */
     uint32_t n_inside, n_deferred;
-    uint32_t reach; /* step at which the collection ended */
-    size_t peak;    /* most bytes alive at one step if the steps ran as they stand */
+    uint32_t reach; /* instruction at which the collection ended */
+    size_t peak;    /* most bytes alive at one instruction if the instructions ran as they stand */
     size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
     size_t deferred_bytes;
-    int *from;             /* [operands] of the step at hand: 0 or TOW__WHOLE */
-    tow__axis_role *parts; /* [n_steps] */
-    uint32_t *lanes;       /* [n_steps] what a reduction has added of a segment so far, or TOW__NONE */
+    int *from;             /* [operands] of the instruction at hand: 0 or TOW__WHOLE */
+    tow__axis_role *parts; /* [n_insts] */
+    uint32_t *lanes;       /* [n_insts] what a reduction has added of a segment so far, or TOW__NONE */
 } tow__tiler;
 
-/* What the step may be in a region, going by itself alone; fills f->from. */
+/* What the instruction may be in a tile group, going by itself alone; fills f->from. */
 tow__axis_role tow__axis_role_of(const tow__tiler *f, const tow__instruction *inst);
-/* Is a region of the steps `inside` worth it, if there are no products in it? */
+/* Is a tile group of the instructions `inside` worth it, if there are no products in it? */
 tow_status tow__is_profitable(const tow__tiler *f, bool *spares);
 /* Where a sum over rows may be cut: between multiples of `depth` elements. */
 typedef struct tow__grain {
     int64_t depth, per_unit; /* elements of the sum in a unit */
 } tow__grain;
 
-/* Of a step that sums or reduces. */
+/* Of an instruction that sums or reduces. */
 tow__grain tow__sum_grain(const tow__tiler *f, const tow__instruction *inst);
-/* The steps `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where the
- * loop before this one left them. */
+/* The instructions `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where
+ * the loop before this one left them. */
 tow_status tow__build_tile_group(tow__tiler *f, tow__lowering *l, int64_t first, int64_t blocks, int64_t size,
                                  bool continues);
 

@@ -1,4 +1,4 @@
-/* Regions: what a step may be in one, and the loop over blocks of rows that is made of its steps. */
+/* Tile groups: what an instruction may be in one, and the loop over blocks of rows that is made of its instructions. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/analysis/view.h"
@@ -190,13 +190,13 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__instruc
 }
 
 enum {
-    PACKED_BLOCKS = 4,       /* for which an operand is packed, at least: it is written to memory and read again */
-    PACKED_SHARE = 4,        /* those of a region take 1/4 of the plan's peak without regions and a loop's rows, */
-    PACKED_BYTES = 64 << 20, /* and so many bytes, at most: regions need much less than that peak */
+    PACKED_BLOCKS = 4, /* for which an operand is packed, at least: it is written to memory and read again */
+    PACKED_SHARE = 4,  /* those of a tile group take 1/4 of the plan's peak without tile groups and a loop's rows, */
+    PACKED_BYTES = 64 << 20, /* and so many bytes, at most: tile groups need much less than that peak */
 };
 
 /* Operand 1 of a product, of which all blocks read the whole: what its engine would make of it in each is made once,
- * before the region. packed->storage is TOW__NONE if it is not. */
+ * before the tile group. packed->storage is TOW__NONE if it is not. */
 static tow_status pack_whole(builder *b, const tow__instruction *inst, tow__view *packed)
 {
     tow_program *p = b->f->p;
@@ -294,7 +294,8 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
     return all ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
-/* The region as a step of the surrounding plan: in = xs, then what is read as a whole; out = ys, then sums. */
+/* The tile group as an instruction of the surrounding function: in = xs, then what is read as a whole; out = ys, then
+ * sums. */
 static tow_status add_region_step(builder *b, tow__lowering *l)
 {
     const tow__loop *loop = b->loop;

@@ -2,7 +2,7 @@
  * wrong types.
  *
  * Tests compile.c, lower/inline.c, lower/lower.c, lower/lower_scan.c, lower/order.c, memory/alias.c.
- * Tests memory/bind_addresses.c, memory/check.c, report/print.c. */
+ * Tests analysis/phase.c, memory/bind_addresses.c, memory/check.c, memory/overwrite.c, report/count.c, report/print.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

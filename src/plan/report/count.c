@@ -1,0 +1,57 @@
+/* How often a run does an operation: tow_program_count. */
+#include "src/kernels/elementwise/fused.h"
+#include "src/plan/fuse/fuse.h"
+#include "src/plan/ir.h"
+
+/* Is it the one that is counted? NULL: all are. Names of operations are the same strings everywhere. */
+static bool counts(const tow_primitive *wanted, const char *name) { return !wanted || wanted->name == name; }
+
+static bool counts_function(const tow_primitive *wanted, tow__function function)
+{
+    return !wanted || wanted == tow__operation_find(tow__function_name(function));
+}
+
+/* Parts of a row program. */
+static uint64_t count_ops(const tow__fused *program, const tow_primitive *wanted)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const tow__fused_op *op = &program->ops[i];
+        count += counts_function(wanted, op->function);
+        count += op->first && counts_function(wanted, op->first);
+    }
+    return count;
+}
+
+static uint64_t count_reductions(const tow__instruction *inst, const tow_primitive *wanted)
+{
+    uint64_t count = 0;
+    if (inst->base != &tow__fused_reduce_p) return 0;
+    const tow__fused_reduce_params *p = inst->params;
+    for (uint32_t r = 0; r < p->n_reductions; r++) count += counts(wanted, p->reductions[r].name);
+    return count;
+}
+
+static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__instruction *inst = &body->insts[i];
+        const tow__loop *loop = inst->loop;
+        bool region = loop && inst->base == &tow__region_p; /* its blocks together make each instruction once */
+        if (region && loop->continues) continue;
+        const tow__fused *program = tow__row_program_of(inst);
+        if (program) count += count_ops(program, wanted);
+        count += count_reductions(inst, wanted);
+        bool parts_only = inst->base == &tow__fused_p || inst->base == &tow__fused_reduce_p;
+        if (!parts_only) count += !region && counts(wanted, inst->base->name);
+        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_insts(loop->body, wanted);
+    }
+    return count;
+}
+
+uint64_t tow_program_count(const tow_program *p, const char *name)
+{
+    const tow_primitive *wanted = name ? tow__operation_find(name) : NULL;
+    return name && !wanted ? 0 : count_insts(p->top, wanted);
+}
