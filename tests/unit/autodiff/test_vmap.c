@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
@@ -253,12 +254,95 @@ static void test_errors_in_a_trace(void **state)
 #undef traced
 }
 
+/* ---- allocations that fail --------------------------------------------------------------------------------------- */
+
+static const char loop[] = "{ lambda ; x:f32[3] w:f32[3]. let\n"
+                           "    y:f32[3] z:f32[2,3] = scan[length=2 reverse=false consts=1 carry=1\n"
+                           "      body={ lambda ; w:f32[3] x:f32[3]. let\n"
+                           "          a:f32[3] = remat[policy=\"nothing\" differentiated=false\n"
+                           "            body={ lambda ; x:f32[3] w:f32[3]. let\n"
+                           "                b:f32[3] = mul x w\n"
+                           "                c:f32[3] = sin b\n"
+                           "              in (c) }] x w\n"
+                           "        in (a, a) }] w x\n"
+                           "    s:f32[] = reduce_sum[axes=(0)] y\n"
+                           "  in (s) }\n";
+
+static tow_status transform(const tow_graph *g, int kind, tow_graph **result)
+{
+    switch (kind) {
+    case 0:
+        return tow_vmap(g, 2, (int[]){1, TOW_NOT_MAPPED}, NULL, result);
+    case 1:
+        return tow_jacfwd(g, 0, NULL, result);
+    case 2:
+        return tow_jacrev(g, 0, NULL, result);
+    case 3:
+        return tow_hessian(g, 0, NULL, result);
+    default:
+        return tow_per_example_grad(g, 0, NULL, false, 2, (int[]){0, TOW_NOT_MAPPED}, result);
+    }
+}
+
+static void test_failing_allocations(void **state)
+{
+    (void)state;
+    counting count;
+    const tow_context_options options = counting_options(&count, -1);
+    tow_context *c;
+    tow_graph *g, *r = NULL;
+    assert_int_equal(tow_context_create(&options, &c), TOW_OK);
+    assert_int_equal(tow_graph_parse(c, loop, &g), TOW_OK);
+    for (int kind = 0; kind < 5; kind++) {
+        assert_int_equal(transform(g, kind, &r), TOW_OK);
+        assert_int_equal(tow_graph_check(r), TOW_OK);
+        tow_graph_release(r);
+        long blocks = count.blocks, n = 0;
+        for (tow_status status = TOW_OUT_OF_MEMORY; status != TOW_OK; n++) {
+            count.calls = 0;
+            count.fail_at = n;
+            status = transform(g, kind, &r);
+            count.fail_at = -1;
+            if (status == TOW_OK) break;
+            if (status != TOW_OUT_OF_MEMORY || r || count.blocks != blocks)
+                fail_msg("transformation %d, allocation %ld: %s, %ld blocks leak", kind, n, tow_context_error(c),
+                         count.blocks - blocks);
+        }
+        assert_true(n > 3);
+        tow_graph_release(r);
+    }
+    tow_graph_release(g);
+    tow_context_destroy(c);
+    assert_int_equal(count.blocks, 0);
+}
+
+/* ---- Jacobians --------------------------------------------------------------------------------------------------- */
+
+static void test_jacobian_errors(void **state)
+{
+    (void)state;
+    tow_graph *g = parse(product), *r;
+    tow_graph *integers = parse("{ lambda ; i:i32[2]. let j:i32[2] = add i i in (j) }");
+    tow_graph *wide = parse("{ lambda ; x:f32[1,1,1,1,1]. let y:f32[1,1,1,1,1] = sin x in (y) }");
+    const size_t two[] = {2}, twice[] = {0, 0};
+    refuses(tow_jacfwd(g, 1, two, &r), "jacfwd", "input 2 of a graph with 2 inputs");
+    refuses(tow_jacrev(g, 2, twice, &r), "jacrev", "must increase");
+    refuses(tow_jacrev(integers, 0, NULL, &r), "none of the 1 inputs");
+    refuses(tow_jacfwd(wide, 0, NULL, &r), "rank 10");
+    refuses(tow_jacrev(wide, 0, NULL, &r), "rank 10");
+    refuses(tow_hessian(g, 0, NULL, &r), "expected a float scalar");
+    tow_graph_release(g);
+    tow_graph_release(integers);
+    tow_graph_release(wide);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products), cmocka_unit_test(test_shared), cmocka_unit_test(test_carries),
         cmocka_unit_test(test_policies), cmocka_unit_test(test_nested), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_errors_in_a_trace),
+        cmocka_unit_test(test_errors_in_a_trace), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_jacobian_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

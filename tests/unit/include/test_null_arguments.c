@@ -283,6 +283,11 @@ static void graphs(void **state)
     refuses(tow_value_and_grad(graph, 0, NULL, false, NULL), "value_and_grad: expected");
     refuses_into(a, tow_vmap(NULL, 2, NULL, NULL, &a), "");
     refuses(tow_vmap(graph, 2, NULL, NULL, NULL), "tow_vmap: expected a graph and a place");
+    refuses_into(a, tow_jacfwd(NULL, 0, NULL, &a), "");
+    refuses(tow_jacfwd(graph, 0, NULL, NULL), "tow_jacfwd: expected a graph and a place");
+    refuses(tow_jacrev(graph, 0, NULL, NULL), "tow_jacrev: expected a graph and a place");
+    refuses(tow_hessian(graph, 0, NULL, NULL), "tow_hessian: expected a graph and a place");
+    refuses(tow_per_example_grad(graph, 0, NULL, false, 2, NULL, NULL), "tow_per_example_grad: expected");
     refuses_into(a, tow_remat_whole(NULL, NULL, &a), "");
     refuses(tow_remat_whole(graph, NULL, NULL), "tow_remat_whole: expected");
     refuses(tow_saved_residuals(NULL, 0, NULL, &residuals), "");

@@ -107,16 +107,20 @@ static void write_three(tow_trace *trace, const tow_value *inputs, tow_value *ou
 typedef enum body_kind {
     REMAT,
     SCAN,
-    CALL
+    CALL,
+    VMAP
 } body_kind;
 
 /* `function` as a body over one value that keeps its type. */
 static void run_body(tow_trace *trace, body_kind kind, tow_function function, void *user, tow_value x, tow_value *out)
 {
     tow_scan_options twice = {.length = 2};
+    static const int none[] = {TOW_NOT_MAPPED};
+    tow_vmap_options same = {.in_axes = none, .out_axes = none, .size = 2};
     if (kind == REMAT) tow_remat_function(trace, function, user, NULL, 1, &x, 1, out);
     if (kind == SCAN) tow_scan_function(trace, function, user, &twice, 1, &x, 0, NULL, 0, out, NULL);
     if (kind == CALL) tow_call(trace, function, user, "body", 1, &x, 1, out);
+    if (kind == VMAP) tow_vmap_function(trace, function, user, &same, 1, &x, 1, out);
 }
 
 static void wrap_three(tow_trace *trace, const tow_value *inputs, tow_value *outputs, void *user)
@@ -133,7 +137,7 @@ static void test_writes_past_outputs(void **state)
     tow_graph_release(graph);
     REFUSED(tow_trace_function(ctx, write_three, NULL, 1, &type, NULL, 2, &graph), TOW_INVALID_ARGUMENT, "outputs[2]",
             "expected 2 values");
-    for (body_kind kind = REMAT; kind <= CALL; kind++)
+    for (body_kind kind = REMAT; kind <= VMAP; kind++)
         REFUSED(tow_trace_function(ctx, wrap_three, &kind, 1, &type, NULL, 1, &graph), TOW_INVALID_ARGUMENT,
                 "outputs[2]", "expected 1 value;");
 }
@@ -216,7 +220,7 @@ static tow_status init_and_run(const tow_module *model)
 static void test_raw_bodies(void **state)
 {
     (void)state;
-    for (body_kind kind = REMAT; kind <= CALL; kind++)
+    for (body_kind kind = REMAT; kind <= VMAP; kind++)
         for (action a = READS; a <= SOWS; a++) {
             keeper k = {{&keeper_class}, a};
             tow_remat remat = TOW_REMAT(&k, .policy = tow_nothing_saveable());
