@@ -217,6 +217,11 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
     how portable = base, other = random_how(false);
     portable.portable_bits = other.portable_bits = true;
     ADD(portable, other, none);
+    how rows = portable, others = other;
+    rows.rows = 1;
+    others.rows = 2 + pick(3);
+    ADD(portable, rows, none);
+    ADD(portable, others, {pick(model_policy_count), pick(model_policy_count), -1});
     how early = random_how(true);
     early.early_update = true;
     ADD(train, ((how){.threads = 1, .train = true, .early_update = true}), none);

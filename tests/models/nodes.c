@@ -341,6 +341,7 @@ static void print_how(FILE *file, const how *h)
     fprintf(file, "(how){.threads = %d", h->threads);
     if (h->keep_within) fprintf(file, ", .keep_within = %zu", h->keep_within);
     if (h->without) fprintf(file, ", .without = \"%s\"", h->without);
+    if (h->rows) fprintf(file, ", .rows = %d", h->rows);
     if (h->pass != NO_PASS) fprintf(file, ", .pass = %s", passes[h->pass]);
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         if (switches[i].set) fprintf(file, ", .%s = true", switches[i].name);

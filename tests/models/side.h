@@ -116,6 +116,7 @@ typedef struct how {
     const char *without; /* a pass of the compiler that is left out; NULL: none */
     pass pass;
     bool train, early_update, resume;
+    int rows; /* not 0: as the middle one of three rows, of which others have other numbers; says which inputs differ */
     bool differences; /* the gradients in f64 against central differences (compute.h) instead */
 } how;
 
@@ -299,6 +300,64 @@ static bool run_graph(side *s, const tow_graph *graph)
     return status == TOW_OK;
 }
 
+/* Of so many rows, the one that counts. */
+enum {
+    ROWS = 3,
+    ROW = 1
+};
+
+/* Whether input i has rows. */
+static bool has_rows(const side *s, size_t i) { return s->how.rows == 1 || (i * 7 + (size_t)s->how.rows) % 3 != 0; }
+
+/* x, ROWS times, and every time but once with other numbers. */
+static bool repeat_input(side *s, tow_array **x)
+{
+    tow_type type = tow_array_type(*x), repeated = type;
+    tow_array *all;
+    for (int d = repeated.rank++; d > 0; d--) repeated.dims[d] = repeated.dims[d - 1];
+    repeated.dims[0] = ROWS;
+    TRY(tow_array_create(s->ctx, repeated, &all));
+    size_t count = (size_t)tow_type_count(type), bytes = tow_type_bytes(type);
+    for (int r = 0; r < ROWS; r++) {
+        char *row = (char *)tow_array_data(all) + (size_t)r * bytes;
+        memcpy(row, tow_array_data(*x), bytes);
+        for (size_t k = 0; k < count && r != ROW; k++) {
+            if (type.dtype == TOW_F32) ((float *)(void *)row)[k] = ((float *)(void *)row)[k] * 0.75f + 0.125f * (float)r;
+            if (type.dtype == TOW_U32) ((uint32_t *)(void *)row)[k] += (uint32_t)r + 1;
+        }
+    }
+    tow_array_release(*x);
+    *x = all;
+    return true;
+}
+
+/* Makes the graph, whose inputs are there, one of all rows, and the inputs likewise. */
+static bool batch_graph(side *s)
+{
+    static int axes[MOST];
+    tow_graph *all = NULL;
+    for (size_t i = 0; i < tow_graph_inputs(s->graph); i++) {
+        axes[i] = has_rows(s, i) ? 0 : TOW_NOT_MAPPED;
+        if (has_rows(s, i) && !repeat_input(s, &s->in[i])) return false;
+    }
+    TRY(tow_vmap(s->graph, ROWS, axes, NULL, &all));
+    tow_graph_release(s->graph);
+    s->graph = all;
+    return true;
+}
+
+/* Results become those of the row that counts. */
+static bool pick_row(side *s)
+{
+    for (size_t i = 0; i < tow_graph_outputs(s->graph); i++) {
+        tow_array *row;
+        TRY(tow_array_row(s->out[i], ROW, &row));
+        tow_array_release(s->out[i]);
+        s->out[i] = row;
+    }
+    return true;
+}
+
 /* Value, gradients of parameters and of a float input, new variables. */
 static bool gradients(side *s, const tow_module *model, const problem *p, results *r)
 {
@@ -308,7 +367,8 @@ static bool gradients(side *s, const tow_module *model, const problem *p, result
     for (size_t i = 0; i < n; i++) wrt[i] = i;
     if (tow_dtype_is_float(p->inputs[0].dtype)) wrt[n_wrt++] = n + n_state;
     TRY(tow_value_and_grad(s->loss, n_wrt, wrt, n_updates > 0, &s->graph));
-    if (!pass_over(s) || !run_graph(s, s->graph)) return false;
+    if (!pass_over(s) || (s->how.rows && !batch_graph(s)) || !run_graph(s, s->graph)) return false;
+    if (s->how.rows && !pick_row(s)) return false;
     add_result(r, "value", "", s->out[0]);
     TRY(tow_params_zeros_like(s->params, &s->gradients));
     for (size_t i = 0; i < n; i++)
