@@ -25,7 +25,7 @@ typedef struct tow_policy_query {
     const char *primitive; /* "dot_general", "sin", "name", ... */
     const char *name;      /* for "name": the checkpoint name; else NULL */
     bool is_dot;           /* dot_general, or a composite that counts as one (attention) */
-    bool has_batch_dims;   /* is_dot with batch dimensions */
+    bool has_batch_dims;   /* is_dot with batch dimensions; those that vmap added do not count */
     const char *scope;     /* where in the model, or NULL */
     size_t n_inputs, n_outputs;
     const tow_type *input_types, *output_types;
