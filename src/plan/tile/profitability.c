@@ -14,8 +14,8 @@ static bool is_reduction(const tow__instruction *inst)
 
 /* What the instructions of the tile group do with a storage. */
 typedef struct use {
-    uint32_t reads, readers; /* operands that name it; instructions that read it, but for reductions, */
-    bool reduced;            /* which could be part of the instruction that makes it */
+    uint32_t readers; /* instructions that read it, but for reductions, */
+    bool reduced;     /* which could be part of the instruction that makes it */
 } use;
 
 static use *find_uses(const tow__tiler *f)
@@ -27,7 +27,6 @@ static use *find_uses(const tow__tiler *f)
             uint32_t s = inst->in[j].storage;
             bool again = false;
             for (uint32_t k = 0; k < j; k++) again |= inst->in[k].storage == s;
-            uses[s].reads++;
             uses[s].readers += !again && !is_reduction(inst);
             uses[s].reduced |= is_reduction(inst);
         }
@@ -45,9 +44,10 @@ static int64_t spared_by(const tow__tiler *f, const use *uses, const tow__instru
         const use *u = &uses[s];
         int64_t bytes = (int64_t)f->p->storages[s].bytes;
         spared += bytes * u->readers;
-        if (u->readers > 0 && u->reads == f->uses->reads[s]) spared += bytes;
+        if (u->readers > 0 && f->reads_inside[s] == f->uses->reads[s]) spared += bytes;
         joined |= u->reduced;
-        bool waits = f->uses->reads[s] == 1 && u->reads == 0 && is_reduction(&f->insts[f->uses->last_reader[s]]);
+        bool waits = f->uses->reads[s] == 1 && f->reads_inside[s] == 0;
+        waits = waits && is_reduction(&f->insts[f->uses->last_reader[s]]);
         if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * bytes > stored) stored = 2 * bytes;
     }
     return joined ? spared : spared - stored;

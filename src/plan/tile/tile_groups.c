@@ -263,7 +263,10 @@ static void forget(tow__tiler *f, uint32_t first)
 {
     for (uint32_t i = first; i < f->reach; i++) {
         mark(f, &f->insts[i], TOW__DEFINED_OUTSIDE);
-        for (uint32_t j = 0; j < f->insts[i].n_in; j++) f->counted[f->insts[i].in[j].storage] = false;
+        for (uint32_t j = 0; j < f->insts[i].n_in; j++) {
+            f->counted[f->insts[i].in[j].storage] = false;
+            f->reads_inside[f->insts[i].in[j].storage] = 0;
+        }
     }
 }
 
@@ -274,14 +277,13 @@ static bool worthwhile(const tow__tiler *f)
     return f->n_inside > 1 && work >= (double)LEAST_WORK * (double)f->units;
 }
 
-static bool is_read_inside_only(const tow__tiler *f, uint32_t s)
+/* Fills f->reads_inside, until `forget`. */
+static void count_reads_inside(tow__tiler *f)
 {
-    uint32_t n = 0;
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__instruction *inst = &f->insts[f->inside[i]];
-        for (uint32_t j = 0; j < inst->n_in; j++) n += inst->in[j].storage == s;
+        for (uint32_t j = 0; j < inst->n_in; j++) f->reads_inside[inst->in[j].storage]++;
     }
-    return n == f->uses->reads[s];
 }
 
 /* True if tiling loses an in-place reuse: outside of a tile group this instruction would overwrite s, its last use. */
@@ -310,7 +312,7 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
             bool inside = f->made[s] == TOW__DEFINED_INSIDE;
             if (storage->kind != TOW__S_ARENA || seen[s] || (inside && !sums)) continue;
             seen[s] = true;
-            if (inside && is_read_inside_only(f, s)) *saved += storage->bytes;
+            if (inside && f->reads_inside[s] == f->uses->reads[s]) *saved += storage->bytes;
             if (!inside && f->uses->last_reader[s] == f->inside[i] && overwrites(f, inst, s)) stays += storage->bytes;
         }
     }
@@ -330,6 +332,7 @@ static tow_status build_in_order(tow__tiler *f, tow__lowering *l, bool *built)
     size_t saved = 0;
     *built = false;
     if (size == f->units) return TOW_OK;
+    count_reads_inside(f);
     TRY(find_saved(f, &saved));
     saved = saved / (size_t)f->units * (size_t)(f->units - size);
     *built = saved >= LEAST_SAVED && saved >= f->peak / SAVED_SHARE;
@@ -348,6 +351,7 @@ static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
     if (f->parts[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->body, &f->insts[(*at)++]);
     *at = collect(f, first);
     bool built = !f->ordered && worthwhile(f);
+    if (built) count_reads_inside(f);
     if (built && f->near) TRY(tow__is_profitable(f, &built));
     if (f->ordered)
         TRY(build_in_order(f, l, &built));
@@ -400,14 +404,15 @@ static tow_status prepare(tow__tiler *f)
     f->cost = tow__get_cost(f->s);
     f->made = tow__borrow(f->p, f->scratch, sizeof *f->made, 0);
     f->counted = tow__borrow(f->p, f->scratch, sizeof *f->counted, 0);
+    f->reads_inside = tow__borrow(f->p, f->scratch, sizeof *f->reads_inside, 0);
     f->inside = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->inside);
     f->deferred = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->deferred);
     f->parts = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->parts);
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
     /* Of the widest instruction now: tile groups that were formed before read more than any instruction did. */
     f->from = tow__arena_alloc(f->scratch, widest_inst(f->body), sizeof *f->from);
-    if (!liveness || !f->uses || !f->cost || !f->made || !f->counted || !f->inside || !f->deferred || !f->parts ||
-        !f->from || !f->lanes)
+    if (!liveness || !f->uses || !f->cost || !f->made || !f->counted || !f->reads_inside || !f->inside ||
+        !f->deferred || !f->parts || !f->from || !f->lanes)
         return TOW_OUT_OF_MEMORY;
     f->peak = liveness->peak;
     for (uint32_t i = 0; i < f->n_insts; i++) {
@@ -419,7 +424,7 @@ static tow_status prepare(tow__tiler *f)
 
 static void give_back(tow__tiler *f)
 {
-    const void *columns[] = {f->made, f->counted};
+    const void *columns[] = {f->made, f->counted, f->reads_inside};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
 }

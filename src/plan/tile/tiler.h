@@ -35,6 +35,7 @@ typedef struct tow__tiler {
     const tow__cost *cost;
     const tow__tiling *tiling;
     tow__defined *made; /* [n_storages] */
+    uint32_t *reads_inside; /* [n_storages] operands of instructions `inside` that name it, once those are chosen */
     bool *counted;      /* [n_storages] its bytes count as deferred */
     uint32_t *inside;   /* instructions of the tile group at hand */
     uint32_t *deferred; /* instructions put off */

@@ -80,7 +80,6 @@ typedef struct builder {
     tow__body *body;
     int64_t first, size;        /* units before the first block; of a block */
     uint32_t *row_in, *row_out; /* [n_storages] the body's storage for a block, or TOW__NONE */
-    uint32_t *reads_inside;     /* [n_storages] */
     bool *whole;                /* [n_storages] listed among what is read as a whole */
     tow__view *wholes, *sums;
     uint32_t n_wholes, n_sums;
@@ -116,7 +115,7 @@ static uint32_t add_rows(builder *b, const tow__view *x, tow__storage_kind kind)
 static bool internal(const builder *b, uint32_t s)
 {
     const tow__storage *storage = &b->f->p->storages[s];
-    return storage->kind == TOW__S_ARENA && b->reads_inside[s] == b->f->uses->reads[s];
+    return storage->kind == TOW__S_ARENA && b->f->reads_inside[s] == b->f->uses->reads[s];
 }
 
 /* The body's storage for block-sized result x: a block that nobody outside sees, or a row of ys. */
@@ -319,16 +318,11 @@ tow_status tow__build_tile_group(tow__tiler *f, tow__lowering *l, int64_t first,
     builder b = {.f = f, .outer = l, .first = first, .size = size};
     b.row_in = tow__borrow(p, f->scratch, sizeof *b.row_in, 0xFF);
     b.row_out = tow__borrow(p, f->scratch, sizeof *b.row_out, 0xFF);
-    b.reads_inside = tow__borrow(p, f->scratch, sizeof *b.reads_inside, 0);
     b.whole = tow__borrow(p, f->scratch, sizeof *b.whole, 0);
-    if (!b.row_in || !b.row_out || !b.reads_inside || !b.whole) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_inside; i++) {
-        const tow__instruction *inst = &f->insts[f->inside[i]];
-        for (uint32_t j = 0; j < inst->n_in; j++) b.reads_inside[inst->in[j].storage]++;
-    }
+    if (!b.row_in || !b.row_out || !b.whole) return TOW_OUT_OF_MEMORY;
     TRY(begin_region(&b, blocks, continues));
     for (uint32_t i = 0; i < f->n_inside; i++) TRY(add_tile_inst(&b, f->inside[i]));
-    const void *columns[] = {b.row_in, b.row_out, b.reads_inside, b.whole};
+    const void *columns[] = {b.row_in, b.row_out, b.whole};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(p, columns[i], f->insts, f->n_inside, f->inside);
     tow__function_state s = {.p = p, .scratch = f->scratch, .kind = TOW__TILE_BODY, .body = b.body, .loop = b.loop};
