@@ -25,7 +25,7 @@ static void batch_decomposed(tow__batch *r)
 }
 
 /* The equation as the body of a scan: (unbatched operands, rows of batched ones) -> results. */
-static tow_status loop_body(const tow__batch *r, tow_graph **body)
+TOW__OWN_FRAME static tow_status loop_body(const tow__batch *r, tow_graph **body)
 {
     const tow__equation *e = r->e;
     tow_trace *t = tow__trace_begin(tow_trace_context(r->t));
@@ -100,7 +100,7 @@ static void batch_call(tow__batch *r)
 
 /* Which operands of the loop are batched inside, and what the body makes batched. in: [n_in], starts from what the
  * operands say. */
-static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__scan_params *p, bool *in)
+TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__scan_params *p, bool *in)
 {
     tow__reach_walk walk = {.ctx = p->body->ctx, .arena = arena};
     tow__reach *reach = tow__reach_begin(&walk, p->body);
@@ -109,7 +109,7 @@ static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__scan_par
 
 /* Operands where the loop wants them, and the axes of the body's inputs: carries keep the axis of their initial value, an
  * element of xs loses the axis in front. */
-static void loop_operands(const tow__batch *r, const bool *batched, tow_value *in, int *axes)
+TOW__OWN_FRAME static void loop_operands(const tow__batch *r, const bool *batched, tow_value *in, int *axes)
 {
     const tow__scan_params *p = r->e->params;
     for (uint32_t i = 0; i < r->e->n_in; i++) {
@@ -164,7 +164,7 @@ static void batch_scan(tow__batch *r)
 /* ---- equations --------------------------------------------------------------------------------------------------- */
 
 /* True if all results may get one axis more. */
-static bool ranks_fit(const tow__batch *r)
+TOW__OWN_FRAME static bool ranks_fit(const tow__batch *r)
 {
     for (uint32_t i = 0; i < r->e->n_out; i++) {
         if (r->out[i].rank < TOW_MAX_RANK) continue;
@@ -198,7 +198,7 @@ static void batch_equation(tow__batch *r)
 }
 
 /* An equation whose operands all rows share. */
-static void record_once(tow__batch *r)
+TOW__OWN_FRAME static void record_once(tow__batch *r)
 {
     const tow__equation *e = r->e;
     tow_value *in = tow__trace_alloc(r->t, (size_t)e->n_in + e->n_out, sizeof *in), *out = in + e->n_in;
@@ -215,7 +215,7 @@ typedef struct widest {
     tow_type *in, *out;
 } widest;
 
-static bool make_room(tow_trace *t, const tow_graph *g, widest *room)
+TOW__OWN_FRAME static bool make_room(tow_trace *t, const tow_graph *g, widest *room)
 {
     size_t in = 1, out = 1;
     for (uint32_t i = 0; i < g->n_equations; i++) {

@@ -316,6 +316,43 @@ static void test_failing_allocations(void **state)
     assert_int_equal(count.blocks, 0);
 }
 
+/* ---- depth ------------------------------------------------------------------------------------------------------- */
+
+static void append(char *text, size_t size, const char *what) { strncat(text, what, size - strlen(text) - 1); }
+
+/* Regions nested in each other as deep as it goes: every second one a loop whose carry meets rows inside. */
+static tow_graph *nested(int levels)
+{
+    static char text[1 << 15];
+    text[0] = '\0';
+    append(text, sizeof text, "{ lambda ; c:f32[2] x:f32[2]. let ");
+    for (int i = 1; i < levels; i++)
+        append(text, sizeof text,
+               i % 2 ? "r:f32[2] = scan[length=2 reverse=false consts=0 carry=2 body={ lambda ; c:f32[2] x:f32[2]. let "
+                     : "r:f32[2] = remat[policy=\"dots\" differentiated=false body={ lambda ; c:f32[2] x:f32[2]. let ");
+    append(text, sizeof text, "r:f32[2] = mul c x ");
+    for (int i = levels - 1; i > 0; i--) append(text, sizeof text, i % 2 ? "in (r, x) }] c x " : "in (r) }] c x ");
+    append(text, sizeof text, "in (r) }");
+    for (char *at = text; (at = strstr(at, "r:f32[2] = scan"));) { /* the second carry is not read */
+        memmove(at + 17, at + 8, strlen(at + 8) + 1);
+        memcpy(at, "r:f32[2] _:f32[2]", 17);
+        at += 17;
+    }
+    return parse(text);
+}
+
+/* On a thread with a small stack, too. */
+static void test_deep(void **state)
+{
+    (void)state;
+    tow_graph *g = batch(nested(64), 3, (int[]){TOW_NOT_MAPPED, 0}, NULL), *gradient;
+    assert_int_equal(tow_graph_count(g, "scan"), 32);
+    assert_int_equal(tow_graph_count(g, "remat"), 31);
+    OK(tow_jvp(g, 0, NULL, &gradient));
+    tow_graph_release(gradient);
+    tow_graph_release(g);
+}
+
 /* ---- Jacobians --------------------------------------------------------------------------------------------------- */
 
 static void test_jacobian_errors(void **state)
@@ -342,7 +379,7 @@ int main(void)
         cmocka_unit_test(test_products), cmocka_unit_test(test_shared), cmocka_unit_test(test_carries),
         cmocka_unit_test(test_policies), cmocka_unit_test(test_nested), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_errors_in_a_trace), cmocka_unit_test(test_failing_allocations),
-        cmocka_unit_test(test_jacobian_errors),
+        cmocka_unit_test(test_jacobian_errors), cmocka_unit_test(test_deep),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
