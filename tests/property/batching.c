@@ -22,6 +22,7 @@ typedef struct batching {
     const char *what;
     tow_graph *graph;
     property_values rows[ROWS]; /* of inputs */
+    double tolerance;           /* 0: the same bits */
 } batching;
 
 /* One way to batch it. */
@@ -153,7 +154,7 @@ static int check_manner(const batching *b, manner m)
         FAIL(failures, "batching, %s: operands %x, axes in place %d: %s", b->what, m.mask, m.place,
              tow_context_error(tow_graph_context(b->graph)));
     else
-        failures += compare_graph(b, m, batched, &all, out_axes, 0);
+        failures += compare_graph(b, m, batched, &all, out_axes, b->tolerance);
     tow_graph_release(batched);
     property_free(&all);
     return failures;
@@ -321,12 +322,51 @@ static int check_derivatives(tow_context *context, const property_case *c, tow_d
     return failures;
 }
 
+/* ---- the primitive with another rule ----------------------------------------------------------------------------- */
+
+/* A case of a primitive whose descriptor is a copy with this rule; NULL: the default. */
+typedef struct other_rule {
+    property_case c; /* first: it is what `build` gets */
+    tow_primitive primitive;
+} other_rule;
+
+static void build_other(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const other_rule *other = (const other_rule *)c;
+    tow__bind(trace, &other->primitive, c->params, c->n_in, in, c->n_out == 0 ? 1 : c->n_out, out);
+}
+
+static int check_other_rule(tow_context *context, const property_case *c, void (*rule)(tow__batch *r))
+{
+    other_rule other = {.c = *c, .primitive = *tow__primitive_find(c->primitive, strlen(c->primitive))};
+    batching b;
+    other.c.build = build_other;
+    other.primitive.batch = rule;
+    tow_graph *graph = property_graph(context, &other.c, TOW_F64);
+    if (graph == NULL) return 1;
+    begin(&b, rule == NULL ? "the default" : "another rule", graph, &other.c);
+    if (other.primitive.decompose != NULL) b.tolerance = 1e-11; /* a decomposition rounds in other places than a kernel */
+    const int failures = check_manners(&b);
+    end(&b);
+    return failures;
+}
+
+bool property_finds_wrong_batching(tow_context *context, const property_case *c, void (*rule)(tow__batch *r))
+{
+    return check_other_rule(context, c, rule) > 0;
+}
+
 int property_check_batching(tow_context *context, const property_case *c)
 {
     static const tow_dtype dtypes[] = {TOW_F64, TOW_F32};
     size_t wrt[MAX_IN];
     const size_t n_wrt = c->no_derivative ? 0 : property_differentiable(c, wrt);
+    const tow_primitive *primitive = tow__primitive_find(c->primitive, strlen(c->primitive));
     int failures = 0;
+    /* Companions of composites decompose by what the composite gave, which rows of other operands do not fit. */
+    const bool companion = strstr(c->primitive, "_jvp") != NULL || strstr(c->primitive, "_vjp") != NULL;
+    if (c->build == NULL && primitive->batch != NULL && !companion)
+        failures += check_other_rule(context, c, NULL);
     for (size_t d = 0; d < 2; d++) {
         batching b;
         tow_graph *graph = property_graph(context, c, dtypes[d]);

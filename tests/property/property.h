@@ -134,6 +134,8 @@ int property_check_text(const tow_graph *graph, const char *what);
 /* Whether the batched case and its derivatives are the case on each row (batching.c). context: with portable bits. Returns
  * the number of failures. */
 int property_check_batching(tow_context *context, const property_case *c);
+/* The case with another batching rule: true if that is found to be wrong. */
+bool property_finds_wrong_batching(tow_context *context, const property_case *c, void (*rule)(tow__batch *r));
 /* Whether blocks have the bits of the whole where the tiling rule says so (tiling.c). Adds to *axes how many axes of how
  * many shapes passed through. Returns the number of failures. */
 int property_check_tiling(tow_context *context, const property_case *c, size_t *axes);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/ops/batching.h"
 #include "src/ops/tiling.h"
 #include "tests/property/property.h"
 
@@ -48,6 +49,16 @@ static int wrong_tiling_is_found(tow_context *context)
         failures += !property_finds_wrong_tiling(context, &wrong[i]);
     if (failures) printf("FAILED: a wrong tiling rule is not found\n");
     return failures;
+}
+
+/* A sum along an axis is not the same along another one. context: with portable bits. */
+static int wrong_batching_is_found(tow_context *context)
+{
+    static const tow__cumsum_params sum = {.axis = 0};
+    const property_case wrong = {.primitive = "cumsum", .params = &sum, .n_in = 1, .in = {{TOW_F64, S2(4, 3)}}};
+    if (property_finds_wrong_batching(context, &wrong, tow__batch_elementwise)) return 0;
+    printf("FAILED: a wrong batching rule is not found\n");
+    return 1;
 }
 
 /* Cases of `primitive`; context NULL: counts them, else checks them and adds to *failures. portable: a context with
@@ -130,6 +141,7 @@ int main(int argc, char **argv)
         failures += check_tiling(tow__primitives[i], context);
     }
     failures += wrong_tiling_is_found(context);
+    failures += wrong_batching_is_found(portable);
     tow_context_destroy(context);
     tow_context_destroy(portable);
     printf("%zu cases, %d failures\n", cases, failures);
