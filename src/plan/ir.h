@@ -48,12 +48,12 @@ typedef struct tow__column tow__column;
 
 typedef struct tow__storage {
     tow__storage_kind kind;
-    tow__body *body; /* in whose schedule first and last count */
+    tow__body *body; /* the function that it belongs to */
     size_t bytes;
     size_t need;             /* bytes for the lower bound; less than `bytes` for the fragmented block of a loop */
     uint32_t index;          /* of the input, output, xs, ys or carry */
     uint32_t representative; /* the storage whose memory it shares, itself if none */
-    uint32_t first, last;    /* of a root: instructions of the first write and the last access */
+    uint32_t first, last;    /* of a representative: instructions of the first write and of the last access */
     size_t offset;
     const void *data;
     uint32_t base; /* of its address; TOW__NONE if that never changes */
@@ -87,8 +87,9 @@ typedef struct tow__loop {
     tow__schedule schedule;
     int64_t length;
     int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */
-    int64_t shared; /* so many iterations, the last ones, would leave threads without work: all share each of their
-                        instructions */
+    int64_t
+        shared; /* the number of last iterations whose instructions all threads share, or they would leave threads
+                       without work */
     bool reverse;
     bool continues; /* ordered tiles: the rest of the rows; another loop has begun its sums */
     bool mixed;     /* a tile group with instructions of the forward and of the backward pass */
@@ -206,14 +207,15 @@ struct tow_program {
     tow_program_bytes bytes;
 };
 
-/* The plan's storages in the order in which they were added:
+/* The storages of a function in the order in which they were added:
  *     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) */
 static inline uint32_t tow__first_storage(const tow__body *body)
 {
     return body->n_storages ? body->first_storage : TOW__NONE;
 }
 
-/* True if it has a place of its own in the arena of its plan: instructions access it, and it shares no other's memory. */
+/* True if the storage has an offset of its own in the arena of its function: instructions access it, and it shares no
+ * other's memory. */
 static inline bool tow__in_arena(const tow_program *p, uint32_t s)
 {
     const tow__storage *x = &p->storages[s];

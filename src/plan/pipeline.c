@@ -1,6 +1,6 @@
 /* The passes of the compiler, in the order in which they run.
  *
- *   graph ──distribute loops──> graph ──inline──> nodes ──rules, order──> nodes
+ *   graph ──distribute loops──> graph ──inline──> instructions on values ──rules, order──>
  *         ──lower──> instructions on views of storages ──rules, from the program into its loops──> instructions
  *         ──fuse, parallelize, tile, from the loops out to the program──> fewer, and loops over blocks
  *         ──alias, assign buffers──> offsets ──bind addresses──> calls
@@ -99,7 +99,7 @@ const tow__pass tow__passes[TOW__PASSES] = {
                            "iterations, which threads share."},
     PASS(inline) =
         {"inline", TOW__ON_GRAPH, inline_regions, NULL, true,
-         "Calls, remat bodies and composites without a kernel become nodes of their function; what remat makes "
+         "Calls, remat bodies and composites without a kernel become instructions of their function; what remat makes "
          "again stands directly before its first reader."},
     PASS(eliminate_recomputation) =
         {"eliminate-recomputation", TOW__ON_VALUES, eliminate_recomputation, NULL, false,
@@ -115,8 +115,9 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(iota_to_broadcast) =
         {"iota-to-broadcast", TOW__ON_VALUES, .rule = &tow__rule_iota_to_broadcast,
          .reason = "Numbers along one axis, repeated along the others, become a view of one row of them."},
-    PASS(order) = {"order", TOW__ON_VALUES, order, NULL, true,
-                   "Nodes that nothing needs are left out, the others run in an order in which recomputation is late."},
+    PASS(order) =
+        {"order", TOW__ON_VALUES, order, NULL, true,
+         "Instructions that nothing needs are left out, the others run in an order in which recomputation is late."},
     PASS(lower) = {"lower", TOW__LOWERING, lower, NULL, true,
                    "Moves become views, everything else gets a kernel and storages, scans become loops."},
     PASS(fold_constants) = {"fold-constants", TOW__OUTSIDE_IN, .rule = &tow__rule_fold_constants,

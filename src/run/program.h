@@ -59,7 +59,7 @@ typedef enum tow__carry_storage {
                                written */
     TOW__CARRY_IN_ROWS,    /* in the rows of the ys that stack it as it enters: each new value is written where the next
                                row is, the last one in the result */
-    TOW__CARRY_IN_ALL_ROWS, /* likewise, and the last value is a row, too: other ys stack the carry as it leaves. One array
+    TOW__CARRY_IN_ALL_ROWS, /* likewise, and the last value is a row: other ys stack the carry as it leaves. One array
                                of one row more holds both stacks and the result */
 } tow__carry_storage;
 

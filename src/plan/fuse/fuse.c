@@ -322,7 +322,7 @@ void tow__end_fusion(tow__fuse_state *f)
 }
 
 /* Merges the group of instruction i with group `other`, if that works. */
-static tow_status meet(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
+static tow_status try_merge_with(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
 {
     tow__group *merged = NULL;
     if (inst == TOW__NONE || inst >= i) return TOW_OK;
@@ -331,7 +331,7 @@ static tow_status meet(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
     return status;
 }
 
-static tow_status place_step(tow__fuse_state *f, uint32_t i)
+static tow_status place_inst(tow__fuse_state *f, uint32_t i)
 {
     const tow__instruction *inst = &f->body->insts[i];
     tow__group *g = &f->groups[i];
@@ -350,12 +350,13 @@ static tow_status place_step(tow__fuse_state *f, uint32_t i)
     if (g->product != TOW__NONE) return TOW_OK; /* others join it */
     for (bool met = true; met;) {               /* one that has joined stands between others no longer */
         met = false;
-        for (uint32_t j = 0; j < inst->n_in; j++) TRY(meet(f, i, f->uses->producer[inst->in[j].storage], &met));
+        for (uint32_t j = 0; j < inst->n_in; j++)
+            TRY(try_merge_with(f, i, f->uses->producer[inst->in[j].storage], &met));
     }
     for (uint32_t j = 0; j < inst->n_in; j++) { /* who reads the same data, unless that is small */
         uint32_t s = inst->in[j].storage;
         if (f->p->storages[s].bytes < (size_t)g->count * tow_dtype_size(inst->in[j].type.dtype)) continue;
-        TRY(meet(f, i, f->recent[s], &(bool){false}));
+        TRY(try_merge_with(f, i, f->recent[s], &(bool){false}));
         f->recent[s] = i;
     }
 done:
@@ -379,7 +380,8 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, cons
     inst->in = tow__arena_alloc(memory, inst->n_in, sizeof *inst->in);
     inst->out = tow__arena_alloc(memory, inst->n_out, sizeof *inst->out);
     if (!params || !inst->in || !inst->out) return TOW_OUT_OF_MEMORY;
-    *params = (tow__dot_fused_params){*(const tow__dot_params *)product->params, program, product->kernel, d->home};
+    *params =
+        (tow__dot_fused_params){*(const tow__dot_params *)product->params, program, product->kernel, d->accumulator};
     for (uint32_t i = 0; i < inst->n_in; i++)
         inst->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
     memcpy(inst->out, d->out, d->n_out * sizeof *d->out);
@@ -445,11 +447,11 @@ tow_status tow__fuse(tow__function_state *s)
     tow_status status = TOW_OK;
     uint32_t n = 0;
     TRY(tow__begin_fusion(&f, s));
-    for (uint32_t i = 0; i < body->n_insts; i++) TRY(place_step(&f, i));
+    for (uint32_t i = 0; i < body->n_insts; i++) TRY(place_inst(&f, i));
     f.retries = true;
     for (uint32_t i = 0; i < body->n_insts; i++)
         for (uint32_t j = 0; j < body->insts[i].n_in; j++)
-            TRY(meet(&f, i, f.uses->producer[body->insts[i].in[j].storage], &(bool){false}));
+            TRY(try_merge_with(&f, i, f.uses->producer[body->insts[i].in[j].storage], &(bool){false}));
     tow__instruction *insts = tow__arena_alloc(&s->p->memory, body->n_insts, sizeof *insts);
     if (!insts) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f.n_order; i++)

@@ -17,11 +17,11 @@ enum {
     LOOKED_AT = 16 /* reductions of one instruction */
 };
 
-typedef struct joiner {
+typedef struct fuse_reductions_state {
     tow__fuse_state f;
     uint32_t *first, *next; /* [n_insts] reductions of what an instruction makes, in order, or TOW__NONE */
     bool *joined;           /* [n_insts] the reduction is part of another instruction now */
-} joiner;
+} fuse_reductions_state;
 
 bool tow__is_reduction(const tow_program *p, const tow__instruction *inst)
 {
@@ -60,7 +60,7 @@ static bool same_extents(tow__extents a, tow__extents b)
 }
 
 /* The row program of instruction i, as an instruction. */
-static tow_status as_program(joiner *j, uint32_t i, tow__instruction *inst, bool *done)
+static tow_status program_of_inst(fuse_reductions_state *j, uint32_t i, tow__instruction *inst, bool *done)
 {
     tow__fuse_state *f = &j->f;
     tow__candidate d;
@@ -84,7 +84,7 @@ static bool reads(const tow__instruction *reduction, const tow__view *x)
 
 /* Would reduction r, of what instruction i makes, be alive longer if it moved up past others than the n chosen before
  * it, while what it reads stays as well? */
-static bool lingers(const joiner *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
+static bool lingers(const fuse_reductions_state *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
 {
     uint32_t x = j->f.body->insts[r].in[0].storage;
     bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.uses->last_reader[x] == r;
@@ -97,7 +97,7 @@ typedef struct choice {
 } choice;
 
 /* Those of instruction i from reduction r on that may join its program together. */
-static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
+static choice choose_from(const fuse_reductions_state *j, uint32_t i, uint32_t r)
 {
     choice c = {.n = 0};
     for (uint32_t k = 0; k < LOOKED_AT && r != TOW__NONE && c.n < TOW__FUSED_REDUCTIONS; k++, r = j->next[r]) {
@@ -112,7 +112,7 @@ static choice choose_from(const joiner *j, uint32_t i, uint32_t r)
 }
 
 /* As many as can be. */
-static choice choose(const joiner *j, uint32_t i)
+static choice choose(const fuse_reductions_state *j, uint32_t i)
 {
     choice best = {.n = 0};
     uint32_t r = j->first[i];
@@ -138,7 +138,7 @@ static void add_reduction(const tow__instruction *program, const tow__instructio
 }
 
 /* Does anybody but the chosen reductions need result x? */
-static bool is_stored(const joiner *j, const tow__view *x, const choice *c)
+static bool is_stored(const fuse_reductions_state *j, const tow__view *x, const choice *c)
 {
     uint32_t own = 0;
     for (uint32_t r = 0; r < c->n; r++) own += reads(&j->f.body->insts[c->of[r]], x);
@@ -146,14 +146,14 @@ static bool is_stored(const joiner *j, const tow__view *x, const choice *c)
 }
 
 /* A program may keep more threads busy by itself than its reductions do. */
-static bool slows(const joiner *j, const tow__fused_reduce_params *params)
+static bool slows(const fuse_reductions_state *j, const tow__fused_reduce_params *params)
 {
     int64_t count = params->outer * params->elements * params->columns, threads = j->f.body->team->threads;
     return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
 }
 
 /* Parameters of `program` with those that join it. */
-static void set_params(const joiner *j, const tow__instruction *program, const choice *c,
+static void set_params(const fuse_reductions_state *j, const tow__instruction *program, const choice *c,
                        tow__fused_reduce_params *params)
 {
     *params = (tow__fused_reduce_params){
@@ -163,7 +163,7 @@ static void set_params(const joiner *j, const tow__instruction *program, const c
 }
 
 /* The results of both: those of the program that are stored, then the reductions. */
-static uint32_t list_results(joiner *j, const tow__instruction *program, const choice *c,
+static uint32_t list_results(fuse_reductions_state *j, const tow__instruction *program, const choice *c,
                              const tow__fused_reduce_params *params, tow__view *out)
 {
     uint32_t n_out = 0;
@@ -176,7 +176,7 @@ static uint32_t list_results(joiner *j, const tow__instruction *program, const c
     return n_out;
 }
 
-static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
+static tow_status join(fuse_reductions_state *j, uint32_t i, tow__instruction *inst)
 {
     tow__arena *memory = &j->f.p->memory;
     tow__instruction program;
@@ -184,7 +184,7 @@ static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
     *inst = j->f.body->insts[i];
     choice c = choose(j, i);
     if (c.n == 0 || c.e.outer * c.e.elements * c.e.columns < LEAST) return TOW_OK;
-    tow_status status = as_program(j, i, &program, &done);
+    tow_status status = program_of_inst(j, i, &program, &done);
     if (status != TOW_OK || !done) return status;
     tow__fused_reduce_params *params = tow__arena_alloc(memory, 1, sizeof *params);
     tow__view *out = tow__arena_alloc(memory, program.n_out + c.n, sizeof *out);
@@ -202,7 +202,7 @@ static tow_status join(joiner *j, uint32_t i, tow__instruction *inst)
 }
 
 /* Lists the reductions of what each instruction makes. */
-static tow_status list_reductions(joiner *j)
+static tow_status list_reductions(fuse_reductions_state *j)
 {
     uint32_t n = j->f.body->n_insts;
     uint32_t *last = tow__arena_alloc(j->f.scratch, n, sizeof *last);
@@ -225,7 +225,7 @@ static tow_status list_reductions(joiner *j)
 tow_status tow__fuse_reductions(tow__function_state *s)
 {
     tow__body *body = s->body;
-    joiner j = {.first = NULL};
+    fuse_reductions_state j = {.first = NULL};
     tow_status status = TOW_OK;
     uint32_t n = 0;
     TRY(tow__begin_fusion(&j.f, s));

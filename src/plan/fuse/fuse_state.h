@@ -29,17 +29,18 @@ typedef struct tow__fuse_state {
     uint32_t n_order;
     uint32_t *reduced; /* [n_storages] reads by reductions which may join what makes it */
     uint32_t *recent;  /* [n_storages] elementwise instruction that read it most recently, or TOW__NONE */
-    bool retries;      /* all instructions are in groups, which merge only if that keeps less alive */
+    bool retries; /* the second pass: groups merge only if fewer bytes are alive then */
 } tow__fuse_state;
 
-/* A group as an instruction: what it reads and makes. Values are numbered as in the program. */
+/* What a group would be as one instruction: operands, results and the row program. Values are numbered as in that. */
 typedef struct tow__candidate {
     tow__fused_op ops[TOW__FUSED_OPS];
     tow__view in[TOW__FUSED_IN], out[TOW__FUSED_OUT];
     uint8_t sizes[TOW__FUSED_TEMPS];
     uint32_t n_ops, n_in, n_out, n_temps;
-    uint32_t product, home; /* instruction, or TOW__NONE; the result in whose memory it is computed */
-    bool keeps_product;     /* somebody outside reads it */
+    uint32_t product;     /* instruction, or TOW__NONE */
+    uint32_t accumulator; /* the result in whose memory the product is computed */
+    bool keeps_product;   /* somebody outside reads it */
 } tow__candidate;
 
 static inline bool tow__same_dims(tow_type a, tow_type b)
@@ -50,7 +51,7 @@ static inline bool tow__same_dims(tow_type a, tow_type b)
 
 /* Fills *f, but for the groups. */
 tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s);
-/* Before the plan gets its new instructions. */
+/* Call it before the function gets its new instructions. */
 void tow__end_fusion(tow__fuse_state *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
@@ -58,7 +59,7 @@ bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow
 /* The program of a draft, which gets numbers without gaps; says for each result whether operands are read after it is
  * made. NULL: out of memory. */
 tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d);
-/* fuse/fuse_reductions.c: may the instruction become a part of a row program that makes what it reads? */
+/* True if the instruction is a reduction that may become a part of the row program that makes its operand. */
 bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst);
 
 #endif

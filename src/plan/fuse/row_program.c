@@ -172,10 +172,10 @@ static bool add_op(writer *w, uint32_t i)
 static bool find_home(tow__candidate *d)
 {
     if (d->product == TOW__NONE) return true;
-    d->home = d->n_out;
+    d->accumulator = d->n_out;
     if (d->keeps_product) return d->n_out < TOW__FUSED_OUT;
-    while (d->home > 0)
-        if (d->out[--d->home].type.dtype == d->in[0].type.dtype) return true;
+    while (d->accumulator > 0)
+        if (d->out[--d->accumulator].type.dtype == d->in[0].type.dtype) return true;
     return false;
 }
 

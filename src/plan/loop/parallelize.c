@@ -1,4 +1,4 @@
-/* Spreads loops of small bodies over the team: threads meet when the loop is done, not in every iteration.
+/* Parallelizes loops of small bodies: threads meet when the loop is done, not in every iteration.
  *
  *   by rows        every instruction keeps rows apart (analysis/tiling.c): carries, and their rows, are cut into blocks
  *                    thread 0   block 0: iteration 0, 1, 2, ...
@@ -26,7 +26,7 @@ enum {
     SHARED_WORK = 1 << 20 /* operations of an instruction, in the mean, that are worth a meeting */
 };
 
-typedef struct spreader {
+typedef struct parallelize_state {
     tow_program *p;
     tow__loop *loop;
     tow__body *body;
@@ -34,7 +34,7 @@ typedef struct spreader {
     int64_t blocks;
     const tow__tiling *tiling;
     bool *parted, *shared; /* [n_storages] blocks need their part of it, all of it */
-} spreader;
+} parallelize_state;
 
 /* The body has only kernels with results. */
 static bool has_kernels(const tow__loop *loop)
@@ -52,7 +52,7 @@ static bool is_worth_it(const tow__loop *loop, double work)
 /* ---- by rows ----------------------------------------------------------------------------------------------------- */
 
 /* As few blocks as keep the threads busy, so that products keep many rows; 1: the loop stays whole. */
-static int64_t choose_blocks(const spreader *s)
+static int64_t choose_blocks(const parallelize_state *s)
 {
     int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
@@ -75,7 +75,7 @@ static int64_t choose_blocks(const spreader *s)
 }
 
 /* Notes how the instruction takes part; false: it does not go by rows. */
-static bool note_step(spreader *s, uint32_t index)
+static bool note_inst(parallelize_state *s, uint32_t index)
 {
     const tow__instruction *inst = &s->body->insts[index];
     for (uint32_t i = 0; i < inst->n_out; i++) {
@@ -93,10 +93,10 @@ static bool note_step(spreader *s, uint32_t index)
     return true;
 }
 
-static bool goes_by_rows(spreader *s)
+static bool keeps_rows_apart(parallelize_state *s)
 {
     for (uint32_t i = 0; i < s->body->n_insts; i++)
-        if (!note_step(s, i)) return false;
+        if (!note_inst(s, i)) return false;
     for (uint32_t j = 0; j < s->loop->n_carry; j++) {
         uint32_t in = s->loop->carry[j].in;
         s->parted[in] = true;
@@ -112,13 +112,13 @@ static bool goes_by_rows(spreader *s)
     return true;
 }
 
-static ptrdiff_t part_of(const spreader *s, uint32_t storage)
+static ptrdiff_t part_of(const parallelize_state *s, uint32_t storage)
 {
     return s->parted[storage] ? (ptrdiff_t)(s->p->storages[storage].bytes / (size_t)s->blocks) : 0;
 }
 
 /* Views, storages and rows of one block. */
-static void cut_rows(spreader *s)
+static void cut_rows(parallelize_state *s)
 {
     tow__loop *loop = s->loop;
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
@@ -142,7 +142,7 @@ static void cut_rows(spreader *s)
 }
 
 /* Cuts the loop into blocks of rows, if it can be; *done: it could. */
-static tow_status spread_rows(spreader *s, bool *done)
+static tow_status parallelize_rows(parallelize_state *s, bool *done)
 {
     *done = false;
     s->blocks = choose_blocks(s);
@@ -150,7 +150,7 @@ static tow_status spread_rows(spreader *s, bool *done)
     s->parted = tow__borrow(s->p, s->scratch, sizeof *s->parted, 0);
     s->shared = tow__borrow(s->p, s->scratch, sizeof *s->shared, 0);
     if (!s->parted || !s->shared) return TOW_OUT_OF_MEMORY;
-    *done = goes_by_rows(s);
+    *done = keeps_rows_apart(s);
     if (*done) cut_rows(s);
     for (uint32_t j = 0; j < s->loop->n_carry; j++) tow__blank(s->p, s->parted, s->loop->carry[j].in);
     tow__give_back(s->p, s->parted, s->body->insts, s->body->n_insts, NULL);
@@ -161,7 +161,7 @@ static tow_status spread_rows(spreader *s, bool *done)
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
 /* From here on the body belongs to single threads. */
-static tow_status give_to_threads(spreader *s)
+static tow_status give_to_threads(parallelize_state *s)
 {
     tow__lowering l = {.p = s->p, .body = s->body, .scratch = s->scratch};
     tow_status status = TOW_OK;
@@ -193,7 +193,7 @@ static bool is_map(const tow__loop *loop, int64_t threads, double work)
 tow_status tow__parallelize_loop(tow__function_state *f)
 {
     tow__loop *loop = f->loop;
-    spreader s = {.p = f->p, .loop = loop, .body = f->body, .scratch = f->scratch};
+    parallelize_state s = {.p = f->p, .loop = loop, .body = f->body, .scratch = f->scratch};
     if (s.p->team.threads < 2 || !has_kernels(loop)) return TOW_OK;
     const tow__cost *cost = tow__get_cost(f);
     if (!cost) return TOW_OUT_OF_MEMORY;
@@ -205,7 +205,7 @@ tow_status tow__parallelize_loop(tow__function_state *f)
     if (done)
         loop->schedule = TOW__PARALLEL_ITERATIONS;
     else
-        status = spread_rows(&s, &done);
+        status = parallelize_rows(&s, &done);
     if (status != TOW_OK || !done) return status;
     tow__invalidate(f);
     return give_to_threads(&s);

@@ -206,8 +206,8 @@ static tow_status inline_graph(inliner *in, const tow_graph *g, const uint32_t *
     return TOW_OK;
 }
 
-/* Inputs that carry cotangents, where no node outside tells: in the body of a scan the carries, else the last input of
- * a backward graph (residuals come first). A wrong guess costs memory, never a result. */
+/* Inputs that carry cotangents, where no instruction outside tells: in the body of a scan the carries, else the last
+ * input of a backward graph (residuals come first). A wrong guess costs memory, never a result. */
 tow_status tow__inline_graph(tow_program *p, tow__arena *scratch, const tow_graph *g, const tow__scan_params *scan,
                              tow__body *f)
 {

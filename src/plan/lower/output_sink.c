@@ -43,14 +43,14 @@ tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options
 
 /* ---- rows of a loop ---------------------------------------------------------------------------------------------- */
 
-static bool reads(const tow__instruction *node, uint32_t value)
+static bool reads(const tow__instruction *inst, uint32_t value)
 {
-    for (uint32_t i = 0; i < node->n_in; i++)
-        if (node->operands[i] == value) return true;
+    for (uint32_t i = 0; i < inst->n_in; i++)
+        if (inst->operands[i] == value) return true;
     return false;
 }
 
-/* No node but `only` reads the value, and one output at most is it. */
+/* No instruction reads the value, and one output at most is it. */
 static bool is_alone(const tow__lowering *l, uint32_t value)
 {
     const tow__body *f = l->body;
@@ -61,8 +61,8 @@ static bool is_alone(const tow__lowering *l, uint32_t value)
     return n == 1;
 }
 
-/* The loop reads the input row by row, once or not at all, and no node after it reads the input or what lies in its
- * memory: views, and what scans before hand through. */
+/* The loop reads the input row by row, once or not at all, and no instruction after it reads the input or what lies in
+ * its memory: views, and what scans before hand through. */
 static bool is_last_reader(const tow__lowering *l, const tow__instruction *loop, uint32_t input)
 {
     const tow__body *f = l->body;
@@ -73,23 +73,23 @@ static bool is_last_reader(const tow__lowering *l, const tow__instruction *loop,
     bool after = false;
     uint32_t rows = 0;
     for (uint32_t i = 0; i < l->n_insts; i++) {
-        const tow__instruction *node = &l->insts[i];
-        for (uint32_t j = 0; j < node->n_in; j++) {
-            if (!there[node->operands[j]]) continue;
-            bool row = node == loop && j >= scan->consts + scan->carry && node->operands[j] == input;
+        const tow__instruction *inst = &l->insts[i];
+        for (uint32_t j = 0; j < inst->n_in; j++) {
+            if (!there[inst->operands[j]]) continue;
+            bool row = inst == loop && j >= scan->consts + scan->carry && inst->operands[j] == input;
             rows += row;
-            if (after || (node == loop && !row) || rows > 1) return false;
+            if (after || (inst == loop && !row) || rows > 1) return false;
         }
-        after |= node == loop;
-        for (uint32_t j = 0; j < node->n_out && !after; j++)
-            there[node->results[j]] = l->env[node->results[j]].storage == l->env[input].storage;
+        after |= inst == loop;
+        for (uint32_t j = 0; j < inst->n_out && !after; j++)
+            there[inst->results[j]] = l->env[inst->results[j]].storage == l->env[input].storage;
     }
     for (uint32_t i = 0; i < f->n_outputs; i++) /* copied to the output at the end, unless it has been consumed */
         if (there[f->outputs[i]] && !l->p->consumed[i]) return false;
     return true;
 }
 
-const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction *node, uint32_t value)
+const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction *inst, uint32_t value)
 {
     const tow_program *p = l->p;
     const tow__body *f = l->body;
@@ -97,7 +97,7 @@ const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction
     for (uint32_t i = 0; i < f->n_outputs; i++) {
         const tow_consumer *c = &p->consumers[i];
         if (f->outputs[i] != value || !c->consume) continue;
-        return is_alone(l, value) && is_last_reader(l, node, f->inputs[c->input]) ? c : NULL;
+        return is_alone(l, value) && is_last_reader(l, inst, f->inputs[c->input]) ? c : NULL;
     }
     return NULL;
 }

@@ -7,8 +7,8 @@
 
 /* The consumers of the options, by output. */
 tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options);
-/* The consumer that may take the loop's rows of `value`, a result of node at->order, or NULL. */
-const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction *node, uint32_t value);
+/* The consumer that may take the loop's rows of `value`, a result of scan `inst`, or NULL. */
+const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction *inst, uint32_t value);
 /* Copies x, which is to be handed over, unless it is contiguous and no consumer can overwrite it. Call this for all
  * that a plan hands over before it hands over the first. */
 tow_status tow__copy_for_sink(tow__lowering *l, tow__view *x);

@@ -1,4 +1,5 @@
-/* Lifetimes, and aliasing: an output takes the memory of an operand that nobody reads afterwards. */
+/* Aliasing: a result takes over the memory of an operand that dies with the instruction (memory/overwrite.c says where
+ * it may). */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/lower/lower.h"
@@ -28,8 +29,8 @@ static bool may_join(const tow_program *p, const tow__body *body, uint32_t o, ui
     return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, body, in, o);
 }
 
-/* In a tile group, result rows had better be free until the instruction that may write them over operand rows: then
- * whole arrays can share memory, for the price of a block. */
+/* In a tile group, a result row should take over no other storage of the tile if the instruction may write it over an
+ * operand row: then whole arrays share memory, which is worth more than a tile. */
 static bool spoils_rows(const tow_program *p, const tow__body *body, uint32_t i, uint32_t k)
 {
     const tow__instruction *inst = &body->insts[i];

@@ -4,7 +4,7 @@
 
 #include "src/plan/ir.h"
 
-/* Lifetimes of the plan's storages, then joins outputs with operands that die. */
+/* Lifetimes of the storages of a function; then results take over operands that die. */
 tow_status tow__alias_results(tow__function_state *s);
 /* The instruction that reads a carry last as it enters, or TOW__NONE. No instruction writes that storage and none
  * shares it, so this is the last access of all. */

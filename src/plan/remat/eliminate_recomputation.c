@@ -18,24 +18,24 @@
 #include "src/plan/remat/remat.h"
 
 typedef struct repetition {
-    uint32_t forward, again; /* nodes */
+    uint32_t forward, again; /* instructions */
     bool multiplies;
 } repetition;
 
 typedef struct numbering {
     const tow__body *f;
     uint32_t *number; /* [n_values] the first value that is the same */
-    uint32_t *table;  /* nodes; TOW__NONE: free */
+    uint32_t *table;  /* instructions; TOW__NONE: free */
     uint32_t n_table;
     uint64_t seed;
 } numbering;
 
 /* ---- value numbering --------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_node(const numbering *t, const tow__instruction *node)
+static uint64_t hash_inst(const numbering *t, const tow__instruction *inst)
 {
-    uint64_t h = tow__params_hash(t->seed, node->op, node->params);
-    for (uint32_t i = 0; i < node->n_in; i++) h = tow__hash(h, &t->number[node->operands[i]], sizeof *t->number);
+    uint64_t h = tow__params_hash(t->seed, inst->op, inst->params);
+    for (uint32_t i = 0; i < inst->n_in; i++) h = tow__hash(h, &t->number[inst->operands[i]], sizeof *t->number);
     return h;
 }
 
@@ -47,17 +47,17 @@ static bool equal(const numbering *t, const tow__instruction *a, const tow__inst
     return tow__params_equal(a->op, a->params, b->params);
 }
 
-/* The first node that equals node n: n itself if there was none before. */
+/* The first instruction that equals instruction n: n itself if there was none before. */
 static uint32_t first_equal(numbering *t, uint32_t n)
 {
-    const tow__instruction *node = &t->f->insts[n];
-    uint32_t mask = t->n_table - 1, i = (uint32_t)hash_node(t, node) & mask;
-    while (t->table[i] != TOW__NONE && !equal(t, &t->f->insts[t->table[i]], node)) i = (i + 1) & mask;
+    const tow__instruction *inst = &t->f->insts[n];
+    uint32_t mask = t->n_table - 1, i = (uint32_t)hash_inst(t, inst) & mask;
+    while (t->table[i] != TOW__NONE && !equal(t, &t->f->insts[t->table[i]], inst)) i = (i + 1) & mask;
     if (t->table[i] == TOW__NONE) t->table[i] = n;
     return t->table[i];
 }
 
-static bool multiplies(const tow__instruction *node) { return tow__is_product(node->op) || TOW__COMPUTES(node, scan); }
+static bool multiplies(const tow__instruction *inst) { return tow__is_product(inst->op) || TOW__COMPUTES(inst, scan); }
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 
@@ -83,11 +83,11 @@ static tow_status find_repetitions(tow__arena *scratch, const tow__body *f, repe
     for (uint32_t i = 0; i < f->n_values; i++) t.number[i] = i;
     for (uint32_t i = 0; i < t.n_table; i++) t.table[i] = TOW__NONE;
     for (uint32_t i = 0; i < f->n_insts; i++) {
-        const tow__instruction *node = &f->insts[i];
+        const tow__instruction *inst = &f->insts[i];
         uint32_t first = first_equal(&t, i);
         if (first == i) continue;
-        for (uint32_t j = 0; j < node->n_out; j++) t.number[node->results[j]] = t.number[f->insts[first].results[j]];
-        if (node->late && !f->insts[first].late) (*list)[(*n)++] = (repetition){first, i, multiplies(node)};
+        for (uint32_t j = 0; j < inst->n_out; j++) t.number[inst->results[j]] = t.number[f->insts[first].results[j]];
+        if (inst->late && !f->insts[first].late) (*list)[(*n)++] = (repetition){first, i, multiplies(inst)};
     }
     qsort(*list, *n, sizeof **list, latest_first);
     return TOW_OK;

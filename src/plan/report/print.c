@@ -205,17 +205,17 @@ static void add_values(tow__string *s, const tow__body *f, const uint32_t *value
 }
 
 /* %4 f32[8] = mul(%1, %3); in the order in which they stand. */
-static void add_nodes(tow__string *s, const tow__body *f)
+static void add_insts(tow__string *s, const tow__body *f)
 {
     tow__string_add(s, "inputs ");
     add_values(s, f, f->inputs, f->n_inputs, true);
     tow__string_add(s, "\n");
     for (uint32_t i = 0; i < f->n_insts; i++) {
-        const tow__instruction *node = &f->insts[i];
-        tow__string_add(s, "%s%s ", node->backward ? "b" : " ", node->late ? "late" : "    ");
-        add_values(s, f, node->results, node->n_out, true);
-        tow__string_add(s, " = %s(", node->op->name);
-        add_values(s, f, node->operands, node->n_in, false);
+        const tow__instruction *inst = &f->insts[i];
+        tow__string_add(s, "%s%s ", inst->backward ? "b" : " ", inst->late ? "late" : "    ");
+        add_values(s, f, inst->results, inst->n_out, true);
+        tow__string_add(s, " = %s(", inst->op->name);
+        add_values(s, f, inst->operands, inst->n_in, false);
         tow__string_add(s, ")\n");
     }
     tow__string_add(s, "outputs ");
@@ -248,7 +248,7 @@ void tow__string_add_function(tow__string *text, const tow__function_state *f, t
     if (id < TOW__PASS_inline)
         add_graph(text, f->graph);
     else if (id < TOW__PASS_lower)
-        add_nodes(text, f->body);
+        add_insts(text, f->body);
     else
         add_body(text, f, id);
 }

@@ -35,41 +35,41 @@ static use *find_uses(const tow__tiler *f)
 }
 
 /* Bytes that need not be written and read because the instruction is in the tile group. */
-static int64_t spared_by(const tow__tiler *f, const use *uses, const tow__instruction *inst)
+static int64_t saved_by(const tow__tiler *f, const use *uses, const tow__instruction *inst)
 {
-    int64_t spared = 0, stored = 0;
+    int64_t saved = 0, stored = 0;
     bool joined = false;
     for (uint32_t k = 0; k < inst->n_out; k++) {
         uint32_t s = inst->out[k].storage;
         const use *u = &uses[s];
         int64_t bytes = (int64_t)f->p->storages[s].bytes;
-        spared += bytes * u->readers;
-        if (u->readers > 0 && f->reads_inside[s] == f->uses->reads[s]) spared += bytes;
+        saved += bytes * u->readers;
+        if (u->readers > 0 && f->reads_inside[s] == f->uses->reads[s]) saved += bytes;
         joined |= u->reduced;
         bool waits = f->uses->reads[s] == 1 && f->reads_inside[s] == 0;
         waits = waits && is_reduction(&f->insts[f->uses->last_reader[s]]);
         if (waits && f->p->storages[s].kind == TOW__S_ARENA && 2 * bytes > stored) stored = 2 * bytes;
     }
-    return joined ? spared : spared - stored;
+    return joined ? saved : saved - stored;
 }
 
-tow_status tow__is_profitable(const tow__tiler *f, bool *spares)
+tow_status tow__is_profitable(const tow__tiler *f, bool *profitable)
 {
     use *uses = find_uses(f);
-    int64_t spared = 0;
+    int64_t saved = 0;
     if (!uses) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < f->n_inside; i++) spared += spared_by(f, uses, &f->insts[f->inside[i]]);
+    for (uint32_t i = 0; i < f->n_inside; i++) saved += saved_by(f, uses, &f->insts[f->inside[i]]);
     for (uint32_t i = 0; i < f->n_inside; i++) { /* what others make is read once */
         const tow__instruction *inst = &f->insts[f->inside[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) {
             use *u = &uses[inst->in[j].storage];
             int64_t readers = (int64_t)u->readers + u->reduced;
-            if (f->made[inst->in[j].storage] != TOW__DEFINED_INSIDE && readers > 1)
-                spared += (readers - 1) * (int64_t)f->p->storages[inst->in[j].storage].bytes;
+            if (f->defined[inst->in[j].storage] != TOW__DEFINED_INSIDE && readers > 1)
+                saved += (readers - 1) * (int64_t)f->p->storages[inst->in[j].storage].bytes;
             *u = (use){0};
         }
     }
-    *spares = spared >= 0;
+    *profitable = saved >= 0;
     tow__give_back(f->p, uses, f->insts, f->n_inside, f->inside);
     return TOW_OK;
 }

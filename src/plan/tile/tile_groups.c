@@ -36,7 +36,7 @@ enum {
     LARGE_BYTES = 4 << 20,  /* of an operand that blocks need as a whole: a weight */
     LEAST_ROWS = 64,        /* fewer make products slow, */
     LARGE_LEAST_ROWS = 256, /* the same where weights are large: threads that share columns each fetch some of them */
-    NEAR_BYTES = 128 << 10, /* bytes of the widest operand in a block where rows are only reduced, about */
+    TILE_BYTES = 128 << 10, /* bytes of the widest operand in a block where rows are only reduced, about */
     LEAST_WORK = 1 << 20,   /* operations per block that are worth a tile group */
     DEFERRED_SHARE = 8,     /* instructions that were put off may keep 1/8 of the plan's peak alive */
     ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
@@ -107,7 +107,7 @@ static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner,
 
 /* Where there are no products: cut so that rows stay near from the instruction that makes them to those that reduce
  * them and to those that read the result, all of which become one pass over memory. */
-static int64_t choose_near_blocks(const tow__tiler *f)
+static int64_t choose_reduction_blocks(const tow__tiler *f)
 {
     int64_t common = 0;
     size_t widest = 0;
@@ -117,7 +117,7 @@ static int64_t choose_near_blocks(const tow__tiler *f)
         common = gcd(common, inst->out[0].type.dims[0]);
         if (tow_type_bytes(inst->in[0].type) > widest) widest = tow_type_bytes(inst->in[0].type);
     }
-    const int64_t least = (int64_t)(widest / NEAR_BYTES);
+    const int64_t least = (int64_t)(widest / TILE_BYTES);
     return least < 2 || common < 2 ? 1 : round_blocks(f, common, least, 4 * least);
 }
 
@@ -132,10 +132,10 @@ static int64_t least_units(const tow__tiler *f, uint32_t i, int64_t *per_unit)
 }
 
 /* A reduction that would make blocks larger waits until the tile group ends. */
-static void put_off(tow__tiler *f, uint32_t at)
+static void defer_reduction(tow__tiler *f, uint32_t at)
 {
     const uint32_t i = f->inside[at];
-    f->parts[i] = TOW__NOT_TILEABLE;
+    f->roles[i] = TOW__NOT_TILEABLE;
     memmove(f->inside + at, f->inside + at + 1, (--f->n_inside - at) * sizeof *f->inside);
     uint32_t k = f->n_deferred++;
     for (; k > 0 && f->deferred[k - 1] > i; k--) f->deferred[k] = f->deferred[k - 1];
@@ -149,7 +149,7 @@ static int64_t product_units(const tow__tiler *f, int64_t *rows)
     int64_t units = 1, per_unit;
     *rows = INT64_MAX;
     for (uint32_t i = 0; i < f->n_inside && units < f->units; i++) {
-        if (f->parts[f->inside[i]] != TOW__CONTRACTS_AXIS) continue;
+        if (f->roles[f->inside[i]] != TOW__CONTRACTS_AXIS) continue;
         units = common_multiple(units, least_units(f, f->inside[i], &per_unit));
         *rows = tow__min(*rows, per_unit);
     }
@@ -162,10 +162,10 @@ static int64_t add_reductions(tow__tiler *f, int64_t units, int64_t most)
 {
     int64_t per_unit;
     for (uint32_t i = 0; i < f->n_inside;) {
-        const bool reduces = f->parts[f->inside[i]] == TOW__REDUCES_AXIS;
+        const bool reduces = f->roles[f->inside[i]] == TOW__REDUCES_AXIS;
         const int64_t common = reduces ? common_multiple(units, least_units(f, f->inside[i], &per_unit)) : units;
         if (common > most && common > units) {
-            put_off(f, i);
+            defer_reduction(f, i);
             continue;
         }
         units = common;
@@ -189,24 +189,24 @@ static int64_t choose_block(tow__tiler *f)
 
 /* May instruction i join the group? None of its operands may be defined later, an operand that every tile needs as a
  * whole may not be defined inside, and a sum is worth joining only if the group makes its operand. */
-static bool joins(const tow__tiler *f, uint32_t i)
+static bool may_join(const tow__tiler *f, uint32_t i)
 {
     const tow__instruction *inst = &f->insts[i];
     bool any = false;
-    if (f->parts[i] == TOW__NOT_TILEABLE) return false;
+    if (f->roles[i] == TOW__NOT_TILEABLE) return false;
     tow__axis_role_of(f, inst);
     for (uint32_t j = 0; j < inst->n_in; j++) {
-        tow__defined where = f->made[inst->in[j].storage];
+        tow__defined where = f->defined[inst->in[j].storage];
         if (where == TOW__DEFINED_LATER) return false;
         if (where == TOW__DEFINED_INSIDE && (f->from[j] == TOW__WHOLE || tow__repeats_rows(&inst->in[j]))) return false;
         any |= where == TOW__DEFINED_INSIDE;
     }
-    return any || f->parts[i] == TOW__PARALLEL_AXIS;
+    return any || f->roles[i] == TOW__PARALLEL_AXIS;
 }
 
 static void mark(tow__tiler *f, const tow__instruction *inst, tow__defined where)
 {
-    for (uint32_t i = 0; i < inst->n_out; i++) f->made[inst->out[i].storage] = where;
+    for (uint32_t i = 0; i < inst->n_out; i++) f->defined[inst->out[i].storage] = where;
 }
 
 /* Bytes that live longer because instruction i waits until the end of the tile group. */
@@ -244,9 +244,9 @@ static uint32_t collect(tow__tiler *f, uint32_t first)
         const tow__instruction *inst = &f->insts[i];
         bool goes_on = inst->backward == f->insts[first].backward || (f->ordered && f->p->budget.interleaved);
         if (!goes_on || inst->loop) break;
-        if (joins(f, i)) {
+        if (may_join(f, i)) {
             f->inside[f->n_inside++] = i;
-            mark(f, inst, f->parts[i] == TOW__PARALLEL_AXIS ? TOW__DEFINED_INSIDE : TOW__DEFINED_LATER);
+            mark(f, inst, f->roles[i] == TOW__PARALLEL_AXIS ? TOW__DEFINED_INSIDE : TOW__DEFINED_LATER);
             end = i + 1;
             deferred_at_end = f->n_deferred;
             continue;
@@ -305,11 +305,11 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
     if (!seen) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_inside; i++) {
         const tow__instruction *inst = &f->insts[f->inside[i]];
-        bool sums = f->parts[f->inside[i]] != TOW__PARALLEL_AXIS;
+        bool sums = f->roles[f->inside[i]] != TOW__PARALLEL_AXIS;
         for (uint32_t j = 0; j < inst->n_in; j++) {
             uint32_t s = inst->in[j].storage;
             const tow__storage *storage = &f->p->storages[s];
-            bool inside = f->made[s] == TOW__DEFINED_INSIDE;
+            bool inside = f->defined[s] == TOW__DEFINED_INSIDE;
             if (storage->kind != TOW__S_ARENA || seen[s] || (inside && !sums)) continue;
             seen[s] = true;
             if (inside && f->reads_inside[s] == f->uses->reads[s]) *saved += storage->bytes;
@@ -325,7 +325,7 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
 
 /* The collected instructions as blocks in order; the last one may be smaller and is then a loop of its own. *built: it
  * pays. */
-static tow_status build_in_order(tow__tiler *f, tow__lowering *l, bool *built)
+static tow_status build_ordered(tow__tiler *f, tow__lowering *l, bool *built)
 {
     int64_t size = choose_block(f), blocks = f->units / size, rest = f->units % size;
     tow_status status = TOW_OK;
@@ -348,13 +348,13 @@ static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
 {
     tow_status status = TOW_OK;
     uint32_t first = *at;
-    if (f->parts[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->body, &f->insts[(*at)++]);
+    if (f->roles[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->body, &f->insts[(*at)++]);
     *at = collect(f, first);
     bool built = !f->ordered && worthwhile(f);
     if (built) count_reads_inside(f);
-    if (built && f->near) TRY(tow__is_profitable(f, &built));
+    if (built && f->without_products) TRY(tow__is_profitable(f, &built));
     if (f->ordered)
-        TRY(build_in_order(f, l, &built));
+        TRY(build_ordered(f, l, &built));
     else if (built)
         TRY(tow__build_tile_group(f, l, 0, f->units, 1, false));
     if (built) {
@@ -402,29 +402,29 @@ static tow_status prepare(tow__tiler *f)
     f->n_insts = f->body->n_insts;
     f->uses = tow__get_uses(f->s);
     f->cost = tow__get_cost(f->s);
-    f->made = tow__borrow(f->p, f->scratch, sizeof *f->made, 0);
+    f->defined = tow__borrow(f->p, f->scratch, sizeof *f->defined, 0);
     f->counted = tow__borrow(f->p, f->scratch, sizeof *f->counted, 0);
     f->reads_inside = tow__borrow(f->p, f->scratch, sizeof *f->reads_inside, 0);
     f->inside = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->inside);
     f->deferred = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->deferred);
-    f->parts = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->parts);
+    f->roles = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->roles);
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
     /* Of the widest instruction now: tile groups that were formed before read more than any instruction did. */
     f->from = tow__arena_alloc(f->scratch, widest_inst(f->body), sizeof *f->from);
-    if (!liveness || !f->uses || !f->cost || !f->made || !f->counted || !f->reads_inside || !f->inside ||
-        !f->deferred || !f->parts || !f->from || !f->lanes)
+    if (!liveness || !f->uses || !f->cost || !f->defined || !f->counted || !f->reads_inside || !f->inside ||
+        !f->deferred || !f->roles || !f->from || !f->lanes)
         return TOW_OUT_OF_MEMORY;
     f->peak = liveness->peak;
     for (uint32_t i = 0; i < f->n_insts; i++) {
         f->lanes[i] = TOW__NONE;
-        f->parts[i] = tow__axis_role_of(f, &f->insts[i]);
+        f->roles[i] = tow__axis_role_of(f, &f->insts[i]);
     }
     return find_rows(f);
 }
 
 static void give_back(tow__tiler *f)
 {
-    const void *columns[] = {f->made, f->counted, f->reads_inside};
+    const void *columns[] = {f->defined, f->counted, f->reads_inside};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
 }
@@ -461,8 +461,8 @@ static tow_status choose_cut(tow__tiler *f, cut *c)
     f->tiling = tow__get_tiling(f->s);
     if (!f->cost || !f->tiling) return TOW_OUT_OF_MEMORY;
     c->common = common_rows(f, &inner, &c->whole);
-    f->near = c->common == 0;
-    c->blocks = f->near ? choose_near_blocks(f) : choose_blocks(f, c->common, inner, c->whole);
+    f->without_products = c->common == 0;
+    c->blocks = f->without_products ? choose_reduction_blocks(f) : choose_blocks(f, c->common, inner, c->whole);
     return TOW_OK;
 }
 

@@ -6,19 +6,19 @@
 #include "src/plan/lower/lower.h"
 #include "src/plan/pass.h"
 
-/* Where a storage is made, as far as the tile group at hand is concerned. */
+/* Where a storage is defined, as seen from the tile group at hand. */
 typedef enum tow__defined {
     TOW__DEFINED_OUTSIDE,
     TOW__DEFINED_INSIDE,
-    TOW__DEFINED_LATER /* by an instruction that was put off, or complete only when the tile group ends */
+    TOW__DEFINED_LATER /* by a deferred instruction, or by a sum, which is complete only when the tile group ends */
 } tow__defined;
 
-/* What an instruction may be in a tile group. */
+/* Tiling of an instruction along axis 0: what it does to the axis, and so what it may be in a tile group. */
 typedef enum tow__axis_role {
-    TOW__NOT_TILEABLE,   /* nothing */
-    TOW__PARALLEL_AXIS,  /* it works row by row */
-    TOW__CONTRACTS_AXIS, /* with `ordered`: it is a product that sums over rows, */
-    TOW__REDUCES_AXIS    /* or a reduction over them */
+    TOW__NOT_TILEABLE,   /* it mixes rows */
+    TOW__PARALLEL_AXIS,  /* it computes each row by itself */
+    TOW__CONTRACTS_AXIS, /* it is a product that sums over rows; in ordered tile groups only */
+    TOW__REDUCES_AXIS    /* it is a reduction over rows; in ordered tile groups only */
 } tow__axis_role;
 
 typedef struct tow__tiler {
@@ -28,37 +28,37 @@ typedef struct tow__tiler {
     tow__arena *scratch;
     const tow__instruction *insts; /* as lowered */
     uint32_t n_insts;
-    int64_t units; /* equal parts of axis 0, of which blocks are made */
-    bool ordered;  /* blocks run one after the other, and sums may go over them */
-    bool near;     /* no products: blocks only keep rows near */
+    int64_t units;         /* equal parts of axis 0; a tile is a number of units */
+    bool ordered;          /* tiles run one after the other, and sums may go over them */
+    bool without_products; /* the function has no products: tiles only keep rows in L2 */
     const tow__uses *uses;
     const tow__cost *cost;
     const tow__tiling *tiling;
-    tow__defined *made; /* [n_storages] */
+    tow__defined *defined;  /* [n_storages] */
     uint32_t *reads_inside; /* [n_storages] operands of instructions `inside` that name it, once those are chosen */
-    bool *counted;      /* [n_storages] its bytes count as deferred */
-    uint32_t *inside;   /* instructions of the tile group at hand */
-    uint32_t *deferred; /* instructions put off */
+    bool *counted;          /* [n_storages] its bytes are in deferred_bytes */
+    uint32_t *inside;       /* instructions of the tile group at hand */
+    uint32_t *deferred;     /* instructions that wait until the group ends */
     uint32_t n_inside, n_deferred;
-    uint32_t reach; /* instruction at which the collection ended */
-    size_t peak;    /* most bytes alive at one instruction if the instructions ran as they stand */
-    size_t rows;    /* bytes of the rows of the surrounding loop that they read and write */
-    size_t deferred_bytes;
+    uint32_t reach;        /* the instruction behind the last one that was looked at for the group at hand */
+    size_t peak;           /* most bytes alive at one instruction without tile groups */
+    size_t rows;           /* bytes of the rows of the surrounding loop that instructions read and write */
+    size_t deferred_bytes; /* of operands of deferred instructions that live longer because of that */
     int *from;             /* [operands] of the instruction at hand: 0 or TOW__WHOLE */
-    tow__axis_role *parts; /* [n_insts] */
+    tow__axis_role *roles; /* [n_insts] */
     uint32_t *lanes;       /* [n_insts] what a reduction has added of a segment so far, or TOW__NONE */
 } tow__tiler;
 
-/* What the instruction may be in a tile group, going by itself alone; fills f->from. */
+/* Fills f->from as well. */
 tow__axis_role tow__axis_role_of(const tow__tiler *f, const tow__instruction *inst);
-/* Is a tile group of the instructions `inside` worth it, if there are no products in it? */
-tow_status tow__is_profitable(const tow__tiler *f, bool *spares);
+/* Does a tile group of the instructions `inside`, none of which is a product, save memory traffic? */
+tow_status tow__is_profitable(const tow__tiler *f, bool *profitable);
 /* Where a sum over rows may be cut: between multiples of `depth` elements. */
 typedef struct tow__grain {
     int64_t depth, per_unit; /* elements of the sum in a unit */
 } tow__grain;
 
-/* Of an instruction that sums or reduces. */
+/* instruction: one that contracts or reduces the axis. */
 tow__grain tow__sum_grain(const tow__tiler *f, const tow__instruction *inst);
 /* The instructions `inside` as one loop over blocks of `size` units, from unit `first` on. continues: sums go on where
  * the loop before this one left them. */

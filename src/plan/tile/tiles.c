@@ -134,7 +134,7 @@ static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__
     if (split) y->type.dims[0] = x->type.dims[0] / f->units * b->size;
     if (split && !tow__repeats_rows(x)) {
         if (b->row_out[s] == TOW__NONE && b->row_in[s] == TOW__NONE) b->row_in[s] = add_rows(b, x, TOW__S_ROW_IN);
-        y->storage = f->made[s] == TOW__DEFINED_INSIDE ? b->row_out[s] : b->row_in[s];
+        y->storage = f->defined[s] == TOW__DEFINED_INSIDE ? b->row_out[s] : b->row_in[s];
         return y->storage == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
     }
     if (!b->whole[s] && f->p->storages[s].kind != TOW__S_CONSTANT) {
@@ -261,7 +261,7 @@ done:
     return status;
 }
 
-static tow_status begin_region(builder *b, int64_t blocks, bool continues)
+static tow_status begin_tile_group(builder *b, int64_t blocks, bool continues)
 {
     tow__tiler *f = b->f;
     size_t operands = 0, results = 0;
@@ -295,7 +295,7 @@ static tow_status begin_region(builder *b, int64_t blocks, bool continues)
 
 /* The tile group as an instruction of the surrounding function: in = xs, then what is read as a whole; out = ys, then
  * sums. */
-static tow_status add_region_step(builder *b, tow__lowering *l)
+static tow_status add_tile_group_inst(builder *b, tow__lowering *l)
 {
     const tow__loop *loop = b->loop;
     tow__instruction *inst = tow__add_instruction(l, &tow__region_p, loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
@@ -320,14 +320,14 @@ tow_status tow__build_tile_group(tow__tiler *f, tow__lowering *l, int64_t first,
     b.row_out = tow__borrow(p, f->scratch, sizeof *b.row_out, 0xFF);
     b.whole = tow__borrow(p, f->scratch, sizeof *b.whole, 0);
     if (!b.row_in || !b.row_out || !b.whole) return TOW_OUT_OF_MEMORY;
-    TRY(begin_region(&b, blocks, continues));
+    TRY(begin_tile_group(&b, blocks, continues));
     for (uint32_t i = 0; i < f->n_inside; i++) TRY(add_tile_inst(&b, f->inside[i]));
     const void *columns[] = {b.row_in, b.row_out, b.whole};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         tow__give_back(p, columns[i], f->insts, f->n_inside, f->inside);
     tow__function_state s = {.p = p, .scratch = f->scratch, .kind = TOW__TILE_BODY, .body = b.body, .loop = b.loop};
     TRY(tow__run_passes(&s, TOW__ON_VIEWS, TOW__PASS_tile + 1));
-    TRY(add_region_step(&b, l));
+    TRY(add_tile_group_inst(&b, l));
 done:
     return status;
 }
