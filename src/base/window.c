@@ -59,20 +59,27 @@ static int64_t inverse(int64_t a, int64_t m)
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-tow__taps tow__window_taps(const tow__window_axis *a, int64_t p)
+tow__taps tow__window_first_tap(const tow__window_axis *a, int64_t p)
 {
     const int64_t start = p * a->stride - a->low;
     tow__taps t = {.step = 1, .element = start, .element_step = a->window_dilation};
-    if (a->base_dilation > 1) { /* start + k * window_dilation is to be a multiple of base_dilation */
-        const int64_t common = divisor(a->base_dilation, a->window_dilation);
-        t.step = a->base_dilation / common;
-        t.element_step = a->window_dilation / common;
-        if (start % common != 0) return t;
-        int64_t target = -(start / common) % t.step;
-        if (target < 0) target += t.step;
-        t.first = (int64_t)((wide)target * inverse(t.element_step, t.step) % t.step);
-        t.element = (int64_t)(((wide)t.first * a->window_dilation + start) / a->base_dilation);
-    }
+    if (a->base_dilation == 1) return t;
+    /* start + k * window_dilation is to be a multiple of base_dilation */
+    const int64_t common = divisor(a->base_dilation, a->window_dilation);
+    if (start % common != 0) return (tow__taps){.step = 0};
+    t.step = a->base_dilation / common;
+    t.element_step = a->window_dilation / common;
+    int64_t target = -(start / common) % t.step;
+    if (target < 0) target += t.step;
+    t.first = (int64_t)((wide)target * inverse(t.element_step, t.step) % t.step);
+    t.element = (int64_t)(((wide)t.first * a->window_dilation + start) / a->base_dilation);
+    return t;
+}
+
+tow__taps tow__window_taps(const tow__window_axis *a, int64_t p)
+{
+    tow__taps t = tow__window_first_tap(a, p);
+    if (t.step == 0) return t;
     if (t.element < 0) {
         int64_t skipped = -floor_div(t.element, t.element_step);
         t.first += skipped * t.step;

@@ -42,6 +42,9 @@ typedef struct tow__taps {
     int64_t first, step, count, element, element_step;
 } tow__taps;
 tow__taps tow__window_taps(const tow__window_axis *a, int64_t p);
+/* The first tap that meets no hole of a dilated operand, which may have no element there (element below 0 or beyond the
+ * size), and `count` 0; step 0: all taps meet holes. */
+tow__taps tow__window_first_tap(const tow__window_axis *a, int64_t p);
 
 /* Entry i of a list that may be left out. */
 static inline int64_t tow__entry(const tow__ints *list, int i, int64_t otherwise)

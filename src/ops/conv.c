@@ -249,73 +249,44 @@ static void conv_transpose(tow__transpose *r)
 
 /* ---- batching ---------------------------------------------------------------------------------------------------- */
 
-/* Rows become a part of axis `at` of each row's array, behind its outer part of size `outer` and before the rest. */
-static tow_value join_rows(const tow__batch *r, uint32_t i, int at, int64_t outer)
+/* Rows become the outer part of axis `at` of each row's array. */
+static tow_value join_rows(const tow__batch *r, uint32_t i, int at)
 {
     tow_type type = r->in[i];
-    tow_value x = tow__batch_operand(r, i, 0);
-    int64_t split[TOW_MAX_RANK], joined[TOW_MAX_RANK];
-    int order[TOW_MAX_RANK], n = 0, k = 0;
-    split[k++] = r->size;
-    for (int d = 0; d < type.rank; d++) {
-        if (d == at) {
-            split[k] = outer, order[n++] = k++;
-            order[n++] = 0;
-        }
-        split[k] = d == at ? type.dims[d] / outer : type.dims[d], order[n++] = k++;
-        joined[d] = d == at ? type.dims[d] * r->size : type.dims[d];
-    }
-    return tow_reshape(tow_transpose(tow_reshape(x, k, split), n, order), type.rank, joined);
+    type.dims[at] *= r->size;
+    return tow_reshape(tow__batch_operand(r, i, at), type.rank, type.dims);
 }
 
-/* The inverse for a result: its rows come before axis `at`. */
-static tow_value part_rows(const tow__batch *r, tow_value y, int at, int64_t outer)
-{
-    tow_type type = tow_value_type(y), rows = tow__with_axis(type, at, r->size);
-    int64_t split[TOW_MAX_RANK];
-    int order[TOW_MAX_RANK], n = 0;
-    if (tow_is_null(y)) return y;
-    rows.dims[at + 1] = r->size > 0 ? type.dims[at] / r->size : 0;
-    if (outer == 1) return tow_reshape(y, rows.rank, rows.dims);
-    for (int d = 0; d < type.rank; d++) {
-        if (d == at) {
-            split[n] = outer, order[n] = n + 1, n++;
-            split[n] = r->size, order[n] = n - 1, n++;
-        }
-        split[n] = d == at ? rows.dims[at + 1] / outer : type.dims[d], order[n] = n, n++;
-    }
-    return tow_reshape(tow_transpose(tow_reshape(y, n, split), n, order), rows.rank, rows.dims);
-}
-
-/* Rows of the left operand alone join its batch, rows of the kernel alone its features; rows of both are groups. */
+/* Rows of the left operand alone join its batch, rows of the kernel alone its features. Else they become groups, so that what
+ * a group computes, and with it the way it is computed, stays as it is. */
 static void conv_batch(tow__batch *r)
 {
     tow__conv_params p = *(const tow__conv_params *)r->e->params;
     tow_value in[2] = {r->x[0].value, r->x[1].value};
     const bool left = tow__is_batched(r->x[0]), right = tow__is_batched(r->x[1]);
-    int64_t outer = 1;
     tow__conv_axes axes;
     tow__conv_axes_read(p.dimensions, &axes);
-    if (axes.spatial + 4 > TOW_MAX_RANK || r->size == 0) { /* no axes for the parts */
+    int at = axes.out[1];
+    if (r->size == 0) { /* no groups */
         r->looped(r);
         return;
     }
-    int at = axes.out[1];
-    if (!right) {
-        in[0] = join_rows(r, 0, axes.lhs[0], p.batch_groups);
+    if (!right && p.batch_groups == 1) {
+        in[0] = join_rows(r, 0, axes.lhs[0]);
         at = axes.out[0];
-    } else if (!left) {
-        outer = p.feature_groups > 1 ? p.feature_groups : p.batch_groups;
-        in[1] = join_rows(r, 1, axes.rhs[0], outer);
+    } else if (!left && p.batch_groups == 1 && p.feature_groups == 1) {
+        in[1] = join_rows(r, 1, axes.rhs[0]);
     } else {
-        in[0] = join_rows(r, 0, p.batch_groups > 1 ? axes.lhs[0] : axes.lhs[1], 1);
-        in[1] = join_rows(r, 1, axes.rhs[0], 1);
+        in[0] = join_rows(r, 0, p.batch_groups > 1 ? axes.lhs[0] : axes.lhs[1]);
+        in[1] = join_rows(r, 1, axes.rhs[0]);
         if (p.batch_groups > 1)
             p.batch_groups *= r->size;
         else
             p.feature_groups *= r->size;
     }
-    r->y[0] = (tow__mapped){.value = part_rows(r, bind_conv(in[0], in[1], &p), at, outer), .axis = at};
+    tow_value y = bind_conv(in[0], in[1], &p);
+    tow_type rows = tow__with_axis(r->out[0], at, r->size);
+    r->y[0] = (tow__mapped){.value = tow_reshape(y, rows.rank, rows.dims), .axis = at};
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */

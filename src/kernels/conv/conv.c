@@ -1,0 +1,177 @@
+/* conv_general_dilated in f32: axes are sorted, and one of the ways of conv.h runs. */
+#include "src/kernels/conv/conv.h"
+
+#include <string.h>
+
+#include "src/kernels/products/gemm_own.h"
+#include "src/kernels/tables.h"
+
+enum {
+    MOST_TAPS = 64 /* along an axis, of a result that is summed over positions */
+};
+
+/* ---- the convolution as loops ------------------------------------------------------------------------------------ */
+
+static bool is_single(const tow__window_axis *a)
+{
+    return a->window == 1 && a->stride == 1 && a->base_dilation == 1 && a->low == 0 && a->high == 0;
+}
+
+/* Joins spatial axes of 1x1 kernels whose elements follow each other. */
+static void join_axes(tow__conv *c)
+{
+    for (int i = c->spatial - 2; i >= 0; i--) {
+        tow__window_axis *a = &c->axes[i], *b = &c->axes[i + 1];
+        if (!is_single(a) || !is_single(b)) continue;
+        if (c->x[i] != c->x[i + 1] * b->size || c->y[i] != c->y[i + 1] * b->result) continue;
+        b->size *= a->size;
+        b->result *= a->result;
+        for (int k = i; k + 1 < c->spatial; k++) {
+            c->axes[k] = c->axes[k + 1];
+            c->x[k] = c->x[k + 1], c->w[k] = c->w[k + 1], c->y[k] = c->y[k + 1];
+        }
+        c->spatial--;
+    }
+}
+
+static void add_single_axes(tow__conv *c)
+{
+    while (c->spatial < 2) {
+        for (int k = c->spatial; k > 0; k--) {
+            c->axes[k] = c->axes[k - 1];
+            c->x[k] = c->x[k - 1], c->w[k] = c->w[k - 1], c->y[k] = c->y[k - 1];
+        }
+        c->axes[0] = (tow__window_axis){1, 1, 1, 1, 0, 0, 1, 1};
+        c->x[0] = c->w[0] = c->y[0] = 0;
+        c->spatial++;
+    }
+}
+
+/* Strides of a result whose features are neighbours, in the order in which a way writes it: batch first, or last. */
+static void lay_out(tow__conv *c, bool sums)
+{
+    int64_t step = c->features * c->groups;
+    if (sums) c->y_entry = step, step *= c->batch;
+    for (int i = c->spatial - 1; i >= 0; i--) {
+        c->y[i] = step;
+        step *= c->axes[i].result;
+    }
+    if (!sums) c->y_entry = step;
+}
+
+typedef struct conv_job {
+    tow__conv c;
+    tow__conv_axes axes;
+    const tow__conv_way *way;
+    bool transposes; /* the result is made in scratch memory */
+} conv_job;
+
+static void fill(tow__conv *c, const tow__conv_axes *axes, const tow__kernel_call *call)
+{
+    const tow__buffer *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
+    const tow__conv_params *p = call->params;
+    c->spatial = axes->spatial;
+    c->groups = p->feature_groups * p->batch_groups;
+    c->batch = y->dims[axes->out[0]];
+    c->inputs = w->dims[axes->rhs[1]];
+    c->features = y->dims[axes->out[1]] / c->groups;
+    c->x_entry = x->strides[axes->lhs[0]];
+    c->x_input = x->strides[axes->lhs[1]];
+    c->x_group = p->feature_groups > 1 ? c->inputs * c->x_input : c->batch * c->x_entry;
+    c->w_input = w->strides[axes->rhs[1]];
+    c->w_feature = w->strides[axes->rhs[0]];
+    c->w_group = c->features * c->w_feature;
+    c->y_entry = y->strides[axes->out[0]];
+    c->y_group = c->features;
+    c->positions = c->taps = 1;
+    for (int i = 0; i < c->spatial; i++) {
+        c->axes[i] = tow__conv_axis(p, axes, i, x->dims, w->dims);
+        tow__window_result(&c->axes[i]);
+        c->positions *= c->axes[i].result;
+        c->taps *= c->axes[i].window;
+        c->x[i] = x->strides[axes->lhs[2 + i]];
+        c->w[i] = w->strides[axes->rhs[2 + i]];
+        c->y[i] = y->strides[axes->out[2 + i]];
+    }
+}
+
+/* Sums or not: by sizes alone, and not by those of the batch, the features and the groups. Channels have the same bits. */
+static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p)
+{
+    bool sums = c->taps > c->positions;
+    for (int i = 0; i < c->spatial; i++)
+        if (c->axes[i].base_dilation > 1 || c->axes[i].result > MOST_TAPS) sums = false;
+    if (!sums && p->feature_groups > 1 && c->inputs == 1 && c->features == 1) return &tow__conv_channels;
+    if (sums && p->batch_groups > 1 && c->batch == 1 && c->features == 1) return &tow__conv_channel_sums;
+    return sums ? &tow__conv_sums : &tow__conv_rows;
+}
+
+static conv_job job_of(const tow__kernel_call *call)
+{
+    const tow__conv_params *p = call->params;
+    conv_job job = {.transposes = false};
+    tow__conv_axes_read(p->dimensions, &job.axes);
+    fill(&job.c, &job.axes, call);
+    job.way = choose(&job.c, p);
+    const tow__buffer *y = &call->out[0];
+    job.transposes = y->strides[job.axes.out[1]] != 1 && y->dims[job.axes.out[1]] > 1;
+    if (job.transposes) lay_out(&job.c, job.way == &tow__conv_sums || job.way == &tow__conv_channel_sums);
+    if (job.way == &tow__conv_rows) join_axes(&job.c);
+    add_single_axes(&job.c);
+    return job;
+}
+
+/* The result where it was made, with the axes that it is to have. */
+static void transpose_result(const tow__kernel_call *call, const conv_job *job, const tow__conv *made, f32 *from)
+{
+    const tow__buffer *y = &call->out[0];
+    int64_t strides[TOW_MAX_RANK];
+    strides[job->axes.out[0]] = made->y_entry;
+    strides[job->axes.out[1]] = 1;
+    for (int i = 0; i < job->axes.spatial; i++) strides[job->axes.out[2 + i]] = made->y[i];
+    tow__strided in = tow__strided_of(from, TOW_F32, y->rank, y->dims, strides), out = tow__strided_buffer(y);
+    tow__strided_store(call->team, &out, &in);
+}
+
+static size_t scratch_conv(const tow__kernel_call *call)
+{
+    if (tow__buffer_count(&call->out[0]) == 0) return 0;
+    conv_job job = job_of(call);
+    size_t result = job.transposes ? tow__conv_round((size_t)tow__buffer_count(&call->out[0]) * sizeof(f32)) : 0;
+    return result + job.way->scratch(&job.c, tow__threads(call));
+}
+
+static void run_conv(const tow__kernel_call *call)
+{
+    const tow__buffer *y = &call->out[0];
+    if (tow__buffer_count(y) == 0) return;
+    if (tow__buffer_count(&call->in[1]) == 0 || tow__buffer_count(&call->in[0]) == 0) {
+        memset(y->data, 0, (size_t)tow__buffer_count(y) * sizeof(f32));
+        return;
+    }
+    conv_job job = job_of(call);
+    tow__conv_run r = {&job.c, call->in[0].data, call->in[1].data, y->data, call->scratch, call->team, {0}};
+    if (call->team != NULL && call->team->products != NULL) r.choice = *call->team->products;
+    if (job.transposes) {
+        r.y = call->scratch;
+        r.scratch += tow__conv_round((size_t)tow__buffer_count(y) * sizeof(f32));
+    }
+    double work = (double)tow__buffer_count(y) * (double)job.c.taps * (double)job.c.inputs * 0.02;
+    r.team = tow__team_for(call->team, work);
+    job.way->run(&r);
+    if (job.transposes) {
+        tow__conv made = {.spatial = 0};
+        fill(&made, &job.axes, call);
+        lay_out(&made, job.way == &tow__conv_sums || job.way == &tow__conv_channel_sums);
+        transpose_result(call, &job, &made, r.y);
+    }
+}
+
+static const char *engine_of(const tow__kernel_call *call) { return job_of(call).way->engine; }
+
+static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
+                                       .dtypes = 1u << TOW_F32,
+                                       .run = run_conv,
+                                       .scratch = scratch_conv,
+                                       .engine_of = engine_of}};
+const tow__kernel_table tow__kernels_conv = {kernels, 1};

@@ -1,0 +1,63 @@
+/* Convolutions: what the three ways to compute one share. conv.c picks a way by sizes alone, which cuts of the batch and of
+ * features leave as they are:
+ *   conv_rows.c       sums over few taps: for each tap, products of rows of positions with the kernel
+ *   conv_sums.c       sums over many positions, which is what the gradients of kernels are
+ *   conv_channels.c   groups of one feature: vectors of channels, without products
+ * All are f32. Their bits are those of the own kernel of products, whatever the instruction set and the threads. Each writes
+ * rows of features that lie together; results of other layouts are made in scratch memory and transposed, and operands of
+ * other layouts are brought to this form piece by piece. No array of patches is ever made. */
+#ifndef TOW_SRC_KERNELS_CONV_H
+#define TOW_SRC_KERNELS_CONV_H
+
+#include "src/base/window.h"
+#include "src/kernels/products/gemm.h"
+
+/* A convolution as loops: spatial axes, the last two of which (h and w) are always there; axes of 1x1 kernels are joined
+ * where they lie so. Strides are in elements. */
+typedef struct tow__conv {
+    int spatial;
+    tow__window_axis axes[TOW_MAX_RANK];
+    int64_t x[TOW_MAX_RANK], w[TOW_MAX_RANK], y[TOW_MAX_RANK];
+    int64_t groups, batch, inputs, features; /* of each group: entries of the result, summed features, result features */
+    int64_t x_entry, x_input, x_group;
+    int64_t w_input, w_feature, w_group;
+    int64_t y_entry, y_group; /* features of the result are neighbours */
+    int64_t positions, taps;
+} tow__conv;
+
+typedef struct tow__conv_run {
+    const tow__conv *c;
+    const f32 *x, *w;
+    f32 *y;
+    char *scratch;
+    const tow__team *team;
+    tow__gemm_choice choice;
+} tow__conv_run;
+
+typedef struct tow__conv_way {
+    const char *engine;
+    size_t (*scratch)(const tow__conv *c, int threads);
+    void (*run)(const tow__conv_run *r);
+} tow__conv_way;
+extern const tow__conv_way tow__conv_rows, tow__conv_sums, tow__conv_channels, tow__conv_channel_sums;
+
+static inline size_t tow__conv_round(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* C = A B or C + A B for a piece of k that has its own blocks; runs the own kernel. */
+static inline void tow__conv_product(const tow__conv_run *r, tow__gemm *g)
+{
+    g->dtype = TOW_F32;
+    g->threads = 1;
+    g->choice = &r->choice;
+    tow__gemm_run(g, &tow__gemm_own);
+}
+
+/* Of a sum over positions: rows of h of a block, whose positions are one chain of multiply-adds (or more, if one row is
+ * longer than those of products). */
+int64_t tow__conv_block_rows(const tow__window_axis *h, const tow__window_axis *w);
+/* Result position p and tap k of all axes but h and w: offsets, with these strides of the operands. False: they meet
+ * padding. */
+bool tow__conv_outer(const tow__conv *c, const int64_t *x_strides, const int64_t *w_strides, int64_t p, int64_t k,
+                     int64_t *x, int64_t *w, int64_t *y);
+
+#endif

@@ -1,0 +1,380 @@
+/* Convolutions with few taps, by products.
+ *
+ *   y[n, p, o] = sum over taps (kd, kh) of   X[row of p and (kd, kh)][position of p, kw and i]  .  W[kd, kh][kw and i][o]
+ *
+ * Along w, the taps kw of a position meet neighbours, so (kw, i) is one run in memory, and positions are rows a fixed
+ * distance apart: a product of a row of the result with the kernel for one (kd, kh). Where the left operand lies so and has
+ * no padding along w, it is used where it is; else rows that a block of the result needs are copied with their padding, which
+ * is as much as the operand itself and not its patches. With a dilated left operand every result position p has the
+ * taps of its phase, p modulo a period, and each phase is a convolution of its own. Runs are added in the order of taps. */
+#include <string.h>
+
+#include "src/kernels/conv/conv.h"
+#include "src/kernels/products/gemm_own.h"
+
+enum {
+    ROWS = 448,         /* positions of a block, about */
+    NEAR_BYTES = 384 << 10, /* of copied rows of a block, about */
+    PANEL = TOW__GEMM_PACKED_COLUMNS
+};
+
+/* One phase of w: results first, first + step, ... (count), whose taps are k0, k0 + tap_step, ... (taps of them) and meet
+ * elements element + q * element_row + j * element_tap at result number q and tap number j. */
+typedef struct phase {
+    int64_t first, step, count;
+    int64_t k0, taps, element;
+} phase;
+
+typedef struct rows_job {
+    const tow__conv_run *r;
+    const tow__conv *c;
+    const tow__window_axis *h, *w;
+    int64_t phases, tap_step, element_row, element_tap;
+    int64_t low, high; /* elements of w that any result meets: low <= e < high, beyond the operand where there is padding */
+    bool in_place;     /* the left operand is used where it lies */
+    int64_t h_rows, w_results;    /* results of a block: of h, and of each phase of w */
+    int64_t h_blocks, w_blocks, outer; /* blocks along each; results of the other axes */
+    int64_t outer_taps, slots, pitch; /* taps of all axes but w; copied rows, and elements of one */
+    f32 *dense, *packed;
+    int64_t columns; /* features, whole panels */
+    char *own;       /* scratch memory of threads */
+    size_t rows_bytes, thread_bytes;
+    tow__gemm shape;
+} rows_job;
+
+static phase phase_of(const rows_job *job, int64_t first)
+{
+    const tow__window_axis *w = job->w;
+    tow__taps t = tow__window_first_tap(w, first);
+    phase p = {.first = first, .step = job->phases, .k0 = t.first, .element = t.element};
+    p.count = first < w->result ? (w->result - 1 - first) / job->phases + 1 : 0;
+    p.taps = t.step > 0 && t.first < w->window ? (w->window - 1 - t.first) / t.step + 1 : 0;
+    return p;
+}
+
+/* Where the taps of a phase begin in a row of the kernel that is sorted by k modulo tap_step. */
+static int64_t kernel_place(const rows_job *job, int64_t k0)
+{
+    int64_t each = job->w->window / job->tap_step, more = job->w->window % job->tap_step;
+    return k0 * each + tow__min(k0, more);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+static void find_range(rows_job *job)
+{
+    bool any = false;
+    for (int64_t i = 0; i < job->phases && i < job->w->result; i++) {
+        phase p = phase_of(job, i);
+        if (p.count == 0 || p.taps == 0) continue;
+        int64_t end = p.element + (p.count - 1) * job->element_row + (p.taps - 1) * job->element_tap + 1;
+        job->low = any ? tow__min(job->low, p.element) : p.element;
+        job->high = any ? tow__max(job->high, end) : end;
+        any = true;
+    }
+}
+
+/* Elements that a block of at most w_results of each phase meets. */
+static int64_t pitch_of(const rows_job *job)
+{
+    int64_t pitch = 0;
+    for (int64_t i = 0; i < job->phases && i < job->w->result; i++) {
+        phase p = phase_of(job, i);
+        int64_t results = tow__min(p.count, job->w_results);
+        if (p.taps == 0 || results == 0) continue;
+        pitch = tow__max(pitch, p.element - job->low + (results - 1) * job->element_row + (p.taps - 1) * job->element_tap + 1);
+    }
+    return tow__max(pitch, 1);
+}
+
+static int64_t slots_of(const rows_job *job, int64_t rows)
+{
+    const tow__window_axis *h = job->h;
+    return ((rows - 1) * h->stride + (h->window - 1) * h->window_dilation) / h->base_dilation + 2;
+}
+
+static void plan(rows_job *job, const tow__conv *c)
+{
+    const int last = c->spatial - 1;
+    job->c = c;
+    job->w = &c->axes[last];
+    job->h = &c->axes[last - 1];
+    int64_t by_row = common_divisor(job->w->base_dilation, job->w->stride);
+    int64_t by_tap = common_divisor(job->w->base_dilation, job->w->window_dilation);
+    job->phases = job->w->base_dilation / by_row;
+    job->element_row = job->w->stride / by_row;
+    job->tap_step = job->w->base_dilation / by_tap;
+    job->element_tap = job->w->window_dilation / by_tap;
+    find_range(job);
+    const bool runs = c->inputs == 1 || c->x_input == 1;
+    const bool follow = job->w->window == 1 || job->element_tap > 1 || c->x[last] == c->inputs;
+    job->in_place = runs && follow && job->low >= 0 && job->high <= job->w->size && c->x[last] >= 0;
+    job->w_results = tow__min(ROWS, (job->w->result - 1) / job->phases + 1);
+    job->h_rows = tow__max(1, tow__min(job->h->result, ROWS / tow__min(job->w->result, ROWS)));
+    job->pitch = pitch_of(job);
+    job->slots = tow__min(slots_of(job, job->h_rows), tow__max(job->h->size, 1));
+    while (!job->in_place && job->h_rows > 1 && job->slots * job->pitch * c->inputs * 4 > NEAR_BYTES) {
+        job->h_rows = (job->h_rows + 1) / 2;
+        job->slots = tow__min(slots_of(job, job->h_rows), tow__max(job->h->size, 1));
+    }
+    job->h_blocks = tow__ceil_div(job->h->result, job->h_rows);
+    job->w_blocks = tow__ceil_div((job->w->result - 1) / job->phases + 1, job->w_results);
+    job->outer = 1;
+    job->outer_taps = job->h->window;
+    for (int i = 0; i < last - 1; i++) {
+        job->outer *= c->axes[i].result;
+        job->outer_taps *= c->axes[i].window;
+    }
+    job->columns = tow__ceil_div(c->features, PANEL) * PANEL;
+    job->shape = (tow__gemm){.dtype = TOW_F32, .m = job->w_results, .n = c->features, .k = job->w->window * c->inputs};
+    job->shape.a_row = job->in_place ? job->element_row * c->x[last] : job->element_row * c->inputs;
+    job->shape.a_column = job->shape.b_column = 1;
+    job->shape.b_row = job->shape.ldc = c->features;
+    job->rows_bytes = job->in_place ? 0 : tow__conv_round((size_t)(job->slots * job->pitch * c->inputs) * sizeof(f32));
+    int64_t strip = tow__min(job->w_results, 512) * tow__min(job->shape.k, TOW__GEMM_KC) + 64;
+    job->thread_bytes = job->rows_bytes + tow__conv_round((size_t)strip * sizeof(f32));
+}
+
+static size_t dense_bytes(const rows_job *job)
+{
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->c->features) * sizeof(f32));
+}
+static size_t packed_bytes(const rows_job *job)
+{
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->columns) * sizeof(f32));
+}
+
+static size_t scratch_rows(const tow__conv *c, int threads)
+{
+    rows_job job = {.low = 0};
+    plan(&job, c);
+    return dense_bytes(&job) + packed_bytes(&job) + (size_t)threads * job.thread_bytes;
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+/* Offset of tap `index` (row-major over all axes but w) in the kernel. */
+static int64_t tap_offset(const tow__conv *c, int64_t index)
+{
+    int64_t offset = 0;
+    for (int i = c->spatial - 2; i >= 0; i--) {
+        offset += index % c->axes[i].window * c->w[i];
+        index /= c->axes[i].window;
+    }
+    return offset;
+}
+
+/* Elements of a row of the kernel that belong to one product: all taps of a class, or one tap where they do not meet
+ * neighbours. */
+static int64_t kernel_run(const rows_job *job, int64_t taps)
+{
+    return (job->element_tap == 1 ? taps : 1) * job->c->inputs;
+}
+
+/* One (group, outer tap): taps sorted by class, each [inputs][features], then packed for products. */
+static void prepare_kernel(void *user, int64_t block)
+{
+    const rows_job *job = user;
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    const f32 *from = job->r->w + block / job->outer_taps * c->w_group + tap_offset(c, block % job->outer_taps);
+    f32 *to = job->dense + block * job->shape.k * c->features;
+    for (int64_t k0 = 0; k0 < job->tap_step && k0 < c->axes[last].window; k0++) {
+        int64_t taps = (c->axes[last].window - 1 - k0) / job->tap_step + 1, at = kernel_place(job, k0) * c->inputs;
+        for (int64_t j = 0; j < taps; j++) {
+            const f32 *tap = from + (k0 + j * job->tap_step) * c->w[last];
+            f32 *row = to + (at + j * c->inputs) * c->features;
+            int64_t dims[2] = {c->inputs, c->features}, strides[2] = {c->w_input, c->w_feature};
+            tow__strided view = tow__strided_of((f32 *)(uintptr_t)tap, TOW_F32, 2, dims, strides);
+            tow__strided_read(&view, 0, c->inputs * c->features, row);
+        }
+        const int64_t run = kernel_run(job, taps);
+        for (int64_t p = 0; p < taps * c->inputs; p += run) {
+            tow__gemm g = {.dtype = TOW_F32, .threads = 1, .n = c->features, .k = run, .b_row = c->features};
+            g.b_column = 1;
+            g.b = to + (at + p) * c->features;
+            g.packed = job->packed + (block * job->shape.k + at + p) * job->columns;
+            g.choice = &job->r->choice;
+            tow__gemm_pack(&g, &tow__gemm_own);
+        }
+    }
+}
+
+/* ---- rows of the left operand ------------------------------------------------------------------------------------ */
+
+/* Elements [first, first + n) of a row of w, n * inputs numbers; zeros outside of the operand. */
+static void copy_row(const rows_job *job, const f32 *x, int64_t first, int64_t n, f32 *to)
+{
+    const tow__conv *c = job->c;
+    const int64_t inputs = c->inputs, step = c->x[c->spatial - 1], size = job->w->size;
+    const int64_t begin = tow__max(0, tow__min(n, -first)), end = tow__max(begin, tow__min(n, size - first));
+    memset(to, 0, (size_t)(begin * inputs) * sizeof *to);
+    memset(to + end * inputs, 0, (size_t)((n - end) * inputs) * sizeof *to);
+    if (end == begin) return;
+    int64_t dims[2] = {end - begin, inputs}, strides[2] = {step, c->x_input};
+    tow__strided view = tow__strided_of((f32 *)(uintptr_t)(x + (first + begin) * step), TOW_F32, 2, dims, strides);
+    tow__strided_read(&view, 0, (end - begin) * inputs, to + begin * inputs);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+/* What a block computes: results [oh, oh + rows) of h and [q, q + w_results) of every phase of w, at one index of the other
+ * axes, of one batch entry and group. */
+typedef struct block {
+    const rows_job *job;
+    int64_t group, oh, rows, q;
+    const f32 *x; /* of the entry and group */
+    f32 *y;       /* of the entry, group and outer index */
+    tow__taps outer[TOW_MAX_RANK];
+    f32 *copied;
+    void *scratch;
+    int64_t slot, left; /* element of h of the first copied row, of w of its first element */
+} block;
+
+static bool find_rows(const block *b, int64_t *first, int64_t *end)
+{
+    bool any = false;
+    for (int64_t i = 0; i < b->rows; i++) {
+        tow__taps t = tow__window_taps(b->job->h, b->oh + i);
+        if (t.count == 0) continue;
+        int64_t last = t.element + (t.count - 1) * t.element_step + 1;
+        *first = any ? tow__min(*first, t.element) : t.element;
+        *end = any ? tow__max(*end, last) : last;
+        any = true;
+    }
+    return any;
+}
+
+static void multiply_row(const block *b, const phase *p, int64_t row, const f32 *x, int64_t tap, bool adds)
+{
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    const int64_t step = job->in_place ? c->x[last] : c->inputs, run = kernel_run(job, p->taps);
+    const int64_t place = (b->group * job->outer_taps + tap) * job->shape.k + kernel_place(job, p->k0) * c->inputs;
+    tow__gemm g = job->shape;
+    g.m = tow__min(job->w_results, p->count - b->q);
+    g.k = run;
+    g.kc = tow__gemm_kc(run);
+    g.a_row = job->element_row * step;
+    g.ldc = p->step * c->y[last];
+    g.c = b->y + (b->oh + row) * c->y[last - 1] + (p->first + b->q * p->step) * c->y[last];
+    g.scratch = b->scratch;
+    x += (p->element + b->q * job->element_row - (job->in_place ? 0 : b->left)) * step;
+    for (int64_t j = 0; j * run < p->taps * c->inputs; j++) {
+        g.accumulate = adds || j > 0;
+        g.a = x + j * job->element_tap * step;
+        g.b = job->dense + (place + j * run) * c->features;
+        g.packed = job->packed + (place + j * run) * job->columns;
+        tow__conv_product(job->r, &g);
+    }
+}
+
+static void clear_row(const block *b, const phase *p, int64_t row)
+{
+    const tow__conv *c = b->job->c;
+    f32 *y = b->y + (b->oh + row) * c->y[c->spatial - 2];
+    for (int64_t q = b->q; q < tow__min(b->q + b->job->w_results, p->count); q++)
+        memset(y + (p->first + q * p->step) * c->y[c->spatial - 1], 0, (size_t)c->features * sizeof *y);
+}
+
+/* The taps kh of all rows of a block at one tap of the outer axes, for which the left operand begins at x. */
+static void multiply_rows(const block *b, const f32 *x, int64_t outer_tap, bool first)
+{
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    for (int64_t i = 0; i < job->phases; i++) {
+        phase p = phase_of(job, i);
+        if (p.count <= b->q) continue;
+        for (int64_t j = 0; j < job->h->window; j++)
+            for (int64_t row = 0; row < b->rows; row++) {
+                tow__taps t = tow__window_taps(job->h, b->oh + row);
+                if (j == 0 && first && (t.count == 0 || p.taps == 0)) clear_row(b, &p, row);
+                if (j >= t.count || p.taps == 0) continue;
+                int64_t element = t.element + j * t.element_step;
+                const f32 *from = job->in_place ? x + element * c->x[c->spatial - 2]
+                                                : b->copied + (element - b->slot) * job->pitch * c->inputs;
+                multiply_row(b, &p, row, from, outer_tap * job->h->window + t.first + j * t.step, !first || j > 0);
+            }
+    }
+}
+
+/* Copies what the block needs at one outer tap. */
+static void copy_rows(block *b, const f32 *x)
+{
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    int64_t end = 0;
+    b->left = job->low + b->q * job->element_row;
+    if (!find_rows(b, &b->slot, &end)) return;
+    for (int64_t i = b->slot; i < end; i++)
+        copy_row(job, x + i * c->x[c->spatial - 2], b->left, job->pitch,
+                 b->copied + (i - b->slot) * job->pitch * c->inputs);
+}
+
+/* All taps of the outer axes, in order. */
+static void run_taps(block *b)
+{
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    const int outer = c->spatial - 2;
+    int64_t combinations = 1;
+    for (int i = 0; i < outer; i++) combinations *= b->outer[i].count;
+    for (int64_t k = 0; k < combinations; k++) {
+        const f32 *x = b->x;
+        int64_t tap = 0, rest = k, weight = 1;
+        for (int i = outer - 1; i >= 0; i--) {
+            const tow__taps *t = &b->outer[i];
+            int64_t j = rest % t->count;
+            rest /= t->count;
+            x += (t->element + j * t->element_step) * c->x[i];
+            tap += (t->first + j * t->step) * weight;
+            weight *= c->axes[i].window;
+        }
+        if (!job->in_place) copy_rows(b, x);
+        multiply_rows(b, x, tap, k == 0);
+    }
+    for (int64_t i = 0; combinations == 0 && i < job->phases; i++) {
+        phase p = phase_of(job, i);
+        for (int64_t row = 0; row < b->rows; row++) clear_row(b, &p, row);
+    }
+}
+
+static void run_block(void *user, int64_t index, int thread)
+{
+    const rows_job *job = user;
+    const tow__conv *c = job->c;
+    block b = {.job = job};
+    char *own = job->own + (size_t)thread * job->thread_bytes;
+    b.copied = (f32 *)(void *)own;
+    b.scratch = own + job->rows_bytes;
+    b.q = index % job->w_blocks * job->w_results, index /= job->w_blocks;
+    b.oh = index % job->h_blocks * job->h_rows, index /= job->h_blocks;
+    b.rows = tow__min(job->h_rows, job->h->result - b.oh);
+    int64_t outer = index % job->outer, entry = index / job->outer;
+    b.y = job->r->y + entry * c->y_entry;
+    for (int i = c->spatial - 3; i >= 0; i--) {
+        b.outer[i] = tow__window_taps(&c->axes[i], outer % c->axes[i].result);
+        b.y += outer % c->axes[i].result * c->y[i];
+        outer /= c->axes[i].result;
+    }
+    f32 *y = b.y;
+    for (b.group = 0; b.group < c->groups; b.group++) {
+        b.x = job->r->x + entry * c->x_entry + b.group * c->x_group;
+        b.y = y + b.group * c->y_group;
+        run_taps(&b);
+    }
+}
+
+static void run_rows(const tow__conv_run *r)
+{
+    rows_job job = {.r = r};
+    plan(&job, r->c);
+    job.dense = (f32 *)(void *)r->scratch;
+    job.packed = (f32 *)(void *)(r->scratch + dense_bytes(&job));
+    job.own = r->scratch + dense_bytes(&job) + packed_bytes(&job);
+    tow__team_run(r->team, job.c->groups * job.outer_taps, prepare_kernel, &job);
+    tow__team_run_indexed(r->team, job.c->batch * job.outer * job.h_blocks * job.w_blocks, run_block, &job);
+}
+
+const tow__conv_way tow__conv_rows = {"own", scratch_rows, run_rows};

@@ -1,0 +1,252 @@
+/* Convolutions that are sums over many positions and have few results for each pair of features, as the gradients of kernels
+ * are: for each result position p (a tap of the forward convolution),
+ *
+ *   y[p, b, o] = sum over c and blocks of positions k of   X[c][k and p][b]^T  .  W[k][o][c]
+ *
+ * A block of positions of w (the cotangent) is copied once with gaps at the ends of its rows, and what it meets of the left
+ * operand once as well, in rows of the same pitch; then the positions that each p needs are one run of equal steps, and all p
+ * share both copies. A window dilation d (a stride of the forward convolution) makes d x d images of every d-th element. */
+#include <string.h>
+
+#include "src/kernels/conv/conv.h"
+#include "src/kernels/products/gemm_own.h"
+
+enum {
+    RUN = TOW__GEMM_KC, /* positions of a block, about */
+    MOST = 64,             /* results along an axis */
+    SLICE = 32,            /* rows of a slice are a multiple of this */
+    WORTH_SLICING = 64     /* rows from which threads share them; else they share result positions */
+};
+
+/* Results along one axis: p meets image slot[p] at element k + shift[p] for position k. */
+typedef struct images {
+    int64_t n, phase[MOST]; /* distinct images; image i has elements phase[i] + window_dilation * index */
+    int64_t slot[MOST], shift[MOST], low, high; /* shifts: low <= shift <= high */
+} images;
+
+typedef struct sums_job {
+    const tow__conv_run *r;
+    const tow__conv *c;
+    const tow__window_axis *h, *w;
+    images along_h, along_w;
+    int64_t pitch, block_rows, image; /* positions of a row, rows of h, positions of an image */
+    int64_t slices, slice, tap_slices, taps;
+    size_t x_bytes, w_bytes, thread_bytes;
+} sums_job;
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+static void find_images(const tow__window_axis *a, images *im)
+{
+    im->n = 0;
+    for (int64_t p = 0; p < a->result; p++) {
+        int64_t offset = p * a->stride - a->low, shift = floor_div(offset, a->window_dilation);
+        int64_t residue = offset - shift * a->window_dilation, slot = 0;
+        while (slot < im->n && im->phase[slot] != residue) slot++;
+        if (slot == im->n) im->phase[im->n++] = residue;
+        im->slot[p] = slot;
+        im->shift[p] = shift;
+        im->low = p == 0 ? shift : tow__min(im->low, shift);
+        im->high = p == 0 ? shift : tow__max(im->high, shift);
+    }
+}
+
+/* Elements from row to row of what a block copies of w: as many as all results together meet. */
+static int64_t pitch_of(const tow__window_axis *w, const images *im) { return w->window + im->high - im->low; }
+
+int64_t tow__conv_block_rows(const tow__window_axis *h, const tow__window_axis *w)
+{
+    images im;
+    find_images(w, &im);
+    return tow__max(1, tow__min(h->window, RUN / pitch_of(w, &im)));
+}
+
+static void plan(sums_job *job, const tow__conv *c, int threads)
+{
+    const int last = c->spatial - 1;
+    job->c = c;
+    job->w = &c->axes[last];
+    job->h = &c->axes[last - 1];
+    find_images(job->w, &job->along_w);
+    find_images(job->h, &job->along_h);
+    job->pitch = pitch_of(job->w, &job->along_w);
+    job->block_rows = tow__conv_block_rows(job->h, job->w);
+    job->image = (job->block_rows + job->along_h.high - job->along_h.low) * job->pitch;
+    job->taps = job->h->result * job->w->result;
+    bool many = c->batch >= WORTH_SLICING;
+    job->slice = many ? tow__ceil_div(tow__ceil_div(c->batch, threads), SLICE) * SLICE : c->batch;
+    job->slices = tow__ceil_div(c->batch, job->slice);
+    job->tap_slices = many ? 1 : tow__min(threads, job->taps);
+    int64_t copies = job->along_h.n * job->along_w.n * job->image * job->slice;
+    job->x_bytes = tow__conv_round((size_t)copies * sizeof(f32));
+    job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * c->features) * sizeof(f32));
+    int64_t strip = tow__min(job->slice, 512) * tow__min(job->block_rows * job->pitch, TOW__GEMM_KC) + 64;
+    job->thread_bytes = job->x_bytes + job->w_bytes + tow__conv_round((size_t)strip * sizeof(f32));
+}
+
+static size_t scratch_sums(const tow__conv *c, int threads)
+{
+    sums_job job = {.slices = 0};
+    plan(&job, c, threads);
+    return (size_t)threads * job.thread_bytes;
+}
+
+/* A share of the results: rows [row, row + rows) of one group, result positions (h, w) [tap, tap_end). */
+typedef struct share {
+    const sums_job *job;
+    int64_t group, row, rows, tap, tap_end;
+    f32 *x, *w;
+    void *scratch;
+} share;
+
+/* rows x columns numbers to contiguous memory. */
+static void copy(const f32 *from, int64_t rows, int64_t row_step, int64_t columns, int64_t column_step, f32 *to)
+{
+    int64_t dims[2] = {rows, columns}, strides[2] = {row_step, column_step};
+    if (rows == 0) return;
+    tow__strided view = tow__strided_of((f32 *)(uintptr_t)from, TOW_F32, 2, dims, strides);
+    tow__strided_read(&view, 0, rows * columns, to);
+}
+
+/* Positions [kh, kh + rows) of the kernel, with gaps of zeros behind each row but the last. */
+static void copy_kernel(const share *s, const f32 *w, int64_t kh, int64_t rows)
+{
+    const sums_job *job = s->job;
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    for (int64_t i = 0; i < rows; i++) {
+        f32 *to = s->w + i * job->pitch * c->features;
+        copy(w + (kh + i) * c->w[last - 1], job->w->window, c->w[last], c->features, c->w_feature, to);
+        if (i + 1 < rows)
+            memset(to + job->w->window * c->features, 0,
+                   (size_t)((job->pitch - job->w->window) * c->features) * sizeof *to);
+    }
+}
+
+/* One row of an image: elements phase + (index + low) * step of w, as many as the pitch. */
+static void copy_image_row(const share *s, const f32 *x, int64_t residue, f32 *to)
+{
+    const sums_job *job = s->job;
+    const tow__window_axis *w = job->w;
+    const int64_t step = w->window_dilation, low = job->along_w.low, stride = job->c->x[job->c->spatial - 1];
+    int64_t begin = low * step + residue < 0 ? tow__ceil_div(-low * step - residue, step) : 0;
+    int64_t end = w->size > residue ? (w->size - 1 - residue) / step + 1 - low : 0;
+    end = tow__max(0, tow__min(end, job->pitch));
+    begin = tow__min(begin, end);
+    memset(to, 0, (size_t)(begin * s->rows) * sizeof *to);
+    memset(to + end * s->rows, 0, (size_t)((job->pitch - end) * s->rows) * sizeof *to);
+    copy(x + ((begin + low) * step + residue) * stride, end - begin, step * stride, s->rows, job->c->x_entry,
+         to + begin * s->rows);
+}
+
+/* What positions [kh, kh + rows) meet of the left operand, for all result positions. */
+static void copy_images(const share *s, const f32 *x, int64_t kh, int64_t rows)
+{
+    const sums_job *job = s->job;
+    const tow__window_axis *h = job->h;
+    const int64_t used = rows + job->along_h.high - job->along_h.low;
+    for (int64_t i = 0; i < job->along_h.n; i++)
+        for (int64_t j = 0; j < job->along_w.n; j++)
+            for (int64_t row = 0; row < used; row++) {
+                f32 *to = s->x + ((i * job->along_w.n + j) * job->image + row * job->pitch) * s->rows;
+                int64_t element = (kh + row + job->along_h.low) * h->window_dilation + job->along_h.phase[i];
+                if (element < 0 || element >= h->size)
+                    memset(to, 0, (size_t)(job->pitch * s->rows) * sizeof *to);
+                else
+                    copy_image_row(s, x + element * job->c->x[job->c->spatial - 2], job->along_w.phase[j], to);
+            }
+}
+
+/* Adds a block to all results of the share. y: of the outer result position. */
+static void add_block(const share *s, f32 *y, int64_t rows, bool adds)
+{
+    const sums_job *job = s->job;
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    tow__gemm g = {.m = s->rows, .n = c->features, .a_row = 1, .a_column = s->rows, .b_row = c->features, .b_column = 1};
+    g.k = (rows - 1) * job->pitch + job->w->window;
+    g.kc = tow__gemm_kc(g.k);
+    g.b = s->w;
+    g.ldc = c->y_entry;
+    g.accumulate = adds;
+    g.scratch = s->scratch;
+    for (int64_t t = s->tap; t < s->tap_end; t++) {
+        int64_t ph = t / job->w->result, pw = t % job->w->result;
+        int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
+        int64_t at = (job->along_h.shift[ph] - job->along_h.low) * job->pitch + job->along_w.shift[pw] - job->along_w.low;
+        g.a = s->x + (image * job->image + at) * s->rows;
+        g.c = y + ph * c->y[last - 1] + pw * c->y[last];
+        tow__conv_product(job->r, &g);
+    }
+}
+
+bool tow__conv_outer(const tow__conv *c, const int64_t *x_strides, const int64_t *w_strides, int64_t p, int64_t k,
+                     int64_t *x, int64_t *w, int64_t *y)
+{
+    *x = *w = *y = 0;
+    bool meets = true;
+    for (int i = c->spatial - 3; i >= 0; i--) {
+        const tow__window_axis *a = &c->axes[i];
+        int64_t element = tow__window_element(a, p % a->result, k % a->window);
+        meets = meets && element >= 0;
+        *x += element * x_strides[i];
+        *w += k % a->window * w_strides[i];
+        *y += p % a->result * c->y[i];
+        p /= a->result;
+        k /= a->window;
+    }
+    return meets;
+}
+
+static void clear(const share *s, f32 *y)
+{
+    const tow__conv *c = s->job->c;
+    const int last = c->spatial - 1;
+    for (int64_t t = s->tap; t < s->tap_end; t++)
+        for (int64_t i = 0; i < s->rows; i++)
+            memset(y + t / s->job->w->result * c->y[last - 1] + t % s->job->w->result * c->y[last] + i * c->y_entry, 0,
+                   (size_t)c->features * sizeof *y);
+}
+
+static void run_share(void *user, int64_t index, int thread)
+{
+    const sums_job *job = user;
+    const tow__conv *c = job->c;
+    share s = {.job = job};
+    char *own = job->r->scratch + (size_t)thread * job->thread_bytes;
+    s.x = (f32 *)(void *)own, s.w = (f32 *)(void *)(own + job->x_bytes), s.scratch = own + job->x_bytes + job->w_bytes;
+    int64_t part = index % job->tap_slices;
+    s.tap = part * job->taps / job->tap_slices, s.tap_end = (part + 1) * job->taps / job->tap_slices;
+    s.row = index / job->tap_slices % job->slices * job->slice;
+    s.rows = tow__min(job->slice, c->batch - s.row);
+    s.group = index / job->tap_slices / job->slices;
+    int64_t outer_results = 1, outer_taps = 1, x_at, w_at, y_at;
+    for (int i = 0; i < c->spatial - 2; i++) outer_results *= c->axes[i].result, outer_taps *= c->axes[i].window;
+    for (int64_t p = 0; p < outer_results; p++) {
+        bool adds = false;
+        tow__conv_outer(c, c->x, c->w, p, 0, &x_at, &w_at, &y_at);
+        f32 *y = job->r->y + s.group * c->y_group + s.row * c->y_entry + y_at;
+        for (int64_t input = 0; input < c->inputs; input++)
+            for (int64_t k = 0; k < outer_taps; k++) {
+                if (!tow__conv_outer(c, c->x, c->w, p, k, &x_at, &w_at, &y_at)) continue;
+                const f32 *x = job->r->x + s.group * c->x_group + s.row * c->x_entry + input * c->x_input + x_at;
+                const f32 *w = job->r->w + s.group * c->w_group + input * c->w_input + w_at;
+                for (int64_t kh = 0; kh < job->h->window; kh += job->block_rows, adds = true) {
+                    int64_t rows = tow__min(job->block_rows, job->h->window - kh);
+                    copy_kernel(&s, w, kh, rows);
+                    copy_images(&s, x, kh, rows);
+                    add_block(&s, y, rows, adds);
+                }
+            }
+        if (!adds) clear(&s, y);
+    }
+}
+
+static void run_sums(const tow__conv_run *r)
+{
+    sums_job job = {.r = r};
+    plan(&job, r->c, r->team != NULL ? r->team->threads : 1);
+    tow__team_run_indexed(r->team, job.c->groups * job.slices * job.tap_slices, run_share, &job);
+}
+
+const tow__conv_way tow__conv_sums = {"own", scratch_sums, run_sums};
