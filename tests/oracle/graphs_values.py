@@ -84,6 +84,15 @@ def vmap_attention(q, k, v, mask, scale):
     return n * scale, jax.scipy.special.logsumexp(logits, axis=-1)
 
 
+def vmap_rnn(w, h, xs):
+    def body(h, x):
+        h = jnp.tanh(h @ w + x)
+        return h, jnp.sin(h)
+    last, ys = jax.lax.scan(body, h, xs)
+    return jnp.sum(ys) * jnp.max(last)
+
+
+def vmap_random(key): return jax.random.bits(key, (2, 2), jnp.uint32)
 def jacobians(x, w): return jnp.tanh(x @ w), jnp.sum(x * x)
 def hessian(x, w): return jnp.sum(jnp.tanh(x @ w) * (x @ w))
 def extremes(x, y): return jnp.sum(x[1:2]) + jnp.sum(jax.lax.integer_pow(y, -2**63))
