@@ -298,23 +298,45 @@ static void norm_batch(tow__batch *r)
     if (!tow__batch_rows(r, (const bool[3]){[1] = true, [2] = true})) norm_by_rows(r);
 }
 
-/* The cotangent of x with a scale of each row: that of ct scale with the scale 1. */
-static void dx_by_rows(tow__batch *r)
+/* The cotangent of x for all rows, [rows, ..., D]. A scale of each row: that of ct scale with the scale 1. */
+static tow_value dx_of_rows(const tow__batch *r)
 {
     uint32_t n = r->e->n_in;
+    bool scaled = tow__is_batched(r->x[1]);
+    tow__norm_ad_params p = *(const tow__norm_ad_params *)r->e->params;
     tow_value in[6] = {{0}};
-    for (uint32_t i = 0; i < n; i++) in[i] = i == 1 ? tow_full(r->t, r->in[1], 1) : tow__batch_operand(r, i, 0);
-    if (!tow__any_null(n, in)) in[n - 1] = tow_mul(in[n - 1], weights_of_rows(r, 1, in[n - 1]));
-    tow__batch_bind(r, r->e->params, in, 0);
+    for (uint32_t i = 0; i < n; i++) in[i] = i == 1 ? r->x[1].value : tow__batch_operand(r, i, 0);
+    if (scaled) in[1] = tow_full(r->t, r->in[1], 1);
+    if (scaled && !tow__any_null(n, in)) in[n - 1] = tow_mul(in[n - 1], weights_of_rows(r, 1, in[n - 1]));
+    p.wrt = WRT_X;
+    return tow__op(r->e->primitive, &p, n, in);
 }
 
-/* Sums over the rows of x have the order of the kernel in each row of the batch, so those go through a loop. */
+/* One vector for each row: no sums, but 0 + ct n and 0 + ct, as the kernel begins its sums. */
+static void vjp_of_vectors(tow__batch *r)
+{
+    int64_t wrt = wrt_of(r->e->params);
+    uint32_t n = r->e->n_in, next = 0;
+    norm m = {.x = tow__batch_operand(r, 0, 0), .rstd = tow__batch_operand(r, n - 2, 0), .centred = n == 5};
+    if (m.centred) m.mean = tow__batch_operand(r, 2, 0);
+    m.n = normalised(&m);
+    tow_value ct = tow__batch_operand(r, n - 1, 0), zero = tow_zeros_like(ct), y[3] = {{0}};
+    if (wrt & WRT_X) y[next++] = dx_of_rows(r);
+    if (wrt & WRT_SCALE) y[next++] = tow_add(zero, tow_mul(ct, m.n));
+    if (wrt & WRT_BIAS) y[next++] = tow_add(zero, ct);
+    for (uint32_t i = 0; i < next; i++) r->y[i] = (tow__mapped){.value = y[i], .axis = 0};
+}
+
+/* Sums over several vectors have the order of the kernel in each row of the batch, so those go through a loop. */
 static void norm_vjp_batch(tow__batch *r)
 {
-    if (wrt_of(r->e->params) != WRT_X)
+    if (wrt_of(r->e->params) == WRT_X && tow__batch_rows(r, (const bool[6]){[1] = true})) return;
+    if (r->in[0].rank == 1)
+        vjp_of_vectors(r);
+    else if (wrt_of(r->e->params) == WRT_X)
+        r->y[0] = (tow__mapped){.value = dx_of_rows(r), .axis = 0};
+    else
         r->looped(r);
-    else if (!tow__batch_rows(r, (const bool[6]){[1] = true}))
-        dx_by_rows(r);
 }
 
 #define NORM_PARAMS TOW__PARAMS(tow__norm_params, TOW__PARAM(tow__norm_params, epsilon, TOW__P_FLOAT))
