@@ -51,7 +51,9 @@ typedef struct tow__partial {
 typedef struct tow__split_region {
     bool done;
     tow__partial part;
-    bool *available; /* of a scan: [inputs of its body], in the arena of the memo */
+    bool *available; /* of a loop: [inputs of its body], in the arena of the memo */
+    tow__partial *branches; /* [n_branches] of a cond, likewise */
+    uint32_t n_branches;
 } tow__split_region;
 
 typedef struct tow__split_memo {
@@ -79,11 +81,19 @@ void tow__split_memo_free(tow__split_memo *memo);
 void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in,
                            const tow_value *ct, tow_value *dx);
 
+/* Inside a body that stands for g: repeats what is not linear in inputs with linear[i], then transposes what is. */
+void tow__transpose_body(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in, const tow_value *ct,
+                         tow_value *dx);
+
 /* linear[v]: value v of g depends on a linear input. NULL: no memory. */
 bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_inputs);
 
-/* ---- scan.c, scan_transpose.c: the rules of scan ----------------------------------------------------------------- */
-void tow__scan_jvp(tow__jvp *r);
+/* ---- rules of loops and choices: scan.c, scan_transpose.c, fori_transpose.c, cond.c, cond_transpose.c ------------ */
+void tow__loop_jvp(tow__jvp *r);
+void tow__cond_jvp(tow__jvp *r);
+/* Where r->dx[i] holds what has been accumulated, as below. */
+void tow__cond_transpose(tow__transpose *r);
+void tow__fori_transpose(tow__transpose *r);
 /* r->dx[i] holds what has been accumulated for operand i on entry (null: nothing, or an earlier operand is the same
  * value) and the new sum on exit. */
 void tow__scan_transpose(tow__transpose *r);

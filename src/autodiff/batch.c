@@ -103,8 +103,9 @@ static void batch_call(tow__batch *r)
 TOW__OWN_FRAME static const tow__reach *batched_fixpoint(tow__arena *arena, const tow__scan_params *p, bool *in)
 {
     tow__reach_walk walk = {.ctx = p->body->ctx, .arena = arena};
+    const tow__loop_form form = {p->body, 0, (uint32_t)p->consts, (uint32_t)p->carry};
     tow__reach *reach = tow__reach_begin(&walk, p->body);
-    return reach && tow__reach_loop(&walk, reach, p, in) == TOW_OK ? reach : NULL;
+    return reach && tow__reach_loop(&walk, reach, &form, in) == TOW_OK ? reach : NULL;
 }
 
 /* Operands where the loop wants them, and the axes of the body's inputs: carries keep the axis of their initial value, an
@@ -189,6 +190,12 @@ static void batch_equation(tow__batch *r)
         batch_call(r);
     else if (p == &tow__scan_p)
         batch_scan(r);
+    else if (p == &tow__cond_p)
+        tow__batch_cond(r);
+    else if (p == &tow__while_p)
+        tow__batch_while(r);
+    else if (p == &tow__fori_p)
+        tow__batch_fori(r);
     else if (p->batch)
         p->batch(r);
     else if (p->decompose)

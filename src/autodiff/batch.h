@@ -19,6 +19,11 @@ void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach
 tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes, int *out_axes,
                             tow_graph **result);
 
+/* batch_control.c: the rules of cond, while and fori. */
+void tow__batch_cond(tow__batch *r);
+void tow__batch_while(tow__batch *r);
+void tow__batch_fori(tow__batch *r);
+
 /* A function that tow_vmap_function has traced is recorded for all rows. in: [g->n_inputs]; out_axes as in tow_vmap. */
 void tow__vmap_inline(tow_trace *t, const tow_graph *g, int64_t size, const tow__mapped *in, const int *out_axes,
                       tow_value *out);

@@ -1,6 +1,7 @@
 /* Forward mode: records primal values and tangents of a graph, equation by equation. A null tangent is a zero.
  * Equations without nonzero tangents are recorded as they are, so jvp recomputes nothing. */
 #include "src/autodiff/reach.h"
+#include "src/ops/control.h"
 #include "tow/ops.h"
 
 void tow__used_values(const tow_graph *g, bool *used)
@@ -122,8 +123,10 @@ void tow__equation_jvp(tow__jvp *r)
         tow__rebind(r->t, r->e, r->x, r->y);
     else if (p == &tow__remat_p)
         remat_jvp(r);
-    else if (p == &tow__scan_p)
-        tow__scan_jvp(r);
+    else if (p == &tow__cond_p)
+        tow__cond_jvp(r);
+    else if (p == &tow__scan_p || p == &tow__while_p || p == &tow__fori_p)
+        tow__loop_jvp(r);
     else if (p == &tow__name_p)
         name_jvp(r);
     else if (p->jvp)

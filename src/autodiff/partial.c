@@ -12,6 +12,7 @@
  * Names: a name tags a value, so a name's output and its operand are one value here (the root), and the policy's
  * answers about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
+#include "src/ops/control.h"
 
 /* ---- residuals and repeated equations ---------------------------------------------------------------------------- */
 
@@ -116,8 +117,7 @@ static void record_known(tow__split *s, const tow__equation *e)
     for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].known = out[i];
 }
 
-/* Records e in the unknown trace: it depends on unknown values. */
-static void record_unknown(tow__split *s, const tow__equation *e)
+void tow__split_record_unknown(tow__split *s, const tow__equation *e)
 {
     tow_value *in = tow__trace_alloc(s->u, e->n_in, sizeof *in), *out = tow__trace_alloc(s->u, e->n_out, sizeof *out);
     if (!in || !out) return;
@@ -190,12 +190,20 @@ done:
 
 static void split_equation(tow__split *s, const tow__equation *e)
 {
-    bool unknown = any_unknown(s, e), region = e->primitive == &tow__remat_p || e->primitive == &tow__scan_p;
+    const tow_primitive *p = e->primitive;
+    bool unknown = any_unknown(s, e), region = p->kind == TOW__REGION && p != &tow__call_p;
     tow__set_source(s->k, &e->source);
     if (region && (unknown || s->policy)) {
-        e->primitive == &tow__remat_p ? split_remat(s, e) : tow__scan_partial(s, e);
+        if (p == &tow__remat_p)
+            split_remat(s, e);
+        else if (p == &tow__scan_p)
+            tow__scan_partial(s, e);
+        else if (p == &tow__cond_p)
+            tow__cond_partial(s, e);
+        else
+            tow__while_partial(s, e);
     } else if (unknown) {
-        record_unknown(s, e);
+        tow__split_record_unknown(s, e);
     } else {
         record_known(s, e);
         bool keep = !is_trivial(s, e) && (region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e));
@@ -343,7 +351,11 @@ static tow_status begin_memo(tow__split_memo *memo, const tow_graph *g)
 
 void tow__split_memo_free(tow__split_memo *memo)
 {
-    for (uint32_t i = 0; memo->regions && i < memo->n_regions; i++) tow__partial_free(&memo->regions[i].part);
+    for (uint32_t i = 0; memo->regions && i < memo->n_regions; i++) {
+        tow__split_region *region = &memo->regions[i];
+        tow__partial_free(&region->part);
+        for (uint32_t k = 0; k < region->n_branches; k++) tow__partial_free(&region->branches[k]);
+    }
     if (memo->arena.ctx) tow__arena_free(&memo->arena);
     *memo = (tow__split_memo){0};
 }

@@ -46,7 +46,19 @@ static inline tow__split_region *tow__split_remembered(const tow__split *s, cons
     return s->memo ? &s->memo->regions[e - s->g->equations] : NULL;
 }
 
-/* The rule of scan, for at least one unknown operand or a policy. */
+/* Records e in the unknown trace: all its results are unknown. */
+void tow__split_record_unknown(tow__split *s, const tow__equation *e);
+
+/* The equation that makes value `var` of g, if it has no operands: a constant, which is made again where it is read. */
+static inline const tow__equation *tow__source_of(const tow_graph *g, uint32_t var)
+{
+    const tow__equation *e = g->vars[var].equation == TOW__INPUT ? NULL : &g->equations[g->vars[var].equation];
+    return e && e->n_in == 0 && e->n_out == 1 ? e : NULL;
+}
+
+/* The rules of scan, of while and fori, and of cond, for at least one unknown operand or a policy. */
 void tow__scan_partial(tow__split *s, const tow__equation *e);
+void tow__while_partial(tow__split *s, const tow__equation *e);
+void tow__cond_partial(tow__split *s, const tow__equation *e);
 
 #endif

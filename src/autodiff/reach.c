@@ -15,30 +15,78 @@ tow__reach *tow__reach_begin(const tow__reach_walk *w, const tow_graph *g)
     return r;
 }
 
-static const tow_graph *body_of(const tow__equation *e)
+static bool has_body(const tow__equation *e)
 {
-    if (e->primitive == &tow__scan_p) return ((const tow__scan_params *)e->params)->body;
-    if (e->primitive == &tow__remat_p) return ((const tow__remat_params *)e->params)->body;
-    if (e->primitive == &tow__call_p) return ((const tow__call_params *)e->params)->body;
-    return NULL;
+    return e->primitive->kind == TOW__REGION && tow__nested_count(e->primitive, e->params) > 0;
 }
 
-/* Marks the results of equation i, which has a body. */
-static tow_status reach_region(const tow__reach_walk *w, tow__reach *r, uint32_t i)
+static bool mark_all(const tow__equation *e, bool *out)
+{
+    for (uint32_t j = 0; j < e->n_out; j++) out[j] = true;
+    return true;
+}
+
+/* The state of a body, made when it is reached first. */
+static tow__reach *state_of(const tow__reach_walk *w, tow__reach **at, const tow_graph *g)
+{
+    if (!*at) *at = tow__reach_begin(w, g);
+    return *at;
+}
+
+/* A choice: what is reached in any of the branches. */
+static tow_status reach_branches(const tow__reach_walk *w, const tow__equation *e, tow__reach **states, const bool *in,
+                                 bool *out)
+{
+    tow__reach **at = states;
+    for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n; k++, at = &(*at)->next) {
+        const tow_graph *g = tow__nested(e->primitive, e->params, k);
+        if (!state_of(w, at, g)) return TOW_OUT_OF_MEMORY;
+        tow_status status = tow__reach_spread(w, *at, in);
+        if (status != TOW_OK) return status;
+        for (uint32_t j = 0; j < e->n_out; j++) out[j] |= (*at)->var[g->outputs[j]];
+    }
+    return TOW_OK;
+}
+
+/* A loop. If the condition of a while depends on what is reached, so does everything. */
+static tow_status reach_repeated(const tow__reach_walk *w, const tow__equation *e, const tow__loop_form *form,
+                                 tow__reach **states, bool *in, bool *out)
+{
+    if (!state_of(w, states, form->body)) return TOW_OUT_OF_MEMORY;
+    tow_status status = tow__reach_loop(w, *states, form, in);
+    for (uint32_t j = 0; j < e->n_out; j++)
+        out[j] |= (*states)->var[form->body->outputs[j]] || (j < form->carry && in[form->consts + j]);
+    if (status != TOW_OK || e->primitive != &tow__while_p || w->rules) return status;
+    const tow_graph *condition = ((const tow__while_params *)e->params)->condition;
+    if (!state_of(w, &(*states)->next, condition)) return TOW_OUT_OF_MEMORY;
+    status = tow__reach_spread(w, (*states)->next, in);
+    if ((*states)->next->var[condition->outputs[0]]) mark_all(e, out);
+    return status;
+}
+
+tow_status tow__reach_region(const tow__reach_walk *w, const tow__equation *e, tow__reach **states, bool *in, bool *out)
+{
+    tow__loop_form form;
+    bool loop = tow__loop_of(e, &form);
+    uint32_t lead = loop ? form.lead : e->primitive == &tow__cond_p;
+    if (lead && in[0] && !w->rules) {
+        mark_all(e, out);
+        return TOW_OK;
+    }
+    return loop ? reach_repeated(w, e, &form, states, in + lead, out) : reach_branches(w, e, states, in + lead, out);
+}
+
+/* Marks the results of equation i, which has bodies. */
+static tow_status reach_bodies(const tow__reach_walk *w, tow__reach *r, uint32_t i)
 {
     const tow__equation *e = &r->g->equations[i];
-    const tow_graph *body = body_of(e);
-    if (!r->body[i] && !(r->body[i] = tow__reach_begin(w, body))) return TOW_OUT_OF_MEMORY;
-    bool *in = tow__alloc(w->ctx, e->n_in, sizeof *in);
+    size_t n = (size_t)e->n_in + 1; /* the body of a fori has an input more */
+    bool *in = tow__alloc(w->ctx, n + e->n_out, sizeof *in), *out = in + n;
     if (!in) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < e->n_in; j++) in[j] = r->var[e->in[j]];
-    const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
-    tow_status status = p ? tow__reach_loop(w, r->body[i], p, in) : tow__reach_spread(w, r->body[i], in);
-    for (uint32_t j = 0; j < e->n_out; j++) {
-        r->var[e->out[j]] |= r->body[i]->var[body->outputs[j]];
-        if (p && j < p->carry) r->var[e->out[j]] |= in[p->consts + j];
-    }
-    tow__free(w->ctx, in, e->n_in, sizeof *in);
+    tow_status status = tow__reach_region(w, e, &r->body[i], in, out);
+    for (uint32_t j = 0; j < e->n_out; j++) r->var[e->out[j]] |= out[j];
+    tow__free(w->ctx, in, n + e->n_out, sizeof *in);
     return status;
 }
 
@@ -70,7 +118,7 @@ static tow_status reach_equation(const tow__reach_walk *w, tow__reach *r, uint32
     for (uint32_t j = 0; j < e->n_in; j++) reached += r->var[e->in[j]];
     if (reached == r->seen[i]) return TOW_OK;
     r->seen[i] = reached;
-    if (body_of(e)) return reach_region(w, r, i);
+    if (has_body(e)) return reach_bodies(w, r, i);
     if (w->rules) return reach_by_rule(w, r, e);
     for (uint32_t j = 0; j < e->n_out; j++) r->var[e->out[j]] = true;
     return TOW_OK;
@@ -84,14 +132,14 @@ tow_status tow__reach_spread(const tow__reach_walk *w, tow__reach *r, const bool
     return status;
 }
 
-tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__scan_params *p, bool *in)
+tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__loop_form *form, bool *in)
 {
     for (bool changed = true; changed;) {
         changed = false;
         tow_status status = tow__reach_spread(w, r, in);
         if (status != TOW_OK) return status;
-        for (int64_t i = 0; i < p->carry; i++)
-            if (r->var[r->g->outputs[i]] && !in[p->consts + i]) in[p->consts + i] = changed = true;
+        for (uint32_t i = 0; i < form->carry; i++)
+            if (r->var[r->g->outputs[i]] && !in[form->consts + i]) in[form->consts + i] = changed = true;
     }
     return TOW_OK;
 }

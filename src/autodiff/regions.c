@@ -1,5 +1,6 @@
 /* remat, call, scan, vmap and checkpoint_name as operations that C functions record. */
 #include "src/autodiff/batch.h"
+#include "src/autodiff/regions.h"
 #include "src/ops/rules.h"
 
 tow_value(tow_checkpoint_name)(tow_value x, const char *name)
@@ -13,17 +14,10 @@ tow_value(tow_checkpoint_name)(tow_value x, const char *name)
     return tow__bind1(x.trace, &tow__name_p, &params, 1, &x);
 }
 
-static void clear(size_t n, tow_value *values)
+void tow__clear(size_t n, tow_value *values)
 {
     for (size_t i = 0; values && i < n; i++) values[i] = (tow_value){0};
 }
-
-/* A body under construction: placeholders for explicit inputs and what the function made of them. */
-typedef struct body {
-    tow_graph *graph;
-    size_t n_captures;
-    tow_value *captures;
-} body;
 
 static bool all_current(tow_trace *t, size_t n, const tow_value *values)
 {
@@ -32,9 +26,8 @@ static bool all_current(tow_trace *t, size_t n, const tow_value *values)
     return true;
 }
 
-/* Traces function on placeholders of the given types. False on a sticky error. */
-static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types,
-                       size_t n_out, body *b)
+bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types,
+                       size_t n_out, tow__body *b)
 {
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__guarded_alloc(t, n_out);
     if (!in || !out || !tow__may_nest(t, 1)) return false;
@@ -53,14 +46,14 @@ static bool trace_body(tow_trace *t, tow_function function, void *user, size_t n
     return false;
 }
 
-static tow_type *types_of(tow_trace *t, size_t n, const tow_value *values)
+tow_type *tow__types_of(tow_trace *t, size_t n, const tow_value *values)
 {
     tow_type *types = tow__trace_alloc(t, n, sizeof *types);
     for (size_t i = 0; types && i < n; i++) types[i] = tow_value_type(values[i]);
     return types;
 }
 
-static tow_value *join(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b)
+tow_value *tow__join(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b)
 {
     tow_value *all = tow__trace_alloc(t, n + m, sizeof *all);
     if (all && n) memcpy(all, a, n * sizeof *a);
@@ -70,11 +63,11 @@ static tow_value *join(tow_trace *t, size_t n, const tow_value *a, size_t m, con
 
 /* Outputs of a region that are its inputs, or equal to an earlier output, bypass the region: the caller's own value is
  * returned, so that a region changes neither the residuals nor the order in which cotangents are added. */
-static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, body *b, size_t n_in,
+static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__body *b, size_t n_in,
                         const tow_value *in, size_t n_out, tow_value *out)
 {
     tow_graph *g = b->graph;
-    tow_value *operands = join(t, b->n_captures, b->captures, n_in, in);
+    tow_value *operands = tow__join(t, b->n_captures, b->captures, n_in, in);
     bool *kept = tow__trace_alloc(t, n_out, sizeof *kept);
     tow_value *results = tow__trace_alloc(t, n_out, sizeof *results);
     size_t *first = tow__trace_alloc(t, g->n_vars, sizeof *first); /* 1 + the first output that is the value */
@@ -102,18 +95,10 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
     tow_graph_release(reduced);
 }
 
-/* A list of n values that a caller gave, or has room for. */
-typedef struct listed {
-    size_t n;
-    const tow_value *values;
-} listed;
+static bool is_missing(tow__listed l) { return l.n > 0 && !l.values; }
 
-static bool is_missing(listed l) { return l.n > 0 && !l.values; }
-
-/* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
- * trace is or failed, or if the caller of `op` forgot the function or a list. */
-static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, listed a, listed b, listed out,
-                              listed more_out)
+tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b, tow__listed out,
+                              tow__listed more_out)
 {
     if (!tow__records(t, NULL)) return NULL;
     if (!has_function || is_missing(a) || is_missing(b) || is_missing(out) || is_missing(more_out)) {
@@ -123,7 +108,7 @@ static tow_value *operands_of(tow_trace *t, const char *op, bool has_function, l
                        op, a.n + b.n, out.n + more_out.n);
         return NULL;
     }
-    return all_current(t, a.n, a.values) && all_current(t, b.n, b.values) ? join(t, a.n, a.values, b.n, b.values)
+    return all_current(t, a.n, a.values) && all_current(t, b.n, b.values) ? tow__join(t, a.n, a.values, b.n, b.values)
                                                                           : NULL;
 }
 
@@ -141,13 +126,13 @@ static bool policy_is_fine(tow_trace *t, const tow_policy *policy, const tow_gra
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = operands_of(trace, "remat", function != NULL, (listed){n_inputs, inputs}, (listed){0},
-                                            (listed){n_outputs, outputs}, (listed){0});
-    clear(n_outputs, outputs);
+    const tow_value *operands = tow__operands_of(trace, "remat", function != NULL, (tow__listed){n_inputs, inputs}, (tow__listed){0},
+                                            (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    tow__clear(n_outputs, outputs);
     if (!operands) return;
-    body b = {0};
-    tow_type *types = types_of(trace, n_inputs, operands);
-    if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
+    tow__body b = {0};
+    tow_type *types = tow__types_of(trace, n_inputs, operands);
+    if (!types || !tow__trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__remat_params params = {.policy = policy};
     if (policy_is_fine(trace, policy, b.graph))
         bind_region(trace, &tow__remat_p, &params, offsetof(tow__remat_params, body), &b, n_inputs, operands, n_outputs,
@@ -158,13 +143,13 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
 void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
               const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = operands_of(trace, "call", function != NULL, (listed){n_inputs, inputs}, (listed){0},
-                                            (listed){n_outputs, outputs}, (listed){0});
-    clear(n_outputs, outputs);
+    const tow_value *operands = tow__operands_of(trace, "call", function != NULL, (tow__listed){n_inputs, inputs}, (tow__listed){0},
+                                            (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    tow__clear(n_outputs, outputs);
     if (!operands) return;
-    body b = {0};
-    tow_type *types = types_of(trace, n_inputs, operands);
-    if (!types || !trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
+    tow__body b = {0};
+    tow_type *types = tow__types_of(trace, n_inputs, operands);
+    if (!types || !tow__trace_body(trace, function, user, n_inputs, types, n_outputs, &b)) return;
     tow__call_params params = {.name = name ? name : "function"};
     bind_region(trace, &tow__call_p, &params, offsetof(tow__call_params, body), &b, n_inputs, operands, n_outputs,
                 outputs);
@@ -227,30 +212,30 @@ static int64_t scan_length(tow_trace *t, const tow_scan_options *options, size_t
     return length;
 }
 
-static bool carries_agree(tow_trace *t, const tow_graph *g, size_t n_carry, const tow_value *carry)
+bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t n_carry, const tow_value *carry)
 {
     for (size_t i = 0; i < n_carry; i++) {
         tow_type in = tow_value_type(carry[i]), out = g->vars[g->outputs[i]].type;
         if (tow_type_equal(in, out)) continue;
         tow_trace_fail(
             t, TOW_TYPE_MISMATCH,
-            "scan: carry %zu enters the body as %s and leaves it as %s; a carry keeps its type in every iteration "
+            "%s: carry %zu enters the body as %s and leaves it as %s; a carry keeps its type in every iteration "
             "(convert or reshape it at the end of the body, or start from another initial value)",
-            i, tow__type_name(in).text, tow__type_name(out).text);
+            op, i, tow__type_name(in).text, tow__type_name(out).text);
         return false;
     }
     return true;
 }
 
 /* True if the body forwards the carry: returns it as it is. Such a carry never changes. */
-static bool is_forwarded(const body *b, size_t carry)
+static bool is_forwarded(const tow__body *b, size_t carry)
 {
     return b->graph->outputs[carry] == b->graph->inputs[b->n_captures + carry];
 }
 
 /* The body with the carries that it forwards as further constants: (captures, forwarded, carry, xs) -> (carry, ys), so
  * that residuals among them are kept once, not for every iteration. order: the new order of its inputs. */
-static tow_status without_forwarded(const body *b, size_t n_carry, size_t *order, tow_graph **result)
+static tow_status without_forwarded(const tow__body *b, size_t n_carry, size_t *order, tow_graph **result)
 {
     const tow_graph *g = b->graph;
     tow_value *in, *out;
@@ -271,7 +256,7 @@ static tow_status without_forwarded(const body *b, size_t n_carry, size_t *order
 }
 
 /* Binds the loop over body b. operands: of all its inputs; out: of all its outputs. */
-static void bind_scan(tow_trace *t, const body *b, int64_t length, bool reverse, size_t n_carry,
+static void bind_scan(tow_trace *t, const tow__body *b, int64_t length, bool reverse, size_t n_carry,
                       const tow_value *operands, size_t n_out, tow_value *out)
 {
     size_t n_in = b->graph->n_inputs, n_forwarded = 0;
@@ -300,24 +285,24 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                        size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                        tow_value *carry_out, tow_value *ys)
 {
-    tow_value *explicit_in = operands_of(trace, "scan", function != NULL, (listed){n_carry, carry}, (listed){n_xs, xs},
-                                         (listed){n_carry, carry_out}, (listed){n_ys, ys});
-    clear(n_carry, carry_out);
-    clear(n_ys, ys);
+    tow_value *explicit_in = tow__operands_of(trace, "scan", function != NULL, (tow__listed){n_carry, carry}, (tow__listed){n_xs, xs},
+                                         (tow__listed){n_carry, carry_out}, (tow__listed){n_ys, ys});
+    tow__clear(n_carry, carry_out);
+    tow__clear(n_ys, ys);
     if (!explicit_in) return;
     int64_t length = scan_length(trace, options, n_xs, explicit_in + n_carry);
-    tow_type *types = types_of(trace, n_carry + n_xs, explicit_in);
+    tow_type *types = tow__types_of(trace, n_carry + n_xs, explicit_in);
     if (length < 0 || !types) return;
     for (size_t i = n_carry; i < n_carry + n_xs; i++) {
         types[i].rank--;
         memmove(types[i].dims, types[i].dims + 1, (size_t)types[i].rank * sizeof types[i].dims[0]);
         types[i].dims[types[i].rank] = 0;
     }
-    body b = {0};
-    if (!trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
-    tow_value *operands = join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
+    tow__body b = {0};
+    if (!tow__trace_body(trace, function, user, n_carry + n_xs, types, n_carry + n_ys, &b)) return;
+    tow_value *operands = tow__join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
-    if (operands && results && carries_agree(trace, b.graph, n_carry, explicit_in)) {
+    if (operands && results && tow__carries_agree(trace, "scan", b.graph, n_carry, explicit_in)) {
         bind_scan(trace, &b, length, options && options->reverse, n_carry, operands, n_carry + n_ys, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
@@ -390,13 +375,13 @@ static bool map_inputs(tow_trace *t, const tow_vmap_options *options, size_t n, 
 void tow_vmap_function(tow_trace *trace, tow_function function, void *user, const tow_vmap_options *options,
                        size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = operands_of(trace, "vmap", function != NULL, (listed){n_inputs, inputs}, (listed){0},
-                                            (listed){n_outputs, outputs}, (listed){0});
+    const tow_value *operands = tow__operands_of(trace, "vmap", function != NULL, (tow__listed){n_inputs, inputs}, (tow__listed){0},
+                                            (tow__listed){n_outputs, outputs}, (tow__listed){0});
     mapped_inputs in;
-    body b = {0};
-    clear(n_outputs, outputs);
+    tow__body b = {0};
+    tow__clear(n_outputs, outputs);
     if (!operands || !map_inputs(trace, options, n_inputs, operands, &in)) return;
-    if (!trace_body(trace, function, user, n_inputs, in.rows, n_outputs, &b)) return;
+    if (!tow__trace_body(trace, function, user, n_inputs, in.rows, n_outputs, &b)) return;
     tow__mapped *all = tow__trace_alloc(trace, b.graph->n_inputs, sizeof *all);
     for (size_t i = 0; all && i < b.n_captures; i++)
         all[i] = (tow__mapped){.value = b.captures[i], .axis = TOW__UNBATCHED};

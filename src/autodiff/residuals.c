@@ -5,6 +5,8 @@
 
 #include "src/autodiff/differentiate.h"
 #include "src/base/arithmetic.h"
+#include "src/ops/control.h"
+#include "src/ops/table.h"
 
 /* A residual while the report is made: its place in the order of the report. */
 typedef struct entry {
@@ -71,40 +73,80 @@ static const char *value_text(tow__arena *arena, const tow_graph *whole, const t
     return input_text(arena, whole, scan, index);
 }
 
-/* Where the elements come from of what a move or a scan makes: of a scan, the value of its body, of the innermost
- * one. */
-static const char *origin_of(tow__arena *arena, const tow_graph *whole, const tow_graph *known, uint32_t var)
+/* The value of a body behind result `output` of e: what a scan or a while stacks, or what the first branch puts into a
+ * slot of a cond. False: e has no bodies, or the value is made of several. loop: becomes the numbers of a loop's
+ * constants and carries. */
+static bool look_inside(const tow__equation *e, uint32_t output, const tow_graph **g, uint32_t *var,
+                        tow__scan_params *loop)
 {
-    const tow__equation *e = &known->equations[known->vars[var].equation];
-    if (e->primitive != &tow__scan_p) return value_text(arena, whole, known, NULL, e->in[0]);
-    const tow__scan_params *scan;
-    for (;;) {
-        scan = e->params;
-        var = scan->body->outputs[known->vars[var].index];
-        known = scan->body;
-        if (known->vars[var].equation == TOW__INPUT) break;
-        e = &known->equations[known->vars[var].equation];
-        if (e->primitive != &tow__scan_p) break;
+    *loop = (tow__scan_params){.body = NULL};
+    if (e->primitive == &tow__scan_p) {
+        *loop = *(const tow__scan_params *)e->params;
+        *g = loop->body;
+        *var = (*g)->outputs[output];
+        return true;
     }
-    return value_text(arena, whole, known, scan, var);
+    if (e->primitive == &tow__while_p) {
+        const tow__while_params *p = e->params;
+        *loop = (tow__scan_params){.body = p->body, .consts = p->consts, .carry = e->n_out};
+        *g = p->body;
+        *var = (*g)->outputs[output];
+        const tow__equation *row =
+            (*g)->vars[*var].equation == TOW__INPUT ? NULL : &(*g)->equations[(*g)->vars[*var].equation];
+        bool stacks = row && row->primitive == &tow__dynamic_update_slice_p;
+        if (stacks) *var = (*g)->equations[(*g)->vars[row->in[1]].equation].in[0]; /* of the reshape that makes a row */
+        return stacks;
+    }
+    const tow__graphs *branches = &((const tow__cond_params *)e->params)->branches;
+    for (uint32_t k = 0; e->primitive == &tow__cond_p && k < branches->n; k++) {
+        *g = branches->v[k];
+        *var = (*g)->outputs[output];
+        if ((*g)->vars[*var].equation == TOW__INPUT) return false;
+        const tow_primitive *p = (*g)->equations[(*g)->vars[*var].equation].primitive;
+        if (p != &tow__empty_p) return p != &tow__concatenate_p;
+    }
+    return false;
 }
 
-/* The equation that explains a value: through scans, a stacked residual is explained by the body's equation if that is
- * a name. Otherwise it is an output of the scan, in the scope of that equation. */
+/* Where the elements come from of what a move or a region makes: of a region, the value of its body, of the innermost
+ * one. NULL if nothing can be said, or if memory ran out (*failed). */
+static const char *origin_of(tow__arena *arena, const tow_graph *whole, const tow_graph *known, uint32_t var,
+                             bool *failed)
+{
+    const tow__equation *e = &known->equations[known->vars[var].equation];
+    tow__scan_params loop, *around = NULL;
+    if (e->primitive->kind != TOW__REGION) {
+        const char *text = value_text(arena, whole, known, NULL, e->in[0]);
+        *failed |= !text;
+        return text;
+    }
+    if (e->primitive == &tow__cond_p) return NULL; /* each branch has its own answer */
+    while (e->primitive->kind == TOW__REGION && e->primitive != &tow__cond_p) {
+        if (!look_inside(e, known->vars[var].index, &known, &var, &loop)) return NULL;
+        around = loop.body ? &loop : NULL;
+        if (known->vars[var].equation == TOW__INPUT) break;
+        e = &known->equations[known->vars[var].equation];
+    }
+    if (known->vars[var].equation == TOW__INPUT && !around) return NULL;
+    const char *text = value_text(arena, whole, known, around, var);
+    *failed |= !text;
+    return text;
+}
+
+/* The equation that explains a value: through regions, a residual is explained by the body's equation if that is a
+ * name. Otherwise it is an output of the region, in the scope of that equation. */
 static void explain(const tow_graph *g, uint32_t var, tow_residual *item)
 {
     const tow__equation *e = &g->equations[g->vars[var].equation];
-    uint32_t output = g->vars[var].index;
+    const tow_graph *inside = g;
+    tow__scan_params loop;
     item->kind = TOW_RESIDUAL_OUTPUT;
     item->what = e->primitive->name;
     item->here = e->source.here;
     item->scope = e->source.scope;
-    for (const tow_graph *body = g; e->primitive == &tow__scan_p;) {
-        body = ((const tow__scan_params *)e->params)->body;
-        uint32_t inner = body->outputs[output];
-        if (body->vars[inner].equation == TOW__INPUT) break;
-        e = &body->equations[body->vars[inner].equation];
-        output = body->vars[inner].index;
+    while (e->primitive->kind == TOW__REGION && look_inside(e, inside->vars[var].index, &inside, &var, &loop)) {
+        if (inside->vars[var].equation == TOW__INPUT) break;
+        e = &inside->equations[inside->vars[var].equation];
     }
     if (e->primitive == &tow__name_p) {
         item->kind = TOW_RESIDUAL_NAMED;
@@ -164,9 +206,10 @@ static tow_status collect(const tow__parts *parts, tow__arena *arena, tow_residu
             const tow__equation *made = &k->equations[k->vars[var].equation];
             explain(k, var, &e->item);
             const bool moves = made->primitive->kind == TOW__MOVE && made->n_in > 0;
-            const bool stacks = made->primitive == &tow__scan_p && e->item.kind == TOW_RESIDUAL_OUTPUT;
-            if (moves || stacks) e->item.of = origin_of(arena, g, k, var);
-            if ((moves || stacks) && !e->item.of) return TOW_OUT_OF_MEMORY;
+            const bool stacks = made->primitive->kind == TOW__REGION && e->item.kind == TOW_RESIDUAL_OUTPUT;
+            bool failed = false;
+            if (moves || stacks) e->item.of = origin_of(arena, g, k, var, &failed);
+            if (failed) return TOW_OUT_OF_MEMORY;
             continue;
         }
         e->var = k->vars[var].index;

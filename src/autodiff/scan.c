@@ -1,36 +1,36 @@
-/* Forward mode of scan.
+/* Forward mode of loops.
  *
  *   scan                (consts, carry, xs)                 -> (carry, ys)
  *   jvp                 (c dc, k dk, x dx)                  -> (k dk, y dy)
  *
- * A carry's tangent is nonzero if it starts nonzero or the body makes it so: a fixpoint over the body. Final tangents
- * that are one value in the iterations written out, or an operand's, are one value here: its cotangents add up in one
- * order. */
+ * and likewise for while and fori, which have no ys. A carry's tangent is nonzero if it starts nonzero or the body makes
+ * it so: a fixpoint over the body. Final tangents of a scan that are one value in the iterations written out, or an
+ * operand's, are one value here: its cotangents add up in one order. */
 #include "src/autodiff/reach.h"
 #include "src/autodiff/scan_flow.h"
 #include "tow/ops.h"
 
-/* Which operands carry tangents, and what gets them in the body. in: [n_in], starts from what the operands say. */
-static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__scan_params *p, bool reverse, bool *in)
+/* Which inputs of the body carry tangents, and what gets them in it. in: starts from what the operands say. */
+static tow__reach *tangent_fixpoint(tow__arena *arena, const tow__loop_form *form, bool reverse, bool *in)
 {
-    tow_context *ctx = p->body->ctx;
+    tow_context *ctx = form->body->ctx;
     tow__reach_walk walk = {.ctx = ctx, .arena = arena, .rules = tow__trace_begin(ctx), .reverse = reverse};
-    tow__reach *reach = walk.rules ? tow__reach_begin(&walk, p->body) : NULL;
-    if (reach && tow__reach_loop(&walk, reach, p, in) != TOW_OK) reach = NULL;
+    tow__reach *reach = walk.rules ? tow__reach_begin(&walk, form->body) : NULL;
+    if (reach && tow__reach_loop(&walk, reach, form, in) != TOW_OK) reach = NULL;
     tow__trace_abandon(walk.rules);
     return reach;
 }
 
-/* The body of the jvp in scan's order: each group of operands and results as primals, then tangents. */
-static tow_status jvp_body(const tow__scan_params *p, const tow__reach *reach, bool reverse, const bool *in,
+/* The body of the jvp in the order of loops: each group of operands and results as primals, then tangents. */
+static tow_status jvp_body(const tow__loop_form *form, const tow__reach *reach, bool reverse, const bool *in,
                            const bool *out, tow_graph **result)
 {
-    const tow_graph *body = p->body;
+    const tow_graph *body = form->body;
     tow_trace *t = tow__trace_begin(body->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     uint32_t n_in = body->n_inputs, n_out = body->n_outputs;
-    const uint32_t in_ends[] = {(uint32_t)p->consts, (uint32_t)(p->consts + p->carry), n_in};
-    const uint32_t out_ends[] = {(uint32_t)p->carry, n_out};
+    const uint32_t in_ends[] = {form->consts, form->consts + form->carry, n_in};
+    const uint32_t out_ends[] = {form->carry, n_out};
     tow_value *x = tow__trace_alloc(t, 2 * (size_t)n_in, sizeof *x), *dx = x + n_in;
     tow_value *y = tow__trace_alloc(t, 4 * (size_t)n_out, sizeof *y), *dy = y + n_out, *all = y + 2 * (size_t)n_out;
     if (!x || !y) {
@@ -54,47 +54,71 @@ static tow_status jvp_body(const tow__scan_params *p, const tow__reach *reach, b
     return tow__trace_end(t, n, all, false, result);
 }
 
-void tow__scan_jvp(tow__jvp *r)
+/* Operands of the jvp, group by group; returns how many. place[i]: where input i of the body has gone; counts: [3] */
+static size_t list_operands(tow__jvp *r, const tow__loop_form *form, const bool *in, tow_value *operands,
+                            uint32_t *place, uint32_t *counts)
+{
+    uint32_t n = form->lead, n_in = r->e->n_in - form->lead;
+    const uint32_t ends[] = {form->consts, form->consts + form->carry, n_in};
+    if (form->lead) operands[0] = r->x[0];
+    for (uint32_t group = 0, i = 0; group < 3; group++) {
+        uint32_t start = i, before = n;
+        for (; i < ends[group]; i++) {
+            place[i] = n - form->lead;
+            operands[n++] = r->x[form->lead + i];
+        }
+        for (uint32_t j = start; j < i; j++) {
+            tow_value dx = r->dx[form->lead + j];
+            if (in[j]) operands[n++] = tow_is_null(dx) ? tow_zeros_like(r->x[form->lead + j]) : dx;
+        }
+        counts[group] = n - before;
+    }
+    return n;
+}
+
+/* What gets tangents in the body: as a loop around this one has found out, or by a fixpoint. */
+static const tow__reach *find_tangents(tow__jvp *r, tow__arena *arena, const tow__loop_form *form, bool *in)
+{
+    for (uint32_t i = 0; i + form->lead < r->e->n_in; i++) {
+        bool given = !tow_is_null(r->dx[i + form->lead]);
+        in[i] = r->reach ? r->reach->var[form->body->inputs[i]] : given;
+        if (!in[i] && given)
+            tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "%s: operand %u has a tangent that was not foreseen",
+                           r->e->primitive->name, i);
+    }
+    return r->reach ? r->reach : tangent_fixpoint(arena, form, r->reverse, in);
+}
+
+void tow__loop_jvp(tow__jvp *r)
 {
     const tow__equation *e = r->e;
-    const tow__scan_params *p = e->params;
-    uint32_t n_in = e->n_in, n_out = e->n_out;
+    tow__loop_form form;
+    tow__loop_of(e, &form);
+    uint32_t n_in = form.body->n_inputs, n_out = e->n_out, counts[3];
     bool *in = tow__trace_alloc(r->t, n_in, sizeof *in), *out = tow__trace_alloc(r->t, n_out, sizeof *out);
-    tow_value *operands = tow__trace_alloc(r->t, 2 * (size_t)n_in, sizeof *operands);
+    tow_value *operands = tow__trace_alloc(r->t, 2 * (size_t)e->n_in, sizeof *operands);
     tow_value *results = tow__trace_alloc(r->t, 2 * (size_t)n_out, sizeof *results);
-    if (!in || !out || !operands || !results) return;
+    uint32_t *place = tow__trace_alloc(r->t, n_in, sizeof *place);
+    if (!in || !out || !operands || !results || !place) return;
     tow__arena arena;
-    tow__arena_init(&arena, p->body->ctx);
-    const tow__reach *reach = r->reach;
+    tow__arena_init(&arena, form.body->ctx);
     tow_graph *body = NULL;
-    for (uint32_t i = 0; i < n_in; i++) {
-        in[i] = reach ? reach->var[p->body->inputs[i]] : !tow_is_null(r->dx[i]);
-        if (!in[i] && !tow_is_null(r->dx[i]))
-            tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "scan: operand %u has a tangent that was not foreseen", i);
-    }
-    if (!reach) reach = tangent_fixpoint(&arena, p, r->reverse, in);
+    const tow__reach *reach = find_tangents(r, &arena, &form, in);
     for (uint32_t i = 0; reach && i < n_out; i++)
-        out[i] = i < p->carry ? in[p->consts + i] : reach->var[p->body->outputs[i]];
-    if (!reach || jvp_body(p, reach, r->reverse, in, out, &body) != TOW_OK) tow__adopt_error(r->t);
+        out[i] = i < form.carry ? in[form.consts + i] : reach->var[form.body->outputs[i]];
+    if (!reach || jvp_body(&form, reach, r->reverse, in, out, &body) != TOW_OK) tow__adopt_error(r->t);
     tow__arena_free(&arena);
     if (!body) return;
-    tow__scan_params params = {.body = body, .length = p->length, .reverse = p->reverse};
-    const uint32_t ends[] = {(uint32_t)p->consts, (uint32_t)(p->consts + p->carry), n_in};
-    int64_t *counts[] = {&params.consts, &params.carry, &(int64_t){0}};
-    size_t n = 0;
-    for (uint32_t group = 0, i = 0; group < 3; group++) {
-        uint32_t start = i;
-        size_t before = n;
-        for (; i < ends[group]; i++) operands[n++] = r->x[i];
-        for (uint32_t j = start; j < i; j++)
-            if (in[j]) operands[n++] = tow_is_null(r->dx[j]) ? tow_zeros_like(r->x[j]) : r->dx[j];
-        *counts[group] = (int64_t)(n - before);
+    size_t n = list_operands(r, &form, in, operands, place, counts);
+    tow__loop_bind(r->t, e, body, counts[0], counts[1], place, n, operands, results);
+    if (e->primitive == &tow__scan_p) {
+        tow__scan_params params = *(const tow__scan_params *)e->params;
+        params.body = body, params.consts = counts[0], params.carry = counts[1];
+        tow__forward_carries(r->t, &params, form.carry, operands, results);
     }
-    tow__bind(r->t, &tow__scan_p, &params, n, operands, body->n_outputs, results);
-    tow__forward_carries(r->t, &params, p->carry, operands, results);
     tow_graph_release(body);
     n = 0;
-    for (uint32_t i = 0, end = (uint32_t)p->carry; i < n_out; end = n_out) {
+    for (uint32_t i = 0, end = form.carry; i < n_out; end = n_out) {
         uint32_t start = i;
         for (; i < end; i++) r->y[i] = results[n++];
         for (uint32_t j = start; j < i; j++) r->dy[j] = out[j] ? results[n++] : (tow_value){0};

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "src/autodiff/scan_flow.h"
+#include "src/ops/control.h"
 #include "src/ops/rules.h"
 
 void tow__scan_flow(const tow__scan_params *p, const bool *linear, tow__flow *flow)
@@ -94,6 +95,7 @@ static const tow_graph *body_of(const tow__equation *e)
 static int operand_contributions(const tow__equation *e, uint32_t i)
 {
     const tow_graph *body = body_of(e);
+    if (e->primitive == &tow__cond_p || e->primitive == &tow__fori_p) return 2; /* at most */
     if (!body) return 1;
     const tow__scan_params *p = e->primitive == &tow__scan_p ? e->params : NULL;
     if (p && i >= p->consts + p->carry) return 1;

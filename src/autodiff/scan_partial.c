@@ -10,51 +10,44 @@
  *     the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
  *  4. Residuals are stacked as additional ys, unless they are ys already. Those of the highest rank, to which stacking
  *     would add an axis, are made flat for it, so loops nest as deep as graphs do. */
-#include "src/autodiff/partial.h"
+#include "src/autodiff/loop_split.h"
 #include "src/autodiff/reach.h"
-
-typedef struct loop {
-    tow__split *s;
-    const tow__equation *e;
-    const tow__scan_params *p;
-    tow_graph *body; /* after hoisting: (consts, hoisted, carry, xs) -> (carry, ys) */
-    uint32_t n_in, n_out, consts, hoisted, carry;
-    tow_value *hoisted_known;          /* values in the known trace */
-    bool *unknown, *available, *force; /* [n_in], [n_in], [n_out] */
-    bool *carry_unknown;               /* [carry] */
-    tow__partial part;
-} loop;
-
-static uint32_t first_carry(const loop *l) { return l->consts + l->hoisted; }
-static uint32_t first_x(const loop *l) { return first_carry(l) + l->carry; }
-
-/* Operand of the scan equation behind body input i (not a hoisted one). */
-static uint32_t operand(const loop *l, uint32_t i) { return i < l->consts ? i : i - l->hoisted; }
-static bool is_hoisted(const loop *l, uint32_t i) { return i >= l->consts && i < first_carry(l); }
 
 /* ---- 1: unknown carries ------------------------------------------------------------------------------------------ */
 
-static bool find_unknown_carries(loop *l)
+static bool find_unknown_carries(tow__loop_split *l)
 {
     const tow__equation *e = l->e;
-    bool *in = tow__trace_alloc(l->s->k, e->n_in, sizeof *in);
-    if (!in) return false;
+    const tow_graph *g = l->form.body;
+    bool *in = tow__trace_alloc(l->s->k, (size_t)e->n_in + 1, sizeof *in);
+    bool *out = tow__trace_alloc(l->s->k, e->n_out, sizeof *out);
+    if (!in || !out) return false;
     for (uint32_t i = 0; i < e->n_in; i++) in[i] = l->s->vars[e->in[i]].unknown;
     tow__arena arena;
-    tow__arena_init(&arena, l->p->body->ctx);
-    const tow__reach_walk walk = {.ctx = l->p->body->ctx, .arena = &arena};
-    tow__reach *reach = tow__reach_begin(&walk, l->p->body);
-    bool fine = reach && tow__reach_loop(&walk, reach, l->p, in) == TOW_OK;
+    tow__arena_init(&arena, g->ctx);
+    const tow__reach_walk walk = {.ctx = g->ctx, .arena = &arena};
+    tow__reach *states = NULL;
+    bool fine = tow__reach_region(&walk, e, &states, in, out) == TOW_OK;
     if (!fine) tow__adopt_error(l->s->k);
-    for (uint32_t i = 0; i < l->carry; i++) l->carry_unknown[i] = in[l->consts + i];
+    for (uint32_t i = 0; i < l->carry; i++) l->carry_unknown[i] = out[i];
     tow__arena_free(&arena);
     return fine;
+}
+
+bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equation *e)
+{
+    *l = (tow__loop_split){.s = s, .e = e};
+    tow__loop_of(e, &l->form);
+    l->consts = l->form.consts;
+    l->carry = l->form.carry;
+    l->carry_unknown = tow__trace_alloc(s->k, l->carry, sizeof(bool));
+    return l->carry_unknown && find_unknown_carries(l);
 }
 
 /* ---- 2: values that do not change from iteration to iteration ----------------------------------------------------- */
 
 typedef struct hoisting {
-    loop *l;
+    tow__loop_split *l;
     const tow_graph *g;          /* the body as it is */
     tow__split split;            /* of g, for what the policy says */
     tow_value *outside, *inside; /* [n_vars] values of g in the known trace, and in the new body */
@@ -63,10 +56,10 @@ typedef struct hoisting {
 } hoisting;
 
 /* False: no memory. */
-static bool begin_hoisting(hoisting *h, loop *l)
+static bool begin_hoisting(hoisting *h, tow__loop_split *l)
 {
     tow_trace *k = l->s->k;
-    const tow_graph *g = l->p->body;
+    const tow_graph *g = l->form.body;
     *h = (hoisting){.l = l, .g = g, .split = {.g = g, .policy = l->s->policy}};
     h->split.vars = tow__trace_alloc(k, g->n_vars, sizeof *h->split.vars);
     h->outside = tow__trace_alloc(k, g->n_vars, sizeof *h->outside);
@@ -84,10 +77,10 @@ static bool begin_hoisting(hoisting *h, loop *l)
 static void record_outside(hoisting *h, tow_trace *t)
 {
     const tow_graph *g = h->g;
-    loop *l = h->l;
+    tow__loop_split *l = h->l;
     tow_trace *k = l->s->k;
     for (uint32_t i = 0; i < l->consts; i++) {
-        const tow__pvar *constant = &l->s->vars[l->e->in[i]];
+        const tow__pvar *constant = &l->s->vars[l->e->in[l->form.lead + i]];
         h->inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
         if (constant->unknown) continue;
         h->outside[g->inputs[i]] = constant->known;
@@ -119,7 +112,7 @@ static void record_outside(hoisting *h, tow_trace *t)
 static tow_status record_inside(hoisting *h, tow_trace *t)
 {
     const tow_graph *g = h->g;
-    loop *l = h->l;
+    tow__loop_split *l = h->l;
     for (uint32_t i = l->consts; i < g->n_inputs; i++)
         h->inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
     for (uint32_t i = 0; i < g->n_equations; i++) {
@@ -133,10 +126,10 @@ static tow_status record_inside(hoisting *h, tow_trace *t)
 }
 
 /* Rebuilds the body with results that depend on known constants alone as further constants. */
-static bool hoist(loop *l)
+static bool hoist(tow__loop_split *l)
 {
     hoisting h;
-    tow_trace *t = tow__trace_begin(l->p->body->ctx);
+    tow_trace *t = tow__trace_begin(l->form.body->ctx);
     if (t && begin_hoisting(&h, l)) {
         record_outside(&h, t);
         if (record_inside(&h, t) == TOW_OK) return true;
@@ -151,7 +144,7 @@ static bool hoist(loop *l)
 
 /* A carry that the body cannot repeat is a residual: the body is split again, until no more are found. The loops and
  * regions in it are split once. */
-static bool split_until_stable(loop *l)
+static bool split_until_stable(tow__loop_split *l)
 {
     tow__split *s = l->s;
     tow__split_region *known = tow__split_remembered(s, l->e);
@@ -168,7 +161,7 @@ static bool split_until_stable(loop *l)
         fine = tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &memo,
                                  &l->part) == TOW_OK;
         for (uint32_t i = 0; fine && i < l->carry; i++) {
-            uint32_t in = first_carry(l) + i;
+            uint32_t in = tow__first_carry(l) + i;
             if (l->unknown[in] || !l->available[in] || l->part.out_staged[i]) continue;
             l->available[in] = false;
             again = true;
@@ -184,7 +177,13 @@ static bool split_until_stable(loop *l)
     return fine;
 }
 
-static bool split_body(loop *l)
+/* Not a hoisted value, nor the number of an iteration of a fori. */
+static bool has_operand(const tow__loop_split *l, uint32_t i)
+{
+    return !tow__is_hoisted(l, i) && tow__operand_behind(l, i) < l->e->n_in;
+}
+
+static bool split_body(tow__loop_split *l)
 {
     tow__split *s = l->s;
     l->n_in = l->body->n_inputs;
@@ -194,20 +193,16 @@ static bool split_body(loop *l)
     l->force = tow__trace_alloc(s->k, l->n_out, sizeof(bool));
     if (!l->unknown || !l->available || !l->force) return false;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        bool carry = i >= first_carry(l) && i < first_x(l);
-        l->unknown[i] = carry ? l->carry_unknown[i - first_carry(l)]
-                              : !is_hoisted(l, i) && s->vars[l->e->in[operand(l, i)]].unknown;
+        bool carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
+        l->unknown[i] = carry ? l->carry_unknown[i - tow__first_carry(l)]
+                              : has_operand(l, i) && s->vars[l->e->in[tow__operand_behind(l, i)]].unknown;
         l->available[i] = !carry || s->policy;
     }
     for (uint32_t i = 0; i < l->carry; i++) l->force[i] = l->carry_unknown[i];
     return split_until_stable(l);
 }
 
-/* A carry that the unknown scan has. */
-static bool carried(const loop *l, uint32_t i)
-{
-    return l->unknown[first_carry(l) + i] || l->available[first_carry(l) + i];
-}
+bool tow__loop_split_body(tow__loop_split *l) { return hoist(l) && split_body(l); }
 
 /* ---- 4: the two loops -------------------------------------------------------------------------------------------- */
 
@@ -219,14 +214,13 @@ static uint32_t root_in(const tow_graph *g, uint32_t v)
     return v;
 }
 
-/* What stands in rows of a stack for a residual of this type. */
-static tow_type row_type(tow_type type)
+tow_type tow__stack_row(tow_type type)
 {
     if (type.rank < TOW_MAX_RANK) return type;
     return (tow_type){.dtype = type.dtype, .rank = 1, .dims = {tow_type_count(type)}};
 }
 
-static tow_value in_shape(tow_value x, tow_type type)
+tow_value tow__in_shape(tow_value x, tow_type type)
 {
     return tow_value_type(x).rank == type.rank ? x : tow_reshape(x, type.rank, type.dims);
 }
@@ -243,7 +237,7 @@ static tow_status flatten_rows(tow_graph **body, uint32_t first)
     if (!t) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
     tow__inline(t, g, in, out);
-    for (uint32_t i = first; i < g->n_outputs; i++) out[i] = in_shape(out[i], row_type(g->vars[g->outputs[i]].type));
+    for (uint32_t i = first; i < g->n_outputs; i++) out[i] = tow__in_shape(out[i], tow__stack_row(g->vars[g->outputs[i]].type));
     tow_status status = tow__trace_end(t, g->n_outputs, out, false, body);
     tow_graph_release(g);
     return status;
@@ -258,10 +252,10 @@ typedef struct known_results {
 } known_results;
 
 /* A carry whose result is the unknown scan's alone. */
-static bool is_unknown_carry(const loop *l, uint32_t output) { return output < l->carry && l->carry_unknown[output]; }
+static bool is_unknown_carry(const tow__loop_split *l, uint32_t output) { return output < l->carry && l->carry_unknown[output]; }
 
 /* Keeps the known outputs, but for carries that the unknown scan has alone. */
-static void keep_known_outputs(const loop *l, known_results *k)
+static void keep_known_outputs(const tow__loop_split *l, known_results *k)
 {
     for (uint32_t i = 0; i < l->n_out; i++) {
         if (l->part.out_unknown[i]) continue;
@@ -296,7 +290,7 @@ static void place_residuals(const tow_graph *g, uint32_t n_residuals, known_resu
 }
 
 /* Binds the known scan. stacks[r] becomes the value in the known trace that holds residual r. */
-static bool bind_known(loop *l, tow_value *stacks)
+static bool bind_known(tow__loop_split *l, tow_value *stacks)
 {
     tow__split *s = l->s;
     const tow_graph *g = l->part.known;
@@ -309,7 +303,8 @@ static bool bind_known(loop *l, tow_value *stacks)
     keep_known_outputs(l, &k);
     const uint32_t first_row = k.n_kept;
     place_residuals(g, n_res, &k);
-    tow__scan_params params = {.length = l->p->length, .reverse = l->p->reverse, .carry = k.n_carry};
+    tow__scan_params params = *(const tow__scan_params *)l->e->params;
+    params.body = NULL, params.consts = 0, params.carry = k.n_carry;
     if (tow__dce(g, k.kept, false, NULL, &params.body) != TOW_OK || flatten_rows(&params.body, first_row) != TOW_OK) {
         tow__adopt_error(s->k);
         tow_graph_release(params.body);
@@ -318,8 +313,8 @@ static bool bind_known(loop *l, tow_value *stacks)
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
         if (l->unknown[i]) continue;
-        in[n++] = is_hoisted(l, i) ? l->hoisted_known[i - l->consts] : s->vars[l->e->in[operand(l, i)]].known;
-        params.consts += i < first_carry(l);
+        in[n++] = tow__is_hoisted(l, i) ? l->hoisted_known[i - l->consts] : s->vars[l->e->in[tow__operand_behind(l, i)]].known;
+        params.consts += i < tow__first_carry(l);
     }
     if (k.n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, k.n_kept, out);
     tow_graph_release(params.body);
@@ -331,7 +326,7 @@ static bool bind_known(loop *l, tow_value *stacks)
 }
 
 /* The body of the unknown scan in scan's order: used constants, carries, used xs, residual rows. */
-static tow_status unknown_body(const loop *l, tow_graph **result)
+static tow_status unknown_body(const tow__loop_split *l, tow_graph **result)
 {
     const tow_graph *g = l->part.unknown;
     tow_value *in, *out;
@@ -339,20 +334,20 @@ static tow_status unknown_body(const loop *l, tow_graph **result)
     if (!t) return TOW_OUT_OF_MEMORY;
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        bool is_carry = i >= first_carry(l) && i < first_x(l);
-        if (!l->part.input_used[i] && !(is_carry && carried(l, i - first_carry(l)))) continue;
+        bool is_carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
+        if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - tow__first_carry(l)))) continue;
         tow_value v = tow__input(t, l->body->vars[l->body->inputs[i]].type, NULL);
         if (l->part.input_used[i]) in[n++] = v;
     }
     for (; n < g->n_inputs; n++) {
         const tow_type type = g->vars[g->inputs[n]].type;
-        in[n] = in_shape(tow__input(t, row_type(type), NULL), type);
+        in[n] = tow__in_shape(tow__input(t, tow__stack_row(type), NULL), type);
     }
     tow__inline(t, g, in, out);
     return tow__trace_end(t, g->n_outputs, out, false, result);
 }
 
-static bool bind_unknown(loop *l, const tow_value *stacks)
+static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
 {
     tow__split *s = l->s;
     uint32_t n_res = l->part.n_residuals, n_out = l->part.unknown->n_outputs, n = 0;
@@ -365,13 +360,14 @@ static bool bind_unknown(loop *l, const tow_value *stacks)
         tow__adopt_error(s->u);
         return false;
     }
-    tow__scan_params params = {.body = body, .length = l->p->length, .reverse = l->p->reverse};
+    tow__scan_params params = *(const tow__scan_params *)l->e->params;
+    params.body = body, params.consts = params.carry = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        bool is_carry = i >= first_carry(l) && i < first_x(l);
-        if (!l->part.input_used[i] && !(is_carry && carried(l, i - first_carry(l)))) continue;
-        in[n++] = is_hoisted(l, i) ? tow__split_residual(s, l->hoisted_known[i - l->consts], TOW__INPUT)
-                                   : tow__split_staged(s, l->e->in[operand(l, i)]);
-        params.consts += i < first_carry(l);
+        bool is_carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
+        if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - tow__first_carry(l)))) continue;
+        in[n++] = tow__is_hoisted(l, i) ? tow__split_residual(s, l->hoisted_known[i - l->consts], TOW__INPUT)
+                                   : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
+        params.consts += i < tow__first_carry(l);
         params.carry += is_carry;
     }
     for (uint32_t r = 0; r < n_res; r++) in[n++] = tow__split_residual(s, stacks[r], TOW__INPUT);
@@ -384,22 +380,30 @@ static bool bind_unknown(loop *l, const tow_value *stacks)
     return true;
 }
 
-void tow__scan_partial(tow__split *s, const tow__equation *e)
+void tow__loop_split_results(const tow__loop_split *l)
 {
-    const tow__scan_params *p = e->params;
-    loop l = {.s = s, .e = e, .p = p, .consts = (uint32_t)p->consts, .carry = (uint32_t)p->carry};
-    l.carry_unknown = tow__trace_alloc(s->k, l.carry, sizeof(bool));
-    if (!l.carry_unknown || !find_unknown_carries(&l) || !hoist(&l) || !split_body(&l)) goto done;
-    tow_value *stacks = tow__trace_alloc(s->k, l.part.n_residuals, sizeof *stacks);
-    if (!stacks || !bind_known(&l, stacks) || !bind_unknown(&l, stacks)) goto done;
-    for (uint32_t i = 0; i < e->n_out; i++) {
-        tow__pvar *v = &s->vars[e->out[i]];
-        v->unknown = i < l.carry ? l.carry_unknown[i] : l.part.out_unknown[i];
+    for (uint32_t i = 0; i < l->e->n_out; i++) {
+        tow__pvar *v = &l->s->vars[l->e->out[i]];
+        v->unknown = i < l->carry ? l->carry_unknown[i] : l->part.out_unknown[i];
         bool kept = !v->unknown && v->named != TOW__INPUT && v->tags >= TOW_PREFER_SAVE;
-        if (kept || (!v->unknown && !s->policy)) v->staged = (tow_value){0};
+        if (kept || (!v->unknown && !l->s->policy)) v->staged = (tow_value){0};
         v->available = !v->unknown && !tow_is_null(v->staged);
     }
-done:
-    if (!tow__split_remembered(s, e) || !tow__split_remembered(s, e)->done) tow__partial_free(&l.part);
-    tow_graph_release(l.body);
+}
+
+void tow__loop_split_end(tow__loop_split *l)
+{
+    const tow__split_region *known = tow__split_remembered(l->s, l->e);
+    if (!known || !known->done) tow__partial_free(&l->part);
+    tow_graph_release(l->body);
+}
+
+void tow__scan_partial(tow__split *s, const tow__equation *e)
+{
+    tow__loop_split l;
+    if (tow__loop_split_begin(&l, s, e) && tow__loop_split_body(&l)) {
+        tow_value *stacks = tow__trace_alloc(s->k, l.part.n_residuals, sizeof *stacks);
+        if (stacks && bind_known(&l, stacks) && bind_unknown(&l, stacks)) tow__loop_split_results(&l);
+    }
+    tow__loop_split_end(&l);
 }

@@ -2,6 +2,7 @@
  * one addition per reader. A nested region continues the sums of its caller (they enter as operands), so the order of
  * additions, and with it every bit, is the same with and without regions. */
 #include "src/autodiff/autodiff.h"
+#include "src/ops/control.h"
 #include "tow/ops.h"
 
 static bool has_linear_operand(const tow__equation *e, const bool *linear)
@@ -25,53 +26,44 @@ bool *tow__linear_values(tow_trace *t, const tow_graph *g, const bool *linear_in
     return linear;
 }
 
-/* What one region's transpose needs: operands by role. */
-typedef struct region {
-    const tow_graph *body;
-    uint32_t n_in, n_out;
-    const bool *linear;  /* [n_in] */
-    const tow_value *ct; /* [n_out] */
-    tow_value *dx;       /* [n_in] sums so far */
-} region;
-
-/* Inside the new body: repeat what is not linear, then transpose what is. */
-static void transpose_body(tow_trace *t, const region *re, const tow_value *in, const tow_value *ct, tow_value *dx)
+void tow__transpose_body(tow_trace *t, const tow_graph *g, const bool *linear, const tow_value *in, const tow_value *ct,
+                         tow_value *dx)
 {
-    bool *available = tow__trace_alloc(t, re->n_in, sizeof *available);
+    bool *available = tow__trace_alloc(t, g->n_inputs, sizeof *available);
     if (!available) return;
-    for (uint32_t i = 0; i < re->n_in; i++) available[i] = true;
+    for (uint32_t i = 0; i < g->n_inputs; i++) available[i] = true;
     tow__partial p;
-    if (tow__partial_eval(re->body, re->linear, available, NULL, false, NULL, NULL, &p) != TOW_OK) {
+    if (tow__partial_eval(g, linear, available, NULL, false, NULL, NULL, &p) != TOW_OK) {
         tow__adopt_error(t);
         return;
     }
     uint32_t n_u = p.unknown->n_inputs, n_k = p.known->n_outputs;
-    tow_value *known_in = tow__trace_alloc(t, re->n_in, sizeof *known_in),
+    tow_value *known_in = tow__trace_alloc(t, g->n_inputs, sizeof *known_in),
               *known_out = tow__trace_alloc(t, n_k, sizeof *known_out);
     tow_value *u_in = tow__trace_alloc(t, n_u, sizeof *u_in), *u_dx = tow__trace_alloc(t, n_u, sizeof *u_dx);
-    tow_value *u_ct = tow__trace_alloc(t, re->n_out, sizeof *u_ct);
+    tow_value *u_ct = tow__trace_alloc(t, g->n_outputs, sizeof *u_ct);
     bool *u_linear = tow__trace_alloc(t, n_u, sizeof *u_linear);
     if (known_in && known_out && u_in && u_dx && u_ct && u_linear) {
         uint32_t n = 0;
-        for (uint32_t i = 0; i < re->n_in; i++)
-            if (!re->linear[i]) known_in[n++] = in[i];
+        for (uint32_t i = 0; i < g->n_inputs; i++)
+            if (!linear[i]) known_in[n++] = in[i];
         tow__inline(t, p.known, known_in, known_out);
         n = 0;
-        for (uint32_t i = 0; i < re->n_in; i++) {
+        for (uint32_t i = 0; i < g->n_inputs; i++) {
             if (!p.input_used[i]) continue;
             u_in[n] = in[i];
             u_dx[n] = dx[i];
-            u_linear[n++] = re->linear[i];
+            u_linear[n++] = linear[i];
         }
         for (uint32_t i = 0; i < p.n_residuals; i++) u_in[n++] = known_out[n_k - p.n_residuals + i];
         n = 0;
-        for (uint32_t i = 0; i < re->n_out; i++)
+        for (uint32_t i = 0; i < g->n_outputs; i++)
             if (p.out_staged[i]) u_ct[n++] = ct[i];
         tow__transpose_inline(t, p.unknown, u_linear, u_in, u_ct, u_dx);
         n = 0;
-        for (uint32_t i = 0; i < re->n_in; i++) {
+        for (uint32_t i = 0; i < g->n_inputs; i++) {
             if (!p.input_used[i]) continue;
-            if (re->linear[i]) dx[i] = u_dx[n];
+            if (linear[i]) dx[i] = u_dx[n];
             n++;
         }
     }
@@ -84,8 +76,6 @@ static void transpose_region(tow__transpose *r)
 {
     const tow__equation *e = r->e;
     tow__remat_params params = *(const tow__remat_params *)e->params;
-    region re = {
-        .body = params.body, .n_in = e->n_in, .n_out = e->n_out, .linear = r->linear, .ct = r->ct, .dx = r->dx};
     size_t most = 2 * (size_t)e->n_in + e->n_out;
     tow_value *operands = tow__trace_alloc(r->t, most, sizeof *operands),
               *results = tow__trace_alloc(r->t, e->n_in, sizeof *results);
@@ -105,7 +95,7 @@ static void transpose_region(tow__transpose *r)
     for (uint32_t i = 0; i < e->n_in; i++)
         if (r->linear[i] && !tow_is_null(r->dx[i]))
             dx[i] = start[i] = tow__input(r->t, r->in_types[i], NULL), operands[n++] = r->dx[i];
-    transpose_body(r->t, &re, in, ct, dx);
+    tow__transpose_body(r->t, params.body, r->linear, in, ct, dx);
     for (uint32_t i = 0; i < e->n_in; i++) {
         changed[i] = r->linear[i] && !tow_is_null(dx[i]) && (tow_is_null(start[i]) || dx[i].id != start[i].id);
         if (changed[i]) results[n_changed++] = dx[i];
@@ -190,7 +180,7 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
 {
     const tow__equation *e = r->e;
     const tow_primitive *p = e->primitive;
-    bool continues_all = p == &tow__remat_p || p == &tow__scan_p || p->continues;
+    bool continues_all = p == &tow__remat_p || p == &tow__scan_p || p == &tow__cond_p || p == &tow__fori_p || p->continues;
     for (uint32_t i = 0; i < e->n_in; i++) {
         /* an operand that stands twice has one running sum: only its first place continues it */
         bool continues = r->linear[i] && r->first[i] == i && continues_all;
@@ -201,6 +191,16 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
         remat_transpose(r);
     } else if (p == &tow__scan_p) {
         tow__scan_transpose(r);
+    } else if (p == &tow__cond_p) {
+        tow__cond_transpose(r);
+    } else if (p == &tow__fori_p) {
+        tow__fori_transpose(r);
+    } else if (p == &tow__while_p) {
+        tow_trace_fail(r->t, TOW_UNSUPPORTED,
+                       "while: reverse mode does not work for a loop without a bound on its iterations; give it "
+                       "max_iterations, use a scan or a fori whose bounds are numbers, or stop the derivative with "
+                       "tow_stop_gradient");
+        return;
     } else if (p == &tow__name_p) {
         r->dx[0] = r->ct[0];
     } else if (p->transpose) {

@@ -24,6 +24,10 @@ typedef struct tow__iota_params {
     tow__ints shape;
     int64_t axis;
 } tow__iota_params; /* iota */
+typedef struct tow__empty_params {
+    tow_dtype dtype;
+    tow__ints shape;
+} tow__empty_params; /* empty */
 
 /* elementwise */
 typedef struct tow__integer_pow_params {

@@ -133,10 +133,8 @@ static bool copy_source_text(tow__arena *arena, const char *text, const char **l
 static uint32_t nested_depth(const tow__equation *e)
 {
     uint32_t depth = 0;
-    for (const tow__param *p = e->params ? e->primitive->params : NULL; p && p->name; p++) {
-        const tow_graph *nested;
-        if (p->kind != TOW__P_GRAPH) continue;
-        memcpy(&nested, (const char *)e->params + p->offset, sizeof nested);
+    for (uint32_t i = 0, n = tow__nested_count(e->primitive, e->params); i < n; i++) {
+        const tow_graph *nested = tow__nested(e->primitive, e->params, i);
         if (nested->depth > depth) depth = nested->depth;
     }
     return depth;

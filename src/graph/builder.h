@@ -10,6 +10,12 @@
 /* A copy in `arena`, strings and policies included (of a policy, the names that the nested graph has), graphs and arrays
  * not yet retained. False: out of memory. */
 bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const void *params, const void **copy);
+/* Puts a graph in the place of nested graph `index`. */
+void tow__set_nested(const tow_primitive *primitive, void *params, uint32_t index, tow_graph *graph);
+/* A copy in the memory of the trace whose graphs may be replaced; none is retained. False: out of memory, which sticks. */
+bool tow__params_own(tow_trace *t, const tow_primitive *primitive, const void *params, void **own);
+/* The name of a parameter whose graph or array is NULL, or NULL if there is none. */
+const char *tow__missing_param(const tow_primitive *primitive, const void *params);
 void tow__params_retain(const tow_primitive *primitive, const void *params);
 void tow__params_release(const tow_primitive *primitive, const void *params);
 bool tow__params_equal(const tow_primitive *primitive, const void *a, const void *b);

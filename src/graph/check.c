@@ -54,13 +54,10 @@ static tow_status check_graph(const tow_graph *g, const place *outer);
 static tow_status check_nested(const tow_graph *g, const tow__equation *e, const place *at)
 {
     tow_status status = TOW_OK;
-    for (const tow__param *p = e->params ? e->primitive->params : NULL; p && p->name && status == TOW_OK; p++) {
-        const void *pointer;
-        if (p->kind != TOW__P_GRAPH && p->kind != TOW__P_ARRAY) continue;
-        memcpy(&pointer, (const char *)e->params + p->offset, sizeof pointer);
-        if (!pointer) return wrong(g, at, TOW_INTERNAL_ERROR, "the parameter %s is missing", p->name);
-        if (p->kind == TOW__P_GRAPH) status = check_graph(pointer, at);
-    }
+    const char *missing = tow__missing_param(e->primitive, e->params);
+    if (missing) return wrong(g, at, TOW_INTERNAL_ERROR, "the parameter %s is missing", missing);
+    for (uint32_t i = 0, n = tow__nested_count(e->primitive, e->params); i < n && status == TOW_OK; i++)
+        status = check_graph(tow__nested(e->primitive, e->params, i), at);
     return status;
 }
 

@@ -53,38 +53,23 @@ static uint64_t hash_call(uint64_t seed, const tow_primitive *primitive, const v
 
 /* ---- equations ------------------------------------------------------------------------------------------------- */
 
-static bool has_graph(const tow_primitive *primitive)
+static void release_nested(const tow_primitive *primitive, const void *params)
 {
-    for (const tow__param *p = primitive->params; p && p->name; p++)
-        if (p->kind == TOW__P_GRAPH) return true;
-    return false;
-}
-
-static void release_nested(const tow_primitive *primitive, void *params)
-{
-    for (const tow__param *p = params ? primitive->params : NULL; p && p->name; p++) {
-        tow_graph *nested;
-        if (p->kind != TOW__P_GRAPH) continue;
-        memcpy(&nested, (char *)params + p->offset, sizeof nested);
-        tow_graph_release(nested);
-    }
+    for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;)
+        tow_graph_release(tow__nested(primitive, params, i));
 }
 
 /* A copy of the parameters that holds references to the merged nested graphs. */
 static tow_status own_params(merge *m, const tow__equation *e, void **own)
 {
-    char *copy = *own = tow__trace_alloc(m->t, 1, e->primitive->params_size);
-    tow_status status = copy ? TOW_OK : TOW_OUT_OF_MEMORY;
-    if (!copy) return status;
-    memcpy(copy, e->params, e->primitive->params_size);
-    for (const tow__param *p = e->primitive->params; p->name; p++)
-        if (p->kind == TOW__P_GRAPH) memset(copy + p->offset, 0, sizeof(tow_graph *));
-    for (const tow__param *p = e->primitive->params; p->name && status == TOW_OK; p++) {
-        tow_graph *nested, *new;
-        if (p->kind != TOW__P_GRAPH) continue;
-        memcpy(&nested, (const char *)e->params + p->offset, sizeof nested);
+    uint32_t n = tow__nested_count(e->primitive, e->params);
+    tow_status status = TOW_OK;
+    if (!tow__params_own(m->t, e->primitive, e->params, own)) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) tow__set_nested(e->primitive, *own, i, NULL);
+    for (uint32_t i = 0; i < n && status == TOW_OK; i++) {
+        tow_graph *nested = tow__nested(e->primitive, e->params, i), *new = NULL;
         status = cse(nested, &new);
-        memcpy(copy + p->offset, &new, sizeof new);
+        tow__set_nested(e->primitive, *own, i, new);
         if (new != nested) m->merged++;
     }
     return status;
@@ -97,7 +82,7 @@ static tow_status merge_equation(merge *m, const tow__equation *e)
     tow_value *in = tow__trace_alloc(m->t, (size_t)e->n_in + e->n_out, sizeof *in);
     if (!in) return TOW_OUT_OF_MEMORY;
     tow_value *out = in + e->n_in;
-    if (has_graph(e->primitive)) TRY(own_params(m, e, &own));
+    if (tow__nested_count(e->primitive, e->params) > 0) TRY(own_params(m, e, &own));
     for (uint32_t i = 0; i < e->n_in; i++) in[i] = m->values[e->in[i]];
     entry new = {.primitive = e->primitive,
                  .params = own ? own : e->params,

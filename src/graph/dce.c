@@ -1,23 +1,25 @@
 /* Dead code elimination.
  *
- * One backward walk per graph marks live vars. Regions are walked through: of call and remat the operands that live
- * outputs need are live; of scan, a carry is live if its final value is, or if a live output of the body depends on it.
- * Marks only ever grow, and the marks of nested graphs are in a tree of the shape of the graphs:
+ * One backward walk per graph marks live vars. Regions are walked through: of call, remat and cond the operands that
+ * live outputs need are live; of loops, a carry is live if its final value is, or if a live output of the body depends on it.
+ * Marks only ever grow, and the marks of nested graphs are kept in a tree beside the graphs:
  *
  *   marks of g ── var[v]            live vars of g
  *              ── region[e] ── out[], in[]   live outputs and operands of equation e
- *                           ── marks of its body
+ *                           ── marks of its bodies
  *
  * so a region is walked again only when one more of its outputs is found to be live. The live part is then recorded
- * anew. */
+ * anew. Branches of a cond, and the condition and the body of a while, have the same inputs: what is live in one of
+ * them stays an input of all. */
 #include "src/graph/builder.h"
 
 typedef struct marks marks;
 
 typedef struct region {
-    bool *out, *in; /* of the equation; for scan also of the body, whose order of inputs and outputs is the same */
+    bool *out, *in; /* [n_out], [n_in + 1] of the equation; in[lead ...] are those of its bodies, in their order */
     bool walked;
-    marks *body;
+    uint32_t n_bodies;
+    marks **bodies;
 } region;
 
 struct marks {
@@ -30,36 +32,39 @@ typedef enum region_kind {
     PLAIN,
     CALL,
     REMAT,
-    SCAN
+    SCAN,
+    COND,
+    WHILE,
+    FORI,
+    KINDS
 } region_kind;
 
 typedef struct walk {
     tow__arena *arena;
-    const tow_primitive *call, *remat, *scan;
+    const tow_primitive *kinds[KINDS];
 } walk;
 
 static region_kind kind_of(const walk *w, const tow__equation *e)
 {
     if (e->primitive->kind != TOW__REGION) return PLAIN;
-    return e->primitive == w->call ? CALL : e->primitive == w->remat ? REMAT : e->primitive == w->scan ? SCAN : PLAIN;
+    for (int kind = CALL; kind < KINDS; kind++)
+        if (e->primitive == w->kinds[kind]) return (region_kind)kind;
+    return PLAIN;
 }
 
-static const tow_graph *body_of(const walk *w, const tow__equation *e)
+/* Operands that stand before those of the bodies: the index of cond, the count of fori. */
+static uint32_t lead_of(region_kind kind) { return kind == COND || kind == FORI; }
+
+/* How many of the bodies' inputs are constants, and carries. */
+static void count_carries(const walk *w, const tow__equation *e, size_t *consts, size_t *carry)
 {
-    switch (kind_of(w, e)) {
-    case CALL:
-        return ((const tow__call_params *)e->params)->body;
-    case REMAT:
-        return ((const tow__remat_params *)e->params)->body;
-    case SCAN:
-        return ((const tow__scan_params *)e->params)->body;
-    case PLAIN:
-        break;
-    }
-    return NULL;
+    const tow__scan_params *scan = e->params;
+    const tow__while_params *loop = e->params;
+    const tow__fori_params *fori = e->params;
+    region_kind kind = kind_of(w, e);
+    *consts = (size_t)(kind == SCAN ? scan->consts : kind == WHILE ? loop->consts : fori->consts);
+    *carry = kind == SCAN ? (size_t)scan->carry : e->n_out;
 }
-
-/* ---- marking --------------------------------------------------------------------------------------------------- */
 
 static marks *new_marks(walk *w, const tow_graph *g)
 {
@@ -71,32 +76,57 @@ static marks *new_marks(walk *w, const tow_graph *g)
     return m->var && m->regions ? m : NULL;
 }
 
+/* Fills in the marks of an equation with bodies; false: out of memory. */
 static bool start_region(walk *w, const tow__equation *e, region *r)
 {
-    if (r->body) return true;
+    if (r->bodies) return true;
+    uint32_t n = tow__nested_count(e->primitive, e->params);
     r->out = tow__arena_alloc(w->arena, e->n_out, sizeof *r->out);
-    r->in = tow__arena_alloc(w->arena, e->n_in, sizeof *r->in);
-    r->body = r->out && r->in ? new_marks(w, body_of(w, e)) : NULL;
-    return r->body != NULL;
+    r->in = tow__arena_alloc(w->arena, (size_t)e->n_in + 1, sizeof *r->in);
+    marks **bodies = tow__arena_alloc(w->arena, n, sizeof *r->bodies);
+    if (!r->out || !r->in || !bodies) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!(bodies[i] = new_marks(w, tow__nested(e->primitive, e->params, i)))) return false;
+    r->bodies = bodies;
+    r->n_bodies = n;
+    return true;
 }
 
 static bool mark(walk *w, marks *m, const bool *used);
 
-/* Carries until nothing changes: a live carry makes its init and its new value in the body live. */
-static bool mark_scan(walk *w, const tow__equation *e, region *r)
+/* Input i of a body that is live in one of them. */
+static bool lives_inside(const region *r, size_t i)
 {
-    const tow__scan_params *p = e->params;
-    const tow_graph *body = p->body;
-    size_t consts = (size_t)p->consts, carry = (size_t)p->carry;
+    for (uint32_t b = 0; b < r->n_bodies; b++)
+        if (r->bodies[b]->var[r->bodies[b]->g->inputs[i]]) return true;
+    return false;
+}
+
+/* The last body gives the results of a loop; a condition before it is needed whole. */
+static bool mark_bodies(walk *w, region *r, region_kind kind)
+{
+    for (uint32_t b = 0; b < r->n_bodies; b++)
+        if (!mark(w, r->bodies[b], kind == WHILE && b == 0 ? NULL : r->out)) return false;
+    return true;
+}
+
+/* Carries until nothing changes: a live carry makes its init and its new value in the body live. */
+static bool mark_loop(walk *w, const tow__equation *e, region *r)
+{
+    region_kind kind = kind_of(w, e);
+    size_t consts, carry;
+    bool *in = r->in + lead_of(kind);
+    count_carries(w, e, &consts, &carry);
+    if (kind == SCAN && ((const tow__scan_params *)e->params)->stops) r->out[0] = true;
     for (bool grown = true; grown;) {
         grown = false;
-        if (!mark(w, r->body, r->out)) return false;
+        if (!mark_bodies(w, r, kind)) return false;
         for (size_t i = 0; i < carry; i++)
-            if (!r->out[i] && r->body->var[body->inputs[consts + i]]) grown = r->out[i] = true;
+            if (!r->out[i] && lives_inside(r, consts + i)) grown = r->out[i] = true;
     }
-    for (size_t i = 0; i < e->n_in; i++) {
+    for (size_t i = 0; i < r->bodies[0]->g->n_inputs; i++) {
         bool is_carry = i >= consts && i < consts + carry;
-        r->in[i] = is_carry ? r->out[i - consts] : r->body->var[body->inputs[i]];
+        in[i] = is_carry ? r->out[i - consts] : lives_inside(r, i);
     }
     return true;
 }
@@ -104,14 +134,22 @@ static bool mark_scan(walk *w, const tow__equation *e, region *r)
 static bool mark_region(walk *w, const tow__equation *e, region *r, const bool *live)
 {
     bool grown = !r->walked;
+    region_kind kind = kind_of(w, e);
+    uint32_t lead = lead_of(kind);
     if (!start_region(w, e, r)) return false;
     for (uint32_t i = 0; i < e->n_out; i++)
         if (live[e->out[i]] && !r->out[i]) grown = r->out[i] = true;
     if (!grown) return true;
     r->walked = true;
-    if (kind_of(w, e) == SCAN) return mark_scan(w, e, r);
-    if (!mark(w, r->body, r->out)) return false;
-    for (uint32_t i = 0; i < e->n_in; i++) r->in[i] = r->body->var[r->body->g->inputs[i]];
+    if (lead) r->in[0] = true;
+    if (kind == FORI) r->in[e->n_in] = true; /* the body's i */
+    if (kind == SCAN || kind == WHILE || kind == FORI) {
+        if (!mark_loop(w, e, r)) return false;
+        if (kind == FORI) r->in[e->n_in] = true;
+        return true;
+    }
+    if (!mark_bodies(w, r, kind)) return false;
+    for (uint32_t i = lead; i < e->n_in; i++) r->in[i] = lives_inside(r, i - lead);
     return true;
 }
 
@@ -155,15 +193,24 @@ static int64_t count(const bool *flags, size_t n)
     return k;
 }
 
+static bool whole(const walk *w, const marks *m);
+
+/* Nothing of the equation and its bodies is dead. */
+static bool region_is_whole(const walk *w, const tow__equation *e, const region *r)
+{
+    if (!all(r->out, e->n_out) || !all(r->in, e->n_in)) return false;
+    for (uint32_t i = 0; i < r->n_bodies; i++)
+        if (!whole(w, r->bodies[i])) return false;
+    return true;
+}
+
 /* Nothing in the graph is dead, so that it can stay as it is. */
 static bool whole(const walk *w, const marks *m)
 {
     for (uint32_t i = 0; i < m->g->n_equations; i++) {
         const tow__equation *e = &m->g->equations[i];
-        const region *r = &m->regions[i];
         if (!any_live(e, m->var)) return false;
-        if (kind_of(w, e) != PLAIN && !(all(r->out, e->n_out) && all(r->in, e->n_in) && whole(w, r->body)))
-            return false;
+        if (kind_of(w, e) != PLAIN && !region_is_whole(w, e, &m->regions[i])) return false;
     }
     return true;
 }
@@ -171,47 +218,54 @@ static bool whole(const walk *w, const marks *m)
 /* keep_in, keep_out: NULL: all. */
 static tow_status record(walk *w, const marks *m, const bool *keep_in, const bool *keep_out, tow_graph **result);
 
-typedef union region_params {
-    tow__call_params call;
-    tow__remat_params remat;
-    tow__scan_params scan;
-} region_params;
+/* The bodies without what is dead, in params; those that were made are to be released. */
+static tow_status record_bodies(walk *w, const tow__equation *e, const region *r, void *params)
+{
+    region_kind kind = kind_of(w, e);
+    bool same = region_is_whole(w, e, r);
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < r->n_bodies; i++) tow__set_nested(e->primitive, params, i, NULL);
+    for (uint32_t i = 0; i < r->n_bodies && status == TOW_OK; i++) {
+        tow_graph *body = NULL;
+        if (same)
+            body = tow__graph_share(r->bodies[i]->g);
+        else
+            status = record(w, r->bodies[i], r->in + lead_of(kind), kind == WHILE && i == 0 ? NULL : r->out, &body);
+        tow__set_nested(e->primitive, params, i, body);
+    }
+    return status;
+}
+
+/* The numbers of constants and carries that are left. */
+static void set_counts(const walk *w, const tow__equation *e, const region *r, void *params)
+{
+    tow__scan_params *scan = params;
+    size_t consts, carry;
+    region_kind kind = kind_of(w, e);
+    if (kind != SCAN && kind != WHILE && kind != FORI) return;
+    count_carries(w, e, &consts, &carry);
+    int64_t left = count(r->in + lead_of(kind), consts);
+    if (kind == SCAN) scan->consts = left, scan->carry = count(r->in + consts, carry);
+    if (kind == WHILE) ((tow__while_params *)params)->consts = left;
+    if (kind == FORI) ((tow__fori_params *)params)->consts = left;
+}
 
 /* The region with its dead outputs and operands dropped, on values[] of the old graph. */
 static tow_status record_region(walk *w, tow_trace *t, const tow__equation *e, const region *r, tow_value *operands,
                                 tow_value *results)
 {
-    region_params params;
-    tow_graph *body = NULL;
-    tow_status status = TOW_OK;
-    if (all(r->out, e->n_out) && all(r->in, e->n_in) && whole(w, r->body))
-        body = tow__graph_share(r->body->g);
-    else
-        status = record(w, r->body, r->in, r->out, &body);
-    if (status != TOW_OK) return status;
-    memcpy(&params, e->params, e->primitive->params_size);
-    switch (kind_of(w, e)) {
-    case CALL:
-        params.call.body = body;
-        break;
-    case REMAT:
-        params.remat.body = body;
-        break;
-    case SCAN: {
-        size_t consts = (size_t)params.scan.consts, carry = (size_t)params.scan.carry;
-        params.scan.body = body;
-        params.scan.consts = count(r->in, consts);
-        params.scan.carry = count(r->in + consts, carry);
-        break;
-    }
-    case PLAIN:
-        break;
-    }
+    void *params;
+    if (!tow__params_own(t, e->primitive, e->params, &params)) return TOW_OUT_OF_MEMORY;
+    tow_status status = record_bodies(w, e, r, params);
     size_t n_in = 0, n_out = (size_t)count(r->out, e->n_out);
-    for (uint32_t i = 0; i < e->n_in; i++)
-        if (r->in[i]) operands[n_in++] = operands[i];
-    tow__bind(t, e->primitive, &params, n_in, operands, n_out, results);
-    tow_graph_release(body);
+    if (status == TOW_OK) {
+        set_counts(w, e, r, params);
+        for (uint32_t i = 0; i < e->n_in; i++)
+            if (r->in[i]) operands[n_in++] = operands[i];
+        tow__bind(t, e->primitive, params, n_in, operands, n_out, results);
+    }
+    for (uint32_t i = 0; i < r->n_bodies; i++) tow_graph_release(tow__nested(e->primitive, params, i));
+    if (status != TOW_OK) return status;
     for (uint32_t i = e->n_out; i-- > 0;) results[i] = r->out[i] ? results[--n_out] : (tow_value){0};
     return TOW_OK;
 }
@@ -270,7 +324,10 @@ tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool
     *result = NULL;
     tow__arena arena;
     tow__arena_init(&arena, g->ctx);
-    walk w = {&arena, tow__primitive_find("call", 4), tow__primitive_find("remat", 5), tow__primitive_find("scan", 4)};
+    walk w = {.arena = &arena};
+    static const char *const names[KINDS] = {[CALL] = "call", [REMAT] = "remat", [SCAN] = "scan",
+                                             [COND] = "cond", [WHILE] = "while", [FORI] = "fori"};
+    for (int kind = CALL; kind < KINDS; kind++) w.kinds[kind] = tow__primitive_find(names[kind], strlen(names[kind]));
     marks *m = new_marks(&w, g);
     bool *needed = m && mark(&w, m, used) ? tow__arena_alloc(&arena, g->n_inputs, sizeof *needed) : NULL;
     tow_status status = TOW_OUT_OF_MEMORY;

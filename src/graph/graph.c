@@ -44,12 +44,8 @@ size_t tow_graph_count(const tow_graph *graph, const char *primitive)
     for (uint32_t i = 0; i < graph->n_equations; i++) {
         const tow__equation *e = &graph->equations[i];
         if (!primitive || strcmp(primitive, e->primitive->name) == 0) count++;
-        for (const tow__param *p = e->params ? e->primitive->params : NULL; p && p->name; p++) {
-            tow_graph *nested;
-            if (p->kind != TOW__P_GRAPH) continue;
-            memcpy(&nested, (const char *)e->params + p->offset, sizeof nested);
-            if (nested) count += tow_graph_count(nested, primitive);
-        }
+        for (uint32_t j = 0, n = tow__nested_count(e->primitive, e->params); j < n; j++)
+            count += tow_graph_count(tow__nested(e->primitive, e->params, j), primitive);
     }
     return count;
 }

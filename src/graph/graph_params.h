@@ -5,6 +5,12 @@
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 
+/* Nested graphs of one parameter. */
+typedef struct tow__graphs {
+    uint32_t n;
+    tow_graph **v;
+} tow__graphs;
+
 typedef struct tow__const_params {
     tow_array *value;
 } tow__const_params; /* const */
@@ -21,7 +27,23 @@ typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results c
     tow_graph *body;              /* (consts, carry, x) -> (carry, y) */
     int64_t length;
     bool reverse;
-    int64_t consts, carry; /* how many */
+    int64_t consts, carry;        /* how many */
+    int64_t stops;                /* set by plans: carry 0 is a bool; no iteration begins once it is false */
 } tow__scan_params;
+typedef struct tow__cond_params { /* cond: operands index, then those of every branch */
+    tow__graphs branches;         /* (operands) -> (results) */
+} tow__cond_params;
+typedef struct tow__while_params { /* while: operands consts, carry; results carry */
+    tow_graph *condition;          /* (consts, carry) -> bool[] */
+    tow_graph *body;               /* (consts, carry) -> carry */
+    int64_t consts;                /* how many */
+    int64_t max_iterations;        /* 0: no bound */
+} tow__while_params;
+typedef struct tow__fori_params { /* fori: operands count i32[], consts, carry; results carry */
+    tow_graph *body;              /* (consts, carry, i i32[]) -> carry, for i = 0 .. count - 1 */
+    bool reverse;                 /* from count - 1 down to 0 */
+    int64_t consts;               /* how many */
+    int64_t max_iterations;       /* count is at most this */
+} tow__fori_params;
 
 #endif

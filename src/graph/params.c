@@ -15,19 +15,79 @@ static void *pointer_in(const void *params, const tow__param *p)
     return pointer;
 }
 
-/* The nested graph that a primitive with one has among its parameters; NULL: it has none. */
-static const tow_graph *region_of(const tow_primitive *primitive, const void *params)
+/* Where the nested graphs of a field are, and how many there are: none of a field of another kind. */
+static tow_graph **graphs_in(const void *params, const tow__param *p, uint32_t *n)
 {
-    for (const tow__param *p = primitive->params; p && !is_last(p); p++)
-        if (p->kind == TOW__P_GRAPH) return pointer_in(params, p);
+    union {
+        const void *constant;
+        tow_graph **graphs;
+    } at = {field(params, p)};
+    const tow__graphs *list = field(params, p);
+    *n = p->kind == TOW__P_GRAPH ? 1 : p->kind == TOW__P_GRAPHS ? list->n : 0;
+    return p->kind == TOW__P_GRAPHS ? list->v : at.graphs;
+}
+
+static tow_graph **nested_at(const tow_primitive *primitive, const void *params, uint32_t index)
+{
+    for (const tow__param *p = params ? primitive->params : NULL; p && !is_last(p); p++) {
+        uint32_t n;
+        tow_graph **graphs = graphs_in(params, p, &n);
+        if (index < n) return &graphs[index];
+        index -= n;
+    }
     return NULL;
+}
+
+uint32_t tow__nested_count(const tow_primitive *primitive, const void *params)
+{
+    uint32_t count = 0, n;
+    for (const tow__param *p = params ? primitive->params : NULL; p && !is_last(p); p++, count += n)
+        graphs_in(params, p, &n);
+    return count;
+}
+
+tow_graph *tow__nested(const tow_primitive *primitive, const void *params, uint32_t index)
+{
+    tow_graph **at = nested_at(primitive, params, index);
+    return at ? *at : NULL;
+}
+
+void tow__set_nested(const tow_primitive *primitive, void *params, uint32_t index, tow_graph *graph)
+{
+    *nested_at(primitive, params, index) = graph;
+}
+
+const char *tow__missing_param(const tow_primitive *primitive, const void *params)
+{
+    for (const tow__param *p = params ? primitive->params : NULL; p && !is_last(p); p++) {
+        uint32_t n;
+        tow_graph **graphs = graphs_in(params, p, &n);
+        if (p->kind == TOW__P_ARRAY && !pointer_in(params, p)) return p->name;
+        for (uint32_t i = 0; i < n; i++)
+            if (!graphs[i]) return p->name;
+    }
+    return NULL;
+}
+
+/* A list of graphs gets an array of its own. */
+static bool copy_lists(tow__arena *arena, const tow_primitive *primitive, void *params)
+{
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
+        if (p->kind != TOW__P_GRAPHS) continue;
+        tow__graphs list;
+        memcpy(&list, field(params, p), sizeof list);
+        list.v = tow__arena_copy(arena, list.v, list.n, sizeof(tow_graph *));
+        if (!list.v) return false;
+        memcpy((char *)params + p->offset, &list, sizeof list);
+    }
+    return true;
 }
 
 static bool copy_pointer(tow__arena *arena, const tow_primitive *primitive, const tow__param *p, void *params)
 {
     const void *old = pointer_in(params, p), *new = old;
     if (p->kind == TOW__P_STRING) new = tow__arena_string(arena, old);
-    if (p->kind == TOW__P_POLICY) new = tow__policy_copy(arena, old, region_of(primitive, params));
+    if (p->kind == TOW__P_POLICY) new = tow__policy_copy(arena, old, tow__nested(primitive, params, 0));
     memcpy((char *)params + p->offset, &new, sizeof new);
     return !old || new;
 }
@@ -42,25 +102,40 @@ bool tow__params_copy(tow__arena *arena, const tow_primitive *primitive, const v
         if ((p->kind == TOW__P_STRING || p->kind == TOW__P_POLICY) && !copy_pointer(arena, primitive, p, own))
             return false;
     *copy = own;
+    return copy_lists(arena, primitive, own);
+}
+
+bool tow__params_own(tow_trace *t, const tow_primitive *primitive, const void *params, void **own)
+{
+    char *copy = *own = tow__trace_alloc(t, 1, primitive->params_size);
+    if (!copy) return false;
+    memcpy(copy, params, primitive->params_size);
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
+        if (p->kind != TOW__P_GRAPHS) continue;
+        const tow__graphs *list = field(params, p);
+        tow__graphs new = {.n = list->n, .v = tow__trace_alloc(t, list->n, sizeof *new.v)};
+        if (!new.v) return false;
+        memcpy(new.v, list->v, list->n * sizeof *new.v);
+        memcpy(copy + p->offset, &new, sizeof new);
+    }
     return true;
 }
 
 void tow__params_retain(const tow_primitive *primitive, const void *params)
 {
     if (!params) return;
-    for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
-        if (p->kind == TOW__P_GRAPH) tow_graph_retain(pointer_in(params, p));
+    for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;) tow_graph_retain(tow__nested(primitive, params, i));
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++)
         if (p->kind == TOW__P_ARRAY) tow_array_retain(pointer_in(params, p));
-    }
 }
 
 void tow__params_release(const tow_primitive *primitive, const void *params)
 {
     if (!params) return;
-    for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
-        if (p->kind == TOW__P_GRAPH) tow_graph_release(pointer_in(params, p));
+    for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;)
+        tow_graph_release(tow__nested(primitive, params, i));
+    for (const tow__param *p = primitive->params; p && !is_last(p); p++)
         if (p->kind == TOW__P_ARRAY) tow_array_release(pointer_in(params, p));
-    }
 }
 
 /* ---- equality -------------------------------------------------------------------------------------------------- */
@@ -79,6 +154,14 @@ static bool arrays_equal(const tow_array *a, const tow_array *b)
     if (a == b) return true;
     if (!a || !b || !tow_type_equal(tow_array_type(a), tow_array_type(b))) return false;
     return memcmp(tow_array_data(a), tow_array_data(b), tow_type_bytes(tow_array_type(a))) == 0;
+}
+
+static bool lists_equal(const tow__graphs *a, const tow__graphs *b)
+{
+    if (a->n != b->n) return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (!tow__graph_equal(a->v[i], b->v[i])) return false;
+    return true;
 }
 
 static bool strings_equal(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
@@ -103,6 +186,8 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
         return strings_equal(pointer_in(a, p), pointer_in(b, p));
     case TOW__P_GRAPH:
         return tow__graph_equal(pointer_in(a, p), pointer_in(b, p));
+    case TOW__P_GRAPHS:
+        return lists_equal(x, y);
     case TOW__P_ARRAY:
         return arrays_equal(pointer_in(a, p), pointer_in(b, p));
     case TOW__P_POLICY:
@@ -179,6 +264,7 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
 {
     const void *x = field(params, p);
     const tow__ints *ints = x;
+    const tow__graphs *list = x;
     const char *text;
     switch (p->kind) {
     case TOW__P_INT:
@@ -197,6 +283,9 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
         return (text = pointer_in(params, p)) ? tow__hash(h, text, strlen(text)) : h;
     case TOW__P_GRAPH:
         return hash_graph(h, pointer_in(params, p));
+    case TOW__P_GRAPHS:
+        for (uint32_t i = 0; i < list->n; i++) h = hash_graph(h, list->v[i]);
+        return h;
     case TOW__P_ARRAY:
         return hash_array(h, pointer_in(params, p));
     case TOW__P_POLICY:

@@ -4,12 +4,6 @@
 
 /* ---- the checkpoint names of a region ---------------------------------------------------------------------------- */
 
-/* The body that parameter p of equation e is, or NULL. */
-static const tow_graph *body_of(const tow__equation *e, const tow__param *p)
-{
-    return p->kind == TOW__P_GRAPH ? *(tow_graph *const *)((const char *)e->params + p->offset) : NULL;
-}
-
 static bool add_name(tow__names *names, const char *name)
 {
     return tow__names_find(names, name) != TOW__NO_NAME || tow__names_add(names, name) != TOW__NO_NAME;
@@ -22,8 +16,8 @@ static bool collect_names(tow__names *names, const tow_graph *g)
         const tow__equation *e = &g->equations[i];
         if (e->primitive->kind == TOW__NAME && !add_name(names, ((const tow__name_params *)e->params)->name))
             return false;
-        for (const tow__param *p = e->primitive->params; p && p->name && e->params; p++)
-            if (body_of(e, p) && !collect_names(names, body_of(e, p))) return false;
+        for (uint32_t j = 0, n = tow__nested_count(e->primitive, e->params); j < n; j++)
+            if (!collect_names(names, tow__nested(e->primitive, e->params, j))) return false;
     }
     return true;
 }

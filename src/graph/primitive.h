@@ -32,7 +32,7 @@ typedef enum tow__kind {
     TOW__SOURCE, /* no operands: const, iota */
     TOW__RANDOM,
     TOW__NAME,
-    TOW__REGION,   /* has a nested graph: call, remat, scan */
+    TOW__REGION,   /* has nested graphs: call, remat, scan, cond, while, fori */
     TOW__COMPOSITE /* decomposes; counts as dots for policies if .batched_dot or .plain_dot */
 } tow__kind;
 
@@ -46,6 +46,7 @@ typedef enum tow__param_kind {
     TOW__P_INTS,   /* tow__ints */
     TOW__P_STRING, /* const char * (copied into the arena) */
     TOW__P_GRAPH,  /* tow_graph * (retained by the equation) */
+    TOW__P_GRAPHS, /* tow__graphs (the array is copied into the arena, each graph is retained) */
     TOW__P_ARRAY,  /* tow_array * (retained) */
     TOW__P_POLICY  /* const tow_policy * (deep-copied) */
 } tow__param_kind;
@@ -189,6 +190,11 @@ struct tow_primitive {
 /* Defines tow__NAME_p with what no primitive can be without: TOW__PRIMITIVE(name, kind, tiling rule, cost, fields...). */
 #define TOW__PRIMITIVE(name_, kind_, tile_, cost_, ...)                                                                \
     const tow_primitive tow__##name_##_p = {.name = #name_, .kind = kind_, .tile = tile_, .cost = cost_, __VA_ARGS__}
+
+/* The nested graphs of an equation with these parameters, in the order of the fields. Of parameters under construction
+ * one may be NULL. */
+uint32_t tow__nested_count(const tow_primitive *primitive, const void *params);
+tow_graph *tow__nested(const tow_primitive *primitive, const void *params, uint32_t index);
 
 /* All primitives of graphs, sorted by name. */
 extern const tow_primitive *const tow__primitives[];

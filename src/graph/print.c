@@ -53,11 +53,24 @@ static void add_policy(tow__string *s, const tow_policy *policy)
     tow__free(s->ctx, text, length + 1, 1);
 }
 
+/* Each on a line of its own. */
+static void add_graphs(tow__string *s, const tow__graphs *list, int indent)
+{
+    tow__string_add(s, "(");
+    for (uint32_t i = 0; i < list->n; i++) {
+        tow__string_add(s, "\n%*s", indent + 2, "");
+        tow__graph_write(s, list->v[i], indent + 2);
+    }
+    tow__string_add(s, ")");
+}
+
+static bool is_nested(const tow__param *p) { return p->kind == TOW__P_GRAPH || p->kind == TOW__P_GRAPHS; }
+
 static void add_param(tow__string *s, const tow__param *p, const void *params, const tow_type *result, int indent)
 {
     const void *field = (const char *)params + p->offset, *pointer = NULL;
     char text[TOW__SCALAR_BYTES];
-    if (p->kind >= TOW__P_STRING) memcpy(&pointer, field, sizeof pointer);
+    if (p->kind >= TOW__P_STRING && p->kind != TOW__P_GRAPHS) memcpy(&pointer, field, sizeof pointer);
     tow__string_add(s, "%s=", p->name);
     switch (p->kind) {
     case TOW__P_PLAN: /* not printed */
@@ -88,6 +101,9 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     case TOW__P_GRAPH:
         tow__graph_write(s, pointer, indent);
         break;
+    case TOW__P_GRAPHS:
+        add_graphs(s, field, indent);
+        break;
     case TOW__P_ARRAY:
         add_array(s, pointer, result);
         break;
@@ -113,13 +129,13 @@ static void add_params(tow__string *s, const tow__equation *e, const tow_type *r
     const char *before = "[";
     if (!e->params) return;
     for (const tow__param *p = e->primitive->params; p && p->name; p++) {
-        if (p->kind == TOW__P_GRAPH || !is_printed(p, e->params)) continue;
+        if (is_nested(p) || !is_printed(p, e->params)) continue;
         tow__string_add(s, "%s", before);
         add_param(s, p, e->params, result, indent);
         before = " ";
     }
     for (const tow__param *p = e->primitive->params; p && p->name; p++) {
-        if (p->kind != TOW__P_GRAPH) continue;
+        if (!is_nested(p)) continue;
         tow__string_add(s, "%s\n%*s", *before == '[' ? "[" : "", indent + 2, "");
         add_param(s, p, e->params, result, indent + 2);
         before = " ";

@@ -96,6 +96,34 @@ static bool read_policy(tow__reader *r, tow_policy **policy)
     return tow_policy_parse(r->ctx, text, policy) == TOW_OK || tow__reader_wrap(r, start);
 }
 
+/* Graphs in parentheses. Those that have been read are the list's, even if a later one is wrong. */
+static bool read_graphs(tow__reader *r, tow__graphs *list)
+{
+    tow__vector all = {0};
+    bool fine = tow__reader_expect(r, '(');
+    while (fine && !tow__reader_accept(r, ')')) {
+        if (all.count > 0) tow__reader_accept(r, ',');
+        tow_graph *graph = NULL, **at;
+        if (!(fine = tow__read_nested(r, &graph))) break;
+        if ((at = tow__vector_push(r->ctx, &all, sizeof *at)))
+            *at = graph;
+        else
+            tow_graph_release(graph);
+        if (!at) fine = tow__reader_wrap(r, r->at);
+    }
+    list->v = tow__trace_alloc(r->t, all.count, sizeof *list->v);
+    for (uint32_t i = 0; i < all.count; i++) {
+        tow_graph *graph = ((tow_graph **)all.data)[i];
+        if (list->v)
+            list->v[list->n++] = graph;
+        else
+            tow_graph_release(graph);
+    }
+    if (!list->v && fine) fine = tow__reader_wrap(r, r->at);
+    tow__vector_free(r->ctx, &all, sizeof(tow_graph *));
+    return fine;
+}
+
 static bool read_value(tow__reader *r, const tow__param *p, const tow_type *result, char *params)
 {
     void *field = params + p->offset;
@@ -120,6 +148,8 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
         return tow__read_string(r, field);
     case TOW__P_GRAPH:
         return tow__read_nested(r, field);
+    case TOW__P_GRAPHS:
+        return read_graphs(r, field);
     case TOW__P_ARRAY:
         return read_array(r, result, field);
     case TOW__P_POLICY:
@@ -174,8 +204,8 @@ static bool check_policy(tow__reader *r, const tow_primitive *primitive, const c
     const tow_graph *body = NULL;
     for (const tow__param *p = primitive->params; p && p->name; p++) {
         if (p->kind == TOW__P_POLICY) memcpy(&policy, params + p->offset, sizeof policy);
-        if (p->kind == TOW__P_GRAPH) memcpy(&body, params + p->offset, sizeof body);
     }
+    body = tow__nested(primitive, params, 0);
     return !policy || tow__policy_check(r->ctx, policy, body) == TOW_OK || tow__reader_wrap(r, at);
 }
 
@@ -200,10 +230,11 @@ void tow__free_read_params(tow__reader *r, const tow_primitive *primitive, void 
 {
     for (const tow__param *p = params ? primitive->params : NULL; p && p->name; p++) {
         void *pointer;
-        if (p->kind < TOW__P_STRING) continue;
+        if (p->kind < TOW__P_STRING || p->kind == TOW__P_GRAPHS) continue;
         memcpy(&pointer, (char *)params + p->offset, sizeof pointer);
-        if (p->kind == TOW__P_GRAPH) tow_graph_release(pointer);
         if (p->kind == TOW__P_ARRAY) tow_array_release(pointer);
         if (p->kind == TOW__P_POLICY) tow_policy_free(r->ctx, pointer);
     }
+    for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;)
+        tow_graph_release(tow__nested(primitive, params, i));
 }

@@ -364,12 +364,8 @@ static tow_status check_call(tow_context *ctx, const tow_primitive *primitive, c
         return tow__fail(ctx, TOW_UNSUPPORTED, "%zu operands and %zu results are too many", n_in, n_out);
     if (primitive->params_size > 0 && !params)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "the parameters are missing");
-    for (const tow__param *p = params ? primitive->params : NULL; p && p->name; p++) {
-        const void *pointer;
-        if (p->kind != TOW__P_GRAPH && p->kind != TOW__P_ARRAY) continue;
-        memcpy(&pointer, (const char *)params + p->offset, sizeof pointer);
-        if (!pointer) return tow__fail(ctx, TOW_INVALID_ARGUMENT, "the parameter %s is missing", p->name);
-    }
+    const char *missing = tow__missing_param(primitive, params);
+    if (missing) return tow__fail(ctx, TOW_INVALID_ARGUMENT, "the parameter %s is missing", missing);
     return TOW_OK;
 }
 

@@ -132,4 +132,5 @@ TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -
                            TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL),
                            TOW__PARAM(tow__scan_params, consts, TOW__P_INT),
                            TOW__PARAM(tow__scan_params, carry, TOW__P_INT),
+                           TOW__PARAM(tow__scan_params, stops, TOW__P_PLAN),
                            TOW__PARAM(tow__scan_params, body, TOW__P_GRAPH)));

@@ -91,6 +91,8 @@ typedef struct tow__loop {
         shared; /* the number of last iterations whose instructions all threads share, or they would leave threads
                        without work */
     bool reverse;
+    bool stops;     /* a flag says before each iteration whether it runs: `flag`, or carry 0 if new_flags */
+    bool new_flags; /* the body makes the next flag */
     bool continues; /* ordered tiles: the rest of the rows; another loop has begun its sums */
     bool mixed;     /* a tile group with instructions of the forward and of the backward pass */
     bool consumes;  /* the body hands rows to consumers, which overwrite inputs */
@@ -98,6 +100,7 @@ typedef struct tow__loop {
     uint32_t n_carry, n_xs, n_ys;
     tow__carry *carry;
     tow__rows *xs, *ys;
+    tow__view flag; /* of a loop that stops: the flag before iteration 0 */
     int64_t row; /* at hand, while it runs: parameters of kernels point here */
 } tow__loop;
 

@@ -56,7 +56,8 @@ static inline bool tow__is_parallel(tow__schedule schedule)
 typedef enum tow__carry_storage {
     TOW__CARRY_IN_PLACE,   /* in the result: each iteration overwrites the value that it has read */
     TOW__CARRY_ALTERNATES, /* in the result and in a spare buffer in turn: the old value is read after the new one is
-                               written */
+                               written. In a loop that stops, iteration 0 writes the spare buffer, and the last
+                               value is copied into the result if need be */
     TOW__CARRY_IN_ROWS,    /* in the rows of the ys that stack it as it enters: each new value is written where the next
                                row is, the last one in the result */
     TOW__CARRY_IN_ALL_ROWS, /* likewise, and the last value is a row: other ys stack the carry as it leaves. One array
@@ -108,6 +109,8 @@ typedef struct tow__code {
 struct tow__executable_loop {
     tow__schedule schedule;
     bool reverse;
+    bool stops; /* a flag says before each iteration whether it runs */
+    char *flag; /* of a loop that stops; NULL: carry 0 is the flag */
     int64_t length;
     int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */
     int64_t shared; /* the number of last iterations that all threads share, call by call, on the first code's arena */

@@ -14,7 +14,8 @@ static double count_events(const tow__code *code, bool first_thread)
         if (!loop) continue;
         const bool rows = loop->schedule == TOW__PARALLEL_ROWS, any_thread = rows || tow__is_parallel(loop->schedule);
         const double events = any_thread ? loop->codes[0].n : count_events(&loop->codes[0], first_thread);
-        n += (double)loop->length * (rows ? (double)loop->blocks : 1) * events;
+        const double iterations = loop->length < MOST_EVENTS ? (double)loop->length : MOST_EVENTS;
+        n += iterations * (rows ? (double)loop->blocks : 1) * events;
     }
     return n;
 }

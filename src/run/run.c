@@ -31,6 +31,7 @@ static char *carry_buffer(const tow__executable_loop *loop, const tow__executabl
     case TOW__CARRY_IN_PLACE:
         return c->result;
     case TOW__CARRY_ALTERNATES:
+        if (loop->stops) return c->spare && i % 2 == 0 ? c->spare : c->result;
         return left % 2 ? c->spare : c->result;
     case TOW__CARRY_IN_ROWS:
         return left > 0 ? entering_row(loop, c, i + 1) : c->result;
@@ -47,12 +48,17 @@ static void copy_initial_value(const tow__executable *x, const tow__executable_l
     x->copy->run(&call);
 }
 
+/* Where the carry is as it enters iteration i. */
+static inline char *entering_value(const tow__executable_loop *loop, const tow__executable_carry *c, int64_t i)
+{
+    return i == 0 && !c->copies ? c->init : carry_buffer(loop, c, i - 1);
+}
+
 static inline void move_carry(const tow__executable *x, const tow__executable_loop *loop,
                               const tow__executable_carry *c, int64_t i, int64_t block, uint32_t thread)
 {
     if (i >= 2 && c->storage == TOW__CARRY_IN_PLACE) return; /* nothing moves any more */
-    char *in = i == 0 && !c->copies ? c->init : carry_buffer(loop, c, i - 1);
-    move_base(x, c->in + thread, in + block * c->part);
+    move_base(x, c->in + thread, entering_value(loop, c, i) + block * c->part);
     move_base(x, c->out + thread, carry_buffer(loop, c, i) + block * c->part);
 }
 
@@ -130,6 +136,30 @@ static void run_rows(void *user, int64_t block, int thread)
     }
 }
 
+static bool goes_on(const tow__executable_loop *loop, int64_t i)
+{
+    const char *flag = loop->flag ? loop->flag : entering_value(loop, &loop->carry[0], i);
+    return i < loop->length && *flag;
+}
+
+/* Nobody knows which iteration is the last one: a carry whose last value is elsewhere is copied into its result. */
+static void run_until_it_stops(tow__executable *x, tow__executable_loop *loop)
+{
+    int64_t i = 0;
+    for (; goes_on(loop, i); i++) {
+        begin_iteration(x, loop, i, 0, 0);
+        run_code(x, &loop->codes[0], -1, 0);
+    }
+    for (uint32_t j = 0; j < loop->n_carry; j++) {
+        tow__executable_carry *c = &loop->carry[j];
+        tow__buffer last = c->copy_out;
+        last.data = entering_value(loop, c, i);
+        c->copy_out.data = c->result;
+        tow__kernel_call call = {.n_in = 1, .n_out = 1, .in = &last, .out = &c->copy_out, .team = x->team};
+        if (last.data != c->result) x->copy->run(&call);
+    }
+}
+
 static void run_loop(tow__executable *x, tow__executable_loop *loop)
 {
     parallel_run parallel = {x, loop};
@@ -146,6 +176,10 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
         if (loop->carry[j].copies) copy_initial_value(x, loop, &loop->carry[j]);
     if (loop->schedule == TOW__PARALLEL_ROWS) {
         tow__team_run_indexed(x->team, loop->blocks, run_rows, &parallel);
+        return;
+    }
+    if (loop->stops) {
+        run_until_it_stops(x, loop);
         return;
     }
     for (int64_t i = 0; i < loop->length; i++) {

@@ -186,6 +186,21 @@ def scan(w, h, xs):
     return total + jnp.sum(h)
 
 
+def cond(i, x):
+    return jnp.sum(jax.lax.switch(i, [jnp.sin, lambda x: jnp.exp(x) * x, lambda x: x * jnp.array([1.0, 2, 4])], x))
+
+
+def cond_remat(p, x):
+    y = jax.lax.cond(p, lambda x: jnp.tanh(x.T @ jnp.cos(x)), lambda x: jnp.sin(x @ x), x)
+    return jnp.sum(y * y)
+
+
+def while_loop(w, x, bound):
+    def step(x, _):
+        return jax.lax.cond(jnp.sum(x) > bound, lambda x: jnp.sin(w * x), lambda x: x, x), None
+    return jnp.sum(jax.lax.scan(step, x, length=8)[0])
+
+
 def scan_remat(w, h):
     for _ in range(4):
         h = jnp.tanh(jnp.sin(w * h))

@@ -103,6 +103,135 @@ static void fourth_power(const property_case *c, double *const *in, double *cons
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = pow(in[0][i], 4) * in[1][i];
 }
 
+/* ---- cond: three branches of x and an outer y -------------------------------------------------------------------- */
+
+static void branch_sin(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    out[0] = tow_sin(tow_mul(in[0], *(const tow_value *)user));
+    out[1] = in[0];
+}
+
+static void branch_exp(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace, (void)user;
+    out[0] = tow_exp(in[0]);
+    out[1] = tow_square(out[0]);
+}
+
+static void branch_constant(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    out[0] = *(const tow_value *)user;
+    out[1] = tow_full_like(in[0], 3);
+}
+
+/* in: index, x, y */
+static void record_switch(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    tow_value y = in[2];
+    const tow_branch branches[] = {{branch_sin, &y}, {branch_exp, NULL}, {branch_constant, &y}};
+    (void)c;
+    tow_switch_function(trace, in[0], 3, branches, 1, &in[1], 2, out);
+}
+
+static void chosen(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[1]); i++) {
+        const double x = in[1][i], y = in[2][i], first[] = {sin(x * y), exp(x), y}, second[] = {x, exp(2 * x), 3};
+        const int k = in[0][0] < 0 ? 0 : in[0][0] > 2 ? 2 : (int)in[0][0];
+        out[0][i] = first[k];
+        out[1][i] = second[k];
+    }
+}
+
+/* in: predicate, x, y */
+static void record_cond(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    tow_value y = in[2];
+    (void)c;
+    tow_cond_function(trace, in[0], branch_sin, branch_constant, &y, 1, &in[1], 2, out);
+}
+
+static void chosen_of_two(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[1]); i++) {
+        out[0][i] = in[0][0] != 0 ? sin(in[1][i] * in[2][i]) : in[2][i];
+        out[1][i] = in[0][0] != 0 ? in[1][i] : 3;
+    }
+}
+
+/* ---- while: x <- sin(w x) as long as a counter is below n; fori: the same with a count ----------------------------- */
+
+enum {
+    BOUND = 5
+};
+
+static void is_below(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const tow_value *outer = user;
+    (void)trace;
+    out[0] = tow_lt(in[0], outer[1]);
+}
+
+static void wave_step(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const tow_value *outer = user;
+    (void)trace;
+    out[0] = tow_add_scalar(in[0], 1);
+    out[1] = tow_sin(tow_mul(outer[0], in[1]));
+}
+
+/* in: n, w, x */
+static void record_while(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    tow_value outer[] = {in[1], in[0]}, carry[] = {tow_scalar(trace, TOW_I32, 0), in[2]}, last[2];
+    const tow_while_options options = {.max_iterations = BOUND};
+    (void)c;
+    tow_while_function(trace, is_below, wave_step, outer, &options, 2, carry, last);
+    out[0] = last[1];
+}
+
+static void repeated(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[2]); i++) {
+        out[0][i] = in[2][i];
+        for (int n = 0; n < in[0][0] && n < BOUND; n++) out[0][i] = sin(in[1][i] * out[0][i]);
+    }
+}
+
+/* (w, x, i) -> sin(w x) */
+static void record_fori(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const bool reverse = c->label && c->label[0] == 'r';
+    tow__fori_params params = {.reverse = reverse, .consts = 1, .max_iterations = BOUND};
+    const tow_type types[] = {tow_value_type(in[1]), tow_value_type(in[2]), tow_make_type(TOW_I32, 0, NULL)};
+    tow_trace *inner = tow__trace_begin(tow_trace_context(trace));
+    if (!inner) {
+        tow__adopt_error(trace);
+        return;
+    }
+    tow_value v[3], y;
+    for (int i = 0; i < 3; i++) v[i] = tow__input(inner, types[i], NULL);
+    y = tow_sin(tow_mul(v[0], v[1]));
+    if (tow__trace_end(inner, 1, &y, false, &params.body) == TOW_OK)
+        tow__bind(trace, tow__primitive_find("fori", 4), &params, 3, in, 1, out);
+    else
+        tow__adopt_error(trace);
+    tow_graph_release(params.body);
+}
+
+/* ---- empty: what is not read may be anything --------------------------------------------------------------------- */
+
+static void record_empty(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    tow_type type = tow_value_type(in[0]);
+    const tow__empty_params params = {.dtype = type.dtype, .shape = {.n = type.rank, .v = {type.dims[0]}}};
+    tow_value unread = tow__bind1(trace, tow__primitive_find("empty", 5), &params, 0, NULL);
+    (void)c;
+    out[0] = tow_select(tow_scalar(trace, TOW_BOOL, 0), unread, in[0]);
+}
+
 #define V(n)                                                                                                           \
     {                                                                                                                  \
         .dtype = TOW_F64, S1(n)                                                                                        \
@@ -124,7 +253,41 @@ static void fourth_power(const property_case *c, double *const *in, double *cons
         }                                                                                                              \
     }
 
+#define CHOICE(primitive_, text, build_, value_, index)                                                                \
+    {                                                                                                                  \
+        .primitive = primitive_, .label = text, .n_in = 3, .n_out = 2, .build = build_, .value = value_, .in = {       \
+            index,                                                                                                     \
+            V(5),                                                                                                      \
+            V(5)                                                                                                       \
+        }                                                                                                              \
+    }
+#define REPEAT(primitive_, text, build_, count)                                                                        \
+    {                                                                                                                  \
+        .primitive = primitive_, .label = text, .n_in = 3, .build = build_, .value = repeated, .loose = 4, .in = {     \
+            {.dtype = TOW_I32, S0, .low = count, .high = count},                                                       \
+            V(4),                                                                                                      \
+            V(4)                                                                                                       \
+        }                                                                                                              \
+    }
+#define INDEX(n)                                                                                                       \
+    {                                                                                                                  \
+        .dtype = TOW_I32, S0, .low = n, .high = n                                                                      \
+    }
+
 static const property_case cases[] = {
+    CHOICE("cond", "first", record_switch, chosen, INDEX(-5)),
+    CHOICE("cond", "second", record_switch, chosen, INDEX(1)),
+    CHOICE("cond", "third", record_switch, chosen, INDEX(7)),
+    CHOICE("cond", "predicate, drawn", record_cond, chosen_of_two, ((property_input){.dtype = TOW_BOOL, S0})),
+    CHOICE("cond", "predicate, another draw", record_cond, chosen_of_two, ((property_input){.dtype = TOW_BOOL, S0})),
+    REPEAT("while", "some iterations", record_while, 3),
+    REPEAT("while", "one iteration", record_while, 1),
+    REPEAT("while", "no iteration", record_while, -1),
+    REPEAT("while", "all iterations that are allowed", record_while, 9),
+    REPEAT("fori", NULL, record_fori, 4),
+    REPEAT("fori", "reverse", record_fori, 2),
+    REPEAT("fori", "no iteration", record_fori, -3),
+    {.primitive = "empty", .n_in = 1, .build = record_empty, .unary = same, .in = {V(5)}},
     {.primitive = "name", .params = &tag, .n_in = 1, .unary = same, .in = {V(5)}},
     {.primitive = "call", .n_in = 2, .build = record_call, .value = wave, .loose = 2, .in = {V(5), V(5)}},
     REMAT("nothing"),

@@ -194,7 +194,7 @@ tow_status tow__parallelize_loop(tow__function_state *f)
 {
     tow__loop *loop = f->loop;
     parallelize_state s = {.p = f->p, .loop = loop, .body = f->body, .scratch = f->scratch};
-    if (s.p->team.threads < 2 || !has_kernels(loop)) return TOW_OK;
+    if (s.p->team.threads < 2 || loop->stops || !has_kernels(loop)) return TOW_OK;
     const tow__cost *cost = tow__get_cost(f);
     if (!cost) return TOW_OUT_OF_MEMORY;
     if (!is_worth_it(loop, cost->total)) return TOW_OK;

@@ -168,6 +168,7 @@ static tow_status inline_equation(inliner *in, const tow_graph *g, const tow__eq
                                   uint32_t *results, bool force)
 {
     if (e->primitive->kind == TOW__NAME || TOW__IS(e, stop_gradient)) return inline_alias(operands, results);
+    if (TOW__IS(e, select) && operands[1] == operands[2]) return inline_alias(operands + 1, results);
     if (TOW__IS(e, call))
         return inline_graph(in, ((const tow__call_params *)e->params)->body, operands, results, false);
     if (TOW__IS(e, remat)) return inline_remat(in, e->params, e->n_in, operands, results);

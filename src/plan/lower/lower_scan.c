@@ -304,12 +304,14 @@ tow_status tow__list_loop_reads(tow_program *p, tow__instruction *inst, tow__are
     uint32_t n_reads = 0, n = 0;
     const tow__view *reads = outer_reads(p, scratch, loop->body, &n_reads);
     if (!reads) return TOW_OUT_OF_MEMORY;
-    inst->n_in = loop->n_carry + loop->n_xs + n_reads;
+    const uint32_t n_flags = loop->stops && !loop->new_flags;
+    inst->n_in = loop->n_carry + loop->n_xs + n_reads + n_flags;
     inst->in = tow__arena_alloc(&p->memory, inst->n_in, sizeof *inst->in);
     if (!inst->in) return TOW_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < loop->n_carry; j++) inst->in[n++] = loop->carry[j].init;
     for (uint32_t j = 0; j < loop->n_xs; j++) inst->in[n++] = loop->xs[j].array;
     for (uint32_t j = 0; j < n_reads; j++) inst->in[n++] = reads[j];
+    if (n_flags) inst->in[n++] = loop->flag;
     return TOW_OK;
 }
 
@@ -318,6 +320,7 @@ static tow_status add_loop_inst(tow__lowering *l, const scan *s, tow__loop *loop
 {
     tow__instruction lowered = *s->inst;
     uint32_t n = 0;
+    if (loop->stops) lowered.base = loop->new_flags ? &tow__while_p : &tow__cond_p;
     lowered.operands = lowered.results = NULL;
     lowered.loop = loop;
     lowered.scratch = loop->body->block;
@@ -338,6 +341,8 @@ static tow__loop *new_loop(tow_program *p, tow__body *outer, const scan *s)
     if (!loop) return NULL;
     *loop = (tow__loop){.length = s->params->length,
                         .reverse = s->params->reverse,
+                        .stops = s->params->stops,
+                        .new_flags = s->params->stops && !is_unchanged(s, 0),
                         .body = s->body,
                         .n_xs = s->n_xs,
                         .n_ys = s->n_ys,
@@ -367,6 +372,7 @@ tow_status tow__lower_scan(tow__lowering *l, const tow__instruction *inst)
     if (params->length == 0) return lower_nothing(l, &s);
     tow__loop *loop = new_loop(l->p, l->body, &s);
     if (!loop) return TOW_OUT_OF_MEMORY;
+    if (loop->stops) loop->flag = *operand(l, &s, s.n_consts);
     TRY(tow__begin_lowering(&b, l->p, s.body, l->scratch));
     TRY(bind_inputs(l, &s, loop, &b));
     TRY(hand_out_inputs(&s, loop, &b));

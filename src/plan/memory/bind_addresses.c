@@ -329,6 +329,7 @@ static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **r
     if (!x) return TOW_OUT_OF_MEMORY;
     *x = (tow__executable_loop){.schedule = loop->schedule,
                                 .reverse = loop->reverse,
+                                .stops = loop->stops,
                                 .length = loop->length,
                                 .blocks = loop->blocks,
                                 .shared = loop->shared,
@@ -341,6 +342,7 @@ static tow_status bind_loop(binder *b, tow__loop *loop, tow__executable_loop **r
     for (uint32_t j = 0; j < loop->n_carry; j++) TRY(bind_carry(b, &loop->carry[j], &x->carry[j]));
     TRY(bind_rows(b, loop->xs, loop->n_xs, &x->xs));
     TRY(bind_rows(b, loop->ys, loop->n_ys, &x->ys));
+    if (loop->stops && !loop->new_flags) TRY(bind_data(b, &x->flag, &loop->flag));
     TRY(bind_codes(b, loop, x));
 done:
     return status;

@@ -55,6 +55,7 @@ static bool scan_may_overwrite(const tow_program *p, const tow__instruction *ins
     case TOW__CARRY_IN_PLACE:
         return !c->copies;
     case TOW__CARRY_ALTERNATES: /* iteration 0 writes the spare buffer if the number of iterations is even */
+        if (inst->loop->stops) return !c->copies && c->spare != TOW__NONE;
         return !c->copies && inst->loop->length % 2 == 0;
     case TOW__CARRY_IN_ROWS: /* the initial value is copied to its row first */
         return true;

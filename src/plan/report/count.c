@@ -45,7 +45,7 @@ static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
         count += count_reductions(inst, wanted);
         bool parts_only = inst->base == &tow__fused_p || inst->base == &tow__fused_reduce_p;
         if (!parts_only) count += !region && counts(wanted, inst->base->name);
-        if (loop) count += (region ? 1 : (uint64_t)loop->length) * count_insts(loop->body, wanted);
+        if (loop) count += (region || loop->stops ? 1 : (uint64_t)loop->length) * count_insts(loop->body, wanted);
     }
     return count;
 }

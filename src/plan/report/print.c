@@ -78,6 +78,11 @@ static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, 
         tow__string_add(s, "%*s       %" PRId64 " blocks", 4 * depth, "", loop->length);
     else if (loop->schedule == TOW__ORDERED_TILES)
         tow__string_add(s, "%*s       %" PRId64 " blocks in order", 4 * depth, "", loop->length);
+    else if (loop->stops && loop->length == INT64_MAX)
+        tow__string_add(s, "%*s       as long as carry 0 is true", 4 * depth, "");
+    else if (loop->stops)
+        tow__string_add(s, "%*s       at most %" PRId64 " iteration%s", 4 * depth, "", loop->length,
+                        loop->length == 1 ? "" : "s");
     else
         tow__string_add(s, "%*s       length %" PRId64 "%s", 4 * depth, "", loop->length,
                         loop->reverse ? " reverse" : "");
@@ -166,19 +171,31 @@ static void add_plan(printer *out, const tow_program *p, const tow__body *body, 
     for (uint32_t i = 0; i < body->n_insts && !out->s.failed; i++) add_inst(out, p, body, i, live ? live[i] : 0, depth);
 }
 
+/* Data decide what runs: bytes are upper bounds, which the largest branches reach. */
+static bool stops_anywhere(const tow__body *body)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++) {
+        const tow__loop *loop = body->insts[i].loop;
+        if (loop && (loop->stops || stops_anywhere(loop->body))) return true;
+    }
+    return false;
+}
+
 size_t tow_program_text(const tow_program *p, char *text, size_t size)
 {
     TOW__ARITHMETIC(false);
     printer out = {.placed = true};
+    const bool stops = stops_anywhere(p->top);
     tow__string_init(&out.s, p->ctx);
     tow__arena_init(&out.scratch, p->ctx);
     add_plan(&out, p, p->top, 0);
     tow__arena_free(&out.scratch);
     tow__string_add(&out.s,
-                    "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %" PRIu64
-                    " instructions per run\n",
+                    "inputs %zu, outputs %zu, constants %zu, arena %zu (at least %zu), residuals %zu bytes; %s%" PRIu64
+                    "%s\n",
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
-                    p->bytes.residuals, tow_program_count(p, NULL));
+                    p->bytes.residuals, stops ? "bytes are upper bounds; " : "", tow_program_count(p, NULL),
+                    stops ? " instructions if each branch and body runs once" : " instructions per run");
     if (p->n_repeated)
         tow__string_add(&out.s,
                         "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32

@@ -20,7 +20,7 @@ static uint32_t plan_length(const tow__body *body);
 
 static uint32_t iterations_shown(const tow__loop *loop)
 {
-    if (tow__is_parallel(loop->schedule) || loop->length < 1) return 1;
+    if (tow__is_parallel(loop->schedule) || loop->stops || loop->length < 1) return 1;
     return (double)loop->length * plan_length(loop->body) <= WRITTEN_OUT ? (uint32_t)loop->length : 1;
 }
 

@@ -53,7 +53,7 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
     const tow__loop *loop = r->insts[at].loop;
     (void)match;
-    return loop->length >= FEW_ITERATIONS && find_operand(r->p, loop, loop->body, TOW__NONE);
+    return loop->length >= FEW_ITERATIONS && !loop->stops && find_operand(r->p, loop, loop->body, TOW__NONE);
 }
 
 static tow__view transposed(const tow__view *x)

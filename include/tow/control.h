@@ -1,0 +1,69 @@
+/* Control flow: functions of which one runs, and functions that run a number of times that the data decide.
+ *
+ * Everything here can be differentiated in forward mode, stands under remat, whose policies reach inside, and in scans,
+ * and nests. What does not run costs nothing but memory that is shared: branches that exclude each other share theirs.
+ * Functions may use any value of the trace from outside. */
+#ifndef TOW_CONTROL_H
+#define TOW_CONTROL_H
+
+#include "tow/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A function and what it gets as `user`. */
+typedef struct tow_branch {
+    tow_function function;
+    void *user;
+} tow_branch;
+
+/* Runs if_true or if_false on inputs.
+ *   predicate: [] bool, or a number: true if it is not 0 (a NaN is true).
+ * The outputs of both must have the same types. Gradients are those of the function that ran.
+ * Errors: a predicate that is not a scalar, outputs whose types differ. */
+TOW_API void tow_cond_function(tow_trace *trace, tow_value predicate, tow_function if_true, tow_function if_false,
+                               void *user, size_t n_inputs, const tow_value *inputs, size_t n_outputs,
+                               tow_value *outputs);
+
+/* Runs branches[index], index being clamped: the first one for a negative index, the last one for one that is too large.
+ *   index: [] i32 or u32 (read as i32: from 2^31 on it is negative).
+ * A single branch is recorded without a choice. Errors: as tow_cond_function, and no branch. */
+TOW_API void tow_switch_function(tow_trace *trace, tow_value index, size_t n_branches, const tow_branch *branches,
+                                 size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);
+
+/* max_iterations > 0: the loop ends after so many iterations, whatever the condition says. Reverse mode then keeps what the
+ * policy around the loop permits in arrays with a row for each of them, of which only rows of iterations that ran are
+ * written and read; a body inside a remat region keeps its inputs and is run again. Without it (0), reverse mode is an
+ * error unless no derivative flows through the loop. */
+typedef struct tow_while_options {
+    int64_t max_iterations;
+} tow_while_options;
+
+/* carry = body(carry) as long as condition(carry) holds.
+ *   condition: reads carry[n_carry] and writes outputs[0], bool [].     body: reads and writes carry[n_carry].
+ * carry_out is the last carry: the init values if the condition does not hold at first. Types of carries must not change.
+ * options may be NULL. Errors: a condition that is not a bool scalar, a carry whose type changes, a negative bound. */
+TOW_API void tow_while_function(tow_trace *trace, tow_function condition, tow_function body, void *user,
+                                const tow_while_options *options, size_t n_carry, const tow_value *carry,
+                                tow_value *carry_out);
+
+/* Bounds that are known only when the program runs, i32 [] or u32 []; a null value stands for the number that was given.
+ * With one of them the loop is a while, with its max_iterations. */
+typedef struct tow_fori_options {
+    tow_value lower, upper;
+    int64_t max_iterations;
+} tow_fori_options;
+
+/* carry = body(i, carry) for i = lower, ..., upper - 1; none if upper <= lower.
+ *   body: reads i [], then carry[n_carry], and writes carry[n_carry]. i is i32, or what bounds in options are.
+ * With bounds that are numbers the loop is a scan, which reverse mode differentiates without further ado.
+ * options may be NULL. Errors: as tow_while_function, bounds outside of i32, bounds of two types. */
+TOW_API void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, tow_function body, void *user,
+                               const tow_fori_options *options, size_t n_carry, const tow_value *carry,
+                               tow_value *carry_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,438 @@
+/* cond, switch, while and fori as operations that C functions record.
+ *
+ * Each function is traced by itself, then recorded again over the outer values that any of them uses, so that all
+ * branches, and the condition and the body of a loop, have the same inputs. */
+#include "tow/control.h"
+#include "src/autodiff/regions.h"
+#include "src/ops/control.h"
+#include "tow/ops.h"
+
+/* Functions that share their inputs: outer values, then explicit ones. */
+typedef struct closure {
+    tow_trace *t;
+    size_t n, n_explicit, n_outer;
+    tow__body *bodies;   /* [n] as they were traced */
+    tow_graph **graphs;  /* [n] (outer, explicit) -> outputs */
+    tow_value *operands; /* outer values, then the explicit ones */
+} closure;
+
+static void free_closure(closure *c)
+{
+    for (size_t k = 0; k < c->n; k++) {
+        if (c->bodies) tow_graph_release(c->bodies[k].graph);
+        if (c->graphs) tow_graph_release(c->graphs[k]);
+    }
+}
+
+/* False: no memory. */
+static bool begin_closure(closure *c, tow_trace *t, size_t n, size_t n_explicit)
+{
+    *c = (closure){.t = t, .n = n, .n_explicit = n_explicit};
+    c->bodies = tow__trace_alloc(t, n, sizeof *c->bodies);
+    c->graphs = tow__trace_alloc(t, n, sizeof(tow_graph *));
+    return c->bodies && c->graphs;
+}
+
+static size_t find_outer(const closure *c, tow_value v)
+{
+    size_t i = 0;
+    while (i < c->n_outer && c->operands[i].id != v.id) i++;
+    return i;
+}
+
+/* The outer values that any of the bodies captures, each once, and the explicit operands behind them. */
+static bool list_operands(closure *c, const tow_value *explicit_in)
+{
+    size_t most = c->n_explicit;
+    for (size_t k = 0; k < c->n; k++) most += c->bodies[k].n_captures;
+    if (!(c->operands = tow__trace_alloc(c->t, most, sizeof *c->operands))) return false;
+    for (size_t k = 0; k < c->n; k++)
+        for (size_t i = 0; i < c->bodies[k].n_captures; i++)
+            if (find_outer(c, c->bodies[k].captures[i]) == c->n_outer)
+                c->operands[c->n_outer++] = c->bodies[k].captures[i];
+    if (c->n_explicit) memcpy(c->operands + c->n_outer, explicit_in, c->n_explicit * sizeof *explicit_in);
+    return true;
+}
+
+/* Body k over the inputs of all. */
+static tow_status share_inputs(closure *c, size_t k, const tow_type *types)
+{
+    const tow__body *b = &c->bodies[k];
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(b->graph, &in, &out);
+    tow_value *outer = t ? tow__trace_alloc(t, c->n_outer, sizeof *outer) : NULL;
+    if (!outer) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < c->n_outer; i++) outer[i] = tow__input(t, tow_value_type(c->operands[i]), NULL);
+    for (size_t i = 0; i < b->n_captures; i++) in[i] = outer[find_outer(c, b->captures[i])];
+    for (size_t i = 0; i < c->n_explicit; i++) in[b->n_captures + i] = tow__input(t, types[i], NULL);
+    tow__inline(t, b->graph, in, out);
+    return tow__trace_end(t, b->graph->n_outputs, out, false, &c->graphs[k]);
+}
+
+static bool close_closure(closure *c, const tow_value *explicit_in, const tow_type *types)
+{
+    if (!list_operands(c, explicit_in)) return false;
+    for (size_t k = 0; k < c->n; k++)
+        if (share_inputs(c, k, types) != TOW_OK) {
+            tow__adopt_error(c->t);
+            return false;
+        }
+    return true;
+}
+
+/* ---- cond, switch ------------------------------------------------------------------------------------------------ */
+
+/* Branch k as users know it. */
+static void branch_name(char text[40], const char *op, size_t k)
+{
+    if (op[0] == 'c')
+        snprintf(text, 40, "%s", k ? "if_true" : "if_false");
+    else
+        snprintf(text, 40, "branch %zu", k);
+}
+
+static bool outputs_agree(const closure *c, const char *op)
+{
+    for (size_t k = 1; k < c->n; k++)
+        for (size_t i = 0; i < c->graphs[0]->n_outputs; i++) {
+            tow_type want = tow_graph_output_type(c->graphs[0], i), have = tow_graph_output_type(c->graphs[k], i);
+            char first[40], second[40];
+            if (tow_type_equal(want, have)) continue;
+            branch_name(first, op, 0);
+            branch_name(second, op, k);
+            tow_trace_fail(c->t, TOW_TYPE_MISMATCH,
+                           "%s: output %zu is %s in %s and %s in %s; all branches must return the same types: convert "
+                           "or reshape one of the two",
+                           op, i, tow__type_name(want).text, first, tow__type_name(have).text, second);
+            return false;
+        }
+    return true;
+}
+
+/* Output i is in every branch what output j < i is, or for j = i the same input. */
+static bool is_same(const closure *c, size_t i, size_t j)
+{
+    uint32_t index = c->graphs[0]->vars[c->graphs[0]->outputs[i]].index;
+    for (size_t k = 0; k < c->n; k++) {
+        const tow_graph *g = c->graphs[k];
+        const tow__var *v = &g->vars[g->outputs[i]];
+        if (j < i ? g->outputs[i] != g->outputs[j] : v->equation != TOW__INPUT || v->index != index) return false;
+    }
+    return true;
+}
+
+/* Binds the choice. Outputs that are one input, or an earlier output, in all branches bypass it. */
+static void bind_choice(closure *c, tow_value index, size_t n_out, tow_value *out)
+{
+    tow_trace *t = c->t;
+    size_t n_in = c->n_outer + c->n_explicit, n_kept = 0;
+    bool *kept = tow__trace_alloc(t, n_out, sizeof *kept);
+    size_t *same = tow__trace_alloc(t, n_out, sizeof *same);
+    tow_value *results = tow__trace_alloc(t, n_out, sizeof *results);
+    tow_value *operands = tow__join(t, 1, &index, n_in, c->operands);
+    tow__cond_params params = {.branches = {.n = (uint32_t)c->n, .v = c->graphs}};
+    if (!kept || !same || !results || !operands) return;
+    for (size_t i = 0; i < n_out; i++) {
+        for (same[i] = 0; same[i] < i && !is_same(c, i, same[i]); same[i]++) continue;
+        kept[i] = same[i] == i && !is_same(c, i, i);
+        n_kept += kept[i];
+    }
+    for (size_t k = 0; k < c->n && n_kept < n_out; k++) {
+        tow_graph *reduced;
+        if (tow__dce(c->graphs[k], kept, false, NULL, &reduced) != TOW_OK) {
+            tow__adopt_error(t);
+            return;
+        }
+        tow_graph_release(c->graphs[k]);
+        c->graphs[k] = reduced;
+    }
+    if (n_kept) tow__bind(t, &tow__cond_p, &params, n_in + 1, operands, n_kept, results);
+    const tow_graph *first = c->bodies[0].graph;
+    for (size_t i = 0, next = 0; i < n_out; i++) {
+        const tow__var *v = &first->vars[first->outputs[i]];
+        size_t at = v->index < c->bodies[0].n_captures ? find_outer(c, c->bodies[0].captures[v->index])
+                                                       : v->index - c->bodies[0].n_captures + c->n_outer;
+        out[i] = kept[i] ? results[next++] : same[i] < i ? out[same[i]] : c->operands[at];
+    }
+}
+
+static void choose(tow_trace *t, const char *op, tow_value index, size_t n, const tow_branch *branches, size_t n_in,
+                   const tow_value *operands, size_t n_out, tow_value *outputs)
+{
+    closure c;
+    tow_type *types = tow__types_of(t, n_in, operands);
+    if (types && begin_closure(&c, t, n, n_in)) {
+        bool fine = true;
+        for (size_t k = 0; k < n && fine; k++)
+            fine = tow__trace_body(t, branches[k].function, branches[k].user, n_in, types, n_out, &c.bodies[k]);
+        if (fine && close_closure(&c, operands, types) && outputs_agree(&c, op)) bind_choice(&c, index, n_out, outputs);
+        free_closure(&c);
+    }
+}
+
+/* bool [] of a number: whether it is not 0; the null value after an error. */
+static tow_value truth_of(tow_value predicate)
+{
+    tow_type type = tow_value_type(predicate);
+    if (type.rank != 0) {
+        tow_trace_fail(predicate.trace, TOW_SHAPE_MISMATCH,
+                       "cond: the predicate must be a scalar, found %s; reduce it (tow_reduce_and, tow_reduce_or), or "
+                       "choose element by element with tow_select",
+                       tow__type_name(type).text);
+        return (tow_value){0};
+    }
+    return type.dtype == TOW_BOOL ? predicate : tow_convert(predicate, TOW_BOOL);
+}
+
+void tow_cond_function(tow_trace *trace, tow_value predicate, tow_function if_true, tow_function if_false, void *user,
+                       size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+{
+    const tow_value *operands =
+        tow__operands_of(trace, "cond", if_true && if_false, (tow__listed){n_inputs, inputs},
+                         (tow__listed){1, &predicate}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    const tow_branch branches[] = {{if_false, user}, {if_true, user}};
+    tow__clear(n_outputs, outputs);
+    tow_value index = operands ? truth_of(operands[n_inputs]) : (tow_value){0};
+    if (!tow_is_null(index)) choose(trace, "cond", index, 2, branches, n_inputs, operands, n_outputs, outputs);
+}
+
+/* i32 []; the null value after an error. */
+static tow_value index_of(tow_value index)
+{
+    tow_type type = tow_value_type(index);
+    if (type.rank == 0 && (type.dtype == TOW_I32 || type.dtype == TOW_U32)) return tow_convert(index, TOW_I32);
+    tow_trace_fail(index.trace, type.rank ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+                   "switch: the index must be an integer scalar (i32[] or u32[]), found %s; convert it with tow_convert",
+                   tow__type_name(type).text);
+    return (tow_value){0};
+}
+
+static bool are_given(size_t n, const tow_branch *branches)
+{
+    for (size_t k = 0; k < n && branches; k++)
+        if (!branches[k].function) return false;
+    return branches != NULL;
+}
+
+void tow_switch_function(tow_trace *trace, tow_value index, size_t n_branches, const tow_branch *branches,
+                         size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs)
+{
+    if (tow__records(trace, NULL) && n_branches == 0)
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "switch: expected one branch or more, found 0");
+    const tow_value *operands =
+        tow__operands_of(trace, "switch", are_given(n_branches, branches), (tow__listed){n_inputs, inputs},
+                         (tow__listed){1, &index}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    tow__clear(n_outputs, outputs);
+    tow_value number = operands ? index_of(operands[n_inputs]) : (tow_value){0};
+    if (tow_is_null(number)) return;
+    if (n_branches > 1) {
+        choose(trace, "switch", number, n_branches, branches, n_inputs, operands, n_outputs, outputs);
+        return;
+    }
+    tow_value *out = tow__guarded_alloc(trace, n_outputs);
+    if (!out) return;
+    branches[0].function(trace, operands, out, branches[0].user);
+    tow__check_guards(trace, "outputs", n_outputs, out);
+    for (size_t i = 0; i < n_outputs && !tow__failed(trace); i++)
+        if (tow_is_null(out[i]))
+            tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
+                           n_outputs);
+    if (n_outputs && !tow__failed(trace)) memcpy(outputs, out, n_outputs * sizeof *out);
+}
+
+/* ---- while ------------------------------------------------------------------------------------------------------- */
+
+enum {
+    CONDITION,
+    BODY
+};
+
+static bool condition_is_fine(const closure *c, const char *op)
+{
+    tow_type type = tow_graph_output_type(c->graphs[CONDITION], 0);
+    if (type.rank == 0 && type.dtype == TOW_BOOL) return true;
+    tow_trace_fail(c->t, TOW_TYPE_MISMATCH, "%s: the condition must write one value of type bool[], found %s", op,
+                   tow__type_name(type).text);
+    return false;
+}
+
+/* A carry that the body hands on as it is never changes. */
+static bool is_handed_on(const closure *c, size_t carry)
+{
+    const tow_graph *g = c->graphs[BODY];
+    return g->outputs[carry] == g->inputs[c->n_outer + carry];
+}
+
+/* Graph k with the carries that the body hands on as further constants: (outer, handed on, carry). */
+static tow_status separate_constants(closure *c, size_t k, tow_graph **result)
+{
+    const tow_graph *g = c->graphs[k];
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    for (int handed = 1; handed >= 0; handed--)
+        for (size_t i = 0; i < g->n_inputs; i++) {
+            bool constant = i < c->n_outer || is_handed_on(c, i - c->n_outer);
+            if (constant == (bool)handed) in[i] = tow__input(t, tow_graph_input_type(g, i), NULL);
+        }
+    tow__inline(t, g, in, out);
+    size_t n = 0;
+    for (size_t i = 0; i < g->n_outputs; i++)
+        if (k == CONDITION || !is_handed_on(c, i)) out[n++] = out[i];
+    return tow__trace_end(t, n, out, false, result);
+}
+
+static void bind_while(closure *c, int64_t max_iterations, tow_value *results)
+{
+    size_t n = 0, n_in = c->n_outer + c->n_explicit, n_out = 0;
+    tow_value *in = tow__trace_alloc(c->t, n_in, sizeof *in), *out = tow__trace_alloc(c->t, n_in, sizeof *out);
+    tow__while_params params = {.max_iterations = max_iterations};
+    if (!in || !out) return;
+    for (int handed = 1; handed >= 0; handed--) {
+        for (size_t i = 0; i < n_in; i++)
+            if ((i < c->n_outer || is_handed_on(c, i - c->n_outer)) == (bool)handed) in[n++] = c->operands[i];
+        if (handed) params.consts = (int64_t)n;
+    }
+    n_out = n_in - (size_t)params.consts;
+    if (n_out > 0 && (separate_constants(c, CONDITION, &params.condition) != TOW_OK ||
+                      separate_constants(c, BODY, &params.body) != TOW_OK))
+        tow__adopt_error(c->t);
+    else if (n_out > 0)
+        tow__bind(c->t, &tow__while_p, &params, n_in, in, n_out, out);
+    for (size_t i = 0, next = 0; i < c->n_explicit; i++)
+        results[i] = is_handed_on(c, i) ? c->operands[c->n_outer + i] : out[next++];
+    tow_graph_release(params.condition);
+    tow_graph_release(params.body);
+}
+
+static bool bound_is_fine(tow_trace *t, const char *op, int64_t max_iterations)
+{
+    if (max_iterations >= 0 && max_iterations <= INT32_MAX) return true;
+    tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s: max_iterations is %lld, expected a number from 0 (no bound) to 2^31 - 1",
+                   op, (long long)max_iterations);
+    return false;
+}
+
+static void repeat(tow_trace *t, const char *op, tow_branch condition, tow_branch body, int64_t max_iterations,
+                   size_t n_carry, const tow_value *carry, tow_value *carry_out)
+{
+    closure c;
+    tow_type *types = tow__types_of(t, n_carry, carry);
+    tow_value *results = tow__trace_alloc(t, n_carry, sizeof *results);
+    if (!types || !results || !bound_is_fine(t, op, max_iterations) || !begin_closure(&c, t, 2, n_carry)) return;
+    bool fine =
+        tow__trace_body(t, condition.function, condition.user, n_carry, types, 1, &c.bodies[CONDITION]) &&
+        tow__trace_body(t, body.function, body.user, n_carry, types, n_carry, &c.bodies[BODY]) &&
+        close_closure(&c, carry, types) && condition_is_fine(&c, op) &&
+        tow__carries_agree(t, op, c.graphs[BODY], n_carry, carry);
+    if (fine) {
+        bind_while(&c, max_iterations, results);
+        if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
+    }
+    free_closure(&c);
+}
+
+void tow_while_function(tow_trace *trace, tow_function condition, tow_function body, void *user,
+                        const tow_while_options *options, size_t n_carry, const tow_value *carry, tow_value *carry_out)
+{
+    const tow_value *operands = tow__operands_of(trace, "while", condition && body, (tow__listed){n_carry, carry},
+                                                 (tow__listed){0}, (tow__listed){n_carry, carry_out}, (tow__listed){0});
+    tow__clear(n_carry, carry_out);
+    if (operands)
+        repeat(trace, "while", (tow_branch){condition, user}, (tow_branch){body, user},
+               options ? options->max_iterations : 0, n_carry, operands, carry_out);
+}
+
+/* ---- fori -------------------------------------------------------------------------------------------------------- */
+
+typedef struct counting {
+    tow_branch body;
+    size_t n_carry;
+    tow_value upper;
+} counting;
+
+/* (carry, i) -> carry */
+static void scan_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const counting *c = user;
+    tow_value *all = tow__join(t, 1, &in[c->n_carry], c->n_carry, in);
+    if (all) c->body.function(t, all, out, c->body.user);
+}
+
+static void below(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)t;
+    out[0] = tow_lt(in[0], ((const counting *)user)->upper);
+}
+
+/* (i, carry) -> (i + 1, carry) */
+static void count_up(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const counting *c = user;
+    (void)t;
+    out[0] = tow_add_scalar(in[0], 1);
+    c->body.function(t, in, out + 1, c->body.user);
+}
+
+static bool numbers_are_fine(tow_trace *t, int64_t lower, int64_t upper)
+{
+    if (lower >= INT32_MIN && lower <= INT32_MAX && upper >= INT32_MIN && upper <= INT32_MAX) return true;
+    tow_trace_fail(t, TOW_INVALID_ARGUMENT, "fori: the bounds are %lld and %lld, expected numbers that i32 holds",
+                   (long long)lower, (long long)upper);
+    return false;
+}
+
+static void fori_scan(tow_trace *t, int64_t lower, int64_t upper, counting *c, const tow_value *carry, tow_value *out)
+{
+    int64_t n = upper > lower ? upper - lower : 0;
+    const tow_scan_options options = {.length = n, .has_length = true};
+    tow_value i = tow_iota(t, tow_make_type(TOW_I32, 1, &n), 0);
+    if (lower != 0) i = tow_add_scalar(i, (double)lower);
+    tow_scan_function(t, scan_step, c, &options, c->n_carry, carry, 1, &i, 0, out, NULL);
+}
+
+/* A bound as a value of the type that the other one has. */
+static tow_value bound_of(tow_trace *t, tow_value given, tow_value other, int64_t number)
+{
+    if (!tow_is_null(given)) return given;
+    return tow_scalar(t, tow_value_type(other).dtype, (double)number);
+}
+
+static bool bounds_are_fine(tow_trace *t, tow_value lower, tow_value upper)
+{
+    tow_type a = tow_value_type(lower), b = tow_value_type(upper);
+    bool fine = a.rank == 0 && (a.dtype == TOW_I32 || a.dtype == TOW_U32) && tow_type_equal(a, b);
+    if (!fine && !tow__failed(t))
+        tow_trace_fail(t, TOW_TYPE_MISMATCH,
+                       "fori: the bounds are %s and %s, expected integer scalars of one type (i32[] or u32[])",
+                       tow__type_name(a).text, tow__type_name(b).text);
+    return fine;
+}
+
+void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, tow_function body, void *user,
+                       const tow_fori_options *options, size_t n_carry, const tow_value *carry, tow_value *carry_out)
+{
+    const tow_value *operands = tow__operands_of(trace, "fori", body != NULL, (tow__listed){n_carry, carry},
+                                                 (tow__listed){0}, (tow__listed){n_carry, carry_out}, (tow__listed){0});
+    counting c = {.body = {body, user}, .n_carry = n_carry};
+    tow__clear(n_carry, carry_out);
+    if (!operands) return;
+    bool dynamic = options && (!tow_is_null(options->lower) || !tow_is_null(options->upper));
+    if (!numbers_are_fine(trace, lower, upper)) return;
+    if (!dynamic) {
+        fori_scan(trace, lower, upper, &c, operands, carry_out);
+        return;
+    }
+    tow_value first = bound_of(trace, options->lower, options->upper, lower);
+    c.upper = bound_of(trace, options->upper, options->lower, upper);
+    if (!bounds_are_fine(trace, first, c.upper)) return;
+    tow_value *all = tow__join(trace, 1, &first, n_carry, operands);
+    tow_value *last = tow__trace_alloc(trace, n_carry + 1, sizeof *last);
+    if (!all || !last) return;
+    repeat(trace, "fori", (tow_branch){below, &c}, (tow_branch){count_up, &c}, options->max_iterations, n_carry + 1, all,
+           last);
+    if (n_carry) memcpy(carry_out, last + 1, n_carry * sizeof *last);
+}

@@ -1,0 +1,33 @@
+/* What the operations that record nested graphs from C functions share (regions.c, control.c). */
+#ifndef TOW_SRC_REGIONS_H
+#define TOW_SRC_REGIONS_H
+
+#include "src/autodiff/autodiff.h"
+
+/* A body under construction: (captures, explicit inputs) -> outputs. */
+typedef struct tow__body {
+    tow_graph *graph;
+    size_t n_captures;
+    tow_value *captures;
+} tow__body;
+
+/* A list of n values that a caller gave, or has room for. */
+typedef struct tow__listed {
+    size_t n;
+    const tow_value *values;
+} tow__listed;
+
+void tow__clear(size_t n, tow_value *values);
+tow_type *tow__types_of(tow_trace *t, size_t n, const tow_value *values);
+tow_value *tow__join(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b);
+/* Traces function on placeholders of the given types. False on a sticky error. */
+bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out,
+                     tow__body *b);
+/* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
+ * trace is or failed, or if the caller of `op` forgot the function or a list. */
+tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b,
+                            tow__listed out, tow__listed more_out);
+/* True if the carries leave the body with the types with which they enter; else an error of `op`. */
+bool tow__carries_agree(tow_trace *t, const char *op, const tow_graph *g, size_t n_carry, const tow_value *carry);
+
+#endif
