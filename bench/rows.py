@@ -59,6 +59,14 @@ def ffn_rows(number, batch, bars, budget):
     return rows
 
 
+def conv_rows(number, name, options, share=0.75):
+    """Seconds beside the peers', and for dense convolutions the share of the peak."""
+    command = "conv " + options
+    rows = [Row(number, name, "conv " + name, command, both("conv", " " + options), 1.1)]
+    return rows + ([Row(number, "the same, share of the measured FMA peak", "conv " + name, command, both("conv", " " + options), share,
+                        "share")] if share else [])
+
+
 ROWS = [
     Row(1, "GPT 6 x 384, T 256, B 8, V 65, AdamW: no remat", "gpt", gpt(GPT),
         gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.5),
@@ -107,4 +115,13 @@ ROWS = [
         {"JAX": ["perexample_jax"]}, 1.0),
     Row(14, "row 1 as a share of the measured FMA peak", "gpt", gpt(GPT), gpt_peers(GPT, ("plain", "scan"), ("eager", "compile")), 0.72,
         "share"),
+    *conv_rows(16, "convolution 3x3, [32,32,32,64] to 64", "--batch 32 --height 32 --width 32 --features 64 --out 64"),
+    *conv_rows(17, "convolution 3x3, [8,56,56,128] to 128", "--batch 8 --height 56 --width 56 --features 128 --out 128"),
+    *conv_rows(18, "convolution 3x3, stride 2, [8,56,56,128] to 256",
+               "--batch 8 --height 56 --width 56 --features 128 --out 256 --stride 2"),
+    *conv_rows(19, "convolution 1x1, [8,28,28,256] to 1024", "--batch 8 --height 28 --width 28 --features 256 --out 1024 --kernel 1"),
+    *conv_rows(20, "depthwise convolution 3x3, [8,56,56,256]",
+               "--batch 8 --height 56 --width 56 --features 256 --out 256 --depthwise", None),
+    *conv_rows(21, "causal depthwise convolution 4, [16,1024,256]",
+               "--batch 16 --height 0 --width 1024 --features 256 --out 256 --kernel 4 --depthwise", None),
 ]

@@ -4,17 +4,29 @@
 #include <string.h>
 
 #include "src/kernels/conv/conv.h"
-#include "src/kernels/math.h"
+#include "src/kernels/conv/lanes.h"
 #include "src/kernels/products/gemm_own.h"
 
 enum {
-    LANES = 64,     /* channels at a time */
-    MOST_TAPS = 512 /* whose addresses are kept */
+    LANES = TOW__CONV_LANES
 };
+
+const tow__conv_lanes *tow__conv_lanes_of(const tow__gemm_choice *choice)
+{
+#if defined(__x86_64__)
+    const tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
+    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512()) return &tow__conv_lanes_avx512;
+    if (set != TOW__GEMM_PLAIN && tow__has_avx2()) return &tow__conv_lanes_avx2;
+#else
+    (void)choice;
+#endif
+    return &tow__conv_lanes_plain;
+}
 
 typedef struct channels_job {
     const tow__conv_run *r;
     const tow__conv *c;
+    const tow__conv_lanes *lanes;
     const f32 *x, *w; /* channels are neighbours */
     int64_t x_strides[TOW_MAX_RANK], w_strides[TOW_MAX_RANK], x_entry, w_input, per_block, pieces;
 } channels_job;
@@ -88,6 +100,7 @@ static void prepare(channels_job *job, const tow__conv_run *r, bool sums)
     int64_t dims[TOW_MAX_RANK + 1], strides[TOW_MAX_RANK + 1];
     char *scratch = r->scratch;
     *job = (channels_job){.r = r, .c = c, .pieces = tow__ceil_div(c->groups, LANES)};
+    job->lanes = tow__conv_lanes_of(&r->choice);
     int n = left_axes(c, sums, dims, strides);
     job->x = with_lanes(r->team, r->x, n, dims, strides, &scratch);
     job->x_entry = strides[0];
@@ -100,119 +113,104 @@ static void prepare(channels_job *job, const tow__conv_run *r, bool sums)
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* Taps in order, in runs: each is a chain of multiply-adds, and runs are added. */
-typedef struct tap_list {
-    int64_t n, runs;
-    const f32 *x[MOST_TAPS], *w[MOST_TAPS];
-    int64_t ends[MOST_TAPS]; /* of runs */
-} tap_list;
-
-TOW__INLINE void lanes_of_taps(int64_t n, const tap_list *t, int64_t i, bool adds, f32 *y)
-{
-    f32 total[LANES];
-    for (int64_t l = 0; l < n; l++) total[l] = adds ? y[i + l] : 0;
-    for (int64_t k = 0, r = 0; r < t->runs; r++) {
-        f32 sum[LANES];
-        for (int64_t l = 0; l < n; l++) sum[l] = 0;
-        for (; k < t->ends[r]; k++) {
-            const f32 *a = t->x[k] + i, *b = t->w[k] + i;
-            for (int64_t l = 0; l < n; l++) sum[l] = tow__fma(a[l], b[l], sum[l]);
-        }
-        for (int64_t l = 0; l < n; l++) total[l] = r > 0 || adds ? total[l] + sum[l] : sum[l];
-    }
-    for (int64_t l = 0; l < n; l++) y[i + l] = total[l];
-}
-
-/* y[i] = the sum over the taps of x[i] w[i], added to y[i] if it `adds` */
-TOW__CLONES static void multiply_taps(int64_t n, const tap_list *t, bool adds, f32 *restrict y)
-{
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) lanes_of_taps(LANES, t, i, adds, y);
-    if (i < n) lanes_of_taps(n - i, t, i, adds, y);
-}
-
-/* The taps of one position along w, at offsets of the other axes. */
-static void add_row_of_taps(const channels_job *job, tap_list *list, const tow__taps *t, const f32 *x, const f32 *w)
+/* Taps of one position along w, at offsets of the other axes: one run, or a run each where they meet no neighbours. */
+static void add_taps(const channels_job *job, tow__tap_list *list, const tow__taps *t, const f32 *x, const f32 *w)
 {
     const int last = job->c->spatial - 1;
-    const tow__window_axis *axis = &job->c->axes[last];
-    const int64_t all = (axis->window - 1 - t->first % t->step) / t->step + 1, kc = tow__gemm_kc(all);
     for (int64_t j = 0; j < t->count; j++) {
         list->x[list->n] = x + (t->element + j * t->element_step) * job->x_strides[last];
         list->w[list->n++] = w + (t->first + j * t->step) * job->w_strides[last];
-        bool ends = t->element_step > 1 || (t->first / t->step + j + 1) % kc == 0;
-        if (ends || j + 1 == t->count) list->ends[list->runs++] = list->n;
+        if (t->element_step > 1 || j + 1 == t->count) list->ends[list->runs++] = list->n;
     }
 }
 
-static void one_position(const channels_job *job, int64_t index)
+/* Rows of taps of the axes but w that one row of results meets, in order. */
+typedef struct tap_rows {
+    int64_t n;
+    const f32 *x[TOW__CONV_TAPS], *w[TOW__CONV_TAPS];
+} tap_rows;
+
+/* `from` is the first row that is taken, of *all. */
+static void find_tap_rows(const channels_job *job, const tow__taps *taps, const f32 *x, int64_t from, int64_t *all,
+                          tap_rows *rows)
 {
     const tow__conv *c = job->c;
-    const int last = c->spatial - 1;
-    tap_list list = {.n = 0, .runs = 0};
-    tow__taps taps[TOW_MAX_RANK];
-    int64_t rows = 1;
-    f32 *y = job->r->y;
-    for (int i = last; i >= 0; i--) {
-        taps[i] = tow__window_taps(&c->axes[i], index % c->axes[i].result);
-        y += index % c->axes[i].result * c->y[i];
-        index /= c->axes[i].result;
-        if (i < last) rows *= taps[i].count;
-    }
-    const f32 *x = job->x + index * job->x_entry;
-    bool adds = false;
-    y += index * c->y_entry;
-    for (int64_t k = 0; k < rows && taps[last].count > 0; k++) {
+    *all = 1;
+    for (int i = 0; i < c->spatial - 1; i++) *all *= taps[i].count;
+    rows->n = 0;
+    for (int64_t k = from; k < *all && rows->n < TOW__CONV_TAPS; k++) {
         int64_t rest = k, a = 0, b = 0;
-        for (int i = last - 1; i >= 0; i--) {
+        for (int i = c->spatial - 2; i >= 0; i--) {
             int64_t j = rest % taps[i].count;
             rest /= taps[i].count;
             a += (taps[i].element + j * taps[i].element_step) * job->x_strides[i];
             b += (taps[i].first + j * taps[i].step) * job->w_strides[i];
         }
-        if (list.n + taps[last].count > MOST_TAPS) {
-            multiply_taps(c->groups, &list, adds, y);
-            adds = true;
-            list.n = list.runs = 0;
-        }
-        add_row_of_taps(job, &list, &taps[last], x + a, job->w + b);
+        rows->x[rows->n] = x + a;
+        rows->w[rows->n++] = job->w + b;
     }
-    if (list.n > 0 || !adds) multiply_taps(c->groups, &list, adds, y);
 }
 
-static void forward_block(void *user, int64_t block)
+/* All taps of one position; adds: to what y has. Runs along w end where those of products do, which are no longer than
+ * the list. */
+static void one_position(const channels_job *job, const tap_rows *rows, const tow__taps *t, bool adds, f32 *y)
+{
+    const int64_t window = job->c->axes[job->c->spatial - 1].window, place = t->step > 0 ? t->first / t->step : 0;
+    const int64_t kc = t->step > 0 ? tow__gemm_kc((window - 1 - t->first % t->step) / t->step + 1) : 1;
+    tow__tap_list list;
+    list.n = list.runs = 0;
+    for (int64_t r = 0; r < rows->n; r++) {
+        tow__taps run = *t;
+        for (int64_t done = 0; done < t->count; done += run.count) {
+            run.count = tow__min(t->count - done, t->element_step > 1 ? TOW__CONV_TAPS : kc - (place + done) % kc);
+            run.first = t->first + done * t->step;
+            run.element = t->element + done * t->element_step;
+            if (list.n + run.count > TOW__CONV_TAPS) {
+                job->lanes->taps(job->c->groups, &list, adds, y);
+                adds = true;
+                list.n = list.runs = 0;
+            }
+            add_taps(job, &list, &run, rows->x[r], rows->w[r]);
+        }
+    }
+    if (list.n > 0 || !adds) job->lanes->taps(job->c->groups, &list, adds, y);
+}
+
+/* One row of w of the result. */
+static void forward_row(void *user, int64_t index)
 {
     const channels_job *job = user;
-    int64_t end = tow__min((block + 1) * job->per_block, job->c->batch * job->c->positions);
-    for (int64_t i = block * job->per_block; i < end; i++) one_position(job, i);
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    tow__taps taps[TOW_MAX_RANK];
+    tap_rows rows;
+    f32 *y = job->r->y;
+    for (int i = last - 1; i >= 0; i--) {
+        taps[i] = tow__window_taps(&c->axes[i], index % c->axes[i].result);
+        y += index % c->axes[i].result * c->y[i];
+        index /= c->axes[i].result;
+    }
+    const f32 *x = job->x + index * job->x_entry;
+    y += index * c->y_entry;
+    int64_t from = 0, all;
+    do {
+        find_tap_rows(job, taps, x, from, &all, &rows);
+        for (int64_t p = 0; p < c->axes[last].result; p++) {
+            tow__taps t = tow__window_taps(&c->axes[last], p);
+            one_position(job, &rows, &t, from > 0, y + p * c->y[last]);
+        }
+        from += rows.n;
+    } while (from < all);
 }
 
 static void run_forward(const tow__conv_run *r)
 {
     channels_job job;
     prepare(&job, r, false);
-    job.per_block = tow__max(1, TOW__BLOCK / tow__max(1, r->c->groups * tow__min(r->c->taps, 64)) * 4);
-    tow__team_run(r->team, tow__ceil_div(r->c->batch * r->c->positions, job.per_block), forward_block, &job);
+    tow__team_run(r->team, r->c->batch * r->c->positions / r->c->axes[r->c->spatial - 1].result, forward_row, &job);
 }
 
 /* ---- sums over positions ----------------------------------------------------------------------------------------- */
-
-/* sum[i] = (adds ? sum[i] : 0) + x[k x_step + i] w[k w_step + i] for k < n: a chain, which goes on where the last one
- * ended. */
-TOW__CLONES static void multiply_positions(int64_t lanes, int64_t n, const f32 *x, int64_t x_step, const f32 *w,
-                                           int64_t w_step, f32 *restrict chain)
-{
-    if (lanes == LANES) {
-        f32 sum[LANES];
-        for (int l = 0; l < LANES; l++) sum[l] = chain[l];
-        for (int64_t k = 0; k < n; k++, x += x_step, w += w_step)
-            for (int l = 0; l < LANES; l++) sum[l] = tow__fma(x[l], w[l], sum[l]);
-        for (int l = 0; l < LANES; l++) chain[l] = sum[l];
-        return;
-    }
-    for (int64_t k = 0; k < n; k++, x += x_step, w += w_step)
-        for (int64_t l = 0; l < lanes; l++) chain[l] = tow__fma(x[l], w[l], chain[l]);
-}
 
 /* Ends a chain: it is added to y, and begins anew. */
 static void end_chain(int64_t lanes, f32 *chain, f32 *y)
@@ -237,7 +235,7 @@ static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t k
         for (int64_t j = 0, n; j < t.count; j += n) {
             int64_t left = kc - (t.first + j) % kc;
             n = tow__min(t.count - j, left);
-            multiply_positions(lanes, n, from + (t.element + j * t.element_step) * step, t.element_step * step,
+            job->lanes->positions(lanes, n, from + (t.element + j * t.element_step) * step, t.element_step * step,
                                by + (t.first + j) * job->w_strides[last], job->w_strides[last], chain);
             if (n == left) end_chain(lanes, chain, y);
         }
@@ -245,33 +243,49 @@ static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t k
     end_chain(lanes, chain, y);
 }
 
-/* All that one result position sums, for lanes from `first` on. */
-static void sum_position(const channels_job *job, int64_t position, int64_t first, int64_t lanes)
+/* One block of positions, at taps of the other axes, for all results of h and w. */
+static void add_to_all(const channels_job *job, int64_t kh, int64_t rows, int64_t lanes, const f32 *x, const f32 *w, f32 *y)
 {
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
-    const tow__window_axis *axis = &c->axes[last], *h = &c->axes[last - 1];
-    const int64_t pw = position % axis->result, ph = position / axis->result % h->result;
-    const int64_t rest = position / axis->result / h->result, block = tow__conv_block_rows(h, axis);
-    int64_t outer_taps = 1, x_at, w_at, y_at;
-    for (int i = 0; i < last - 1; i++) outer_taps *= c->axes[i].window;
-    tow__conv_outer(c, job->x_strides, job->w_strides, rest, 0, &x_at, &w_at, &y_at);
-    f32 *y = job->r->y + first + y_at + ph * c->y[last - 1] + pw * c->y[last];
-    memset(y, 0, (size_t)lanes * sizeof *y);
-    for (int64_t input = 0; input < c->inputs; input++)
-        for (int64_t k = 0; k < outer_taps; k++) {
-            if (!tow__conv_outer(c, job->x_strides, job->w_strides, rest, k, &x_at, &w_at, &y_at)) continue;
-            for (int64_t kh = 0; kh < h->window; kh += block)
-                add_block(job, ph, pw, kh, tow__min(block, h->window - kh), lanes,
-                          job->x + input * job->x_entry + first + x_at, job->w + input * job->w_input + first + w_at, y);
-        }
+    for (int64_t ph = 0; ph < c->axes[last - 1].result; ph++)
+        for (int64_t pw = 0; pw < c->axes[last].result; pw++)
+            add_block(job, ph, pw, kh, rows, lanes, x, w, y + ph * c->y[last - 1] + pw * c->y[last]);
 }
 
+static void clear(const channels_job *job, int64_t lanes, f32 *y)
+{
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    for (int64_t ph = 0; ph < c->axes[last - 1].result; ph++)
+        for (int64_t pw = 0; pw < c->axes[last].result; pw++)
+            memset(y + ph * c->y[last - 1] + pw * c->y[last], 0, (size_t)lanes * sizeof *y);
+}
+
+/* All results of a piece of the channels. */
 static void sums_block(void *user, int64_t piece)
 {
     const channels_job *job = user;
-    const int64_t first = piece * LANES, lanes = tow__min(LANES, job->c->groups - first);
-    for (int64_t p = 0; p < job->c->positions; p++) sum_position(job, p, first, lanes);
+    const tow__conv *c = job->c;
+    const int last = c->spatial - 1;
+    const tow__window_axis *h = &c->axes[last - 1];
+    const int64_t first = piece * LANES, lanes = tow__min(LANES, c->groups - first);
+    const int64_t block = tow__conv_block_rows(h, &c->axes[last]);
+    int64_t outer_taps = 1, outer = 1, x_at, w_at, y_at;
+    for (int i = 0; i < last - 1; i++) outer_taps *= c->axes[i].window, outer *= c->axes[i].result;
+    for (int64_t p = 0; p < outer; p++) {
+        tow__conv_outer(c, job->x_strides, job->w_strides, p, 0, &x_at, &w_at, &y_at);
+        f32 *y = job->r->y + first + y_at;
+        clear(job, lanes, y);
+        for (int64_t input = 0; input < c->inputs; input++)
+            for (int64_t k = 0; k < outer_taps; k++) {
+                if (!tow__conv_outer(c, job->x_strides, job->w_strides, p, k, &x_at, &w_at, &y_at)) continue;
+                const f32 *x = job->x + input * job->x_entry + first + x_at;
+                const f32 *w = job->w + input * job->w_input + first + w_at;
+                for (int64_t kh = 0; kh < h->window; kh += block)
+                    add_to_all(job, kh, tow__min(block, h->window - kh), lanes, x, w, y);
+            }
+    }
 }
 
 static void run_sums(const tow__conv_run *r)

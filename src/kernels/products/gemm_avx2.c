@@ -61,6 +61,9 @@ TOW__INLINE void transpose(vector r[W])
 #define VERSION   tow__gemm_avx2_version
 #define TEXT      "own kernel, AVX2"
 #include "src/kernels/products/gemm_own.inc"
+
+#define LANES_VERSION tow__conv_lanes_avx2
+#include "src/kernels/conv/lanes.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -36,6 +36,9 @@ TOW__INLINE vector multiply_add(vector x, vector y, vector z) { return _mm512_fm
 #define VERSION   tow__gemm_avx512_version
 #define TEXT      "own kernel, AVX-512"
 #include "src/kernels/products/gemm_own.inc"
+
+#define LANES_VERSION tow__conv_lanes_avx512
+#include "src/kernels/conv/lanes.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -75,3 +75,6 @@ TOW__INLINE void transpose(vector r[W])
 #define VERSION   tow__gemm_plain_version
 #define TEXT      "own kernel, plain C"
 #include "src/kernels/products/gemm_own.inc"
+
+#define LANES_VERSION tow__conv_lanes_plain
+#include "src/kernels/conv/lanes.inc"
