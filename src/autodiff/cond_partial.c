@@ -5,7 +5,7 @@
  *
  * A result is unknown if it is so in any branch. Residuals of branches exclude each other, so they share slots:
  *
- *   a residual that is a known result         no slot: the result itself
+ *   a residual that is a known result         no slot but the result, if no other branch could share a slot with it
  *   a constant                                no slot: it is made again
  *   types that residuals of all branches have one slot for one of each
  *   what is left, in one branch only          a slot for each
@@ -107,20 +107,50 @@ static uint32_t residual_var(const tow__partial *p, uint32_t r)
 
 static tow_type residual_type(const tow__partial *p, uint32_t r) { return p->known->vars[residual_var(p, r)].type; }
 
-/* Residuals that are known results of the choice, and constants. */
-static void place_results(choice *c, uint32_t k)
+/* The known result of the choice that residual r of branch k is, or TOW__INPUT. */
+static uint32_t result_behind(const choice *c, uint32_t k, uint32_t r)
+{
+    const tow__partial *p = &c->parts[k];
+    uint32_t at = 0, index = 0;
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        if (!p->out_unknown[i] && !c->out_unknown[i] && p->known->outputs[at] == residual_var(p, r)) return index;
+        at += !p->out_unknown[i];
+        index += !c->out_unknown[i];
+    }
+    return TOW__INPUT;
+}
+
+/* Does branch k have known result `index` as a residual? */
+static bool keeps_result(const choice *c, uint32_t k, uint32_t index)
+{
+    for (uint32_t r = 0; r < c->parts[k].n_residuals; r++)
+        if (result_behind(c, k, r) == index) return true;
+    return false;
+}
+
+/* Does a branch other than k have residuals of this element type that have no place yet? */
+static bool others_need_room(const choice *c, uint32_t k, tow_dtype dtype)
+{
+    for (uint32_t other = 0; other < c->branches->n; other++)
+        for (uint32_t r = 0; other != k && r < c->parts[other].n_residuals; r++)
+            if (!c->slots[other][r].placed && residual_type(&c->parts[other], r).dtype == dtype) return true;
+    return false;
+}
+
+/* Constants; and known results, which need no slot if each branch keeps them (`all`), or if no other branch has something
+ * to put into the slot. */
+static void place_results(choice *c, uint32_t k, bool all)
 {
     const tow__partial *p = &c->parts[k];
     for (uint32_t r = 0; r < p->n_residuals; r++) {
-        uint32_t at = 0, index = 0;
         const tow__equation *source = tow__source_of(p->known, residual_var(p, r));
+        uint32_t index = result_behind(c, k, r);
+        if (c->slots[k][r].placed) continue;
         if (source) c->slots[k][r] = (slot_of){.source = source, .placed = true};
-        for (uint32_t i = 0; i < c->n_out && !c->slots[k][r].placed; i++) {
-            if (!p->out_unknown[i] && !c->out_unknown[i] && p->known->outputs[at] == residual_var(p, r))
-                c->slots[k][r] = (slot_of){.is_result = true, .index = index, .placed = true};
-            at += !p->out_unknown[i];
-            index += !c->out_unknown[i];
-        }
+        if (source || index == TOW__INPUT) continue;
+        bool fits = all || !others_need_room(c, k, residual_type(p, r).dtype);
+        for (uint32_t other = 0; all && other < c->branches->n; other++) fits &= keeps_result(c, other, index);
+        if (fits) c->slots[k][r] = (slot_of){.is_result = true, .index = index, .placed = true};
     }
 }
 
@@ -192,9 +222,10 @@ static bool place_residuals(choice *c)
     for (uint32_t k = 0; k < c->branches->n; k++) {
         c->slots[k] = tow__trace_alloc(t, c->parts[k].n_residuals, sizeof *c->slots[k]);
         if (!c->slots[k]) return false;
-        place_results(c, k);
     }
+    for (uint32_t k = 0; k < c->branches->n; k++) place_results(c, k, true);
     place_common(c);
+    for (uint32_t k = 0; k < c->branches->n; k++) place_results(c, k, false);
     for (int dtype = 0; dtype < TOW_DTYPE_COUNT; dtype++) place_rest(c, (tow_dtype)dtype);
     return true;
 }
