@@ -31,7 +31,7 @@ typedef struct sums_job {
     images along_h, along_w;
     int64_t pitch, block_rows, image; /* positions of a row, rows of h, positions of an image */
     int64_t slices, slice, tap_slices, taps;
-    size_t x_bytes, w_bytes, thread_bytes;
+    size_t x_bytes, w_bytes, packed_bytes, thread_bytes;
 } sums_job;
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
@@ -80,8 +80,10 @@ static void plan(sums_job *job, const tow__conv *c, int threads)
     int64_t copies = job->along_h.n * job->along_w.n * job->image * job->slice;
     job->x_bytes = tow__conv_round((size_t)copies * sizeof(f32));
     job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * c->features) * sizeof(f32));
+    int64_t columns = tow__ceil_div(c->features, TOW__GEMM_PACKED_COLUMNS) * TOW__GEMM_PACKED_COLUMNS;
+    job->packed_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * columns) * sizeof(f32));
     int64_t strip = tow__min(job->slice, 512) * tow__min(job->block_rows * job->pitch, TOW__GEMM_KC) + 64;
-    job->thread_bytes = job->x_bytes + job->w_bytes + tow__conv_round((size_t)strip * sizeof(f32));
+    job->thread_bytes = job->x_bytes + job->w_bytes + job->packed_bytes + tow__conv_round((size_t)strip * sizeof(f32));
 }
 
 static size_t scratch_sums(const tow__conv *c, int threads)
@@ -95,7 +97,7 @@ static size_t scratch_sums(const tow__conv *c, int threads)
 typedef struct share {
     const sums_job *job;
     int64_t group, row, rows, tap, tap_end;
-    f32 *x, *w;
+    f32 *x, *w, *packed;
     void *scratch;
 } share;
 
@@ -167,6 +169,9 @@ static void add_block(const share *s, f32 *y, int64_t rows, bool adds)
     g.k = (rows - 1) * job->pitch + job->w->window;
     g.kc = tow__gemm_kc(g.k);
     g.b = s->w;
+    g.packed = s->packed;
+    g.choice = &job->r->choice;
+    tow__gemm_pack(&g, &tow__gemm_own); /* once for all results */
     g.ldc = c->y_entry;
     g.accumulate = adds;
     g.scratch = s->scratch;
@@ -214,7 +219,9 @@ static void run_share(void *user, int64_t index, int thread)
     const tow__conv *c = job->c;
     share s = {.job = job};
     char *own = job->r->scratch + (size_t)thread * job->thread_bytes;
-    s.x = (f32 *)(void *)own, s.w = (f32 *)(void *)(own + job->x_bytes), s.scratch = own + job->x_bytes + job->w_bytes;
+    s.x = (f32 *)(void *)own, s.w = (f32 *)(void *)(own + job->x_bytes);
+    s.packed = (f32 *)(void *)(own + job->x_bytes + job->w_bytes);
+    s.scratch = own + job->x_bytes + job->w_bytes + job->packed_bytes;
     int64_t part = index % job->tap_slices;
     s.tap = part * job->taps / job->tap_slices, s.tap_end = (part + 1) * job->taps / job->tap_slices;
     s.row = index / job->tap_slices % job->slices * job->slice;
