@@ -18,7 +18,7 @@ KINDS = {  # kind: colour, how names of instructions begin
     "attention": ("#e45756", ("attention",)),
     "loss": ("#b279a2", ("linear_cross_entropy", "softmax_cross_entropy")),
     "norms": ("#54a24b", ("layer_norm", "rms_norm", "norm")),
-    "optimiser": ("#eeca3b", ("consume",)),
+    "optimiser": ("#eeca3b", ("output_sink",)),
     "other": ("#9d9d9d", ("",)),
 }
 RATED = ("dot_general", "attention", "linear_cross_entropy")  # their flops are exact
@@ -39,7 +39,7 @@ def read(path):
     begin = min(e["ts"] for e in events)
     shares = []
     for event in events:
-        if event["name"] in ("region", "scan"):  # told by what runs in them
+        if event["name"] in ("tile_group", "scan"):  # told by what runs in them
             continue
         event["ts"] -= begin
         event["args"]["flops"] = event["args"].get("flops", 0)

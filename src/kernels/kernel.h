@@ -48,10 +48,10 @@ typedef struct tow__kernel_call {
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
     const tow__epilogue *epilogue; /* dot_general; NULL: none */
-    /* For kernels that look ahead: where operand 1 of the next call will be (NULL: unknown), and what other steps
+    /* For kernels that prefetch: where operand 1 of the next call will be (NULL: unknown), and what other instructions
      * read before it (no bytes: unknown). */
-    const void *next;
-    tow__span later[TOW__SPANS];
+    const void *next_operand;
+    tow__span read_next[TOW__SPANS];
     const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
 } tow__kernel_call;
 
@@ -77,7 +77,7 @@ typedef struct tow__kernel {
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
-    bool looks_ahead;       /* fetches from `next` and `later` of a call, where perhaps nothing is */
+    bool prefetches;       /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
     tow__function function; /* of elementwise kernels */
     const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */
 } tow__kernel;

@@ -110,7 +110,7 @@ static inline bool tow__by_blocks(const tow__loop *loop)
     return loop->schedule != TOW__SEQUENTIAL && loop->schedule != TOW__PARALLEL_ROWS;
 }
 
-/* Parameters of an instruction "consume": elements from *row * count on go to a consumer. */
+/* Parameters of an instruction "output_sink": elements from *row * count on go to a consumer. */
 typedef struct tow__sink_params {
     const tow_consumer *consumer;
     const int64_t *row;

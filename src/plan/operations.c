@@ -25,11 +25,11 @@ TOW__PRIMITIVE(copy, TOW__MOVE, tow__tile_elementwise, tow__element_cost, .input
 
 UNTILED(fused_reduce, tow__element_cost, TOW__ALIAS_EACH);
 UNTILED(reduce_part, tow__element_cost, TOW__ALIAS_NONE);
-UNTILED(add_steps, tow__element_cost, TOW__ALIAS_FIRST);
-UNTILED(dot_steps, tow__element_cost, TOW__ALIAS_FIRST);
+UNTILED(sum_rows, tow__element_cost, TOW__ALIAS_FIRST);
+UNTILED(sum_dots, tow__element_cost, TOW__ALIAS_FIRST);
 UNTILED(pack_operand, tow__element_cost, TOW__ALIAS_NONE);
-UNTILED(region, tow__element_cost, TOW__ALIAS_NONE);
-UNTILED(consume, tow__element_cost, TOW__ALIAS_NONE);
+UNTILED(tile_group, tow__element_cost, TOW__ALIAS_NONE);
+UNTILED(output_sink, tow__element_cost, TOW__ALIAS_NONE);
 
 /* Results: loss, log-sum-exp, gradients. */
 static double loss_and_vjp_cost(const tow__operation *o)

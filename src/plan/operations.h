@@ -8,19 +8,19 @@
 
 /* X(name, what it does) */
 #define TOW__OPERATION_LIST(X)                                                                                         \
-    X(add_steps, "the sum of a carry and of all rows of an array, in order")                                           \
-    X(consume, "hands rows to the caller")                                                                             \
     X(copy, "a view, made contiguous")                                                                                 \
     X(dot_general_add, "a product of vectors that is added to a matrix where that lies")                               \
     X(dot_general_part, "a block of the rows that a product sums, added to what it has so far")                        \
-    X(dot_steps, "the sum of a carry and of a product for each row of two arrays, in order")                           \
     X(fused, "a row program: elementwise functions in one pass")                                                       \
     X(fused_dot_general, "a product and a row program on its finished strips")                                         \
     X(fused_reduce, "a row program and reductions of what it makes")                                                   \
     X(linear_cross_entropy_and_vjp, "a loss and its derivative, which share their logits")                             \
+    X(output_sink, "hands rows to the caller")                                                                         \
     X(pack_operand, "what the engine of a product would make of operand 1")                                            \
     X(reduce_part, "a block of the rows that a reduction takes in, joined with what it has so far")                    \
-    X(region, "a loop over blocks of rows")
+    X(sum_dots, "the sum of a carry and of a product for each row of two arrays, in order")                            \
+    X(sum_rows, "the sum of a carry and of all rows of an array, in order")                                            \
+    X(tile_group, "a loop over blocks of rows")
 
 #define X(name, what) extern const tow_primitive tow__##name##_p;
 TOW__OPERATION_LIST(X)

@@ -76,7 +76,7 @@ cat >products.tow <<'END'
     s:f32[] = reduce_sum[axes=(0,1)] z
   in (s) }
 END
-expect 0 'remat would repeat 1 products of the forward part; 1 are kept within 100000 bytes' "$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000
+expect 0 'remat would repeat 1 products of the forward pass; 1 are kept within 100000 bytes' "$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing | grep -c dot_general)" = 3 || { echo "expected 3 products"; failed=1; }
 test "$("$tow" plan products.tow --grad --wrt w --policy nothing --keep-within 100000 | grep -c dot_general)" = 2 || { echo "expected 2 products"; failed=1; }
 expect 0 '15  fuse' "$tow" plan --passes

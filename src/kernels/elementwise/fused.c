@@ -69,7 +69,7 @@ static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l
     for (uint32_t i = 0; i < program->n_in; i++)
         if (l->access[i] != TOW__CONTIGUOUS) bytes += program->sizes[i];
     for (uint32_t i = 0; i < program->n_out; i++)
-        if (program->late[i]) bytes += program->sizes[program->n_in + i];
+        if (program->read_after_write[i]) bytes += program->sizes[program->n_in + i];
     for (uint32_t i = 0; i < program->n_temps; i++) bytes += program->sizes[program->n_in + program->n_out + i];
     return tow__max(GRAIN, tow__min(LONGEST, NEAR / bytes / GRAIN * GRAIN));
 }
@@ -114,7 +114,7 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
     for (uint32_t k = 0; k < program->n_out; k++) {
         job->out[k] = out[k]->data;
         job->staged[k] = false;
-        for (uint32_t i = 0; program->late[k] && i < program->n_in; i++) job->staged[k] |= job->in[i] == job->out[k];
+        for (uint32_t i = 0; program->read_after_write[k] && i < program->n_in; i++) job->staged[k] |= job->in[i] == job->out[k];
     }
 }
 

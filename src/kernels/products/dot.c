@@ -348,10 +348,10 @@ static void run_job(const tow__kernel_call *call, const dot_job *job, bool adds)
     r.packed = call->n_in > 2 ? call->in[2].data : NULL;
     r.x = run_packing(call, &job->x, &call->in[job->exchanged ? 1 : 0], &r.scratch);
     r.y = run_packing(call, &job->y, &call->in[job->exchanged ? 0 : 1], &r.scratch);
-    bool known = call->next != NULL && !job->exchanged;
-    if (known && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next - r.y;
+    bool known = call->next_operand != NULL && !job->exchanged;
+    if (known && job->y.pack_bytes == 0 && job->jobs == 1) r.next_y = (const char *)call->next_operand - r.y;
     if (job->jobs * job->slices == 1) {
-        r.read_after = call->later;
+        r.read_after = call->read_next;
         run_block(&r, 0, 0);
     } else {
         tow__team_run_indexed(tow__team_for(call->team, job->nanoseconds), job->jobs * job->slices, run_block, &r);
@@ -399,7 +399,7 @@ void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y)
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-int64_t tow__dot_depth(const tow__kernel_call *call)
+int64_t tow__dot_kc(const tow__kernel_call *call)
 {
     const tow__dot_params *p = call->params;
     if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
@@ -475,7 +475,7 @@ const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
-     .looks_ahead = true,
+     .prefetches = true,
      .run = run_dot_general,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,
@@ -483,7 +483,7 @@ static const tow__kernel kernels[] = {
      .prepare = prepare_dot_general},
     {.primitive = "dot_general_add",
      .dtypes = 1u << TOW_F32,
-     .looks_ahead = true,
+     .prefetches = true,
      .run = run_add,
      .scratch = scratch_dot_general,
      .engine_of = tow__dot_engine,

@@ -28,7 +28,7 @@ static tow__kernel_call product_call(const tow__kernel_call *call)
     tow__kernel_call product = *call;
     product.n_in = product_operands(call);
     product.n_out = 1;
-    product.out = &call->out[p->home];
+    product.out = &call->out[p->accumulator];
     product.params = &p->dot;
     product.state = NULL;
     return product;
@@ -38,7 +38,7 @@ static void point_at(const tow__kernel_call *call, const tow__buffer **in, const
 {
     const tow__dot_fused_params *p = call->params;
     const tow__buffer *rest = call->in + product_operands(call);
-    in[0] = &call->out[p->home];
+    in[0] = &call->out[p->accumulator];
     for (uint32_t i = 1; i < p->program->n_in; i++) in[i] = &rest[i - 1];
     for (uint32_t i = 0; i < p->program->n_out; i++) out[i] = &call->out[i];
 }
@@ -61,7 +61,7 @@ static void run_epilogue_on_strip(void *user, int64_t first, int64_t times, int6
 }
 
 /* The epilogue operands: arrays laid out like the product, which the program reads as operand 0. */
-static void find_epilogue_operands(const tow__fused_job *job, uint32_t home, const void **operands)
+static void find_epilogue_operands(const tow__fused_job *job, uint32_t accumulator, const void **operands)
 {
     const tow__fused *program = job->program;
     int n = 0;
@@ -69,7 +69,7 @@ static void find_epilogue_operands(const tow__fused_job *job, uint32_t home, con
         if (job->layout->whole[i] && program->sizes[i] == program->sizes[0] && job->in[i] != job->in[0])
             operands[n++] = job->in[i];
     for (uint32_t k = 0; k < program->n_out && n < TOW__EPILOGUE_OPERANDS; k++)
-        if (k != home && program->sizes[program->n_in + k] == program->sizes[0]) operands[n++] = job->out[k];
+        if (k != accumulator && program->sizes[program->n_in + k] == program->sizes[0]) operands[n++] = job->out[k];
 }
 
 static void run_fused_dot(const tow__kernel_call *call)
@@ -83,7 +83,7 @@ static void run_fused_dot(const tow__kernel_call *call)
     if (!state) tow__fused_prepare(p->program, in, out, &own);
     tow__fused_begin(&job, p->program, state ? &state->layout : &own, in, out);
     tow__epilogue epilogue = {run_epilogue_on_strip, &job, {NULL}};
-    find_epilogue_operands(&job, p->home, epilogue.operands);
+    find_epilogue_operands(&job, p->accumulator, epilogue.operands);
     tow__kernel_call product = product_call(call);
     product.epilogue = &epilogue;
     if (state && state->prepared) product.state = state->product;
@@ -100,7 +100,7 @@ static size_t scratch_fused_dot(const tow__kernel_call *call)
 static const tow__kernel kernels[] = {
     {.primitive = "fused_dot_general",
      .dtypes = TOW__FLOATS,
-     .looks_ahead = true,
+     .prefetches = true,
      .run = run_fused_dot,
      .scratch = scratch_fused_dot,
      .engine_of = tow__dot_engine,

@@ -1,5 +1,5 @@
 /* Products: what dot_general (dot.c), a product with what follows it (fused_dot.c) and sums of products over the
- * iterations of a scan (steps.c) are made of. This header is the contract of matrix products, whatever computes them.
+ * iterations of a scan (sum_dots.c) are made of. This header is the contract of matrix products, whatever computes them.
  *
  *   C[m, n] (row-major, rows ldc apart) = A[m, k] B[k, n], or C + A B with accumulate
  *

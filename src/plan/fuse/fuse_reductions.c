@@ -84,7 +84,7 @@ static bool reads(const tow__instruction *reduction, const tow__view *x)
 
 /* Would reduction r, of what instruction i makes, be alive longer if it moved up past others than the n chosen before
  * it, while what it reads stays as well? */
-static bool lingers(const fuse_reductions_state *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
+static bool extends_live_range(const fuse_reductions_state *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
 {
     uint32_t x = j->f.body->insts[r].in[0].storage;
     bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.uses->last_reader[x] == r;
@@ -104,7 +104,7 @@ static choice choose_from(const fuse_reductions_state *j, uint32_t i, uint32_t r
         tow__extents own;
         if (!tow__find_extents(&j->f.body->insts[r], &own)) continue;
         if (c.n > 0 && !same_extents(own, c.e)) continue;
-        if (lingers(j, i, c.n, r, &own)) continue;
+        if (extends_live_range(j, i, c.n, r, &own)) continue;
         c.e = own;
         c.of[c.n++] = r;
     }

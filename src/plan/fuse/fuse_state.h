@@ -56,7 +56,7 @@ void tow__end_fusion(tow__fuse_state *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
                         tow__candidate *d);
-/* The program of a draft, which gets numbers without gaps; says for each result whether operands are read after it is
+/* The program of a candidate, which gets numbers without gaps; says for each result whether operands are read after it is
  * made. NULL: out of memory. */
 tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d);
 /* True if the instruction is a reduction that may become a part of the row program that makes its operand. */

@@ -6,7 +6,7 @@
 #include "src/plan/fuse/fuse_state.h"
 
 /* x as a view of the whole shape: a scalar repeats, another shape of as many elements is reshaped. */
-static bool spread(const tow__view *x, const tow_type *shape, tow__view *y)
+static bool broadcast_over(const tow__view *x, const tow_type *shape, tow__view *y)
 {
     tow_type type = *shape;
     type.dtype = x->type.dtype;
@@ -20,7 +20,7 @@ static bool spread(const tow__view *x, const tow_type *shape, tow__view *y)
 }
 
 enum {
-    /* numbers in a draft before operands and results are counted */
+    /* numbers in a candidate before operands and results are counted */
     FIRST_OUT = TOW__FUSED_IN,
     FIRST_TEMP = TOW__FUSED_IN + TOW__FUSED_OUT
 };
@@ -30,7 +30,7 @@ typedef struct made {
     uint32_t storage, number, last_op;
 } made;
 
-typedef struct writer {
+typedef struct row_program_state {
     const tow__fuse_state *f;
     tow_type shape;
     uint32_t members[2 * TOW__FUSED_OPS], n;
@@ -38,9 +38,9 @@ typedef struct writer {
     made made[TOW__FUSED_RESULTS * TOW__FUSED_OPS];
     uint32_t n_made;
     bool used[TOW__FUSED_TEMPS];
-} writer;
+} row_program_state;
 
-static made *find_made(writer *w, uint32_t storage)
+static made *find_made(row_program_state *w, uint32_t storage)
 {
     for (uint32_t i = 0; i < w->n_made; i++)
         if (w->made[i].storage == storage) return &w->made[i];
@@ -55,7 +55,7 @@ static bool reads_storage(const tow__instruction *inst, uint32_t storage)
 }
 
 /* Does anybody outside the group need the value? *last: the last member that reads it, as an op. */
-static bool is_needed_outside(const writer *w, uint32_t storage, uint32_t *last)
+static bool is_needed_outside(const row_program_state *w, uint32_t storage, uint32_t *last)
 {
     const tow__fuse_state *f = w->f;
     uint32_t reads = 0;
@@ -67,7 +67,7 @@ static bool is_needed_outside(const writer *w, uint32_t storage, uint32_t *last)
     return f->p->storages[storage].kind != TOW__S_ARENA || f->uses->reads[storage] > reads;
 }
 
-static bool add_operand(writer *w, const tow__view *x, uint8_t *number)
+static bool add_operand(row_program_state *w, const tow__view *x, uint8_t *number)
 {
     tow__candidate *d = w->d;
     made *inside = find_made(w, x->storage);
@@ -77,7 +77,7 @@ static bool add_operand(writer *w, const tow__view *x, uint8_t *number)
         return true;
     }
     tow__view y;
-    if (!spread(x, &w->shape, &y)) return false;
+    if (!broadcast_over(x, &w->shape, &y)) return false;
     for (uint32_t i = 0; i < d->n_in; i++)
         if (tow__view_same(&d->in[i], &y)) {
             *number = (uint8_t)i;
@@ -90,7 +90,7 @@ static bool add_operand(writer *w, const tow__view *x, uint8_t *number)
 }
 
 /* Tiles of temporaries that nobody reads after op `last` are free again. */
-static void release_temps(writer *w, uint32_t last)
+static void release_temps(row_program_state *w, uint32_t last)
 {
     for (uint32_t i = 0; i < w->n_made; i++) {
         made *value = &w->made[i];
@@ -100,7 +100,7 @@ static void release_temps(writer *w, uint32_t last)
     }
 }
 
-static bool add_temp(writer *w, size_t size, uint32_t *number)
+static bool add_temp(row_program_state *w, size_t size, uint32_t *number)
 {
     tow__candidate *d = w->d;
     for (uint32_t i = 0; i < d->n_temps; i++)
@@ -116,7 +116,7 @@ static bool add_temp(writer *w, size_t size, uint32_t *number)
     return true;
 }
 
-static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *number)
+static bool add_result(row_program_state *w, const tow__view *x, uint32_t op, uint8_t *number)
 {
     tow__candidate *d = w->d;
     made *value = &w->made[w->n_made];
@@ -125,7 +125,7 @@ static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *numb
     if (is_needed_outside(w, x->storage, &value->last_op)) {
         if (d->n_out == TOW__FUSED_OUT) return false;
         value->number = FIRST_OUT + d->n_out;
-        if (!spread(x, &w->shape, &d->out[d->n_out])) return false;
+        if (!broadcast_over(x, &w->shape, &d->out[d->n_out])) return false;
         d->n_out++;
         value->last_op = TOW__NONE;
     } else if (!add_temp(w, tow_dtype_size(x->type.dtype), &value->number)) {
@@ -137,7 +137,7 @@ static bool add_result(writer *w, const tow__view *x, uint32_t op, uint8_t *numb
 }
 
 /* The product is operand 0 of the program. It needs its own operands as a whole, so none may be made inside. */
-static bool add_product(writer *w, uint32_t i)
+static bool add_product(row_program_state *w, uint32_t i)
 {
     const tow__instruction *inst = &w->f->body->insts[w->members[i]];
     uint32_t last;
@@ -148,7 +148,7 @@ static bool add_product(writer *w, uint32_t i)
     return true;
 }
 
-static bool add_op(writer *w, uint32_t i)
+static bool add_op(row_program_state *w, uint32_t i)
 {
     const tow__instruction *inst = &w->f->body->insts[w->members[i]];
     tow__fused_op *op = &w->d->ops[w->d->n_ops++];
@@ -169,7 +169,7 @@ static bool add_op(writer *w, uint32_t i)
 }
 
 /* The product is computed in its own storage if that is kept, else in the last result of its type. */
-static bool find_home(tow__candidate *d)
+static bool find_accumulator(tow__candidate *d)
 {
     if (d->product == TOW__NONE) return true;
     d->accumulator = d->n_out;
@@ -182,7 +182,7 @@ static bool find_home(tow__candidate *d)
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
                         tow__candidate *d)
 {
-    writer w = {.f = f, .shape = shape, .d = d};
+    row_program_state w = {.f = f, .shape = shape, .d = d};
     uint32_t i = 0, j = 0, n_b = b ? b->n : 0;
     if (a->n + n_b > TOW__FUSED_OPS) return false;
     while (i < a->n || j < n_b)
@@ -193,7 +193,7 @@ bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow
     if (d->product != TOW__NONE) d->in[d->n_in++] = f->body->insts[d->product].out[0];
     for (uint32_t k = 0; k < w.n; k++)
         if (!(w.members[k] == d->product ? add_product(&w, k) : add_op(&w, k))) return false;
-    return d->n_out > 0 && find_home(d);
+    return d->n_out > 0 && find_accumulator(d);
 }
 
 tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d)
@@ -221,7 +221,7 @@ tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d)
     for (uint32_t i = 0; i < d->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(d->in[i].type.dtype);
     for (uint32_t i = 0; i < d->n_out; i++) {
         program->sizes[d->n_in + i] = (uint8_t)tow_dtype_size(d->out[i].type.dtype);
-        program->late[i] = last_operand > made_at[i];
+        program->read_after_write[i] = last_operand > made_at[i];
     }
     memcpy(program->sizes + d->n_in + d->n_out, d->sizes, d->n_temps);
     program->ops = tow__arena_copy(memory, d->ops, d->n_ops, sizeof *d->ops);

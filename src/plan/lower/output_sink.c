@@ -11,7 +11,7 @@ static void run_consume(const tow__kernel_call *call)
     c->consumer->consume(c->consumer->user, *c->row * c->count, c->count, call->in[0].data);
 }
 
-static const tow__kernel kernel = {.primitive = "consume", .run = run_consume, .engine = "caller"};
+static const tow__kernel kernel = {.primitive = "output_sink", .run = run_consume, .engine = "caller"};
 
 tow_status tow__set_consumers(tow_program *p, const tow_compile_options *options)
 {
@@ -105,7 +105,7 @@ const tow_consumer *tow__row_sink(const tow__lowering *l, const tow__instruction
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 /* Moves the last instruction of the plan up to where its operands allow it. */
-static void hurry(tow__body *body)
+static void move_up(tow__body *body)
 {
     tow__instruction inst = body->insts[body->n_insts - 1];
     uint32_t at = body->n_insts - 1;
@@ -147,14 +147,14 @@ tow_status tow__add_sink(tow__lowering *l, const tow_consumer *consumer, const t
                          const int64_t *row)
 {
     tow__sink_params *params = tow__arena_alloc(&l->p->memory, 1, sizeof *params);
-    tow__instruction *inst = params ? tow__add_instruction(l, &tow__consume_p, input ? 2 : 1, 0) : NULL;
+    tow__instruction *inst = params ? tow__add_instruction(l, &tow__output_sink_p, input ? 2 : 1, 0) : NULL;
     if (!inst) return TOW_OUT_OF_MEMORY;
     *params = (tow__sink_params){consumer, row, tow_type_count(x->type)};
     inst->kernel = &kernel;
     inst->params = params;
     inst->in[0] = *x;
     if (input) inst->in[1] = *input;
-    hurry(l->body);
+    move_up(l->body);
     return TOW_OK;
 }
 

@@ -138,7 +138,7 @@ static tow_status bind_next_row(binder *b, const void **where, const tow__view *
     return status;
 }
 
-static bool looks_ahead(const tow__instruction *inst) { return inst->kernel && inst->kernel->looks_ahead; }
+static bool prefetches(const tow__instruction *inst) { return inst->kernel && inst->kernel->prefetches; }
 
 static bool is_listed(const uint32_t *list, int n, uint32_t storage)
 {
@@ -158,11 +158,11 @@ static tow_status bind_later_rows(binder *b, const tow__body *body, tow__kernel_
         const tow__instruction *inst = &body->insts[i];
         for (uint32_t j = 0; j < inst->n_in && n < TOW__SPANS; j++) {
             const tow__view *x = &inst->in[j];
-            if (!moves_on(b, body, x) || (j == 1 && looks_ahead(inst))) continue;
+            if (!moves_on(b, body, x) || (j == 1 && prefetches(inst))) continue;
             if (!tow__view_contiguous(x) || is_listed(listed, n, tow__representative(b->p, x->storage))) continue;
             size_t bytes = (size_t)tow_type_count(x->type) * tow_dtype_size(x->type.dtype);
-            call->later[n].bytes = bytes < PREFETCHED_BYTES ? bytes : PREFETCHED_BYTES;
-            TRY(bind_next_row(b, &call->later[n].data, x));
+            call->read_next[n].bytes = bytes < PREFETCHED_BYTES ? bytes : PREFETCHED_BYTES;
+            TRY(bind_next_row(b, &call->read_next[n].data, x));
             listed[n++] = tow__representative(b->p, x->storage);
         }
     }
@@ -176,10 +176,10 @@ static tow_status bind_next_rows(binder *b, const tow__body *body, uint32_t inde
 {
     const tow__instruction *inst = &body->insts[index];
     tow_status status = TOW_OK;
-    if (!looks_ahead(inst) || !b->loop || b->loop->body != body) return TOW_OK;
-    if (moves_on(b, body, &inst->in[1])) TRY(bind_next_row(b, &call->next, &inst->in[1]));
+    if (!prefetches(inst) || !b->loop || b->loop->body != body) return TOW_OK;
+    if (moves_on(b, body, &inst->in[1])) TRY(bind_next_row(b, &call->next_operand, &inst->in[1]));
     for (uint32_t i = index + 1; i < body->n_insts; i++)
-        if (looks_ahead(&body->insts[i])) return TOW_OK;
+        if (prefetches(&body->insts[i])) return TOW_OK;
     TRY(bind_later_rows(b, body, call));
 done:
     return status;

@@ -247,7 +247,7 @@ static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
     return TOW_OK;
 }
 
-static bool is_consumption(const tow__instruction *inst) { return inst->base == &tow__consume_p; }
+static bool is_consumption(const tow__instruction *inst) { return inst->base == &tow__output_sink_p; }
 
 /* The consumer overwrites an input of the program, or the row of it that the loop has at hand. */
 static void consume(checker *c, const tow__instruction *inst)

@@ -38,7 +38,7 @@ static uint64_t count_insts(const tow__body *body, const tow_primitive *wanted)
     for (uint32_t i = 0; i < body->n_insts; i++) {
         const tow__instruction *inst = &body->insts[i];
         const tow__loop *loop = inst->loop;
-        bool region = loop && inst->base == &tow__region_p; /* its blocks together make each instruction once */
+        bool region = loop && inst->base == &tow__tile_group_p; /* its blocks together make each instruction once */
         if (region && loop->continues) continue;
         const tow__fused *program = tow__row_program_of(inst);
         if (program) count += count_ops(program, wanted);

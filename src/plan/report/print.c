@@ -132,7 +132,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     const tow__instruction *inst = &body->insts[i];
     tow__string_add(s, "%*s%5u%s %-10s ", 4 * depth, "", i, inst->backward ? "b" : " ",
                     !inst->loop                  ? tow__engine_of(p, inst)
-                    : tow__by_blocks(inst->loop) ? "region"
+                    : tow__by_blocks(inst->loop) ? "tiles"
                                                  : "loop");
     for (uint32_t j = 0; j < inst->n_out; j++) {
         if (j) tow__string_add(s, ", ");
@@ -198,12 +198,12 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     stops ? " instructions if each branch and body runs once" : " instructions per run");
     if (p->n_repeated)
         tow__string_add(&out.s,
-                        "remat would repeat %" PRIu32 " products of the forward part; %" PRIu32
+                        "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32
                         " are kept within %zu bytes%s\n",
                         p->n_repeated, p->budget.all ? p->n_repeated : p->budget.products, p->keep_within,
                         p->budget.all ? ", and so is everything else" : "");
     if (p->budget.interleaved)
-        tow__string_add(&out.s, "blocks of rows may go through the forward and the backward part in turn\n");
+        tow__string_add(&out.s, "blocks of rows may go through the forward and the backward pass in turn\n");
     if (out.s.failed) out.s.length = 0; /* a part of a plan would mislead; the context has the error */
     size_t length = tow__string_export(&out.s, text, size);
     tow__string_free(&out.s);

@@ -64,7 +64,7 @@ static void write_event(FILE *file, const tow_program *p, int lane, const tow__e
             event->start - r->start, event->end - event->start, phase);
     write_string(file, inst->base->name);
     fprintf(file, ",\"args\":{\"phase\":\"%s\"", phase);
-    write_text(file, "engine", !loop ? tow__engine_of(p, inst) : tow__by_blocks(loop) ? "region" : "loop");
+    write_text(file, "engine", !loop ? tow__engine_of(p, inst) : tow__by_blocks(loop) ? "tiles" : "loop");
     if (inst->source) write_text(file, "scope", inst->source->scope);
     if (inst->source) write_text(file, "source", inst->source->here);
     if (inst->n_out) write_text(file, "result", tow__type_name(inst->out[0].type).text);

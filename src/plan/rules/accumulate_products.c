@@ -38,7 +38,7 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
     tow__buffer in[2] = {tow__view_buffer(&inst->in[0]), tow__view_buffer(&inst->in[1])},
                 out = tow__view_buffer(&inst->out[0]);
     tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = p, .team = r->s->body->team};
-    return in[0].dims[0] > 0 && in[0].dims[0] <= tow__dot_depth(&call);
+    return in[0].dims[0] > 0 && in[0].dims[0] <= tow__dot_kc(&call);
 }
 
 static tow_status replace(tow__rewrite *r, uint32_t at, const void *match)

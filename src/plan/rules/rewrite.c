@@ -141,11 +141,11 @@ tow__instruction *tow__copy_instruction(tow__rewrite *r, uint32_t at)
 tow_status tow__copy_late(tow__rewrite *r, const tow__view *x, uint32_t storage, bool backward)
 {
     tow__body *body = r->s->body;
-    tow__instruction *late = tow__extend(r->scratch, r->late, r->n_late, &r->late_capacity, sizeof *late);
-    if (!late) return TOW_OUT_OF_MEMORY;
-    r->late = late;
+    tow__instruction *appended = tow__extend(r->scratch, r->appended, r->n_appended, &r->appended_capacity, sizeof *appended);
+    if (!appended) return TOW_OUT_OF_MEMORY;
+    r->appended = appended;
     tow_status status = tow__add_copy(&r->l, x, storage, backward);
-    if (status == TOW_OK) late[r->n_late++] = body->insts[--body->n_insts];
+    if (status == TOW_OK) appended[r->n_appended++] = body->insts[--body->n_insts];
     return status;
 }
 
@@ -181,7 +181,7 @@ static tow_status rewrite_views(tow__rewrite *r, const tow__rule *rule)
             TRY(tow__append_instruction(r->p, body, &r->insts[i]));
         }
     }
-    for (uint32_t i = 0; i < r->n_late; i++) TRY(tow__append_instruction(r->p, body, &r->late[i]));
+    for (uint32_t i = 0; i < r->n_appended; i++) TRY(tow__append_instruction(r->p, body, &r->appended[i]));
     tow__invalidate(r->s);
 done:
     return status;

@@ -42,8 +42,8 @@ typedef struct tow__rewrite {
     /* on views */
     const tow__instruction *insts; /* as the rule finds them */
     tow__lowering l;               /* adds to the new list */
-    tow__instruction *late;        /* follow all others */
-    uint32_t n_late, late_capacity;
+    tow__instruction *appended;        /* follow all others */
+    uint32_t n_appended, appended_capacity;
 } tow__rewrite;
 
 struct tow__rule {

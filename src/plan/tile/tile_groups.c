@@ -270,7 +270,7 @@ static void forget(tow__tiler *f, uint32_t first)
     }
 }
 
-static bool worthwhile(const tow__tiler *f)
+static bool is_profitable(const tow__tiler *f)
 {
     double work = 0;
     for (uint32_t i = 0; i < f->n_inside; i++) work += f->cost->flops[f->inside[i]];
@@ -350,7 +350,7 @@ static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
     uint32_t first = *at;
     if (f->roles[first] != TOW__PARALLEL_AXIS) return tow__append_instruction(f->p, f->body, &f->insts[(*at)++]);
     *at = collect(f, first);
-    bool built = !f->ordered && worthwhile(f);
+    bool built = !f->ordered && is_profitable(f);
     if (built) count_reads_inside(f);
     if (built && f->without_products) TRY(tow__is_profitable(f, &built));
     if (f->ordered)

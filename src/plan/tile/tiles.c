@@ -16,7 +16,7 @@ static int64_t sum_depth(const tow__tiler *f, const tow__instruction *inst)
 {
     tow__buffer in[2] = {tow__view_buffer(&inst->in[0]), tow__view_buffer(&inst->in[1])},
                 out = tow__view_buffer(&inst->out[0]);
-    return tow__dot_depth(
+    return tow__dot_kc(
         &(tow__kernel_call){.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = inst->params, .team = &f->p->team});
 }
 
@@ -298,7 +298,7 @@ static tow_status begin_tile_group(builder *b, int64_t blocks, bool continues)
 static tow_status add_tile_group_inst(builder *b, tow__lowering *l)
 {
     const tow__loop *loop = b->loop;
-    tow__instruction *inst = tow__add_instruction(l, &tow__region_p, loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
+    tow__instruction *inst = tow__add_instruction(l, &tow__tile_group_p, loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
     if (!inst) return TOW_OUT_OF_MEMORY;
     inst->loop = b->loop;
     inst->scratch = b->body->block;

@@ -311,7 +311,7 @@ static void test_next_operands(void **state)
         const float *weights = tow_array_data(x[1]);
         assert_int_equal(body->n, 1);
         assert_ptr_equal(body->calls[0].arguments.in[1].data, weights + (reverse ? 0 : 5 * 64));
-        assert_ptr_equal(body->calls[0].arguments.next,
+        assert_ptr_equal(body->calls[0].arguments.next_operand,
                          (const char *)weights + (reverse ? -64 : 6 * 64) * (int)sizeof(float));
         for (int i = 0; i < 2; i++) tow_array_release(x[i]);
         tow_array_release(y[0]);

@@ -167,7 +167,7 @@ static void test_sums_that_linger(void **state)
     tow_graph_release(g);
 }
 
-/* ---- forward and backward part together ---------------------------------------------------------------------------
+/* ---- forward and backward pass together ---------------------------------------------------------------------------
  * */
 
 static void squared_error(tow_trace *t, const tow_value *x, tow_value *y, void *user)
@@ -182,7 +182,7 @@ static void weighted_logsumexp(tow_trace *t, const tow_value *x, tow_value *y, v
     y[0] = tow_reduce_sum(tow_mul(tow_logsumexp(x[0], 0), tow_reduce_max(x[1], 1, (int[]){0})), 0, NULL);
 }
 
-/* Of its backward part only the whole keeps less alive beside the forward part: each step alone makes something larger
+/* Of its backward pass only the whole keeps less alive beside the forward pass: each step alone makes something larger
  * than the masks that it reads. */
 static void huber(tow_trace *t, const tow_value *x, tow_value *y, void *user)
 {

@@ -228,8 +228,8 @@ static void expect_counts(lstm m, uint64_t dots, uint64_t sums, uint64_t additio
     tow_graph *gradient;
     tow_program *p = compile(&m, TOW_F32, 1, &gradient);
     assert_int_equal(tow_program_count(p, "dot_general"), dots);
-    assert_int_equal(tow_program_count(p, "dot_steps"), sums);
-    assert_int_equal(tow_program_count(p, "add_steps"), additions);
+    assert_int_equal(tow_program_count(p, "sum_dots"), sums);
+    assert_int_equal(tow_program_count(p, "sum_rows"), additions);
     tow_program_free(p);
     tow_graph_release(gradient);
 }

@@ -231,12 +231,12 @@ static int expect_fetches(const tow__code *code, const char *w, const char *row,
     int products = 0;
     for (uint32_t i = 0; i < code->n; i++) {
         const tow__kernel_call *call = &code->calls[i].arguments;
-        if (!code->calls[i].kernel->looks_ahead) continue;
+        if (!code->calls[i].kernel->prefetches) continue;
         bool last = ++products == 2;
-        assert_ptr_equal(call->next, last ? NULL : w);
-        assert_ptr_equal(call->later[0].data, last ? row : NULL);
-        assert_int_equal(call->later[0].bytes, last ? bytes : 0);
-        for (int j = 1; j < TOW__SPANS; j++) assert_int_equal(call->later[j].bytes, 0);
+        assert_ptr_equal(call->next_operand, last ? NULL : w);
+        assert_ptr_equal(call->read_next[0].data, last ? row : NULL);
+        assert_int_equal(call->read_next[0].bytes, last ? bytes : 0);
+        for (int j = 1; j < TOW__SPANS; j++) assert_int_equal(call->read_next[j].bytes, 0);
     }
     return products;
 }

@@ -198,5 +198,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cases, setup, teardown),
     };
-    return cmocka_run_group_tests_name("consume", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("output_sink", tests, NULL, NULL);
 }

@@ -232,7 +232,7 @@ static void blocks_of_rows_go_through_both_parts(void **state)
     expect_interleaved((recipe){.rows = 4100, .width = 10, .hidden = 200}); /* the loss fits no block: it waits */
 }
 
-/* One region around everything: when its forward part ends, its backward part begins. */
+/* One region around everything: when its forward pass ends, its backward pass begins. */
 static void what_costs_nothing_is_kept(void **state)
 {
     (void)state;

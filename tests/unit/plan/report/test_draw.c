@@ -415,7 +415,7 @@ static void check_trace(const tow_program *p, const char *text)
         const char *engine = argument(event, "engine");
         bool loop = strcmp(engine, "loop") == 0;
         loops += loop;
-        instructions += strcmp(engine, "region") != 0 && number(json_object_get(event, "args"), "block") == 0;
+        instructions += strcmp(engine, "tiles") != 0 && number(json_object_get(event, "args"), "block") == 0;
         odd += argument(event, "scope") && strstr(argument(event, "scope"), odd_name) != NULL;
         backward += strcmp(argument(event, "phase"), "backward") == 0;
         if (loop) assert_int_equal(number(json_object_get(event, "args"), "iterations"), LENGTH);

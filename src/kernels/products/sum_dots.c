@@ -1,6 +1,6 @@
 /* Kernels that sum over the iterations of a scan ("steps" in their names). The result is cut into panels that stay in L1
  * during all iterations, so it is read and written once and not once per iteration; threads share the panels. */
-#include "src/kernels/products/steps.h"
+#include "src/kernels/products/sum_dots.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 enum {
     PANEL_BYTES = 16 << 10, /* of the result */
     UNIT_ROWS = 64,         /* of it, on the matrix unit, where each panel splits its operands */
-    COLUMNS = 512           /* elements of the result that add_steps takes at a time */
+    COLUMNS = 512           /* elements of the result that sum_rows takes at a time */
 };
 
 /* One matrix per iteration, or a vector that is a matrix of depth 1. Strides along axes of size 1 are 1, as dot_general has
@@ -45,7 +45,7 @@ static bool has_plain_rows(const tow__buffer *x)
     return true;
 }
 
-bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params)
+bool tow__sum_dots_fit(size_t n_in, const tow__buffer *in, const tow__sum_dots_params *params)
 {
     if (n_in == 2) return has_plain_rows(&in[1]);
     const tow__dot_params *p = &params->dot;
@@ -67,7 +67,7 @@ static void store_init(const tow__kernel_call *call)
 typedef struct dot_job {
     tow__gemm product; /* of one iteration, on the whole result */
     const tow__gemm_engine *engine;
-    void (*tiles)(const tow__steps_sum *); /* NULL: the engine runs step by step */
+    void (*tiles)(const tow__sum_dots *); /* NULL: the engine runs step by step */
     const char *x, *y;
     char *out;
     int64_t steps, first, x_step, y_step; /* bytes from step to step */
@@ -78,16 +78,16 @@ typedef struct dot_job {
     char *scratch;
 } dot_job;
 
-_Static_assert((int)TOW__STEPS_ROWS <= (int)TOW__GEMM_KC, "a step is one chain");
+_Static_assert((int)TOW__SUM_DOTS_ROWS <= (int)TOW__GEMM_KC, "a step is one chain");
 
 /* With the own engine, if its registers can do it: one chain per element and iteration. */
-static void (*tiles_for(const dot_job *job))(const tow__steps_sum *)
+static void (*tiles_for(const dot_job *job))(const tow__sum_dots *)
 {
 #if defined(__x86_64__)
     const tow__gemm *g = &job->product;
-    if (job->engine != &tow__gemm_own || g->k < 1 || g->k > TOW__STEPS_ROWS || g->b_column != 1) return NULL;
-    if (tow__has_avx512()) return tow__steps_sum_avx512;
-    if (tow__has_avx2()) return tow__steps_sum_avx2;
+    if (job->engine != &tow__gemm_own || g->k < 1 || g->k > TOW__SUM_DOTS_ROWS || g->b_column != 1) return NULL;
+    if (tow__has_avx512()) return tow__sum_dots_avx512;
+    if (tow__has_avx2()) return tow__sum_dots_avx2;
 #else
     (void)job;
 #endif
@@ -99,11 +99,11 @@ static void run_columns(void *user, int64_t block)
 {
     const dot_job *job = user;
     const tow__gemm *g = &job->product;
-    int64_t panels = tow__ceil_div(g->n, TOW__STEPS_WIDTH), direction = job->first > 0 ? -1 : 1;
-    int64_t column = block * panels / job->blocks * TOW__STEPS_WIDTH;
-    int64_t limit = tow__min((block + 1) * panels / job->blocks * TOW__STEPS_WIDTH, g->n);
-    int64_t chunk = TOW__STEPS_ROWS / g->k;
-    tow__steps_sum sum = {.rows = g->m,
+    int64_t panels = tow__ceil_div(g->n, TOW__SUM_DOTS_WIDTH), direction = job->first > 0 ? -1 : 1;
+    int64_t column = block * panels / job->blocks * TOW__SUM_DOTS_WIDTH;
+    int64_t limit = tow__min((block + 1) * panels / job->blocks * TOW__SUM_DOTS_WIDTH, g->n);
+    int64_t chunk = TOW__SUM_DOTS_ROWS / g->k;
+    tow__sum_dots sum = {.rows = g->m,
                           .columns = limit - column,
                           .depth = g->k,
                           .x_step = direction * job->x_step / job->size,
@@ -126,8 +126,8 @@ static void run_columns(void *user, int64_t block)
 /* As many blocks of columns as make rows of x go a long way, and all threads busy. */
 static int64_t column_blocks(const tow__kernel_call *call, int64_t columns)
 {
-    int64_t panels = tow__ceil_div(columns, TOW__STEPS_WIDTH), threads = tow__threads(call);
-    int64_t rounds = tow__ceil_div(tow__ceil_div(panels, TOW__STEPS_PANELS), threads);
+    int64_t panels = tow__ceil_div(columns, TOW__SUM_DOTS_WIDTH), threads = tow__threads(call);
+    int64_t rounds = tow__ceil_div(tow__ceil_div(panels, TOW__SUM_DOTS_PANELS), threads);
     return tow__min(rounds * threads, panels);
 }
 
@@ -169,7 +169,7 @@ static void run_panel(void *user, int64_t block, int thread)
 
 static dot_job dot_job_of(const tow__kernel_call *call)
 {
-    const tow__steps_params *p = call->params;
+    const tow__sum_dots_params *p = call->params;
     const tow__buffer *in = call->in;
     factor x = factor_of(&in[1], &p->dot.lhs_contract), y = factor_of(&in[2], &p->dot.rhs_contract);
     int64_t size = (int64_t)tow__element_bytes(in[0].dtype), steps = in[1].dims[0];
@@ -208,12 +208,12 @@ static dot_job dot_job_of(const tow__kernel_call *call)
     return job;
 }
 
-static size_t scratch_dot_steps(const tow__kernel_call *call)
+static size_t scratch_sum_dots(const tow__kernel_call *call)
 {
     return (size_t)tow__threads(call) * dot_job_of(call).engine_bytes;
 }
 
-static void run_dot_steps(const tow__kernel_call *call)
+static void run_sum_dots(const tow__kernel_call *call)
 {
     dot_job job = dot_job_of(call);
     job.scratch = call->scratch;
@@ -252,10 +252,10 @@ static void add_block(void *user, int64_t block)
         add_rows_f64(n, (f64 *)job->out + first, job->rows, (const f64 *)job->x + first, job->row);
 }
 
-static void run_add_steps(const tow__kernel_call *call)
+static void run_sum_rows(const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[1];
-    const tow__steps_params *p = call->params;
+    const tow__sum_dots_params *p = call->params;
     int64_t rows = x->dims[0], row = x->strides[0], size = (int64_t)tow__element_bytes(x->dtype);
     add_job job = {.dtype = x->dtype,
                    .out = call->out[0].data,
@@ -268,7 +268,7 @@ static void run_add_steps(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"add_steps", TOW__FLOATS, run_add_steps, NULL, "vector"},
-    {"dot_steps", TOW__FLOATS, run_dot_steps, scratch_dot_steps, "steps"},
+    {"sum_rows", TOW__FLOATS, run_sum_rows, NULL, "vector"},
+    {"sum_dots", TOW__FLOATS, run_sum_dots, scratch_sum_dots, "sum_dots"},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

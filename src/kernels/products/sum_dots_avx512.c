@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "src/kernels/products/steps.h"
+#include "src/kernels/products/sum_dots.h"
 #include "src/kernels/strided.h"
 
 enum {
@@ -25,8 +25,8 @@ TOW__INLINE vector add(vector x, vector y) { return _mm512_add_ps(x, y); }
 #include "src/kernels/products/multiply_row.inc"
 
 #define ROWS 7
-#define SUM  tow__steps_sum_avx512
-#include "src/kernels/products/steps.inc"
+#define SUM  tow__sum_dots_avx512
+#include "src/kernels/products/sum_dots.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -5,30 +5,30 @@
 #include "src/base/params.h"
 #include "src/kernels/kernel.h"
 
-/* dot_steps(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
+/* sum_dots(init [m, n], x [steps, ...], y [steps, ...]): init + x_0 y_0 + x_1 y_1 ..., where x_t y_t is the
  * dot_general of two matrices with one contracted axis each, or of two vectors with none.
- * add_steps(init, x [steps, ...]): init + x_0 + x_1 ...
+ * sum_rows(init, x [steps, ...]): init + x_0 + x_1 ...
  * The order is that of the iterations, from the last one with `reverse`; the bits are those of products and additions done
  * one by one. */
-typedef struct tow__steps_params {
+typedef struct tow__sum_dots_params {
     tow__dot_params dot;
     bool reverse;
-} tow__steps_params;
+} tow__sum_dots_params;
 
-/* True if dot_steps (n_in 3) or add_steps (n_in 2) can run on operands with these strides. */
-bool tow__steps_fit(size_t n_in, const tow__buffer *in, const tow__steps_params *params);
+/* True if sum_dots (n_in 3) or sum_rows (n_in 2) can run on operands with these strides. */
+bool tow__sum_dots_fit(size_t n_in, const tow__buffer *in, const tow__sum_dots_params *params);
 
 enum {
-    TOW__STEPS_WIDTH = 32,  /* columns of a panel */
-    TOW__STEPS_PANELS = 16, /* panels of a block: all use what is packed of x */
-    TOW__STEPS_ROWS = 128   /* of x and y that are packed at a time; a step has no more */
+    TOW__SUM_DOTS_WIDTH = 32,  /* columns of a panel */
+    TOW__SUM_DOTS_PANELS = 16, /* panels of a block: all use what is packed of x */
+    TOW__SUM_DOTS_ROWS = 128   /* of x and y that are packed at a time; a step has no more */
 };
 
 /* C[rows, columns] += X_t^T Y_t for each step t in order. x: element (t, p, i) at t x_step + p x_depth + i x_row, y:
  * element (t, p, j) at t y_step + p y_depth + j; steps may run backwards. Each product is one chain of multiply-adds
- * from 0 over the depth (from -0 over a depth of 1), and is then added to C. Steps have no more than TOW__STEPS_ROWS
+ * from 0 over the depth (from -0 over a depth of 1), and is then added to C. Steps have no more than TOW__SUM_DOTS_ROWS
  * rows together. During the sum, the operands of the `ahead` iterations that follow are prefetched. */
-typedef struct tow__steps_sum {
+typedef struct tow__sum_dots {
     int64_t steps, ahead, rows, columns, depth;
     const float *x;
     int64_t x_step, x_depth, x_row;
@@ -36,11 +36,11 @@ typedef struct tow__steps_sum {
     int64_t y_step, y_depth;
     float *c;
     int64_t ldc;
-} tow__steps_sum;
+} tow__sum_dots;
 
 #if defined(__x86_64__)
-void tow__steps_sum_avx2(const tow__steps_sum *s);
-void tow__steps_sum_avx512(const tow__steps_sum *s);
+void tow__sum_dots_avx2(const tow__sum_dots *s);
+void tow__sum_dots_avx512(const tow__sum_dots *s);
 #endif
 
 #endif
