@@ -1,0 +1,149 @@
+"""Rules of jaxpr_to_tow.py for equations that hold functions: jit, remat, scan, while, cond, custom_jvp, custom_vjp."""
+import jax
+import jax.numpy as jnp
+from jax import ad_checkpoint, lax
+from jax.extend import core as jex
+
+from jaxpr_graph import Policy, Unsupported, policy_name
+from jaxpr_rules import rule
+
+
+def closed(jaxpr):
+    return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])
+
+
+def closures(c, *graphs):
+    """Gives all graphs the captured constants of each as first inputs; the operands for them."""
+    values, seen = [], {}
+    for g in graphs:
+        for v, array in g.captured:
+            seen.setdefault((str(v.type), array.tobytes()), (v.type, array))
+    for g in graphs:
+        own = {(str(v.type), array.tobytes()): v for v, array in g.captured}
+        inputs = g.inputs
+        g.inputs = []
+        g.inputs = [own[k] if k in own else g.input(t) for k, (t, _) in seen.items()]
+        g.inputs += inputs
+    for t, array in seen.values():
+        values.append(c.g.constant(array, t))
+    return values
+
+
+@rule("jit", "pjit", "core_call", "closed_call", "core_closed_call", "run_state")
+def call(c):
+    return c.conv.inline(c.g, closed(c.p.get("jaxpr") or c.p["call_jaxpr"]), c.xs)
+
+
+# ---- remat --------------------------------------------------------------------------------------------------------------
+
+PLAIN_POLICIES = {"everything_saveable": "everything", "nothing_saveable": "nothing", "dots_saveable": "dots",
+                  "checkpoint_dots": "dots", "dots_with_no_batch_dims_saveable": "dots_with_no_batch_dims",
+                  "checkpoint_dots_with_no_batch_dims": "dots_with_no_batch_dims"}
+
+
+def policy_text(policy, warn):
+    """The policy of jax.checkpoint in Tow's words. Policies of the user are Python functions and have none."""
+    if policy is None:
+        return "nothing"
+    kind = type(policy).__name__
+    if kind == "DotsSaveable":
+        return "dots_with_no_batch_dims" if policy.only_if_no_batch_dims else "dots"
+    if kind == "SaveOnlyTheseNames":
+        return names_text("names", policy.saveable_names)
+    if kind == "SaveAnyNamesButThese":
+        return names_text("any_names_but", next(iter(vars(policy).values())))
+    name = getattr(policy, "__qualname__", kind)
+    inside = inspect_closure(policy)
+    if name in PLAIN_POLICIES:
+        return PLAIN_POLICIES[name]
+    if name.startswith("save_anything_except_these_names"):
+        warn("save_anything_except_these_names saves everything, as it does in JAX, which forgets the names")
+        return "everything"
+    if name.startswith("save_from_both_policies"):
+        return f"either({policy_text(inside['policy_1'], warn)};{policy_text(inside['policy_2'], warn)})"
+    if name.startswith("offload_dot_with_no_batch_dims"):
+        warn("a policy that moves residuals to the host keeps them in memory here")
+        return "dots_with_no_batch_dims"
+    if name.startswith("save_and_offload_only_these_names"):
+        warn("a policy that moves residuals to the host keeps them in memory here")
+        return names_text("names", {*inside["names_which_can_be_saved"], *inside["names_which_can_be_offloaded"]})
+    raise Unsupported(f"remat with the policy {name}")
+
+
+def names_text(kind, names):
+    return f"{kind}:{','.join(policy_name(n) for n in sorted(names))}" if names else "nothing"
+
+
+def inspect_closure(f):
+    code, cells = getattr(f, "__code__", None), getattr(f, "__closure__", None)
+    return {n: c.cell_contents for n, c in zip(code.co_freevars, cells)} if code and cells else {}
+
+
+@rule("checkpoint", "remat2", "remat")
+def remat(c):
+    body = c.conv.graph(closed(c.p["jaxpr"]))
+    operands = closures(c, body) + c.xs
+    return c.g.emit("remat", c.types, operands, policy=Policy(policy_text(c.p["policy"], c.conv.warn)), body=body)
+
+
+# ---- loops and choices --------------------------------------------------------------------------------------------------
+
+
+@rule("scan")
+def scan(c):
+    body = c.conv.graph(closed(c.p["jaxpr"]))
+    more = closures(c, body)
+    return c.g.emit("scan", c.types, more + c.xs, length=c.p["length"], reverse=bool(c.p["reverse"]),
+                    consts=c.p["num_consts"] + len(more), carry=c.p["num_carry"], body=body)
+
+
+@rule("while")
+def while_(c):
+    n_condition, n_body = c.p["cond_nconsts"], c.p["body_nconsts"]
+    condition, body = c.conv.graph(closed(c.p["cond_jaxpr"])), c.conv.graph(closed(c.p["body_jaxpr"]))
+    n_consts = n_condition + n_body
+    c.require(condition.outputs[0].type.shape == (), "with a condition for each row: convert the function of one row, and vmap that")
+    # Both graphs see the constants of both: first those of the condition, then those of the body.
+    consts_of_body = [v.type for v in body.inputs[:n_body]]
+    consts_of_condition = [v.type for v in condition.inputs[:n_condition]]
+    for g, own, before, after in ((condition, n_condition, [], consts_of_body), (body, 0, consts_of_condition, [])):
+        inputs, g.inputs = g.inputs, []
+        before, after = [g.input(t) for t in before], [g.input(t) for t in after]
+        g.inputs = before + inputs[:own] + after + inputs[own:]
+    more = closures(c, condition, body)
+    return c.g.emit("while", c.types, more + c.xs, consts=n_consts + len(more), max_iterations=c.conv.max_iterations,
+                    condition=condition, body=body)
+
+
+@rule("cond")
+def cond(c):
+    index, *operands = c.xs
+    branches = [c.conv.graph(closed(b)) for b in c.p["branches"]]
+    more = closures(c, *branches)
+    if len(branches) == 1:
+        return c.conv.inline(c.g, closed(c.p["branches"][0]), operands)
+    return c.g.emit("cond", c.types, [c.g.convert(index, "i32"), *more, *operands], branches=branches)
+
+
+# ---- custom rules -------------------------------------------------------------------------------------------------------
+
+
+def function_name(jaxpr):
+    return getattr(jaxpr.jaxpr.debug_info, "func_name", "function") or "function"
+
+
+@rule("custom_jvp_call")
+def custom_jvp(c):
+    body = closed(c.p["call_jaxpr"])
+    name = function_name(body)
+    if name == "relu" and len(c.xs) == 1:  # Tow's primitive has the derivative of JAX's rule: 0 at 0
+        return [c.op("relu", c.x)]
+    c.conv.warn(f"the custom_jvp rule of {name} is left out: its value is differentiated")
+    return c.conv.inline(c.g, body, c.xs)
+
+
+@rule("custom_vjp_call", "custom_vjp_call_jaxpr")
+def custom_vjp(c):
+    body = closed(c.p.get("call_jaxpr") or c.p["fun_jaxpr"])
+    c.conv.warn(f"the custom_vjp rule of {function_name(body)} is left out: its value is differentiated")
+    return c.conv.inline(c.g, body, c.xs)

@@ -1,0 +1,468 @@
+"""The rules of jaxpr_to_tow.py: how each JAX primitive becomes equations of Tow.
+
+A rule takes a Call and returns the values of its results. TABLE has them by the name of the primitive. Regions (remat, scan,
+while, cond, custom rules) are in jaxpr_regions.py."""
+import jax
+import numpy as np
+from jax import lax
+
+from jaxpr_graph import Dtype, Type, Unsupported, dtype_of
+
+TABLE = {}
+
+
+class Call:
+    """One equation. conv: the converter. g: the graph to record in. xs: operands. types: of the results. p: parameters."""
+
+    def __init__(self, conv, g, eqn, xs, types):
+        self.conv, self.g, self.eqn, self.xs, self.types = conv, g, eqn, xs, types
+        self.p, self.name = eqn.params, eqn.primitive.name
+
+    @property
+    def x(self):
+        return self.xs[0]
+
+    @property
+    def type(self):
+        return self.types[0]
+
+    def op(self, primitive, *xs, **params):
+        """One equation whose result has the type of this call's."""
+        return self.g.op(primitive, self.type, *xs, **params)
+
+    def full(self, xs=None):
+        """Operands, repeated to the shape of the result."""
+        return [self.g.stretch(x, self.type.shape) for x in (self.xs if xs is None else xs)]
+
+    def is_key(self, i=0):
+        return str(getattr(self.eqn.invars[i].aval, "dtype", "")) == "key<fry>"
+
+    def require(self, condition, what):
+        if not condition:
+            raise Unsupported(f"{self.name} {what}")
+
+
+def rule(*names):
+    def register(f):
+        for name in names:
+            TABLE[name] = f
+        return f
+    return register
+
+
+def plain(x):
+    """A constant or argument as a NumPy array; keys as u32."""
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(x))
+    return np.asarray(x)
+
+
+def source(eqn):
+    from jax._src import source_info_util
+    try:
+        frame = source_info_util.user_frame(getattr(eqn.source_info, "traceback", eqn.source_info))
+        return f"{frame.file_name.rsplit('/', 1)[-1]}:{frame.start_line}" if frame else ""
+    except Exception:  # source lines are not worth an error
+        return ""
+
+
+# ---- elementwise --------------------------------------------------------------------------------------------------------
+
+RENAMED = {"add_any": "add", "shift_right_logical": "shift_right"}
+ELEMENTWISE = """abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp clz cos cosh digamma div eq erf erf_inv
+    erfc exp exp2 expm1 floor ge gt is_finite le lgamma log log1p logistic lt mul ne neg nextafter not or population_count
+    rem rsqrt shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt sub tan tanh xor""".split()
+# Arithmetic on bools is logic.
+BOOLEAN = {"add": "or", "add_any": "or", "mul": "and", "max": "or", "min": "and"}
+
+
+@rule(*ELEMENTWISE, "max", "min")
+def elementwise(c):
+    name = RENAMED.get(c.name, c.name)
+    if c.x.type.dtype == "bool":
+        name = BOOLEAN.get(c.name, name)
+    return [c.op(name, *c.full())]
+
+
+@rule("square")
+def square(c):
+    return [c.op("integer_pow", c.x, exponent=2)]
+
+
+@rule("integer_pow")
+def integer_pow(c):
+    return [c.op("integer_pow", c.x, exponent=c.p["y"])]
+
+
+@rule("pow")
+def power(c):
+    x, y = c.full()
+    return [c.op("pow", x, c.g.convert(y, x.type.dtype))]
+
+
+@rule("round")
+def round_(c):
+    if int(c.p["rounding_method"]) == int(lax.RoundingMethod.TO_NEAREST_EVEN):
+        return [c.op("round", c.x)]
+    # Away from zero: t = trunc x, and one further where |x - t| >= 1/2; exact.
+    t, mask, half = trunc(c, c.x), Type("bool", c.type.shape), c.g.broadcast(c.g.scalar(0.5, c.type.dtype), c.type.shape)
+    far = c.g.op("ge", mask, c.op("abs", c.op("sub", c.x, t)), half)
+    return [c.op("select", far, c.op("add", t, c.op("sign", c.x)), t)]
+
+
+def trunc(c, x):
+    negative = c.g.op("lt", Type("bool", x.type.shape), x, c.g.broadcast(c.g.scalar(0, x.type.dtype), x.type.shape))
+    return c.g.op("select", x.type, negative, c.g.op("ceil", x.type, x), c.g.op("floor", x.type, x))
+
+
+@rule("polygamma")
+def polygamma(c):
+    order = c.eqn.invars[0]
+    while not hasattr(order, "val"):  # a broadcast of a number
+        raise Unsupported("polygamma with an order that is not a number in the program")
+    return [c.op("polygamma", c.xs[1], order=int(order.val))]
+
+
+@rule("reduce_precision")
+def reduce_precision(c):
+    return [c.op("reduce_precision", c.x, exponent_bits=c.p["exponent_bits"], mantissa_bits=c.p["mantissa_bits"])]
+
+
+@rule("select_n")
+def select_n(c):
+    which, *cases = c.xs
+    if len(cases) == 1:
+        return [cases[0]]
+    if which.type.dtype == "bool":
+        return [c.op("select", c.g.stretch(which, c.type.shape), *c.full(cases[:0:-1]), *c.full(cases[:1]))]
+    cases, which, mask = c.full(cases), c.g.stretch(which, c.type.shape), Type("bool", c.type.shape)
+    y = cases[-1]
+    for i in reversed(range(len(cases) - 1)):  # what is below 0 counts as 0, what is above the last as the last
+        bound = c.g.broadcast(c.g.scalar(i, which.type.dtype), c.type.shape)
+        y = c.op("select", c.g.op("le", mask, which, bound), cases[i], y)
+    return [y]
+
+
+@rule("convert_element_type")
+def convert(c):
+    return [c.g.convert(c.x, c.type.dtype)]
+
+
+@rule("bitcast_convert_type")
+def bitcast(c):
+    c.require(c.type.shape == c.x.type.shape, "between types of different size")
+    return [c.op("bitcast", c.x, dtype=Dtype(c.type.dtype))]
+
+
+@rule("copy", "copy_p", "optimization_barrier", "sharding_constraint", "mesh_cast", "reshard", "pvary", "random_wrap", "random_unwrap",
+      "device_put", "reduce_replicated", "dce_sink")
+def same(c):
+    return list(c.xs)[:len(c.types)]
+
+
+@rule("stop_gradient")
+def stop_gradient(c):
+    return [c.op("stop_gradient", c.x)]
+
+
+@rule("name")
+def name(c):
+    return [c.op("name", c.x, name=str(c.p["name"]))]
+
+
+@rule("debug_callback", "debug_print")
+def dropped(c):
+    c.conv.warn(f"{c.name} is left out")
+    return []
+
+
+# ---- products, reductions -----------------------------------------------------------------------------------------------
+
+
+def accumulated(c, compute, *xs):
+    """compute(type of operands, operands) with operands in the preferred type: what JAX accumulates in."""
+    kind = c.type.dtype
+    return compute(*(c.g.convert(x, kind) for x in xs))
+
+
+@rule("dot_general")
+def dot_general(c):
+    (lc, rc), (lb, rb) = c.p["dimension_numbers"]
+    return [accumulated(c, lambda x, y: c.op("dot_general", x, y, lhs_contract=lc, rhs_contract=rc, lhs_batch=lb, rhs_batch=rb),
+                        *c.xs)]
+
+
+def axes_text(spec, marks, spatial="WHD"):
+    """ConvDimensionNumbers' (batch, feature, spatial...) as letters in the order of the axes."""
+    n = len(spec) - 2
+    letters = [""] * len(spec)
+    names = {1: "W", 2: "HW", 3: "DHW"}.get(n, "")
+    for axis, letter in zip(spec, marks + names):
+        letters[axis] = letter
+    return "".join(letters)
+
+
+@rule("conv_general_dilated")
+def conv(c):
+    d = c.p["dimension_numbers"]
+    c.require(1 <= len(d.lhs_spec) - 2 <= 3, f"with {len(d.lhs_spec) - 2} spatial axes")
+    dimensions = f"{axes_text(d.lhs_spec, 'NC')},{axes_text(d.rhs_spec, 'OI')}->{axes_text(d.out_spec, 'NC')}"
+    low, high = zip(*c.p["padding"])
+    return [accumulated(c, lambda x, w: c.op(
+        "conv_general_dilated", x, w, dimensions=dimensions, strides=c.p["window_strides"], low=low, high=high,
+        lhs_dilation=c.p["lhs_dilation"], rhs_dilation=c.p["rhs_dilation"], feature_groups=c.p["feature_group_count"],
+        batch_groups=c.p["batch_group_count"]), *c.xs)]
+
+
+@rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or")
+def reduction(c):
+    primitive = c.name
+    if c.x.type.dtype == "bool":
+        primitive = {"reduce_max": "reduce_or", "reduce_min": "reduce_and", "reduce_prod": "reduce_and"}.get(c.name, c.name)
+    else:
+        c.require(c.name not in ("reduce_and", "reduce_or"), f"of {c.x.type.dtype}")
+    return [c.op(primitive, c.x, axes=c.p["axes"])]
+
+
+@rule("argmax", "argmin")
+def argmax(c):
+    x = c.g.convert(c.x, "i32") if c.x.type.dtype == "bool" else c.x
+    y = c.g.op(c.name, Type("i32", c.type.shape), x, axis=c.p["axes"][0])
+    return [c.g.convert(y, c.type.dtype)]
+
+
+@rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+def cumulative(c):
+    return [c.op(c.name, c.x, axis=c.p["axis"], reverse=bool(c.p["reverse"]))]
+
+
+def window_params(c):
+    low, high = zip(*c.p["padding"]) if c.p["padding"] else ((), ())
+    return dict(window=c.p["window_dimensions"], strides=c.p["window_strides"], low=low, high=high,
+                base_dilation=c.p.get("base_dilation", ()), window_dilation=c.p.get("window_dilation", ()))
+
+
+@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min")
+def reduce_window(c):
+    return [c.op(c.name, c.x, **window_params(c))]
+
+
+@rule("select_and_gather_add", "select_and_scatter_add")
+def select_window(c):
+    prefer = str(c.p["select_prim"])
+    return [c.op(c.name, *c.xs, **window_params(c), minimum=prefer == "le")]
+
+
+@rule("sort")
+def sort(c):
+    return c.g.emit("sort", c.types, c.xs, axis=c.p["dimension"], num_keys=c.p["num_keys"])
+
+
+@rule("top_k")
+def top_k(c):
+    axis = c.p.get("axis", len(c.x.type.shape) - 1)
+    values, indices = c.g.emit("top_k", [c.types[0], Type("i32", c.types[1].shape)], [c.x], axis=axis, k=c.p["k"])
+    return [values, c.g.convert(indices, c.types[1].dtype)]
+
+
+# ---- moves --------------------------------------------------------------------------------------------------------------
+
+
+@rule("broadcast_in_dim")
+def broadcast_in_dim(c):
+    axes = tuple(c.p["broadcast_dimensions"])
+    return [c.g.broadcast(c.x, c.type.shape, axes + (len(c.type.shape) - 1,) if c.is_key() else axes)]
+
+
+@rule("reshape", "squeeze", "expand_dims")
+def reshape(c):
+    c.require(c.p.get("dimensions") is None or c.name != "reshape", "with an order of axes")
+    return [c.g.reshape(c.x, c.type.shape)]
+
+
+@rule("transpose")
+def transpose(c):
+    order = tuple(c.p["permutation"])
+    return [c.op("transpose", c.x, permutation=order + (len(order),) if c.is_key() else order)]
+
+
+@rule("slice")
+def slice_(c):
+    start, limit = tuple(c.p["start_indices"]), tuple(c.p["limit_indices"])
+    stride = tuple(c.p["strides"] or (1,) * len(start))
+    if c.is_key():
+        start, limit, stride = start + (0,), limit + (2,), stride + (1,)
+    return [c.op("slice", c.x, start=start, limit=limit, stride=stride)]
+
+
+@rule("split")
+def split(c):
+    axis, at, parts = c.p["axis"], 0, []
+    shape = c.x.type.shape
+    for t in c.types:
+        start = [0] * len(shape)
+        limit = list(shape)
+        start[axis], limit[axis] = at, at + t.shape[axis]
+        parts.append(c.g.op("slice", t, c.x, start=start, limit=limit, stride=[1] * len(shape)))
+        at = limit[axis]
+    return parts
+
+
+@rule("pad")
+def pad(c):
+    low, high, interior = zip(*c.p["padding_config"]) if c.p["padding_config"] else ((), (), ())
+    return [c.op("pad", *c.xs, low=low, high=high, interior=interior)]
+
+
+@rule("concatenate")
+def concatenate(c):
+    return [c.op("concatenate", *c.xs, axis=c.p["dimension"])]
+
+
+@rule("rev")
+def rev(c):
+    return [c.op("rev", c.x, axes=c.p["dimensions"])]
+
+
+@rule("iota")
+def iota(c):
+    return [c.op("iota", dtype=Dtype(c.type.dtype), shape=c.type.shape, axis=c.p["dimension"])]
+
+
+@rule("empty", "empty2")
+def empty(c):
+    return [c.g.broadcast(c.g.scalar(0, c.type.dtype), c.type.shape)]
+
+
+@rule("dynamic_slice")
+def dynamic_slice(c):
+    x, *starts = c.xs
+    sizes = tuple(c.p["slice_sizes"])
+    starts = [c.g.convert(s, "i32") for s in starts]
+    if c.is_key():
+        sizes, starts = sizes + (2,), [*starts, c.g.scalar(0, "i32")]
+    return [c.op("dynamic_slice", x, *starts, sizes=sizes)]
+
+
+@rule("dynamic_update_slice")
+def dynamic_update_slice(c):
+    x, u, *starts = c.xs
+    starts = [c.g.convert(s, "i32") for s in starts]
+    return [c.op("dynamic_update_slice", x, u, *starts)]
+
+
+# ---- gather, scatter ----------------------------------------------------------------------------------------------------
+
+
+def fill_value(dtype, given):
+    if given is not None:
+        return float(given)
+    if dtype in ("f32", "f64"):
+        return float("nan")
+    return {"i32": -2.0**31, "u32": 2.0**32 - 1, "bool": 1.0}[dtype]
+
+
+@rule("gather")
+def gather(c):
+    d, mode = c.p["dimension_numbers"], c.p["mode"]
+    c.require(not c.is_key(), "of typed keys")
+    params = dict(offset_dims=d.offset_dims, collapsed_slice_dims=d.collapsed_slice_dims,
+                  operand_batching_dims=d.operand_batching_dims,
+                  start_indices_batching_dims=d.start_indices_batching_dims, start_index_map=d.start_index_map,
+                  slice_sizes=c.p["slice_sizes"])
+    if mode == lax.GatherScatterMode.CLIP:
+        params["clip"] = True
+    fill = mode == lax.GatherScatterMode.FILL_OR_DROP
+    params["fill"] = fill
+    params["fill_value"] = fill_value(c.type.dtype, c.p["fill_value"]) if fill else 0.0
+    return [c.op("gather_general", c.x, c.g.convert(c.xs[1], "i32"), **params)]
+
+
+@rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max",
+      "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
+def scatter(c):
+    d, mode = c.p["dimension_numbers"], c.p["mode"]
+    x, indices, u = c.xs
+    how = c.name.replace("-", "_").removeprefix("scatter").removeprefix("_")
+    if how == "" and c.p.get("update_jaxpr") is not None:  # scatter_apply has its function here
+        raise Unsupported("scatter with a function")
+    if how == "sub":
+        how, u = "add", c.g.op("neg", u.type, u)
+    params = dict(update_window_dims=d.update_window_dims, inserted_window_dims=d.inserted_window_dims,
+                  operand_batching_dims=d.operand_batching_dims,
+                  scatter_indices_batching_dims=d.scatter_indices_batching_dims,
+                  scatter_dims_to_operand_dims=d.scatter_dims_to_operand_dims,
+                  clip=mode == lax.GatherScatterMode.CLIP, unique_indices=bool(c.p["unique_indices"]))
+    return [c.op("scatter_general" + ("_" + how if how else ""), x, c.g.convert(indices, "i32"), u, **params)]
+
+
+# ---- random numbers: keys are u32[..., 2] -------------------------------------------------------------------------------
+
+
+def key_words(g, keys, shape):
+    """The two words of each key, repeated to keys' shape + shape."""
+    lead = keys.type.shape[:-1]
+    words = []
+    for i in (0, 1):
+        word = g.op("slice", keys.type.with_shape((*lead, 1)), keys, start=(0,) * len(lead) + (i,), limit=(*lead, i + 1),
+                    stride=(1,) * (len(lead) + 1))
+        word = g.reshape(word, lead)
+        words.append(g.broadcast(word, (*lead, *shape), tuple(range(len(lead)))))
+    return words
+
+
+def drawn(g, keys, shape):
+    """Threefry of each key at the counters 0, 1, ... of an array of this shape: two words."""
+    n, lead = int(np.prod(shape, dtype=np.int64)), keys.type.shape[:-1]
+    if n >= 2**32:
+        raise Unsupported("2^32 or more random numbers from one key")
+    counter = g.op("iota", Type("u32", (n,)), dtype=Dtype("u32"), shape=(n,), axis=0)
+    counter = g.broadcast(g.reshape(counter, shape), (*lead, *shape), tuple(range(len(lead), len(lead) + len(shape))))
+    zero = g.broadcast(g.scalar(0, "u32"), counter.type.shape)
+    return g.emit("threefry2x32", [counter.type] * 2, [*key_words(g, keys, shape), zero, counter])
+
+
+def paired(g, a, b):
+    """The keys of words a and b."""
+    shape = a.type.shape
+    a, b = (g.reshape(x, (*shape, 1)) for x in (a, b))
+    return g.op("concatenate", a.type.with_shape((*shape, 2)), a, b, axis=len(shape))
+
+
+@rule("random_seed")
+def random_seed(c):
+    low = c.g.convert(c.x, "u32") if c.x.type.dtype == "i32" else c.x
+    return [paired(c.g, c.g.broadcast(c.g.scalar(0, "u32"), low.type.shape), low)]
+
+
+@rule("random_split")
+def random_split(c):
+    return [paired(c.g, *drawn(c.g, c.x, tuple(c.p["shape"])))]
+
+
+@rule("random_fold_in")
+def random_fold_in(c):
+    keys, data = c.xs
+    data = c.g.convert(data, "u32")
+    lead = c.type.shape[:-1]
+    words = key_words(c.g, keys, ())
+    words = [c.g.broadcast(w, lead) for w in words]
+    zero = c.g.broadcast(c.g.scalar(0, "u32"), lead)
+    return [paired(c.g, *c.g.emit("threefry2x32", [data.type.with_shape(lead)] * 2, [*words, zero, c.g.broadcast(data, lead)]))]
+
+
+@rule("random_bits")
+def random_bits(c):
+    c.require(c.p["bit_width"] == 32, f"of {c.p['bit_width']} bits")
+    if len(c.x.type.shape) == 1:
+        return [c.op("random_bits", c.x, shape=c.p["shape"])]
+    a, b = drawn(c.g, c.x, tuple(c.p["shape"]))
+    return [c.op("xor", a, b)]
+
+
+@rule("threefry2x32")
+def threefry(c):
+    return c.g.emit("threefry2x32", c.types, c.full())
+
+
+import jaxpr_regions  # noqa: E402,F401  registers its rules here
