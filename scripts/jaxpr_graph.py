@@ -98,7 +98,7 @@ def param_text(value):
         return str(value)
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, range)):
         return "(" + ",".join(str(int(n)) for n in value) + ")"
     if isinstance(value, float):
         return text_of(np.float64(value), "f64")
@@ -109,8 +109,8 @@ class Graph:
     """inputs, equations, outputs, all of Values. captured: pairs of an input and the constant array that it stands for; the
     region that owns a nested graph puts these inputs first and passes the arrays as operands."""
 
-    def __init__(self, converter, inline_constants, nested):
-        self.converter, self.inline_constants, self.nested = converter, inline_constants, nested
+    def __init__(self, inline_constants):
+        self.inline_constants = inline_constants
         self.inputs, self.equations, self.outputs, self.captured, self.labels = [], [], [], [], None
         self.cache = {}
 

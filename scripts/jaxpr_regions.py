@@ -1,7 +1,4 @@
 """Rules of jaxpr_to_tow.py for equations that hold functions: jit, remat, scan, while, cond, custom_jvp, custom_vjp."""
-import jax
-import jax.numpy as jnp
-from jax import ad_checkpoint, lax
 from jax.extend import core as jex
 
 from jaxpr_graph import Policy, Unsupported, policy_name
@@ -29,9 +26,10 @@ def closures(c, *graphs):
     return values
 
 
-@rule("jit", "pjit", "core_call", "closed_call", "core_closed_call", "run_state")
+@rule("jit", "pjit", "core_call", "closed_call", "core_closed_call", "composite", "custom_vmap_call")
 def call(c):
-    return c.conv.inline(c.g, closed(c.p.get("jaxpr") or c.p["call_jaxpr"]), c.xs)
+    body = next(c.p[k] for k in ("jaxpr", "call_jaxpr", "call") if c.p.get(k) is not None)
+    return c.conv.inline(c.g, closed(body), c.xs)
 
 
 # ---- remat --------------------------------------------------------------------------------------------------------------
@@ -99,17 +97,25 @@ def scan(c):
 
 @rule("while")
 def while_(c):
+    """Both graphs see the constants of both: those of the condition, then those of the body. A condition for each row, which vmap
+    makes, becomes: as long as it holds for some row, rows for which it does not hold stay as they are."""
     n_condition, n_body = c.p["cond_nconsts"], c.p["body_nconsts"]
-    condition, body = c.conv.graph(closed(c.p["cond_jaxpr"])), c.conv.graph(closed(c.p["body_jaxpr"]))
     n_consts = n_condition + n_body
-    c.require(condition.outputs[0].type.shape == (), "with a condition for each row: convert the function of one row, and vmap that")
-    # Both graphs see the constants of both: first those of the condition, then those of the body.
-    consts_of_body = [v.type for v in body.inputs[:n_body]]
-    consts_of_condition = [v.type for v in condition.inputs[:n_condition]]
-    for g, own, before, after in ((condition, n_condition, [], consts_of_body), (body, 0, consts_of_condition, [])):
-        inputs, g.inputs = g.inputs, []
-        before, after = [g.input(t) for t in before], [g.input(t) for t in after]
-        g.inputs = before + inputs[:own] + after + inputs[own:]
+
+    def of_carry(g):
+        inputs = [g.input(x.type) for x in c.xs]
+        return inputs[:n_condition], inputs[n_condition:n_consts], inputs[n_consts:]
+    condition, body = c.conv.empty_graph(), c.conv.empty_graph()
+    consts, _, carry = of_carry(condition)
+    holds, = c.conv.inline(condition, closed(c.p["cond_jaxpr"]), consts + carry)
+    rows = holds.type.shape
+    condition.outputs = [condition.op("reduce_or", holds.type.with_shape(()), holds, axes=range(len(rows))) if rows else holds]
+    first, consts, carry = of_carry(body)
+    body.outputs = c.conv.inline(body, closed(c.p["body_jaxpr"]), consts + carry)
+    if rows:
+        holds, = c.conv.inline(body, closed(c.p["cond_jaxpr"]), first + carry)
+        body.outputs = [body.op("select", y.type, body.broadcast(holds, y.type.shape, range(len(rows))), y, x)
+                        for x, y in zip(carry, body.outputs)]
     more = closures(c, condition, body)
     return c.g.emit("while", c.types, more + c.xs, consts=n_consts + len(more), max_iterations=c.conv.max_iterations,
                     condition=condition, body=body)

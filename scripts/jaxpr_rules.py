@@ -118,8 +118,7 @@ def trunc(c, x):
 @rule("polygamma")
 def polygamma(c):
     order = c.eqn.invars[0]
-    while not hasattr(order, "val"):  # a broadcast of a number
-        raise Unsupported("polygamma with an order that is not a number in the program")
+    c.require(hasattr(order, "val"), "with an order that is not a number in the program")
     return [c.op("polygamma", c.xs[1], order=int(order.val))]
 
 
@@ -155,7 +154,7 @@ def bitcast(c):
 
 
 @rule("copy", "copy_p", "optimization_barrier", "sharding_constraint", "mesh_cast", "reshard", "pvary", "random_wrap", "random_unwrap",
-      "device_put", "reduce_replicated", "dce_sink")
+      "device_put", "random_clone", "layout_constraint", "with_memory_space_constraint")
 def same(c):
     return list(c.xs)[:len(c.types)]
 
@@ -222,6 +221,18 @@ def reduction(c):
     else:
         c.require(c.name not in ("reduce_and", "reduce_or"), f"of {c.x.type.dtype}")
     return [c.op(primitive, c.x, axes=c.p["axes"])]
+
+
+@rule("reduce")
+def general_reduction(c):
+    """lax.reduce with a function that is one operation: that of the reduction, and of it and the initial value."""
+    x, initial = c.xs if len(c.xs) == 2 else (None, None)
+    steps = c.p["jaxpr"].eqns
+    how = steps[0].primitive.name if len(steps) == 1 else None
+    c.require(x is not None and how in ("add", "mul", "max", "min", "and", "or"), "with a function of its own")
+    name = "reduce_" + {"add": "sum", "mul": "prod"}.get(how, how)
+    reduced = c.op(name, x, axes=c.p["dimensions"])
+    return [c.op(how, reduced, c.g.broadcast(initial, c.type.shape))]
 
 
 @rule("argmax", "argmin")
@@ -306,6 +317,34 @@ def split(c):
         parts.append(c.g.op("slice", t, c.x, start=start, limit=limit, stride=[1] * len(shape)))
         at = limit[axis]
     return parts
+
+
+@rule("stack")
+def stack(c):
+    axis = c.p["axis"]
+    shape = c.type.shape[:axis] + (1,) + c.type.shape[axis + 1:]
+    return [c.op("concatenate", *(c.g.reshape(x, shape) for x in c.xs), axis=axis)]
+
+
+@rule("unstack")
+def unstack(c):
+    axis, shape = c.p["axis"], c.x.type.shape
+    rows = []
+    for i, t in enumerate(c.types):
+        start, limit = [0] * len(shape), list(shape)
+        start[axis], limit[axis] = i, i + 1
+        row = c.g.op("slice", t.with_shape((*shape[:axis], 1, *shape[axis + 1:])), c.x, start=start, limit=limit, stride=[1] * len(shape))
+        rows.append(c.g.reshape(row, t.shape))
+    return rows
+
+
+@rule("tile")
+def tile(c):
+    """Each axis of n elements, repeated r times: [r, n], as one axis."""
+    reps, shape = c.p["reps"], c.x.type.shape
+    lead = len(reps) - len(shape)
+    pairs = [n for r, d in zip(reps, (1,) * lead + shape) for n in (r, d)]
+    return [c.g.reshape(c.g.broadcast(c.x, pairs, [2 * (lead + i) + 1 for i in range(len(shape))]), c.type.shape)]
 
 
 @rule("pad")

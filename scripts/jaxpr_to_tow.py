@@ -48,7 +48,7 @@ class Program:
 class Converter:
     def __init__(self, inline_constants, max_iterations, custom_rules):
         self.inline_constants, self.max_iterations, self.custom_rules = inline_constants, max_iterations, custom_rules
-        self.problems, self.warnings = {}, {}
+        self.problems, self.warnings, self.seen = {}, {}, set()
 
     def problem(self, what):
         self.problems.setdefault(what, len(self.problems))
@@ -63,9 +63,12 @@ class Converter:
             self.problem(str(e))
             return Type("f32", aval.shape)  # so that the rest is looked at, too
 
-    def graph(self, closed, outer=True):
+    def empty_graph(self):
+        return Graph(self.inline_constants)
+
+    def graph(self, closed):
         """The closed jaxpr as a graph of its own; its captured constants are in graph.captured."""
-        g = Graph(self, self.inline_constants, outer)
+        g = self.empty_graph()
         xs = [g.input(self.type_of(v.aval)) for v in closed.jaxpr.invars]
         g.outputs = self.inline(g, closed, xs)
         return g
@@ -95,14 +98,13 @@ class Converter:
             ys = rule(rules.Call(self, g, e, xs, types))
         except Unsupported as problem:
             where = rules.source(e)
-            self.problem(f"{problem}" + (f" (first at {where})" if where and str(problem) not in self.seen else ""))
+            if str(problem) not in self.seen:
+                self.problem(f"{problem}" + (f" (first at {where})" if where else ""))
             self.seen.add(str(problem))
             ys = [g.op("unsupported", t) for t in types]
         for y, t in zip(ys, types):
             assert y.type == t, f"{name} has {y.type} where JAX has {t}"
         return ys
-
-    seen = frozenset()
 
 
 def leaf_name(argument, path):
@@ -127,10 +129,9 @@ def input_names(fun, args, kwargs):
 def convert_jaxpr(closed, names=None, *, inline_constants=64, max_iterations=0, custom_rules=True):
     """A ClosedJaxpr as a Program. names: one for each input, or None."""
     jaxpr, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
-    closed = jex.ClosedJaxpr(jaxpr, closed.consts) if hasattr(jex, "ClosedJaxpr") else closed.replace(jaxpr=jaxpr)
+    closed = jex.ClosedJaxpr(jaxpr, closed.consts)
     c = Converter(inline_constants, max_iterations, custom_rules)
-    c.seen = set()
-    g = c.graph(closed, outer=False)
+    g = c.graph(closed)
     names = list(names) if names else [f"arg{i}" for i in range(len(g.inputs))]
     constants = {f"const.{i}": value for i, (_, value) in enumerate(g.captured)}
     g.inputs += [v for v, _ in g.captured]

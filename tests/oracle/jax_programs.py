@@ -56,7 +56,7 @@ def drawn(tree, rng, low, high):
     return jax.tree_util.tree_map(one, tree)
 
 
-def gradients(g, leaves, tree):
+def gradients(g, leaves, tree, forward):
     """(results, gradients of the loss by index of the leaf)."""
     floats = [i for i, x in enumerate(leaves) if is_float(x)]
 
@@ -66,7 +66,8 @@ def gradients(g, leaves, tree):
             full[i] = x
         loss, *rest = g(*jax.tree_util.tree_unflatten(tree, full))
         return loss, [loss, *rest]
-    grads, results = jax.jit(jax.grad(of_floats, argnums=tuple(range(len(floats))), has_aux=True))(*[leaves[i] for i in floats])
+    derive = jax.jacfwd if forward else jax.grad  # JAX has no reverse mode of while loops
+    grads, results = jax.jit(derive(of_floats, argnums=tuple(range(len(floats))), has_aux=True))(*[leaves[i] for i in floats])
     return results, dict(zip(floats, grads))
 
 
@@ -79,7 +80,7 @@ def write(name, f, args, low=-1.0, high=1.0, tolerance=None, **options):
     rows = []
     for _ in range(2):
         leaves, tree = jax.tree_util.tree_flatten(tuple(drawn(args, rng, low, high)))
-        results, grads = gradients(g, leaves, tree)
+        results, grads = gradients(g, leaves, tree, options.get("max_iterations", 0) > 0)
         row = {n: np.asarray(x) for n, x in zip(names, leaves)}
         row.update((f"out.{i}", np.asarray(x)) for i, x in enumerate(results))
         row.update((f"grad.{names[i]}", np.asarray(x)) for i, x in grads.items())
