@@ -1,19 +1,20 @@
 /* Fusion: elementwise instructions on arrays of one shape become one instruction, a row program
  * (src/kernels/elementwise/fused.h, fuse/row_program.c).
  *
- * Instructions are walked in order. Each starts a group of its own; if it is elementwise, it is merged with groups that
- * make or read what it reads. The schedule is a list of groups by position:
+ * Instructions are walked in order. Each starts a group of its own. An elementwise one is merged with groups that make
+ * its operands or read them too. The schedule is a list of groups by position:
  *
- *   position   0        1      2        3          merging 0 and 3: group 0 moves down to position 3 if nobody between
- *   group      mul,add  dot    reduce   tanh       reads its results, or group 3 moves up to position 0 if nobody
- *                                                  between makes its operands; whichever keeps fewer bytes alive
+ *   position   0        1      2        3          merging 0 and 3: group 0 moves down to position 3 if no group
+ *   group      mul,add  dot    reduce   tanh       between reads its results, or group 3 moves up to position 0 if no
+ *                                                  group between makes its operands: the move that keeps fewer bytes
+ *                                                  alive is made
  *
  * A product takes part as well: instructions that read its result become a program that runs on finished strips of it.
  *
  * Groups with other groups between them merge only if no more bytes are alive than before, so that fusion does not undo
  * what a remat policy saves. This holds across the passes of a gradient as well: values that only the backward pass
- * reads are computed there, and derivatives whose operands are ready are computed beside the function that they belong
- * to. Products stay in their pass.
+ * reads are computed there, and derivatives whose operands are ready are computed together with their function.
+ * Products stay in their pass.
  *
  * A second pass retries merges: a partial group may have failed the liveness test that the complete group passes. Then
  * groups merge only if fewer bytes are alive. Values that only their own group reads become temporaries of the program
@@ -24,12 +25,12 @@
 #include "src/plan/lower/lower.h"
 
 enum {
-    WINDOW = 48 /* positions between groups that are looked at; keeps the pass linear */
+    WINDOW = 48 /* positions between merged groups, at most: the pass stays linear */
 };
 
-/* ---- what is elementwise ----------------------------------------------------------------------------------------- */
+/* ---- kinds of instructions --------------------------------------------------------------------------------------- */
 
-/* A product that computes all of a storage, in a type in which programs can go on. */
+/* True for a product that writes all of a storage, in a type that row programs support. */
 static bool is_product(const tow__fuse_state *f, const tow__instruction *inst)
 {
     return inst->kernel && inst->base == &tow__dot_general_p && inst->n_in == 2 && inst->n_out == 1 &&
@@ -92,7 +93,7 @@ typedef struct gap {
     bool empty, sinks, rises; /* nothing between; a may move down to b; b may move up to a */
 } gap;
 
-/* A consumer, or a loop that has one. */
+/* True for an output sink, or a loop that contains one. */
 static bool overwrites_inputs(const tow__instruction *inst)
 {
     return inst->n_out == 0 || (inst->loop && inst->loop->consumes);
@@ -140,8 +141,8 @@ static bool is_last_use(const tow__fuse_state *f, const tow__group *a, uint32_t 
 /* Bytes of operands whose live range ends with group a: it becomes longer if a moves down to b, and shorter if a moves
  * up to b.
  *
- * If a moves up, what a group between the two reads stays alive anyway. When fusion retries, it counts against the
- * move: by itself, a could have overwritten it. */
+ * If a moves up, operands that a group between the two reads stay alive anyway. When fusion retries, they count against
+ * the move: without it, a could overwrite them. */
 static int64_t dying_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
     const bool rises = a->position > b->position;
@@ -159,7 +160,7 @@ static int64_t dying_bytes(const tow__fuse_state *f, const tow__group *a, const 
     return bytes;
 }
 
-/* Bytes of results of group a that become temporaries if b joins it, and of those that do not. */
+/* *inner: bytes of results of group a that become temporaries if b joins it. *outer: bytes of its other results. */
 static void result_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b, int64_t *inner,
                          int64_t *outer)
 {
@@ -174,7 +175,7 @@ static void result_bytes(const tow__fuse_state *f, const tow__group *a, const to
     }
 }
 
-/* Bytes of results of group a that group b reads and nobody else does. */
+/* Bytes of results of group a whose only reader is group b. */
 static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
     int64_t bytes = 0;
@@ -223,8 +224,8 @@ static tow_status absorb(tow__fuse_state *f, tow__group *to, tow__group *from, t
     return TOW_OK;
 }
 
-/* May groups a and b, of which a comes first, be one instruction, as far as their kinds go? A product takes in what
- * reads its result, in its own pass of a gradient, unless that is better off with reductions of what it makes. */
+/* True if the kinds of groups a and b allow one instruction; a comes first. A product takes in readers of its result,
+ * in its own pass of a gradient, unless the readers store fewer bytes as a row program with reductions. */
 static bool can_pair(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
     if (a == b || !a->fusible || !b->fusible || a->count != b->count) return false;
@@ -251,7 +252,7 @@ static growth find_growth(const tow__fuse_state *f, const tow__group *a, const t
                     between.rises ? of_b_stored - temporary - dying_bytes(f, b, a) : INT64_MAX};
 }
 
-/* Groups with anything between them merge only if no more bytes are alive than before; when fusion retries, only if
+/* Groups with other groups between them merge only if no more bytes are alive than before; when fusion retries, only if
  * fewer are. */
 static bool is_worth_merging(const tow__fuse_state *f, growth g, gap between)
 {
@@ -321,7 +322,7 @@ void tow__end_fusion(tow__fuse_state *f)
     tow__give_back(f->p, f->reduced, f->body->insts, f->body->n_insts, NULL);
 }
 
-/* Merges the group of instruction i with group `other`, if that works. */
+/* Merges the group of instruction i with the group of instruction `inst` if possible; *met: set if they merged. */
 static tow_status try_merge_with(tow__fuse_state *f, uint32_t i, uint32_t inst, bool *met)
 {
     tow__group *merged = NULL;
@@ -347,13 +348,13 @@ static tow_status place_inst(tow__fuse_state *f, uint32_t i)
     if (!g->fusible) return TOW_OK;
     g->shape = inst->out[0].type;
     g->count = (int64_t)tow_type_count(g->shape);
-    if (g->product != TOW__NONE) return TOW_OK; /* others join it */
-    for (bool met = true; met;) {               /* one that has joined stands between others no longer */
+    if (g->product != TOW__NONE) return TOW_OK; /* its readers join it later */
+    for (bool met = true; met;) {               /* a merge may clear the way for another one */
         met = false;
         for (uint32_t j = 0; j < inst->n_in; j++)
             TRY(try_merge_with(f, i, f->uses->producer[inst->in[j].storage], &met));
     }
-    for (uint32_t j = 0; j < inst->n_in; j++) { /* who reads the same data, unless that is small */
+    for (uint32_t j = 0; j < inst->n_in; j++) { /* other readers of the same data, unless it is small */
         uint32_t s = inst->in[j].storage;
         if (f->p->storages[s].bytes < (size_t)g->count * tow_dtype_size(inst->in[j].type.dtype)) continue;
         TRY(try_merge_with(f, i, f->recent[s], &(bool){false}));
@@ -363,7 +364,7 @@ done:
     return status;
 }
 
-/* A product with its program: operands are those of the product, then those of the program beside it. */
+/* A product with its epilogue: the operands of the product come first, then the other operands of the epilogue. */
 static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, const tow__fused *program,
                                tow__instruction *inst)
 {
@@ -390,8 +391,8 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, cons
     return tow__add_scratch(&l, inst);
 }
 
-/* Does an elementwise instruction read what lies with gaps or is repeated? A row program reads most of that where it
- * lies. */
+/* True if an elementwise instruction reads an operand that has gaps or is repeated. A row program reads most of these
+ * in place. */
 static bool reads_spaced(const tow__fuse_state *f, uint32_t i)
 {
     const tow__instruction *inst = &f->body->insts[i];

@@ -1,25 +1,25 @@
-/* Reductions join the row program that makes what they read:
+/* Reductions join the row program that makes their operand:
  *
  *   fused       d, s = (sub, integer_pow)(x, mean)      fused_reduce  d, v = (sub, integer_pow, reduce_sum)(x, mean)
  *   reduce_sum  v = (s)
  *
- * so that s is never stored, unless somebody else reads it, and is reduced while it is near in any case. The reduced
- * axes must be neighbours (but for axes of one element). All reductions of a program reduce the same axes: as many as
- * can be, others stay apart. They move up to the program, unless that keeps much alive for longer. */
+ * So s is stored only if another instruction reads it, and it is always reduced while it is in cache. The reduced axes
+ * must be neighbours, except for axes of one element. All reductions of a program reduce the same axes. The largest
+ * set joins, others stay apart. Reductions move up to the program, unless that extends live ranges too much. */
 #include "src/kernels/reductions/reduce.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
 #include "src/plan/lower/lower.h"
 
 enum {
-    LEAST = 512,   /* elements of a program: smaller ones gain nothing */
-    SMALL = 16,    /* elements per result from which results cost no memory worth counting */
-    LOOKED_AT = 16 /* reductions of one instruction */
+    LEAST = 512,   /* elements of a program, at least: smaller ones gain nothing */
+    SMALL = 16,    /* elements per result, at least, for results whose memory does not matter */
+    LOOKED_AT = 16 /* reductions of one instruction that are tried, at most */
 };
 
 typedef struct fuse_reductions_state {
     tow__fuse_state f;
-    uint32_t *first, *next; /* [n_insts] reductions of what an instruction makes, in order, or TOW__NONE */
+    uint32_t *first, *next; /* [n_insts] reductions of an instruction's results, in order, or TOW__NONE */
     bool *joined;           /* [n_insts] the reduction is part of another instruction now */
 } fuse_reductions_state;
 
@@ -59,7 +59,7 @@ static bool same_extents(tow__extents a, tow__extents b)
     return a.outer == b.outer && a.elements == b.elements && a.columns == b.columns;
 }
 
-/* The row program of instruction i, as an instruction. */
+/* Instruction i as a row program. */
 static tow_status program_of_inst(fuse_reductions_state *j, uint32_t i, tow__instruction *inst, bool *done)
 {
     tow__fuse_state *f = &j->f;
@@ -82,9 +82,10 @@ static bool reads(const tow__instruction *reduction, const tow__view *x)
     return reduction->in[0].storage == x->storage;
 }
 
-/* Would reduction r, of what instruction i makes, be alive longer if it moved up past others than the n chosen before
- * it, while what it reads stays as well? */
-static bool extends_live_range(const fuse_reductions_state *j, uint32_t i, uint32_t n, uint32_t r, const tow__extents *e)
+/* True if the result of reduction r lives longer when r moves up to instruction i, past others than the n reductions
+ * chosen before it, and its operand does not die in return. */
+static bool extends_live_range(const fuse_reductions_state *j, uint32_t i, uint32_t n, uint32_t r,
+                               const tow__extents *e)
 {
     uint32_t x = j->f.body->insts[r].in[0].storage;
     bool dies = j->f.p->storages[x].kind == TOW__S_ARENA && j->f.uses->last_reader[x] == r;
@@ -96,7 +97,7 @@ typedef struct choice {
     tow__extents e;
 } choice;
 
-/* Those of instruction i from reduction r on that may join its program together. */
+/* Reductions of instruction i, from reduction r on, that may join its program together. */
 static choice choose_from(const fuse_reductions_state *j, uint32_t i, uint32_t r)
 {
     choice c = {.n = 0};
@@ -111,7 +112,7 @@ static choice choose_from(const fuse_reductions_state *j, uint32_t i, uint32_t r
     return c;
 }
 
-/* As many as can be. */
+/* The choice with the most reductions. */
 static choice choose(const fuse_reductions_state *j, uint32_t i)
 {
     choice best = {.n = 0};
@@ -137,7 +138,7 @@ static void add_reduction(const tow__instruction *program, const tow__instructio
     params->reductions[n].result = k;
 }
 
-/* Does anybody but the chosen reductions need result x? */
+/* True if result x of the program has to be stored: the chosen reductions are not its only readers. */
 static bool is_stored(const fuse_reductions_state *j, const tow__view *x, const choice *c)
 {
     uint32_t own = 0;
@@ -145,14 +146,14 @@ static bool is_stored(const fuse_reductions_state *j, const tow__view *x, const 
     return own == 0 || j->f.p->storages[x->storage].kind != TOW__S_ARENA || j->f.uses->reads[x->storage] > own;
 }
 
-/* A program may keep more threads busy by itself than its reductions do. */
+/* True if the program keeps more threads busy without its reductions. */
 static bool slows(const fuse_reductions_state *j, const tow__fused_reduce_params *params)
 {
     int64_t count = params->outer * params->elements * params->columns, threads = j->f.body->team->threads;
     return tow__fused_reduce_pieces(params, threads) < tow__min(threads, tow__ceil_div(count, TOW__BLOCK));
 }
 
-/* Parameters of `program` with those that join it. */
+/* Parameters of `program` together with the chosen reductions. */
 static void set_params(const fuse_reductions_state *j, const tow__instruction *program, const choice *c,
                        tow__fused_reduce_params *params)
 {
@@ -162,7 +163,7 @@ static void set_params(const fuse_reductions_state *j, const tow__instruction *p
     for (uint32_t k = 0; k < program->n_out; k++) params->stored[k] = is_stored(j, &program->out[k], c);
 }
 
-/* The results of both: those of the program that are stored, then the reductions. */
+/* Lists the results of the merged instruction: stored results of the program, then the reductions. */
 static uint32_t list_results(fuse_reductions_state *j, const tow__instruction *program, const choice *c,
                              const tow__fused_reduce_params *params, tow__view *out)
 {
@@ -201,7 +202,7 @@ static tow_status join(fuse_reductions_state *j, uint32_t i, tow__instruction *i
     return tow__add_scratch(&l, inst);
 }
 
-/* Lists the reductions of what each instruction makes. */
+/* Lists the reductions that read the results of each instruction. */
 static tow_status list_reductions(fuse_reductions_state *j)
 {
     uint32_t n = j->f.body->n_insts;
@@ -215,7 +216,7 @@ static tow_status list_reductions(fuse_reductions_state *j)
         j->first[i] = j->next[i] = TOW__NONE;
         if (!tow__is_reduction(j->f.p, inst)) continue;
         uint32_t maker = j->f.uses->producer[inst->in[0].storage];
-        if (maker >= i) continue; /* TOW__NONE: nobody here */
+        if (maker >= i) continue; /* TOW__NONE: no instruction of the body makes it */
         *(j->first[maker] == TOW__NONE ? &j->first[maker] : &j->next[last[maker]]) = i;
         last[maker] = i;
     }

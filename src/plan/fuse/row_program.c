@@ -1,6 +1,6 @@
 /* Row programs of groups of elementwise instructions (fuse/fuse.c): operands, results and temporaries get numbers,
- * temporaries share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group for which numbers do
- * not suffice has no program. */
+ * temporaries share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group that needs more
+ * numbers than there are has no program. */
 #include "src/kernels/elementwise/pairs.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
@@ -71,7 +71,7 @@ static bool add_operand(row_program_state *w, const tow__view *x, uint8_t *numbe
 {
     tow__candidate *d = w->d;
     made *inside = find_made(w, x->storage);
-    if (inside) { /* only as the member before made it: element by element */
+    if (inside) { /* a value of the group is read element by element, as it was made */
         if (!tow__is_whole(w->f->p, x)) return false;
         *number = (uint8_t)inside->number;
         return true;

@@ -1,26 +1,26 @@
-/* Takes out of scans what does not have to wait for the step before.
+/* Loop distribution: moves products and sums that need not wait for the previous iteration out of a scan.
  *
- *   scan: carry, xs                        products before the scan       u = dot(xs, w), all steps at once
- *     u = dot(x, w)                        scan: the rest
+ *   scan: carry, xs                        products before the scan       u = dot(xs, w), for all iterations at once
+ *     u = dot(x, w)                        scan: the remainder
  *     carry' = f(carry, u)         ──>       carry' = f(carry, u)         u is a row of xs
- *     sum' = sum + dot(x, carry)             ys: carry                    what a sum needs is stacked
+ *     sum' = sum + dot(x, carry)             ys: carry                    the operands of a sum are stacked
  *     y = dot(carry', w)                   products after the scan        y = dot(stacked carry', w)
- *                                          scan: sum' = sum + dot(x, c)   nothing but the sum: one kernel
+ *                                          scan: sum' = sum + dot(x, c)   a loop around the sum alone: one kernel
  *
- * A sum is a carry that nothing reads but its own addition: gradients of shared parameters are of this kind.
+ * A sum is a carry whose only reader is its own addition: gradients of shared parameters are of this kind.
  *
- * No bits change: an element of a product or of a sum over an axis depends on its own row alone (gemm.h), and sums are
- * added up in the order of the steps. What moves is decided by shapes alone. It costs memory for rows of many steps, so
- * only products move that are slow inside: those of few rows per step. */
+ * No bits change: an element of a product or of a sum over an axis depends on its own row alone (gemm.h), and sums add
+ * their terms in the order of the iterations. Shapes alone decide which equations move. Rows of all iterations take
+ * memory, so a product moves only if it is slow in the loop: if it has few rows per iteration. */
 #include "src/plan/loop/distribute.h"
 #include "src/plan/loop/loop.h"
 
 enum {
-    FEW_ROWS = 64, /* per iteration: with more, a product in the loop is as fast as outside */
-    WIDENS_BY = 8  /* a product is not moved if its result has so many times more elements than its rows have */
+    FEW_ROWS = 64,  /* rows per iteration: with more, a product in the loop is as fast as outside */
+    MOST_GROWTH = 8 /* a product stays in the loop if its result has so many times more elements than x */
 };
 
-/* ---- what may move ----------------------------------------------------------------------------------------------- */
+/* ---- equations that move ----------------------------------------------------------------------------------------- */
 
 static bool is_input(const tow__distribution *s, uint32_t var, uint32_t first, uint32_t limit)
 {
@@ -34,8 +34,8 @@ static bool is_row(const tow__distribution *s, uint32_t var)
     return is_input(s, var, s->consts + s->carry, s->body->n_inputs);
 }
 
-/* A product x w of few rows x with a constant of the loop that can be made for all iterations at once. */
-static bool widens(const tow__distribution *s, const tow__equation *e)
+/* True for a product x w of few rows x with a constant w of the loop that can run once for all iterations. */
+static bool takes_all_rows(const tow__distribution *s, const tow__equation *e)
 {
     if (!TOW__IS(e, dot_general) || !is_const(s, e->in[1])) return false;
     const tow__dot_params *p = e->params;
@@ -44,10 +44,10 @@ static bool widens(const tow__distribution *s, const tow__equation *e)
     int64_t depth = 1;
     for (int i = 0; i < p->lhs_contract.n; i++) depth *= x.dims[p->lhs_contract.v[i]];
     if (depth < 2 || tow_type_count(x) == 0) return false;
-    return tow_type_count(x) / depth < FEW_ROWS && tow_type_count(y) < WIDENS_BY * tow_type_count(x);
+    return tow_type_count(x) / depth < FEW_ROWS && tow_type_count(y) < MOST_GROWTH * tow_type_count(x);
 }
 
-/* A product of two matrices (or vectors) that differ from iteration to iteration, summed over few rows. */
+/* True for a product of two matrices or vectors that differ from iteration to iteration, if it contracts few rows. */
 static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
 {
     if (!TOW__IS(e, dot_general) || is_const(s, e->in[0]) || is_const(s, e->in[1])) return false;
@@ -59,7 +59,7 @@ static bool is_outer_product(const tow__distribution *s, const tow__equation *e)
     return rows < FEW_ROWS && tow_type_count(tow__type_of(s, e->out[0])) > 0;
 }
 
-/* Equation e is sum' = sum + d for a carry that nobody else reads; returns d's maker, which nobody else reads either. */
+/* The equation that makes d, if carry j is sum' = sum + d and only the addition reads sum and d; else NULL. */
 static const tow__equation *summand(const tow__distribution *s, uint32_t j)
 {
     uint32_t old = s->body->inputs[s->consts + j], new = s->body->outputs[j];
@@ -71,7 +71,7 @@ static const tow__equation *summand(const tow__distribution *s, uint32_t j)
     return s->uses[d] == 1 ? tow__maker(s, d) : NULL;
 }
 
-static void need(tow__distribution *s, uint32_t var)
+static void stack(tow__distribution *s, uint32_t var)
 {
     if (!is_row(s, var)) s->stacked[var] = true;
 }
@@ -83,11 +83,11 @@ static void move_sum(tow__distribution *s, uint32_t j, const tow__equation *e)
     s->sums[s->n_sums++] = (tow__loop_sum){j, add, e};
     s->summed[j] = s->changes = true;
     s->fates[add - s->body->equations] = s->fates[e - s->body->equations] = TOW__REPLACED;
-    for (uint32_t i = 0; i < e->n_in; i++) need(s, e->in[i]);
+    for (uint32_t i = 0; i < e->n_in; i++) stack(s, e->in[i]);
 }
 
-/* Whether the rows of a var are known after the loop anyway. */
-static bool is_at_hand(const tow__distribution *s, uint32_t var)
+/* True if the rows of a var are stored for use after the loop in any case. */
+static bool is_stored(const tow__distribution *s, uint32_t var)
 {
     return s->stacked[var] || is_row(s, var) || tow__is_output(s, var);
 }
@@ -96,7 +96,7 @@ static void decide(tow__distribution *s)
 {
     const tow_graph *g = s->body;
     for (uint32_t i = 0; i < g->n_equations; i++)
-        if (widens(s, &g->equations[i]) && is_row(s, g->equations[i].in[0])) {
+        if (takes_all_rows(s, &g->equations[i]) && is_row(s, g->equations[i].in[0])) {
             s->fates[i] = TOW__BEFORE_LOOP;
             s->changes = true;
         }
@@ -104,18 +104,18 @@ static void decide(tow__distribution *s)
         const tow__equation *e = summand(s, j);
         if (e && is_outer_product(s, e)) move_sum(s, j, e);
     }
-    for (uint32_t j = 0; j < s->carry; j++) { /* sums over rows that are kept for a product anyway */
+    for (uint32_t j = 0; j < s->carry; j++) { /* sums over rows that a product needs stacked */
         const tow__equation *e = s->summed[j] ? NULL : summand(s, j);
-        if (e && TOW__IS(e, reduce_sum) && tow__type_of(s, e->in[0]).rank < TOW_MAX_RANK && is_at_hand(s, e->in[0]))
+        if (e && TOW__IS(e, reduce_sum) && tow__type_of(s, e->in[0]).rank < TOW_MAX_RANK && is_stored(s, e->in[0]))
             move_sum(s, j, e);
     }
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
-        if (s->fates[i] != TOW__IN_LOOP || !widens(s, e) || !is_at_hand(s, e->in[0])) continue;
+        if (s->fates[i] != TOW__IN_LOOP || !takes_all_rows(s, e) || !is_stored(s, e->in[0])) continue;
         if (s->uses[e->out[0]] != 1 || !tow__is_output(s, e->out[0])) continue;
         s->fates[i] = TOW__AFTER_LOOP;
         s->changes = true;
-        need(s, e->in[0]);
+        stack(s, e->in[0]);
     }
 }
 
@@ -192,7 +192,7 @@ static tow_status record_graph(tow__arena *arena, const tow_graph *g, tow_trace 
     return status;
 }
 
-/* False if nothing would move out of any scan in g. */
+/* *changes: true if an equation moves out of any scan in g. */
 static tow_status find_changes(tow__arena *arena, const tow_graph *g, bool defers, bool *changes)
 {
     tow_status status = TOW_OK;
@@ -237,7 +237,7 @@ tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **re
     t = NULL;
     TRY(status);
     all->forward_equations = n_forward;
-    TRY(tow__dce(all, NULL, false, NULL, result)); /* xs that only a product outside reads still */
+    TRY(tow__dce(all, NULL, false, NULL, result)); /* drops xs that only products outside read */
     TRY(tow__verify(*result, "hoisting out of scans"));
 done:
     tow__trace_abandon(t);

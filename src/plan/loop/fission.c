@@ -1,35 +1,36 @@
-/* Defers, in scans of small bodies, what no carry waits for: weight gradients of layers in a scan are of this kind.
+/* Loop fission: splits a scan with a small body into two loops. The second one computes the results on which no carry
+ * depends: weight gradients of layers in a scan are of this kind.
  *
- *   scan: carry, xs                       scan over chunks of steps:
- *     h = f(carry, x)                       scan: carry, xs               every step keeps rows apart
+ *   scan: carry, xs                       scan over strips of iterations:
+ *     h = f(carry, x)                       scan: carry, xs               every instruction keeps rows apart
  *     carry' = dot(h, w)         ──>          h = f(carry, x); carry' = dot(h, w)
  *     y = dot(z, h)   mixes rows              ys: h
- *                                           scan: xs, h                   no carry: the steps do without each other
+ *                                           scan: xs, h                   no carry: iterations are independent
  *                                             y = dot(z, h)
  *
- * Threads then take their rows through all steps of a chunk, and each its share of the steps after that
- * (loop/parallelize.c): they meet twice in a chunk instead of several times in a step. What is deferred waits in a near
- * cache. No bits change. */
+ * Each thread then takes its rows through all iterations of the first loop and its share of the iterations of the
+ * second one (loop/parallelize.c): threads synchronise twice in a strip instead of several times in an iteration.
+ * Strips are short, so the values that the second loop reads stay in L2. No bits change. */
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
 
 enum {
-    STRIP_BYTES = 512 << 10, /* of rows that wait */
-    MOST_ITERATIONS = 32,    /* of a strip: with more, nothing is gained */
+    STRIP_BYTES = 512 << 10, /* of values stacked for the second loop, per strip */
+    MOST_ITERATIONS = 32,    /* of a strip: longer strips gain nothing */
     LEAST_ITERATIONS = 4,
-    MOST_WORK = 1 << 26 /* operations of an iteration beside which a meeting does not count */
+    MOST_WORK = 1 << 26 /* operations of an iteration: with more, the cost of barriers does not matter */
 };
 
-/* A scan in two parts. */
+/* A scan that is split into a first and a second loop. */
 typedef struct parts {
     const tow__equation *scan;
     tow__scan_params params;
     const tow_graph *body;
     uint32_t consts, carry;
-    bool *first;        /* [n_equations] a carry waits for it */
-    bool *early;        /* [n_vars] there before the second part: inputs, results of the first one */
-    bool *waits;        /* [n_vars] early, read by the second part, and no input that comes with each iteration */
+    bool *first;        /* [n_equations] a carry depends on it: it stays in the first loop */
+    bool *early;        /* [n_vars] defined before the second loop: inputs, results of the first loop */
+    bool *stacked;      /* [n_vars] stacked by the first loop, since the second one reads it */
     int64_t iterations; /* of a strip; 0: the scan stays as it is */
 } parts;
 
@@ -43,9 +44,9 @@ static bool is_carry(const parts *s, uint32_t var)
     return v->equation == TOW__INPUT && v->index >= s->consts && v->index < s->consts + s->carry;
 }
 
-/* ---- what may wait ----------------------------------------------------------------------------------------------- */
+/* ---- the second loop --------------------------------------------------------------------------------------------- */
 
-/* Everything that carries depend on. Equations stand in an order in which they can run. */
+/* Finds the equations that carries depend on. Equations stand in an order in which they can run. */
 static void find_first(parts *s, bool *needed)
 {
     const tow_graph *g = s->body;
@@ -61,11 +62,11 @@ static void find_first(parts *s, bool *needed)
     for (uint32_t i = 0; i < g->n_equations; i++)
         for (uint32_t j = 0; j < g->equations[i].n_in && !s->first[i]; j++) {
             uint32_t x = g->equations[i].in[j];
-            if (s->early[x]) s->waits[x] = g->vars[x].equation != TOW__INPUT || is_carry(s, x);
+            if (s->early[x]) s->stacked[x] = g->vars[x].equation != TOW__INPUT || is_carry(s, x);
         }
 }
 
-/* True if rows of the results are made of the same rows of the operands: as tiling says it of instructions
+/* True if each row of the results depends on the same row of the operands, as tiling decides it for instructions
  * (analysis/tiling.c). */
 static bool keeps_rows(const parts *s, const tow__equation *e)
 {
@@ -91,7 +92,7 @@ static double work_of(const parts *s, const tow__equation *e)
     return work;
 }
 
-/* Products in both parts, of which only the second mixes rows, and not too large. */
+/* True if both loops contain products, only the second loop mixes rows, and an iteration is small. */
 static bool is_worth_it(const parts *s)
 {
     double work = 0;
@@ -106,13 +107,13 @@ static bool is_worth_it(const parts *s)
     return first && second && work <= MOST_WORK;
 }
 
-static void choose_steps(parts *s)
+static void choose_strip(parts *s)
 {
     const tow_graph *g = s->body;
     int64_t bytes = 0, length = s->params.length;
     for (uint32_t v = 0; v < g->n_vars; v++) {
-        if (s->waits[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return;
-        if (s->waits[v]) bytes += (int64_t)tow_type_bytes(type_of(s, v));
+        if (s->stacked[v] && type_of(s, v).rank + 2 > TOW_MAX_RANK) return;
+        if (s->stacked[v]) bytes += (int64_t)tow_type_bytes(type_of(s, v));
     }
     if (!tow__can_strip_mine(&s->params)) return;
     int64_t iterations = bytes * MOST_ITERATIONS > STRIP_BYTES ? STRIP_BYTES / bytes : MOST_ITERATIONS;
@@ -129,11 +130,11 @@ static tow_status analyse(tow__arena *arena, const tow__equation *scan, const to
     s->carry = (uint32_t)params->carry;
     s->first = tow__arena_alloc(arena, g->n_equations, sizeof *s->first);
     s->early = tow__arena_alloc(arena, g->n_vars, sizeof *s->early);
-    s->waits = tow__arena_alloc(arena, g->n_vars, sizeof *s->waits);
+    s->stacked = tow__arena_alloc(arena, g->n_vars, sizeof *s->stacked);
     bool *needed = tow__arena_alloc(arena, g->n_vars, sizeof *needed);
-    if (!s->first || !s->early || !s->waits || !needed) return TOW_OUT_OF_MEMORY;
+    if (!s->first || !s->early || !s->stacked || !needed) return TOW_OUT_OF_MEMORY;
     find_first(s, needed);
-    if (s->carry > 0 && is_worth_it(s)) choose_steps(s);
+    if (s->carry > 0 && is_worth_it(s)) choose_strip(s);
     return TOW_OK;
 }
 
@@ -146,10 +147,10 @@ static void record_equations(tow_trace *t, const parts *s, bool first, tow_value
     }
 }
 
-/* Values while a scan is recorded; vars: those of the body. */
+/* Values that stand for vars of the body while a scan is recorded. */
 typedef struct recording {
-    tow_value *values; /* [n_vars] inside */
-    tow_value *rows;   /* [n_vars] outside: of all iterations of a strip */
+    tow_value *values; /* [n_vars] inside a loop */
+    tow_value *rows;   /* [n_vars] outside: rows of all iterations of a strip */
     tow_value *in, *out;
 } recording;
 
@@ -163,7 +164,7 @@ static bool begin_recording(tow_trace *t, const tow_graph *g, recording *r)
     return r->values && r->rows && r->in && r->out;
 }
 
-/* The scan whose carries are those of the whole; ys: early outputs, then what waits. */
+/* Records the first loop, which has all carries. ys: early outputs, then the vars stacked for the second loop. */
 static bool record_first(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, recording *r)
 {
     const tow_graph *g = s->body;
@@ -180,7 +181,7 @@ static bool record_first(tow_trace *t, const parts *s, const tow_value *operands
     for (uint32_t i = s->carry; i < g->n_outputs; i++)
         if (s->early[g->outputs[i]]) r->out[n++] = r->values[g->outputs[i]];
     for (uint32_t v = 0; v < g->n_vars; v++)
-        if (s->waits[v]) r->out[n++] = r->values[v];
+        if (s->stacked[v]) r->out[n++] = r->values[v];
     p.body = tow__pop(t, n, r->out, &n_captures, &captures);
     if (!p.body) return false;
     tow__set_source(t, &s->scan->source);
@@ -191,11 +192,11 @@ static bool record_first(tow_trace *t, const parts *s, const tow_value *operands
     for (uint32_t i = s->carry; i < g->n_outputs; i++)
         if (s->early[g->outputs[i]]) results[i] = r->out[n++];
     for (uint32_t v = 0; v < g->n_vars; v++)
-        if (s->waits[v]) r->rows[v] = r->out[n++];
+        if (s->stacked[v]) r->rows[v] = r->out[n++];
     return true;
 }
 
-/* The scan without carries, from constants, xs and what has waited. */
+/* Records the second loop, which has no carries. Its operands are constants, xs and the stacked vars. */
 static void record_second(tow_trace *t, const parts *s, const tow_value *operands, tow_value *results, recording *r)
 {
     const tow_graph *g = s->body;
@@ -212,7 +213,7 @@ static void record_second(tow_trace *t, const parts *s, const tow_value *operand
         r->in[n_in++] = operands[i];
     }
     for (uint32_t v = 0; v < g->n_vars; v++) {
-        if (!s->waits[v]) continue;
+        if (!s->stacked[v]) continue;
         r->values[v] = tow__input(t, type_of(s, v), NULL);
         r->in[n_in++] = r->rows[v];
     }

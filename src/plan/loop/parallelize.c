@@ -1,17 +1,17 @@
-/* Parallelizes loops of small bodies: threads meet when the loop is done, not in every iteration.
+/* Parallelises loops with small bodies: threads synchronise once per loop, not in every iteration.
  *
- *   by rows        every instruction keeps rows apart (analysis/tiling.c): carries, and their rows, are cut into blocks
+ *   by rows        every instruction keeps rows apart (analysis/tiling.c): the values of a loop are cut into blocks
  *                    thread 0   block 0: iteration 0, 1, 2, ...
  *                    thread 1   block 1: iteration 0, 1, 2, ...
- *   by iterations  no carry: each iteration is a job
+ *   by iterations  the loop has no carry: each iteration is a job
  *                    thread 0   iteration 0, 1, ...        thread 1   iteration n/2, n/2 + 1, ...
  *
- * The last length % threads iterations, also of tile groups, are shared by all threads, instruction by instruction,
- * unless they keep three quarters of the threads busy by themselves or are too small for it.
+ * All threads share each instruction of the last length % threads iterations, also in tile groups. They do not if these
+ * iterations keep three quarters of the threads busy by themselves, or if the instructions are too small.
  *
- * Each thread has a copy of the body's arena. Blocks are fixed by shapes; since kernels give a row the same bits alone
- * and among others, no bits change. Large bodies stay as they are: their instructions keep all threads busy, operands
- * that an iteration shares are read once, and nothing is there several times. */
+ * Each thread has a copy of the body's arena. Shapes fix the blocks, and kernels give a row the same bits alone and
+ * among others, so no bits change. Large bodies are not parallelised: their instructions keep all threads busy by
+ * themselves, the threads share the operands of an iteration, and one arena suffices. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/loop/loop.h"
@@ -19,11 +19,11 @@
 #include "src/plan/pass.h"
 
 enum {
-    LEAST_ROWS = 8,       /* of products in a block: registers hold about as many */
-    MOST_ROWS = 256,      /* in a block, about: what an iteration makes stays in L2 */
-    LEAST_WORK = 1 << 20, /* operations of a loop that are worth waking threads */
-    MOST_WORK = 1 << 26,  /* operations of an iteration beside which a meeting does not count */
-    SHARED_WORK = 1 << 20 /* operations of an instruction, in the mean, that are worth a meeting */
+    LEAST_ROWS = 8,       /* rows of a product in a block: registers hold about as many */
+    MOST_ROWS = 256,      /* rows of a block, about: results of an iteration stay in L2 */
+    LEAST_WORK = 1 << 20, /* operations of a loop: with fewer, waking threads costs more than it saves */
+    MOST_WORK = 1 << 26,  /* operations of an iteration: with more, the cost of barriers does not matter */
+    SHARED_WORK = 1 << 20 /* mean operations of an instruction: with fewer, a barrier costs more than sharing saves */
 };
 
 typedef struct parallelize_state {
@@ -33,10 +33,10 @@ typedef struct parallelize_state {
     tow__arena *scratch;
     int64_t blocks;
     const tow__tiling *tiling;
-    bool *parted, *shared; /* [n_storages] blocks need their part of it, all of it */
+    bool *parted, *shared; /* [n_storages] a block uses its own rows of it; a block reads all of it */
 } parallelize_state;
 
-/* The body has only kernels with results. */
+/* True if every instruction of the body is a kernel with results. */
 static bool has_kernels(const tow__loop *loop)
 {
     for (uint32_t i = 0; i < loop->body->n_insts; i++)
@@ -51,7 +51,7 @@ static bool is_worth_it(const tow__loop *loop, double work)
 
 /* ---- by rows ----------------------------------------------------------------------------------------------------- */
 
-/* As few blocks as keep the threads busy, so that products keep many rows; 1: the loop stays whole. */
+/* The smallest number of blocks that keeps the threads busy, so that products keep many rows; 1: no blocks. */
 static int64_t choose_blocks(const parallelize_state *s)
 {
     int64_t rows = 0, least = INT64_MAX, threads = s->p->team.threads;
@@ -65,7 +65,7 @@ static int64_t choose_blocks(const parallelize_state *s)
             least = inner < least ? inner : least;
         }
     }
-    if (least == INT64_MAX) return 1; /* no product: passes over memory do as well together */
+    if (least == INT64_MAX) return 1; /* no product: blocks gain nothing for passes over memory */
     const int64_t fewest = rows * least / MOST_ROWS > threads ? rows * least / MOST_ROWS : threads;
     for (int64_t blocks = fewest; blocks <= rows && blocks <= fewest + TOW__MOST_TRIED; blocks++) {
         if (rows * least / blocks < LEAST_ROWS) return 1;
@@ -74,7 +74,7 @@ static int64_t choose_blocks(const parallelize_state *s)
     return 1;
 }
 
-/* Notes how the instruction takes part; false: it does not go by rows. */
+/* Marks the storages of which a block of the instruction uses its rows, or all; false if rows cannot be cut. */
 static bool note_inst(parallelize_state *s, uint32_t index)
 {
     const tow__instruction *inst = &s->body->insts[index];
@@ -103,7 +103,7 @@ static bool keeps_rows_apart(parallelize_state *s)
         if (s->p->storages[in].bytes != s->p->storages[s->loop->carry[j].out].bytes) return false;
     }
     for (uint32_t j = 0; j < s->loop->n_ys; j++)
-        if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carry) return false; /* a consumer takes them */
+        if (s->loop->ys[j].row == TOW__NONE && !s->loop->ys[j].carry) return false; /* an output sink takes the rows */
     for (uint32_t i = 0; i < s->body->n_insts; i++) {
         const tow__instruction *inst = &s->body->insts[i];
         for (uint32_t j = 0; j < inst->n_in; j++)
@@ -117,7 +117,7 @@ static ptrdiff_t part_of(const parallelize_state *s, uint32_t storage)
     return s->parted[storage] ? (ptrdiff_t)(s->p->storages[storage].bytes / (size_t)s->blocks) : 0;
 }
 
-/* Views, storages and rows of one block. */
+/* Shrinks views, storages and rows of the loop to one block. */
 static void cut_rows(parallelize_state *s)
 {
     tow__loop *loop = s->loop;
@@ -141,7 +141,7 @@ static void cut_rows(parallelize_state *s)
     loop->schedule = TOW__PARALLEL_ROWS;
 }
 
-/* Cuts the loop into blocks of rows, if it can be; *done: it could. */
+/* Cuts the loop into blocks of rows if every instruction allows it; *done: true if it is cut. */
 static tow_status parallelize_rows(parallelize_state *s, bool *done)
 {
     *done = false;
@@ -158,9 +158,9 @@ static tow_status parallelize_rows(parallelize_state *s, bool *done)
     return TOW_OK;
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------------- */
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
-/* From here on the body belongs to single threads. */
+/* Gives each thread its own copy of the body's arena, and each kernel scratch memory for one thread. */
 static tow_status give_to_threads(parallelize_state *s)
 {
     tow__lowering l = {.p = s->p, .body = s->body, .scratch = s->scratch};
@@ -175,7 +175,7 @@ done:
     return status;
 }
 
-/* Meetings cost less than a thread that waits? */
+/* True if barriers between the instructions cost less than threads that stay idle. */
 static bool may_share(double work, uint32_t n_insts) { return work >= (double)SHARED_WORK * n_insts; }
 
 bool tow__is_balanced_with_remainder(int64_t blocks, int64_t threads, double work, uint32_t n_insts)

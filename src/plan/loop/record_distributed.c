@@ -1,21 +1,22 @@
-/* Records a scan without what leaves it (loop/distribute.c), and what has left it before and after.
+/* Records a distributed scan (loop/distribute.c): the products before it, the remainder of its body, and the sums and
+ * products after it.
  *
- * What is made for all iterations before the loop, and what is kept for the sums after it, may be much larger than the
- * caches. Then the iterations are cut into strips for which it is not (loop/strip_mine.c): the scan becomes one over
- * strips, whose body makes the products of its iterations, runs them, and adds to the sums. Sums go on where the strip
- * before left them, in the order of the iterations, so no bits change. */
+ * Results of the products before the loop, and rows that are stacked for the sums after it, may be much larger than the
+ * caches. Then the loop is cut into strips whose rows fit (loop/strip_mine.c): the scan becomes a scan over strips. The
+ * body of a strip makes the products of its iterations, runs the iterations, and adds to the sums. Each strip continues
+ * the sums of the previous one, in the order of the iterations, so no bits change. */
 #include "src/kernels/products/dot.h"
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
 
 enum {
-    STRIP_BYTES = 512 << 10, /* of rows that wait outside the loop */
-    FEW_BYTES = 4 << 20      /* scans with less stay whole */
+    STRIP_BYTES = 512 << 10, /* of rows that are stored outside the loop, per strip */
+    FEW_BYTES = 4 << 20      /* scans that store less outside the loop stay whole */
 };
 
-/* ---- the parts --------------------------------------------------------------------------------------------------- */
+/* ---- equations --------------------------------------------------------------------------------------------------- */
 
-/* The same product for the rows of all steps: [steps, rows of x, columns of w]. */
+/* The same product for the rows of all iterations: [iterations, rows of x, columns of w]. */
 static tow_value product_of_all(tow_trace *t, const tow__equation *e, tow_value x, tow_value w)
 {
     tow__dot_params p = *(const tow__dot_params *)e->params;
@@ -51,8 +52,8 @@ static tow_value sum_over_iterations(tow_trace *t, const tow__distribution *s, c
     return out;
 }
 
-/* The body without what leaves it. products: rows of what is made before, in order. stacks: receives what is needed
- * afterwards, in order. */
+/* The body of the remainder. products: types of the rows that are made before the loop, in order. stacks: vars that are
+ * stacked for use after the loop, in order. */
 static tow_graph *record_body(tow_trace *t, const tow__distribution *s, const tow_type *products, uint32_t n_stacks,
                               const uint32_t *stacks, tow_value *values, tow_value *outputs)
 {
@@ -78,10 +79,10 @@ static tow_graph *record_body(tow_trace *t, const tow__distribution *s, const to
     return tow__pop(t, n, outputs, &n_captures, &captures);
 }
 
-/* The scan itself on new operands; results by role. */
+/* Values that stand for vars of the body while the scan is recorded anew. */
 typedef struct remainder {
-    tow_value *rows;    /* [n_vars] all rows of vars of the body that are known outside */
-    tow_value *results; /* of the scan that was */
+    tow_value *rows;    /* [n_vars] rows of all iterations, where they are known outside the loop */
+    tow_value *results; /* results of the original scan */
 } remainder;
 
 static bool record_scan(tow_trace *t, const tow__distribution *s, const tow__equation *scan, const tow_value *operands,
@@ -125,7 +126,7 @@ static bool record_scan(tow_trace *t, const tow__distribution *s, const tow__equ
     return true;
 }
 
-/* The scan, with what has left it before and after. */
+/* Records the remainder of the scan, and the products and sums that moved before and after it. */
 static void record_whole(tow_trace *t, const tow__distribution *s, const tow__equation *scan, const tow_value *operands,
                          tow_value *results)
 {
@@ -154,7 +155,7 @@ static void record_whole(tow_trace *t, const tow__distribution *s, const tow__eq
 
 /* ---- strips ------------------------------------------------------------------------------------------------------ */
 
-/* Bytes per iteration of what is made for all iterations before the loop, or kept for what comes after it. */
+/* Bytes per iteration of rows that are made before the loop, or stacked for equations after it. */
 static size_t bytes_outside(const tow__distribution *s)
 {
     size_t bytes = 0;
@@ -166,7 +167,7 @@ static size_t bytes_outside(const tow__distribution *s)
 }
 
 /* Iterations of a strip; all of them if the scan stays whole. */
-static int64_t chunk_of(const tow__distribution *s)
+static int64_t choose_strip(const tow__distribution *s)
 {
     int64_t length = s->params->length, bytes = (int64_t)bytes_outside(s);
     if (!tow__can_strip_mine(s->params) || bytes == 0 || bytes > STRIP_BYTES || length < FEW_BYTES / bytes)
@@ -187,5 +188,5 @@ static void record_strip(tow_trace *t, const tow__equation *scan, const tow__sca
 void tow__record_distributed(tow_trace *t, const tow__distribution *s, const tow__equation *scan,
                              const tow_value *operands, tow_value *results)
 {
-    tow__record_strips(t, scan, s->params, chunk_of(s), record_strip, s, operands, results);
+    tow__record_strips(t, scan, s->params, choose_strip(s), record_strip, s, operands, results);
 }

@@ -1,10 +1,10 @@
-/* Scans that are recorded anew as scans over chunks of steps: what a chunk keeps then stays in L2.
+/* Strip mining: a scan becomes a scan over strips of iterations, so that values stacked in a strip stay in L2.
  *
- *   scan: carry, xs [steps, ...]      ──>      scan: carry, xs [chunks, steps of a chunk, ...]
- *     carry', y = body                           carry', ys = what is recorded for the steps of a chunk
- *   ys [steps, ...]                            ys [chunks, steps of a chunk, ...], reshaped
+ *   scan: carry, xs [iterations, ...]    ──>   scan: carry, xs [strips, iterations of a strip, ...]
+ *     carry', y = body                           carry', ys = recorded by the caller for the iterations of a strip
+ *   ys [iterations, ...]                       ys [strips, iterations of a strip, ...], reshaped
  *
- * Steps keep their order, so no bits change. */
+ * Iterations keep their order, so no bits change. */
 #include "src/plan/loop/distribute.h"
 #include "tow/ops.h"
 
@@ -24,7 +24,7 @@ bool tow__can_strip_mine(const tow__scan_params *params)
 
 tow_type tow__row_type(tow_type type) { return tow_make_type(type.dtype, type.rank - 1, type.dims + 1); }
 
-/* x [steps, ...] as [chunks, chunk, ...]. */
+/* x [iterations, ...] as [strips, iterations of a strip, ...]. */
 static tow_value cut(tow_value x, int64_t strip)
 {
     tow_type type = tow_value_type(x);
@@ -33,7 +33,7 @@ static tow_value cut(tow_value x, int64_t strip)
     return tow_reshape(x, type.rank + 1, dims);
 }
 
-/* The other way round. */
+/* x [strips, iterations of a strip, ...] as [iterations, ...]. */
 static tow_value join(tow_value x)
 {
     tow_type type = tow_value_type(x);

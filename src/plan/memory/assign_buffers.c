@@ -1,12 +1,12 @@
-/* Offsets in the arena: several greedy placements, of which the smallest is kept.
+/* Buffer assignment: chooses offsets in the arena. Several greedy orders are tried, and the smallest arena is kept.
  *
- * Each walks the intervals in some order and puts every one into the smallest gap that fits between those already
- * placed that are alive at the same time, else behind them. Orders: by size, by duration, by size times duration, by
- * first instruction.
+ * In each order, an interval takes the smallest gap that fits between the placed intervals that are alive at the same
+ * time, or follows all of them if no gap fits. Orders: by size, by duration, by size times duration, by first
+ * instruction.
  *
- * A binary tree over the instructions knows which bytes are taken when: each node stands for a span of instructions,
- * the leaves for one instruction each. Bytes that touch are one range, so there are few ranges even where many
- * intervals are alive, and finding a gap takes the number of gaps, not of intervals. */
+ * A binary tree over the instructions records the taken bytes of each instruction: a leaf stands for one instruction, a
+ * node for the span of its leaves. Ranges that touch are merged, so there are few ranges even if many intervals are
+ * alive. The time to find a gap grows with the number of ranges, not of intervals. */
 #include <stdlib.h>
 
 #include "src/plan/analysis/analysis.h"
@@ -17,7 +17,7 @@ typedef struct ordered {
     uint32_t index;
 } ordered;
 
-/* Larger keys first; ties by index, so that plans are the same everywhere. */
+/* Larger keys come first. Ties are broken by index, so that plans are the same on every system. */
 static int compare(const void *a, const void *b)
 {
     const ordered *x = a, *y = b;
@@ -33,13 +33,13 @@ static uint64_t by_time(const tow__interval *x) { return UINT32_MAX - x->first; 
 
 static uint64_t (*const orders[])(const tow__interval *x) = {by_size, by_duration, by_area, by_time};
 
-/* ---- bytes that are taken ---------------------------------------------------------------------------------------- */
+/* ---- taken bytes ------------------------------------------------------------------------------------------------- */
 
 typedef struct range {
     size_t begin, end;
 } range;
 
-/* Ascending; they neither overlap nor touch. */
+/* Ranges in ascending order, which neither overlap nor touch. */
 typedef struct ranges {
     range *items;
     uint32_t n, capacity;
@@ -48,18 +48,17 @@ typedef struct ranges {
 typedef struct tree {
     tow__arena *memory;
     uint32_t leaves;
-    /* [2 * leaves] the children of node i are nodes 2 i and 2 i + 1; instruction k is leaf leaves + k */
-    /* Taken by intervals that are alive during the whole span, unless a node above says so. */
-    ranges *always;
-    /* Taken by intervals that are alive at some instruction of the span, unless `always` of a node above says so. */
-    ranges *sometimes;
+    /* [2 * leaves] each. The children of node i are nodes 2 i and 2 i + 1; instruction k is leaf leaves + k. Bytes that
+     * are in `always` of an ancestor need not be in the ranges of a node. */
+    ranges *always;    /* bytes of intervals that are alive during the whole span */
+    ranges *sometimes; /* bytes of intervals that are alive at some instruction of the span */
 } tree;
 
 enum {
-    MOST_LISTS = 4 * 33 /* two nodes of each level, as ends and as parts of a span */
+    MOST_LISTS = 4 * 33 /* per level, two nodes at the ends of a span and two inside it */
 };
 
-/* The first range that ends at `at` or behind it. */
+/* Index of the first range that ends at byte `at` or later. */
 static uint32_t first_from(const ranges *r, size_t at)
 {
     uint32_t low = 0, high = r->n;
@@ -73,7 +72,7 @@ static uint32_t first_from(const ranges *r, size_t at)
     return low;
 }
 
-/* Joins x with the ranges that it overlaps or touches. */
+/* Adds x, merged with the ranges that it overlaps or touches. */
 static bool add_range(tow__arena *memory, ranges *r, range x)
 {
     uint32_t from = first_from(r, x.begin), to = from;
@@ -90,7 +89,7 @@ static bool add_range(tow__arena *memory, ranges *r, range x)
     return true;
 }
 
-/* The nodes that together are the interval's span. */
+/* Lists the nodes whose spans together make up the interval's. */
 static uint32_t list_nodes(const tree *t, const tow__interval *x, uint32_t nodes[MOST_LISTS])
 {
     uint32_t n = 0, from = t->leaves + x->first, to = t->leaves + x->last + 1;
@@ -131,7 +130,7 @@ static void add_list(walk *w, const ranges *list)
     w->at[w->n++] = 0;
 }
 
-/* All that is taken while x is alive. */
+/* Starts a walk over the bytes that are taken while x is alive. */
 static void begin_walk(const tree *t, const tow__interval *x, walk *w)
 {
     uint32_t nodes[MOST_LISTS], n = list_nodes(t, x, nodes), from = t->leaves + x->first, to = t->leaves + x->last;
@@ -143,7 +142,7 @@ static void begin_walk(const tree *t, const tow__interval *x, walk *w)
     }
 }
 
-/* Moves *end to the end of what is taken without a gap from there on; returns where the next range begins, SIZE_MAX if
+/* Moves *end past the taken bytes that follow it without a gap. Returns the beginning of the next range, SIZE_MAX if
  * there is none. */
 static size_t next_begin(walk *w, size_t *end)
 {
@@ -164,7 +163,7 @@ static size_t next_begin(walk *w, size_t *end)
     return next;
 }
 
-/* The smallest gap that x fits into, the lowest of those; the end of all that is taken if there is none. */
+/* Offset of the smallest gap that x fits into, the lowest of equal ones; the end of all taken bytes if no gap fits. */
 static size_t best_gap(const tree *t, const tow__interval *x)
 {
     walk w;
@@ -180,7 +179,7 @@ static size_t best_gap(const tree *t, const tow__interval *x)
     return best_size == SIZE_MAX ? end : best;
 }
 
-/* *total: the bytes it takes. */
+/* *total: size of the arena in this order. */
 static tow_status place_in_order(tree *t, tow__interval *all, uint32_t n, const ordered *order, size_t *total)
 {
     *total = 0;
@@ -203,7 +202,7 @@ static tow_status make_tree(tow__arena *memory, uint32_t n_insts, tree *t)
     return t->always && t->sometimes ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
-/* Most bytes that are needed at one instruction; alive: [n_insts + 1], 0. */
+/* Largest number of bytes needed at one instruction. alive: [n_insts + 1], zeros. */
 static size_t lower_bound(const tow__interval *all, uint32_t n, uint32_t n_insts, size_t *alive)
 {
     for (uint32_t i = 0; i < n; i++) tow__add_alive(alive, all[i].first, all[i].last, all[i].need);
@@ -248,7 +247,7 @@ done:
 
 static bool has_place(const tow_program *p, uint32_t s) { return tow__in_arena(p, s) && p->storages[s].bytes; }
 
-/* All copies. The scratch memory of shared iterations begins behind the first one. */
+/* Sizes the loop's arena for all copies. The scratch memory of shared iterations begins behind the first copy. */
 static void size_block(tow_program *p, const tow__body *body)
 {
     size_t copies = body->copies ? body->copies : 1, all = body->bytes * copies, need = body->need * copies;

@@ -1,16 +1,16 @@
-/* Re-simulates a plan without trusting its lifetimes: every value has a place in memory, writing a value destroys all
- * others whose bytes it touches, and whatever an instruction reads must still be there. Values are storages before
- * joining, so the check also sees a value that is overwritten in place too early.
+/* Checks a plan by simulation, without trusting its lifetimes. Every value occupies bytes of memory, writing a value
+ * destroys all others that it overlaps, and every operand of an instruction must still be valid. Values are storages
+ * before aliasing joins them, so the check also finds a value that is overwritten in place too early.
  *
- * Values that are there never overlap, because writing one destroys those that it touches. So the plan's storages are
- * sorted by place once, and a tree over this order finds the values that a write touches without looking at others. */
+ * Valid values never overlap, because writing one destroys those values that it overlaps. So the plan's storages are
+ * sorted by place once, and a tree over this order finds the overlapped values without a look at the others. */
 #include <stdlib.h>
 
 #include "src/plan/ir.h"
 #include "src/plan/memory/memory.h"
 
-/* Where a storage lies: bytes [begin, end) of a space. Space 0 is the plan's arena, 1 what is never written; the others
- * are the caller's arrays and the rows and carries of a loop. */
+/* The memory of a storage: bytes [begin, end) of a space. Space 0 is the plan's arena. Space 1 stands for constants,
+ * which are never written. The other spaces are the caller's arrays and the rows and carries of a loop. */
 typedef struct place {
     uint64_t space;
     size_t begin, end;
@@ -19,20 +19,20 @@ typedef struct place {
 typedef struct checker {
     const tow_program *p;
     const tow__body *body;
-    const tow__loop *loop; /* whose body `plan` is, or NULL */
-    /* [n_storages] shared by the checkers of all plans, each of which uses the entries of its own storages */
+    const tow__loop *loop; /* the loop that runs `body`, or NULL */
+    /* [n_storages] arrays that the checkers of all plans share; each checker uses the entries of its plan's storages */
     bool *valid; /* the value is in memory */
     place *places;
-    uint32_t *ranks; /* in the order of places */
-    uint32_t *rows;  /* xs of the loop whose array has this root, or TOW__NONE */
-    /* of the plan */
+    uint32_t *ranks; /* position in `sorted` */
+    uint32_t *rows;  /* index of the loop's xs whose array has this representative, or TOW__NONE */
+    /* private to the plan's checker */
     uint32_t *sorted; /* [n_sorted] storages in the order of places */
     uint32_t n_sorted, leaves;
-    bool
-        *any; /* [2 * leaves] leaf i is node leaves + i: the storage of rank i is valid; node n: one of 2n, 2n + 1 is */
+    /* [2 * leaves] leaf leaves + i: the storage of rank i is valid; node n: a storage below 2n or 2n + 1 is valid */
+    bool *any;
 } checker;
 
-/* Blocks of rows that a loop writes may take the place of those that it reads. */
+/* Rows that a loop over blocks writes may share memory with the rows that it reads. */
 static place row_place(const checker *c, const tow__storage *s, size_t bytes)
 {
     uint32_t i = c->rows[tow__representative(c->p, c->loop->ys[s->index].array.storage)];
@@ -70,13 +70,13 @@ static bool is_own(const checker *c, uint32_t storage)
     return s->body == c->body && s->kind != TOW__S_CONSTANT && s->bytes;
 }
 
-/* A result of the surrounding function that a tile group adds to block by block. */
+/* True for a result of the surrounding function to which each tile of an ordered group adds. */
 static bool is_sum(const checker *c, uint32_t storage)
 {
     return c->loop && c->loop->schedule == TOW__ORDERED_TILES && c->p->storages[storage].body != c->body;
 }
 
-/* ---- what is valid ----------------------------------------------------------------------------------------------- */
+/* ---- valid storages ---------------------------------------------------------------------------------------------- */
 
 static void set_valid(checker *c, uint32_t storage, bool valid)
 {
@@ -112,7 +112,7 @@ static uint32_t rank_of_end(const checker *c, place to)
     return low;
 }
 
-/* Makes storage valid and destroys what shares bytes with it. */
+/* Makes the storage valid, and the storages that overlap it invalid. */
 static void write_storage(checker *c, uint32_t storage)
 {
     if (!is_own(c, storage)) return;
@@ -130,7 +130,7 @@ static int compare(place a, place b)
 
 typedef struct placed {
     place place;
-    uint32_t storage, index; /* of the operand, where it is one */
+    uint32_t storage, index; /* index: of the operand, if the storage is one */
 } placed;
 
 static int compare_placed(const void *a, const void *b)
@@ -154,7 +154,7 @@ static tow_status sort_storages(checker *c, tow__arena *scratch)
         c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = TOW__NONE;
     qsort(all, c->n_sorted, sizeof *all, compare_placed);
     c->leaves = 1;
-    while (c->leaves < c->n_sorted + 1) c->leaves *= 2; /* rank n_sorted is asked for, too */
+    while (c->leaves < c->n_sorted + 1) c->leaves *= 2; /* last_valid also takes rank n_sorted */
     c->any = tow__arena_alloc(scratch, 2 * (size_t)c->leaves, sizeof *c->any);
     c->sorted = tow__arena_alloc(scratch, c->n_sorted, sizeof *c->sorted);
     if (!c->any || !c->sorted) return TOW_OUT_OF_MEMORY;
@@ -164,13 +164,13 @@ static tow_status sort_storages(checker *c, tow__arena *scratch)
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-/* What an instruction reads and writes of the plan's own storages. */
+/* The plan's own storages that one instruction reads and writes. */
 typedef struct access {
     placed *read, *written; /* sorted by place */
     uint32_t n_read, n_written;
 } access;
 
-/* The first operand that ends behind the beginning of a place. Operands are valid, so no two overlap. */
+/* Index of the first operand that ends behind the beginning of place `to`. Operands are valid, so no two overlap. */
 static uint32_t first_read(const access *x, place to)
 {
     uint32_t low = 0, high = x->n_read;
@@ -185,7 +185,7 @@ static uint32_t first_read(const access *x, place to)
     return low;
 }
 
-/* An instruction may write what it reads only where its kernel allows that. */
+/* An instruction may overwrite an operand only if its kernel allows it. */
 static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t storage, uint32_t output)
 {
     const tow__instruction *inst = &c->body->insts[i];
@@ -201,7 +201,7 @@ static tow_status check_write(checker *c, uint32_t i, const access *x, uint32_t 
     return TOW_OK;
 }
 
-/* All that one instruction writes: outputs, scratch, spare buffers. */
+/* Lists the storages that one instruction writes: outputs, scratch, spare buffers. */
 static uint32_t list_written(const tow__instruction *inst, uint32_t *written)
 {
     uint32_t n = 0;
@@ -212,7 +212,7 @@ static uint32_t list_written(const tow__instruction *inst, uint32_t *written)
     return n;
 }
 
-/* The operands, or what is written, sorted by place. */
+/* Lists the plan's own storages among `storages`, sorted by place; returns their number. */
 static uint32_t sort_places(const checker *c, uint32_t n, const uint32_t *storages, placed *list)
 {
     uint32_t k = 0;
@@ -222,7 +222,7 @@ static uint32_t sort_places(const checker *c, uint32_t n, const uint32_t *storag
     return k;
 }
 
-/* No two of what one instruction writes may overlap. */
+/* The storages that one instruction writes must not overlap each other. */
 static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
 {
     const tow__instruction *inst = &c->body->insts[i];
@@ -249,7 +249,7 @@ static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
 
 static bool is_consumption(const tow__instruction *inst) { return inst->base == &tow__output_sink_p; }
 
-/* The consumer overwrites an input of the program, or the row of it that the loop has at hand. */
+/* The output sink overwrites an input of the program, or the row of it that belongs to the current iteration. */
 static void consume(checker *c, const tow__instruction *inst)
 {
     const tow__sink_params *params = inst->params;
@@ -290,7 +290,7 @@ static bool is_due(tow__storage_kind kind)
     return kind == TOW__S_OUTPUT || kind == TOW__S_ROW_OUT || kind == TOW__S_CARRY_OUT;
 }
 
-/* A carry as it enters, in a row of the ys that stack it. */
+/* True for an entering carry that is stored in a row of the ys that stack it. */
 static bool stays_in_rows(const tow__loop *loop, const tow__storage *s)
 {
     return s->kind == TOW__S_CARRY_IN && loop->carry[s->index].entering != TOW__NONE;

@@ -4,7 +4,7 @@
  *           |        ___/       \__      residuals, forward, backward, workspace: one hue per kind,
  *           |    ___/              \     one shade per part of the model
  *           |___/___________________\__
- *           |  outputs, inputs         |  what the caller holds
+ *           |  outputs, inputs         |  held by the caller
  *            forward      | backward */
 #include <math.h>
 
@@ -18,7 +18,7 @@ enum {
     HEIGHT = 440,
     LEGEND = LEFT + WIDTH + 24,
     LEGEND_WIDTH = 330, /* at least */
-    LETTER = 7,         /* width of one, generously */
+    LETTER = 7,         /* width of a letter, at most */
     LINE_HEIGHT = 20,
     BELOW = 76, /* room for the text under the areas */
     SHADES = 6
@@ -46,11 +46,11 @@ typedef struct picture {
     tow__string s;
     const tow__timeline *t;
     uint32_t columns;
-    uint32_t *place;  /* [columns] of the schedule */
-    int64_t *floor;   /* [columns] bytes below the group at hand */
+    uint32_t *place;  /* [columns] place in the schedule */
+    int64_t *floor;   /* [columns] bytes below the group that is drawn next */
     double most;      /* bytes at the upper edge */
-    int64_t *largest; /* [groups] bytes where the group has most */
-    uint32_t line;    /* of the legend, the next one */
+    int64_t *largest; /* [groups] the group's own peak in bytes */
+    uint32_t line;    /* next line of the legend */
     int width, height;
     const char *unit;
     double unit_bytes;
@@ -70,7 +70,7 @@ static void choose_unit(picture *d)
     d->unit = units[i];
 }
 
-/* 1, 2 or 5 times a power of ten, such that 4 to 10 of it make `most`. */
+/* Distance of the scale's marks: 1, 2 or 5 times a power of ten, so that 4 to 10 distances make `most`. */
 static double tick(double most)
 {
     double step = pow(10, floor(log10(most / 4)));
@@ -92,7 +92,7 @@ static void add_escaped(tow__string *s, const char *text, size_t length)
     }
 }
 
-/* "residual: blocks/attn"; without a scope, "residual", or "residual: elsewhere" beside groups that have one. */
+/* "residual: blocks/attn"; without a scope, "residual", or "residual: elsewhere" if the kind has other groups. */
 static void add_group_name(picture *d, const tow__live_group *g)
 {
     bool others = false;
@@ -101,14 +101,14 @@ static void add_group_name(picture *d, const tow__live_group *g)
     add_escaped(&d->s, g->scope, g->length);
 }
 
-/* Numbers that are next to nothing beside others (a loss) are told exactly. */
+/* Numbers much smaller than the unit, such as the size of a loss, are printed in bytes. */
 static void add_bytes(picture *d, double bytes)
 {
     bool small = bytes > 0 && bytes < d->unit_bytes / 1000;
     tow__string_add(&d->s, "%.4g %s", bytes / (small ? 1 : d->unit_bytes), small ? "bytes" : d->unit);
 }
 
-/* Between the shades of the table where more are needed, so that each of `n` groups has its own. */
+/* Interpolates the shades of the table if there are more groups than shades, so that each of `n` groups has its own. */
 static unsigned colour_of(tow__live_kind kind, uint32_t i, uint32_t n)
 {
     const double at = n > SHADES ? (double)i * (SHADES - 1) / (n - 1) : i;
@@ -164,7 +164,7 @@ static void add_axes(picture *d)
     }
 }
 
-/* Shading and names of the forward and the backward pass, and where iterations begin. */
+/* Shades and names the forward and the backward pass, and marks where iterations begin. */
 static void add_phases(picture *d)
 {
     const tow__timeline *t = d->t;
@@ -194,7 +194,7 @@ static void add_phases(picture *d)
 
 static void begin_path(picture *d, unsigned colour) { tow__string_add(&d->s, "<path fill=\"#%06x\" d=\"", colour); }
 
-/* One edge of an area, corners only; `bytes` NULL: the lower edge, from right to left. */
+/* Draws the corners of an area's upper edge; `bytes` NULL: of its lower edge, from right to left. */
 static void add_edge(picture *d, const int64_t *bytes)
 {
     double last = -1;
@@ -228,7 +228,7 @@ static void begin_legend_line(picture *d, unsigned colour)
     begin_text(d, LEGEND + LINE_HEIGHT, y, "start");
 }
 
-/* What the caller holds: constant all the time. */
+/* Draws memory that the caller holds, as an area of constant height. */
 static void add_held(picture *d, const char *what, size_t bytes, unsigned colour)
 {
     double low = (double)d->floor[0];
@@ -243,7 +243,7 @@ static void add_held(picture *d, const char *what, size_t bytes, unsigned colour
     end_text(d);
 }
 
-/* Of a group that is not there where the whole has most: where the group itself has most. */
+/* Adds the bytes of a group at the program's peak, or the group's own peak if it has no bytes there. */
 static void add_group_bytes(picture *d, uint32_t group)
 {
     const int64_t bytes = d->t->groups[group].bytes[d->t->peak];
@@ -269,7 +269,7 @@ static void add_groups(picture *d)
     }
 }
 
-/* Where most bytes are alive, and how many the plan reserves. */
+/* Marks the peak of live bytes, and tells how many bytes the plan reserves. */
 static void add_mark(picture *d)
 {
     const tow__timeline *t = d->t;
@@ -298,7 +298,7 @@ static void add_mark(picture *d)
 
 /* ---- the picture ------------------------------------------------------------------------------------------------- */
 
-/* A column stands for the fullest of its places. */
+/* Chooses for each column the place with most live bytes among the places that it stands for. */
 static tow_status choose_columns(picture *d, tow__timeline *t)
 {
     d->columns = t->n < WIDTH ? t->n : WIDTH;
@@ -314,7 +314,7 @@ static tow_status choose_columns(picture *d, tow__timeline *t)
     return TOW_OK;
 }
 
-/* Where each group has most, and the size of a picture whose legend has room. */
+/* Finds the peak of each group, and the size of a picture that has room for the legend. */
 static tow_status measure(picture *d, tow__timeline *t)
 {
     static const char longest[] = "workspace: elsewhere, at most 1234 bytes, not at the mark";

@@ -1,19 +1,19 @@
-/* Works out what is alive when. Plans are walked to see which groups there are, again with coarser ones until they are
- * few enough to tell apart in a picture, and a last time to add up bytes. */
+/* Timeline of live bytes by group. The first walk through the plans lists the groups. Further walks list coarser
+ * groups, until a picture can tell them apart. The last walk adds up bytes. */
 #include "src/plan/report/timeline.h"
 #include "src/plan/analysis/phase.h"
 
 enum {
-    WRITTEN_OUT = 4000, /* places up to which the iterations of a loop are written out */
-    DEEPEST = 4         /* components of a scope that groups are told apart by, at most */
+    WRITTEN_OUT = 4000, /* places of a loop whose iterations are written out, at most */
+    DEEPEST = 4         /* components of a scope that distinguish groups, at most */
 };
 
 typedef struct walk {
     tow__timeline *t;
     bool *scratch, *block;      /* [n_storages] scratch of a kernel; arena of a loop's body */
-    int depth[TOW__LIVE_KINDS]; /* components of scopes that groups of a kind are told apart by */
+    int depth[TOW__LIVE_KINDS]; /* components of scopes that distinguish the groups of a kind */
     bool counts;                /* the last walk: bytes are added to the groups */
-    bool crowded;               /* more groups than there is room for */
+    bool crowded;               /* there are more groups than the timeline has room for */
 } walk;
 
 static uint32_t plan_length(const tow__body *body);
@@ -29,7 +29,7 @@ static uint32_t inst_length(const tow__instruction *inst)
     return inst->loop ? iterations_shown(inst->loop) * plan_length(inst->loop->body) : 1;
 }
 
-/* Places of one pass through a plan. */
+/* Number of places in one pass through a plan. */
 static uint32_t plan_length(const tow__body *body)
 {
     uint32_t n = 0;
@@ -50,7 +50,7 @@ static size_t prefix_length(const char *scope, int depth)
     return length;
 }
 
-/* The storage of a loop's body that becomes its result `s`, or TOW__NONE. */
+/* The storage in a loop's body that holds result `s` of the loop, or TOW__NONE. */
 static uint32_t inner_storage(const tow_program *p, const tow__instruction *inst, uint32_t s)
 {
     const tow__loop *loop = inst->loop;
@@ -65,7 +65,7 @@ static uint32_t inner_storage(const tow_program *p, const tow__instruction *inst
     return TOW__NONE;
 }
 
-/* The scope of the equation that makes the storage; of what a loop makes, that of the equation in its body. */
+/* The scope of the equation that makes the storage. A result of a loop is made by an equation of the loop's body. */
 static const char *scope_of(const tow_program *p, const tow__body *around, uint32_t s)
 {
     const tow__instruction *inst = &around->insts[p->storages[s].first];
@@ -79,7 +79,7 @@ static const char *scope_of(const tow_program *p, const tow__body *around, uint3
     return inst->source ? inst->source->scope : NULL;
 }
 
-/* The group, a new one if need be; NULL with `crowded` set if there is no room. */
+/* Finds or adds the group; NULL with `crowded` set if there is no room. */
 static tow__live_group *find_group(walk *w, tow__live_kind kind, const char *scope)
 {
     tow__timeline *t = w->t;
@@ -105,7 +105,7 @@ static tow__live_kind kind_of(const walk *w, const tow__body *body, uint32_t s, 
     return read_backward ? TOW__LIVE_RESIDUAL : TOW__LIVE_FORWARD;
 }
 
-/* So many bytes from place `begin` to before place `end`, as differences to the place before. */
+/* Adds bytes at places `begin` to `end` - 1. Entries are differences to the place before. */
 static void add_bytes(tow__live_group *g, uint32_t begin, uint32_t end, size_t bytes)
 {
     g->bytes[begin] += (int64_t)bytes;
@@ -176,8 +176,8 @@ static void mark_scratch(walk *w, const tow__body *body)
     }
 }
 
-/* Tells the kind with the most groups apart by one component less; false if none is left. Residuals count half: they
- * are what people look for. */
+/* Makes groups of the kind with the most groups coarser by one component of scopes; false if none is left. Residuals
+ * count half, because readers look for them first. */
 static bool coarsen(walk *w)
 {
     uint32_t groups[TOW__LIVE_KINDS] = {0};
@@ -190,7 +190,7 @@ static bool coarsen(walk *w)
     return most >= 0;
 }
 
-/* By kind, and among those of one kind by scope, so that pictures of one program always look alike. */
+/* Sorts groups by kind, then by scope, so that pictures of one program always look alike. */
 static void sort_groups(tow__timeline *t)
 {
     for (uint32_t i = 1; i < t->n_groups; i++)

@@ -1,11 +1,11 @@
 /* Sums of pads become a concatenation.
  *
- *   the gradient of x, of which slices are used:       add(add(pad(a), pad(b)), pad(c))
- *   where the pieces lie side by side and fill x:      concatenate(a + 0, b + 0, c + 0)
- *   where a and b share columns, and some are bare:    concatenate(a[..] + 0, a[..] + b[..] + 0, 0, c + 0)
+ *   the gradient of x, if a program uses slices of x:  add(add(pad(a), pad(b)), pad(c))
+ *   the pieces fill x and do not overlap:              concatenate(a + 0, b + 0, c + 0)
+ *   a and b share columns, and no piece covers some:   concatenate(a[..] + 0, a[..] + b[..] + 0, 0, c + 0)
  *
- * The padding is +0, so an element is the sum of the pieces that are there, in their order, plus some zeros. Wherever
- * in the sum those come: they change -0 into 0 and nothing else, so one 0 behind the sum gives the same bits. */
+ * The padding is +0, so an element is the sum of the pieces that cover it, in their order, plus some zeros. A zero
+ * changes -0 into +0 and nothing else, wherever it stands in the sum. So one 0 behind the sum gives the same bits. */
 #include <stdlib.h>
 
 #include "src/plan/rules/rewrite.h"
@@ -13,12 +13,12 @@
 enum {
     MOST_PIECES = 16,
     MOST_PARTS = 16, /* of a concatenation */
-    MOST_NEW = 128,  /* sums of parts of pieces, about: pieces times parts */
-    MOST_DEPTH = 8,  /* elementwise instructions below a pad, of which parts are made */
+    MOST_NEW = 128,  /* new instructions, about: pieces times parts */
+    MOST_DEPTH = 8,  /* chained elementwise instructions below a pad that are computed part by part */
     MOST_OPERANDS = 4
 };
 
-/* A sum of pads along one axis, and where along it pieces begin or end: parts are what lies between. */
+/* A sum of pads along one axis. The begin and end of each piece cut the axis into parts. */
 typedef struct pad_sum {
     const tow__instruction *piece[MOST_PIECES];
     int n, n_sums, axis, parts;
@@ -39,7 +39,7 @@ static bool is_zero(const tow__instruction *value)
     return true;
 }
 
-/* The axis along which a pad adds zeros at the ends, if it is one and nothing else happens; else -1. */
+/* The axis of a pad that adds zeros along one axis, at its ends, and changes nothing else; else -1. */
 static int padded_axis(const tow__rewrite *r, const tow__instruction *pad)
 {
     const tow__pad_params *p = pad->params;
@@ -54,7 +54,7 @@ static int padded_axis(const tow__rewrite *r, const tow__instruction *pad)
     return axis;
 }
 
-/* Collects the pads below a sum, in order; chains of additions lean to one side, so the depth is kept small. */
+/* Collects the pads below a sum, in order. The depth counts additions, since a chain of additions leans to one side. */
 static bool collect(const tow__rewrite *r, pad_sum *s, uint32_t value, int depth)
 {
     const tow__instruction *inst = tow__maker_of(r, value);
@@ -93,7 +93,7 @@ static void cut(const tow__rewrite *r, pad_sum *s)
         if (s->cuts[i] != s->cuts[s->parts]) s->cuts[++s->parts] = s->cuts[i];
 }
 
-/* All pieces are padded along one axis, and there are few enough parts. */
+/* True if all pieces are padded along one axis, and the parts are few enough. */
 static bool matches(tow__rewrite *r, uint32_t at, void *match)
 {
     pad_sum *s = match;
@@ -114,11 +114,11 @@ typedef struct part {
     const tow__instruction *like;
     int axis;
     int64_t first, end;
-    uint32_t n_values, zero; /* values that were there before; the scalar that pads */
-    bool padded;             /* some piece is not there */
+    uint32_t n_values, zero; /* values before the rewrite; the scalar that pads */
+    bool padded;             /* some piece does not cover the part */
 } part;
 
-/* 0 in this shape. */
+/* A zero of this type. */
 static uint32_t zeros(tow__rewrite *r, const part *x, tow_type type)
 {
     tow__broadcast_params p = {.shape = {.n = type.rank}};
@@ -133,8 +133,8 @@ static uint32_t add(tow__rewrite *r, const part *x, uint32_t a, uint32_t b)
     return tow__new_instruction(r, x->like, &(tow__computation){&tow__add_p, NULL, 0, 2, operands}, r->f->types[a]);
 }
 
-/* What only this sum reads, in its pass of the program, is not made as a whole: slices are those of its operands, so
- * that each part is one pass from there. */
+/* True if `value` is computed part by part: only this sum reads it, in its own pass of the program. Then its operands
+ * are sliced in its place, and each part is one pass over memory. */
 static bool is_made_in_parts(const tow__rewrite *r, const part *x, uint32_t value, int depth)
 {
     const tow__instruction *made = tow__maker_of(r, value);
@@ -171,7 +171,7 @@ static tow_status slice_value(tow__rewrite *r, const part *x, uint32_t value, in
     return *slice == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-/* The piece of a pad in the part, TOW__NONE if it is not there. */
+/* The section of a pad's piece in the part; TOW__NONE if the piece does not cover the part. */
 static tow_status slice_piece(tow__rewrite *r, part *x, tow__instruction pad, uint32_t *value)
 {
     const int64_t begin = low(&pad, x->axis), length = r->f->types[pad.operands[0]].dims[x->axis];
@@ -182,7 +182,7 @@ static tow_status slice_piece(tow__rewrite *r, part *x, tow__instruction pad, ui
     return there ? slice_value(r, x, pad.operands[0], x->first - begin, x->end - begin, 0, value) : TOW_OK;
 }
 
-/* The sum that makes `value`, in the part and without zeros; TOW__NONE if no piece is there. */
+/* The sum that makes `value`, for the part and without zeros; TOW__NONE if no piece covers the part. */
 static tow_status sum_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *sum)
 {
     const tow__instruction inst = *tow__maker_of(r, value); /* instructions move when more are added */
@@ -198,7 +198,7 @@ static tow_status sum_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *s
     return *sum == TOW__NONE ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-/* The same with a zero, if any belongs there. */
+/* The same sum, plus a zero if some piece does not cover the part. */
 static tow_status make_part(tow__rewrite *r, part *x, uint32_t value, uint32_t *made)
 {
     tow_type type = r->f->types[value];

@@ -1,8 +1,8 @@
 /* Profitability of a tile group that contains no matrix product: it must save more memory traffic than it adds.
  *
- * It saves the traffic of values that several of its instructions read, and of those that no other instruction reads.
- * It adds the traffic of a result whose only reader is a reduction over rows: the result has to be stored, while
- * outside of the group the reduction would become a part of the instruction that makes it (fuse/fuse_reductions.c). */
+ * It saves the traffic of values that several of its instructions read, and of values that no other instruction reads.
+ * It adds the traffic of a result whose only reader is a reduction over rows: the tile group stores the result. Outside
+ * of it, the reduction would join the instruction that makes the result (fuse/fuse_reductions.c). */
 #include "src/kernels/reductions/reduce.h"
 #include "src/plan/analysis/columns.h"
 #include "src/plan/tile/tiler.h"
@@ -12,10 +12,10 @@ static bool is_reduction(const tow__instruction *inst)
     return inst->n_in == 1 && tow__reducer_of(inst->kernel, inst->in[0].type.dtype);
 }
 
-/* What the instructions of the tile group do with a storage. */
+/* How the instructions of the tile group use a storage. */
 typedef struct use {
-    uint32_t readers; /* instructions that read it, but for reductions, */
-    bool reduced;     /* which could be part of the instruction that makes it */
+    uint32_t readers; /* instructions that read it, except reductions */
+    bool reduced;     /* a reduction reads it, which could join the instruction that makes it */
 } use;
 
 static use *find_uses(const tow__tiler *f)
@@ -59,7 +59,7 @@ tow_status tow__is_profitable(const tow__tiler *f, bool *profitable)
     int64_t saved = 0;
     if (!uses) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < f->n_inside; i++) saved += saved_by(f, uses, &f->insts[f->inside[i]]);
-    for (uint32_t i = 0; i < f->n_inside; i++) { /* what others make is read once */
+    for (uint32_t i = 0; i < f->n_inside; i++) { /* values from outside are read once */
         const tow__instruction *inst = &f->insts[f->inside[i]];
         for (uint32_t j = 0; j < inst->n_in; j++) {
             use *u = &uses[inst->in[j].storage];

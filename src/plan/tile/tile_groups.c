@@ -1,17 +1,16 @@
 /* Tile groups: runs of instructions along which axis 0 (sequences, or rows of a batch) passes through untouched. A tile
  * group computes one block of rows, a tile, with all of its instructions before it begins the next one.
  *
- *   instructions   a  b  W  c  d  M  e          W: a weight gradient, which sums over rows; no instruction here reads
- * it
+ *   instructions   a  b  W  c  d  M  e          W: a weight gradient, a sum over rows that e does not read
  *   parallel      [a  b  c  d]  W  M  e         M mixes rows, and e reads its result
  *   ordered       [a  b  W+ c  d]  M  e         W+ adds what this tile contributes
  *
  * A tile group is a loop: tiles of operands are its xs, tiles of results its ys, and values that only the group reads
- * lie in an arena of the size of a tile. There are two kinds.
+ * are kept in an arena of the size of a tile. There are two kinds.
  *
- * Parallel tiles: a thread takes its tiles through all instructions of the group without meeting the others, except
- * that all threads share the remainder (loop/parallelize.c). Instructions that mix rows wait until the group ends. A
- * group ends when the operands of those would keep too many bytes alive.
+ * Parallel tiles: a thread takes its tiles through all instructions of the group without barriers. Only the remainder
+ * is shared by all threads (loop/parallelize.c). Instructions that mix rows are deferred until the group ends. A group
+ * ends when the operands of deferred instructions would keep too many bytes alive.
  *
  * Ordered tiles: tiles follow each other, and gradients of weights and biases grow tile by tile. So the operands of
  * those sums, the hidden layer of a feed-forward block and its cotangent, are never stored as a whole. All threads
@@ -31,17 +30,17 @@
 #include "src/plan/tile/tiler.h"
 
 enum {
-    BLOCK_ROWS = 256,       /* rows of a block, about, where there are more, */
-    LARGE_ROWS = 512,       /* and where every block fetches its weights again from beyond L2: */
-    LARGE_BYTES = 4 << 20,  /* of an operand that blocks need as a whole: a weight */
-    LEAST_ROWS = 64,        /* fewer make products slow, */
-    LARGE_LEAST_ROWS = 256, /* the same where weights are large: threads that share columns each fetch some of them */
-    TILE_BYTES = 128 << 10, /* bytes of the widest operand in a block where rows are only reduced, about */
+    BLOCK_ROWS = 256,       /* rows of a block, about */
+    LARGE_ROWS = 512,       /* the same if weights are large: every block fetches them again from beyond L2 */
+    LARGE_BYTES = 4 << 20,  /* bytes of a large weight, an operand that every block reads as a whole */
+    LEAST_ROWS = 64,        /* rows of a block, at least: products of fewer rows are slow */
+    LARGE_LEAST_ROWS = 256, /* the same if weights are large: threads that share columns each fetch some of them */
+    TILE_BYTES = 128 << 10, /* bytes of the widest reduced operand in a block without products, about */
     LEAST_WORK = 1 << 20,   /* operations per block that are worth a tile group */
-    DEFERRED_SHARE = 8,     /* instructions that were put off may keep 1/8 of the plan's peak alive */
-    ORDERED_ROWS = 640,     /* rows of a block in order, at least: each block reads and writes all of the sums */
-    SAVED_SHARE = 3,        /* tile groups in order save 1/3 of the plan's peak, */
-    LEAST_SAVED = 4 << 20   /* and more than fits into a cache */
+    DEFERRED_SHARE = 8,     /* deferred instructions may keep 1/8 of the plan's peak alive */
+    ORDERED_ROWS = 640,     /* rows of an ordered tile, at least: each tile reads and writes all of the sums */
+    SAVED_SHARE = 3,        /* an ordered tile group saves 1/3 of the plan's peak, at least, */
+    LEAST_SAVED = 4 << 20   /* and so many bytes, at least: fewer fit into a cache */
 };
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -56,8 +55,8 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* What the leading axes of products and sequence kernels have in common, or 0, the least rows of a product in it, and
- * the bytes of the largest operand that an instruction needs as a whole. */
+/* Greatest common divisor of the leading axes of products and sequence kernels, or 0. *inner: fewest rows of a product
+ * per row of the leading axis. *whole: bytes of the largest operand that an instruction reads as a whole. */
 static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
 {
     int64_t common = 0;
@@ -76,7 +75,8 @@ static int64_t common_rows(const tow__tiler *f, int64_t *inner, size_t *whole)
     return *inner < 1 ? 0 : common;
 }
 
-/* So many blocks that divide the rows, or a few more that keep all threads busy; 1: there is no such number. */
+/* The smallest number of blocks, `least` or a few more, that divides the rows and keeps all threads busy; 1 if there is
+ * none. */
 static int64_t round_blocks(const tow__tiler *f, int64_t rows, int64_t least, int64_t most)
 {
     double work = 0;
@@ -96,8 +96,8 @@ static int64_t round_blocks(const tow__tiler *f, int64_t rows, int64_t least, in
     return 1;
 }
 
-/* Cut so that products keep enough rows in a block, and L2 enough room for it. The arguments are what
- * common_rows found. */
+/* Number of blocks, so that products keep enough rows in a block and the rows of a block fit into L2. The arguments are
+ * the results of common_rows. */
 static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner, size_t whole)
 {
     if (common < 2) return 1;
@@ -105,8 +105,8 @@ static int64_t choose_blocks(const tow__tiler *f, int64_t common, int64_t inner,
                         common * inner / (whole > LARGE_BYTES ? LARGE_LEAST_ROWS : LEAST_ROWS));
 }
 
-/* Where there are no products: cut so that rows stay near from the instruction that makes them to those that reduce
- * them and to those that read the result, all of which become one pass over memory. */
+/* Number of blocks in a function without products: rows of a block stay in cache from the instruction that makes them
+ * to the instructions that reduce them or read the result. All of these become one pass over memory. */
 static int64_t choose_reduction_blocks(const tow__tiler *f)
 {
     int64_t common = 0;
@@ -123,7 +123,7 @@ static int64_t choose_reduction_blocks(const tow__tiler *f)
 
 static int64_t common_multiple(int64_t a, int64_t b) { return a / gcd(a, b) * b; }
 
-/* Units of which a block is a multiple, so that the sum of an instruction may be cut between blocks. */
+/* Units that a block must be a multiple of, so that the sum of an instruction may be cut between blocks. */
 static int64_t least_units(const tow__tiler *f, uint32_t i, int64_t *per_unit)
 {
     tow__grain grain = tow__sum_grain(f, &f->insts[i]);
@@ -131,7 +131,7 @@ static int64_t least_units(const tow__tiler *f, uint32_t i, int64_t *per_unit)
     return grain.depth / gcd(grain.depth, grain.per_unit);
 }
 
-/* A reduction that would make blocks larger waits until the tile group ends. */
+/* Defers a reduction that would make blocks larger until the tile group ends. */
 static void defer_reduction(tow__tiler *f, uint32_t at)
 {
     const uint32_t i = f->inside[at];
@@ -156,8 +156,8 @@ static int64_t product_units(const tow__tiler *f, int64_t *rows)
     return units;
 }
 
-/* Makes `units` a multiple of what the reductions need, up to `most`. Reductions that need more wait until the tile
- * group ends. */
+/* Makes `units` a multiple of the units that the reductions need, up to `most`. Reductions that need more are deferred
+ * until the tile group ends. */
 static int64_t add_reductions(tow__tiler *f, int64_t units, int64_t most)
 {
     int64_t per_unit;
@@ -185,7 +185,7 @@ static int64_t choose_block(tow__tiler *f)
     return tow__min(units, f->units);
 }
 
-/* ---- forming ----------------------------------------------------------------------------------------------------- */
+/* ---- collecting -------------------------------------------------------------------------------------------------- */
 
 /* May instruction i join the group? None of its operands may be defined later, an operand that every tile needs as a
  * whole may not be defined inside, and a sum is worth joining only if the group makes its operand. */
@@ -209,7 +209,7 @@ static void mark(tow__tiler *f, const tow__instruction *inst, tow__defined where
     for (uint32_t i = 0; i < inst->n_out; i++) f->defined[inst->out[i].storage] = where;
 }
 
-/* Bytes that live longer because instruction i waits until the end of the tile group. */
+/* Bytes whose live range becomes longer if instruction i is deferred until the end of the tile group. */
 static size_t extends(tow__tiler *f, uint32_t i)
 {
     const tow__instruction *inst = &f->insts[i];
@@ -232,8 +232,8 @@ static void defer(tow__tiler *f, uint32_t i)
     mark(f, &f->insts[i], TOW__DEFINED_LATER);
 }
 
-/* Collects a tile group from instruction `first` on; returns the instruction after its last one. Instructions at the
- * end that were put off without need are given back. */
+/* Collects a tile group from instruction `first` on; returns the instruction after its last one. Instructions deferred
+ * after the last one are not part of it. */
 static uint32_t collect(tow__tiler *f, uint32_t first)
 {
     uint32_t i = first, end = first;
@@ -323,8 +323,8 @@ static tow_status find_saved(const tow__tiler *f, size_t *saved)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
-/* The collected instructions as blocks in order; the last one may be smaller and is then a loop of its own. *built: it
- * pays. */
+/* Builds an ordered tile group of the collected instructions; a smaller last tile becomes a loop of its own. *built:
+ * false if the group saves too little. */
 static tow_status build_ordered(tow__tiler *f, tow__lowering *l, bool *built)
 {
     int64_t size = choose_block(f), blocks = f->units / size, rest = f->units % size;
@@ -343,7 +343,7 @@ done:
     return status;
 }
 
-/* The instructions from *at on, as one tile group and what was put off, or as they are. */
+/* Turns the instructions from *at on into a tile group followed by the deferred ones, or appends them as they are. */
 static tow_status form_from(tow__tiler *f, tow__lowering *l, uint32_t *at)
 {
     tow_status status = TOW_OK;
@@ -409,7 +409,7 @@ static tow_status prepare(tow__tiler *f)
     f->deferred = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->deferred);
     f->roles = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->roles);
     f->lanes = tow__arena_alloc(f->scratch, f->n_insts, sizeof *f->lanes);
-    /* Of the widest instruction now: tile groups that were formed before read more than any instruction did. */
+    /* Sized for the widest instruction now: tile groups that were formed before have more operands than others. */
     f->from = tow__arena_alloc(f->scratch, widest_inst(f->body), sizeof *f->from);
     if (!liveness || !f->uses || !f->cost || !f->defined || !f->counted || !f->reads_inside || !f->inside ||
         !f->deferred || !f->roles || !f->from || !f->lanes)
@@ -429,7 +429,7 @@ static void give_back(tow__tiler *f)
         tow__give_back(f->p, columns[i], f->insts, f->n_insts, NULL);
 }
 
-/* All tile groups of one kind, over so many parts of axis 0. */
+/* Forms all tile groups of one kind; `units`: number of sections into which axis 0 is cut. */
 static tow_status form(tow__tiler *f, bool ordered, int64_t units)
 {
     tow__lowering l = {.p = f->p, .body = f->body, .scratch = f->scratch};

@@ -1,4 +1,4 @@
-/* Tile groups: what an instruction may be in one, and the loop over blocks of rows that is made of its instructions. */
+/* Tile groups: the role of an instruction in a group, and the loop over blocks of rows that is built from the group. */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/analysis/view.h"
@@ -10,7 +10,7 @@
 #include "src/kernels/products/dot.h"
 #include "src/kernels/reductions/reduce.h"
 
-/* ---- parts ------------------------------------------------------------------------------------------------------- */
+/* ---- roles ------------------------------------------------------------------------------------------------------- */
 
 static int64_t sum_depth(const tow__tiler *f, const tow__instruction *inst)
 {
@@ -20,7 +20,7 @@ static int64_t sum_depth(const tow__tiler *f, const tow__instruction *inst)
         &(tow__kernel_call){.n_in = 2, .n_out = 1, .in = in, .out = &out, .params = inst->params, .team = &f->p->team});
 }
 
-/* A product over rows, or over rows first: dW = x^T dy. */
+/* A product that contracts rows, alone or before other axes: dW = x^T dy. */
 static bool sums(const tow__tiler *f, const tow__instruction *inst)
 {
     if (inst->base != &tow__dot_general_p || inst->n_in != 2) return false;
@@ -78,9 +78,9 @@ typedef struct builder {
     tow__lowering *outer;
     tow__loop *loop;
     tow__body *body;
-    int64_t first, size;        /* units before the first block; of a block */
+    int64_t first, size;        /* units before the first block; units of a block */
     uint32_t *row_in, *row_out; /* [n_storages] the body's storage for a block, or TOW__NONE */
-    bool *whole;                /* [n_storages] listed among what is read as a whole */
+    bool *whole;                /* [n_storages] `wholes` lists the storage: all blocks read all of it */
     tow__view *wholes, *sums;
     uint32_t n_wholes, n_sums;
     size_t packed_bytes;
@@ -91,7 +91,7 @@ static size_t block_bytes(const builder *b, uint32_t storage)
     return b->f->p->storages[storage].bytes / (size_t)b->f->units * (size_t)b->size;
 }
 
-/* The storage as blocks [blocks, elements]. */
+/* The storage of x as [blocks, elements of a block]. */
 static tow__view as_blocks(const builder *b, const tow__view *x)
 {
     int64_t n = (int64_t)(block_bytes(b, x->storage) / tow_dtype_size(x->type.dtype));
@@ -118,7 +118,7 @@ static bool internal(const builder *b, uint32_t s)
     return storage->kind == TOW__S_ARENA && b->f->reads_inside[s] == b->f->uses->reads[s];
 }
 
-/* The body's storage for block-sized result x: a block that nobody outside sees, or a row of ys. */
+/* The body's storage for block-sized result x: an arena block if no instruction outside reads x, else a row of ys. */
 static uint32_t result_storage(builder *b, const tow__view *x)
 {
     return b->row_out[x->storage] =
@@ -144,7 +144,7 @@ static tow_status operand_view(builder *b, const tow__view *x, bool split, tow__
     return TOW_OK;
 }
 
-/* The product over a block, which adds to the product over all rows. */
+/* The product of one block, which is added to the product over all rows. */
 static tow_status become_product_part(builder *b, const tow__instruction *inst, tow__instruction *part)
 {
     tow__dot_part_params *params = tow__arena_alloc(&b->f->p->memory, 1, sizeof *params);
@@ -158,7 +158,7 @@ static tow_status become_product_part(builder *b, const tow__instruction *inst, 
     return TOW_OK;
 }
 
-/* The reduction of a block; what a segment has added waits outside the loop for the next one. */
+/* The reduction of one block. The sum of a segment that goes on in the next block is stored outside the loop. */
 static tow_status become_reduction_part(builder *b, uint32_t index, tow__instruction *part)
 {
     tow__tiler *f = b->f;
@@ -189,13 +189,13 @@ static tow_status become_reduction_part(builder *b, uint32_t index, tow__instruc
 }
 
 enum {
-    PACKED_BLOCKS = 4, /* for which an operand is packed, at least: it is written to memory and read again */
-    PACKED_SHARE = 4,  /* those of a tile group take 1/4 of the plan's peak without tile groups and a loop's rows, */
+    PACKED_BLOCKS = 4, /* blocks, at least: a packed operand is written to memory and read again */
+    PACKED_SHARE = 4,  /* packed operands take 1/4 of the plan's peak without tile groups and a loop's rows, at most, */
     PACKED_BYTES = 64 << 20, /* and so many bytes, at most: tile groups need much less than that peak */
 };
 
-/* Operand 1 of a product, of which all blocks read the whole: what its engine would make of it in each is made once,
- * before the tile group. packed->storage is TOW__NONE if it is not. */
+/* Packs operand 1 of a product, of which all blocks read the whole, once before the tile group instead of in every
+ * block. packed->storage is TOW__NONE if the operand is not packed. */
 static tow_status pack_whole(builder *b, const tow__instruction *inst, tow__view *packed)
 {
     tow_program *p = b->f->p;
@@ -293,8 +293,8 @@ static tow_status begin_tile_group(builder *b, int64_t blocks, bool continues)
     return all ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 
-/* The tile group as an instruction of the surrounding function: in = xs, then what is read as a whole; out = ys, then
- * sums. */
+/* Adds the tile group to the surrounding function as an instruction: in = xs, then operands that are read as a whole;
+ * out = ys, then sums. */
 static tow_status add_tile_group_inst(builder *b, tow__lowering *l)
 {
     const tow__loop *loop = b->loop;
