@@ -13,6 +13,7 @@
  * answers about its names count for the equation that makes it. */
 #include "src/autodiff/partial.h"
 #include "src/ops/control.h"
+#include "src/ops/table.h"
 
 /* ---- residuals and repeated equations ---------------------------------------------------------------------------- */
 
@@ -88,14 +89,35 @@ bool tow__split_saves(tow__split *s, const tow__equation *e)
     return is_save(verdict);
 }
 
-/* Values that are cheaper to repeat than to keep, policy or not: scalar constants, counters, and their broadcasts. */
-static bool is_trivial(const tow__split *s, const tow__equation *e)
+bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e)
+{
+    if (e->n_in != 1 || e->n_out != 1 || !(e->primitive->view || e->primitive == &tow__convert_p)) return false;
+    return tow_type_bytes(g->vars[e->out[0]].type) >= tow_type_bytes(g->vars[e->in[0]].type);
+}
+
+/* A value that the policy lets be kept under its name is kept as that. */
+static bool is_kept_by_name(const tow__split *s, uint32_t var)
+{
+    const tow__pvar *v = &s->vars[var];
+    return s->policy && v->named != TOW__INPUT && is_save(v->tags);
+}
+
+/* Scalar constants, counters, and moves of them: cheaper to repeat than to keep, policy or not. */
+static bool is_constant(const tow__split *s, const tow__equation *e)
 {
     if (e->primitive->kind == TOW__SOURCE)
         return s->policy || s->g->vars[e->out[0]].type.rank == 0 || strcmp(e->primitive->name, "iota") == 0;
-    if (e->primitive->kind != TOW__MOVE || e->n_in != 1) return false;
-    uint32_t producer = s->g->vars[e->in[0]].equation;
-    return producer != TOW__INPUT && s->vars[e->in[0]].available && is_trivial(s, &s->g->equations[producer]);
+    return e->primitive->kind == TOW__MOVE && e->n_in == 1 && s->vars[s->vars[e->in[0]].root].constant;
+}
+
+/* What broadcasts, reshapes, transposes and conversions make of operands of the graph, of values that are kept, and of
+ * what is made again in turn. The operand is never larger, so keeping it instead costs no byte, and saves its copy if
+ * another equation reads it. */
+static bool is_made_again(const tow__split *s, const tow__equation *e)
+{
+    if (!tow__is_never_smaller(s->g, e) || is_kept_by_name(s, e->out[0])) return false;
+    const uint32_t root = s->vars[e->in[0]].root;
+    return s->g->vars[root].equation == TOW__INPUT || !s->vars[root].available || s->vars[root].again;
 }
 
 /* ---- equations --------------------------------------------------------------------------------------------------- */
@@ -206,8 +228,12 @@ static void split_equation(tow__split *s, const tow__equation *e)
         tow__split_record_unknown(s, e);
     } else {
         record_known(s, e);
-        bool keep = !is_trivial(s, e) && (region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e));
-        for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].available = !keep;
+        const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
+        const bool keep = !again && (region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e));
+        for (uint32_t i = 0; i < e->n_out; i++) {
+            tow__pvar *v = &s->vars[e->out[i]];
+            v->available = !keep, v->constant = constant, v->again = again;
+        }
     }
     tow__set_source(s->k, NULL);
     tow__set_source(s->u, NULL);

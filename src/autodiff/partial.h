@@ -9,6 +9,8 @@
 typedef struct tow__pvar {
     bool unknown;     /* depends on an unknown input */
     bool available;   /* the unknown graph can make it by itself: as an input, or by repeating its equation */
+    bool constant;    /* a scalar constant, a counter, or a move of one */
+    bool again;       /* repeated whatever the policy says: a constant, or a view or conversion of what is at hand */
     tow_value known;  /* in the known trace; null for unknown values */
     tow_value staged; /* in the unknown trace; null until it is needed there */
     uint32_t root;    /* the value behind checkpoint names; itself if it is no output of a name */
@@ -39,6 +41,8 @@ tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root);
 void tow__split_find_roots(tow__split *s);
 /* True if the policy lets equation e's outputs be kept. */
 bool tow__split_saves(tow__split *s, const tow__equation *e);
+/* A view or conversion of one operand of g that is at least as large as the operand: made again from it, never kept. */
+bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e);
 
 /* What is remembered of equation e; NULL: nothing is to be. */
 static inline tow__split_region *tow__split_remembered(const tow__split *s, const tow__equation *e)

@@ -72,6 +72,14 @@ static bool begin_hoisting(hoisting *h, tow__loop_split *l)
     return true;
 }
 
+/* What e makes is made again from a constant of the new body, so it need not be another one. */
+static bool is_made_again(const hoisting *h, const tow__equation *e)
+{
+    if (!tow__is_never_smaller(h->g, e)) return false;
+    uint32_t root = h->split.vars[e->in[0]].root;
+    return h->leaves[root] || h->g->vars[root].equation == TOW__INPUT;
+}
+
 /* Records what depends on known constants alone in the known trace. Results that may be kept leave the loop, and are
  * inputs of the new body t behind its constants. */
 static void record_outside(hoisting *h, tow_trace *t)
@@ -95,7 +103,7 @@ static void record_outside(hoisting *h, tow_trace *t)
         }
         if (!constant) continue;
         if (!tow__rebind_among(k, e, h->outside)) break;
-        bool leaves = varies && e->primitive != &tow__name_p && tow__split_saves(&h->split, e);
+        bool leaves = varies && e->primitive != &tow__name_p && tow__split_saves(&h->split, e) && !is_made_again(h, e);
         for (uint32_t j = 0; j < e->n_out; j++) {
             uint32_t v = e->out[j];
             h->varies[v] = varies;

@@ -55,6 +55,10 @@ def index_add(operand, rows, updates, table, others):
 def stop_gradient(x): return jnp.sum(x * jax.lax.stop_gradient(x))
 def call(x): return jnp.sum(jnp.sin(jnp.sin(x)))
 def convert(x, y): return jnp.sum(x.astype(jnp.float64) * y.astype(jnp.int32).astype(jnp.float64))
+def broadcasts_kept(x, b):
+    def step(c, _): return jnp.tanh(jnp.sum(jnp.broadcast_to(jnp.exp(c), (8, 4)) * b, axis=0)), None
+    y = jnp.sin(x)
+    return jnp.sum(jax.lax.scan(step, y, None, length=3)[0]) + jnp.sum(y.reshape(2, 2).T ** 2)
 def layers(w1, w2, w3, x): return jnp.sum(jnp.sin(w3 @ jnp.sin(w2 @ jnp.sin(w1 @ x))))
 def names(x): return x * 4.0 * 4.0 * 4.0 * 4.0
 def vmap_mlp(x, w, v, label):
