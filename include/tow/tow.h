@@ -6,9 +6,9 @@
 #define TOW_TOW_H
 
 #include "tow/autodiff.h"
-#include "tow/control.h"
 #include "tow/base.h"
 #include "tow/control.h"
+#include "tow/custom.h"
 #include "tow/graph.h"
 #include "tow/indexing.h"
 #include "tow/io.h"

@@ -206,7 +206,10 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
     } else if (p->transpose) {
         p->transpose(r);
     } else {
-        tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "%s depends on a tangent but has no transpose rule", p->name);
+        tow_trace_fail(r->t, TOW_UNSUPPORTED,
+                       "%s%s%s is applied to a tangent and is not linear, so reverse mode cannot transpose it; make the "
+                       "rule that records it linear in its tangents, or use forward mode",
+                       e->source.here ? e->source.here : "", e->source.here ? ": " : "", p->name);
         return;
     }
     for (uint32_t i = 0; i < e->n_in; i++)

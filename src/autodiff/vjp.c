@@ -1,5 +1,6 @@
 /* The public transformations, composed of the passes: jvp, then partial evaluation with the primals known, then
  * transpose. */
+#include "src/autodiff/custom.h"
 #include "src/autodiff/differentiate.h"
 #include "src/base/arithmetic.h"
 #include "tow/ops.h"
@@ -188,6 +189,10 @@ static tow_value *residual_inputs(tow_trace *t, const tow__parts *parts)
 static tow_status linear_graph(const tow__parts *parts, tow_graph **result)
 {
     const tow_graph *g = parts->g, *u = parts->split.unknown;
+    if (tow_graph_count(u, tow__custom_tangents_p.name) > 0)
+        return tow__fail(g->ctx, TOW_UNSUPPORTED,
+                         "linearize meets a custom_vjp, which has a rule for reverse mode only; use grad, vjp or jacrev, or "
+                         "give it a rule with tow_custom_jvp_function");
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *residuals = residual_inputs(t, parts), *dx = tow__trace_alloc(t, g->n_inputs, sizeof *dx);

@@ -45,5 +45,26 @@ typedef struct tow__fori_params { /* fori: operands count i32[], consts, carry; 
     int64_t consts;               /* how many */
     int64_t max_iterations;       /* count is at most this */
 } tow__fori_params;
+/* Operands of a call with a custom rule: outer values that its functions use (captured), inputs that are not
+ * differentiated (fixed), all other inputs. Those of the last group that are floats have tangents; so have float results. */
+typedef struct tow__custom_jvp_params { /* custom_jvp */
+    const char *name;
+    int64_t captured, fixed; /* how many */
+    tow_graph *body;         /* operands -> y */
+    tow_graph *rule;         /* (operands, dx) -> (y, dy) */
+} tow__custom_jvp_params;
+typedef struct tow__custom_vjp_params { /* custom_vjp */
+    const char *name;
+    int64_t captured, fixed;
+    tow_graph *body;     /* operands -> y */
+    tow_graph *forward;  /* operands -> (y, residuals) */
+    tow_graph *backward; /* (captured, residuals, ct of y) -> ct of x */
+} tow__custom_vjp_params;
+/* The derivative of a custom_vjp before it is transposed: operands residuals (captured values among them), dx. */
+typedef struct tow__custom_tangents_params { /* custom_tangents */
+    const char *name;
+    int64_t residuals;   /* how many */
+    tow_graph *backward; /* (residuals, ct of y) -> ct of x */
+} tow__custom_tangents_params;
 
 #endif

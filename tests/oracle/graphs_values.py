@@ -130,6 +130,40 @@ def bits(x, y, z):
             jnp.nextafter(z, d))
 
 
+@jax.custom_jvp
+def softplus(x): return jnp.log1p(jnp.exp(x))
+
+
+@softplus.defjvp
+def softplus_rule(primals, tangents):
+    return softplus(primals[0]), tangents[0] / (1 + jnp.exp(-primals[0]))
+
+
+def custom_jvp(x): return jnp.sum(softplus(x))
+
+
+@jax.custom_vjp
+def sine_of_product(x, w): return jnp.sin(x @ w)
+
+
+def sine_forward(x, w): return jnp.sin(x @ w), (x, w, jnp.cos(x @ w))
+def sine_backward(residuals, ct):
+    x, w, c = residuals
+    return (ct * c) @ w.T, x.T @ (ct * c)
+
+
+sine_of_product.defvjp(sine_forward, sine_backward)
+def custom_vjp(x, w): return jnp.sum(jnp.sin(sine_of_product(x, w)))
+
+
+@jax.custom_vjp
+def three(x): return jnp.sin(x)
+
+
+three.defvjp(lambda x: (jnp.sin(x), None), lambda residuals, ct: (3 * ct,))
+def custom_vjp_forward(x): return jnp.sum(three(x))
+
+
 def forward_mode(x, w): return jnp.sin(x) * w
 
 

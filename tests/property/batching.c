@@ -299,10 +299,10 @@ static int check_derivatives(tow_context *context, const property_case *c, tow_d
     tow_graph *jvp = NULL, *grad = NULL;
     int failures = 0;
     batching b;
-    if (graph == NULL || scalar == NULL || tow_jvp(graph, n_wrt, wrt, &jvp) != TOW_OK ||
+    if (graph == NULL || scalar == NULL || (!c->reverse_only && tow_jvp(graph, n_wrt, wrt, &jvp) != TOW_OK) ||
         tow_grad(scalar, n_wrt, wrt, false, &grad) != TOW_OK)
         FAIL(failures, "batching: %s", tow_context_error(context));
-    for (int kind = 0; failures == 0 && kind < 2; kind++) {
+    for (int kind = c->reverse_only; failures == 0 && kind < 2; kind++) {
         begin(&b, kind == 0 ? "jvp" : "gradient", tow_graph_retain(kind == 0 ? jvp : grad), c);
         failures += check_manners(&b);
         const size_t n = c->n_in;

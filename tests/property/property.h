@@ -47,6 +47,7 @@ typedef struct property_case {
     /* NULL: binds `primitive` with params. Else records the case itself (regions); user is the case. */
     void (*build)(tow_trace *trace, const tow_value *in, tow_value *out, const struct property_case *c);
     bool first_only;    /* further outputs have no reader, as in use: composites then differentiate as fused pairs */
+    bool reverse_only;  /* forward mode of it is an error; that of its gradient is not */
     bool no_derivative; /* no second derivatives either: piecewise constant results, or drawn bits */
     double loose;       /* factor on the tolerances of values; 0: 1 */
     double loose_f64;   /* factor for f64 alone; 0: 1 */
@@ -63,7 +64,7 @@ typedef struct property_table {
     }
 
 extern const property_table elementwise_cases, integer_cases, product_cases, reduction_cases, move_cases, random_cases,
-    region_cases, composite_cases, companion_cases, indexing_cases, window_cases;
+    region_cases, composite_cases, companion_cases, indexing_cases, window_cases, custom_cases;
 
 /* Shapes of inputs. */
 #define S0             .rank = 0

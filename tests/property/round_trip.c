@@ -53,13 +53,13 @@ static int check_one(const tow_graph *g, const property_values *inputs, const ch
 /* ---- what is made of a graph ------------------------------------------------------------------------------------- */
 
 /* Gradient 0 where outputs are not scalars. Everything that has the inputs of g is run. */
-static int check_derived(const tow_graph *g, bool scalar, size_t n_wrt, const size_t *wrt,
+static int check_derived(const tow_graph *g, bool scalar, bool forward_mode, size_t n_wrt, const size_t *wrt,
                          const property_values *inputs, const char *what)
 {
     tow_graph *made[7] = {NULL};
     int failures = check_one(g, inputs, what);
-    tow_status status = tow_jvp(g, n_wrt, wrt, &made[0]);
-    if (status == TOW_OK) status = tow_linearize(g, n_wrt, wrt, &made[1], &made[2]);
+    tow_status status = forward_mode ? tow_jvp(g, n_wrt, wrt, &made[0]) : TOW_OK;
+    if (status == TOW_OK && forward_mode) status = tow_linearize(g, n_wrt, wrt, &made[1], &made[2]);
     if (status == TOW_OK) status = tow_vjp(g, n_wrt, wrt, &made[3], &made[4]);
     if (status == TOW_OK && scalar) status = tow_grad(g, n_wrt, wrt, false, &made[5]);
     if (status == TOW_OK && scalar) status = tow_jvp(made[5], n_wrt, wrt, &made[6]);
@@ -158,12 +158,12 @@ int property_check_round_trips(tow_context *context, const property_case *c)
     if (g == NULL) return 1;
     property_draw(c, &inputs);
     property_draw_weights(g, &inputs);
-    failures += check_derived(g, true, n_wrt, wrt, &inputs, "the case");
+    failures += check_derived(g, true, !c->reverse_only, n_wrt, wrt, &inputs, "the case");
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         char what[200] = "a loop";
         if (policies[i] != NULL) tow_policy_text(policies[i], what, sizeof what);
         tow_graph *r = in_region(g, wrt[0], policies[i]);
-        failures += r == NULL ? 1 : check_derived(r, policies[i] != NULL, n_wrt, wrt, &inputs, what);
+        failures += r == NULL ? 1 : check_derived(r, policies[i] != NULL, !c->reverse_only, n_wrt, wrt, &inputs, what);
         tow_graph_release(r);
     }
     tow_graph_release(g);

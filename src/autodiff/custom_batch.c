@@ -1,0 +1,94 @@
+/* Batching of calls with custom rules: the same call of batched functions. All results get their batch axis in front, so
+ * that the body and the rule agree about it whatever each of them makes of an unbatched operand. */
+#include "src/autodiff/batch.h"
+#include "src/autodiff/custom.h"
+#include "src/ops/batching.h"
+#include "src/ops/rules.h"
+
+/* g for all rows: its first inputs have the axes of the operands, further ones those in more_in; its first n_front results
+ * have their axis in front, further ones where it falls, which out_axes says. */
+static tow_graph *batch_function(const tow__batch *r, const tow_graph *g, const int *more_in, size_t n_front, int *out_axes)
+{
+    tow_graph *batched = NULL;
+    int *axes = tow__trace_alloc(r->t, g->n_inputs, sizeof *axes);
+    if (!axes) return NULL;
+    for (uint32_t i = 0; i < g->n_inputs; i++) axes[i] = i < r->e->n_in ? r->x[i].axis : more_in[i - r->e->n_in];
+    for (uint32_t i = 0; i < g->n_outputs; i++) out_axes[i] = i < n_front ? 0 : TOW__AS_IT_FALLS;
+    if (tow__batch_graph(g, NULL, r->size, axes, out_axes, &batched) != TOW_OK) tow__adopt_error(r->t);
+    return batched;
+}
+
+/* Binds the call on the operands as they are. */
+static void bind(tow__batch *r, const void *params)
+{
+    tow_value *in = tow__trace_alloc(r->t, r->e->n_in, sizeof *in);
+    if (!in) return;
+    for (uint32_t i = 0; i < r->e->n_in; i++) in[i] = r->x[i].value;
+    tow__batch_bind(r, params, in, 0);
+}
+
+void tow__batch_custom_jvp(tow__batch *r)
+{
+    tow__custom_jvp_params p = *(const tow__custom_jvp_params *)r->e->params;
+    int *tangents = tow__trace_alloc(r->t, r->e->n_in, sizeof *tangents), n = 0;
+    int *axes = tow__trace_alloc(r->t, 2 * (size_t)r->e->n_out, sizeof *axes);
+    if (!tangents || !axes) return;
+    for (uint32_t i = (uint32_t)(p.captured + p.fixed); i < r->e->n_in; i++)
+        if (tow__has_tangent(r->in[i])) tangents[n++] = r->x[i].axis;
+    p.body = batch_function(r, p.body, NULL, r->e->n_out, axes);
+    p.rule = p.body ? batch_function(r, p.rule, tangents, 2 * (size_t)r->e->n_out, axes) : NULL;
+    if (p.rule) bind(r, &p);
+    tow_graph_release(p.body);
+    tow_graph_release(p.rule);
+}
+
+/* A cotangent as its operand is: with its batch axis there, or summed over the rows if all of them share the operand. */
+static tow_value like_operand(const tow__batch *r, uint32_t operand, tow__mapped ct)
+{
+    int axis = r->x[operand].axis;
+    if (axis != TOW__UNBATCHED) return tow__batched_at(ct, r->size, axis);
+    return tow__is_batched(ct) ? tow__sum_axis(ct.value, ct.axis) : ct.value;
+}
+
+/* residual_axes: of the residuals of the forward function. */
+static tow_status batch_backward(const tow__batch *r, const tow__custom_vjp_params *p, const int *residual_axes,
+                                 tow_graph **result)
+{
+    const tow_graph *g = p->backward;
+    size_t captured = (size_t)p->captured, n_res = captured + p->forward->n_outputs - r->e->n_out;
+    tow_trace *t = tow__trace_begin(g->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    tow_value *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
+    if (!in || !out || !results) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < g->n_inputs; i++) {
+        int axis = i < captured ? r->x[i].axis : i < n_res ? residual_axes[i - captured] : 0;
+        tow_type type = tow_graph_input_type(g, i);
+        if (axis != TOW__UNBATCHED) type = tow__with_axis(type, axis, r->size);
+        in[i] = (tow__mapped){.value = tow__input(t, type, NULL), .axis = axis};
+    }
+    tow__batch_inline(t, g, NULL, r->size, in, out);
+    size_t n = 0;
+    for (uint32_t i = (uint32_t)(p->captured + p->fixed); i < r->e->n_in; i++)
+        if (tow__has_tangent(r->in[i])) results[n] = like_operand(r, i, out[n]), n++;
+    return tow__trace_end(t, n, results, false, result);
+}
+
+void tow__batch_custom_vjp(tow__batch *r)
+{
+    tow__custom_vjp_params p = *(const tow__custom_vjp_params *)r->e->params;
+    const tow__custom_vjp_params row = p;
+    int *axes = tow__trace_alloc(r->t, row.forward->n_outputs, sizeof *axes);
+    if (!axes) return;
+    p.forward = p.backward = NULL;
+    p.body = batch_function(r, row.body, NULL, r->e->n_out, axes);
+    if (p.body) p.forward = batch_function(r, row.forward, NULL, r->e->n_out, axes);
+    if (p.forward && batch_backward(r, &row, axes + r->e->n_out, &p.backward) != TOW_OK) tow__adopt_error(r->t);
+    if (p.backward) bind(r, &p);
+    tow_graph_release(p.body);
+    tow_graph_release(p.forward);
+    tow_graph_release(p.backward);
+}
