@@ -68,7 +68,7 @@ TOW__OWN_FRAME static tow_status check_types(const tow_graph *g, const tow__equa
     tow_type *out = types + e->n_in;
     for (uint32_t i = 0; i < e->n_in; i++) types[i] = g->vars[e->in[i]].type;
     for (uint32_t i = 0; i < e->n_out; i++) out[i] = (tow_type){0};
-    tow__typing ty = {g->ctx, e->primitive->name, e->params, e->n_in, types, e->n_out, out};
+    tow__typing ty = {g->ctx, e->primitive->name, e->params, e->n_in, types, e->n_out, out, e->primitive};
     tow_status status = e->primitive->type(&ty);
     if (status != TOW_OK) return wrong(g, at, status, "%s", g->ctx->error);
     for (uint32_t i = 0; i < e->n_out; i++)

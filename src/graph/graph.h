@@ -13,10 +13,9 @@
 
 #include "src/base/base.h"
 #include "tow/graph.h"
+#include "tow/primitive.h"
 
 #define TOW__INPUT UINT32_MAX
-
-typedef struct tow_primitive tow_primitive;
 
 typedef struct tow__source {
     const char *here;  /* "file.c:12", or NULL */

@@ -182,6 +182,7 @@ static bool read_call(tow__reader *r, symbols *s, equation *e)
     if (!read_results(r, e) || !tow__read_word(r, "a primitive", &name)) return false;
     e->at = (size_t)(name.text - r->text);
     e->primitive = tow__primitive_find(name.text, name.length);
+    if (!e->primitive) e->primitive = tow__primitive_defined(r->ctx, name.text, name.length);
     if (!e->primitive) return unknown_primitive(r, name);
     if (e->primitive->params_size > 0 && !(e->params = tow__trace_alloc(r->t, 1, e->primitive->params_size)))
         return tow__reader_wrap(r, e->at);

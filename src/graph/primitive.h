@@ -22,6 +22,7 @@
 #include "src/base/view.h"
 #include "src/graph/graph.h"
 #include "src/graph/graph_params.h"
+#include "tow/primitive.h"
 
 typedef enum tow__kind {
     TOW__ELEMENTWISE, /* all operands and outputs have one shape */
@@ -68,6 +69,7 @@ typedef struct tow__typing {
     const tow_type *in;
     size_t n_out;
     tow_type *out;
+    const tow_primitive *primitive;
 } tow__typing;
 
 typedef tow_status (*tow__type_rule)(const tow__typing *ty);
@@ -135,6 +137,7 @@ typedef struct tow__operation {
     const void *params;
     uint32_t n_in, n_out;
     const tow__view *in, *out;
+    const tow_primitive *primitive;
 } tow__operation;
 
 enum {
@@ -185,6 +188,7 @@ struct tow_primitive {
     void (*batch)(tow__batch *r);
     void (*decompose)(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y);
     const char *const *output_names; /* composites: names of all outputs, NULL-terminated; NULL: none */
+    const tow_primitive_definition *definition; /* by a user of the library, whose functions the rules call; or NULL */
 };
 
 /* Defines tow__NAME_p with what no primitive can be without: TOW__PRIMITIVE(name, kind, tiling rule, cost, fields...). */
@@ -200,5 +204,7 @@ tow_graph *tow__nested(const tow_primitive *primitive, const void *params, uint3
 extern const tow_primitive *const tow__primitives[];
 extern const size_t tow__primitive_count;
 const tow_primitive *tow__primitive_find(const char *name, size_t length); /* NULL if unknown */
+/* The one that was defined in the context; NULL: none (ops/define.c). */
+const tow_primitive *tow__primitive_defined(const tow_context *ctx, const char *name, size_t length);
 
 #endif

@@ -374,7 +374,7 @@ static tow_status infer(tow_context *ctx, const tow_primitive *primitive, const 
 {
     tow_status status = check_call(ctx, primitive, params, n_in, n_out);
     if (status != TOW_OK) return status;
-    tow__typing ty = {ctx, primitive->name, params, n_in, in, n_out, out};
+    tow__typing ty = {ctx, primitive->name, params, n_in, in, n_out, out, primitive};
     status = primitive->type(&ty);
     for (size_t i = 0; status == TOW_OK && i < n_out; i++)
         if (!tow__type_valid(out[i]))

@@ -10,14 +10,9 @@
 #include "src/base/team.h"
 #include "src/kernels/functions.h"
 #include "tow/base.h"
+#include "tow/kernel.h"
 
-typedef struct tow__buffer {
-    void *data;
-    tow_dtype dtype;
-    int32_t rank;
-    int64_t dims[TOW_MAX_RANK];
-    int64_t strides[TOW_MAX_RANK]; /* in elements */
-} tow__buffer;
+typedef tow_buffer tow__buffer;
 
 /* Memory that will be read. */
 typedef struct tow__span {
@@ -53,6 +48,8 @@ typedef struct tow__kernel_call {
     const void *next_operand;
     tow__span read_next[TOW__SPANS];
     const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
+    const tow_kernel *defined; /* of a primitive that a user of the library has defined, */
+    void *user;                /* and what its functions get */
 } tow__kernel_call;
 
 /* How many threads may run the call. */
@@ -81,6 +78,9 @@ typedef struct tow__kernel {
     tow__function function; /* of elementwise kernels */
     const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */
 } tow__kernel;
+
+/* Runs what .defined of a call says. */
+extern const tow__kernel tow__kernel_defined;
 
 /* The kernel for a primitive, or NULL (then the plan decomposes it). dtype as above. */
 const tow__kernel *tow__kernel_find(const char *primitive, tow_dtype dtype);

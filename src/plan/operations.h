@@ -32,8 +32,16 @@ TOW__OPERATION_LIST(X)
 /* The kernel that computes op on this type; NULL: there is none. */
 static inline const tow__kernel *tow__kernel_of(const tow_primitive *op, tow_dtype dtype)
 {
+    if (op->definition) return op->definition->kernel.run ? &tow__kernel_defined : NULL;
     return tow__kernel_find(op->name, dtype);
 }
+
+/* What a call of an operation that a user of the library has defined needs to know; NULL for others. */
+static inline const tow_kernel *tow__defined_kernel(const tow_primitive *op)
+{
+    return op->definition ? &op->definition->kernel : NULL;
+}
+static inline void *tow__defined_user(const tow_primitive *op) { return op->definition ? op->definition->user : NULL; }
 
 /* The primitive or operation of that name; NULL: there is none. */
 const tow_primitive *tow__operation_find(const char *name);

@@ -4,7 +4,7 @@
 
 double tow__flops(const tow__instruction *inst)
 {
-    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out};
+    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out, inst->base};
     return inst->base->cost(&o);
 }
 

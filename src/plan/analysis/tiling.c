@@ -9,7 +9,7 @@ bool tow__reduces_axis(const tow__instruction *inst) { return inst->base->reduce
 /* Rows of products are rows of the left operand: blocks of them are products of as many columns. */
 bool tow__is_tileable(const tow__instruction *inst, int *from)
 {
-    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out};
+    const tow__operation o = {inst->params, inst->n_in, inst->n_out, inst->in, inst->out, inst->base};
     for (uint32_t i = 0; i < inst->n_in; i++) from[i] = TOW__WHOLE;
     if (!inst->kernel || !inst->n_out || rows(&inst->out[0]) < 2) return false;
     for (uint32_t i = 1; i < inst->n_out; i++)

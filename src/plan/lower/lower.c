@@ -66,7 +66,9 @@ tow_status tow__scratch_bytes(tow__arena *scratch, const tow__instruction *inst,
                              .in = buffers,
                              .out = buffers + inst->n_in,
                              .params = inst->params,
-                             .team = team};
+                             .team = team,
+                             .defined = tow__defined_kernel(inst->op),
+                             .user = tow__defined_user(inst->op)};
     *bytes = inst->kernel->scratch(&call);
     return TOW_OK;
 }

@@ -205,7 +205,9 @@ static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, to
     *arguments = (tow__kernel_call){.n_in = inst->n_in,
                                     .n_out = inst->n_out,
                                     .params = inst->params,
-                                    .team = b->together ? &b->p->team : body->team};
+                                    .team = b->together ? &b->p->team : body->team,
+                                    .defined = tow__defined_kernel(inst->op),
+                                    .user = tow__defined_user(inst->op)};
     TRY(bind_buffers(b, inst->in, inst->n_in, &arguments->in));
     TRY(bind_buffers(b, inst->out, inst->n_out, &arguments->out));
     if (b->together)

@@ -1,0 +1,125 @@
+/* Primitives of one's own: operations with a kernel in C that graphs, differentiation and plans treat like built-in ones.
+ *
+ *     static const tow_primitive_definition twice = {
+ *         .name = "twice", .n_inputs = 1, .n_outputs = 1,
+ *         .type = twice_type, .kernel = {.run = twice_run}, .linear = true, .transpose = twice_transpose};
+ *
+ *     const tow_primitive *primitive;
+ *     tow_primitive_define(context, &twice, &primitive);
+ *     ...
+ *     tow_primitive_call(trace, primitive, NULL, &x, &y);        while tracing
+ *
+ * A defined primitive belongs to its context: graphs of the context are printed with it and read again, compiled, counted
+ * and differentiated. Policies see it under its name. */
+#ifndef TOW_PRIMITIVE_H
+#define TOW_PRIMITIVE_H
+
+#include "tow/graph.h"
+#include "tow/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tow_primitive tow_primitive;
+
+enum {
+    TOW_PRIMITIVE_MAX = 16 /* operands, results and parameters of a defined primitive, at most */
+};
+
+/* A parameter: a field of a struct, printed as name=value and read again. */
+typedef enum tow_parameter_kind {
+    TOW_PARAMETER_INT,   /* int64_t */
+    TOW_PARAMETER_FLOAT, /* double */
+    TOW_PARAMETER_BOOL,  /* bool */
+    TOW_PARAMETER_DTYPE  /* tow_dtype */
+} tow_parameter_kind;
+
+typedef struct tow_parameter {
+    const char *name; /* letters, digits and _, beginning with a letter */
+    tow_parameter_kind kind;
+    size_t offset; /* offsetof the field */
+} tow_parameter;
+
+/* What rules get: the parameters of one equation and `user` of the definition. */
+typedef struct tow_primitive_rule {
+    tow_context *context;
+    const void *parameters; /* NULL: the primitive has none */
+    void *user;
+} tow_primitive_rule;
+
+/* Which axes of the results a plan may compute block by block, with the bits of the whole. */
+typedef enum tow_primitive_tiling {
+    TOW_TILING_NONE,
+    TOW_TILING_ELEMENTWISE, /* operands have the shape of the results, or are scalars: every axis */
+    TOW_TILING_ROWS         /* all operands and results have the same leading axes: all but the last axis of operand 0 */
+} tow_primitive_tiling;
+
+/* What policies of dots make of it. */
+typedef enum tow_primitive_dot {
+    TOW_NO_DOT,
+    TOW_PLAIN_DOT,  /* a product without batch dimensions */
+    TOW_BATCHED_DOT /* with them */
+} tow_primitive_dot;
+
+/* Fields that are zero are left out. The definition is copied; `user` and functions must live as long as the context. */
+typedef struct tow_primitive_definition {
+    const char *name; /* letters, digits and _, beginning with a letter; no built-in or defined primitive has it */
+    size_t n_inputs, n_outputs;
+    const tow_parameter *parameters;
+    size_t n_parameters, parameters_size; /* size of the struct */
+    void *user;
+
+    /* Types of the results from those of the operands. It is asked about graphs that are read from files, too, and checks
+     * everything; a refusal is tow_primitive_fail. Needed. */
+    tow_status (*type)(const tow_primitive_rule *rule, const tow_type *inputs, tow_type *outputs);
+    /* Computes it. */
+    tow_kernel kernel;
+    /* The same function in operations of Tow; instead of a kernel, or for derivatives and batching where there are no rules
+     * for them. x: [n_inputs]; writes y: [n_outputs] with the types of the type rule. */
+    void (*decompose)(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, tow_value *y);
+
+    /* Derivatives: one of these, or a decomposition, or the promise that all derivatives are zero. Otherwise
+     * differentiation is an error.
+     * jvp: writes the results y and their tangents dy (left null: zero) from x and dx (null: zero).
+     * linear: tangents of results are the primitive on tangents of all float operands.
+     * transpose, for linear ones: from cotangents ct of the results (null: zero) those of the operands with linear[i], in
+     * dx (left null: zero). x[i] is null where linear[i]. */
+    void (*jvp)(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx, tow_value *y,
+                tow_value *dy);
+    bool linear;
+    void (*transpose)(tow_trace *trace, const tow_primitive_rule *rule, const tow_type *types, const bool *linear,
+                      const tow_value *x, const tow_value *ct, tow_value *dx);
+    bool no_derivative;
+    /* vmap: records the primitive for `size` rows; axes[i] is the batch axis of x[i], or TOW_NOT_MAPPED. Writes y and
+     * y_axes. Without it the decomposition is batched, and without that the primitive runs in a loop over the rows. */
+    void (*batch)(tow_trace *trace, const tow_primitive_rule *rule, int64_t size, const tow_value *x, const int *axes,
+                  tow_value *y, int *y_axes);
+
+    tow_primitive_tiling tiling;
+    /* Floating-point operations, for plans and reports; NULL: a guess from the number of elements. */
+    double (*cost)(const tow_primitive_rule *rule, const tow_type *inputs, const tow_type *outputs);
+    tow_primitive_dot dot;
+} tow_primitive_definition;
+
+/* Makes the primitive known to the context, which keeps it to its end.
+ * Errors: TOW_INVALID_ARGUMENT for a definition that lacks something, contradicts itself or takes a name that is taken. */
+TOW_API tow_status tow_primitive_define(tow_context *context, const tow_primitive_definition *definition,
+                                        const tow_primitive **primitive);
+/* The primitive of this name that was defined in the context, or NULL. */
+TOW_API const tow_primitive *tow_primitive_find(tow_context *context, const char *name);
+/* Records the primitive. parameters: the struct, which is copied, or NULL if it has none. x: [n_inputs]; y: [n_outputs],
+ * null values after an error. */
+TOW_API void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const void *parameters,
+                                const tow_value *x, tow_value *y);
+/* In a type rule: refuses with a message, and returns `status`. printf format. */
+#ifdef __GNUC__
+__attribute__((format(printf, 3, 4)))
+#endif
+TOW_API tow_status
+tow_primitive_fail(const tow_primitive_rule *rule, tow_status status, const char *format, ...);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
