@@ -84,6 +84,24 @@ def elementwise(c):
     return [c.op(name, *c.full())]
 
 
+@rule("lt_to", "le_to", "eq_to")
+def total_order(c):
+    """Comparisons in the total order of floats (-0 below 0, NaNs by their sign at the ends): those of integers whose bits of
+    magnitude are flipped where the sign is set."""
+    def ordered(x):
+        if not x.type.is_float:
+            return x
+        c.require(x.type.dtype == "f32", "of f64")
+        i32 = Type("i32", x.type.shape)
+
+        def number(n):
+            return c.g.broadcast(c.g.scalar(n, "i32"), i32.shape)
+        bits = c.g.op("bitcast", i32, x, dtype=Dtype("i32"))
+        sign = c.g.op("shift_right_arithmetic", i32, bits, number(31))
+        return c.g.op("xor", i32, bits, c.g.op("and", i32, sign, number(2**31 - 1)))
+    return [c.op(c.name.removesuffix("_to"), *c.full([ordered(x) for x in c.xs]))]
+
+
 @rule("square")
 def square(c):
     return [c.op("integer_pow", c.x, exponent=2)]

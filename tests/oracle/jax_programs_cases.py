@@ -122,6 +122,7 @@ case("categorical", lambda key, x: x[jax.random.categorical(key.astype(jnp.uint3
 case("np_indexing", lambda i, x: (x[i], x[1:, ::2], x[::-1], x.at[i, 0].set(2.0), x.at[i].add(1.5), x.at[i, 1].max(0.1), jnp.take(x, i, axis=1, mode="clip")),
      np.array([0, 2, 2, -1], np.int32), f32(4, 3))
 case("np_sorting", lambda x: (jnp.sort(x, axis=0), jnp.argsort(x), lax.top_k(x, 2), jnp.median(x, axis=1), jnp.argmin(x, axis=0)), f32(3, 5))
+case("np_interpolation", lambda x, y: (jnp.searchsorted(jnp.sort(x), y), jnp.interp(y, jnp.sort(x), x * x)), f32(6), f32(5))
 case("np_reductions", lambda x: (jnp.mean(x, 1), jnp.var(x, axis=0), jnp.std(x), jnp.prod(x, 0), jnp.max(x, 1), jnp.linalg.norm(x, axis=1), jnp.all(x > 0, 0)),
      f32(3, 4), both=True)
 case("np_cumulative", lambda x: (jnp.cumsum(x, 1), jnp.cumprod(x, 0), lax.cummax(x, axis=1), lax.cummin(x, axis=0, reverse=True), lax.cumlogsumexp(x, axis=1)), f32(3, 4))
