@@ -67,10 +67,6 @@ class Dtype(str):
     """A parameter that is an element type, written without quotes."""
 
 
-class Policy(str):
-    """The text of a policy."""
-
-
 class Equation:
     def __init__(self, primitive, results, operands, params):
         self.primitive, self.results, self.operands, self.params = primitive, results, operands, params

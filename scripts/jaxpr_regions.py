@@ -1,7 +1,7 @@
 """Rules of jaxpr_to_tow.py for equations that hold functions: jit, remat, scan, while, cond, custom_jvp, custom_vjp."""
 from jax.extend import core as jex
 
-from jaxpr_graph import Policy, Unsupported, policy_name
+from jaxpr_graph import Unsupported, policy_name
 from jaxpr_rules import rule
 
 
@@ -39,17 +39,38 @@ PLAIN_POLICIES = {"everything_saveable": "everything", "nothing_saveable": "noth
                   "checkpoint_dots_with_no_batch_dims": "dots_with_no_batch_dims"}
 
 
-def policy_text(policy, warn):
-    """The policy of jax.checkpoint in Tow's words. Policies of the user are Python functions and have none."""
+def checkpoint_names(jaxpr):
+    """The names of all values of a jaxpr and of those in it."""
+    names = set()
+    for e in jaxpr.eqns:
+        if e.primitive.name == "name":
+            names.add(str(e.params["name"]))
+        for value in e.params.values():
+            for body in value if isinstance(value, (tuple, list)) else [value]:
+                body = getattr(body, "jaxpr", body)
+                names |= checkpoint_names(body) if hasattr(body, "eqns") else set()
+    return names
+
+
+def policy_text(policy, warn, present):
+    """The policy of jax.checkpoint in Tow's words. Policies of the user are Python functions and have none. Tow refuses names
+    that no value in the region has (not in `present`), JAX does not: they are left out."""
+    def names_text(kind, names):
+        for name in sorted(set(names) - present):
+            warn(f"the policy of a remat has the name {name!r}, which no value in the region has")
+        names = sorted(set(names) & present)
+        return f"{kind}:{','.join(map(policy_name, names))}" if names else None
+
     if policy is None:
         return "nothing"
     kind = type(policy).__name__
     if kind == "DotsSaveable":
         return "dots_with_no_batch_dims" if policy.only_if_no_batch_dims else "dots"
     if kind == "SaveOnlyTheseNames":
-        return names_text("names", policy.saveable_names)
+        return names_text("names", policy.saveable_names) or "nothing"
     if kind == "SaveAnyNamesButThese":
-        return names_text("any_names_but", next(iter(vars(policy).values())))
+        return names_text("any_names_but", next(iter(vars(policy).values()))) or (
+            f"names:{','.join(map(policy_name, sorted(present)))}" if present else "nothing")
     name = getattr(policy, "__qualname__", kind)
     inside = inspect_closure(policy)
     if name in PLAIN_POLICIES:
@@ -58,18 +79,14 @@ def policy_text(policy, warn):
         warn("save_anything_except_these_names saves everything, as it does in JAX, which forgets the names")
         return "everything"
     if name.startswith("save_from_both_policies"):
-        return f"either({policy_text(inside['policy_1'], warn)};{policy_text(inside['policy_2'], warn)})"
+        return f"either({policy_text(inside['policy_1'], warn, present)};{policy_text(inside['policy_2'], warn, present)})"
     if name.startswith("offload_dot_with_no_batch_dims"):
         warn("a policy that moves residuals to the host keeps them in memory here")
         return "dots_with_no_batch_dims"
     if name.startswith("save_and_offload_only_these_names"):
         warn("a policy that moves residuals to the host keeps them in memory here")
-        return names_text("names", {*inside["names_which_can_be_saved"], *inside["names_which_can_be_offloaded"]})
+        return names_text("names", {*inside["names_which_can_be_saved"], *inside["names_which_can_be_offloaded"]}) or "nothing"
     raise Unsupported(f"remat with the policy {name}")
-
-
-def names_text(kind, names):
-    return f"{kind}:{','.join(policy_name(n) for n in sorted(names))}" if names else "nothing"
 
 
 def inspect_closure(f):
@@ -81,7 +98,8 @@ def inspect_closure(f):
 def remat(c):
     body = c.conv.graph(closed(c.p["jaxpr"]))
     operands = closures(c, body) + c.xs
-    return c.g.emit("remat", c.types, operands, policy=Policy(policy_text(c.p["policy"], c.conv.warn)), body=body)
+    policy = policy_text(c.p["policy"], c.conv.warn, checkpoint_names(closed(c.p["jaxpr"]).jaxpr))
+    return c.g.emit("remat", c.types, operands, policy=policy, body=body)
 
 
 # ---- loops and choices --------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from jax.interpreters import partial_eval as pe
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import jaxpr_rules as rules  # noqa: E402
-from jaxpr_graph import Graph, Policy, Type, Unsupported, type_of  # noqa: E402,F401
+from jaxpr_graph import Graph, Type, Unsupported, type_of  # noqa: E402,F401
 
 
 class Program:
