@@ -5,7 +5,7 @@
 #include "src/plan/analysis/analysis.h"
 #include "src/plan/ir.h"
 
-/* What a pass works on. */
+/* What a pass works on, and for which functions one after the other. */
 typedef enum tow__stage {
     TOW__ON_GRAPH,  /* the whole graph that is compiled */
     TOW__ON_VALUES, /* the instructions of a function before lowering: of the program, or of a scan, inner ones first */
@@ -13,8 +13,17 @@ typedef enum tow__stage {
     TOW__OUTSIDE_IN, /* the instructions of a function, outer ones first: of the program, then of scans; what is known
                         outside, that a value is constant or how it lies in memory, is known inside */
     TOW__ON_VIEWS, /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
-    TOW__ON_PROGRAM
+    TOW__ON_PROGRAM /* all functions at once, when each has offsets: once, last of all */
 } tow__stage;
+
+/* The form of a function after a pass: what can be verified and printed of it. */
+typedef enum tow__form {
+    TOW__FORM_OF_STAGE, /* in the table of passes: the form that passes of the stage work on; of lowering: views */
+    TOW__AS_GRAPH,      /* equations */
+    TOW__AS_VALUES,     /* instructions on values */
+    TOW__AS_VIEWS,      /* instructions on views of storages */
+    TOW__AS_OFFSETS     /* the same, and storages have offsets in an arena and lifetimes */
+} tow__form;
 
 typedef enum tow__function_kind {
     TOW__TOP,       /* the program itself */
@@ -43,9 +52,13 @@ typedef struct tow__pass {
     bool required;                             /* cannot be left out */
     const char *reason;                        /* why it is there, and why there */
     const tow__rule *rule;                     /* that is applied to the function; or NULL */
+    tow__form leaves;                          /* if it changes the form */
 } tow__pass;
 
 extern const tow__pass tow__passes[TOW__PASSES];
+
+/* The form in which the pass leaves a function. */
+tow__form tow__form_after(tow__pass_id id);
 
 /* The passes of a stage from `first` on, in order. */
 tow_status tow__run_passes(tow__function_state *s, tow__stage stage, tow__pass_id first);
@@ -60,7 +73,7 @@ tow_status tow__select_passes(tow_program *p, const tow_compile_options *options
 tow_status tow__verify_values(tow_context *ctx, const tow__body *f, const char *pass);
 tow_status tow__verify_views(const tow_program *p, const tow__body *body, const char *pass);
 
-/* report/print.c: the function as it is after `pass`, for dumps. The text is the caller's. */
-void tow__string_add_function(tow__string *text, const tow__function_state *s, tow__pass_id id);
+/* report/print.c: the function in the given form, for dumps. The text is the caller's. */
+void tow__string_add_function(tow__string *text, const tow__function_state *s, tow__form form);
 
 #endif

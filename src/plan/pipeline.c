@@ -1,18 +1,45 @@
-/* The passes of the compiler, in the order in which they run.
+/* The passes of the compiler, in the order in which they run on one function.
  *
  *   graph ──distribute loops──> graph ──inline──> instructions on values ──rules, order──>
  *         ──lower──> instructions on views of storages ──rules, from the program into its loops──> instructions
  *         ──fuse, parallelize, tile, from the loops out to the program──> fewer, and loops over blocks
  *         ──alias, assign buffers──> offsets ──bind addresses──> calls
  *
- * Rewrites of small patterns are rules (rules/rewrite.h). Those that follow lowering go from the outside in, because
- * what is constant outside, and how it lies in memory, is known inside then. All passes after them go from the inside
- * out: a scan is one instruction of its function by the time that fusion looks at it, and the body of a tile group goes
- * through the passes behind `tile` when it is made.
+ * The stage of a pass (pass.h) says in which order functions come to it. A body of a scan is a function of its own, and
+ * so is the body of a tile group. Each runs all passes of a stage before the next function begins; inner functions are
+ * first, except for the rules directly after `lower`, because what is constant outside, and how it lies in memory, is
+ * known inside then. So the list is not the order in time. For a program P with a scan whose body is B, in which `tile`
+ * makes a tile group with body T, time runs from top to bottom:
  *
- * To add a pass: an X in pass_list.h where it is to run, a row here, a function (or a file in rules/ with a rule), and
- * two programs in tests/graphs/plan that show what it does and where it does not. `tow plan --passes` prints the list,
- * `tow plan --dump-after PASS` what a pass makes of a program. */
+ *   P   distribute-loops                          TOW__ON_GRAPH
+ *   B   inline, eliminate-recomputation .. order  TOW__ON_VALUES     inner functions first
+ *   P   inline, eliminate-recomputation .. order
+ *   B   lower                                     TOW__LOWERING      inner functions first
+ *   P   lower
+ *   P   fold-constants .. scan-to-reduction       TOW__OUTSIDE_IN    outer functions first
+ *   B   fold-constants .. scan-to-reduction
+ *   B   fuse .. tile, which makes T               TOW__ON_VIEWS      inner functions first
+ *   T   fuse-reductions .. assign-buffers
+ *   B   (end of tile) fuse-reductions .. assign-buffers
+ *   P   fuse .. assign-buffers
+ *   P   bind-addresses                            TOW__ON_PROGRAM    once for all functions
+ *
+ * B is one instruction of P, with a finished arena, by the time that `fuse` looks at P.
+ *
+ * Rewrites of small patterns are rules (rules/rewrite.h) and run in the stage of their row like any other pass.
+ *
+ * To add a pass:
+ *   1. an X in pass_list.h where it is to run, and a row in the table below: stage, function or rule, reason for the pass
+ *      and for its place, and .leaves if it changes the form of functions;
+ *   2. the function, in a file of the folder of its kind; a rule has a file in rules/ and an X in rules/rewrite.h;
+ *   3. for a new file, a unit test: src/plan/FOLDER/NAME.c has tests/unit/plan/FOLDER/test_NAME.c, or a test whose head
+ *      says "Tests NAME.c." (tests/structure checks it); a new include between folders is entered in
+ *      tests/structure/arrows.txt;
+ *   4. two programs in tests/graphs/plan, one that shows what the pass does and one that it leaves alone
+ *      (plan/every_pass fails without them);
+ *   5. tests/unit/plan/test_pipeline.c compares the bits with and without every pass that is not required, without being
+ *      told.
+ * `tow plan --passes` prints the list, `tow plan --dump-after PASS` each function after a pass. */
 #include "src/base/arithmetic.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/loop/loop.h"
@@ -43,7 +70,7 @@ static tow_status distribute_loops(tow__function_state *s)
     return TOW_OK;
 }
 
-static tow_status inline_regions(tow__function_state *s)
+static tow_status inline_calls(tow__function_state *s)
 {
     return tow__inline_graph(s->p, s->scratch, s->graph, NULL, s->body);
 }
@@ -98,30 +125,36 @@ const tow__pass tow__passes[TOW__PASSES] = {
                            "What the carries of a small scan do not wait for moves to a loop of its own over strips of "
                            "iterations, which threads share."},
     PASS(inline) =
-        {"inline", TOW__ON_GRAPH, inline_regions, NULL, true,
+        {"inline", TOW__ON_GRAPH, inline_calls, NULL, true,
          "Calls, remat bodies and composites without a kernel become instructions of their function; what remat makes "
-         "again stands directly before its first reader."},
+         "again stands directly before its first reader.",
+         .leaves = TOW__AS_VALUES},
     PASS(eliminate_recomputation) =
         {"eliminate-recomputation", TOW__ON_VALUES, eliminate_recomputation, NULL, false,
          "Within a budget, values of the forward pass serve where remat would make them again; "
          "first, so that what follows sees one maker of each."},
     PASS(pads_to_concatenate) = {"pads-to-concatenate", TOW__ON_VALUES, .rule = &tow__rule_pads_to_concatenate,
                                  .reason =
-                                     "Sums of padded pieces, which gradients of slices are, become one concatenation."},
+                                     "Sums of padded pieces, which gradients of slices are, become one concatenation; "
+                                     "before lowering, which gives every pad and every partial sum memory."},
     PASS(fuse_loss_and_gradient) =
         {"fuse-loss-and-gradient", TOW__ON_VALUES, .rule = &tow__rule_fuse_loss_and_gradient,
          .reason = "A cross-entropy and its derivative share their logits; after recomputation is decided, which "
                    "may have joined the two."},
     PASS(iota_to_broadcast) =
         {"iota-to-broadcast", TOW__ON_VALUES, .rule = &tow__rule_iota_to_broadcast,
-         .reason = "Numbers along one axis, repeated along the others, become a view of one row of them."},
+         .reason = "Numbers along one axis, repeated along the others, become a broadcast of one row of them; before lowering, "
+                   "which makes a view of the broadcast."},
     PASS(order) =
         {"order", TOW__ON_VALUES, order, NULL, true,
-         "Instructions that nothing needs are left out, the others run in an order in which recomputation is late."},
+         "Instructions that nothing needs are left out, the others run in an order in which recomputation is late; "
+         "after all rewrites of values, which leave dead instructions, and before lowering, which keeps the order."},
     PASS(lower) = {"lower", TOW__LOWERING, lower, NULL, true,
-                   "Moves become views, everything else gets a kernel and storages, scans become loops."},
+                   "Moves become views, everything else gets a kernel and storages, scans become loops; after the last pass that "
+                   "asks who uses a value, before the first that asks where it lies in memory."},
     PASS(fold_constants) = {"fold-constants", TOW__OUTSIDE_IN, .rule = &tow__rule_fold_constants,
-                            .reason = "Small functions of constants are computed now."},
+                            .reason = "Small functions of constants are computed now; after lowering, which gives them kernels, and "
+                                      "first among the rules on instructions, which look for constants."},
     PASS(divide_to_multiply) =
         {"divide-to-multiply", TOW__OUTSIDE_IN, .rule = &tow__rule_divide_to_multiply,
          .reason = "A division by a power of two becomes the multiplication by its inverse, which has the same "
@@ -133,7 +166,8 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(pretranspose) =
         {"pretranspose", TOW__OUTSIDE_IN, .rule = &tow__rule_pretranspose,
          .reason = "Loop-invariant operands that products of few rows read transposed are transposed once, before "
-                   "the outermost loop."},
+                   "the outermost loop for which they are invariant; before that loop's own body is compiled, which "
+                   "then reads the copy."},
     PASS(scan_to_reduction) =
         {"scan-to-reduction", TOW__OUTSIDE_IN, .rule = &tow__rule_scan_to_reduction,
          .reason = "A scan that only adds rows, or products of rows, to its carry becomes one kernel call; before "
@@ -141,19 +175,20 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(fuse) =
         {"fuse", TOW__ON_VIEWS, tow__fuse, NULL, false,
          "Elementwise instructions become row programs, and epilogues of products; before loops are parallelized and "
-         "tiled, which go by instructions."},
+         "tiled: both cut the rows of one instruction after the other, and decide by the cost of each."},
     PASS(accumulate_products) =
         {"accumulate-products", TOW__ON_VIEWS, .rule = &tow__rule_accumulate_products,
          .reason = "A product that a loop adds to its carry is added by its kernel, where the carry lies; after "
                    "fusion, which joins the two."},
     PASS(parallelize) =
         {"parallelize", TOW__ON_VIEWS, parallelize, NULL, false,
-         "Threads take iterations of a scan without carries, or blocks of rows through all iterations; such a "
-         "body is not tiled again."},
+         "Threads take iterations of a scan without carries, or blocks of rows through all iterations; before tile, "
+         "which leaves the body of such a scan as it is."},
     PASS(split_norm_gradient) =
         {"split-norm-gradient", TOW__ON_VIEWS, .rule = &tow__rule_split_norm_gradient,
          .reason = "The derivative of a norm by its input goes by rows and can be tiled, those by scale and bias "
-                   "sum over rows: they become two instructions, if the function is tiled at all."},
+                   "sum over rows: they become two instructions; directly before tile, and only in functions that it may tile, "
+                   "because both read the operands."},
     PASS(tile) =
         {"tile", TOW__ON_VIEWS, tow__form_tile_groups, NULL, false,
          "Runs of instructions along which axis 0 passes through become loops over blocks of rows, which stay in the "
@@ -167,17 +202,31 @@ const tow__pass tow__passes[TOW__PASSES] = {
          "Iterations that would leave threads without work are shared by all threads, instruction by "
          "instruction; the instructions are final here."},
     PASS(alias) = {"alias", TOW__ON_VIEWS, tow__alias_results, NULL, true,
-                   "Lifetimes of storages, and results that take over operands which die."},
+                   "Storages get lifetimes, and results take over the memory of operands that die; after the last pass that "
+                   "changes instructions, because both follow from their order."},
     PASS(choose_carry_buffers) =
         {"choose-carry-buffers", TOW__ON_VIEWS, choose_carry_buffers, NULL, true,
          "A carry whose old value is read after the new one is written has two buffers in turn; aliasing "
          "decides who overwrites what."},
     PASS(assign_buffers) =
         {"assign-buffers", TOW__ON_VIEWS, assign_buffers, NULL, true,
-         "Storages get offsets in the arena of their function, which is one storage of the function around."},
+         "Storages get offsets in the arena of their function, which is one storage of the function around; after "
+         "aliasing and carries have decided which of them share memory.",
+         .leaves = TOW__AS_OFFSETS},
     PASS(bind_addresses) = {"bind-addresses", TOW__ON_PROGRAM, bind_addresses, NULL, true,
-                            "Calls are prepared, and what moves between runs or iterations is listed."},
+                            "Calls are prepared, and addresses that change between runs or iterations are listed; last, because addresses "
+                             "need the offsets of all functions."},
 };
+
+tow__form tow__form_after(tow__pass_id id)
+{
+    static const tow__form of_stage[] = {
+        [TOW__ON_GRAPH] = TOW__AS_GRAPH,   [TOW__ON_VALUES] = TOW__AS_VALUES, [TOW__LOWERING] = TOW__AS_VIEWS,
+        [TOW__OUTSIDE_IN] = TOW__AS_VIEWS, [TOW__ON_VIEWS] = TOW__AS_VIEWS,   [TOW__ON_PROGRAM] = TOW__AS_OFFSETS,
+    };
+    const tow__pass *pass = &tow__passes[id];
+    return pass->leaves != TOW__FORM_OF_STAGE ? pass->leaves : of_stage[pass->stage];
+}
 
 /* ---- running them ------------------------------------------------------------------------------------------------ */
 
@@ -191,7 +240,7 @@ static tow_status dump(const tow__function_state *s, tow__pass_id id)
     tow__string text;
     if (!s->p->after_pass) return TOW_OK;
     tow__string_init(&text, s->p->ctx);
-    tow__string_add_function(&text, s, id);
+    tow__string_add_function(&text, s, tow__form_after(id));
     const bool failed = text.failed;
     if (!failed)
         s->p->after_pass(s->p->after_pass_user, tow__passes[id].name, function_name(s), text.text ? text.text : "");
@@ -199,18 +248,19 @@ static tow_status dump(const tow__function_state *s, tow__pass_id id)
     return failed ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
-static tow_status verify(tow__function_state *s, const tow__pass *pass)
+static tow_status verify(tow__function_state *s, tow__pass_id id)
 {
-    if (!tow__checks_wanted()) return TOW_OK;
-    if (pass < &tow__passes[TOW__PASS_lower] && s->body) return tow__verify_values(s->p->ctx, s->body, pass->name);
-    if (!s->body) return TOW_OK;
-    tow_status status = tow__verify_views(s->p, s->body, pass->name);
-    return status == TOW_OK ? tow__verify_analyses(s, pass->name) : status;
+    const char *name = tow__passes[id].name;
+    const tow__form form = tow__form_after(id);
+    if (!tow__checks_wanted() || form == TOW__AS_GRAPH) return TOW_OK; /* builders check graphs */
+    if (form == TOW__AS_VALUES) return tow__verify_values(s->p->ctx, s->body, name);
+    tow_status status = tow__verify_views(s->p, s->body, name);
+    return status == TOW_OK ? tow__verify_analyses(s, name) : status;
 }
 
 tow_status tow__end_pass(tow__function_state *s, tow__pass_id id)
 {
-    tow_status status = verify(s, &tow__passes[id]);
+    tow_status status = verify(s, id);
     return status == TOW_OK ? dump(s, id) : status;
 }
 

@@ -46,7 +46,7 @@ static void note(tool_dumps *d, const char *pass, const char *function, const ch
         snprintf(d->failure, sizeof d->failure, "%s", strerror(errno));
 }
 
-/* NN-PASS-K.txt: the number of the pass, and how often it has run. */
+/* NN-PASS-K.txt: the number of the pass in the list, and how often it has run; so files are sorted by pass. */
 static void write_dump(tool_dumps *d, size_t index, const char *function, const char *text)
 {
     char path[1024];
@@ -65,6 +65,12 @@ static void after_pass(void *user, const char *pass, const char *function, const
     if (d->directory && index < TOOL_MAX_PASSES) write_dump(d, index, function, text);
 }
 
+static bool is_left_out(const char *pass, const char *const *names)
+{
+    while (names && *names && strcmp(*names, pass) != 0) names++;
+    return names && *names;
+}
+
 tow_status tool_begin_dumps(tool *t, tool_dumps *d, tow_compile_options *options)
 {
     const tool_options *o = &t->options;
@@ -78,6 +84,9 @@ tow_status tool_begin_dumps(tool *t, tool_dumps *d, tow_compile_options *options
         return tool_fail(t, TOW_INVALID_ARGUMENT,
                          "--dump-after: pass '%s' does its work within '%s'; dump after that one", d->after,
                          tow_pass_within(index));
+    if (d->after && is_left_out(d->after, options->without))
+        return tool_fail(t, TOW_INVALID_ARGUMENT,
+                         "--dump-after: pass '%s' is left out by --without; dump after the pass before it", d->after);
     if (d->directory && mkdir(d->directory, 0777) != 0 && errno != EEXIST)
         return tool_fail(t, TOW_IO_ERROR, "--dump-dir: %s: cannot create: %s", d->directory, strerror(errno));
     options->after_pass = after_pass;

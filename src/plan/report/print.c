@@ -195,7 +195,7 @@ size_t tow_program_text(const tow_program *p, char *text, size_t size)
                     "%s\n",
                     p->bytes.inputs, p->bytes.outputs, p->bytes.constants, p->bytes.arena, p->bytes.lower_bound,
                     p->bytes.residuals, stops ? "bytes are upper bounds; " : "", tow_program_count(p, NULL),
-                    stops ? " instructions if each branch and body runs once" : " instructions per run");
+                    stops ? " operations if each branch and body runs once" : " operations per run");
     if (p->n_repeated)
         tow__string_add(&out.s,
                         "remat would repeat %" PRIu32 " products of the forward pass; %" PRIu32
@@ -251,21 +251,21 @@ static void add_graph(tow__string *s, const tow_graph *g)
     tow__free(g->ctx, text, length + 1, 1);
 }
 
-static void add_body(tow__string *s, const tow__function_state *f, tow__pass_id id)
+static void add_body(tow__string *s, const tow__function_state *f, bool placed)
 {
-    printer out = {.s = *s, .placed = id >= TOW__PASS_assign_buffers};
+    printer out = {.s = *s, .placed = placed};
     tow__arena_init(&out.scratch, f->p->ctx);
     add_plan(&out, f->p, f->body, 0);
     tow__arena_free(&out.scratch);
     *s = out.s;
 }
 
-void tow__string_add_function(tow__string *text, const tow__function_state *f, tow__pass_id id)
+void tow__string_add_function(tow__string *text, const tow__function_state *f, tow__form form)
 {
-    if (id < TOW__PASS_inline)
+    if (form == TOW__AS_GRAPH)
         add_graph(text, f->graph);
-    else if (id < TOW__PASS_lower)
+    else if (form == TOW__AS_VALUES)
         add_insts(text, f->body);
     else
-        add_body(text, f, id);
+        add_body(text, f, form == TOW__AS_OFFSETS);
 }

@@ -7,7 +7,8 @@
  *   on views    after lowering: the engine builds the new list of instructions.
  *
  * Either way it walks a function once and offers the rule each place whose operation is a root of the pattern. To add a
- * rule: a file here, an X below, a row in the list of passes, two programs in tests/graphs/plan. */
+ * rule: a file here, an X below, and what a pass needs (the head of src/plan/pipeline.c lists it): a row in the list of
+ * passes, a unit test that names the file, two programs in tests/graphs/plan. */
 #ifndef TOW_SRC_PLAN_REWRITE_H
 #define TOW_SRC_PLAN_REWRITE_H
 
