@@ -26,8 +26,9 @@ typedef struct tow_compile_options {
     int threads;                   /* 0: the context's */
     const tow_consumer *consumers; /* copied; each names another output */
     size_t n_consumers;
-    /* Every instruction runs over all rows before the next one begins, and scans run step by step: slower, the same
-     * bits. */
+    /* Leaves out tile groups and parallel loops, that is the passes "fission-loops", "parallelize" and "tile": every
+     * instruction runs over all rows before the next one begins, and scans run iteration by iteration, in each of which
+     * all threads share every instruction. Calls and remat are as always. Slower, the same bits. */
     bool no_regions;
     /* Every instruction makes a pass over memory of its own, and a cross-entropy makes its logits again for the
      * gradient: slower, the same bits. */
@@ -81,8 +82,8 @@ TOW_API void tow_program_free(tow_program *program);
 TOW_API tow_program_bytes tow_program_get_bytes(const tow_program *program);
 /* The plan: instructions in order with engines, arena offsets, lifetimes and bytes alive; like snprintf. */
 TOW_API size_t tow_program_text(const tow_program *program, char *text, size_t size);
-/* How often instructions of primitive `name` run in one run, scans counted by their length; NULL: all. Regions are
- * inlined, composites without a kernel count as their parts, products over one element as "mul", "copy" counts copies;
+/* How often operations of primitive `name` run in one run: each operation of a row program counts, and those of a scan
+ * by its length; NULL: all. Regions are inlined, composites without a kernel count as their parts, products over one element as "mul", "copy" counts copies;
  * views, and small functions of constants, which are computed when the program is compiled, count nothing. */
 TOW_API uint64_t tow_program_count(const tow_program *program, const char *name);
 /* Draws live bytes over the schedule as SVG: what the caller holds, then the arena by kind (residuals, values of the

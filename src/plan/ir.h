@@ -5,9 +5,9 @@
  * A storage is a piece of memory with one schedule position for its first write and one for its last read; a view is a
  * storage with offset and strides. Every result of every instruction has a storage of its own; aliasing joins storages
  * (`representative`), so the checker can still tell the values apart. A scan is one instruction of the function around
- * it (a loop) with a plan of its own, whose arena is one block of the surrounding arena:
+ * it (a loop) with a body, a function of its own, whose arena is one storage of the surrounding arena:
  *
- *   arena    |  a  |  b   |  block of the loop: | t0 | t1 |     |  stacked result  |
+ *   arena    |  a  |  b   |  arena of the body: | t0 | t1 |     |  stacked result  |
  *
  * A tile group is a loop, too: its iterations are blocks of rows. Threads run them side by side, each in a copy of the
  * body's arena; or, where products sum over rows, all threads run one block after the other. */
@@ -27,7 +27,7 @@ enum {
 
 /* X(symbol, short text in printed plans) */
 #define TOW__STORAGE_LIST(X)                                                                                           \
-    X(TOW__S_ARENA, "arena")       /* `offset` in the block of its plan */                                             \
+    X(TOW__S_ARENA, "arena")       /* `offset` in the arena of its function */                                         \
     X(TOW__S_INPUT, "input")       /* the caller's array `index` */                                                    \
     X(TOW__S_OUTPUT, "output")     /* the caller's array `index` */                                                    \
     X(TOW__S_CONSTANT, "constant") /* `data` */                                                                        \
@@ -56,8 +56,8 @@ typedef struct tow__storage {
     uint32_t first, last;    /* of a representative: instructions of the first write and of the last access */
     size_t offset;
     const void *data;
-    uint32_t base; /* of its address; TOW__NONE if that never changes */
-    uint32_t next; /* storage of the same plan, or TOW__NONE */
+    uint32_t base; /* number of the address from which it is reached; TOW__NONE if its address never changes */
+    uint32_t next; /* storage of the same function, or TOW__NONE */
 } tow__storage;
 
 /* One carry of a loop that changes. Iteration 0 reads the initial value where it is, or a copy; the last iteration
@@ -172,7 +172,7 @@ struct tow__body {
     uint32_t block; /* the storage of `outer` that is its arena */
     size_t bytes;   /* of its arena */
     size_t need;    /* lower bound: most bytes that are alive at once */
-    size_t base;    /* offset of its arena in the program's */
+    size_t arena_offset; /* of its arena in the program's */
     uint32_t *dead;
 };
 
@@ -211,7 +211,7 @@ struct tow_program {
 };
 
 /* The storages of a function in the order in which they were added:
- *     for (uint32_t s = tow__first_storage(plan); s != TOW__NONE; s = p->storages[s].next) */
+ *     for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next) */
 static inline uint32_t tow__first_storage(const tow__body *body)
 {
     return body->n_storages ? body->first_storage : TOW__NONE;

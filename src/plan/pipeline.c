@@ -29,16 +29,16 @@
  * Rewrites of small patterns are rules (rules/rewrite.h) and run in the stage of their row like any other pass.
  *
  * To add a pass:
- *   1. an X in pass_list.h where it is to run, and a row in the table below: stage, function or rule, reason for the pass
- *      and for its place, and .leaves if it changes the form of functions;
+ *   1. an X in pass_list.h where it is to run, and a row in the table below: stage, function or rule, reason for the
+ *      pass and for its place, and .leaves if it changes the form of functions;
  *   2. the function, in a file of the folder of its kind; a rule has a file in rules/ and an X in rules/rewrite.h;
  *   3. for a new file, a unit test: src/plan/FOLDER/NAME.c has tests/unit/plan/FOLDER/test_NAME.c, or a test whose head
  *      says "Tests NAME.c." (tests/structure checks it); a new include between folders is entered in
  *      tests/structure/arrows.txt;
  *   4. two programs in tests/graphs/plan, one that shows what the pass does and one that it leaves alone
  *      (plan/every_pass fails without them);
- *   5. tests/unit/plan/test_pipeline.c compares the bits with and without every pass that is not required, without being
- *      told.
+ *   5. nothing in tests/unit/plan/test_pipeline.c, which compares the bits with and without every pass that is not
+ *      required.
  * `tow plan --passes` prints the list, `tow plan --dump-after PASS` each function after a pass. */
 #include "src/base/arithmetic.h"
 #include "src/plan/fuse/fuse.h"
@@ -143,18 +143,18 @@ const tow__pass tow__passes[TOW__PASSES] = {
                    "may have joined the two."},
     PASS(iota_to_broadcast) =
         {"iota-to-broadcast", TOW__ON_VALUES, .rule = &tow__rule_iota_to_broadcast,
-         .reason = "Numbers along one axis, repeated along the others, become a broadcast of one row of them; before lowering, "
-                   "which makes a view of the broadcast."},
+         .reason = "Numbers along one axis, repeated along the others, become a broadcast of one row of them; before "
+                   "lowering, which makes a view of the broadcast."},
     PASS(order) =
         {"order", TOW__ON_VALUES, order, NULL, true,
          "Instructions that nothing needs are left out, the others run in an order in which recomputation is late; "
          "after all rewrites of values, which leave dead instructions, and before lowering, which keeps the order."},
     PASS(lower) = {"lower", TOW__LOWERING, lower, NULL, true,
-                   "Moves become views, everything else gets a kernel and storages, scans become loops; after the last pass that "
-                   "asks who uses a value, before the first that asks where it lies in memory."},
+                   "Moves become views, everything else gets a kernel and storages, scans become loops; after the "
+                   "last pass that asks who uses a value, before the first that asks where it lies in memory."},
     PASS(fold_constants) = {"fold-constants", TOW__OUTSIDE_IN, .rule = &tow__rule_fold_constants,
-                            .reason = "Small functions of constants are computed now; after lowering, which gives them kernels, and "
-                                      "first among the rules on instructions, which look for constants."},
+                            .reason = "Small functions of constants are computed now; after lowering, which gives them "
+                                      "kernels, and first of the rules on instructions, which look for constants."},
     PASS(divide_to_multiply) =
         {"divide-to-multiply", TOW__OUTSIDE_IN, .rule = &tow__rule_divide_to_multiply,
          .reason = "A division by a power of two becomes the multiplication by its inverse, which has the same "
@@ -187,8 +187,8 @@ const tow__pass tow__passes[TOW__PASSES] = {
     PASS(split_norm_gradient) =
         {"split-norm-gradient", TOW__ON_VIEWS, .rule = &tow__rule_split_norm_gradient,
          .reason = "The derivative of a norm by its input goes by rows and can be tiled, those by scale and bias "
-                   "sum over rows: they become two instructions; directly before tile, and only in functions that it may tile, "
-                   "because both read the operands."},
+                   "sum over rows: they become two instructions; directly before tile, and only in functions "
+                   "that it may tile, because both read the operands."},
     PASS(tile) =
         {"tile", TOW__ON_VIEWS, tow__form_tile_groups, NULL, false,
          "Runs of instructions along which axis 0 passes through become loops over blocks of rows, which stay in the "
@@ -202,8 +202,8 @@ const tow__pass tow__passes[TOW__PASSES] = {
          "Iterations that would leave threads without work are shared by all threads, instruction by "
          "instruction; the instructions are final here."},
     PASS(alias) = {"alias", TOW__ON_VIEWS, tow__alias_results, NULL, true,
-                   "Storages get lifetimes, and results take over the memory of operands that die; after the last pass that "
-                   "changes instructions, because both follow from their order."},
+                   "Storages get lifetimes, and results take over the memory of operands that die; after the last "
+                   "pass that changes instructions, because both follow from their order."},
     PASS(choose_carry_buffers) =
         {"choose-carry-buffers", TOW__ON_VIEWS, choose_carry_buffers, NULL, true,
          "A carry whose old value is read after the new one is written has two buffers in turn; aliasing "
@@ -214,8 +214,8 @@ const tow__pass tow__passes[TOW__PASSES] = {
          "aliasing and carries have decided which of them share memory.",
          .leaves = TOW__AS_OFFSETS},
     PASS(bind_addresses) = {"bind-addresses", TOW__ON_PROGRAM, bind_addresses, NULL, true,
-                            "Calls are prepared, and addresses that change between runs or iterations are listed; last, because addresses "
-                             "need the offsets of all functions."},
+                            "Calls are prepared, and addresses that change between runs or iterations are listed; "
+                             "last, because addresses need the offsets of all functions."},
 };
 
 tow__form tow__form_after(tow__pass_id id)

@@ -14,11 +14,23 @@
  * Groups with other groups between them merge only if no more bytes are alive than before, so that fusion does not undo
  * what a remat policy saves. This holds across the passes of a gradient as well: values that only the backward pass
  * reads are computed there, and derivatives whose operands are ready are computed together with their function.
- * Products stay in their pass.
+ * Products stay in the forward or backward pass to which they belong.
  *
- * A second pass retries merges: a partial group may have failed the liveness test that the complete group passes. Then
- * groups merge only if fewer bytes are alive. Values that only their own group reads become temporaries of the program
- * and lose their storage. */
+ * A second walk over the groups retries merges: a partial group may have failed the liveness test that the complete
+ * group passes. Then groups merge only if fewer bytes are alive. Values that only their own group reads become
+ * temporaries of the program and lose their storage.
+ *
+ * A product has no epilogue if one of these holds:
+ *   - it is no plain product of two operands that writes all of a storage (is_product);
+ *   - no elementwise instruction whose results are as large reads its result (tile_of, can_pair);
+ *   - the reader belongs to the other pass of a gradient, or is more than WINDOW positions away (can_pair);
+ *   - the reader, or one between, waits for another group that waits for the product, so neither can move
+ *     (look_between);
+ *   - as a row program with reductions, the reader stores fewer bytes than as an epilogue (is_better_reduced);
+ *   - there are groups between, and more bytes would be alive after the merge (is_worth_merging);
+ *   - the reader takes the product in another shape or order, such as transposed (add_operand in row_program.c);
+ *   - the group would make an operand of the product (add_product there), no result has the product's type
+ *     (find_accumulator there), or operands, results, temporaries or operations are too many (the others there). */
 #include "src/plan/analysis/columns.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
@@ -189,20 +201,29 @@ static int64_t handed_bytes(const tow__fuse_state *f, const tow__group *a, const
     return bytes;
 }
 
-/* Would group b store fewer bytes as a row program with reductions than as an epilogue of the product of group a? With
- * reductions it stores no result that only reductions read, and may overwrite operands with the others. As an epilogue
- * it stores all of them. */
+/* True if group b stores fewer bytes as a row program with reductions than as an epilogue of the product of group a.
+ * For example, with a = {dot, tanh}, b = {mul}, and another reader of d:
+ *
+ *   y = dot(x, w)          as an epilogue      dot(tanh, mul) stores d and q, reduce_sum reads q
+ *   d = tanh(y)            with reductions     dot(tanh) stores d, fused_reduce(mul, reduce_sum) reads d and never
+ *   q = mul(d, d)                              stores q
+ *   s = reduce_sum(q)
+ *
+ * An epilogue stores all results of b that are read outside of b. With reductions, a stores its results that only b
+ * reads; b stores no result that only reductions read, and may write the others in the memory of its operands.
+ * Reductions join in the pass fuse-reductions; if that is left out, f->reduced is 0 and so the answer is false. */
 static bool is_better_reduced(const tow__fuse_state *f, const tow__group *a, const tow__group *b)
 {
-    int64_t reduced = 0, rest = 0;
+    int64_t stored = 0, only_reduced = 0;
     for (uint32_t i = 0; i < b->n; i++) {
         const tow__instruction *inst = &f->body->insts[b->members[i]];
         for (uint32_t k = 0; k < inst->n_out; k++) {
-            uint32_t s = inst->out[k].storage, others = f->uses->reads[s] - count_reads(f, b, s);
-            if (others > 0) *(others == f->reduced[s] ? &reduced : &rest) += arena_bytes(f, s);
+            uint32_t s = inst->out[k].storage, outside = f->uses->reads[s] - count_reads(f, b, s);
+            if (outside > 0) stored += arena_bytes(f, s);
+            if (outside > 0 && outside == f->reduced[s]) only_reduced += arena_bytes(f, s);
         }
     }
-    return reduced > 0 && handed_bytes(f, a, b) < rest + reduced;
+    return only_reduced > 0 && handed_bytes(f, a, b) < stored;
 }
 
 /* Moves group `from` into `to`, which keeps its position. */
@@ -264,11 +285,11 @@ static bool is_worth_merging(const tow__fuse_state *f, growth g, gap between)
 static bool find_shape(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type *shape)
 {
     const bool products = a->product != TOW__NONE || b->product != TOW__NONE;
-    tow__candidate d;
+    tow__candidate c;
     *shape = b->product != TOW__NONE ? b->shape : a->shape;
-    if (tow__write_program(f, a, b, *shape, &d)) return true;
+    if (tow__write_program(f, a, b, *shape, &c)) return true;
     *shape = b->shape;
-    return !products && !tow__same_dims(*shape, a->shape) && tow__write_program(f, a, b, *shape, &d);
+    return !products && !tow__same_dims(*shape, a->shape) && tow__write_program(f, a, b, *shape, &c);
 }
 
 /* Merges two groups if that is possible and worth it; *merged is the group that remains. */
@@ -308,10 +329,11 @@ tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s)
     f->reduced = tow__borrow(f->p, f->scratch, sizeof *f->reduced, 0);
     if (!f->uses || !f->tiles || !f->groups || !f->group_of || !f->order || !f->recent || !f->reduced)
         return TOW_OUT_OF_MEMORY;
+    const bool reduces = !f->p->left_out[TOW__PASS_fuse_reductions];
     for (uint32_t i = 0; i < n_insts; i++) {
         const tow__instruction *inst = &f->body->insts[i];
         f->tiles[i] = tile_of(f, inst);
-        if (tow__is_fusible_reduction(f, inst)) f->reduced[inst->in[0].storage]++;
+        if (reduces && tow__is_fusible_reduction(f, inst)) f->reduced[inst->in[0].storage]++;
     }
     return TOW_OK;
 }
@@ -365,15 +387,15 @@ done:
 }
 
 /* A product with its epilogue: the operands of the product come first, then the other operands of the epilogue. */
-static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, const tow__fused *program,
+static tow_status emit_product(tow__fuse_state *f, const tow__candidate *c, const tow__fused *program,
                                tow__instruction *inst)
 {
-    const tow__instruction *product = &f->body->insts[d->product];
+    const tow__instruction *product = &f->body->insts[c->product];
     tow__arena *memory = &f->p->memory;
     tow__dot_fused_params *params = tow__arena_alloc(memory, 1, sizeof *params);
     *inst = *product;
-    inst->n_in = product->n_in + d->n_in - 1;
-    inst->n_out = d->n_out + d->keeps_product;
+    inst->n_in = product->n_in + c->n_in - 1;
+    inst->n_out = c->n_out + c->keeps_product;
     inst->op = &tow__fused_dot_general_p;
     inst->kernel = tow__kernel_of(inst->op, product->out[0].type.dtype);
     inst->params = params;
@@ -382,11 +404,11 @@ static tow_status emit_product(tow__fuse_state *f, const tow__candidate *d, cons
     inst->out = tow__arena_alloc(memory, inst->n_out, sizeof *inst->out);
     if (!params || !inst->in || !inst->out) return TOW_OUT_OF_MEMORY;
     *params =
-        (tow__dot_fused_params){*(const tow__dot_params *)product->params, program, product->kernel, d->accumulator};
+        (tow__dot_fused_params){*(const tow__dot_params *)product->params, program, product->kernel, c->accumulator};
     for (uint32_t i = 0; i < inst->n_in; i++)
-        inst->in[i] = i < product->n_in ? product->in[i] : d->in[i - product->n_in + 1];
-    memcpy(inst->out, d->out, d->n_out * sizeof *d->out);
-    if (d->keeps_product) inst->out[d->n_out] = product->out[0];
+        inst->in[i] = i < product->n_in ? product->in[i] : c->in[i - product->n_in + 1];
+    memcpy(inst->out, c->out, c->n_out * sizeof *c->out);
+    if (c->keeps_product) inst->out[c->n_out] = product->out[0];
     tow__lowering l = {.p = f->p, .body = f->body, .scratch = f->scratch};
     return tow__add_scratch(&l, inst);
 }
@@ -405,29 +427,29 @@ static bool reads_spaced(const tow__fuse_state *f, uint32_t i)
 
 static tow_status emit(tow__fuse_state *f, const tow__group *g, tow__instruction *inst)
 {
-    tow__candidate d;
+    tow__candidate c;
     bool wanted = g->n > 1 || reads_spaced(f, g->members[0]);
-    if (!wanted || !tow__write_program(f, g, NULL, g->shape, &d)) {
+    if (!wanted || !tow__write_program(f, g, NULL, g->shape, &c)) {
         if (g->n > 1)
-            return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR, "a group of %u steps cannot be fused; please report this",
-                             g->n);
+            return tow__fail(f->p->ctx, TOW_INTERNAL_ERROR,
+                             "a group of %u instructions cannot be fused; please report this", g->n);
         *inst = f->body->insts[g->members[0]];
         return TOW_OK;
     }
-    const tow__fused *program = tow__finish_program(f, &d);
+    const tow__fused *program = tow__finish_program(f, &c);
     if (!program) return TOW_OUT_OF_MEMORY;
-    if (d.product != TOW__NONE) return emit_product(f, &d, program, inst);
+    if (c.product != TOW__NONE) return emit_product(f, &c, program, inst);
     *inst = (tow__instruction){.op = &tow__fused_p,
                                .base = &tow__fused_p,
                                .kernel = tow__kernel_of(&tow__fused_p, TOW_F32),
                                .params = program,
-                               .n_in = d.n_in,
-                               .n_out = d.n_out,
+                               .n_in = c.n_in,
+                               .n_out = c.n_out,
                                .scratch = TOW__NONE,
                                .backward = g->backward,
                                .source = f->body->insts[g->members[0]].source};
-    inst->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
-    inst->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
+    inst->in = tow__arena_copy(&f->p->memory, c.in, c.n_in, sizeof *c.in);
+    inst->out = tow__arena_copy(&f->p->memory, c.out, c.n_out, sizeof *c.out);
     return inst->in && inst->out ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 

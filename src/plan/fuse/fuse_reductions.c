@@ -63,17 +63,17 @@ static bool same_extents(tow__extents a, tow__extents b)
 static tow_status program_of_inst(fuse_reductions_state *j, uint32_t i, tow__instruction *inst, bool *done)
 {
     tow__fuse_state *f = &j->f;
-    tow__candidate d;
+    tow__candidate c;
     *inst = f->body->insts[i];
     *done = inst->kernel && inst->op == &tow__fused_p;
     if (*done || !f->tiles[i]) return TOW_OK;
     tow__group g = {.members = &i, .n = 1, .shape = inst->out[0].type, .product = TOW__NONE};
-    *done = tow__write_program(f, &g, NULL, g.shape, &d) && d.n_out == inst->n_out;
+    *done = tow__write_program(f, &g, NULL, g.shape, &c) && c.n_out == inst->n_out;
     if (!*done) return TOW_OK;
-    inst->n_in = d.n_in;
-    inst->params = tow__finish_program(f, &d);
-    inst->in = tow__arena_copy(&f->p->memory, d.in, d.n_in, sizeof *d.in);
-    inst->out = tow__arena_copy(&f->p->memory, d.out, d.n_out, sizeof *d.out);
+    inst->n_in = c.n_in;
+    inst->params = tow__finish_program(f, &c);
+    inst->in = tow__arena_copy(&f->p->memory, c.in, c.n_in, sizeof *c.in);
+    inst->out = tow__arena_copy(&f->p->memory, c.out, c.n_out, sizeof *c.out);
     return inst->params && inst->in && inst->out ? TOW_OK : TOW_OUT_OF_MEMORY;
 }
 

@@ -27,9 +27,9 @@ typedef struct tow__fuse_state {
     uint32_t *group_of; /* [n_insts] */
     uint32_t *order;    /* [n_insts] position -> group, or TOW__NONE where one has moved away */
     uint32_t n_order;
-    uint32_t *reduced; /* [n_storages] reads by reductions which may join what makes it */
+    uint32_t *reduced; /* [n_storages] reads by reductions that fuse-reductions may join to the maker */
     uint32_t *recent;  /* [n_storages] elementwise instruction that read it most recently, or TOW__NONE */
-    bool retries; /* the second pass: groups merge only if fewer bytes are alive then */
+    bool retries; /* the second walk: groups merge only if fewer bytes are alive then */
 } tow__fuse_state;
 
 /* What a group would be as one instruction: operands, results and the row program. Values are numbered as in that. */
@@ -55,10 +55,10 @@ tow_status tow__begin_fusion(tow__fuse_state *f, tow__function_state *s);
 void tow__end_fusion(tow__fuse_state *f);
 /* False if the members of both groups (b may be NULL) cannot run as one program on this shape. */
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
-                        tow__candidate *d);
+                        tow__candidate *c);
 /* The program of a candidate, which gets numbers without gaps; says for each result whether operands are read after it is
  * made. NULL: out of memory. */
-tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d);
+tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *c);
 /* True if the instruction is a reduction that may become a part of the row program that makes its operand. */
 bool tow__is_fusible_reduction(const tow__fuse_state *f, const tow__instruction *inst);
 

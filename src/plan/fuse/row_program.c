@@ -34,7 +34,7 @@ typedef struct row_program_state {
     const tow__fuse_state *f;
     tow_type shape;
     uint32_t members[2 * TOW__FUSED_OPS], n;
-    tow__candidate *d;
+    tow__candidate *c;
     made made[TOW__FUSED_RESULTS * TOW__FUSED_OPS];
     uint32_t n_made;
     bool used[TOW__FUSED_TEMPS];
@@ -69,7 +69,7 @@ static bool is_needed_outside(const row_program_state *w, uint32_t storage, uint
 
 static bool add_operand(row_program_state *w, const tow__view *x, uint8_t *number)
 {
-    tow__candidate *d = w->d;
+    tow__candidate *c = w->c;
     made *inside = find_made(w, x->storage);
     if (inside) { /* a value of the group is read element by element, as it was made */
         if (!tow__is_whole(w->f->p, x)) return false;
@@ -78,14 +78,14 @@ static bool add_operand(row_program_state *w, const tow__view *x, uint8_t *numbe
     }
     tow__view y;
     if (!broadcast_over(x, &w->shape, &y)) return false;
-    for (uint32_t i = 0; i < d->n_in; i++)
-        if (tow__view_same(&d->in[i], &y)) {
+    for (uint32_t i = 0; i < c->n_in; i++)
+        if (tow__view_same(&c->in[i], &y)) {
             *number = (uint8_t)i;
             return true;
         }
-    if (d->n_in == TOW__FUSED_IN) return false;
-    *number = (uint8_t)d->n_in;
-    d->in[d->n_in++] = y;
+    if (c->n_in == TOW__FUSED_IN) return false;
+    *number = (uint8_t)c->n_in;
+    c->in[c->n_in++] = y;
     return true;
 }
 
@@ -102,31 +102,31 @@ static void release_temps(row_program_state *w, uint32_t last)
 
 static bool add_temp(row_program_state *w, size_t size, uint32_t *number)
 {
-    tow__candidate *d = w->d;
-    for (uint32_t i = 0; i < d->n_temps; i++)
-        if (!w->used[i] && d->sizes[i] == size) {
+    tow__candidate *c = w->c;
+    for (uint32_t i = 0; i < c->n_temps; i++)
+        if (!w->used[i] && c->sizes[i] == size) {
             w->used[i] = true;
             *number = FIRST_TEMP + i;
             return true;
         }
-    if (d->n_temps == TOW__FUSED_TEMPS) return false;
-    w->used[d->n_temps] = true;
-    d->sizes[d->n_temps] = (uint8_t)size;
-    *number = FIRST_TEMP + d->n_temps++;
+    if (c->n_temps == TOW__FUSED_TEMPS) return false;
+    w->used[c->n_temps] = true;
+    c->sizes[c->n_temps] = (uint8_t)size;
+    *number = FIRST_TEMP + c->n_temps++;
     return true;
 }
 
 static bool add_result(row_program_state *w, const tow__view *x, uint32_t op, uint8_t *number)
 {
-    tow__candidate *d = w->d;
+    tow__candidate *c = w->c;
     made *value = &w->made[w->n_made];
     value->storage = x->storage;
     value->last_op = op;
     if (is_needed_outside(w, x->storage, &value->last_op)) {
-        if (d->n_out == TOW__FUSED_OUT) return false;
-        value->number = FIRST_OUT + d->n_out;
-        if (!broadcast_over(x, &w->shape, &d->out[d->n_out])) return false;
-        d->n_out++;
+        if (c->n_out == TOW__FUSED_OUT) return false;
+        value->number = FIRST_OUT + c->n_out;
+        if (!broadcast_over(x, &w->shape, &c->out[c->n_out])) return false;
+        c->n_out++;
         value->last_op = TOW__NONE;
     } else if (!add_temp(w, tow_dtype_size(x->type.dtype), &value->number)) {
         return false;
@@ -143,7 +143,7 @@ static bool add_product(row_program_state *w, uint32_t i)
     uint32_t last;
     for (uint32_t j = 0; j < inst->n_in; j++)
         if (find_made(w, inst->in[j].storage)) return false;
-    w->d->keeps_product = is_needed_outside(w, inst->out[0].storage, &last);
+    w->c->keeps_product = is_needed_outside(w, inst->out[0].storage, &last);
     w->made[w->n_made++] = (made){inst->out[0].storage, 0, TOW__NONE};
     return true;
 }
@@ -151,7 +151,7 @@ static bool add_product(row_program_state *w, uint32_t i)
 static bool add_op(row_program_state *w, uint32_t i)
 {
     const tow__instruction *inst = &w->f->body->insts[w->members[i]];
-    tow__fused_op *op = &w->d->ops[w->d->n_ops++];
+    tow__fused_op *op = &w->c->ops[w->c->n_ops++];
     *op = (tow__fused_op){.tile = w->f->tiles[w->members[i]],
                           .params = inst->params,
                           .function = inst->kernel->function,
@@ -169,61 +169,61 @@ static bool add_op(row_program_state *w, uint32_t i)
 }
 
 /* The product is computed in its own storage if that is kept, else in the last result of its type. */
-static bool find_accumulator(tow__candidate *d)
+static bool find_accumulator(tow__candidate *c)
 {
-    if (d->product == TOW__NONE) return true;
-    d->accumulator = d->n_out;
-    if (d->keeps_product) return d->n_out < TOW__FUSED_OUT;
-    while (d->accumulator > 0)
-        if (d->out[--d->accumulator].type.dtype == d->in[0].type.dtype) return true;
+    if (c->product == TOW__NONE) return true;
+    c->accumulator = c->n_out;
+    if (c->keeps_product) return c->n_out < TOW__FUSED_OUT;
+    while (c->accumulator > 0)
+        if (c->out[--c->accumulator].type.dtype == c->in[0].type.dtype) return true;
     return false;
 }
 
 bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow__group *b, tow_type shape,
-                        tow__candidate *d)
+                        tow__candidate *c)
 {
-    row_program_state w = {.f = f, .shape = shape, .d = d};
+    row_program_state w = {.f = f, .shape = shape, .c = c};
     uint32_t i = 0, j = 0, n_b = b ? b->n : 0;
     if (a->n + n_b > TOW__FUSED_OPS) return false;
     while (i < a->n || j < n_b)
         w.members[w.n++] = j == n_b || (i < a->n && a->members[i] < b->members[j]) ? a->members[i++] : b->members[j++];
-    d->n_in = d->n_out = d->n_temps = d->n_ops = 0;
-    d->product = b && b->product != TOW__NONE ? b->product : a->product;
-    d->keeps_product = false;
-    if (d->product != TOW__NONE) d->in[d->n_in++] = f->body->insts[d->product].out[0];
+    c->n_in = c->n_out = c->n_temps = c->n_ops = 0;
+    c->product = b && b->product != TOW__NONE ? b->product : a->product;
+    c->keeps_product = false;
+    if (c->product != TOW__NONE) c->in[c->n_in++] = f->body->insts[c->product].out[0];
     for (uint32_t k = 0; k < w.n; k++)
-        if (!(w.members[k] == d->product ? add_product(&w, k) : add_op(&w, k))) return false;
-    return d->n_out > 0 && find_accumulator(d);
+        if (!(w.members[k] == c->product ? add_product(&w, k) : add_op(&w, k))) return false;
+    return c->n_out > 0 && find_accumulator(c);
 }
 
-tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *d)
+tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *c)
 {
     tow__arena *memory = &f->p->memory;
     tow__fused *program = tow__arena_alloc(memory, 1, sizeof *program);
     if (!program) return NULL;
     uint32_t closed[FIRST_TEMP + TOW__FUSED_TEMPS];
     for (uint32_t i = 0; i < FIRST_TEMP + TOW__FUSED_TEMPS; i++)
-        closed[i] = i < FIRST_OUT ? i : i < FIRST_TEMP ? i - FIRST_OUT + d->n_in : i - FIRST_TEMP + d->n_in + d->n_out;
-    for (uint32_t i = 0; i < d->n_ops; i++) {
-        for (uint32_t j = 0; j < d->ops[i].n_in; j++) d->ops[i].in[j] = (uint8_t)closed[d->ops[i].in[j]];
-        for (uint32_t j = 0; j < d->ops[i].n_out; j++) d->ops[i].out[j] = (uint8_t)closed[d->ops[i].out[j]];
+        closed[i] = i < FIRST_OUT ? i : i < FIRST_TEMP ? i - FIRST_OUT + c->n_in : i - FIRST_TEMP + c->n_in + c->n_out;
+    for (uint32_t i = 0; i < c->n_ops; i++) {
+        for (uint32_t j = 0; j < c->ops[i].n_in; j++) c->ops[i].in[j] = (uint8_t)closed[c->ops[i].in[j]];
+        for (uint32_t j = 0; j < c->ops[i].n_out; j++) c->ops[i].out[j] = (uint8_t)closed[c->ops[i].out[j]];
     }
-    uint32_t first_temp = d->n_in + d->n_out, made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
-    d->n_ops = tow__join_pairs(d->ops, d->n_ops, first_temp);
-    for (uint32_t i = 0; i < d->n_ops; i++) {
-        const tow__fused_op *op = &d->ops[i];
+    uint32_t first_temp = c->n_in + c->n_out, made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
+    c->n_ops = tow__join_pairs(c->ops, c->n_ops, first_temp);
+    for (uint32_t i = 0; i < c->n_ops; i++) {
+        const tow__fused_op *op = &c->ops[i];
         for (uint32_t j = 0; j < op->n_in; j++)
-            if (op->in[j] < d->n_in) last_operand = i;
+            if (op->in[j] < c->n_in) last_operand = i;
         for (uint32_t j = 0; j < op->n_out; j++)
-            if (op->out[j] >= d->n_in && op->out[j] < first_temp) made_at[op->out[j] - d->n_in] = i;
+            if (op->out[j] >= c->n_in && op->out[j] < first_temp) made_at[op->out[j] - c->n_in] = i;
     }
-    *program = (tow__fused){.n_ops = d->n_ops, .n_in = d->n_in, .n_out = d->n_out, .n_temps = d->n_temps};
-    for (uint32_t i = 0; i < d->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(d->in[i].type.dtype);
-    for (uint32_t i = 0; i < d->n_out; i++) {
-        program->sizes[d->n_in + i] = (uint8_t)tow_dtype_size(d->out[i].type.dtype);
+    *program = (tow__fused){.n_ops = c->n_ops, .n_in = c->n_in, .n_out = c->n_out, .n_temps = c->n_temps};
+    for (uint32_t i = 0; i < c->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(c->in[i].type.dtype);
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        program->sizes[c->n_in + i] = (uint8_t)tow_dtype_size(c->out[i].type.dtype);
         program->read_after_write[i] = last_operand > made_at[i];
     }
-    memcpy(program->sizes + d->n_in + d->n_out, d->sizes, d->n_temps);
-    program->ops = tow__arena_copy(memory, d->ops, d->n_ops, sizeof *d->ops);
+    memcpy(program->sizes + c->n_in + c->n_out, c->sizes, c->n_temps);
+    program->ops = tow__arena_copy(memory, c->ops, c->n_ops, sizeof *c->ops);
     return program->ops ? program : NULL;
 }

@@ -76,12 +76,12 @@ static bool keeps_rows(const parts *s, const tow__equation *e)
     if (e->n_in > 8 || e->n_out > 4 || e->n_in == 0) return false;
     for (uint32_t i = 0; i < e->n_in; i++) in[i].type = type_of(s, e->in[i]);
     for (uint32_t i = 0; i < e->n_out; i++) out[i].type = type_of(s, e->out[i]);
-    tow__instruction step = {
+    tow__instruction inst = {
         .op = e->primitive, .base = e->primitive, .params = e->params, .n_in = e->n_in, .n_out = e->n_out};
-    step.kernel = tow__kernel_of(e->primitive, in[0].type.dtype);
-    step.in = in;
-    step.out = out;
-    return tow__is_tileable(&step, from);
+    inst.kernel = tow__kernel_of(e->primitive, in[0].type.dtype);
+    inst.in = in;
+    inst.out = out;
+    return tow__is_tileable(&inst, from);
 }
 
 static double work_of(const parts *s, const tow__equation *e)

@@ -50,7 +50,7 @@ static void offset_arenas(tow_program *p, tow__body *body)
     for (uint32_t i = 0; i < body->n_insts; i++) {
         tow__loop *loop = body->insts[i].loop;
         if (!loop) continue;
-        loop->body->base = body->base + p->storages[loop->body->block].offset;
+        loop->body->arena_offset = body->arena_offset + p->storages[loop->body->block].offset;
         offset_arenas(p, loop->body);
     }
 }
@@ -58,7 +58,7 @@ static void offset_arenas(tow_program *p, tow__body *body)
 /* The arena of a function, or of the thread that is being bound. */
 static char *arena_of(const binder *b, const tow__body *body)
 {
-    return b->p->executable.arena + body->base + (body->copies ? b->copy * body->bytes : 0);
+    return b->p->executable.arena + body->arena_offset + (body->copies ? b->copy * body->bytes : 0);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -211,7 +211,7 @@ static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, to
     TRY(bind_buffers(b, inst->in, inst->n_in, &arguments->in));
     TRY(bind_buffers(b, inst->out, inst->n_out, &arguments->out));
     if (b->together)
-        arguments->scratch = b->p->executable.arena + body->base + body->bytes;
+        arguments->scratch = b->p->executable.arena + body->arena_offset + body->bytes;
     else if (inst->scratch != TOW__NONE)
         TRY(bind_view(b, &arguments->scratch, &(tow__view){.storage = inst->scratch}));
     TRY(bind_next_rows(b, body, index, arguments));

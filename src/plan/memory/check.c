@@ -59,7 +59,7 @@ static tow_status wrong(const checker *c, uint32_t inst, uint32_t storage, const
 {
     const tow__storage *s = &c->p->storages[storage];
     return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR,
-                     "the plan is wrong at step %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
+                     "the plan is wrong at instruction %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
                      inst, c->body->insts[inst].base->name, storage, s->bytes,
                      c->p->storages[tow__representative(c->p, storage)].offset, what);
 }
@@ -242,7 +242,7 @@ static tow_status check_writes(checker *c, uint32_t i, tow__arena *scratch)
     }
     for (uint32_t j = 1; j < x.n_written; j++)
         if (x.written[j].storage != x.written[j - 1].storage && overlap(x.written[j].place, x.written[j - 1].place))
-            return wrong(c, i, x.written[j].storage, "overlaps another result of the step");
+            return wrong(c, i, x.written[j].storage, "overlaps another result of the instruction");
     for (uint32_t j = 0; j < n; j++) write_storage(c, written[j]);
     return TOW_OK;
 }
@@ -315,7 +315,7 @@ static tow_status check_plan(const checker *around, const tow__body *body, const
         if (is_own(&c, s) && (is_due(p->storages[s].kind) || stays_in_rows(loop, &p->storages[s])) &&
             p->storages[s].representative == s && !c.valid[s])
             return tow__fail(p->ctx, TOW_INTERNAL_ERROR,
-                             "the plan is wrong: result %u of %s is not there after the last step; please report this",
+                             "the plan is wrong: result %u of %s is not there after the last instruction; please report this",
                              p->storages[s].index, loop ? "a loop body" : "the program");
 done:
     return status;

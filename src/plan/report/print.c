@@ -30,7 +30,7 @@ static void add_view(tow__string *s, const tow_program *p, const tow__view *x, b
     tow__string_add(s, "#%u ", root);
     tow__string_add_type(s, x->type);
     if (storage->kind == TOW__S_ARENA && placed)
-        tow__string_add(s, " @%zu", storage->body->base + storage->offset);
+        tow__string_add(s, " @%zu", storage->body->arena_offset + storage->offset);
     else if (storage->kind == TOW__S_ARENA)
         ; /* it has no place yet */
     else if (storage->kind == TOW__S_CONSTANT)
@@ -90,10 +90,10 @@ static void add_loop(printer *out, const tow_program *p, const tow__loop *loop, 
     if (loop->schedule == TOW__PARALLEL_ROWS)
         tow__string_add(s, " for each of %" PRId64 " blocks of rows", loop->blocks);
     if (loop->body->copies)
-        tow__string_add(s, ", %zu bytes @%zu for each of %u threads", loop->body->bytes, loop->body->base,
+        tow__string_add(s, ", %zu bytes @%zu for each of %u threads", loop->body->bytes, loop->body->arena_offset,
                         loop->body->copies);
     else
-        tow__string_add(s, ", body block %zu bytes @%zu", loop->body->bytes, loop->body->base);
+        tow__string_add(s, ", body block %zu bytes @%zu", loop->body->bytes, loop->body->arena_offset);
     for (uint32_t j = 0; j < loop->n_carry; j++) {
         const tow__carry *c = &loop->carry[j];
         tow__string_add(s, ", carry %u %s%s", j, carry_storage_names[c->storage], c->copies ? " from a copy" : "");
@@ -155,7 +155,7 @@ static void add_inst(printer *out, const tow_program *p, const tow__body *body, 
     }
     if (!inst->loop && inst->scratch != TOW__NONE) {
         const tow__storage *scratch = &p->storages[inst->scratch];
-        tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->body->base + scratch->offset);
+        tow__string_add(s, " scratch %zu @%zu", scratch->bytes, scratch->body->arena_offset + scratch->offset);
     }
     tow__string_add(s, "  live %zu", live);
     for (uint32_t j = inst->dead_begin; j < inst->dead_end; j++)
