@@ -116,6 +116,8 @@ TOW_BINARY_LIST(X)
 /* x op constant of x's dtype */
 TOW_API tow_value tow_add_scalar(tow_value x, double y);
 TOW_API tow_value tow_mul_scalar(tow_value x, double y);
+/* x y + z, rounded once. All three broadcast. */
+TOW_API tow_value tow_fma(tow_value x, tow_value y, tow_value z);
 /* on_true where predicate (bool), else on_false. All three broadcast. */
 TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false);
 /* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), i32 or u32, of their shape

@@ -80,6 +80,7 @@
 #define tow_shift_right_arithmetic(x, ...) tow_shift_right_arithmetic(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_add_scalar(x, ...) tow_add_scalar(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_mul_scalar(x, ...) tow_mul_scalar(tow_at((x), TOW_HERE), __VA_ARGS__)
+#define tow_fma(x, ...) tow_fma(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_select(x, ...) tow_select(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_select_n(x, ...) tow_select_n(tow_at((x), TOW_HERE), __VA_ARGS__)
 #define tow_clamp(x, ...) tow_clamp(tow_at((x), TOW_HERE), __VA_ARGS__)

@@ -19,6 +19,7 @@
 #include "tow/ops.h"
 #include "tow/primitive.h"
 #include "tow/program.h"
+#include "tow/random.h"
 #include "tow/train.h"
 #include "tow/transforms.h"
 #include "tow/version.h"

@@ -10,7 +10,7 @@
     X(asinh, FLOATS) X(atan, FLOATS) X(atan2, FLOATS) X(atanh, FLOATS) X(cbrt, FLOATS) X(ceil, FLOATS) \
     X(clamp, NUMBERS) X(clz, INTEGERS) X(cos, FLOATS) X(cosh, FLOATS) X(digamma, FLOATS) X(div, NUMBERS) X(eq, ALL) \
     X(erf, FLOATS) X(erf_inv, FLOATS) X(erfc, FLOATS) X(exp, FLOATS) X(exp2, FLOATS) X(expm1, FLOATS) \
-    X(floor, FLOATS) X(ge, ALL) X(gelu, FLOATS) X(gelu_grad, FLOATS) X(gt, ALL) X(integer_pow, NUMBERS) \
+    X(floor, FLOATS) X(fma, FLOATS) X(ge, ALL) X(gelu, FLOATS) X(gelu_grad, FLOATS) X(gt, ALL) X(integer_pow, NUMBERS) \
     X(is_finite, FLOATS) X(le, ALL) X(lgamma, FLOATS) X(log, FLOATS) X(log1p, FLOATS) X(logistic, FLOATS) X(lt, ALL) \
     X(max, ALL) X(min, ALL) X(mul, NUMBERS) X(ne, ALL) X(neg, NUMBERS) X(nextafter, FLOATS) X(not, LOGICAL) \
     X(or, LOGICAL) X(polygamma, FLOATS) X(population_count, INTEGERS) X(pow, NUMBERS) X(reduce_precision, FLOATS) \

@@ -155,6 +155,9 @@ TOW__INLINE f32 tow__fma(f32 x, f32 y, f32 z)
 #endif
 }
 
+static inline f32 tow__fma_f32(f32 x, f32 y, f32 z) { return tow__fma(x, y, z); }
+static inline f64 tow__fma_f64(f64 x, f64 y, f64 z) { return fma(x, y, z); }
+
 /* erf_inv for f32: Giles, "Approximating the erfinv function" (2010), single precision, with the logarithm and the
  * fused multiply-adds of XLA's CPU code, so that normal draws equal JAX's bit for bit. */
 TOW__INLINE f32 tow__giles_log1p(f32 t)

@@ -110,6 +110,16 @@ static void extremum_jvp(tow__jvp *r)
     r->dy[0] = tow_select(first, tow_select(second, half, dx), dy);
 }
 
+/* ---- x y + z, rounded once: dx y + x dy + dz; keeps the opposite factor of each differentiated one --------------- */
+
+static void fma_jvp(tow__jvp *r)
+{
+    tow__jvp_primal(r);
+    tow_value a = tow_is_null(r->dx[0]) ? tow__null() : tow_mul(r->dx[0], r->x[1]);
+    tow_value b = tow_is_null(r->dx[1]) ? tow__null() : tow_mul(r->dx[1], r->x[0]);
+    r->dy[0] = tow__add_or(tow__add_or(a, b), r->dx[2]);
+}
+
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 #define BINARY .inputs = 2, .outputs = 1
@@ -118,6 +128,7 @@ TOW__ELEMENTWISE_PRIMITIVE(add, BINARY, .type = tow__type_same_number, .jvp = ad
 TOW__ELEMENTWISE_PRIMITIVE(sub, BINARY, .type = tow__type_same_number, .jvp = sub_jvp, .transpose = sub_transpose);
 TOW__ELEMENTWISE_PRIMITIVE(mul, BINARY, .type = tow__type_same_number, .jvp = mul_jvp, .transpose = mul_transpose);
 TOW__ELEMENTWISE_PRIMITIVE(div, BINARY, .type = tow__type_same_number, .jvp = div_jvp, .transpose = div_transpose);
+TOW__ELEMENTWISE_PRIMITIVE(fma, .inputs = 3, .outputs = 1, .type = tow__type_same_float, .jvp = fma_jvp);
 TOW__ELEMENTWISE_PRIMITIVE(rem, BINARY, .type = tow__type_same_number, .jvp = rem_jvp);
 TOW__ELEMENTWISE_PRIMITIVE(pow, BINARY, .type = tow__type_same_float, .jvp = pow_jvp);
 TOW__ELEMENTWISE_PRIMITIVE(max, BINARY, .type = tow__type_same_number, .jvp = extremum_jvp);
@@ -135,6 +146,12 @@ PUBLIC(rem)
 PUBLIC(pow)
 PUBLIC(max)
 PUBLIC(min)
+
+tow_value tow_fma(tow_value x, tow_value y, tow_value z)
+{
+    tow_value v[3] = {x, y, z};
+    return tow__broadcast_all(3, v) ? tow__op(&tow__fma_p, NULL, 3, v) : tow__null();
+}
 
 tow_value tow_add_scalar(tow_value x, double y) { return tow_add(x, tow_full_like(x, y)); }
 tow_value tow_mul_scalar(tow_value x, double y) { return tow_mul(x, tow_full_like(x, y)); }

@@ -1,6 +1,8 @@
 /* Random numbers as pure functions of a key u32[2]: Threefry 2x32 with 20 rounds (Salmon et al., "Parallel random
  * numbers: as easy as 1, 2, 3", 2011), laid out as JAX does with partitionable keys. Nothing here has a derivative.
  *   fold_in(key, d) = T(key; 0, d)    split(key, n)[i] = T(key; 0, i)    bits(key)[i] = a ^ b, (a, b) = T(key; i >> 32, i) */
+#include "src/ops/random.h"
+
 #include "src/ops/rules.h"
 
 #include <math.h>
@@ -75,8 +77,7 @@ tow_value tow_random_key(tow_trace *trace, uint64_t seed)
     return tow_constant_data(trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), key);
 }
 
-/* `key` if it is one, else an error and null. */
-static tow_value checked_key(tow_value key, const char *op)
+tow_value tow__checked_key(tow_value key, const char *op)
 {
     tow_type type = tow_value_type(key);
     if (tow_is_null(key) || (type.dtype == TOW_U32 && type.rank == 1 && type.dims[0] == 2)) return key;
@@ -97,7 +98,7 @@ static tow_value hashed_keys(tow_value key, tow_value counter)
 
 tow_value tow_random_fold_in(tow_value key, tow_value data)
 {
-    key = checked_key(key, "random_fold_in");
+    key = tow__checked_key(key, "random_fold_in");
     if (tow_is_null(key) || tow_is_null(data)) return tow__null();
     tow_type type = tow_value_type(data);
     if (type.dtype != TOW_U32 || type.rank != 0)
@@ -108,12 +109,29 @@ tow_value tow_random_fold_in(tow_value key, tow_value data)
 
 tow_value tow_random_split(tow_value key, int64_t n)
 {
-    key = checked_key(key, "random_split");
+    key = tow__checked_key(key, "random_split");
     if (tow_is_null(key)) return key;
     if (n < 0 || n > UINT32_MAX)
         return tow__op_fail(key, "random_split", TOW_INVALID_ARGUMENT, "%lld keys asked for; give 0 to 2^32 - 1",
                             (long long)n);
     return hashed_keys(key, tow_iota(key.trace, tow_make_type(TOW_U32, 1, &n), 0));
+}
+
+void tow__random_words(tow_value key, int rank, const int64_t *shape, tow_value words[2])
+{
+    words[0] = words[1] = tow__null();
+    key = tow__checked_key(key, "random_bits");
+    if (tow_is_null(key) || !tow__given(key, "random_bits", rank <= 0 || shape, "a shape")) return;
+    tow_type type = tow_make_type(TOW_U32, rank, shape);
+    if (!tow__type_valid(type) || tow_type_count(type) > (int64_t)1 << 32) {
+        tow__op_fail(key, "random_bits", TOW_UNSUPPORTED,
+                     "expected a shape of at most 2^32 elements, which one key can draw, found %s; split the key",
+                     tow__type_name(type).text);
+        return;
+    }
+    int64_t count = tow_type_count(type);
+    hash(key, tow_iota(key.trace, tow_make_type(TOW_U32, 1, &count), 0), words);
+    for (int i = 0; i < 2; i++) words[i] = tow_reshape(words[i], rank, shape);
 }
 
 /* ---- draws ------------------------------------------------------------------------------------------------------- */
@@ -140,7 +158,11 @@ tow_value tow_random_uniform(tow_value key, int rank, const int64_t *shape, doub
     tow_value u = unit_uniform(key, rank, shape);
     if (tow_is_null(u) || (low == 0 && high == 1)) return u;
     float lowest = (float)low, span = (float)high - lowest;
-    return tow_max(tow_full_like(u, lowest), tow_add_scalar(tow_mul_scalar(u, span), lowest));
+    int exponent;
+    bool exact = frexpf(span, &exponent) == 0.5F; /* then so is the product, and nothing is gained by rounding once */
+    tow_value scaled = exact ? tow_add_scalar(tow_mul_scalar(u, span), lowest)
+                             : tow_fma(u, tow_full_like(u, span), tow_full_like(u, lowest));
+    return tow_max(tow_full_like(u, lowest), scaled);
 }
 
 tow_value tow_random_normal(tow_value key, int rank, const int64_t *shape)

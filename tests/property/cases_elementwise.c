@@ -90,6 +90,11 @@ static void clamp(const property_case *c, double *const *in, double *const *out)
     for (int64_t i = 0; i < property_count(&c->in[1]); i++) out[0][i] = fmin(fmax(in[1][i], in[0][i]), in[2][i]);
 }
 
+static void multiply_add(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = fma(in[0][i], in[1][i], in[2][i]);
+}
+
 static void choose(const property_case *c, double *const *in, double *const *out)
 {
     for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i] != 0 ? in[1][i] : in[2][i];
@@ -342,6 +347,10 @@ static const property_case cases[] = {
      .binary = pow,
      .loose = 4,
      .in = {{.dtype = TOW_F64, S2(3, 5), .low = 0.4, .high = 2}, {.dtype = TOW_F64, S2(3, 5), .low = -2, .high = 3}}},
+    {.primitive = "fma",
+     .n_in = 3,
+     .value = multiply_add,
+     .in = {{.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}, {.dtype = TOW_F64, S2(3, 5)}}},
     {.primitive = "clamp",
      .n_in = 3,
      .value = clamp,

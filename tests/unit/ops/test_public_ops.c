@@ -122,7 +122,7 @@ static void random_numbers(void **state)
         const tow__key word = tow__threefry(key, 0, i);
         const float u = (float)((word.k[0] ^ word.k[1]) >> 9) * 0x1p-23F;
         assert_true(unit[i] == u);
-        assert_true(wide[i] == fmaxf(-2, u * 5 + -2));
+        assert_true(wide[i] == fmaxf(-2, fmaf(u, 5, -2)));
         /* The distribution function of what is drawn is uniform: 2 u - 1 is the error function, to float rounding. */
         assert_true(fabs(erf((double)normal[i] / sqrt(2)) - (2 * (double)u - 1)) < 1e-6);
     }
