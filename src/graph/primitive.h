@@ -169,6 +169,7 @@ typedef enum tow__aliasing {
 struct tow_primitive {
     const char *name;
     int inputs, outputs; /* -1: variable */
+    const char *operands; /* their names, for tables; NULL: x, y, z or x... */
     tow__kind kind;
     tow__tiling_rule tile;
     tow__cost_rule cost;

@@ -215,7 +215,7 @@ static double scatter_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 
 #define SCATTER(name, rule, ...)                                                                                       \
     TOW__PRIMITIVE(                                                                                                    \
         name, TOW__MOVE, tow__no_tiling, scatter_cost, .aliasing = TOW__ALIAS_FIRST, .inputs = 3, .outputs = 1,        \
-        .type = rule, .batch = scatter_batch,                                                                          \
+        .operands = "x, indices, updates", .type = rule, .batch = scatter_batch,                                       \
         TOW__PARAMS(tow__scatter_params, TOW__PARAM(tow__scatter_params, update_window_dims, TOW__P_INTS),             \
                     TOW__PARAM(tow__scatter_params, inserted_window_dims, TOW__P_INTS),                                \
                     TOW__PARAM(tow__scatter_params, operand_batching_dims, TOW__P_INTS),                               \

@@ -192,7 +192,7 @@ static bool tile_searchsorted(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-TOW__PRIMITIVE(searchsorted, TOW__MOVE, tile_searchsorted, tow__element_cost, .inputs = 2, .outputs = 1,
+TOW__PRIMITIVE(searchsorted, TOW__MOVE, tile_searchsorted, tow__element_cost, .operands = "sorted, v", .inputs = 2, .outputs = 1,
                .type = searchsorted_type, .batch = searchsorted_batch,
                TOW__PARAMS(tow__searchsorted_params, TOW__PARAM(tow__searchsorted_params, right, TOW__P_BOOL)));
 

@@ -3,6 +3,7 @@
  *   tow.c       command line and dispatch          arrays.c   inputs and outputs of a run
  *   commands.c  one function per subcommand        show.c     printing, as text or JSON
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
+ *   primitives.c  the subcommand primitives
  */
 #ifndef TOW_TOOL_H
 #define TOW_TOOL_H
@@ -79,6 +80,9 @@ void tool_report(const tool *t, tow_status status);
 /* arrays.c: inputs[] receives tow_graph_inputs(graph) arrays, which the caller releases. */
 tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs);
 tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs);
+
+/* primitives.c */
+void tool_print_primitives(void);
 
 /* passes.c */
 enum {

@@ -16,7 +16,8 @@ enum {
     COUNT = 32,
     PLAN = 64,
     VMAP = 128,
-    ANY = 255
+    ANY = 255,
+    PRIMITIVES = 256 /* no file, no options */
 };
 
 static const struct command {
@@ -32,6 +33,7 @@ static const struct command {
     {"count", COUNT, tool_count},
     {"plan", PLAN, tool_plan},
     {"vmap", VMAP, tool_vmap},
+    {"primitives", PRIMITIVES, NULL},
 };
 enum {
     COMMAND_COUNT = sizeof commands / sizeof *commands
@@ -182,8 +184,10 @@ static void add(struct argp_state *state, const char **list, size_t *n, const ch
 
 static void check_line(struct argp_state *state, const tool_options *o, bool wrt)
 {
-    if (!o->command || !o->file) argp_error(state, "expected a command and a file");
-    const struct command *command = find_command(o->command);
+    const struct command *command = o->command ? find_command(o->command) : NULL;
+    const bool needs_file = !command || command->bit != PRIMITIVES;
+    if (!command || needs_file == !o->file)
+        argp_error(state, needs_file ? "expected a command and a file" : "'primitives' takes no file");
     for (size_t i = 0; i < APPLIES_COUNT; i++) {
         if ((o->given & 1u << i) == 0 || (applies[i].commands & command->bit) != 0) continue;
         for (const struct argp_option *option = argp_options; option->name; option++)
@@ -370,6 +374,7 @@ int main(int argc, char **argv)
         "  count      how often each primitive runs, forward and backward\n"
         "  plan       instructions and memory of the compiled graph\n"
         "  vmap       the graph of many rows, or with --run its results\n"
+        "  primitives  all primitives with their operands, results and parameters; takes no file\n"
         "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
     static const struct argp argp = {argp_options, parse_option, "COMMAND FILE", about, NULL, NULL, NULL};
     tool t = {0};
@@ -381,6 +386,12 @@ int main(int argc, char **argv)
         return TOOL_FAILED;
     }
 
+    if (!t.options.file) {
+        tool_print_primitives();
+        if (fflush(stdout) == 0 && !ferror(stdout)) return TOOL_OK;
+        fprintf(stderr, "tow: cannot write the output: %s\n", strerror(errno));
+        return TOOL_FAILED;
+    }
     const tow_context_options options = {.threads = t.options.threads};
     tow_status status = tow_context_create(&options, &t.context);
     if (status != TOW_OK) {
