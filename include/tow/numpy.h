@@ -18,7 +18,7 @@ extern "C" {
  * pair next). n: number of operands, of one type of numbers. */
 TOW_API tow_value tow_einsum(const char *spec, size_t n, const tow_value *operands);
 
-/* ---- a scalar on either side: x op y, and y op x; a constant of x's dtype ------------------------------------------ */
+/* ---- a scalar on either side: x op y, and y op x; a constant of x's dtype ---------------------------------------- */
 #define TOW_SCALAR_LIST(X)                                                                                             \
     X(sub)                                                                                                             \
     X(div)                                                                                                             \
@@ -39,7 +39,7 @@ TOW_API tow_value tow_rsub_scalar(tow_value x, double y); /* y - x */
 TOW_API tow_value tow_rdiv_scalar(tow_value x, double y); /* y / x */
 TOW_API tow_value tow_rpow_scalar(tow_value x, double y); /* y^x */
 
-/* ---- elementwise --------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ------------------------------------------------------------------------------------------------- */
 /* x where predicate, else y; all three broadcast. */
 TOW_API tow_value tow_where(tow_value predicate, tow_value x, tow_value y);
 /* min(max(x, low), high), with half a gradient at the bounds, as in jnp.clip (tow_clamp has none). NULL value: no bound. */
@@ -54,7 +54,7 @@ TOW_API tow_value tow_isnan(tow_value x); /* bool */
 TOW_API tow_value tow_isinf(tow_value x); /* bool */
 TOW_API tow_value tow_reciprocal(tow_value x);
 
-/* ---- reductions; n_axes 0: all axes -------------------------------------------------------------------------------- */
+/* ---- reductions; n_axes 0: all axes ------------------------------------------------------------------------------ */
 /* With the reduced axes left in place with size 1. */
 #define X(name) TOW_API tow_value tow_reduce_##name##_keepdims(tow_value x, int n_axes, const int *axes);
 TOW_REDUCTION_LIST(X)
@@ -66,7 +66,7 @@ TOW_API tow_value tow_std(tow_value x, int n_axes, const int *axes, double corre
 /* Root of the sum of squares. */
 TOW_API tow_value tow_norm(tow_value x, int n_axes, const int *axes, bool keepdims);
 
-/* ---- shapes -------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
 /* n > 0 values of one type along a new axis of the result. */
 TOW_API tow_value tow_stack(size_t n, const tow_value *x, int axis);
 /* x cut into n parts of equal size along the axis: parts[n]. Returns parts[0], null on errors. */
@@ -83,7 +83,7 @@ TOW_API tow_value tow_swapaxes(tow_value x, int axis1, int axis2);
 TOW_API tow_value tow_moveaxis(tow_value x, int from, int to);
 TOW_API tow_value tow_ravel(tow_value x); /* one axis */
 
-/* ---- triangles and constants --------------------------------------------------------------------------------------- */
+/* ---- triangles and constants ------------------------------------------------------------------------------------- */
 /* x, in the last two axes with zeros above (tril) or below (triu) the diagonal k, which is above the main one if k > 0. */
 TOW_API tow_value tow_tril(tow_value x, int64_t k);
 TOW_API tow_value tow_triu(tow_value x, int64_t k);
@@ -96,13 +96,13 @@ TOW_API tow_value tow_arange(tow_trace *trace, tow_dtype dtype, double start, do
 /* n numbers from start to stop, both included (a float dtype). */
 TOW_API tow_value tow_linspace(tow_trace *trace, tow_dtype dtype, double start, double stop, int64_t n);
 
-/* ---- indices: negative ones count from the end, those outside give NaN (the least i32, the largest u32, true) ------- */
+/* ---- indices: negative ones count from the end, those outside give NaN (the least i32, the largest u32, true) ---- */
 /* The parts of x at indices i32 or u32 [I...] along the axis, which becomes the axes I... */
 TOW_API tow_value tow_take(tow_value x, tow_value indices, int axis);
 /* The elements of x at indices of x's rank; other axes go along, and broadcast where one has size 1. */
 TOW_API tow_value tow_take_along_axis(tow_value x, tow_value indices, int axis);
 
-/* ---- the macros that add the source line (ops_lines.h) ------------------------------------------------------------- */
+/* ---- the macros that add the source line (ops_lines.h) ----------------------------------------------------------- */
 #ifndef TOW_NO_SOURCE_LINES
 /* clang-format off */
 #define tow_sub_scalar(x, ...) tow_sub_scalar(tow_at((x), TOW_HERE), __VA_ARGS__)

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- keys on the host, to be given to programs as inputs ---------------------------------------------------------- */
+/* ---- keys on the host, to be given to programs as inputs --------------------------------------------------------- */
 
 /* jax.random.PRNGKey: the low 32 bits of the seed. */
 TOW_API void tow_random_host_key(uint64_t seed, uint32_t key[2]);
@@ -21,12 +21,12 @@ TOW_API void tow_random_host_fold_in(const uint32_t key[2], uint32_t data, uint3
 /* jax.random.split: n keys, result: [n][2]. */
 TOW_API void tow_random_host_split(const uint32_t key[2], uint32_t n, uint32_t *result);
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 /* width 8, 16, 32: u32[shape] below 2^width; 64: u32[shape, 2], the high word first. */
 TOW_API tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *shape);
 
-/* ---- draws of `type`, f32 or f64 unless said otherwise ------------------------------------------------------------- */
+/* ---- draws of `type`, f32 or f64 unless said otherwise ----------------------------------------------------------- */
 
 /* From [low, high). */
 TOW_API tow_value tow_random_uniform_of(tow_value key, tow_type type, double low, double high);
@@ -45,7 +45,7 @@ TOW_API tow_value tow_random_randint(tow_value key, tow_type type, int64_t low, 
 TOW_API tow_value tow_random_categorical(tow_value key, tow_value logits, int axis, int prefix_rank,
                                          const int64_t *prefix);
 
-/* ---- orders -------------------------------------------------------------------------------------------------------- */
+/* ---- orders ------------------------------------------------------------------------------------------------------ */
 
 /* i32[n]: 0 .. n-1 in random order. */
 TOW_API tow_value tow_random_permutation(tow_value key, int64_t n);
@@ -56,7 +56,7 @@ TOW_API tow_value tow_random_shuffle(tow_value key, tow_value x, int axis, bool 
 TOW_API tow_value tow_random_choice(tow_value key, int64_t n, int rank, const int64_t *shape, bool replace,
                                     tow_value p);
 
-/* ---- the macros that add the source line (ops_lines.h) ------------------------------------------------------------- */
+/* ---- the macros that add the source line (ops_lines.h) ----------------------------------------------------------- */
 #ifndef TOW_NO_SOURCE_LINES
 /* clang-format off */
 #define tow_random_bits_of(x, ...) tow_random_bits_of(tow_at((x), TOW_HERE), __VA_ARGS__)

@@ -54,7 +54,7 @@ static const char *name_of(int label, char text[4])
     return text;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Labels up to ',', '-' or the end, with n_dots axes for "...". */
 static bool read_labels(einsum *s, const char **at, int n_dots, int8_t *axes, int *rank)
@@ -173,7 +173,7 @@ static bool read_spec(einsum *s, size_t n, const tow_value *x)
     return read_result(s, at);
 }
 
-/* ---- single operands ----------------------------------------------------------------------------------------------- */
+/* ---- single operands --------------------------------------------------------------------------------------------- */
 
 static void drop_axis(term *t, int axis)
 {
@@ -217,7 +217,7 @@ static void sum_rest(term *t, labels kept)
     t->set &= kept;
 }
 
-/* ---- two operands -------------------------------------------------------------------------------------------------- */
+/* ---- two operands ------------------------------------------------------------------------------------------------ */
 
 static int axis_of(const term *t, int label)
 {
@@ -285,7 +285,7 @@ static bool combine(einsum *s, const term *a, const term *b, labels kept, term *
     return !tow_is_null(result.value);
 }
 
-/* ---- the order ----------------------------------------------------------------------------------------------------- */
+/* ---- the order --------------------------------------------------------------------------------------------------- */
 
 static double elements(const einsum *s, labels set)
 {
@@ -342,7 +342,7 @@ static bool multiply_all(einsum *s)
     return true;
 }
 
-/* ---- public function ----------------------------------------------------------------------------------------------- */
+/* ---- public function --------------------------------------------------------------------------------------------- */
 
 tow_value tow_einsum(const char *spec, size_t n, const tow_value *operands)
 {

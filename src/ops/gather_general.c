@@ -117,7 +117,7 @@ static bool tile_gather(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-/* ---- batching: the batch axis of the array is one more axis of the window, or goes along with that of the indices ---- */
+/* ---- batching: the batch axis of the array joins the window, or goes along with that of the indices --------------- */
 
 static void gather_batch(tow__batch *r)
 {
@@ -141,7 +141,8 @@ static void gather_batch(tow__batch *r)
     tow__batch_bind(r, &p, in, 0);
 }
 
-TOW__PRIMITIVE(gather_general, TOW__MOVE, tile_gather, tow__element_cost, .operands = "x, indices", .inputs = 2, .outputs = 1, .continues = true,
+TOW__PRIMITIVE(gather_general, TOW__MOVE, tile_gather, tow__element_cost,
+               .operands = "x, indices", .inputs = 2, .outputs = 1, .continues = true,
                .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose, .batch = gather_batch,
                TOW__PARAMS(tow__gather_params, TOW__PARAM(tow__gather_params, offset_dims, TOW__P_INTS),
                            TOW__PARAM(tow__gather_params, collapsed_slice_dims, TOW__P_INTS),

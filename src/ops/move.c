@@ -365,7 +365,8 @@ static bool tile_pad(const tow__operation *o, int axis, int *from)
     return p->low.v[axis] == 0 && p->high.v[axis] == 0 && p->interior.v[axis] == 0;
 }
 
-TOW__PRIMITIVE(pad, TOW__MOVE, tile_pad, tow__element_cost, .operands = "x, value", .inputs = 2, .outputs = 1, .type = pad_type,
+TOW__PRIMITIVE(pad, TOW__MOVE, tile_pad, tow__element_cost,
+               .operands = "x, value", .inputs = 2, .outputs = 1, .type = pad_type,
                .transpose = pad_transpose, .batch = pad_batch,
                TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS),
                            TOW__PARAM(tow__pad_params, high, TOW__P_INTS),

@@ -344,10 +344,12 @@ static void norm_vjp_batch(tow__batch *r)
     TOW__PARAMS(tow__norm_ad_params, TOW__PARAM(tow__norm_ad_params, epsilon, TOW__P_FLOAT),                           \
                 TOW__PARAM(tow__norm_ad_params, wrt, TOW__P_INT))
 
-TOW__PRIMITIVE(layer_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true, .operands = "x, scale, bias", .inputs = 3,
+TOW__PRIMITIVE(layer_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true,
+               .operands = "x, scale, bias", .inputs = 3,
                .outputs = 3, .type = norm_type, .jvp = norm_jvp, .batch = norm_batch, .decompose = layer_norm_decompose,
                .output_names = (const char *const[]){"y", "mean", "rstd", NULL}, NORM_PARAMS);
-TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true, .operands = "x, scale", .inputs = 2, .outputs = 2,
+TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_axis = true,
+               .operands = "x, scale", .inputs = 2, .outputs = 2,
                .type = norm_type, .jvp = norm_jvp, .batch = norm_batch, .decompose = rms_norm_decompose,
                .output_names = (const char *const[]){"y", "rstd", NULL}, NORM_PARAMS);
 

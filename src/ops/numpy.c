@@ -5,7 +5,7 @@
 #include "src/ops/indexing.h"
 #include "src/ops/rules.h"
 
-/* ---- scalars ------------------------------------------------------------------------------------------------------- */
+/* ---- scalars ----------------------------------------------------------------------------------------------------- */
 
 #define X(name)                                                                                                        \
     tow_value tow_##name##_scalar(tow_value x, double y) { return tow_##name(x, tow_full_like(x, y)); }
@@ -16,7 +16,7 @@ tow_value tow_rsub_scalar(tow_value x, double y) { return tow_sub(tow_full_like(
 tow_value tow_rdiv_scalar(tow_value x, double y) { return tow_div(tow_full_like(x, y), x); }
 tow_value tow_rpow_scalar(tow_value x, double y) { return tow_pow(tow_full_like(x, y), x); }
 
-/* ---- elementwise --------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ------------------------------------------------------------------------------------------------- */
 
 tow_value tow_where(tow_value predicate, tow_value x, tow_value y) { return tow_select(predicate, x, y); }
 
@@ -70,7 +70,7 @@ tow_value tow_logaddexp(tow_value x, tow_value y)
     return tow__broadcast_all(2, v) ? tow_logsumexp(tow_stack(2, v, 0), 0) : tow__null();
 }
 
-/* ---- reductions ---------------------------------------------------------------------------------------------------- */
+/* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 /* y, whose axes vanished, with these axes of x as axes of size 1. */
 static tow_value keep_dims(tow_value y, tow_value x, int n_axes, const int *axes)
@@ -114,7 +114,7 @@ tow_value tow_norm(tow_value x, int n_axes, const int *axes, bool keepdims)
                              : tow_reduce_sum(squares, n_axes, axes));
 }
 
-/* ---- indices ------------------------------------------------------------------------------------------------------- */
+/* ---- indices ----------------------------------------------------------------------------------------------------- */
 
 /* Negative indices, which count from the end of an axis of n places, from its beginning. */
 static tow_value from_the_end(tow_value indices, int64_t n)

@@ -2,7 +2,7 @@
 #include "src/ops/rules.h"
 #include "tow/numpy.h"
 
-/* ---- stack, split -------------------------------------------------------------------------------------------------- */
+/* ---- stack, split ------------------------------------------------------------------------------------------------ */
 
 tow_value tow_stack(size_t n, const tow_value *x, int axis)
 {
@@ -23,6 +23,7 @@ tow_value tow_stack(size_t n, const tow_value *x, int axis)
 tow_value tow_split_at(tow_value x, size_t n, const int64_t *at, int axis, tow_value *parts)
 {
     int64_t along = 0, start = 0;
+    for (size_t i = 0; parts && i <= n; i++) parts[i] = tow__null();
     if (tow_is_null(x) || !tow__normal_axis(x, "split", axis, tow_value_type(x).rank, &along)) return tow__null();
     if (!tow__given(x, "split", parts && (n == 0 || at), "positions and room for the parts")) return tow__null();
     int64_t size = tow_value_type(x).dims[along];
@@ -41,6 +42,7 @@ tow_value tow_split_at(tow_value x, size_t n, const int64_t *at, int axis, tow_v
 tow_value tow_split(tow_value x, size_t n, int axis, tow_value *parts)
 {
     int64_t along = 0;
+    for (size_t i = 0; parts && i < n; i++) parts[i] = tow__null();
     if (tow_is_null(x) || !tow__normal_axis(x, "split", axis, tow_value_type(x).rank, &along)) return tow__null();
     if (!tow__given(x, "split", parts != NULL, "room for the parts")) return tow__null();
     int64_t size = tow_value_type(x).dims[along];
@@ -54,7 +56,7 @@ tow_value tow_split(tow_value x, size_t n, int axis, tow_value *parts)
     return parts[0];
 }
 
-/* ---- repeating ----------------------------------------------------------------------------------------------------- */
+/* ---- repeating --------------------------------------------------------------------------------------------------- */
 
 /* Axis `axis` of x repeated: as a whole, or each element. */
 static tow_value repeated(tow_value x, const char *op, int64_t times, int axis, bool whole)
@@ -109,7 +111,7 @@ tow_value tow_roll(tow_value x, int64_t shift, int axis)
     return tow_concatenate(2, parts, (int)along);
 }
 
-/* ---- moving axes --------------------------------------------------------------------------------------------------- */
+/* ---- moving axes ------------------------------------------------------------------------------------------------- */
 
 tow_value tow_moveaxis(tow_value x, int from, int to)
 {
@@ -140,7 +142,7 @@ tow_value tow_ravel(tow_value x)
     return tow_reshape(x, 1, &count);
 }
 
-/* ---- triangles ----------------------------------------------------------------------------------------------------- */
+/* ---- triangles --------------------------------------------------------------------------------------------------- */
 
 /* bool [rows, columns]: row + k >= column, or for `equal` row + k == column */
 static tow_value diagonal_mask(tow_trace *trace, int64_t rows, int64_t columns, int64_t k, bool equal)
@@ -168,7 +170,7 @@ static tow_value triangle(tow_value x, const char *op, int64_t k, bool lower)
 tow_value tow_tril(tow_value x, int64_t k) { return triangle(x, "tril", k, true); }
 tow_value tow_triu(tow_value x, int64_t k) { return triangle(x, "triu", k, false); }
 
-/* ---- constants ----------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 tow_value tow_one_hot(tow_value indices, int64_t n, int axis, tow_dtype dtype)
 {

@@ -7,7 +7,7 @@
 #include "tow/numpy.h"
 #include "tow/random.h"
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *shape)
 {
@@ -24,7 +24,7 @@ tow_value tow_random_bits_of(tow_value key, int width, int rank, const int64_t *
     return width == 32 ? bits : tow_and(bits, tow_full_like(bits, width == 8 ? 0xFF : 0xFFFF));
 }
 
-/* ---- uniform ------------------------------------------------------------------------------------------------------- */
+/* ---- uniform ----------------------------------------------------------------------------------------------------- */
 
 static bool is_float(tow_value key, const char *op, tow_type type)
 {
@@ -55,7 +55,7 @@ tow_value tow_random_uniform_of(tow_value key, tow_type type, double low, double
     return tow_max_scalar(tow_fma(u, tow_full_like(u, high - low), tow_full_like(u, low)), low);
 }
 
-/* ---- through inverse functions ------------------------------------------------------------------------------------- */
+/* ---- through inverse functions ----------------------------------------------------------------------------------- */
 
 static double next_after(tow_dtype dtype, double x, double to)
 {
@@ -137,7 +137,7 @@ tow_value tow_random_categorical(tow_value key, tow_value logits, int axis, int 
     return tow_argmax(tow_add(tow_random_gumbel(key, drawn), logits), (int)along + prefix_rank);
 }
 
-/* ---- integers ------------------------------------------------------------------------------------------------------ */
+/* ---- integers ---------------------------------------------------------------------------------------------------- */
 
 /* Key i of the two that a key is split into. */
 static tow_value half_key(tow_value keys, int64_t i)
@@ -171,7 +171,7 @@ tow_value tow_random_randint(tow_value key, tow_type type, int64_t low, int64_t 
     return tow_bitcast(tow_add(sum, tow_full_like(sum, (double)(uint32_t)low)), type.dtype);
 }
 
-/* ---- orders -------------------------------------------------------------------------------------------------------- */
+/* ---- orders ------------------------------------------------------------------------------------------------------ */
 
 /* x sorted along the axis by random words, so often that equal words do not matter. */
 static tow_value shuffled(tow_value key, tow_value x, int axis, int64_t count)

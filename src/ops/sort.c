@@ -80,10 +80,11 @@ TOW__PRIMITIVE(sort, TOW__MOVE, tow__tile_along_axis, tow__sort_cost, .inputs = 
 tow_value tow_sort_together(size_t n, const tow_value *x, size_t num_keys, int axis, tow_value *results)
 {
     tow__sort_params p = {.num_keys = num_keys > INT32_MAX ? INT32_MAX : (int64_t)num_keys};
-    if (n == 0 || !x || !results || tow__any_null(n, x)) return tow__null();
-    tow_value first = x[0];
-    if (!tow__normal_axis(first, "sort", axis, tow_value_type(first).rank, &p.axis)) return tow__null();
-    tow__bind(first.trace, &tow__sort_p, &p, n, x, n, results);
+    if (n == 0 || !x || !results) return tow__null();
+    if (tow__any_null(n, x) || !tow__normal_axis(x[0], "sort", axis, tow_value_type(x[0]).rank, &p.axis))
+        for (size_t i = 0; i < n; i++) results[i] = tow__null();
+    else
+        tow__bind(x[0].trace, &tow__sort_p, &p, n, x, n, results);
     return results[0];
 }
 
@@ -192,7 +193,8 @@ static bool tile_searchsorted(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-TOW__PRIMITIVE(searchsorted, TOW__MOVE, tile_searchsorted, tow__element_cost, .operands = "sorted, v", .inputs = 2, .outputs = 1,
+TOW__PRIMITIVE(searchsorted, TOW__MOVE, tile_searchsorted, tow__element_cost,
+               .operands = "sorted, v", .inputs = 2, .outputs = 1,
                .type = searchsorted_type, .batch = searchsorted_batch,
                TOW__PARAMS(tow__searchsorted_params, TOW__PARAM(tow__searchsorted_params, right, TOW__P_BOOL)));
 

@@ -105,5 +105,6 @@ UNARY(asinh)
 UNARY(acosh)
 UNARY(atanh)
 
-TOW__ELEMENTWISE_PRIMITIVE(atan2, .operands = "y, x", .inputs = 2, .outputs = 1, .type = tow__type_same_float, .jvp = atan2_jvp);
+TOW__ELEMENTWISE_PRIMITIVE(atan2,
+                           .operands = "y, x", .inputs = 2, .outputs = 1, .type = tow__type_same_float, .jvp = atan2_jvp);
 tow_value tow_atan2(tow_value y, tow_value x) { return tow__broadcast_op2(&tow__atan2_p, y, x); }

@@ -93,7 +93,7 @@ static void golden(void **state)
     check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_numpy.txt", table, sizeof table / sizeof *table);
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define OF(dtype, ...)                                                                                                 \
     tow_full(trace, tow_make_type(dtype, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}), 0)

@@ -90,7 +90,7 @@ static void keys_on_the_host(void **state)
     assert_int_equal(folded[1], 292468403u);
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define REFUSALS(X)                                                                                                    \
     X(width, tow_random_bits_of(KEY, 7, 2, SHAPE), "expected 8, 16, 32 or 64 bits, found 7")                           \
