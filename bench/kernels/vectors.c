@@ -356,8 +356,7 @@ int main(int argc, char **argv)
         if (strstr(kernels[i].name, only))
             show(kernels[i].name, measure_kernel(&b, &kernels[i], NEAR_ROWS, &compile),
                  measure_kernel(&b, &kernels[i], FAR_ROWS, &compile), near, far);
-    if (strstr("AdamW", only))
-        show("AdamW", measure_adamw(&b, NEAR_ROWS), measure_adamw(&b, FAR_ROWS), near, far);
+    if (strstr("AdamW", only)) show("AdamW", measure_adamw(&b, NEAR_ROWS), measure_adamw(&b, FAR_ROWS), near, far);
     show_sets(only);
     json_decref(b.json);
     tow_context_destroy(b.context);

@@ -152,8 +152,7 @@ static void check_together(struct argp_state *state, const options *o)
 {
     if (o->width % o->heads != 0)
         argp_error(state, "--width %lld is no multiple of --heads %lld", (long long)o->width, (long long)o->heads);
-    if (o->save_every >= 0 && !o->checkpoint)
-        argp_error(state, "--save-every needs --checkpoint DIR to say where to");
+    if (o->save_every >= 0 && !o->checkpoint) argp_error(state, "--save-every needs --checkpoint DIR to say where to");
     if (o->resume && !o->checkpoint) argp_error(state, "--resume needs --checkpoint DIR to say from where");
     if (o->warmup > 0 && o->warmup >= o->steps)
         argp_error(state, "--warmup %lld leaves nothing of --steps %lld", (long long)o->warmup, (long long)o->steps);

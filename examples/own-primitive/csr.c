@@ -75,15 +75,16 @@ static void run_gradient(const tow_kernel_call *call)
 const tow_primitive *define_csr(tow_context *context)
 {
     const tow_primitive *gradient, *result;
-    tow_primitive_definition d = {.name = "csr_gradient",
-                                  .n_inputs = 5,
-                                  .n_outputs = 2,
-                                  .type = gradient_type,
-                                  .kernel = {.run = run_gradient}};
+    tow_primitive_definition d = {
+        .name = "csr_gradient", .n_inputs = 5, .n_outputs = 2, .type = gradient_type, .kernel = {.run = run_gradient}};
     if (tow_primitive_define(context, &d, &gradient) != TOW_OK) return NULL;
     /* A policy of dots keeps its result. Its derivative is a rule around the call (csr_matmul below). */
-    d = (tow_primitive_definition){
-        .name = "csr_matmul", .n_inputs = 4, .n_outputs = 1, .type = type, .kernel = {.run = run}, .dot = TOW_PLAIN_DOT};
+    d = (tow_primitive_definition){.name = "csr_matmul",
+                                   .n_inputs = 4,
+                                   .n_outputs = 1,
+                                   .type = type,
+                                   .kernel = {.run = run},
+                                   .dot = TOW_PLAIN_DOT};
     return tow_primitive_define(context, &d, &result) == TOW_OK ? result : NULL;
 }
 

@@ -165,10 +165,11 @@ enum {
 /* Axes over which a function of one row is mapped. An axis is one of the whole array, and may be negative: counted from its
  * end. in_axes: [n_inputs], out_axes: [n_outputs], or NULL: 0 for all. */
 typedef struct tow_vmap_options {
-    const int *in_axes;  /* an axis, or TOW_NOT_MAPPED: every row sees the whole input */
-    const int *out_axes; /* where the rows of an output are stacked; TOW_NOT_MAPPED: it is the same for all, given once */
-    int64_t size;        /* of the mapped axes; 0 or -1: that of the inputs, unless has_size */
-    bool has_size;       /* size 0 is meant: no rows */
+    const int *in_axes; /* an axis, or TOW_NOT_MAPPED: every row sees the whole input */
+    const int
+        *out_axes; /* where the rows of an output are stacked; TOW_NOT_MAPPED: it is the same for all, given once */
+    int64_t size;  /* of the mapped axes; 0 or -1: that of the inputs, unless has_size */
+    bool has_size; /* size 0 is meant: no rows */
 } tow_vmap_options;
 
 /* Calls `function` once for all rows: its inputs are `inputs` without the mapped axes, its outputs get one. Outer values

@@ -60,12 +60,12 @@ TOW_API tow_value tow_iota_like(tow_value x, int axis);
     X(asinh)                                                                                                           \
     X(acosh)                                                                                                           \
     X(atanh)                                                                                                           \
-    X(lgamma)    /* log |gamma(x)| */                                                                                  \
-    X(digamma)   /* its derivative; NaN at 0, -1, -2, ... */                                                           \
-    X(is_finite) /* bool: neither infinite nor NaN */                                                                  \
+    X(lgamma)           /* log |gamma(x)| */                                                                           \
+    X(digamma)          /* its derivative; NaN at 0, -1, -2, ... */                                                    \
+    X(is_finite)        /* bool: neither infinite nor NaN */                                                           \
     X(population_count) /* integers: bits that are set */                                                              \
     X(clz)              /* integers: zeros before the highest bit that is set */                                       \
-    X(not ) /* bool, integers: bitwise */                                                                              \
+    X(not )             /* bool, integers: bitwise */                                                                  \
     X(stop_gradient)                                                                                                   \
     X(relu)                                                                                                            \
     X(silu)                                                                                                            \
@@ -105,9 +105,9 @@ TOW_API tow_value tow_gelu(tow_value x, bool approximate);
     X(and)                                                                                                             \
     X(or)                                                                                                              \
     X(xor)                                                                                                             \
-    X(atan2)      /* the angle of the point (y, x): operands y, x */                                                   \
-    X(nextafter)  /* the number next to x towards y; no derivative */                                                  \
-    X(shift_left) /* shifts by less than 0 or more than 31 bits leave 0, arithmetic ones the sign */                   \
+    X(atan2)       /* the angle of the point (y, x): operands y, x */                                                  \
+    X(nextafter)   /* the number next to x towards y; no derivative */                                                 \
+    X(shift_left)  /* shifts by less than 0 or more than 31 bits leave 0, arithmetic ones the sign */                  \
     X(shift_right) /* logical */                                                                                       \
     X(shift_right_arithmetic)
 #define X(name) TOW_API tow_value tow_##name(tow_value x, tow_value y);
@@ -204,9 +204,9 @@ TOW_API tow_value tow_reduce_window_sum(tow_value x, const tow_window_options *o
 TOW_API tow_value tow_reduce_window_max(tow_value x, const tow_window_options *options);
 TOW_API tow_value tow_reduce_window_min(tow_value x, const tow_window_options *options);
 typedef struct tow_pool_options {
-    int spatial;                                   /* how many spatial axes, those before the last axis of x */
-    int64_t window[TOW_MAX_RANK];                  /* [spatial] */
-    int64_t strides[TOW_MAX_RANK];                 /* [spatial]; all zero: 1, as in Flax */
+    int spatial;                   /* how many spatial axes, those before the last axis of x */
+    int64_t window[TOW_MAX_RANK];  /* [spatial] */
+    int64_t strides[TOW_MAX_RANK]; /* [spatial]; all zero: 1, as in Flax */
     tow_padding padding;
     int64_t low[TOW_MAX_RANK], high[TOW_MAX_RANK]; /* [spatial]; TOW_PAD_EXPLICIT */
     bool exclude_padding; /* averages are over elements of x alone; Flax's count_include_pad=False */

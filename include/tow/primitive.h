@@ -52,7 +52,7 @@ typedef struct tow_primitive_rule {
 typedef enum tow_primitive_tiling {
     TOW_TILING_NONE,
     TOW_TILING_ELEMENTWISE, /* operands have the shape of the results, or are scalars: every axis */
-    TOW_TILING_ROWS         /* all operands and results have the same leading axes: all but the last axis of operand 0 */
+    TOW_TILING_ROWS /* all operands and results have the same leading axes: all but the last axis of operand 0 */
 } tow_primitive_tiling;
 
 /* What policies of dots make of it. */

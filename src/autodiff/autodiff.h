@@ -51,7 +51,7 @@ typedef struct tow__partial {
 typedef struct tow__split_region {
     bool done;
     tow__partial part;
-    bool *available; /* of a loop: [inputs of its body], in the arena of the memo */
+    bool *available;        /* of a loop: [inputs of its body], in the arena of the memo */
     tow__partial *branches; /* [n_branches] of a cond, likewise */
     uint32_t n_branches;
 } tow__split_region;

@@ -169,11 +169,12 @@ TOW__OWN_FRAME static bool ranks_fit(const tow__batch *r)
 {
     for (uint32_t i = 0; i < r->e->n_out; i++) {
         if (r->out[i].rank < TOW_MAX_RANK) continue;
-        tow_trace_fail(r->t, TOW_UNSUPPORTED,
-                       "%s%svmap: result %u of %s is %s for one row, so for all rows it would have rank %d, at most %d is "
-                       "possible; reshape it to a smaller rank",
-                       r->e->source.here ? r->e->source.here : "", r->e->source.here ? ": " : "", i,
-                       r->e->primitive->name, tow__type_name(r->out[i]).text, r->out[i].rank + 1, TOW_MAX_RANK);
+        tow_trace_fail(
+            r->t, TOW_UNSUPPORTED,
+            "%s%svmap: result %u of %s is %s for one row, so for all rows it would have rank %d, at most %d is "
+            "possible; reshape it to a smaller rank",
+            r->e->source.here ? r->e->source.here : "", r->e->source.here ? ": " : "", i, r->e->primitive->name,
+            tow__type_name(r->out[i]).text, r->out[i].rank + 1, TOW_MAX_RANK);
         return false;
     }
     return true;
@@ -278,13 +279,14 @@ void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes, int *out_axes,
-                            tow_graph **result)
+tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes,
+                            int *out_axes, tow_graph **result)
 {
     *result = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in),
+                *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
     tow_value *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
     if (!in || !out || !results) {
         tow__trace_abandon(t);

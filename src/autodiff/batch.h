@@ -16,8 +16,8 @@ void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach
 /* A graph for `size` rows: in_axes[i] says where input i has its batch axis, or TOW__UNBATCHED. out_axes[j] comes in as
  * where output j must have it (an unbatched output is repeated), TOW__UNBATCHED for an output that is, or
  * TOW__AS_IT_FALLS, and goes out as what is. */
-tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes, int *out_axes,
-                            tow_graph **result);
+tow_status tow__batch_graph(const tow_graph *g, const tow__reach *reach, int64_t size, const int *in_axes,
+                            int *out_axes, tow_graph **result);
 
 /* batch_control.c: the rules of cond, while and fori. */
 void tow__batch_cond(tow__batch *r);

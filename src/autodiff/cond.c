@@ -37,7 +37,8 @@ static bool differentiate(tow__jvp *r, const tow__reach *states, bool *in, const
     if (!nonzero) return false;
     for (; result->n < branches->n; result->n++, states = states->next) {
         memcpy(nonzero, out, r->e->n_out * sizeof *nonzero);
-        if (tow__jvp_graph(branches->v[result->n], states, r->reverse, in + 1, nonzero, &result->v[result->n]) != TOW_OK) {
+        if (tow__jvp_graph(branches->v[result->n], states, r->reverse, in + 1, nonzero, &result->v[result->n]) !=
+            TOW_OK) {
             tow__adopt_error(r->t);
             return false;
         }

@@ -20,9 +20,9 @@
 
 /* Where residual r of a branch is found in the unknown choice. */
 typedef struct slot_of {
-    bool is_result; /* known result `index` of the known choice, else slot `index` */
+    bool is_result;              /* known result `index` of the known choice, else slot `index` */
     const tow__equation *source; /* not NULL: a constant */
-    bool joined;    /* the slot holds several residuals: this one from element `start` on */
+    bool joined;                 /* the slot holds several residuals: this one from element `start` on */
     uint32_t index;
     int64_t start;
     bool placed;
@@ -32,14 +32,14 @@ typedef struct choice {
     tow__split *s;
     const tow__equation *e;
     const tow__graphs *branches;
-    uint32_t n_in, n_out;  /* of the branches */
-    bool *unknown;         /* [n_in] */
-    bool *out_unknown;     /* [n_out] in any branch */
-    bool *staged;          /* [n_out] the unknown choice has it */
-    bool *used;            /* [n_in] an operand of the unknown choice */
-    tow__partial *parts;   /* [branches] */
-    slot_of **slots;       /* [branches][residuals] */
-    tow_type *types;       /* [n_slots] */
+    uint32_t n_in, n_out; /* of the branches */
+    bool *unknown;        /* [n_in] */
+    bool *out_unknown;    /* [n_out] in any branch */
+    bool *staged;         /* [n_out] the unknown choice has it */
+    bool *used;           /* [n_in] an operand of the unknown choice */
+    tow__partial *parts;  /* [branches] */
+    slot_of **slots;      /* [branches][residuals] */
+    tow_type *types;      /* [n_slots] */
     uint32_t n_slots, n_known;
 } choice;
 
@@ -77,8 +77,8 @@ static bool split_branches(choice *c)
     if (known) known->branches = c->parts, known->n_branches = c->branches->n;
     for (uint32_t i = 0; i < c->n_in; i++) available[i] = true;
     for (uint32_t k = 0; k < c->branches->n; k++)
-        if (tow__partial_eval(c->branches->v[k], c->unknown, available, s->policy, s->policy != NULL, c->out_unknown, NULL,
-                              &c->parts[k]) != TOW_OK) {
+        if (tow__partial_eval(c->branches->v[k], c->unknown, available, s->policy, s->policy != NULL, c->out_unknown,
+                              NULL, &c->parts[k]) != TOW_OK) {
             tow__adopt_error(s->u);
             return false;
         }
@@ -390,8 +390,7 @@ static bool bind_unknown(choice *c, const tow_value *results)
     }
     for (uint32_t i = 0; i < c->n_slots; i++) in[n++] = tow__split_residual(s, results[c->n_known + i], TOW__INPUT);
     tow__set_source(s->u, &c->e->source);
-    if (make_branches(c, unknown_branch, &params.branches))
-        tow__bind(s->u, &tow__cond_p, &params, n, in, n_out, out);
+    if (make_branches(c, unknown_branch, &params.branches)) tow__bind(s->u, &tow__cond_p, &params, n, in, n_out, out);
     release_branches(&params.branches);
     n = 0;
     for (uint32_t i = 0; i < c->n_out; i++)

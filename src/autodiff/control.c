@@ -204,9 +204,10 @@ static tow_value index_of(tow_value index)
 {
     tow_type type = tow_value_type(index);
     if (type.rank == 0 && (type.dtype == TOW_I32 || type.dtype == TOW_U32)) return tow_convert(index, TOW_I32);
-    tow_trace_fail(index.trace, type.rank ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
-                   "switch: the index must be an integer scalar (i32[] or u32[]), found %s; convert it with tow_convert",
-                   tow__type_name(type).text);
+    tow_trace_fail(
+        index.trace, type.rank ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+        "switch: the index must be an integer scalar (i32[] or u32[]), found %s; convert it with tow_convert",
+        tow__type_name(type).text);
     return (tow_value){0};
 }
 
@@ -311,8 +312,9 @@ static void bind_while(closure *c, int64_t max_iterations, tow_value *results)
 static bool bound_is_fine(tow_trace *t, const char *op, int64_t max_iterations)
 {
     if (max_iterations >= 0 && max_iterations <= INT32_MAX) return true;
-    tow_trace_fail(t, TOW_INVALID_ARGUMENT, "%s: max_iterations is %lld, expected a number from 0 (no bound) to 2^31 - 1",
-                   op, (long long)max_iterations);
+    tow_trace_fail(t, TOW_INVALID_ARGUMENT,
+                   "%s: max_iterations is %lld, expected a number from 0 (no bound) to 2^31 - 1", op,
+                   (long long)max_iterations);
     return false;
 }
 
@@ -323,11 +325,10 @@ static void repeat(tow_trace *t, const char *op, tow_branch condition, tow_branc
     tow_type *types = tow__types_of(t, n_carry, carry);
     tow_value *results = tow__trace_alloc(t, n_carry, sizeof *results);
     if (!types || !results || !bound_is_fine(t, op, max_iterations) || !begin_closure(&c, t, 2, n_carry)) return;
-    bool fine =
-        tow__trace_body(t, condition.function, condition.user, n_carry, types, 1, &c.bodies[CONDITION]) &&
-        tow__trace_body(t, body.function, body.user, n_carry, types, n_carry, &c.bodies[BODY]) &&
-        close_closure(&c, carry, types) && condition_is_fine(&c, op) &&
-        tow__carries_agree(t, op, c.graphs[BODY], n_carry, carry);
+    bool fine = tow__trace_body(t, condition.function, condition.user, n_carry, types, 1, &c.bodies[CONDITION]) &&
+                tow__trace_body(t, body.function, body.user, n_carry, types, n_carry, &c.bodies[BODY]) &&
+                close_closure(&c, carry, types) && condition_is_fine(&c, op) &&
+                tow__carries_agree(t, op, c.graphs[BODY], n_carry, carry);
     if (fine) {
         bind_while(&c, max_iterations, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
@@ -432,7 +433,7 @@ void tow_fori_function(tow_trace *trace, int64_t lower, int64_t upper, tow_funct
     tow_value *all = tow__join(trace, 1, &first, n_carry, operands);
     tow_value *last = tow__trace_alloc(trace, n_carry + 1, sizeof *last);
     if (!all || !last) return;
-    repeat(trace, "fori", (tow_branch){below, &c}, (tow_branch){count_up, &c}, options->max_iterations, n_carry + 1, all,
-           last);
+    repeat(trace, "fori", (tow_branch){below, &c}, (tow_branch){count_up, &c}, options->max_iterations, n_carry + 1,
+           all, last);
     if (n_carry) memcpy(carry_out, last + 1, n_carry * sizeof *last);
 }

@@ -52,7 +52,8 @@ static tow_status compare(const tow__typing *ty, const char *what, const tow_gra
 static tow_status body_types(const tow__typing *ty, const tow_graph *body, int64_t captured, int64_t fixed, wanted *w)
 {
     if (captured < 0 || fixed < 0 || (uint64_t)captured > ty->n_in || (uint64_t)fixed > ty->n_in - (uint64_t)captured)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%lld captured values and %lld fixed inputs are not among %zu operands",
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "%lld captured values and %lld fixed inputs are not among %zu operands",
                               (long long)captured, (long long)fixed, ty->n_in);
     for (size_t i = 0; i < ty->n_in; i++) want(w, ty->in[i]);
     tow_status status = tow__require_count(ty, ty->n_in, body->n_outputs);
@@ -84,7 +85,8 @@ done:
 static tow_status custom_vjp_type(const tow__typing *ty)
 {
     const tow__custom_vjp_params *p = ty->params;
-    size_t first = (size_t)(p->captured + p->fixed), n_results = p->forward->n_outputs, room = ty->n_in + ty->n_out + n_results;
+    size_t first = (size_t)(p->captured + p->fixed), n_results = p->forward->n_outputs,
+           room = ty->n_in + ty->n_out + n_results;
     wanted w = {.types = tow__alloc(ty->ctx, room, sizeof *w.types)};
     if (!w.types) return TOW_OUT_OF_MEMORY;
     tow_status status = TOW_OK;
@@ -113,15 +115,15 @@ static tow_status custom_tangents_type(const tow__typing *ty)
     const tow_graph *b = p->backward;
     size_t n_res = (size_t)p->residuals;
     if (p->residuals < 0 || n_res > b->n_inputs)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%lld residuals are not among %u inputs", (long long)p->residuals,
-                              b->n_inputs);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%lld residuals are not among %u inputs",
+                              (long long)p->residuals, b->n_inputs);
     tow_status status = tow__require_count(ty, n_res + b->n_outputs, b->n_inputs - n_res);
     if (status != TOW_OK) return status;
     for (size_t i = 0; i < ty->n_in; i++) {
         tow_type type = i < n_res ? tow_graph_input_type(b, i) : tow_graph_output_type(b, i - n_res);
         if (!tow_type_equal(type, ty->in[i]))
-            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i, tow__type_name(type).text,
-                                  tow__type_name(ty->in[i]).text);
+            return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i,
+                                  tow__type_name(type).text, tow__type_name(ty->in[i]).text);
     }
     for (size_t i = 0; i < ty->n_out; i++) ty->out[i] = tow_graph_input_type(b, n_res + i);
     return TOW_OK;
@@ -137,7 +139,8 @@ __attribute__((format(printf, 3, 4))) static void fail(tow_trace *t, const tow__
     va_start(args, format);
     if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
     va_end(args);
-    tow_trace_fail(t, TOW_UNSUPPORTED, "%s%s%s", e->source.here ? e->source.here : "", e->source.here ? ": " : "", text);
+    tow_trace_fail(t, TOW_UNSUPPORTED, "%s%s%s", e->source.here ? e->source.here : "", e->source.here ? ": " : "",
+                   text);
 }
 
 static const char *shown(const char *name) { return name ? name : "(without a name)"; }
@@ -145,7 +148,8 @@ static const char *shown(const char *name) { return name ? name : "(without a na
 static void fail_forward(tow_trace *t, const tow__equation *e, const char *name)
 {
     fail(t, e,
-         "forward mode (jvp, linearize, jacfwd) meets custom_vjp %s, which has a rule for reverse mode only; use grad, vjp "
+         "forward mode (jvp, linearize, jacfwd) meets custom_vjp %s, which has a rule for reverse mode only; use grad, "
+         "vjp "
          "or jacrev, or give it a rule with tow_custom_jvp_function",
          shown(name));
 }
@@ -156,7 +160,8 @@ static bool captures_are_constant(const tow__jvp *r, const char *name, int64_t c
     for (int64_t i = 0; i < captured; i++) {
         if (tow_is_null(r->dx[i])) continue;
         fail(r->t, r->e,
-             "%s %s uses an outer value (%s) that is differentiated, of which its rule knows nothing; pass it as an input, "
+             "%s %s uses an outer value (%s) that is differentiated, of which its rule knows nothing; pass it as an "
+             "input, "
              "or use tow_stop_gradient of it",
              r->e->primitive->name, shown(name), tow__type_name(tow_value_type(r->x[i])).text);
         return false;
@@ -283,7 +288,8 @@ static void custom_tangents_transpose(tow__transpose *r)
     const tow__custom_tangents_params *p = r->e->params;
     const tow_graph *b = p->backward;
     size_t n_res = (size_t)p->residuals;
-    tow_value *in = tow__trace_alloc(r->t, b->n_inputs, sizeof *in), *out = tow__trace_alloc(r->t, b->n_outputs, sizeof *out);
+    tow_value *in = tow__trace_alloc(r->t, b->n_inputs, sizeof *in),
+              *out = tow__trace_alloc(r->t, b->n_outputs, sizeof *out);
     if (!in || !out) return;
     for (size_t i = 0; i < n_res; i++) {
         in[i] = r->x[i];

@@ -7,7 +7,8 @@
 
 /* g for all rows: its first inputs have the axes of the operands, further ones those in more_in; its first n_front results
  * have their axis in front, further ones where it falls, which out_axes says. */
-static tow_graph *batch_function(const tow__batch *r, const tow_graph *g, const int *more_in, size_t n_front, int *out_axes)
+static tow_graph *batch_function(const tow__batch *r, const tow_graph *g, const int *more_in, size_t n_front,
+                                 int *out_axes)
 {
     tow_graph *batched = NULL;
     int *axes = tow__trace_alloc(r->t, g->n_inputs, sizeof *axes);
@@ -58,7 +59,8 @@ static tow_status batch_backward(const tow__batch *r, const tow__custom_vjp_para
     size_t captured = (size_t)p->captured, n_res = captured + p->forward->n_outputs - r->e->n_out;
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
-    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in), *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
+    tow__mapped *in = tow__trace_alloc(t, g->n_inputs, sizeof *in),
+                *out = tow__trace_alloc(t, g->n_outputs, sizeof *out);
     tow_value *results = tow__trace_alloc(t, g->n_outputs, sizeof *results);
     if (!in || !out || !results) {
         tow__trace_abandon(t);

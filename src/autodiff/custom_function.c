@@ -31,9 +31,10 @@ typedef struct traced {
 static bool all_given(const call *c, bool functions, const tow_value *in, const tow_value *out)
 {
     if (functions && (c->n_in == 0 || in) && (c->n_out == 0 || out)) return true;
-    tow_trace_fail(c->t, TOW_INVALID_ARGUMENT,
-                   "%s: expected all functions, %zu inputs and places for %zu outputs, found NULL; pass what is missing", c->op,
-                   c->n_in, c->n_out);
+    tow_trace_fail(
+        c->t, TOW_INVALID_ARGUMENT,
+        "%s: expected all functions, %zu inputs and places for %zu outputs, found NULL; pass what is missing", c->op,
+        c->n_in, c->n_out);
     return false;
 }
 
@@ -90,12 +91,13 @@ static bool close_function(const call *c, size_t n, const tow_value *results, tr
 }
 
 /* Result `index` of `what` must be of this type. */
-static void check_result(const call *c, const char *what, const char *kind, size_t index, tow_value found, tow_type type)
+static void check_result(const call *c, const char *what, const char *kind, size_t index, tow_value found,
+                         tow_type type)
 {
     if (tow__failed(c->t)) return;
     if (tow_is_null(found))
-        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: %s %zu was never written by the %s; it must be %s", c->op, c->name,
-                       kind, index, what, tow__type_name(type).text);
+        tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: %s %zu was never written by the %s; it must be %s", c->op,
+                       c->name, kind, index, what, tow__type_name(type).text);
     else if (tow__is_current(c->t, found) && !tow_type_equal(tow_value_type(found), type))
         tow_trace_fail(c->t, TOW_SHAPE_MISMATCH, "%s%s%s %s: %s %zu of the %s must be %s, found %s",
                        found.here ? found.here : "", found.here ? ": " : "", c->op, c->name, kind, index, what,
@@ -110,8 +112,8 @@ static void take_linear(const call *c, const char *what, const char *kind, size_
     if (!exists) {
         if (!tow_is_null(found))
             tow_trace_fail(c->t, TOW_INVALID_ARGUMENT,
-                           "%s %s: %s %zu of the %s must be left null, because %s is not differentiated", c->op, c->name, kind,
-                           index, what, tow__type_name(type).text);
+                           "%s %s: %s %zu of the %s must be left null, because %s is not differentiated", c->op,
+                           c->name, kind, index, what, tow__type_name(type).text);
         return;
     }
     if (tow_is_null(found)) found = tow__zeros(c->t, type);
@@ -129,8 +131,8 @@ static bool trace_body(call *c, tow_function function, traced *f)
     run(c, function, x, c->n_out, y);
     for (size_t i = 0; i < c->n_out && !tow__failed(c->t); i++) {
         if (tow_is_null(y[i]))
-            tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: output %zu of %zu was never written by the function", c->op,
-                           c->name, i, c->n_out);
+            tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: output %zu of %zu was never written by the function",
+                           c->op, c->name, i, c->n_out);
         else if (tow__is_current(c->t, y[i]))
             c->out_types[i] = tow_value_type(y[i]);
     }
@@ -171,8 +173,9 @@ static bool trace_forward(const call *c, tow_function forward, size_t n_residual
     for (size_t i = 0; i < n_residuals && !tow__failed(c->t); i++) {
         tow_value found = out[c->n_out + i];
         if (tow_is_null(found))
-            tow_trace_fail(c->t, TOW_INVALID_ARGUMENT, "%s %s: residual %zu of %zu was never written by the forward function",
-                           c->op, c->name, i, n_residuals);
+            tow_trace_fail(c->t, TOW_INVALID_ARGUMENT,
+                           "%s %s: residual %zu of %zu was never written by the forward function", c->op, c->name, i,
+                           n_residuals);
         else if (tow__is_current(c->t, found))
             types[i] = tow_value_type(found);
     }
@@ -182,7 +185,8 @@ static bool trace_forward(const call *c, tow_function forward, size_t n_residual
 /* (residuals, ct of y) -> ct of x */
 static bool trace_backward(const call *c, tow_function backward, size_t n_residuals, const tow_type *types, traced *f)
 {
-    tow_value *in = tow__trace_alloc(c->t, n_residuals + c->n_out, sizeof *in), *out = tow__guarded_alloc(c->t, c->n_in);
+    tow_value *in = tow__trace_alloc(c->t, n_residuals + c->n_out, sizeof *in),
+              *out = tow__guarded_alloc(c->t, c->n_in);
     tow_value *results = tow__trace_alloc(c->t, c->n_in, sizeof *results);
     size_t n = 0;
     if (!in || !out || !results || !tow__may_nest(c->t, 1)) return false;
@@ -192,8 +196,8 @@ static bool trace_backward(const call *c, tow_function backward, size_t n_residu
         if (tow__has_tangent(c->out_types[i])) in[n_residuals + i] = tow__input(c->t, c->out_types[i], NULL);
     run(c, backward, in, c->n_in, out);
     for (size_t i = 0; i < c->n_in; i++)
-        take_linear(c, "backward function", "the cotangent of input", i, out[i], c->in_types[i], is_differentiated(c, i),
-                    results, &n);
+        take_linear(c, "backward function", "the cotangent of input", i, out[i], c->in_types[i],
+                    is_differentiated(c, i), results, &n);
     return close_function(c, n, results, f);
 }
 
@@ -258,7 +262,8 @@ static bool close_over(const call *c, size_t n, traced *functions, capture_union
     return fine;
 }
 
-static void bind_call(const call *c, const tow_primitive *p, const void *params, const capture_union *u, tow_value *outputs)
+static void bind_call(const call *c, const tow_primitive *p, const void *params, const capture_union *u,
+                      tow_value *outputs)
 {
     tow_value *operands = tow__trace_alloc(c->t, u->n + c->n_in, sizeof *operands);
     size_t n = u->n;

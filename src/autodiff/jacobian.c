@@ -20,8 +20,10 @@ static tow_value unit_vectors(tow_trace *t, tow_type type)
     int64_t n = tow_type_count(type);
     tow_type square = tow_make_type(TOW_I32, 2, (int64_t[]){n, n});
     if (n > INT32_MAX || type.rank == TOW_MAX_RANK) {
-        tow_trace_fail(t, TOW_UNSUPPORTED, "a Jacobian of %s would need %lld unit vectors of rank %d; take fewer inputs "
-                       "or reshape them", tow__type_name(type).text, (long long)n, type.rank + 1);
+        tow_trace_fail(t, TOW_UNSUPPORTED,
+                       "a Jacobian of %s would need %lld unit vectors of rank %d; take fewer inputs "
+                       "or reshape them",
+                       tow__type_name(type).text, (long long)n, type.rank + 1);
         return tow__null();
     }
     tow_value one = tow_convert(tow_eq(tow_iota(t, square, 0), tow_iota(t, square, 1)), type.dtype);
@@ -35,10 +37,11 @@ static tow_value side_by_side(tow__mapped rows, int64_t size, tow_type y, tow_ty
     tow_type both = y;
     if (tow_is_null(rows.value)) return rows.value;
     if (y.rank + x.rank > TOW_MAX_RANK) {
-        tow_trace_fail(rows.value.trace, TOW_UNSUPPORTED,
-                       "the Jacobian of %s with respect to %s would have rank %d, at most %d is possible; reshape one of "
-                       "them",
-                       tow__type_name(y).text, tow__type_name(x).text, y.rank + x.rank, TOW_MAX_RANK);
+        tow_trace_fail(
+            rows.value.trace, TOW_UNSUPPORTED,
+            "the Jacobian of %s with respect to %s would have rank %d, at most %d is possible; reshape one of "
+            "them",
+            tow__type_name(y).text, tow__type_name(x).text, y.rank + x.rank, TOW_MAX_RANK);
         return tow__null();
     }
     for (int d = 0; d < x.rank; d++) both.dims[both.rank++] = x.dims[d];
@@ -118,7 +121,8 @@ static void record_columns(tow_trace *t, const tow_graph *g, const tow_graph *jv
 {
     tow_type type = g->vars[g->inputs[wrt]].type;
     int64_t size = tow_type_count(type);
-    tow__mapped *in = tow__trace_alloc(t, jvp->n_inputs, sizeof *in), *y = tow__trace_alloc(t, jvp->n_outputs, sizeof *y);
+    tow__mapped *in = tow__trace_alloc(t, jvp->n_inputs, sizeof *in),
+                *y = tow__trace_alloc(t, jvp->n_outputs, sizeof *y);
     tow_value basis = unit_vectors(t, type);
     if (!in || !y || tow_is_null(basis)) return;
     for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = (tow__mapped){.value = x[i], .axis = TOW__UNBATCHED};

@@ -42,6 +42,7 @@ tow_status tow__reach_spread(const tow__reach_walk *w, tow__reach *r, const bool
 tow_status tow__reach_loop(const tow__reach_walk *w, tow__reach *r, const tow__loop_form *form, bool *in);
 /* The same for an equation with bodies, whose states *states becomes. in: [n_in + 1] of its operands, and one that is
  * free for the body of a fori; out: [n_out] what is reached is set. */
-tow_status tow__reach_region(const tow__reach_walk *w, const tow__equation *e, tow__reach **states, bool *in, bool *out);
+tow_status tow__reach_region(const tow__reach_walk *w, const tow__equation *e, tow__reach **states, bool *in,
+                             bool *out);
 
 #endif

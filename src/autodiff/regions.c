@@ -1,6 +1,6 @@
 /* remat, call, scan, vmap and checkpoint_name as operations that C functions record. */
-#include "src/autodiff/batch.h"
 #include "src/autodiff/regions.h"
+#include "src/autodiff/batch.h"
 #include "src/ops/rules.h"
 
 tow_value(tow_checkpoint_name)(tow_value x, const char *name)
@@ -26,8 +26,8 @@ static bool all_current(tow_trace *t, size_t n, const tow_value *values)
     return true;
 }
 
-bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types,
-                       size_t n_out, tow__body *b)
+bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out,
+                     tow__body *b)
 {
     tow_value *in = tow__trace_alloc(t, n_in, sizeof *in), *out = tow__guarded_alloc(t, n_out);
     if (!in || !out || !tow__may_nest(t, 1)) return false;
@@ -63,8 +63,8 @@ tow_value *tow__join(tow_trace *t, size_t n, const tow_value *a, size_t m, const
 
 /* Outputs of a region that are its inputs, or equal to an earlier output, bypass the region: the caller's own value is
  * returned, so that a region changes neither the residuals nor the order in which cotangents are added. */
-static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__body *b, size_t n_in,
-                        const tow_value *in, size_t n_out, tow_value *out)
+static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size_t body_offset, tow__body *b,
+                        size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
 {
     tow_graph *g = b->graph;
     tow_value *operands = tow__join(t, b->n_captures, b->captures, n_in, in);
@@ -97,8 +97,8 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
 
 static bool is_missing(tow__listed l) { return l.n > 0 && !l.values; }
 
-tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b, tow__listed out,
-                              tow__listed more_out)
+tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b,
+                            tow__listed out, tow__listed more_out)
 {
     if (!tow__records(t, NULL)) return NULL;
     if (!has_function || is_missing(a) || is_missing(b) || is_missing(out) || is_missing(more_out)) {
@@ -126,8 +126,8 @@ static bool policy_is_fine(tow_trace *t, const tow_policy *policy, const tow_gra
 void tow_remat_function(tow_trace *trace, tow_function function, void *user, const tow_policy *policy, size_t n_inputs,
                         const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = tow__operands_of(trace, "remat", function != NULL, (tow__listed){n_inputs, inputs}, (tow__listed){0},
-                                            (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    const tow_value *operands = tow__operands_of(trace, "remat", function != NULL, (tow__listed){n_inputs, inputs},
+                                                 (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
     tow__clear(n_outputs, outputs);
     if (!operands) return;
     tow__body b = {0};
@@ -143,8 +143,8 @@ void tow_remat_function(tow_trace *trace, tow_function function, void *user, con
 void tow_call(tow_trace *trace, tow_function function, void *user, const char *name, size_t n_inputs,
               const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = tow__operands_of(trace, "call", function != NULL, (tow__listed){n_inputs, inputs}, (tow__listed){0},
-                                            (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    const tow_value *operands = tow__operands_of(trace, "call", function != NULL, (tow__listed){n_inputs, inputs},
+                                                 (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
     tow__clear(n_outputs, outputs);
     if (!operands) return;
     tow__body b = {0};
@@ -285,8 +285,9 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
                        size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                        tow_value *carry_out, tow_value *ys)
 {
-    tow_value *explicit_in = tow__operands_of(trace, "scan", function != NULL, (tow__listed){n_carry, carry}, (tow__listed){n_xs, xs},
-                                         (tow__listed){n_carry, carry_out}, (tow__listed){n_ys, ys});
+    tow_value *explicit_in =
+        tow__operands_of(trace, "scan", function != NULL, (tow__listed){n_carry, carry}, (tow__listed){n_xs, xs},
+                         (tow__listed){n_carry, carry_out}, (tow__listed){n_ys, ys});
     tow__clear(n_carry, carry_out);
     tow__clear(n_ys, ys);
     if (!explicit_in) return;
@@ -375,8 +376,8 @@ static bool map_inputs(tow_trace *t, const tow_vmap_options *options, size_t n, 
 void tow_vmap_function(tow_trace *trace, tow_function function, void *user, const tow_vmap_options *options,
                        size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs)
 {
-    const tow_value *operands = tow__operands_of(trace, "vmap", function != NULL, (tow__listed){n_inputs, inputs}, (tow__listed){0},
-                                            (tow__listed){n_outputs, outputs}, (tow__listed){0});
+    const tow_value *operands = tow__operands_of(trace, "vmap", function != NULL, (tow__listed){n_inputs, inputs},
+                                                 (tow__listed){0}, (tow__listed){n_outputs, outputs}, (tow__listed){0});
     mapped_inputs in;
     tow__body b = {0};
     tow__clear(n_outputs, outputs);

@@ -245,7 +245,8 @@ static tow_status flatten_rows(tow_graph **body, uint32_t first)
     if (!t) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, g->vars[g->inputs[i]].type, NULL);
     tow__inline(t, g, in, out);
-    for (uint32_t i = first; i < g->n_outputs; i++) out[i] = tow__in_shape(out[i], tow__stack_row(g->vars[g->outputs[i]].type));
+    for (uint32_t i = first; i < g->n_outputs; i++)
+        out[i] = tow__in_shape(out[i], tow__stack_row(g->vars[g->outputs[i]].type));
     tow_status status = tow__trace_end(t, g->n_outputs, out, false, body);
     tow_graph_release(g);
     return status;
@@ -260,7 +261,10 @@ typedef struct known_results {
 } known_results;
 
 /* A carry whose result is the unknown scan's alone. */
-static bool is_unknown_carry(const tow__loop_split *l, uint32_t output) { return output < l->carry && l->carry_unknown[output]; }
+static bool is_unknown_carry(const tow__loop_split *l, uint32_t output)
+{
+    return output < l->carry && l->carry_unknown[output];
+}
 
 /* Keeps the known outputs, but for carries that the unknown scan has alone. */
 static void keep_known_outputs(const tow__loop_split *l, known_results *k)
@@ -321,7 +325,8 @@ static bool bind_known(tow__loop_split *l, tow_value *stacks)
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
         if (l->unknown[i]) continue;
-        in[n++] = tow__is_hoisted(l, i) ? l->hoisted_known[i - l->consts] : s->vars[l->e->in[tow__operand_behind(l, i)]].known;
+        in[n++] = tow__is_hoisted(l, i) ? l->hoisted_known[i - l->consts]
+                                        : s->vars[l->e->in[tow__operand_behind(l, i)]].known;
         params.consts += i < tow__first_carry(l);
     }
     if (k.n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, k.n_kept, out);
@@ -374,7 +379,7 @@ static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
         bool is_carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
         if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - tow__first_carry(l)))) continue;
         in[n++] = tow__is_hoisted(l, i) ? tow__split_residual(s, l->hoisted_known[i - l->consts], TOW__INPUT)
-                                   : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
+                                        : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
         params.consts += i < tow__first_carry(l);
         params.carry += is_carry;
     }

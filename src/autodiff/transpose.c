@@ -180,7 +180,8 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
 {
     const tow__equation *e = r->e;
     const tow_primitive *p = e->primitive;
-    bool continues_all = p == &tow__remat_p || p == &tow__scan_p || p == &tow__cond_p || p == &tow__fori_p || p->continues;
+    bool continues_all =
+        p == &tow__remat_p || p == &tow__scan_p || p == &tow__cond_p || p == &tow__fori_p || p->continues;
     for (uint32_t i = 0; i < e->n_in; i++) {
         /* an operand that stands twice has one running sum: only its first place continues it */
         bool continues = r->linear[i] && r->first[i] == i && continues_all;
@@ -206,10 +207,11 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
     } else if (p->transpose) {
         p->transpose(r);
     } else {
-        tow_trace_fail(r->t, TOW_UNSUPPORTED,
-                       "%s%s%s is applied to a tangent and is not linear, so reverse mode cannot transpose it; make the "
-                       "rule that records it linear in its tangents, or use forward mode",
-                       e->source.here ? e->source.here : "", e->source.here ? ": " : "", p->name);
+        tow_trace_fail(
+            r->t, TOW_UNSUPPORTED,
+            "%s%s%s is applied to a tangent and is not linear, so reverse mode cannot transpose it; make the "
+            "rule that records it linear in its tangents, or use forward mode",
+            e->source.here ? e->source.here : "", e->source.here ? ": " : "", p->name);
         return;
     }
     for (uint32_t i = 0; i < e->n_in; i++)

@@ -190,9 +190,10 @@ static tow_status linear_graph(const tow__parts *parts, tow_graph **result)
 {
     const tow_graph *g = parts->g, *u = parts->split.unknown;
     if (tow_graph_count(u, tow__custom_tangents_p.name) > 0)
-        return tow__fail(g->ctx, TOW_UNSUPPORTED,
-                         "linearize meets a custom_vjp, which has a rule for reverse mode only; use grad, vjp or jacrev, or "
-                         "give it a rule with tow_custom_jvp_function");
+        return tow__fail(
+            g->ctx, TOW_UNSUPPORTED,
+            "linearize meets a custom_vjp, which has a rule for reverse mode only; use grad, vjp or jacrev, or "
+            "give it a rule with tow_custom_jvp_function");
     tow_trace *t = tow__trace_begin(g->ctx);
     if (!t) return TOW_OUT_OF_MEMORY;
     tow_value *residuals = residual_inputs(t, parts), *dx = tow__trace_alloc(t, g->n_inputs, sizeof *dx);

@@ -19,10 +19,11 @@ static tow_value place_output(tow_trace *t, int64_t size, uint32_t i, tow__mappe
     tow_type type = tow_value_type(x.value);
     int rank = tow__is_batched(x) ? type.rank : type.rank + 1, at;
     if (!tow__mapped_axis(axis, rank, &at))
-        tow_trace_fail(t, TOW_INVALID_ARGUMENT,
-                       "vmap: the rows of output %u make an array of rank %d, which has no axis %d to stack them along; "
-                       "give one in [%d, %d)",
-                       i, rank, axis, -rank, rank);
+        tow_trace_fail(
+            t, TOW_INVALID_ARGUMENT,
+            "vmap: the rows of output %u make an array of rank %d, which has no axis %d to stack them along; "
+            "give one in [%d, %d)",
+            i, rank, axis, -rank, rank);
     else if (at == TOW__UNBATCHED && tow__is_batched(x))
         tow_trace_fail(t, TOW_INVALID_ARGUMENT,
                        "vmap: output %u differs between rows (all together: %s), but its axis is TOW_NOT_MAPPED; say "
@@ -70,8 +71,8 @@ static tow_status check_depth(tow_graph *g)
 {
     if (g->depth <= TOW__DEEPEST_GRAPH) return TOW_OK;
     return tow__fail(g->ctx, TOW_UNSUPPORTED,
-                     "vmap: loops over the rows nest graphs %u levels deep; expected no more than %d levels",
-                     g->depth, TOW__DEEPEST_GRAPH);
+                     "vmap: loops over the rows nest graphs %u levels deep; expected no more than %d levels", g->depth,
+                     TOW__DEEPEST_GRAPH);
 }
 
 tow_status tow_vmap(const tow_graph *graph, int64_t size, const int *in_axes, const int *out_axes, tow_graph **result)

@@ -59,15 +59,15 @@ static tow_value read_row(tow_value stack, tow_value i, tow_type residual)
 /* What of the body runs in the known loop: known carries, then residuals. */
 typedef struct known_loop {
     tow__loop_split *l;
-    const tow_graph *g;  /* (known inputs) -> (known outputs, residuals) */
-    uint32_t n_res;      /* of g */
-    uint32_t *stack;     /* [n_res] which stack residual r is a row of: equal ones share theirs; TOW__INPUT: a constant */
+    const tow_graph *g; /* (known inputs) -> (known outputs, residuals) */
+    uint32_t n_res;     /* of g */
+    uint32_t *stack; /* [n_res] which stack residual r is a row of: equal ones share theirs; TOW__INPUT: a constant */
     uint32_t n_stacks;
-    tow_type *types;     /* [n_stacks] */
-    uint32_t *outputs;   /* [n_carry] outputs of g that are the known carries */
+    tow_type *types;   /* [n_stacks] */
+    uint32_t *outputs; /* [n_carry] outputs of g that are the known carries */
     uint32_t n_carry;
-    uint32_t *place;     /* [inputs of the original body] inputs of the new one, or TOW__INPUT */
-    bool counts;         /* a while: i is a carry of its own */
+    uint32_t *place; /* [inputs of the original body] inputs of the new one, or TOW__INPUT */
+    bool counts;     /* a while: i is a carry of its own */
 } known_loop;
 
 static bool is_fori(const tow__loop_split *l) { return l->form.lead > 0; }
@@ -200,8 +200,7 @@ static tow_status unknown_body(const known_loop *k, tow_graph **result)
         if (source) tow__rebind(t, source, NULL, &in[n + r]);
         if (source) continue;
         while (k->stack[first] != k->stack[r]) first++;
-        in[n + r] =
-            first < r ? in[n + first] : read_row(stacks[k->stack[r]], i, tow_graph_input_type(g, n + r));
+        in[n + r] = first < r ? in[n + first] : read_row(stacks[k->stack[r]], i, tow_graph_input_type(g, n + r));
     }
     tow__inline(t, g, in, out);
     return tow__trace_end(t, g->n_outputs, out, false, result);
@@ -295,8 +294,8 @@ static void split_unbounded(tow__loop_split *l)
     l->n_in = l->body->n_inputs;
     l->unknown = tow__trace_alloc(l->s->k, l->n_in, sizeof(bool));
     for (uint32_t i = 0; l->unknown && i < tow__first_rest(l); i++)
-        l->unknown[i] = i < l->consts ? l->s->vars[l->e->in[tow__operand_behind(l, i)]].unknown
-                                      : l->carry_unknown[i - l->consts];
+        l->unknown[i] =
+            i < l->consts ? l->s->vars[l->e->in[tow__operand_behind(l, i)]].unknown : l->carry_unknown[i - l->consts];
     if (!l->unknown) return;
     if (known_half(l, &half) != TOW_OK)
         tow__adopt_error(l->s->k);

@@ -22,10 +22,10 @@ struct tow_context {
     size_t bytes;                            /* of the context and what is behind it */
     tow__crew *crew;                         /* worker threads, NULL until a program has use for them */
     uint32_t traces;                         /* begun so far */
-    tow__arena trace_memory;                 /* what values point to, also when their traces have ended; and what is defined */
-    struct tow_trace *ended;                 /* of it, what the next traces take */
-    struct tow__definition *defined;            /* primitives of users (src/ops/define.c), the last one first */
-    uint64_t hash_seed;                      /* of tables (src/base/hash.h) */
+    tow__arena trace_memory;         /* what values point to, also when their traces have ended; and what is defined */
+    struct tow_trace *ended;         /* of it, what the next traces take */
+    struct tow__definition *defined; /* primitives of users (src/ops/define.c), the last one first */
+    uint64_t hash_seed;              /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;
     tow_status status; /* of the last failure; the first one of a trace sticks there */

@@ -49,7 +49,7 @@ typedef struct tow__dtype_params {
 /* products, reductions */
 typedef struct tow__dot_params {                                /* dot_general */
     tow__ints lhs_contract, rhs_contract, lhs_batch, rhs_batch; /* result: batch, free lhs, free rhs, in order */
-    int64_t mapped; /* so many of the batch axes are there because of vmap: policies do not count them */
+    int64_t mapped;        /* so many of the batch axes are there because of vmap: policies do not count them */
     int64_t rows, columns; /* free elements of each side before a plan cut or joined products; 0: as they are */
 } tow__dot_params;
 /* conv_general_dilated(lhs, rhs): lists have an entry for each spatial axis, in the kernel's order, or none: 1, 0 for

@@ -104,10 +104,7 @@ tow__window_axis tow__window_axis_of(const tow__window_params *p, int i, int64_t
 
 /* ---- dimension numbers ------------------------------------------------------------------------------------------- */
 
-static bool is_label(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
+static bool is_label(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
 /* The labels up to `end`, distinct; 0: they are not. */
 static int read_labels(const char **text, char end, char labels[TOW_MAX_RANK])

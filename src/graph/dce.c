@@ -325,8 +325,8 @@ tow_status tow__dce(const tow_graph *g, const bool *used, bool drop_inputs, bool
     tow__arena arena;
     tow__arena_init(&arena, g->ctx);
     walk w = {.arena = &arena};
-    static const char *const names[KINDS] = {[CALL] = "call", [REMAT] = "remat", [SCAN] = "scan",
-                                             [COND] = "cond", [WHILE] = "while", [FORI] = "fori"};
+    static const char *const names[KINDS] = {
+        [CALL] = "call", [REMAT] = "remat", [SCAN] = "scan", [COND] = "cond", [WHILE] = "while", [FORI] = "fori"};
     for (int kind = CALL; kind < KINDS; kind++) w.kinds[kind] = tow__primitive_find(names[kind], strlen(names[kind]));
     marks *m = new_marks(&w, g);
     bool *needed = m && mark(&w, m, used) ? tow__arena_alloc(&arena, g->n_inputs, sizeof *needed) : NULL;

@@ -27,8 +27,8 @@ typedef struct tow__scan_params { /* scan: operands consts, carry, xs; results c
     tow_graph *body;              /* (consts, carry, x) -> (carry, y) */
     int64_t length;
     bool reverse;
-    int64_t consts, carry;        /* how many */
-    int64_t stops;                /* set by plans: carry 0 is a bool; no iteration begins once it is false */
+    int64_t consts, carry; /* how many */
+    int64_t stops;         /* set by plans: carry 0 is a bool; no iteration begins once it is false */
 } tow__scan_params;
 typedef struct tow__cond_params { /* cond: operands index, then those of every branch */
     tow__graphs branches;         /* (operands) -> (results) */

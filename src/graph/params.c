@@ -124,7 +124,8 @@ bool tow__params_own(tow_trace *t, const tow_primitive *primitive, const void *p
 void tow__params_retain(const tow_primitive *primitive, const void *params)
 {
     if (!params) return;
-    for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;) tow_graph_retain(tow__nested(primitive, params, i));
+    for (uint32_t i = tow__nested_count(primitive, params); i-- > 0;)
+        tow_graph_retain(tow__nested(primitive, params, i));
     for (const tow__param *p = primitive->params; p && !is_last(p); p++)
         if (p->kind == TOW__P_ARRAY) tow_array_retain(pointer_in(params, p));
 }

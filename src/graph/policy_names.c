@@ -1,6 +1,6 @@
 /* Policies and the region they are for: checked when somebody writes the region, and copied into the graph. */
-#include "src/graph/policy.h"
 #include "src/base/names.h"
+#include "src/graph/policy.h"
 
 /* ---- the checkpoint names of a region ---------------------------------------------------------------------------- */
 

@@ -27,7 +27,7 @@
 typedef enum tow__kind {
     TOW__ELEMENTWISE, /* all operands and outputs have one shape */
     TOW__REDUCTION,
-    TOW__DOT,    /* dot_general */
+    TOW__DOT, /* dot_general */
     TOW__CONVOLUTION,
     TOW__MOVE,   /* rearranges or selects elements: reshape, slice, gather, ... */
     TOW__SOURCE, /* no operands: const, iota */
@@ -122,7 +122,7 @@ enum {
 typedef struct tow__batch {
     tow_trace *t;
     const tow__equation *e;
-    int64_t size;            /* rows */
+    int64_t size;             /* rows */
     const tow_type *in, *out; /* types of the equation, which are those of a row */
     const tow__mapped *x;
     tow__mapped *y; /* unbatched null values at first */
@@ -168,7 +168,7 @@ typedef enum tow__aliasing {
 
 struct tow_primitive {
     const char *name;
-    int inputs, outputs; /* -1: variable */
+    int inputs, outputs;  /* -1: variable */
     const char *operands; /* their names, for tables; NULL: x, y, z or x... */
     tow__kind kind;
     tow__tiling_rule tile;
@@ -188,7 +188,7 @@ struct tow_primitive {
     void (*transpose)(tow__transpose *r);
     void (*batch)(tow__batch *r);
     void (*decompose)(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y);
-    const char *const *output_names; /* composites: names of all outputs, NULL-terminated; NULL: none */
+    const char *const *output_names;            /* composites: names of all outputs, NULL-terminated; NULL: none */
     const tow_primitive_definition *definition; /* by a user of the library, whose functions the rules call; or NULL */
 };
 

@@ -47,7 +47,7 @@ typedef struct tow__kernel_call {
      * read before it (no bytes: unknown). */
     const void *next_operand;
     tow__span read_next[TOW__SPANS];
-    const void *state; /* what .prepare made of this call; NULL: nothing, run prepares for itself */
+    const void *state;         /* what .prepare made of this call; NULL: nothing, run prepares for itself */
     const tow_kernel *defined; /* of a primitive that a user of the library has defined, */
     void *user;                /* and what its functions get */
 } tow__kernel_call;
@@ -74,7 +74,7 @@ typedef struct tow__kernel {
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
-    bool prefetches;       /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
+    bool prefetches;        /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
     tow__function function; /* of elementwise kernels */
     const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */
 } tow__kernel;

@@ -436,21 +436,20 @@ static double attention_vjp_cost(const tow__operation *o)
                 TOW__PARAM(tow__attention_ad_params, scale, TOW__P_FLOAT),                                             \
                 TOW__PARAM(tow__attention_ad_params, wrt, TOW__P_INT))
 
-TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost,
-               .operands = "q, k, v, mask?", .inputs = -1, .outputs = 2,
-               .batched_dot = true, .type = attention_type, .jvp = attention_jvp, .batch = attention_batch,
-               .decompose = attention_decompose,
+TOW__PRIMITIVE(attention, TOW__COMPOSITE, tile_attention, attention_cost, .operands = "q, k, v, mask?", .inputs = -1,
+               .outputs = 2, .batched_dot = true, .type = attention_type, .jvp = attention_jvp,
+               .batch = attention_batch, .decompose = attention_decompose,
                .output_names = (const char *const[]){"out", "lse", NULL},
                TOW__PARAMS(tow__attention_params, TOW__PARAM(tow__attention_params, causal, TOW__P_BOOL),
                            TOW__PARAM(tow__attention_params, scale, TOW__P_FLOAT)));
 TOW__PRIMITIVE(attention_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
-               .operands = "q, k, v, out, lse, mask?, dq?, dk?, dv?", .inputs = -1, .outputs = 1,
-               .batched_dot = true, .type = attention_jvp_type, .transpose = attention_jvp_transpose,
-               .decompose = attention_jvp_decompose, AD_PARAMS);
+               .operands = "q, k, v, out, lse, mask?, dq?, dk?, dv?", .inputs = -1, .outputs = 1, .batched_dot = true,
+               .type = attention_jvp_type, .transpose = attention_jvp_transpose, .decompose = attention_jvp_decompose,
+               AD_PARAMS);
 TOW__PRIMITIVE(attention_vjp, TOW__COMPOSITE, tile_attention, attention_vjp_cost,
-               .operands = "q, k, v, out, lse, mask?, ct", .inputs = -1, .outputs = -1,
-               .batched_dot = true, .type = attention_vjp_type, .batch = attention_vjp_batch,
-               .decompose = attention_vjp_decompose, AD_PARAMS);
+               .operands = "q, k, v, out, lse, mask?, ct", .inputs = -1, .outputs = -1, .batched_dot = true,
+               .type = attention_vjp_type, .batch = attention_vjp_batch, .decompose = attention_vjp_decompose,
+               AD_PARAMS);
 
 tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options)
 {

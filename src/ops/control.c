@@ -24,8 +24,8 @@ static tow_status inputs_agree(const tow__typing *ty, const tow_graph *body, con
     for (size_t i = 0; i < n; i++) {
         tow_type want = tow_graph_input_type(body, i), have = ty->in[i + lead];
         if (!tow_type_equal(want, have))
-            return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operand %zu must be %s as input %zu of %s, found %s", i + lead,
-                                  tow__type_name(want).text, i, what, tow__type_name(have).text);
+            return tow__type_fail(ty, TOW_TYPE_MISMATCH, "operand %zu must be %s as input %zu of %s, found %s",
+                                  i + lead, tow__type_name(want).text, i, what, tow__type_name(have).text);
     }
     return TOW_OK;
 }
@@ -55,10 +55,11 @@ static tow_status branch_type(const tow__typing *ty, const tow_graph *first, con
     for (size_t i = 0; i < ty->n_out; i++) {
         tow_type want = tow_graph_output_type(first, i), have = tow_graph_output_type(branch, i);
         if (!tow_type_equal(want, have))
-            return tow__type_fail(ty, TOW_TYPE_MISMATCH,
-                                  "output %zu is %s in branch 0 and %s in branch %zu; all branches must return the same "
-                                  "types: convert or reshape one of the two",
-                                  i, tow__type_name(want).text, tow__type_name(have).text, k);
+            return tow__type_fail(
+                ty, TOW_TYPE_MISMATCH,
+                "output %zu is %s in branch 0 and %s in branch %zu; all branches must return the same "
+                "types: convert or reshape one of the two",
+                i, tow__type_name(want).text, tow__type_name(have).text, k);
     }
     char what[40];
     snprintf(what, sizeof what, "branch %zu", k);
@@ -124,7 +125,8 @@ static tow_status fori_type(const tow__typing *ty)
     if (status != TOW_OK) return status;
     tow_type i32 = tow_make_type(TOW_I32, 0, NULL);
     if (!tow_type_equal(ty->in[0], i32))
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "the count must be i32[], found %s", tow__type_name(ty->in[0]).text);
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "the count must be i32[], found %s",
+                              tow__type_name(ty->in[0]).text);
     if (!tow_type_equal(tow_graph_input_type(p->body, ty->n_in - 1), i32))
         return tow__type_fail(ty, TOW_TYPE_MISMATCH, "the last input of the body counts iterations: it must be i32[]");
     status = inputs_agree(ty, p->body, "the body", 1, ty->n_in - 1);
@@ -250,7 +252,8 @@ static tow_status while_body(const tow__while_params *p, tow_graph **result)
     tow_value *all = tow__trace_alloc(t, (size_t)g->n_outputs + 1, sizeof *all);
     for (uint32_t i = 0; i < p->consts; i++) in[i] = tow__input(t, tow_graph_input_type(g, i), NULL);
     tow__input(t, tow_make_type(TOW_BOOL, 0, NULL), NULL);
-    for (uint32_t i = (uint32_t)p->consts; i < g->n_inputs; i++) in[i] = tow__input(t, tow_graph_input_type(g, i), NULL);
+    for (uint32_t i = (uint32_t)p->consts; i < g->n_inputs; i++)
+        in[i] = tow__input(t, tow_graph_input_type(g, i), NULL);
     tow__inline(t, g, in, out);
     if (all) {
         memcpy(in + p->consts, out, g->n_outputs * sizeof *in);
@@ -310,7 +313,8 @@ static tow_status fori_body(const tow__fori_params *p, tow_graph **result)
     tow__input(t, i32, NULL);
     for (uint32_t k = 0; k < p->consts; k++) in[k] = tow__input(t, tow_graph_input_type(g, k), NULL);
     tow_value i = tow__input(t, i32, NULL), next = tow_add_scalar(i, p->reverse ? -1 : 1);
-    for (uint32_t k = (uint32_t)p->consts; k + 1 < g->n_inputs; k++) in[k] = tow__input(t, tow_graph_input_type(g, k), NULL);
+    for (uint32_t k = (uint32_t)p->consts; k + 1 < g->n_inputs; k++)
+        in[k] = tow__input(t, tow_graph_input_type(g, k), NULL);
     in[g->n_inputs - 1] = p->reverse ? next : i;
     tow__inline(t, g, in, out);
     if (all) all[0] = next;

@@ -11,8 +11,8 @@
 static tow_status check_list(const tow__typing *ty, const char *name, const tow__ints *list, int spatial, bool positive)
 {
     if (list->n != 0 && list->n != spatial)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%s needs one entry for each of %d spatial axes, found %d", name,
-                              spatial, list->n);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%s needs one entry for each of %d spatial axes, found %d",
+                              name, spatial, list->n);
     for (int i = 0; positive && i < list->n; i++)
         if (list->v[i] < 1)
             return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "%s must be at least 1, found %lld for spatial axis %d",
@@ -36,15 +36,20 @@ static tow_status check_groups(const tow__typing *ty, const tow__conv_params *p,
     int64_t batch = lhs[axes->lhs[0]], features = lhs[axes->lhs[1]], out = rhs[axes->rhs[0]], in = rhs[axes->rhs[1]];
     int64_t groups = p->feature_groups, parts = p->batch_groups, together;
     if (groups < 1 || parts < 1)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "feature_groups and batch_groups must be at least 1, found %lld "
-                              "and %lld", (long long)groups, (long long)parts);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "feature_groups and batch_groups must be at least 1, found %lld "
+                              "and %lld",
+                              (long long)groups, (long long)parts);
     if (groups > 1 && parts > 1)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "feature_groups and batch_groups cannot both exceed 1, found "
-                              "%lld and %lld", (long long)groups, (long long)parts);
+        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                              "feature_groups and batch_groups cannot both exceed 1, found "
+                              "%lld and %lld",
+                              (long long)groups, (long long)parts);
     if (__builtin_mul_overflow(in, groups, &together) || together != features)
-        return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the left operand must have feature_groups times as many features "
-                              "as the kernel takes, found %lld features for %lld groups of %lld", (long long)features,
-                              (long long)groups, (long long)in);
+        return tow__type_fail(ty, TOW_SHAPE_MISMATCH,
+                              "the left operand must have feature_groups times as many features "
+                              "as the kernel takes, found %lld features for %lld groups of %lld",
+                              (long long)features, (long long)groups, (long long)in);
     if (out % groups != 0 || out % parts != 0)
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the kernel's %lld features do not divide into %lld groups",
                               (long long)out, (long long)(groups > 1 ? groups : parts));
@@ -67,7 +72,8 @@ static tow_status check_operands(const tow__typing *ty, tow__conv_axes *axes)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
                               "expected dimension numbers such as \"NHWC,HWIO->NHWC\" (left operand, kernel, result; N "
                               "batch, C features, O and I features of the kernel, any other letters spatial axes), "
-                              "found %s%.60s%s", p->dimensions ? "\"" : "", p->dimensions ? p->dimensions : "none",
+                              "found %s%.60s%s",
+                              p->dimensions ? "\"" : "", p->dimensions ? p->dimensions : "none",
                               p->dimensions ? "\"" : "");
     for (size_t i = 0; i < 2 && status == TOW_OK; i++) status = tow__require_rank(ty, i, axes->spatial + 2);
     return status;
@@ -87,8 +93,10 @@ static tow_status conv_type(const tow__typing *ty)
     for (int i = 0; i < axes.spatial; i++) {
         tow__window_axis a = tow__conv_axis(p, &axes, i, ty->in[0].dims, ty->in[1].dims);
         if (!tow__window_result(&a))
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "spatial axis %d: sizes, strides, padding and dilations "
-                                  "overflow; all must stay below 2^%d", i, TOW__WINDOW_BITS);
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                                  "spatial axis %d: sizes, strides, padding and dilations "
+                                  "overflow; all must stay below 2^%d",
+                                  i, TOW__WINDOW_BITS);
         out.dims[axes.out[2 + i]] = a.result;
     }
     ty->out[0] = out;
@@ -347,15 +355,18 @@ static bool pad_by_name(tow_value lhs, tow_value rhs, const tow__conv_axes *axes
     tow_type x = tow_value_type(lhs), w = tow_value_type(rhs);
     if (padding == TOW_PAD_VALID || padding == TOW_PAD_EXPLICIT) return true;
     if (padding != TOW_PAD_SAME && padding != TOW_PAD_SAME_LOWER) {
-        tow__op_fail(lhs, "conv_general_dilated", TOW_INVALID_ARGUMENT, "padding %d is none of TOW_PAD_VALID, "
-                     "TOW_PAD_SAME, TOW_PAD_SAME_LOWER and TOW_PAD_EXPLICIT", (int)padding);
+        tow__op_fail(lhs, "conv_general_dilated", TOW_INVALID_ARGUMENT,
+                     "padding %d is none of TOW_PAD_VALID, "
+                     "TOW_PAD_SAME, TOW_PAD_SAME_LOWER and TOW_PAD_EXPLICIT",
+                     (int)padding);
         return false;
     }
     if (x.rank != axes->spatial + 2 || w.rank != axes->spatial + 2) return true;
     for (int i = 0; i < axes->spatial; i++) {
         tow__window_axis a = tow__conv_axis(p, axes, i, x.dims, w.dims);
         if (a.base_dilation > 1) {
-            tow__op_fail(lhs, "conv_general_dilated", TOW_INVALID_ARGUMENT, "TOW_PAD_SAME has no meaning for a left "
+            tow__op_fail(lhs, "conv_general_dilated", TOW_INVALID_ARGUMENT,
+                         "TOW_PAD_SAME has no meaning for a left "
                          "operand that is dilated; give TOW_PAD_EXPLICIT with low and high");
             return false;
         }

@@ -125,9 +125,9 @@ static void vjp_decompose(tow_trace *t, const tow__equation *e, const tow_value 
 static void batch_rows(tow__batch *r) { tow__batch_rows(r, (const bool[4]){false}); }
 
 TOW__PRIMITIVE(softmax_cross_entropy, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
-               .operands = "logits, labels",
-               .inputs = 2, .outputs = 2, .type = cross_entropy_type, .jvp = cross_entropy_jvp,
-               .batch = batch_rows, .decompose = cross_entropy_decompose, .output_names = (const char *const[]){"loss", "lse", NULL});
+               .operands = "logits, labels", .inputs = 2, .outputs = 2, .type = cross_entropy_type,
+               .jvp = cross_entropy_jvp, .batch = batch_rows, .decompose = cross_entropy_decompose,
+               .output_names = (const char *const[]){"loss", "lse", NULL});
 TOW__PRIMITIVE(softmax_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 4, .outputs = 1,
                .type = jvp_type, .transpose = jvp_transpose, .batch = batch_rows, .decompose = jvp_decompose);
 TOW__PRIMITIVE(softmax_cross_entropy_vjp, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,

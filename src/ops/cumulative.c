@@ -63,7 +63,8 @@ static dual logaddexp(dual a, dual b)
     tow_value d = tow_sub(a.x, b.x);
     tow_value apart = tow_add(tow_max(a.x, b.x), tow_log1p(tow_exp(tow_neg(tow_abs(d)))));
     tow_value z = tow_select(tow_ne(d, d), tow_add(a.x, b.x), apart), finite = without_infinity(z);
-    tow_value wa = tow_exp(tow_sub(without_infinity(a.x), finite)), wb = tow_exp(tow_sub(without_infinity(b.x), finite));
+    tow_value wa = tow_exp(tow_sub(without_infinity(a.x), finite)),
+              wb = tow_exp(tow_sub(without_infinity(b.x), finite));
     return (dual){z, tow_add(tow_mul(a.dx, wa), tow_mul(b.dx, wb))};
 }
 

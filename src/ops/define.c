@@ -48,8 +48,9 @@ static void defined_jvp(tow__jvp *r)
         if (tow_is_null(r->y[i]))
             tow_trace_fail(r->t, TOW_INVALID_ARGUMENT, "%s: its jvp never wrote result %u", p->name, i);
         else if (!tow_is_null(r->dy[i]) && !tow_type_equal(tow_value_type(r->y[i]), tow_value_type(r->dy[i])))
-            tow_trace_fail(r->t, TOW_SHAPE_MISMATCH, "%s: the tangent of result %u must be %s, its jvp gives %s", p->name, i,
-                           tow__type_name(tow_value_type(r->y[i])).text, tow__type_name(tow_value_type(r->dy[i])).text);
+            tow_trace_fail(r->t, TOW_SHAPE_MISMATCH, "%s: the tangent of result %u must be %s, its jvp gives %s",
+                           p->name, i, tow__type_name(tow_value_type(r->y[i])).text,
+                           tow__type_name(tow_value_type(r->dy[i])).text);
 }
 
 /* Of primitives without anything that says what their derivative is. */
@@ -70,8 +71,9 @@ static void defined_transpose(tow__transpose *r)
     p->definition->transpose(r->t, &rule, r->in_types, r->linear, r->x, r->ct, r->dx);
     for (uint32_t i = 0; i < r->e->n_in && !tow__failed(r->t); i++)
         if (r->linear[i] && !tow_is_null(r->dx[i]) && !tow_type_equal(tow_value_type(r->dx[i]), r->in_types[i]))
-            tow_trace_fail(r->t, TOW_SHAPE_MISMATCH, "%s: the cotangent of operand %u must be %s, its transpose gives %s",
-                           p->name, i, tow__type_name(r->in_types[i]).text, tow__type_name(tow_value_type(r->dx[i])).text);
+            tow_trace_fail(r->t, TOW_SHAPE_MISMATCH,
+                           "%s: the cotangent of operand %u must be %s, its transpose gives %s", p->name, i,
+                           tow__type_name(r->in_types[i]).text, tow__type_name(tow_value_type(r->dx[i])).text);
 }
 
 static void defined_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)
@@ -95,9 +97,10 @@ static void defined_batch(tow__batch *r)
         tow_type type = tow_value_type(y[i]);
         bool fits = y_axes[i] >= 0 && y_axes[i] <= r->out[i].rank;
         if (tow_is_null(y[i]) || !fits || !tow_type_equal(type, tow__with_axis(r->out[i], y_axes[i], r->size)))
-            tow_trace_fail(r->t, TOW_SHAPE_MISMATCH,
-                           "%s: its batching rule must write result %u as %s with an axis of %lld rows, and say where that is", p->name,
-                           i, tow__type_name(r->out[i]).text, (long long)r->size);
+            tow_trace_fail(
+                r->t, TOW_SHAPE_MISMATCH,
+                "%s: its batching rule must write result %u as %s with an axis of %lld rows, and say where that is",
+                p->name, i, tow__type_name(r->out[i]).text, (long long)r->size);
         r->y[i] = (tow__mapped){.value = y[i], .axis = y_axes[i]};
     }
 }
@@ -135,7 +138,8 @@ static bool is_word(const char *name)
     return true;
 }
 
-__attribute__((format(printf, 3, 4))) static tow_status refuse(tow_context *ctx, const char *name, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static tow_status refuse(tow_context *ctx, const char *name, const char *format,
+                                                               ...)
 {
     va_list args;
     va_start(args, format);
@@ -155,12 +159,13 @@ static const struct {
 static tow_status check_parameters(tow_context *ctx, const tow_primitive_definition *d)
 {
     if (d->n_parameters > TOW_PRIMITIVE_MAX || (d->n_parameters > 0 && !d->parameters))
-        return refuse(ctx, d->name, "expected at most %d parameters in a list, found %zu%s", TOW_PRIMITIVE_MAX, d->n_parameters,
-                      d->parameters ? "" : " and no list");
+        return refuse(ctx, d->name, "expected at most %d parameters in a list, found %zu%s", TOW_PRIMITIVE_MAX,
+                      d->n_parameters, d->parameters ? "" : " and no list");
     for (size_t i = 0; i < d->n_parameters; i++) {
         const tow_parameter *p = &d->parameters[i];
         if (!is_word(p->name)) return refuse(ctx, d->name, "parameter %zu needs a name of letters, digits and _", i);
-        if ((unsigned)p->kind > TOW_PARAMETER_DTYPE) return refuse(ctx, d->name, "parameter %s has no known kind", p->name);
+        if ((unsigned)p->kind > TOW_PARAMETER_DTYPE)
+            return refuse(ctx, d->name, "parameter %s has no known kind", p->name);
         if (p->offset > d->parameters_size || d->parameters_size - p->offset < fields[p->kind].size)
             return refuse(ctx, d->name, "parameter %s is not within the %zu bytes of the parameters", p->name,
                           d->parameters_size);
@@ -174,15 +179,17 @@ static tow_status check_parameters(tow_context *ctx, const tow_primitive_definit
 static tow_status check_definition(tow_context *ctx, const tow_primitive_definition *d)
 {
     if (!is_word(d->name))
-        return refuse(ctx, d->name ? d->name : "(no name)", "expected a name of letters, digits and _, beginning with a letter");
+        return refuse(ctx, d->name ? d->name : "(no name)",
+                      "expected a name of letters, digits and _, beginning with a letter");
     size_t length = strlen(d->name);
     if (tow__primitive_find(d->name, length) || tow__primitive_defined(ctx, d->name, length))
         return refuse(ctx, d->name, "there is a primitive of this name; choose another one");
     if (d->n_inputs < 1 || d->n_inputs > TOW_PRIMITIVE_MAX || d->n_outputs < 1 || d->n_outputs > TOW_PRIMITIVE_MAX)
-        return refuse(ctx, d->name, "expected 1 to %d operands and results, found %zu and %zu", TOW_PRIMITIVE_MAX, d->n_inputs,
-                      d->n_outputs);
+        return refuse(ctx, d->name, "expected 1 to %d operands and results, found %zu and %zu", TOW_PRIMITIVE_MAX,
+                      d->n_inputs, d->n_outputs);
     if (!d->type) return refuse(ctx, d->name, "expected a type rule, found NULL");
-    if (!d->kernel.run && !d->decompose) return refuse(ctx, d->name, "expected a kernel or a decomposition, found neither");
+    if (!d->kernel.run && !d->decompose)
+        return refuse(ctx, d->name, "expected a kernel or a decomposition, found neither");
     if (d->linear != (d->transpose != NULL))
         return refuse(ctx, d->name, "linear and transpose belong together: give both or none");
     if ((d->jvp != NULL) + d->linear + d->no_derivative > 1)
@@ -198,7 +205,8 @@ static const tow__param *table_of(tow__arena *arena, const tow_primitive_definit
     tow__param *table = tow__arena_alloc(arena, d->n_parameters + 1, sizeof *table);
     for (size_t i = 0; table && i < d->n_parameters; i++) {
         const tow_parameter *p = &d->parameters[i];
-        table[i] = (tow__param){.name = tow__arena_string(arena, p->name), .kind = fields[p->kind].kind, .offset = p->offset};
+        table[i] =
+            (tow__param){.name = tow__arena_string(arena, p->name), .kind = fields[p->kind].kind, .offset = p->offset};
         if (!table[i].name) return NULL;
     }
     return table;
@@ -264,15 +272,16 @@ void tow_primitive_call(tow_trace *trace, const tow_primitive *primitive, const 
 {
     if (!tow__records(trace, NULL)) return;
     if (!primitive || !x || !y || (primitive->params_size > 0 && !parameters)) {
-        tow_trace_fail(trace, TOW_INVALID_ARGUMENT,
-                       "tow_primitive_call%s%s: expected a primitive, its parameters, operands and places for results, found "
-                       "NULL; pass what is missing",
-                       primitive ? ", " : "", primitive ? primitive->name : "");
+        tow_trace_fail(
+            trace, TOW_INVALID_ARGUMENT,
+            "tow_primitive_call%s%s: expected a primitive, its parameters, operands and places for results, found "
+            "NULL; pass what is missing",
+            primitive ? ", " : "", primitive ? primitive->name : "");
         return;
     }
     if (tow__primitive_defined(tow_trace_context(trace), primitive->name, strlen(primitive->name)) != primitive) {
-        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "tow_primitive_call: %s was defined in another context; define it in this one",
-                       primitive->name);
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT,
+                       "tow_primitive_call: %s was defined in another context; define it in this one", primitive->name);
         return;
     }
     tow__bind(trace, primitive, parameters, primitive->definition->n_inputs, x, primitive->definition->n_outputs, y);

@@ -136,14 +136,18 @@ static void dot_transpose(tow__transpose *r)
     tow_value w = r->x[1 - side], dx;
     if (left)
         dx = bind_dot(r->ct[0], w,
-                      &(tow__dot_params){
-                          .lhs_contract = ct_w, .rhs_contract = w_free, .lhs_batch = ct_batch, .rhs_batch = *w_batch,
-                          .mapped = p->mapped});
+                      &(tow__dot_params){.lhs_contract = ct_w,
+                                         .rhs_contract = w_free,
+                                         .lhs_batch = ct_batch,
+                                         .rhs_batch = *w_batch,
+                                         .mapped = p->mapped});
     else
         dx = bind_dot(w, r->ct[0],
-                      &(tow__dot_params){
-                          .lhs_contract = w_free, .rhs_contract = ct_w, .lhs_batch = *w_batch, .rhs_batch = ct_batch,
-                          .mapped = p->mapped});
+                      &(tow__dot_params){.lhs_contract = w_free,
+                                         .rhs_contract = ct_w,
+                                         .lhs_batch = *w_batch,
+                                         .rhs_batch = ct_batch,
+                                         .mapped = p->mapped});
 
     int permutation[TOW_MAX_RANK] = {0}, place = 0;
     const tow__ints *parts[3] = {batch, left ? &x_free : &order, left ? &order : &x_free};

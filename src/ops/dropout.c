@@ -49,9 +49,8 @@ static void dropout_batch(tow__batch *r)
     tow__batch_bind(r, &p, (tow_value[]){r->x[0].value, r->x[1].value}, axis);
 }
 
-TOW__PRIMITIVE(dropout, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
-               .operands = "x, key", .inputs = 2, .outputs = 1,
-               .type = dropout_type, .batch = dropout_batch, .decompose = dropout_decompose,
+TOW__PRIMITIVE(dropout, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .operands = "x, key", .inputs = 2,
+               .outputs = 1, .type = dropout_type, .batch = dropout_batch, .decompose = dropout_decompose,
                TOW__PARAMS(tow__dropout_params, TOW__PARAM(tow__dropout_params, rate, TOW__P_FLOAT),
                            TOW__PARAM(tow__dropout_params, broadcast, TOW__P_INTS)));
 

@@ -10,8 +10,8 @@
 #include "tow/numpy.h"
 
 enum {
-    MOST = 32,            /* operands */
-    LETTERS = 52,         /* labels A..Z a..z, then the axes of "...", numbered from the last */
+    MOST = 32,    /* operands */
+    LETTERS = 52, /* labels A..Z a..z, then the axes of "...", numbered from the last */
     LABELS = LETTERS + TOW_MAX_RANK,
     EXHAUSTIVE = 6 /* operands up to which all orders are tried */
 };
@@ -42,10 +42,7 @@ typedef struct einsum {
 
 static labels bit(int label) { return (labels)1 << label; }
 
-static int label_of(char c)
-{
-    return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : -1;
-}
+static int label_of(char c) { return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : -1; }
 
 static const char *name_of(int label, char text[4])
 {
@@ -130,8 +127,10 @@ static bool read_result(einsum *s, const char *at)
         at += 2;
         if (!read_labels(s, &at, s->n_dots, s->result, &s->result_rank)) return false;
         if (*at != '\0')
-            return FAIL(s, TOW_INVALID_ARGUMENT, "in \"%s\": expected the end behind the labels of the result, found "
-                        "'%s'", s->spec, at);
+            return FAIL(s, TOW_INVALID_ARGUMENT,
+                        "in \"%s\": expected the end behind the labels of the result, found "
+                        "'%s'",
+                        s->spec, at);
     } else if (*at == '\0') {
         for (int i = s->n_dots - 1; i >= 0; i--) s->result[s->result_rank++] = (int8_t)(LETTERS + i);
         for (int l = 0; l < LETTERS; l++) {
@@ -161,9 +160,10 @@ static bool read_spec(einsum *s, size_t n, const tow_value *x)
     for (size_t i = 0; i < n; i++) {
         if (!read_operand(s, i, &at, x[i])) return false;
         if (tow__dtype(x[i]) != tow__dtype(x[0]))
-            return FAIL(s, TOW_TYPE_MISMATCH, "operands must have one element type, found %s and %s; convert one with "
-                        "tow_convert", tow__type_name(tow_value_type(x[0])).text,
-                        tow__type_name(tow_value_type(x[i])).text);
+            return FAIL(s, TOW_TYPE_MISMATCH,
+                        "operands must have one element type, found %s and %s; convert one with "
+                        "tow_convert",
+                        tow__type_name(tow_value_type(x[0])).text, tow__type_name(tow_value_type(x[i])).text);
         if (i + 1 < n && *at++ != ',')
             return FAIL(s, TOW_INVALID_ARGUMENT, "\"%s\" has labels for %zu operands, found %zu", s->spec, i + 1, n);
     }
@@ -277,8 +277,10 @@ static bool combine(einsum *s, const term *a, const term *b, labels kept, term *
     int rank = 0;
     for (int l = 0; l < LABELS; l++) rank += (result.set & bit(l)) != 0;
     if (rank > TOW_MAX_RANK)
-        return FAIL(s, TOW_SHAPE_MISMATCH, "in \"%s\": a product of two operands would have %d axes, at most %d are "
-                    "possible; split the sum into several", s->spec, rank, TOW_MAX_RANK);
+        return FAIL(s, TOW_SHAPE_MISMATCH,
+                    "in \"%s\": a product of two operands would have %d axes, at most %d are "
+                    "possible; split the sum into several",
+                    s->spec, rank, TOW_MAX_RANK);
     result.value = products ? contract(a, b, kept, &result) : multiply(a, b, &result);
     sum_rest(&result, kept); /* of integers, which have no dot_general */
     *y = result;

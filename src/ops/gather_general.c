@@ -60,11 +60,11 @@ static tow_status gather_type(const tow__typing *ty)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "slice_sizes need one entry for each axis of %s, found %d",
                               tow__type_name(x).text, p->slice_sizes.n);
     if (p->offset_dims.n + p->collapsed_slice_dims.n + p->operand_batching_dims.n != x.rank)
-        return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
-                              "each of the %d axes of %s must be in the window, collapsed or a batching axis, found %d, "
-                              "%d and %d",
-                              x.rank, tow__type_name(x).text, p->offset_dims.n, p->collapsed_slice_dims.n,
-                              p->operand_batching_dims.n);
+        return tow__type_fail(
+            ty, TOW_INVALID_ARGUMENT,
+            "each of the %d axes of %s must be in the window, collapsed or a batching axis, found %d, "
+            "%d and %d",
+            x.rank, tow__type_name(x).text, p->offset_dims.n, p->collapsed_slice_dims.n, p->operand_batching_dims.n);
     if (p->clip && p->fill)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "windows outside are clipped or filled; set one of both");
     if (p->fill && !tow__holds(x.dtype, p->fill_value))
@@ -95,8 +95,13 @@ static void gather_jvp(tow__jvp *r)
 static void gather_transpose(tow__transpose *r)
 {
     const tow__gather_params *p = r->e->params;
-    tow__scatter_params s = {p->offset_dims, p->collapsed_slice_dims, p->operand_batching_dims,
-                             p->start_indices_batching_dims, p->start_index_map, p->clip, false};
+    tow__scatter_params s = {p->offset_dims,
+                             p->collapsed_slice_dims,
+                             p->operand_batching_dims,
+                             p->start_indices_batching_dims,
+                             p->start_index_map,
+                             p->clip,
+                             false};
     tow_value sum = tow_is_null(r->dx[0]) ? tow__zeros(r->t, r->in_types[0]) : r->dx[0];
     r->dx[0] = tow__op(&tow__scatter_general_add_p, &s, 3, (tow_value[]){sum, r->x[1], r->ct[0]});
 }
@@ -141,9 +146,9 @@ static void gather_batch(tow__batch *r)
     tow__batch_bind(r, &p, in, 0);
 }
 
-TOW__PRIMITIVE(gather_general, TOW__MOVE, tile_gather, tow__element_cost,
-               .operands = "x, indices", .inputs = 2, .outputs = 1, .continues = true,
-               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose, .batch = gather_batch,
+TOW__PRIMITIVE(gather_general, TOW__MOVE, tile_gather, tow__element_cost, .operands = "x, indices", .inputs = 2,
+               .outputs = 1, .continues = true, .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
+               .batch = gather_batch,
                TOW__PARAMS(tow__gather_params, TOW__PARAM(tow__gather_params, offset_dims, TOW__P_INTS),
                            TOW__PARAM(tow__gather_params, collapsed_slice_dims, TOW__P_INTS),
                            TOW__PARAM(tow__gather_params, operand_batching_dims, TOW__P_INTS),

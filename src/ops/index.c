@@ -148,14 +148,13 @@ static bool tile_gather(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-TOW__PRIMITIVE(gather, TOW__MOVE, tile_gather, tow__element_cost,
-               .operands = "table, indices", .inputs = 2, .outputs = 1, .continues = true,
-               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose, .batch = gather_batch);
+TOW__PRIMITIVE(gather, TOW__MOVE, tile_gather, tow__element_cost, .operands = "table, indices", .inputs = 2,
+               .outputs = 1, .continues = true, .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
+               .batch = gather_batch);
 /* The same with zeros for the rows outside. */
-TOW__PRIMITIVE(gather_jvp, TOW__COMPOSITE, tile_gather, tow__element_cost,
-               .operands = "dtable, indices", .inputs = 2, .outputs = 1, .continues = true,
-               .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose, .batch = gather_batch,
-               .decompose = gather_jvp_decompose);
+TOW__PRIMITIVE(gather_jvp, TOW__COMPOSITE, tile_gather, tow__element_cost, .operands = "dtable, indices", .inputs = 2,
+               .outputs = 1, .continues = true, .type = gather_type, .jvp = gather_jvp, .transpose = gather_transpose,
+               .batch = gather_batch, .decompose = gather_jvp_decompose);
 
 tow_value tow_gather(tow_value table, tow_value indices) { return bind_gather(table, indices); }
 
@@ -211,9 +210,8 @@ static void scatter_batch(tow__batch *r)
     }
 }
 
-TOW__PRIMITIVE(scatter_add, TOW__MOVE, tow__no_tiling, tow__element_cost,
-               .operands = "indices, updates", .inputs = 2, .outputs = 1,
-               .type = scatter_type, .transpose = scatter_transpose, .batch = scatter_batch,
+TOW__PRIMITIVE(scatter_add, TOW__MOVE, tow__no_tiling, tow__element_cost, .operands = "indices, updates", .inputs = 2,
+               .outputs = 1, .type = scatter_type, .transpose = scatter_transpose, .batch = scatter_batch,
                TOW__PARAMS(tow__rows_params, TOW__PARAM(tow__rows_params, rows, TOW__P_INT)));
 
 tow_value tow_scatter_add(tow_value indices, tow_value updates, int64_t rows)
@@ -278,9 +276,8 @@ static void index_add_batch(tow__batch *r)
 static double index_add_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2]); }
 
 TOW__PRIMITIVE(index_add, TOW__MOVE, tow__no_tiling, index_add_cost, .aliasing = TOW__ALIAS_FIRST,
-               .operands = "x, indices, updates", .inputs = 3,
-               .outputs = 1, .type = index_add_type, .jvp = index_add_jvp, .transpose = index_add_transpose,
-               .batch = index_add_batch);
+               .operands = "x, indices, updates", .inputs = 3, .outputs = 1, .type = index_add_type,
+               .jvp = index_add_jvp, .transpose = index_add_transpose, .batch = index_add_batch);
 
 tow_value tow_index_add(tow_value x, tow_value indices, tow_value updates)
 {
@@ -327,9 +324,9 @@ static void dynamic_slice_transpose(tow__transpose *r)
     r->dx[0] = tow_dynamic_update_slice(tow__zeros(r->t, r->in_types[0]), r->ct[0], r->x + 1);
 }
 
-TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost,
-               .operands = "x, start...", .inputs = -1, .outputs = 1,
-               .type = dynamic_slice_type, .transpose = dynamic_slice_transpose, .batch = tow__batch_dynamic_slice,
+TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .operands = "x, start...", .inputs = -1,
+               .outputs = 1, .type = dynamic_slice_type, .transpose = dynamic_slice_transpose,
+               .batch = tow__batch_dynamic_slice,
                TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)));
 
 tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes)
@@ -371,9 +368,9 @@ static void dynamic_update_slice_transpose(tow__transpose *r)
 }
 
 TOW__PRIMITIVE(dynamic_update_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .aliasing = TOW__ALIAS_FIRST,
-               .operands = "x, update, start...",
-               .inputs = -1, .outputs = 1, .type = dynamic_update_slice_type, .jvp = dynamic_update_slice_jvp,
-               .transpose = dynamic_update_slice_transpose, .batch = tow__batch_dynamic_update_slice);
+               .operands = "x, update, start...", .inputs = -1, .outputs = 1, .type = dynamic_update_slice_type,
+               .jvp = dynamic_update_slice_jvp, .transpose = dynamic_update_slice_transpose,
+               .batch = tow__batch_dynamic_update_slice);
 
 tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start)
 {

@@ -198,11 +198,9 @@ static double loss_vjp_cost(const tow__operation *o) { return losses(o, o->n_out
                 TOW__PARAM(tow__linear_cross_entropy_ad_params, rows, TOW__P_BOOL),                                    \
                 TOW__PARAM(tow__linear_cross_entropy_ad_params, wrt, TOW__P_INT))
 
-TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost,
-               .operands = "x, w, labels", .inputs = 3, .outputs = 2,
-               .plain_dot = true, .type = forward_type, .jvp = forward_jvp, .batch = forward_batch,
-               .decompose = forward_decompose,
-               .output_names = (const char *const[]){"loss", "lse", NULL},
+TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost, .operands = "x, w, labels", .inputs = 3,
+               .outputs = 2, .plain_dot = true, .type = forward_type, .jvp = forward_jvp, .batch = forward_batch,
+               .decompose = forward_decompose, .output_names = (const char *const[]){"loss", "lse", NULL},
                TOW__PARAMS(tow__linear_cross_entropy_params,
                            TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL)));
 TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,

@@ -337,7 +337,8 @@ static void pad_by_rows(tow__batch *r, const tow__pad_params *p, const tow__pad_
     tow_value x = tow__batch_operand(r, 0, axis), value = tow__batch_operand(r, 1, 0);
     tow_value padded = tow_pad(x, tow_scalar(r->t, type.dtype, 0), whole->low.v, whole->high.v, whole->interior.v);
     type.dtype = TOW_BOOL;
-    tow_value inside = tow_pad(tow_full(r->t, type, 1), tow_scalar(r->t, TOW_BOOL, 0), p->low.v, p->high.v, p->interior.v);
+    tow_value inside =
+        tow_pad(tow_full(r->t, type, 1), tow_scalar(r->t, TOW_BOOL, 0), p->low.v, p->high.v, p->interior.v);
     tow_type y = tow_value_type(padded);
     inside = tow__batched_at((tow__mapped){.value = inside, .axis = TOW__UNBATCHED}, r->size, axis);
     value = tow_broadcast_in_dim(value, y.rank, y.dims, (int[]){axis});
@@ -365,9 +366,8 @@ static bool tile_pad(const tow__operation *o, int axis, int *from)
     return p->low.v[axis] == 0 && p->high.v[axis] == 0 && p->interior.v[axis] == 0;
 }
 
-TOW__PRIMITIVE(pad, TOW__MOVE, tile_pad, tow__element_cost,
-               .operands = "x, value", .inputs = 2, .outputs = 1, .type = pad_type,
-               .transpose = pad_transpose, .batch = pad_batch,
+TOW__PRIMITIVE(pad, TOW__MOVE, tile_pad, tow__element_cost, .operands = "x, value", .inputs = 2, .outputs = 1,
+               .type = pad_type, .transpose = pad_transpose, .batch = pad_batch,
                TOW__PARAMS(tow__pad_params, TOW__PARAM(tow__pad_params, low, TOW__P_INTS),
                            TOW__PARAM(tow__pad_params, high, TOW__P_INTS),
                            TOW__PARAM(tow__pad_params, interior, TOW__P_INTS)));

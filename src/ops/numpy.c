@@ -29,10 +29,7 @@ tow_value tow_clip(tow_value x, tow_value low, tow_value high)
 
 tow_value tow_isnan(tow_value x) { return tow_ne(x, x); }
 
-tow_value tow_isinf(tow_value x)
-{
-    return tow_is_null(x) ? x : tow_and(tow_not(tow_is_finite(x)), tow_eq(x, x));
-}
+tow_value tow_isinf(tow_value x) { return tow_is_null(x) ? x : tow_and(tow_not(tow_is_finite(x)), tow_eq(x, x)); }
 
 tow_value tow_reciprocal(tow_value x) { return tow_integer_pow(x, -1); }
 
@@ -40,8 +37,7 @@ tow_value tow_reciprocal(tow_value x) { return tow_integer_pow(x, -1); }
 tow_value tow_mod(tow_value x, tow_value y)
 {
     if (tow_is_null(x) || tow_is_null(y)) return tow__null();
-    if (!tow_dtype_is_float(tow__dtype(y)))
-        y = tow_select(tow_eq(y, tow_zeros_like(y)), tow_full_like(y, 1), y);
+    if (!tow_dtype_is_float(tow__dtype(y))) y = tow_select(tow_eq(y, tow_zeros_like(y)), tow_full_like(y, 1), y);
     tow_value rest = tow_rem(x, y), zero = tow_zeros_like(rest);
     tow_value y_negative = tow_lt(y, tow_zeros_like(y));
     tow_value differ = tow_ne(tow_lt(rest, zero), y_negative);
@@ -110,8 +106,7 @@ tow_value tow_std(tow_value x, int n_axes, const int *axes, double correction, b
 tow_value tow_norm(tow_value x, int n_axes, const int *axes, bool keepdims)
 {
     tow_value squares = tow_square(x);
-    return tow_sqrt(keepdims ? tow_reduce_sum_keepdims(squares, n_axes, axes)
-                             : tow_reduce_sum(squares, n_axes, axes));
+    return tow_sqrt(keepdims ? tow_reduce_sum_keepdims(squares, n_axes, axes) : tow_reduce_sum(squares, n_axes, axes));
 }
 
 /* ---- indices ----------------------------------------------------------------------------------------------------- */

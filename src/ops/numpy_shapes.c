@@ -51,8 +51,7 @@ tow_value tow_split(tow_value x, size_t n, int axis, tow_value *parts)
                             "axis %d has %lld elements, which %zu parts do not divide; use tow_split_at", axis,
                             (long long)size, n);
     int64_t each = size / (int64_t)n;
-    for (size_t i = 0; i < n; i++)
-        parts[i] = tow_slice_axis(x, (int)along, (int64_t)i * each, (int64_t)(i + 1) * each);
+    for (size_t i = 0; i < n; i++) parts[i] = tow_slice_axis(x, (int)along, (int64_t)i * each, (int64_t)(i + 1) * each);
     return parts[0];
 }
 
@@ -161,7 +160,8 @@ static tow_value triangle(tow_value x, const char *op, int64_t k, bool lower)
     if (tow_is_null(x)) return x;
     if (type.rank < 2)
         return tow__op_fail(x, op, TOW_SHAPE_MISMATCH, "expected a matrix, found %s", tow__type_name(type).text);
-    tow_value below = diagonal_mask(x.trace, type.dims[type.rank - 2], type.dims[type.rank - 1], lower ? k : k - 1, false);
+    tow_value below =
+        diagonal_mask(x.trace, type.dims[type.rank - 2], type.dims[type.rank - 1], lower ? k : k - 1, false);
     below = tow_broadcast_to(below, type.rank, type.dims);
     tow_value zeros = tow_zeros_like(x);
     return lower ? tow_select(below, x, zeros) : tow_select(below, zeros, x);

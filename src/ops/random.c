@@ -17,8 +17,8 @@ static tow_status threefry_type(const tow__typing *ty)
 }
 
 TOW__PRIMITIVE(threefry2x32, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost,
-                           .operands = "key0, key1, counter0, counter1", .inputs = 4, .outputs = 2,
-               .batch = tow__batch_elementwise, .type = threefry_type);
+               .operands = "key0, key1, counter0, counter1", .inputs = 4, .outputs = 2, .batch = tow__batch_elementwise,
+               .type = threefry_type);
 
 static tow_status require_key(const tow__typing *ty, size_t i)
 {
@@ -66,9 +66,8 @@ static void random_bits_decompose(tow_trace *t, const tow__equation *e, const to
     y[0] = tow_reshape(tow_xor(words[0], words[1]), shape->n, shape->v);
 }
 
-TOW__PRIMITIVE(random_bits, TOW__RANDOM, tow__no_tiling, tow__element_cost,
-               .operands = "key", .inputs = 1, .outputs = 1,
-               .type = random_bits_type, .decompose = random_bits_decompose,
+TOW__PRIMITIVE(random_bits, TOW__RANDOM, tow__no_tiling, tow__element_cost, .operands = "key", .inputs = 1,
+               .outputs = 1, .type = random_bits_type, .decompose = random_bits_decompose,
                TOW__PARAMS(tow__shape_params, TOW__PARAM(tow__shape_params, shape, TOW__P_INTS)));
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */

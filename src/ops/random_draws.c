@@ -194,8 +194,8 @@ tow_value tow_random_permutation(tow_value key, int64_t n)
     key = tow__checked_key(key, "random_permutation");
     if (tow_is_null(key)) return key;
     if (n < 0 || n > INT32_MAX)
-        return tow__op_fail(key, "random_permutation", TOW_INVALID_ARGUMENT, "it orders 0 to 2^31 - 1 numbers, found %lld",
-                            (long long)n);
+        return tow__op_fail(key, "random_permutation", TOW_INVALID_ARGUMENT,
+                            "it orders 0 to 2^31 - 1 numbers, found %lld", (long long)n);
     return shuffled(key, tow_iota(key.trace, tow_make_type(TOW_I32, 1, &n), 0), 0, n);
 }
 
@@ -234,9 +234,8 @@ tow_value tow_random_choice(tow_value key, int64_t n, int rank, const int64_t *s
     tow_type type = tow_make_type(TOW_I32, rank, shape), weights = tow_value_type(p);
     int64_t count = rank >= 0 && rank <= TOW_MAX_RANK ? tow_type_count(type) : -1;
     if (count < 0 || n < (count > 0) || n > INT32_MAX || (!replace && count > n))
-        return tow__op_fail(key, "random_choice", TOW_INVALID_ARGUMENT,
-                            "cannot draw %s from %lld places%s", tow__type_name(type).text, (long long)n,
-                            replace ? "" : " without repetition");
+        return tow__op_fail(key, "random_choice", TOW_INVALID_ARGUMENT, "cannot draw %s from %lld places%s",
+                            tow__type_name(type).text, (long long)n, replace ? "" : " without repetition");
     if (!tow_is_null(p) && (!tow_dtype_is_float(weights.dtype) || weights.rank != 1 || weights.dims[0] != n))
         return tow__op_fail(key, "random_choice", TOW_SHAPE_MISMATCH,
                             "expected the probabilities of %lld places, f32 or f64 [%lld], found %s", (long long)n,

@@ -106,7 +106,7 @@ static bool tile_reduction(const tow__operation *o, int axis, int *from)
 
 #define REDUCTION(op, rule, ...)                                                                                       \
     TOW__PRIMITIVE(reduce_##op, TOW__REDUCTION, tile_reduction, tow__element_cost, .reduces_axis = true, .inputs = 1,  \
-                   .outputs = 1, .type = rule, .batch = tow__batch_over_axes,                                                                         \
+                   .outputs = 1, .type = rule, .batch = tow__batch_over_axes,                                          \
                    TOW__PARAMS(tow__axes_params, TOW__PARAM(tow__axes_params, axes, TOW__P_INTS)), __VA_ARGS__);
 REDUCTION(sum, reduce_number_type, .transpose = reduce_sum_transpose)
 REDUCTION(max, reduce_extremum_type, .jvp = reduce_extremum_jvp)

@@ -213,17 +213,16 @@ static void scatter_batch(tow__batch *r)
 static double scatter_cost(const tow__operation *o) { return TOW__PER_ELEMENT * 3 * tow__elements(&o->in[2]); }
 
 #define SCATTER(name, rule, ...)                                                                                       \
-    TOW__PRIMITIVE(                                                                                                    \
-        name, TOW__MOVE, tow__no_tiling, scatter_cost, .aliasing = TOW__ALIAS_FIRST, .inputs = 3, .outputs = 1,        \
-        .operands = "x, indices, updates", .type = rule, .batch = scatter_batch,                                       \
-        TOW__PARAMS(tow__scatter_params, TOW__PARAM(tow__scatter_params, update_window_dims, TOW__P_INTS),             \
-                    TOW__PARAM(tow__scatter_params, inserted_window_dims, TOW__P_INTS),                                \
-                    TOW__PARAM(tow__scatter_params, operand_batching_dims, TOW__P_INTS),                               \
-                    TOW__PARAM(tow__scatter_params, scatter_indices_batching_dims, TOW__P_INTS),                       \
-                    TOW__PARAM(tow__scatter_params, scatter_dims_to_operand_dims, TOW__P_INTS),                        \
-                    TOW__PARAM(tow__scatter_params, clip, TOW__P_BOOL),                                                \
-                    TOW__PARAM(tow__scatter_params, unique_indices, TOW__P_BOOL)),                                     \
-        __VA_ARGS__)
+    TOW__PRIMITIVE(name, TOW__MOVE, tow__no_tiling, scatter_cost, .aliasing = TOW__ALIAS_FIRST, .inputs = 3,           \
+                   .outputs = 1, .operands = "x, indices, updates", .type = rule, .batch = scatter_batch,              \
+                   TOW__PARAMS(tow__scatter_params, TOW__PARAM(tow__scatter_params, update_window_dims, TOW__P_INTS),  \
+                               TOW__PARAM(tow__scatter_params, inserted_window_dims, TOW__P_INTS),                     \
+                               TOW__PARAM(tow__scatter_params, operand_batching_dims, TOW__P_INTS),                    \
+                               TOW__PARAM(tow__scatter_params, scatter_indices_batching_dims, TOW__P_INTS),            \
+                               TOW__PARAM(tow__scatter_params, scatter_dims_to_operand_dims, TOW__P_INTS),             \
+                               TOW__PARAM(tow__scatter_params, clip, TOW__P_BOOL),                                     \
+                               TOW__PARAM(tow__scatter_params, unique_indices, TOW__P_BOOL)),                          \
+                   __VA_ARGS__)
 SCATTER(scatter_general, scatter_type, .transpose = scatter_transpose);
 SCATTER(scatter_general_add, scatter_number_type, .jvp = add_jvp, .transpose = add_transpose);
 SCATTER(scatter_general_mul, scatter_number_type, .jvp = mul_jvp, .transpose = mul_transpose);

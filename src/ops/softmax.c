@@ -85,8 +85,8 @@ static tow_status logsumexp_type(const tow__typing *ty)
 
 #define OVER_AXIS(op, rule)                                                                                            \
     TOW__PRIMITIVE(op, TOW__COMPOSITE, tow__tile_along_axis, tow__element_cost, .reduces_axis = true, .inputs = 1,     \
-                   .outputs = 1, .type = rule, .jvp = op##_jvp, .batch = tow__batch_along_axis,                            \
-                   .decompose = op##_decompose,                           \
+                   .outputs = 1, .type = rule, .jvp = op##_jvp, .batch = tow__batch_along_axis,                        \
+                   .decompose = op##_decompose,                                                                        \
                    TOW__PARAMS(tow__axis_params, TOW__PARAM(tow__axis_params, axis, TOW__P_INT)));                     \
     tow_value tow_##op(tow_value x, int axis)                                                                          \
     {                                                                                                                  \

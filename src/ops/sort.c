@@ -193,9 +193,8 @@ static bool tile_searchsorted(const tow__operation *o, int axis, int *from)
     return true;
 }
 
-TOW__PRIMITIVE(searchsorted, TOW__MOVE, tile_searchsorted, tow__element_cost,
-               .operands = "sorted, v", .inputs = 2, .outputs = 1,
-               .type = searchsorted_type, .batch = searchsorted_batch,
+TOW__PRIMITIVE(searchsorted, TOW__MOVE, tile_searchsorted, tow__element_cost, .operands = "sorted, v", .inputs = 2,
+               .outputs = 1, .type = searchsorted_type, .batch = searchsorted_batch,
                TOW__PARAMS(tow__searchsorted_params, TOW__PARAM(tow__searchsorted_params, right, TOW__P_BOOL)));
 
 tow_value tow_searchsorted(tow_value sorted, tow_value v, bool right)

@@ -86,7 +86,8 @@ static void atanh_jvp(tow__jvp *r)
 static void atan2_jvp(tow__jvp *r)
 {
     tow__jvp_primal(r);
-    tow_value y = r->x[0], x = r->x[1], square = tow_add(tow_square(y), tow_square(x)), a = tow__null(), b = tow__null();
+    tow_value y = r->x[0], x = r->x[1], square = tow_add(tow_square(y), tow_square(x)), a = tow__null(),
+              b = tow__null();
     if (!tow_is_null(r->dx[0])) a = tow_mul(r->dx[0], tow_div(x, square));
     if (!tow_is_null(r->dx[1])) b = tow_neg(tow_mul(r->dx[1], tow_div(y, square)));
     r->dy[0] = tow__add_or(a, b);
@@ -105,6 +106,6 @@ UNARY(asinh)
 UNARY(acosh)
 UNARY(atanh)
 
-TOW__ELEMENTWISE_PRIMITIVE(atan2,
-                           .operands = "y, x", .inputs = 2, .outputs = 1, .type = tow__type_same_float, .jvp = atan2_jvp);
+TOW__ELEMENTWISE_PRIMITIVE(atan2, .operands = "y, x", .inputs = 2, .outputs = 1, .type = tow__type_same_float,
+                           .jvp = atan2_jvp);
 tow_value tow_atan2(tow_value y, tow_value x) { return tow__broadcast_op2(&tow__atan2_p, y, x); }

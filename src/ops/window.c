@@ -38,8 +38,10 @@ static tow_status window_result(const tow__typing *ty, tow_type x, tow_type *res
     for (int i = 0; i < x.rank; i++) {
         tow__window_axis a = tow__window_axis_of(p, i, x.dims[i]);
         if (!tow__window_result(&a))
-            return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %d: sizes, strides, padding and dilations overflow; "
-                                  "all must stay below 2^%d", i, TOW__WINDOW_BITS);
+            return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
+                                  "axis %d: sizes, strides, padding and dilations overflow; "
+                                  "all must stay below 2^%d",
+                                  i, TOW__WINDOW_BITS);
         result->dims[i] = a.result;
     }
     return tow__require_valid(ty, *result);
@@ -85,8 +87,8 @@ static tow__window_params transposed(const tow__window_params *p, tow_type x, to
         tow__window_axis a = tow__window_axis_of(p, i, x.dims[i]);
         int64_t reach = tow__dilated(a.window, a.window_dilation);
         q.low.v[i] = reach - 1 - a.low;
-        q.high.v[i] = tow__dilated(a.size, a.base_dilation) + reach - 1 - q.low.v[i] -
-                      tow__dilated(y.dims[i], a.stride);
+        q.high.v[i] =
+            tow__dilated(a.size, a.base_dilation) + reach - 1 - q.low.v[i] - tow__dilated(y.dims[i], a.stride);
     }
     return q;
 }
@@ -115,9 +117,8 @@ static void extremum_jvp(tow__jvp *r)
 static void select_jvp(tow__jvp *r)
 {
     tow__jvp_primal(r);
-    r->dy[0] = tow_is_null(r->dx[0])
-                   ? tow__null()
-                   : tow__op(r->e->primitive, r->e->params, 2, (tow_value[]){r->dx[0], r->x[1]});
+    r->dy[0] = tow_is_null(r->dx[0]) ? tow__null()
+                                     : tow__op(r->e->primitive, r->e->params, 2, (tow_value[]){r->dx[0], r->x[1]});
 }
 
 static void gather_transpose(tow__transpose *r)
@@ -173,12 +174,13 @@ static double window_cost(const tow__operation *o)
         TOW__PARAM(tow__window_params, window_dilation, TOW__P_INTS)
 #define REDUCE_WINDOW(op, ...)                                                                                         \
     TOW__PRIMITIVE(reduce_window_##op, TOW__REDUCTION, tile_window, window_cost, .inputs = 1, .outputs = 1,            \
-                   .type = reduce_window_type, .batch = window_batch, TOW__PARAMS(tow__window_params, WINDOW_PARAMS), __VA_ARGS__);
+                   .type = reduce_window_type, .batch = window_batch, TOW__PARAMS(tow__window_params, WINDOW_PARAMS),  \
+                   __VA_ARGS__);
 #define SELECT(op, rule, transpose_)                                                                                   \
-    TOW__PRIMITIVE(select_and_##op##_add, TOW__REDUCTION, tile_window, window_cost, .inputs = 2, .outputs = 1,         \
-                   .type = rule, .jvp = select_jvp, .transpose = transpose_, .batch = window_batch,                                        \
-                   TOW__PARAMS(tow__window_params, WINDOW_PARAMS,                                                      \
-                               TOW__PARAM(tow__window_params, minimum, TOW__P_BOOL)));
+    TOW__PRIMITIVE(                                                                                                    \
+        select_and_##op##_add, TOW__REDUCTION, tile_window, window_cost, .inputs = 2, .outputs = 1, .type = rule,      \
+        .jvp = select_jvp, .transpose = transpose_, .batch = window_batch,                                             \
+        TOW__PARAMS(tow__window_params, WINDOW_PARAMS, TOW__PARAM(tow__window_params, minimum, TOW__P_BOOL)));
 REDUCE_WINDOW(sum, .transpose = reduce_window_sum_transpose)
 REDUCE_WINDOW(max, .jvp = extremum_jvp)
 REDUCE_WINDOW(min, .jvp = extremum_jvp)
@@ -207,14 +209,17 @@ static bool pad_by_name(tow_value x, const char *op, tow_padding padding, tow__w
     tow_type type = tow_value_type(x);
     if (padding == TOW_PAD_VALID || padding == TOW_PAD_EXPLICIT) return true;
     if (padding != TOW_PAD_SAME && padding != TOW_PAD_SAME_LOWER) {
-        tow__op_fail(x, op, TOW_INVALID_ARGUMENT, "padding %d is none of TOW_PAD_VALID, TOW_PAD_SAME, "
-                     "TOW_PAD_SAME_LOWER and TOW_PAD_EXPLICIT", (int)padding);
+        tow__op_fail(x, op, TOW_INVALID_ARGUMENT,
+                     "padding %d is none of TOW_PAD_VALID, TOW_PAD_SAME, "
+                     "TOW_PAD_SAME_LOWER and TOW_PAD_EXPLICIT",
+                     (int)padding);
         return false;
     }
     for (int i = 0; i < type.rank; i++) {
         tow__window_axis a = tow__window_axis_of(p, i, type.dims[i]);
         if (a.base_dilation > 1) {
-            tow__op_fail(x, op, TOW_INVALID_ARGUMENT, "TOW_PAD_SAME has no meaning for an operand that is dilated; "
+            tow__op_fail(x, op, TOW_INVALID_ARGUMENT,
+                         "TOW_PAD_SAME has no meaning for an operand that is dilated; "
                          "give TOW_PAD_EXPLICIT with low and high");
             return false;
         }
@@ -261,8 +266,10 @@ static bool pool_windows(tow_value x, const char *op, const tow_pool_options *o,
     if (!tow__given(x, op, o != NULL, "options with a window")) return false;
     int rank = tow_value_type(x).rank, first = rank - 1 - o->spatial;
     if (o->spatial < 1 || first < 0) {
-        tow__op_fail(x, op, TOW_INVALID_ARGUMENT, "%d spatial axes do not fit an operand %s, whose last axis has the "
-                     "features; give 1 to %d", o->spatial, tow__type_name(tow_value_type(x)).text, rank - 1);
+        tow__op_fail(x, op, TOW_INVALID_ARGUMENT,
+                     "%d spatial axes do not fit an operand %s, whose last axis has the "
+                     "features; give 1 to %d",
+                     o->spatial, tow__type_name(tow_value_type(x)).text, rank - 1);
         return false;
     }
     *w = (tow_window_options){.padding = o->padding};

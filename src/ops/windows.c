@@ -80,9 +80,11 @@ tow_status tow__require_windows(const tow__typing *ty, const tow__windows *w)
                               "found %d",
                               (long long)indices.dims[indices.rank - 1], tow__type_name(indices).text, w->index_map->n);
     status = tow__require_distinct(ty, "collapsed or inserted axes", w->collapsed, x.rank, true);
-    if (status == TOW_OK) status = tow__require_distinct(ty, "operand_batching_dims", w->operand_batching, x.rank, true);
     if (status == TOW_OK)
-        status = tow__require_distinct(ty, "batching axes of the indices", w->indices_batching, indices.rank - 1, false);
+        status = tow__require_distinct(ty, "operand_batching_dims", w->operand_batching, x.rank, true);
+    if (status == TOW_OK)
+        status =
+            tow__require_distinct(ty, "batching axes of the indices", w->indices_batching, indices.rank - 1, false);
     if (status == TOW_OK) status = tow__require_distinct(ty, "axes of index vectors", w->index_map, x.rank, false);
     if (status == TOW_OK)
         status = require_disjoint(ty, w->collapsed, w->operand_batching, "collapsed and a batching axis");

@@ -87,8 +87,7 @@ typedef struct tow__loop {
     tow__schedule schedule;
     int64_t length;
     int64_t blocks; /* of rows, for TOW__PARALLEL_ROWS */
-    int64_t
-        shared; /* the number of last iterations whose instructions all threads share, or they would leave threads
+    int64_t shared; /* the number of last iterations whose instructions all threads share, or they would leave threads
                        without work */
     bool reverse;
     bool stops;     /* a flag says before each iteration whether it runs: `flag`, or carry 0 if new_flags */
@@ -101,7 +100,7 @@ typedef struct tow__loop {
     tow__carry *carry;
     tow__rows *xs, *ys;
     tow__view flag; /* of a loop that stops: the flag before iteration 0 */
-    int64_t row; /* at hand, while it runs: parameters of kernels point here */
+    int64_t row;    /* at hand, while it runs: parameters of kernels point here */
 } tow__loop;
 
 /* The body makes rows, or blocks of them, and has no carries. */
@@ -169,9 +168,9 @@ struct tow__body {
         copies; /* one arena for each thread that runs it, or 0: one arena; copy c lies c * bytes behind the first */
     size_t scratch; /* of a call of an iteration that all threads share, at most; it lies behind the first copy */
     /* since buffer assignment */
-    uint32_t block; /* the storage of `outer` that is its arena */
-    size_t bytes;   /* of its arena */
-    size_t need;    /* lower bound: most bytes that are alive at once */
+    uint32_t block;      /* the storage of `outer` that is its arena */
+    size_t bytes;        /* of its arena */
+    size_t need;         /* lower bound: most bytes that are alive at once */
     size_t arena_offset; /* of its arena in the program's */
     uint32_t *dead;
 };

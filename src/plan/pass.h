@@ -12,7 +12,7 @@ typedef enum tow__stage {
     TOW__LOWERING,  /* all functions at once: instructions get views */
     TOW__OUTSIDE_IN, /* the instructions of a function, outer ones first: of the program, then of scans; what is known
                         outside, that a value is constant or how it lies in memory, is known inside */
-    TOW__ON_VIEWS, /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
+    TOW__ON_VIEWS,  /* the instructions of a function, inner ones first: of the program, of a scan or of a tile group */
     TOW__ON_PROGRAM /* all functions at once, when each has offsets: once, last of all */
 } tow__stage;
 

@@ -215,7 +215,7 @@ const tow__pass tow__passes[TOW__PASSES] = {
          .leaves = TOW__AS_OFFSETS},
     PASS(bind_addresses) = {"bind-addresses", TOW__ON_PROGRAM, bind_addresses, NULL, true,
                             "Calls are prepared, and addresses that change between runs or iterations are listed; "
-                             "last, because addresses need the offsets of all functions."},
+                            "last, because addresses need the offsets of all functions."},
 };
 
 tow__form tow__form_after(tow__pass_id id)

@@ -67,8 +67,7 @@ static tow_status array_from_value(tool *t, const char *text, tow_type type, con
     tow_type_text(type, name, sizeof name);
     json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
     if (!value && error.text[0] == '\0') return tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
-    if (!value)
-        return tool_fail(t, TOW_BAD_FORMAT, "input %.200s: '%.200s' is not JSON: %s", what, text, error.text);
+    if (!value) return tool_fail(t, TOW_BAD_FORMAT, "input %.200s: '%.200s' is not JSON: %s", what, text, error.text);
     tow_status status = tow_array_create(t->context, type, array);
     if (status == TOW_OK) {
         const bool everywhere = !json_is_array(value);
@@ -149,8 +148,7 @@ static tow_status read_one(tool *t, const tow_graph *graph, const char *argument
     char number[24];
     if (i == tow_graph_inputs(graph))
         return tool_fail(t, TOW_INVALID_ARGUMENT, "the graph has %zu inputs: --input %.200s is too many", i, argument);
-    if (inputs[i])
-        return tool_fail(t, TOW_INVALID_ARGUMENT, "input %s is given twice", input_label(graph, i, number));
+    if (inputs[i]) return tool_fail(t, TOW_INVALID_ARGUMENT, "input %s is given twice", input_label(graph, i, number));
     if (is_value(rest))
         return array_from_value(t, rest, tow_graph_input_type(graph, i), input_label(graph, i, number), &inputs[i]);
     const char *equals = strchr(rest, '=');

@@ -287,12 +287,10 @@ static tow_status show_counts(tool *t, const tow_program *forward, const tow_pro
         const char *name = tow_primitive_name(i); /* NULL, after the last, counts all */
         const uint64_t f = tow_program_count(forward, name), b = tow_program_count(backward, name);
         if (t->options.json && (f > 0 || b > 0 || !name))
-            failed |=
-                json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", !name ? "total" : name,
-                                                      "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
+            failed |= json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "primitive", !name ? "total" : name,
+                                                            "forward", (json_int_t)f, "backward", (json_int_t)b)) != 0;
         else if (f > 0 || b > 0 || !name)
-            printf("%-28s %10llu %10llu\n", !name ? "total" : name, (unsigned long long)f,
-                   (unsigned long long)b);
+            printf("%-28s %10llu %10llu\n", !name ? "total" : name, (unsigned long long)f, (unsigned long long)b);
         if (!name) break;
     }
     if (!t->options.json) return TOW_OK;
@@ -325,11 +323,11 @@ static json_t *json_plan(const tow_program *program)
     char *text = tool_text_of(tool_program_text, program);
     json_t *result =
         !text ? NULL
-                     : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs",
-                                 (json_int_t)bytes.inputs, "outputs", (json_int_t)bytes.outputs, "arena",
-                                 (json_int_t)bytes.arena, "lower_bound", (json_int_t)bytes.lower_bound, "residuals",
-                                 (json_int_t)bytes.residuals, "constants", (json_int_t)bytes.constants, "instructions",
-                                 (json_int_t)tow_program_count(program, NULL), "text", tool_json_text(text));
+              : json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:o}", "bytes", "inputs", (json_int_t)bytes.inputs,
+                          "outputs", (json_int_t)bytes.outputs, "arena", (json_int_t)bytes.arena, "lower_bound",
+                          (json_int_t)bytes.lower_bound, "residuals", (json_int_t)bytes.residuals, "constants",
+                          (json_int_t)bytes.constants, "instructions", (json_int_t)tow_program_count(program, NULL),
+                          "text", tool_json_text(text));
     free(text);
     return result;
 }

@@ -6,16 +6,16 @@
 
 static const char *const kinds[] = {
     [TOW__ELEMENTWISE] = "elementwise", [TOW__REDUCTION] = "reduction", [TOW__DOT] = "product",
-    [TOW__CONVOLUTION] = "convolution",
-    [TOW__MOVE] = "move",               [TOW__SOURCE] = "source",       [TOW__RANDOM] = "random",
-    [TOW__NAME] = "name",               [TOW__REGION] = "region",       [TOW__COMPOSITE] = "composite",
+    [TOW__CONVOLUTION] = "convolution", [TOW__MOVE] = "move",           [TOW__SOURCE] = "source",
+    [TOW__RANDOM] = "random",           [TOW__NAME] = "name",           [TOW__REGION] = "region",
+    [TOW__COMPOSITE] = "composite",
 };
 
 /* As docs/textual-form.md calls them. */
 static const char *const values[] = {
-    [TOW__P_INT] = "integer",       [TOW__P_COUNT] = "integer",   [TOW__P_FLOAT] = "float", [TOW__P_BOOL] = "flag",
-    [TOW__P_DTYPE] = "dtype",       [TOW__P_INTS] = "integers",   [TOW__P_STRING] = "string", [TOW__P_GRAPH] = "graph",
-    [TOW__P_GRAPHS] = "graphs",     [TOW__P_ARRAY] = "array",       [TOW__P_POLICY] = "policy",
+    [TOW__P_INT] = "integer",   [TOW__P_COUNT] = "integer", [TOW__P_FLOAT] = "float",   [TOW__P_BOOL] = "flag",
+    [TOW__P_DTYPE] = "dtype",   [TOW__P_INTS] = "integers", [TOW__P_STRING] = "string", [TOW__P_GRAPH] = "graph",
+    [TOW__P_GRAPHS] = "graphs", [TOW__P_ARRAY] = "array",   [TOW__P_POLICY] = "policy",
 };
 
 static void print_operands(const tow_primitive *p)

@@ -34,10 +34,10 @@ typedef struct tool_options {
     uint64_t seed;
     size_t wrt[TOOL_MAX_ARRAYS];
     size_t n_wrt;
-    const char *policy; /* NULL: no remat region */
-    size_t keep_within; /* bytes, or 0 */
-    const char *memory; /* SVG to draw, or NULL */
-    const char *trace;  /* trace events to write, or NULL */
+    const char *policy;                      /* NULL: no remat region */
+    size_t keep_within;                      /* bytes, or 0 */
+    const char *memory;                      /* SVG to draw, or NULL */
+    const char *trace;                       /* trace events to write, or NULL */
     const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
     char *without;                           /* passes, separated by commas; or NULL */
     const char *size, *in_axes, *out_axes;   /* of vmap, or NULL */

@@ -18,8 +18,8 @@ static tow_status read_axes(tool *t, const char *option, const char *text, size_
         errno = 0;
         const long axis = none ? 0 : strtol(text, &end, 10);
         if (!none && (errno != 0 || length == 0 || end != text + length || axis < -INT_MAX || axis > INT_MAX))
-            return tool_fail(t, TOW_INVALID_ARGUMENT, "%s: expected an axis or 'none', found '%.*s'", option, (int)length,
-                             text);
+            return tool_fail(t, TOW_INVALID_ARGUMENT, "%s: expected an axis or 'none', found '%.*s'", option,
+                             (int)length, text);
         if (count < n) axes[count] = none ? TOW_NOT_MAPPED : (int)axis;
         count++;
         text = text[length] == ',' ? text + length + 1 : NULL;
@@ -33,11 +33,13 @@ static tow_status read_size(tool *t, int64_t *size)
 {
     char *end;
     if (t->options.size == NULL)
-        return tool_fail(t, TOW_INVALID_ARGUMENT, "vmap: expected --size, the number of rows; a graph has the types of one");
+        return tool_fail(t, TOW_INVALID_ARGUMENT,
+                         "vmap: expected --size, the number of rows; a graph has the types of one");
     errno = 0;
     *size = strtoll(t->options.size, &end, 10);
     if (errno == 0 && end != t->options.size && *end == '\0' && *size >= 0) return TOW_OK;
-    return tool_fail(t, TOW_INVALID_ARGUMENT, "--size: expected a number of rows, 0 or more, found '%s'", t->options.size);
+    return tool_fail(t, TOW_INVALID_ARGUMENT, "--size: expected a number of rows, 0 or more, found '%s'",
+                     t->options.size);
 }
 
 static tow_status batch(tool *t, const tow_graph *graph, tow_graph **result)

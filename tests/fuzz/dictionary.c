@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "src/graph/policy.h"
-#include "src/io/tensors.h"
 #include "src/graph/primitive.h"
+#include "src/io/tensors.h"
 
 static void add(const char *word)
 {
@@ -29,9 +29,16 @@ static void add_all(const char *const *words)
 
 /* One example of a value; what a list or a number is, mutation finds out. */
 static const char *const values[] = {
-    [TOW__P_INT] = "1",     [TOW__P_FLOAT] = "0.5",          [TOW__P_BOOL] = "true",     [TOW__P_COUNT] = "1",
-    [TOW__P_DTYPE] = "i32", [TOW__P_INTS] = "(0,1)",         [TOW__P_STRING] = "\"a\"",
-    [TOW__P_ARRAY] = "2.0", [TOW__P_POLICY] = "\"nothing\"", [TOW__P_GRAPH] = "{ lambda ; a:f32[]. let in (a) }",
+    [TOW__P_INT] = "1",
+    [TOW__P_FLOAT] = "0.5",
+    [TOW__P_BOOL] = "true",
+    [TOW__P_COUNT] = "1",
+    [TOW__P_DTYPE] = "i32",
+    [TOW__P_INTS] = "(0,1)",
+    [TOW__P_STRING] = "\"a\"",
+    [TOW__P_ARRAY] = "2.0",
+    [TOW__P_POLICY] = "\"nothing\"",
+    [TOW__P_GRAPH] = "{ lambda ; a:f32[]. let in (a) }",
     [TOW__P_GRAPHS] = "({ lambda ; a:f32[]. let in (a) } { lambda ; a:f32[]. let in (a) })",
 };
 

@@ -322,7 +322,8 @@ static bool repeat_input(side *s, tow_array **x)
         char *row = (char *)tow_array_data(all) + (size_t)r * bytes;
         memcpy(row, tow_array_data(*x), bytes);
         for (size_t k = 0; k < count && r != ROW; k++) {
-            if (type.dtype == TOW_F32) ((float *)(void *)row)[k] = ((float *)(void *)row)[k] * 0.75f + 0.125f * (float)r;
+            if (type.dtype == TOW_F32)
+                ((float *)(void *)row)[k] = ((float *)(void *)row)[k] * 0.75f + 0.125f * (float)r;
             if (type.dtype == TOW_U32) ((uint32_t *)(void *)row)[k] += (uint32_t)r + 1;
         }
     }

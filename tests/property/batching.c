@@ -109,7 +109,8 @@ static int compare_rows(const batching *b, manner m, const int *axes, const prop
     int failures = 0;
     for (int64_t r = 0; r < m.size && failures == 0; r++) {
         property_values expected = {0};
-        if (!evaluate_row(b, m, r, &expected)) FAIL(failures, "batching, %s: row %lld does not run", b->what, (long long)r);
+        if (!evaluate_row(b, m, r, &expected))
+            FAIL(failures, "batching, %s: row %lld does not run", b->what, (long long)r);
         for (size_t i = 0; i < expected.n && failures == 0; i++) {
             double *row = new_array(expected.counts[i]);
             copy_row(tow_graph_output_type(b->graph, i), axes[i], m.size, r, found->arrays[i], row, true);
@@ -237,7 +238,8 @@ static int check_grad_of_batched(const batching *b, const tow_graph *scalar, man
     int in_axes[MOST], failures = 0;
     property_values all = stack_rows(b, m, in_axes), found = {0}, rows[ROWS] = {{0}};
     tow_graph *sum = sum_graph(scalar, m, in_axes), *grad = NULL;
-    bool runs = sum != NULL && tow_grad(sum, n_wrt, wrt, false, &grad) == TOW_OK && property_evaluate(grad, &all, &found);
+    bool runs =
+        sum != NULL && tow_grad(sum, n_wrt, wrt, false, &grad) == TOW_OK && property_evaluate(grad, &all, &found);
     for (int64_t r = 0; runs && r < m.size; r++) runs = evaluate_row(b, m, r, &rows[r]);
     if (!runs) FAIL(failures, "batching, gradient of vmap: %s", tow_context_error(tow_graph_context(scalar)));
     for (size_t j = 0; runs && j < n_wrt; j++) {
@@ -250,8 +252,8 @@ static int check_grad_of_batched(const batching *b, const tow_graph *scalar, man
             else
                 for (int64_t k = 0; k < found.counts[j]; k++) expected[k] += rows[r].arrays[j][k];
         if (!same(found.arrays[j], expected, found.counts[j], 1e-11))
-            FAIL(failures, "batching, gradient of vmap: operands %x, axes in place %d: that of input %zu differs", m.mask,
-                 m.place, wrt[j]);
+            FAIL(failures, "batching, gradient of vmap: operands %x, axes in place %d: that of input %zu differs",
+                 m.mask, m.place, wrt[j]);
         free(expected);
     }
     for (int r = 0; r < ROWS; r++) property_free(&rows[r]);
@@ -345,7 +347,8 @@ static int check_other_rule(tow_context *context, const property_case *c, void (
     tow_graph *graph = property_graph(context, &other.c, TOW_F64);
     if (graph == NULL) return 1;
     begin(&b, rule == NULL ? "the default" : "another rule", graph, &other.c);
-    if (other.primitive.decompose != NULL) b.tolerance = 1e-11; /* a decomposition rounds in other places than a kernel */
+    if (other.primitive.decompose != NULL)
+        b.tolerance = 1e-11; /* a decomposition rounds in other places than a kernel */
     const int failures = check_manners(&b);
     end(&b);
     return failures;
@@ -365,8 +368,7 @@ int property_check_batching(tow_context *context, const property_case *c)
     int failures = 0;
     /* Companions of composites decompose by what the composite gave, which rows of other operands do not fit. */
     const bool companion = strstr(c->primitive, "_jvp") != NULL || strstr(c->primitive, "_vjp") != NULL;
-    if (c->build == NULL && primitive->batch != NULL && !companion)
-        failures += check_other_rule(context, c, NULL);
+    if (c->build == NULL && primitive->batch != NULL && !companion) failures += check_other_rule(context, c, NULL);
     for (size_t d = 0; d < 2; d++) {
         batching b;
         tow_graph *graph = property_graph(context, c, dtypes[d]);

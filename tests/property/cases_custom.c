@@ -73,7 +73,8 @@ static void record_vjp(tow_trace *trace, const tow_value *in, tow_value *out, co
 {
     static const tow_custom_options options = {.name = "wave"};
     outer o = {c->label ? &in[1] : NULL};
-    tow_custom_vjp_function(trace, function, forward, backward, &o, &options, c->label ? 1 : 2, in, c->label ? 2 : 3, 2, out);
+    tow_custom_vjp_function(trace, function, forward, backward, &o, &options, c->label ? 1 : 2, in, c->label ? 2 : 3, 2,
+                            out);
 }
 
 /* ---- rows of a product: x [3, 2], w [2, 2], inside a loop under remat --------------------------------------------- */
@@ -145,12 +146,18 @@ static void recurrence(const property_case *c, double *const *in, double *const 
 #define JVP(text, w)                                                                                                   \
     {                                                                                                                  \
         .primitive = "custom_jvp", .label = text, .n_in = 2, .n_out = 2, .build = record_jvp, .value = wave,           \
-        .loose = 2, .in = {V(5), w}                                                                                    \
+        .loose = 2, .in = {                                                                                            \
+            V(5),                                                                                                      \
+            w                                                                                                          \
+        }                                                                                                              \
     }
 #define VJP(text, w)                                                                                                   \
     {                                                                                                                  \
         .primitive = "custom_vjp", .label = text, .n_in = 2, .n_out = 2, .build = record_vjp, .value = wave,           \
-        .reverse_only = true, .loose = 2, .in = {V(5), w}                                                              \
+        .reverse_only = true, .loose = 2, .in = {                                                                      \
+            V(5),                                                                                                      \
+            w                                                                                                          \
+        }                                                                                                              \
     }
 
 static const property_case cases[] = {

@@ -38,8 +38,7 @@ static void sorted_by_two(const property_case *c, double *const *in, double *con
     const int64_t n = property_count(&c->in[0]);
     for (int64_t i = 0; i < n; i++) key[i] = 3 * in[0][i] + in[1][i];
     for (int64_t i = 0; i < n; i++)
-        for (size_t operand = 0; operand < 3; operand++)
-            out[operand][rank_of(key, n, 1, i, false)] = in[operand][i];
+        for (size_t operand = 0; operand < 3; operand++) out[operand][rank_of(key, n, 1, i, false)] = in[operand][i];
 }
 
 static void largest(const property_case *c, double *const *in, double *const *out)
@@ -108,8 +107,7 @@ static void squares(const property_case *c, double *const *in, double *const *ou
     for (int b = 0; b < 3; b++)
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < 2; j++)
-                out[0][(b * 2 + i) * 2 + j] =
-                    in[0][(clamp(in[1][b * 2], 2) + i) * 5 + clamp(in[1][b * 2 + 1], 3) + j];
+                out[0][(b * 2 + i) * 2 + j] = in[0][(clamp(in[1][b * 2], 2) + i) * 5 + clamp(in[1][b * 2 + 1], 3) + j];
 }
 
 /* x [3,5], indices [3,4,1] -> [3,4]; 7 outside */
@@ -177,18 +175,14 @@ static void distinct(const property_case *c, double *const *in)
 
 static const tow__sort_params by_last = {.axis = 1, .num_keys = 1}, by_first = {.axis = 0, .num_keys = 1},
                               by_two = {.axis = 0, .num_keys = 2};
-static const tow__top_k_params three = {.axis = 1, .k = 3}, two_of_first = {.axis = 0, .k = 2}, all = {.axis = 0, .k = 9},
-                               none = {.axis = 0, .k = 0};
+static const tow__top_k_params three = {.axis = 1, .k = 3}, two_of_first = {.axis = 0, .k = 2},
+                               all = {.axis = 0, .k = 9}, none = {.axis = 0, .k = 0};
 static const tow__searchsorted_params left = {false}, right = {true};
 static const tow__axis_params along_0 = {0}, along_1 = {1};
-static const tow__gather_params take_columns = {.offset_dims = INTS(0),
-                                                .collapsed_slice_dims = INTS(1),
-                                                .start_index_map = INTS(1),
-                                                .slice_sizes = INTS(4, 1)};
-static const tow__gather_params take_squares = {.offset_dims = INTS(1, 2),
-                                                .start_index_map = INTS(0, 1),
-                                                .slice_sizes = INTS(2, 2),
-                                                .clip = true};
+static const tow__gather_params take_columns = {
+    .offset_dims = INTS(0), .collapsed_slice_dims = INTS(1), .start_index_map = INTS(1), .slice_sizes = INTS(4, 1)};
+static const tow__gather_params take_squares = {
+    .offset_dims = INTS(1, 2), .start_index_map = INTS(0, 1), .slice_sizes = INTS(2, 2), .clip = true};
 static const tow__gather_params take_along = {.collapsed_slice_dims = INTS(1),
                                               .operand_batching_dims = INTS(0),
                                               .start_indices_batching_dims = INTS(0),
@@ -200,8 +194,7 @@ static const tow__gather_params take_middle = {.offset_dims = INTS(0, 2),
                                                .collapsed_slice_dims = INTS(1),
                                                .start_index_map = INTS(1),
                                                .slice_sizes = INTS(2, 1, 3)};
-#define ROWS                                                                                                           \
-    .update_window_dims = INTS(1), .inserted_window_dims = INTS(0), .scatter_dims_to_operand_dims = INTS(0)
+#define ROWS .update_window_dims = INTS(1), .inserted_window_dims = INTS(0), .scatter_dims_to_operand_dims = INTS(0)
 static const tow__scatter_params rows = {ROWS}, rows_clipped = {ROWS, .clip = true},
                                  rows_unique = {ROWS, .unique_indices = true};
 static const tow__scatter_params each_row = {.inserted_window_dims = INTS(1),

@@ -33,7 +33,8 @@ static void conv(const property_case *c, double *const *in, double *const *out)
             int64_t n = coordinate(x, i, axes.lhs[0]), f = coordinate(x, i, axes.lhs[1]);
             int64_t o = coordinate(w, j, axes.rhs[0]), k = coordinate(w, j, axes.rhs[1]), index = 0;
             if (f % w->dims[axes.rhs[1]] != k) continue;
-            int64_t group = o / (dims[axes.out[1]] / p->feature_groups), part = o / (dims[axes.out[1]] / p->batch_groups);
+            int64_t group = o / (dims[axes.out[1]] / p->feature_groups),
+                    part = o / (dims[axes.out[1]] / p->batch_groups);
             bool meets = f == group * w->dims[axes.rhs[1]] + k && n / dims[axes.out[0]] == part;
             at[axes.out[0]] = n % dims[axes.out[0]];
             at[axes.out[1]] = o;
@@ -59,15 +60,15 @@ static void conv(const property_case *c, double *const *in, double *const *out)
 #define GROUPED(text, numbers, groups, parts, p, ...)                                                                  \
     {                                                                                                                  \
         .primitive = "conv_general_dilated", .label = text, .n_in = 2, .value = conv, .loose = 4,                      \
-        .params = &(const tow__conv_params){.dimensions = numbers, .feature_groups = groups, .batch_groups = parts,    \
-                                            p},                                                                        \
+        .params =                                                                                                      \
+            &(const tow__conv_params){.dimensions = numbers, .feature_groups = groups, .batch_groups = parts, p},      \
         .in = {                                                                                                        \
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
     }
-#define F    .dtype = TOW_F64
-#define NONE .strides = {0}
-#define LAST "NHWC,HWIO->NHWC"
+#define F     .dtype = TOW_F64
+#define NONE  .strides = {0}
+#define LAST  "NHWC,HWIO->NHWC"
 #define COMMA ,
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
@@ -90,7 +91,8 @@ static void windows(const property_case *c, const double *x, double *y, double s
             bool meets = true;
             int64_t rest = p;
             for (int d = in->rank - 1; d >= 0; d--) {
-                int64_t offset = coordinate(in, i, d) * a[d].base_dilation + a[d].low - rest % a[d].result * a[d].stride;
+                int64_t offset =
+                    coordinate(in, i, d) * a[d].base_dilation + a[d].low - rest % a[d].result * a[d].stride;
                 meets = meets && offset >= 0 && offset % a[d].window_dilation == 0 &&
                         offset / a[d].window_dilation < a[d].window;
                 rest /= a[d].result;
@@ -209,8 +211,9 @@ static const tow__cumsum_params forwards = {.axis = 1}, backwards = {.axis = 1, 
          .in = {{F, S1(13)}},                                                                                          \
          .loose = 8},                                                                                                  \
     {                                                                                                                  \
-        .primitive = name, .label = "one element", .params = &forwards, .n_in = 1, .value = function,                  \
-        .in = {{F, S2(3, 1)}}                                                                                          \
+        .primitive = name, .label = "one element", .params = &forwards, .n_in = 1, .value = function, .in = {          \
+            {F, S2(3, 1)}                                                                                              \
+        }                                                                                                              \
     }
 
 static const tow__window_params pool = {.window = INTS(1, 2, 3), .strides = INTS(1, 2, 1)},
@@ -228,7 +231,7 @@ static const tow__window_params pool = {.window = INTS(1, 2, 3), .strides = INTS
                                 nothing = {.window = INTS(5)};
 static const tow__window_params pool_min = {.window = INTS(1, 2, 3), .strides = INTS(1, 2, 1), .minimum = true};
 
-#define WINDOW(name, function)                                                                                   \
+#define WINDOW(name, function)                                                                                         \
     {.primitive = name, .params = &pool, .n_in = 1, .value = function, .in = {{F, S3(2, 5, 4)}}},                      \
         {.primitive = name,                                                                                            \
          .label = "padded",                                                                                            \
@@ -263,8 +266,8 @@ static const property_case cases[] = {
     CONV("negative padding", LAST, .low = INTS(-1, 2) COMMA.high = INTS(2, -2), {F, S4(1, 5, 4, 2)},
          {F, S4(2, 2, 2, 3)}),
     CONV("dilated", LAST,
-         .strides = INTS(2, 1) COMMA.low = INTS(2, 1) COMMA.high = INTS(1, 3) COMMA.lhs_dilation = INTS(3, 2)
-             COMMA.rhs_dilation = INTS(2, 3),
+         .strides = INTS(2, 1) COMMA.low = INTS(2, 1) COMMA.high = INTS(1, 3) COMMA.lhs_dilation =
+             INTS(3, 2) COMMA.rhs_dilation = INTS(2, 3),
          {F, S4(1, 3, 4, 2)}, {F, S4(2, 3, 2, 2)}),
     CONV("features first", "NCHW,OIHW->NCHW", .low = INTS(1, 0) COMMA.strides = INTS(2, 1), {F, S4(2, 3, 4, 4)},
          {F, S4(2, 3, 3, 2)}),
@@ -295,11 +298,9 @@ static const property_case cases[] = {
      .label = "beyond one panel",
      .n_in = 2,
      .value = conv,
-     .params = &(const tow__conv_params){.dimensions = LAST,
-                                         .low = INTS(1, 1),
-                                         .high = INTS(1, 1),
-                                         .feature_groups = 1,
-                                         .batch_groups = 1},
+     .params =
+         &(const tow__conv_params){
+             .dimensions = LAST, .low = INTS(1, 1), .high = INTS(1, 1), .feature_groups = 1, .batch_groups = 1},
      .no_derivative = true,
      .loose = 16,
      .in = {{F, S4(1, 2, 17, 20)}, {F, S4(2, 3, 20, 35)}}},

@@ -9,9 +9,8 @@
 #include "tests/property/property.h"
 
 static const property_table *const tables[] = {
-    &elementwise_cases, &integer_cases, &product_cases,   &reduction_cases, &move_cases,
-    &random_cases,      &region_cases,  &composite_cases, &companion_cases, &indexing_cases,
-    &window_cases,      &custom_cases,
+    &elementwise_cases, &integer_cases,   &product_cases,   &reduction_cases, &move_cases,   &random_cases,
+    &region_cases,      &composite_cases, &companion_cases, &indexing_cases,  &window_cases, &custom_cases,
 };
 enum {
     TABLES = sizeof tables / sizeof *tables
@@ -72,9 +71,8 @@ static size_t cases_of(const char *primitive, tow_context *context, tow_context 
             if (strcmp(c->primitive, primitive) != 0) continue;
             count++;
             if (context == NULL) continue;
-            const int failed =
-                property_check(context, c) + property_check_round_trips(context, c) + property_check_failing(c) +
-                               property_check_batching(portable, c);
+            const int failed = property_check(context, c) + property_check_round_trips(context, c) +
+                               property_check_failing(c) + property_check_batching(portable, c);
             if (failed > 0)
                 printf("FAILED: %s%s%s (%d)\n", primitive, c->label ? ", " : "", c->label ? c->label : "", failed);
             *failures += failed;

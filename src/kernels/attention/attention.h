@@ -39,9 +39,9 @@ typedef struct tow__attention_job {
     int64_t batches, t, s, heads, groups, strips; /* strips per head */
     tow__heads q, k, v, o, ct;
     tow__buffer lse;
-    const tow__buffer *mask;          /* bool [B|1, H|1, T|1, S|1], or NULL */
-    void *out, *lse_out;              /* forward */
-    void *dq, *dk, *dv;               /* backward; NULL where not asked for */
+    const tow__buffer *mask;                 /* bool [B|1, H|1, T|1, S|1], or NULL */
+    void *out, *lse_out;                     /* forward */
+    void *dq, *dk, *dv;                      /* backward; NULL where not asked for */
     const struct tow__gemm_choice *products; /* what may compute them, in double precision; NULL: the rule */
 } tow__attention_job;
 

@@ -18,7 +18,8 @@ typedef struct tow__conv {
     int spatial;
     tow__window_axis axes[TOW_MAX_RANK];
     int64_t x[TOW_MAX_RANK], w[TOW_MAX_RANK], y[TOW_MAX_RANK];
-    int64_t groups, batch, inputs, features; /* of each group: entries of the result, summed features, result features */
+    int64_t groups, batch, inputs,
+        features; /* of each group: entries of the result, summed features, result features */
     int64_t x_entry, x_input, x_group;
     int64_t w_input, w_feature, w_group;
     int64_t y_entry, y_group; /* features of the result are neighbours */

@@ -236,7 +236,7 @@ static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t k
             int64_t left = kc - (t.first + j) % kc;
             n = tow__min(t.count - j, left);
             job->lanes->positions(lanes, n, from + (t.element + j * t.element_step) * step, t.element_step * step,
-                               by + (t.first + j) * job->w_strides[last], job->w_strides[last], chain);
+                                  by + (t.first + j) * job->w_strides[last], job->w_strides[last], chain);
             if (n == left) end_chain(lanes, chain, y);
         }
     }
@@ -244,7 +244,8 @@ static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t k
 }
 
 /* One block of positions, at taps of the other axes, for all results of h and w. */
-static void add_to_all(const channels_job *job, int64_t kh, int64_t rows, int64_t lanes, const f32 *x, const f32 *w, f32 *y)
+static void add_to_all(const channels_job *job, int64_t kh, int64_t rows, int64_t lanes, const f32 *x, const f32 *w,
+                       f32 *y)
 {
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;

@@ -13,7 +13,7 @@
 #include "src/kernels/products/gemm_own.h"
 
 enum {
-    ROWS = 448,         /* positions of a block, about */
+    ROWS = 448,             /* positions of a block, about */
     NEAR_BYTES = 384 << 10, /* of copied rows of a block, about */
     PANEL = TOW__GEMM_PACKED_COLUMNS
 };
@@ -30,11 +30,12 @@ typedef struct rows_job {
     const tow__conv *c;
     const tow__window_axis *h, *w;
     int64_t phases, tap_step, element_row, element_tap;
-    int64_t low, high; /* elements of w that any result meets: low <= e < high, beyond the operand where there is padding */
-    bool in_place;     /* the left operand is used where it lies */
-    int64_t h_rows, w_results;    /* results of a block: of h, and of each phase of w */
+    int64_t low,
+        high;      /* elements of w that any result meets: low <= e < high, beyond the operand where there is padding */
+    bool in_place; /* the left operand is used where it lies */
+    int64_t h_rows, w_results;         /* results of a block: of h, and of each phase of w */
     int64_t h_blocks, w_blocks, outer; /* blocks along each; results of the other axes */
-    int64_t outer_taps, slots, pitch; /* taps of all axes but w; copied rows, and elements of one */
+    int64_t outer_taps, slots, pitch;  /* taps of all axes but w; copied rows, and elements of one */
     f32 *dense, *packed;
     int64_t columns; /* features, whole panels */
     char *own;       /* scratch memory of threads */
@@ -82,7 +83,8 @@ static int64_t pitch_of(const rows_job *job)
         phase p = phase_of(job, i);
         int64_t results = tow__min(p.count, job->w_results);
         if (p.taps == 0 || results == 0) continue;
-        pitch = tow__max(pitch, p.element - job->low + (results - 1) * job->element_row + (p.taps - 1) * job->element_tap + 1);
+        pitch = tow__max(pitch,
+                         p.element - job->low + (results - 1) * job->element_row + (p.taps - 1) * job->element_tap + 1);
     }
     return tow__max(pitch, 1);
 }

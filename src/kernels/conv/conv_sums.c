@@ -13,9 +13,9 @@
 
 enum {
     RUN = TOW__GEMM_KC, /* positions of a block, about */
-    MOST = 64,             /* results along an axis */
-    SLICE = 32,            /* rows of a slice are a multiple of this */
-    WORTH_SLICING = 64     /* rows from which threads share them; else they share result positions */
+    MOST = 64,          /* results along an axis */
+    SLICE = 32,         /* rows of a slice are a multiple of this */
+    WORTH_SLICING = 64  /* rows from which threads share them; else they share result positions */
 };
 
 /* Results along one axis: p meets image slot[p] at element k + shift[p] for position k. */
@@ -165,7 +165,8 @@ static void add_block(const share *s, f32 *y, int64_t rows, bool adds)
     const sums_job *job = s->job;
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
-    tow__gemm g = {.m = s->rows, .n = c->features, .a_row = 1, .a_column = s->rows, .b_row = c->features, .b_column = 1};
+    tow__gemm g = {
+        .m = s->rows, .n = c->features, .a_row = 1, .a_column = s->rows, .b_row = c->features, .b_column = 1};
     g.k = (rows - 1) * job->pitch + job->w->window;
     g.kc = tow__gemm_kc(g.k);
     g.b = s->w;
@@ -178,7 +179,8 @@ static void add_block(const share *s, f32 *y, int64_t rows, bool adds)
     for (int64_t t = s->tap; t < s->tap_end; t++) {
         int64_t ph = t / job->w->result, pw = t % job->w->result;
         int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
-        int64_t at = (job->along_h.shift[ph] - job->along_h.low) * job->pitch + job->along_w.shift[pw] - job->along_w.low;
+        int64_t at =
+            (job->along_h.shift[ph] - job->along_h.low) * job->pitch + job->along_w.shift[pw] - job->along_w.low;
         g.a = s->x + (image * job->image + at) * s->rows;
         g.c = y + ph * c->y[last - 1] + pw * c->y[last];
         tow__conv_product(job->r, &g);

@@ -114,7 +114,8 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
     for (uint32_t k = 0; k < program->n_out; k++) {
         job->out[k] = out[k]->data;
         job->staged[k] = false;
-        for (uint32_t i = 0; program->read_after_write[k] && i < program->n_in; i++) job->staged[k] |= job->in[i] == job->out[k];
+        for (uint32_t i = 0; program->read_after_write[k] && i < program->n_in; i++)
+            job->staged[k] |= job->in[i] == job->out[k];
     }
 }
 

@@ -37,7 +37,8 @@ typedef struct tow__fused {
     uint32_t n_ops;
     uint32_t n_in, n_out, n_temps;
     uint8_t sizes[TOW__FUSED_VALUES]; /* bytes of one element of each value */
-    bool read_after_write[TOW__FUSED_OUT];        /* operands are read after this result is made: if it takes the memory of one, it
+    bool read_after_write
+        [TOW__FUSED_OUT]; /* operands are read after this result is made: if it takes the memory of one, it
                                          waits in a tile until the end */
 } tow__fused;
 
@@ -90,7 +91,7 @@ enum {
 };
 
 /* Parameters of "fused_reduce". Results of the program, as [outer, elements, columns], are reduced to [outer, columns].
- * Results of the step: those of the program that are stored, then the reductions. What is not stored exists only as
+ * Results of the instruction: those of the program that are stored, then the reductions. What is not stored exists only as
  * tiles. */
 typedef struct tow__fused_reduce_params {
     const tow__fused *program;
@@ -112,7 +113,7 @@ int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params, int64_t
 
 /* Parameters of a product whose result the program reads as operand 0. The product is computed in result `accumulator` of the
  * step: that of the program which has this number or, if there is one more than the program has, the plain product.
- * Operands of the step: those of the product, then operands 1.. of the program. */
+ * Operands of the instruction: those of the product, then operands 1.. of the program. */
 typedef struct tow__dot_fused_params {
     tow__dot_params dot; /* first, so that they can be read as the product's */
     const tow__fused *program;

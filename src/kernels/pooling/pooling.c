@@ -204,8 +204,7 @@ static void run_windows(const tow__kernel_call *call, window_job *job)
     for (int i = 0; i < job->rank; i++)
         work = tow__min(work * tow__min(job->axes[i].window, job->axes[i].size + 1), TOW__BLOCK);
     job->per_block = tow__max(1, TOW__BLOCK / tow__max(1, work));
-    if (job->run > 0)
-        tow__team_run(call->team, tow__ceil_div(job->windows, job->per_block), window_block, job);
+    if (job->run > 0) tow__team_run(call->team, tow__ceil_div(job->windows, job->per_block), window_block, job);
 }
 
 /* All windows of one index of the leading axes and one piece of the run, in order. */
@@ -249,12 +248,12 @@ static void run_scatter(const tow__kernel_call *call)
     memset(out->data, 0, (size_t)tow__buffer_count(out) * tow__element_bytes(out->dtype));
     if (!tow__buffer_contiguous(t)) {
         int64_t count = tow__buffer_count(t);
-        tow__strided to = tow__strided_of(call->scratch, t->dtype, 1, &count, &(int64_t){1}), from = tow__strided_buffer(t);
+        tow__strided to = tow__strided_of(call->scratch, t->dtype, 1, &count, &(int64_t){1}),
+                     from = tow__strided_buffer(t);
         tow__strided_store(call->team, &to, &from);
         job.t = call->scratch;
     }
-    if (job.windows > 0 && job.run > 0)
-        tow__team_run(call->team, job.shared * job.pieces, ordered_block, &job);
+    if (job.windows > 0 && job.run > 0) tow__team_run(call->team, job.shared * job.pieces, ordered_block, &job);
 }
 
 enum {

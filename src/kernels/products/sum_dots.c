@@ -104,15 +104,15 @@ static void run_columns(void *user, int64_t block)
     int64_t limit = tow__min((block + 1) * panels / job->blocks * TOW__SUM_DOTS_WIDTH, g->n);
     int64_t chunk = TOW__SUM_DOTS_ROWS / g->k;
     tow__sum_dots sum = {.rows = g->m,
-                          .columns = limit - column,
-                          .depth = g->k,
-                          .x_step = direction * job->x_step / job->size,
-                          .x_depth = g->a_column,
-                          .x_row = g->a_row,
-                          .y_step = direction * job->y_step / job->size,
-                          .y_depth = g->b_row,
-                          .c = (f32 *)(void *)job->out + column,
-                          .ldc = g->ldc};
+                         .columns = limit - column,
+                         .depth = g->k,
+                         .x_step = direction * job->x_step / job->size,
+                         .x_depth = g->a_column,
+                         .x_row = g->a_row,
+                         .y_step = direction * job->y_step / job->size,
+                         .y_depth = g->b_row,
+                         .c = (f32 *)(void *)job->out + column,
+                         .ldc = g->ldc};
     for (int64_t i = 0; i < job->steps; i += chunk) {
         int64_t step = job->first + direction * i;
         sum.steps = tow__min(chunk, job->steps - i);

@@ -8,8 +8,8 @@ typedef struct conv_job {
     const tow__kernel_call *call;
     tow__conv_axes axes;
     tow__window_axis spatial[TOW_MAX_RANK];
-    int64_t batch, features, inputs; /* of the result; of the kernel */
-    int64_t positions, taps;         /* spatial elements of the result and of the kernel */
+    int64_t batch, features, inputs;            /* of the result; of the kernel */
+    int64_t positions, taps;                    /* spatial elements of the result and of the kernel */
     int64_t per_batch_group, per_feature_group; /* features of the result */
 } conv_job;
 

@@ -12,10 +12,10 @@ typedef struct cumulative_job {
     bool reverse;
 } cumulative_job;
 
-#define ADD(a, b)     ((a) + (b))
+#define ADD(a, b)      ((a) + (b))
 #define MULTIPLY(a, b) ((a) * (b))
-#define GREATER(a, b) ((a) > (b) ? (a) : (b))
-#define LESS(a, b)    ((a) < (b) ? (a) : (b))
+#define GREATER(a, b)  ((a) > (b) ? (a) : (b))
+#define LESS(a, b)     ((a) < (b) ? (a) : (b))
 
 /* m + log1p(exp(-|a - b|)); the difference of equal infinities is no number */
 static f32 logaddexp_f32(f32 a, f32 b)

@@ -23,7 +23,7 @@ LESS(i32)
 LESS(u32)
 LESS(b8)
 static bool (*const less[])(const void *, int64_t, const void *, int64_t) = {less_f32, less_f64, less_i32, less_u32,
-                                                                            less_b8};
+                                                                             less_b8};
 
 static uint64_t total_key(tow_dtype dtype, const void *x, int64_t i)
 {

@@ -125,9 +125,9 @@ enum operation {
     }
 APPLY(f32, f32, tow__min_f32(*x, y), tow__max_f32(*x, y))
 APPLY(f64, f64, tow__min_f64(*x, y), tow__max_f64(*x, y))
-APPLY(i32, u32, *x < y ? *x : y, *x > y ? *x : y)
-APPLY(u32, u32, *x < y ? *x : y, *x > y ? *x : y)
-APPLY(b8, u32, *x < y ? *x : y, *x > y ? *x : y)
+APPLY(i32, u32, *x<y ? *x : y, *x> y ? *x : y)
+APPLY(u32, u32, *x<y ? *x : y, *x> y ? *x : y)
+APPLY(b8, u32, *x<y ? *x : y, *x> y ? *x : y)
 
 static void scatter(const tow__kernel_call *call, enum operation operation)
 {

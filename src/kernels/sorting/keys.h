@@ -16,10 +16,7 @@
         memcpy(&u, &x, sizeof u);                                                                                      \
         return (U)(u >> (BITS - 1) ? ~u : u | (U)1 << (BITS - 1));                                                     \
     }                                                                                                                  \
-    TOW__INLINE uint64_t tow__sort_key_##T(T x)                                                                        \
-    {                                                                                                                  \
-        return x != x ? (U)-1 : tow__total_key_##T(x == 0 ? (T)0 : x);                                                 \
-    }
+    TOW__INLINE uint64_t tow__sort_key_##T(T x) { return x != x ? (U)-1 : tow__total_key_##T(x == 0 ? (T)0 : x); }
 TOW__FLOAT_KEYS(f32, u32, 32)
 TOW__FLOAT_KEYS(f64, uint64_t, 64)
 #undef TOW__FLOAT_KEYS

@@ -95,8 +95,8 @@ TYPE(b8)
 static const struct {
     void (*key)(int64_t n, pair *a, const void *data, int64_t stride, int shift);
     void (*read)(int64_t n, const pair *a, void *out, int64_t out_stride, const void *data, int64_t stride);
-} types[TOW_DTYPE_COUNT] = {{key_f32, read_f32}, {key_f64, read_f64}, {key_i32, read_i32}, {key_u32, read_u32},
-                            {key_b8, read_b8}};
+} types[TOW_DTYPE_COUNT] = {
+    {key_f32, read_f32}, {key_f64, read_f64}, {key_i32, read_i32}, {key_u32, read_u32}, {key_b8, read_b8}};
 
 static const char *row_of(const tow__buffer *b, int axis, int64_t r)
 {
@@ -220,7 +220,8 @@ static size_t scratch_top_k(const tow__kernel_call *call)
 
 static void top_k_row(const top_k_job *job, int64_t r, ranked *heap)
 {
-    static void (*const top[])(int64_t, int64_t, const void *, int64_t, ranked *) = {top_f32, top_f64, top_i32, top_u32};
+    static void (*const top[])(int64_t, int64_t, const void *, int64_t, ranked *) = {top_f32, top_f64, top_i32,
+                                                                                     top_u32};
     const tow__buffer *x = &job->call->in[0], *y = &job->call->out[0], *at = &job->call->out[1];
     const size_t size = tow__element_bytes(x->dtype);
     const int64_t step = x->strides[job->axis], to = y->strides[job->axis], at_to = at->strides[job->axis];

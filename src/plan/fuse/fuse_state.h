@@ -17,7 +17,7 @@ typedef struct tow__group {
 } tow__group;
 
 typedef struct tow__fuse_state {
-    tow__function_state *s; /* the function; what follows is its program, body and memory */
+    tow__function_state *s; /* the function; the next fields are its program, body and memory */
     tow_program *p;
     tow__body *body;
     tow__arena *scratch;
@@ -29,7 +29,7 @@ typedef struct tow__fuse_state {
     uint32_t n_order;
     uint32_t *reduced; /* [n_storages] reads by reductions that fuse-reductions may join to the maker */
     uint32_t *recent;  /* [n_storages] elementwise instruction that read it most recently, or TOW__NONE */
-    bool retries; /* the second walk: groups merge only if fewer bytes are alive then */
+    bool retries;      /* the second walk: groups merge only if fewer bytes are alive then */
 } tow__fuse_state;
 
 /* What a group would be as one instruction: operands, results and the row program. Values are numbered as in that. */
@@ -40,7 +40,7 @@ typedef struct tow__candidate {
     uint32_t n_ops, n_in, n_out, n_temps;
     uint32_t product;     /* instruction, or TOW__NONE */
     uint32_t accumulator; /* the result in whose memory the product is computed */
-    bool keeps_product;   /* somebody outside reads it */
+    bool keeps_product;   /* an instruction outside of the group reads the product */
 } tow__candidate;
 
 static inline bool tow__same_dims(tow_type a, tow_type b)

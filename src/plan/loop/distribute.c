@@ -238,7 +238,7 @@ tow_status tow__distribute_loops(const tow_graph *g, bool defers, tow_graph **re
     TRY(status);
     all->forward_equations = n_forward;
     TRY(tow__dce(all, NULL, false, NULL, result)); /* drops xs that only products outside read */
-    TRY(tow__verify(*result, "hoisting out of scans"));
+    TRY(tow__verify(*result, "loop distribution"));
 done:
     tow__trace_abandon(t);
     tow_graph_release(all);

@@ -1,15 +1,15 @@
-/* Scans that are recorded anew: what leaves one, and what stays (loop/distribute.c, loop/record_distributed.c), and
- * strips of iterations (loop/strip_mine.c), which loop/fission.c makes as well. */
+/* Loop distribution: loop/distribute.c decides which equations leave a scan, loop/record_distributed.c records the scan
+ * and the equations around it anew. loop/strip_mine.c makes strips of iterations, for loop/fission.c as well. */
 #ifndef TOW_SRC_PLAN_DISTRIBUTE_H
 #define TOW_SRC_PLAN_DISTRIBUTE_H
 
 #include "src/plan/ir.h"
 
 enum {
-    TOW__MOST_LOOP_SUMS = 16 /* sums of one scan that are looked at */
+    TOW__MOST_LOOP_SUMS = 16 /* at most so many sums of one scan are considered */
 };
 
-/* What becomes of an equation of the body. */
+/* Where an equation of the body is computed after distribution. */
 typedef enum tow__distributed {
     TOW__IN_LOOP,
     TOW__BEFORE_LOOP, /* its result is a row of one product over all iterations */

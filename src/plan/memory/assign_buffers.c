@@ -229,7 +229,7 @@ tow_status tow__assign_offsets(tow_context *ctx, tow__interval *all, uint32_t n,
     if (!order || !best || !alive || make_tree(&memory, n_insts, &t) != TOW_OK) goto done;
     *bound = lower_bound(all, n, n_insts, alive);
     *total = SIZE_MAX;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders && *total > *bound; k++) {
+    for (size_t k = 0; k<sizeof orders / sizeof *orders && * total> * bound; k++) {
         for (uint32_t i = 0; i < n; i++) order[i] = (ordered){orders[k](&all[i]), i};
         qsort(order, n, sizeof *order, compare);
         size_t bytes;

@@ -58,10 +58,11 @@ static bool overlap(place a, place b) { return a.space == b.space && a.begin < b
 static tow_status wrong(const checker *c, uint32_t inst, uint32_t storage, const char *what)
 {
     const tow__storage *s = &c->p->storages[storage];
-    return tow__fail(c->p->ctx, TOW_INTERNAL_ERROR,
-                     "the plan is wrong at instruction %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this",
-                     inst, c->body->insts[inst].base->name, storage, s->bytes,
-                     c->p->storages[tow__representative(c->p, storage)].offset, what);
+    return tow__fail(
+        c->p->ctx, TOW_INTERNAL_ERROR,
+        "the plan is wrong at instruction %u (%s): storage %u (%zu bytes at offset %zu) %s; please report this", inst,
+        c->body->insts[inst].base->name, storage, s->bytes, c->p->storages[tow__representative(c->p, storage)].offset,
+        what);
 }
 
 static bool is_own(const checker *c, uint32_t storage)
@@ -314,9 +315,10 @@ static tow_status check_plan(const checker *around, const tow__body *body, const
     for (uint32_t s = tow__first_storage(body); s != TOW__NONE; s = p->storages[s].next)
         if (is_own(&c, s) && (is_due(p->storages[s].kind) || stays_in_rows(loop, &p->storages[s])) &&
             p->storages[s].representative == s && !c.valid[s])
-            return tow__fail(p->ctx, TOW_INTERNAL_ERROR,
-                             "the plan is wrong: result %u of %s is not there after the last instruction; please report this",
-                             p->storages[s].index, loop ? "a loop body" : "the program");
+            return tow__fail(
+                p->ctx, TOW_INTERNAL_ERROR,
+                "the plan is wrong: result %u of %s is not there after the last instruction; please report this",
+                p->storages[s].index, loop ? "a loop body" : "the program");
 done:
     return status;
 }

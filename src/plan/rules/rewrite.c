@@ -141,7 +141,8 @@ tow__instruction *tow__copy_instruction(tow__rewrite *r, uint32_t at)
 tow_status tow__copy_late(tow__rewrite *r, const tow__view *x, uint32_t storage, bool backward)
 {
     tow__body *body = r->s->body;
-    tow__instruction *appended = tow__extend(r->scratch, r->appended, r->n_appended, &r->appended_capacity, sizeof *appended);
+    tow__instruction *appended =
+        tow__extend(r->scratch, r->appended, r->n_appended, &r->appended_capacity, sizeof *appended);
     if (!appended) return TOW_OUT_OF_MEMORY;
     r->appended = appended;
     tow_status status = tow__add_copy(&r->l, x, storage, backward);

@@ -43,7 +43,7 @@ typedef struct tow__rewrite {
     /* on views */
     const tow__instruction *insts; /* as the rule finds them */
     tow__lowering l;               /* adds to the new list */
-    tow__instruction *appended;        /* follow all others */
+    tow__instruction *appended;    /* follow all others */
     uint32_t n_appended, appended_capacity;
 } tow__rewrite;
 

@@ -22,7 +22,7 @@ typedef enum tow__axis_role {
 } tow__axis_role;
 
 typedef struct tow__tiler {
-    tow__function_state *s; /* the function; what follows is its program, body and memory */
+    tow__function_state *s; /* the function; the next fields are its program, body and memory */
     tow_program *p;
     tow__body *body;
     tow__arena *scratch;

@@ -298,7 +298,8 @@ static tow_status begin_tile_group(builder *b, int64_t blocks, bool continues)
 static tow_status add_tile_group_inst(builder *b, tow__lowering *l)
 {
     const tow__loop *loop = b->loop;
-    tow__instruction *inst = tow__add_instruction(l, &tow__tile_group_p, loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
+    tow__instruction *inst =
+        tow__add_instruction(l, &tow__tile_group_p, loop->n_xs + b->n_wholes, loop->n_ys + b->n_sums);
     if (!inst) return TOW_OUT_OF_MEMORY;
     inst->loop = b->loop;
     inst->scratch = b->body->block;

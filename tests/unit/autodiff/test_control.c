@@ -273,7 +273,7 @@ FUNCTIONS(X)
 static void check_under(const tow_policy *around)
 {
 #define X(name, n) {#name, record_##name, n},
-    static const golden_function table[] = {FUNCTIONS(X)};
+    static const golden_function table[] = { FUNCTIONS(X) };
 #undef X
     policy = around;
     check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/control.txt", table, sizeof table / sizeof *table);
@@ -331,9 +331,10 @@ static void under_functions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_policy),   cmocka_unit_test(under_nothing), cmocka_unit_test(under_everything),
-        cmocka_unit_test(under_dots),       cmocka_unit_test(under_dots_without_batch),
-        cmocka_unit_test(under_names),      cmocka_unit_test(under_functions),
+        cmocka_unit_test(without_policy),           cmocka_unit_test(under_nothing),
+        cmocka_unit_test(under_everything),         cmocka_unit_test(under_dots),
+        cmocka_unit_test(under_dots_without_batch), cmocka_unit_test(under_names),
+        cmocka_unit_test(under_functions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

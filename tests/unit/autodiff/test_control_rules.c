@@ -151,7 +151,10 @@ F(negative_bound)
     (void)user;
     tow_while_function(trace, all_true, same, NULL, &options, 1, in, out);
 }
-F(missing_function) { (void)user, tow_cond_function(trace, tow_scalar(trace, TOW_BOOL, 1), same, NULL, NULL, 1, in, 1, out); }
+F(missing_function)
+{
+    (void)user, tow_cond_function(trace, tow_scalar(trace, TOW_BOOL, 1), same, NULL, NULL, 1, in, 1, out);
+}
 F(wide_bounds) { (void)user, tow_fori_function(trace, 0, INT64_MAX, same, NULL, NULL, 1, in, out); }
 
 static void refusals(void **state)
@@ -234,7 +237,9 @@ static void a_training_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches_share_memory), cmocka_unit_test(gradients_of_gradients), cmocka_unit_test(refusals),
+        cmocka_unit_test(branches_share_memory),
+        cmocka_unit_test(gradients_of_gradients),
+        cmocka_unit_test(refusals),
         cmocka_unit_test_setup_teardown(a_training_step, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,11 +55,12 @@ static const char product[] = "{ lambda ; x:f32[2,3] w:f32[3,4]. let\n"
 static void test_products(void **state)
 {
     (void)state;
-    expect_text(batch(parse(product), 5, NULL, NULL),
-                "{ lambda ; a:f32[5,2,3] b:f32[5,3,4]. let\n"
-                "    c:f32[5,2,4] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=(0) rhs_batch=(0) mapped=1] a "
-                "b\n"
-                "  in (c) }\n");
+    expect_text(
+        batch(parse(product), 5, NULL, NULL),
+        "{ lambda ; a:f32[5,2,3] b:f32[5,3,4]. let\n"
+        "    c:f32[5,2,4] = dot_general[lhs_contract=(2) rhs_contract=(1) lhs_batch=(0) rhs_batch=(0) mapped=1] a "
+        "b\n"
+        "  in (c) }\n");
     expect_text(batch(parse(product), 5, (int[]){1, TOW_NOT_MAPPED}, (int[]){-2}),
                 "{ lambda ; a:f32[2,5,3] b:f32[3,4]. let\n"
                 "    c:f32[2,5,4] = dot_general[lhs_contract=(2) rhs_contract=(0) lhs_batch=() rhs_batch=()] a b\n"
@@ -180,8 +181,8 @@ static void all_pairs(tow_trace *trace, const tow_value *in, tow_value *out, voi
 static void test_nested(void **state)
 {
     (void)state;
-    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){4, 3}), tow_make_type(TOW_F32, 2, (int64_t[]){3, 5}),
-                              tow_make_type(TOW_F32, 0, NULL)};
+    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){4, 3}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){3, 5}), tow_make_type(TOW_F32, 0, NULL)};
     tow_graph *g;
     OK(tow_trace_function(ctx, all_pairs, NULL, 3, types, NULL, 1, &g));
     assert_int_equal(tow_graph_output_type(g, 0).dims[0], 5);
@@ -212,7 +213,8 @@ static void test_errors(void **state)
     (void)state;
     tow_graph *g = parse(product), *r;
     tow_graph *deep = parse("{ lambda ; x:f32[1,1,1,1,1,1,1,1]. let y:f32[] = reshape[shape=()] x in (y) }");
-    tow_graph *wide = parse("{ lambda ; x:f32[]. let y:f32[1,1,1,1,1,1,1,1] = reshape[shape=(1,1,1,1,1,1,1,1)] x in (y) }");
+    tow_graph *wide =
+        parse("{ lambda ; x:f32[]. let y:f32[1,1,1,1,1,1,1,1] = reshape[shape=(1,1,1,1,1,1,1,1)] x in (y) }");
     refuses(tow_vmap(g, -1, NULL, NULL, &r), "the size is -1, expected 0 or more");
     refuses(tow_vmap(g, 2, (int[]){3, 0}, NULL, &r), "input 0", "f32[2,3]", "no axis 3", "[-3, 3)", "TOW_NOT_MAPPED");
     refuses(tow_vmap(g, 2, (int[]){0, -4}, NULL, &r), "input 1", "no axis -4");
@@ -236,8 +238,8 @@ static void outer(tow_trace *trace, const tow_value *in, tow_value *out, void *u
 static void test_errors_in_a_trace(void **state)
 {
     (void)state;
-    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){4, 3}), tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}),
-                              tow_make_type(TOW_F32, 0, NULL)};
+    const tow_type types[] = {tow_make_type(TOW_F32, 2, (int64_t[]){4, 3}),
+                              tow_make_type(TOW_F32, 2, (int64_t[]){3, 4}), tow_make_type(TOW_F32, 0, NULL)};
     tow_graph *g;
     tow_vmap_options none = {.in_axes = (int[]){TOW_NOT_MAPPED, TOW_NOT_MAPPED}}, five = {.size = 5}, high = {0};
     high.in_axes = (int[]){2, 0};
@@ -376,10 +378,16 @@ static void test_jacobian_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products), cmocka_unit_test(test_shared), cmocka_unit_test(test_carries),
-        cmocka_unit_test(test_policies), cmocka_unit_test(test_nested), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_errors_in_a_trace), cmocka_unit_test(test_failing_allocations),
-        cmocka_unit_test(test_jacobian_errors), cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_carries),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_errors_in_a_trace),
+        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_jacobian_errors),
+        cmocka_unit_test(test_deep),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

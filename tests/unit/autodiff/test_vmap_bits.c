@@ -122,8 +122,8 @@ static tow_value product(program *p)
     tow_type a = tow_value_type(x), b = tow_value_type(y);
     for (int d = 0; d < b.rank; d++)
         if (b.dims[d] == a.dims[a.rank - 1] && a.rank + b.rank - 2 <= 3)
-            return tow_dot_general(
-                x, y, (tow_dot_dims){.n_contract = 1, .lhs_contract = {a.rank - 1}, .rhs_contract = {d}});
+            return tow_dot_general(x, y,
+                                   (tow_dot_dims){.n_contract = 1, .lhs_contract = {a.rank - 1}, .rhs_contract = {d}});
     tow_dot_dims square = {.n_contract = 1, .lhs_contract = {-1}, .rhs_contract = {-1}, .n_batch = a.rank - 1};
     for (int d = 0; d + 1 < a.rank; d++) square.lhs_batch[d] = square.rhs_batch[d] = d;
     return tow_dot_general(x, tow_cos(x), square);

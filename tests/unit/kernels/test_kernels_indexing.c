@@ -50,7 +50,8 @@ static void sorts(void **state)
         for (size_t s = 0; s < 5; s++)
             for (layout how = ROW_MAJOR; how < LAYOUTS; how++) {
                 const tow__sort_params p = {.axis = 1, .num_keys = 1 + (int64_t)(s % 2)};
-                const tow__buffer in[] = {operand(all_dtypes[t], 3, shapes[s], how), operand(all_dtypes[(t + 3) % 5], 3, shapes[s], how),
+                const tow__buffer in[] = {operand(all_dtypes[t], 3, shapes[s], how),
+                                          operand(all_dtypes[(t + 3) % 5], 3, shapes[s], how),
                                           operand(TOW_F32, 3, shapes[s], ROW_MAJOR)};
                 expect_twins("sort", 3, in, 3, in, &p);
                 if (all_dtypes[t] != TOW_BOOL && shapes[s][1] > 0) {

@@ -211,7 +211,8 @@ static void check_parts(int op, tow_dtype dtype, int64_t elements, int64_t colum
                           make(dtype, 2, (int64_t[]){TOW__LANES, columns}, ROW_MAJOR)};
     const tow__axes_params axes = {{1, {0}}};
     int64_t row, rest = elements % block;
-    tow__reduce_part_params params = {axes, tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype), columns, elements, 0, &row};
+    tow__reduce_part_params params = {
+        axes, tow__reducer_of(tow__kernel_find(reductions[op], dtype), dtype), columns, elements, 0, &row};
     for (int64_t i = 0; i < count_of(&x) && op == 3; i++)
         set(&x, i, dtype <= TOW_F64 ? 1 + 0.01 * random_unit() : random_bits() % 97 == 0 ? 2 : 1);
     run_kernel(tow__kernel_find(reductions[op], dtype), 1, &x, 1, &want, &axes);

@@ -60,8 +60,8 @@ static void rotary_run(const tow_kernel_call *call)
 }
 
 /* Linear in x: the tangent is rotated likewise. */
-static void rotary_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx, tow_value *y,
-                       tow_value *dy)
+static void rotary_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx,
+                       tow_value *y, tow_value *dy)
 {
     const tow_primitive *turn = tow_primitive_find(rule->context, "rotary_linear");
     tow_primitive_call(t, turn, rule->parameters, x, y);
@@ -76,7 +76,8 @@ static void rotary_transpose(tow_trace *t, const tow_primitive_rule *rule, const
     (void)types;
     p.back = !p.back;
     if (linear[0] && !linear[1])
-        tow_primitive_call(t, tow_primitive_find(rule->context, "rotary_linear"), &p, (const tow_value[]){ct[0], x[1]}, dx);
+        tow_primitive_call(t, tow_primitive_find(rule->context, "rotary_linear"), &p, (const tow_value[]){ct[0], x[1]},
+                           dx);
     else
         tow_trace_fail(t, TOW_UNSUPPORTED, "rotary is not differentiated by its angles");
 }
@@ -143,7 +144,8 @@ static const float weights[T * D] = {1, -1, 2, 0.5f, 0.25f, 3, -2, 1, 1, 0.5f, -
 static tow_graph *trace_rotary(void)
 {
     static const int64_t wide[] = {T, D}, narrow[] = {T, D / 2};
-    const tow_type types[] = {tow_make_type(TOW_F32, 2, wide), tow_make_type(TOW_F32, 2, narrow), tow_make_type(TOW_F32, 2, wide)};
+    const tow_type types[] = {tow_make_type(TOW_F32, 2, wide), tow_make_type(TOW_F32, 2, narrow),
+                              tow_make_type(TOW_F32, 2, wide)};
     tow_graph *graph;
     union {
         const tow_primitive *constant;
@@ -215,9 +217,11 @@ static void test_batched(void **state)
 static tow_status csr_type(const tow_primitive_rule *rule, const tow_type *in, tow_type *out)
 {
     if (in[0].rank != 1 || in[1].rank != 1 || in[2].rank != 1 || in[3].rank != 2 || in[2].dims[0] < 1)
-        return tow_primitive_fail(rule, TOW_SHAPE_MISMATCH, "expected values [N], columns [N], row starts [M+1] and a matrix");
+        return tow_primitive_fail(rule, TOW_SHAPE_MISMATCH,
+                                  "expected values [N], columns [N], row starts [M+1] and a matrix");
     if (in[0].dtype != TOW_F32 || in[1].dtype != TOW_I32 || in[2].dtype != TOW_I32 || in[3].dtype != TOW_F32)
-        return tow_primitive_fail(rule, TOW_TYPE_MISMATCH, "expected f32 values and matrix, i32 columns and row starts");
+        return tow_primitive_fail(rule, TOW_TYPE_MISMATCH,
+                                  "expected f32 values and matrix, i32 columns and row starts");
     out[0] = tow_make_type(TOW_F32, 2, (const int64_t[]){in[2].dims[0] - 1, in[3].dims[1]});
     return TOW_OK;
 }

@@ -57,7 +57,7 @@ static void golden(void **state)
 {
     (void)state;
 #define X(name, expression) {#name, record_##name, 1},
-    static const golden_function table[] = {FUNCTIONS(X)};
+    static const golden_function table[] = { FUNCTIONS(X) };
 #undef X
     check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_elementwise.txt", table,
                        sizeof table / sizeof *table);

@@ -19,18 +19,17 @@
 
 /* ---- gathers and scatters of the script -------------------------------------------------------------------------- */
 
-#define GATHER(sizes, mode, ...)                                                                                       \
-    tow_gather_general(in[0], in[1], &(tow_gather_dims){__VA_ARGS__}, sizes, mode, NULL)
+#define GATHER(sizes, mode, ...) tow_gather_general(in[0], in[1], &(tow_gather_dims){__VA_ARGS__}, sizes, mode, NULL)
 #define SCATTER(kind, mode, unique, ...)                                                                               \
     tow_scatter_general(kind, in[0], in[1], in[2], &(tow_scatter_dims){__VA_ARGS__}, mode, unique)
-#define SIZES(...)  ((const int64_t[]){__VA_ARGS__})
-#define ROWS_OF_X   .n_offset = 1, .offset_dims = {1}, .n_collapsed = 1, .n_index = 1
-#define WINDOWS     .n_offset = 2, .offset_dims = {0, 2}, .n_index = 2, .start_index_map = {0, 1}
-#define SWAPPED     .n_collapsed = 2, .collapsed_slice_dims = {0, 1}, .n_index = 2, .start_index_map = {1, 0}
-#define BATCHED     .n_offset = 1, .offset_dims = {2}, .n_batching = 1, .n_index = 1, .start_index_map = {1}
-#define TO_ROWS     .n_window = 1, .update_window_dims = {1}, .n_inserted = 1, .n_index = 1
-#define TO_WINDOWS  .n_window = 2, .update_window_dims = {0, 2}, .n_index = 2, .scatter_dims_to_operand_dims = {0, 1}
-#define TO_CELLS    .n_inserted = 1, .n_index = 1
+#define SIZES(...) ((const int64_t[]){__VA_ARGS__})
+#define ROWS_OF_X  .n_offset = 1, .offset_dims = {1}, .n_collapsed = 1, .n_index = 1
+#define WINDOWS    .n_offset = 2, .offset_dims = {0, 2}, .n_index = 2, .start_index_map = {0, 1}
+#define SWAPPED    .n_collapsed = 2, .collapsed_slice_dims = {0, 1}, .n_index = 2, .start_index_map = {1, 0}
+#define BATCHED    .n_offset = 1, .offset_dims = {2}, .n_batching = 1, .n_index = 1, .start_index_map = {1}
+#define TO_ROWS    .n_window = 1, .update_window_dims = {1}, .n_inserted = 1, .n_index = 1
+#define TO_WINDOWS .n_window = 2, .update_window_dims = {0, 2}, .n_index = 2, .scatter_dims_to_operand_dims = {0, 1}
+#define TO_CELLS   .n_inserted = 1, .n_index = 1
 #define TO_BATCHES                                                                                                     \
     .n_inserted = 1, .inserted_window_dims = {1}, .n_batching = 1, .n_index = 1, .scatter_dims_to_operand_dims = {1}
 
@@ -83,7 +82,7 @@ static void golden(void **state)
 {
     (void)state;
 #define X(name, n, expression) {#name, record_##name, n},
-    static const golden_function table[] = {FUNCTIONS(X)};
+    static const golden_function table[] = { FUNCTIONS(X) };
 #undef X
     check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_indexing.txt", table,
                        sizeof table / sizeof *table);
@@ -92,10 +91,12 @@ static void golden(void **state)
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define OF(dtype, ...)                                                                                                 \
-    tow_full(trace, tow_make_type(dtype, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}), 0)
+    tow_full(trace,                                                                                                    \
+             tow_make_type(dtype, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}), 0)
 #define X56 OF(TOW_F32, 5, 6)
 #define AT  OF(TOW_I32, 4, 1)
-#define DIMS(...) &(tow_gather_dims){__VA_ARGS__}
+#define DIMS(...)                                                                                                      \
+    &(tow_gather_dims) { __VA_ARGS__ }
 #define TAKE(x, at, sizes, mode, ...) tow_gather_general(x, at, DIMS(__VA_ARGS__), sizes, mode, NULL)
 #define PUT(u, ...)                                                                                                    \
     tow_scatter_general(TOW_SCATTER_ADD, X56, AT, u, &(tow_scatter_dims){__VA_ARGS__}, TOW_INDEX_FILL, false)
@@ -116,21 +117,28 @@ static void golden(void **state)
     X(gather_vectors, TAKE(X56, OF(TOW_I32, 4, 2), SIZES(1, 6), TOW_INDEX_CLIP, ROWS_OF_X), "need so many axes")       \
     X(gather_sizes, TAKE(X56, AT, SIZES(1, 7), TOW_INDEX_CLIP, ROWS_OF_X), "a slice of size 7 does not fit")           \
     X(gather_collapsed, TAKE(X56, AT, SIZES(2, 6), TOW_INDEX_CLIP, ROWS_OF_X), "its slice size must be 1, found 2")    \
-    X(gather_offset, TAKE(X56, AT, SIZES(1, 6), TOW_INDEX_CLIP, .n_offset = 1, .offset_dims = {2}, .n_collapsed = 1,   \
-                          .n_index = 1), "offset_dims: axis 2 is outside [0, 2)")                                      \
-    X(gather_axes, TAKE(X56, AT, SIZES(1, 6), TOW_INDEX_CLIP, .n_collapsed = 1, .n_index = 1), "must be in the window")\
-    X(gather_batching, TAKE(X56, OF(TOW_I32, 4, 1), SIZES(1, 1), TOW_INDEX_CLIP, .n_batching = 1, .n_collapsed = 1,    \
-                            .collapsed_slice_dims = {1}, .n_index = 1, .start_index_map = {1}), "equal sizes")         \
+    X(gather_offset,                                                                                                   \
+      TAKE(X56, AT, SIZES(1, 6), TOW_INDEX_CLIP, .n_offset = 1, .offset_dims = {2}, .n_collapsed = 1, .n_index = 1),   \
+      "offset_dims: axis 2 is outside [0, 2)")                                                                         \
+    X(gather_axes, TAKE(X56, AT, SIZES(1, 6), TOW_INDEX_CLIP, .n_collapsed = 1, .n_index = 1),                         \
+      "must be in the window")                                                                                         \
+    X(gather_batching,                                                                                                 \
+      TAKE(X56, OF(TOW_I32, 4, 1), SIZES(1, 1), TOW_INDEX_CLIP, .n_batching = 1, .n_collapsed = 1,                     \
+           .collapsed_slice_dims = {1}, .n_index = 1, .start_index_map = {1}),                                         \
+      "equal sizes")                                                                                                   \
     X(gather_mode, TAKE(X56, AT, SIZES(1, 6), (tow_index_mode)9, ROWS_OF_X), "a mode of tow_index_mode")               \
     X(gather_too_many, TAKE(X56, AT, SIZES(1, 6), TOW_INDEX_CLIP, .n_offset = 9), "expected 0 to 8 axes")              \
-    X(gather_fill, tow_gather_general(OF(TOW_I32, 5, 6), AT, DIMS(ROWS_OF_X), SIZES(1, 6), TOW_INDEX_FILL,             \
-                                      &(double){0.5}), "fill_value 0.5 is not a number of type i32")                   \
+    X(gather_fill,                                                                                                     \
+      tow_gather_general(OF(TOW_I32, 5, 6), AT, DIMS(ROWS_OF_X), SIZES(1, 6), TOW_INDEX_FILL, &(double){0.5}),         \
+      "fill_value 0.5 is not a number of type i32")                                                                    \
     X(scatter_shape, PUT(OF(TOW_F32, 3, 6), TO_ROWS), "both must have one size")                                       \
     X(scatter_window, PUT(OF(TOW_F32, 4, 7), TO_ROWS), "does not fit into axis 1")                                     \
     X(scatter_rank, PUT(OF(TOW_F32, 4), TO_ROWS), "operand 2 must have rank 2")                                        \
     X(scatter_types, PUT(OF(TOW_F64, 4, 6), TO_ROWS), "one element type")                                              \
-    X(scatter_twice, PUT(OF(TOW_F32, 4, 6), .n_window = 1, .update_window_dims = {1}, .n_inserted = 1, .n_index = 1,   \
-                         .n_batching = 0, .scatter_dims_to_operand_dims = {2}), "axis 2 is outside [0, 2)")
+    X(scatter_twice,                                                                                                   \
+      PUT(OF(TOW_F32, 4, 6), .n_window = 1, .update_window_dims = {1}, .n_inserted = 1, .n_index = 1, .n_batching = 0, \
+          .scatter_dims_to_operand_dims = {2}),                                                                        \
+      "axis 2 is outside [0, 2)")
 #define X(name, expression, says) FUNCTION(name, 1, expression)
 REFUSALS(X)
 #undef X
@@ -142,7 +150,7 @@ static void refusals(void **state)
     static const struct {
         tow_function record;
         const char *name, *says;
-    } cases[] = {REFUSALS(X)};
+    } cases[] = { REFUSALS(X) };
 #undef X
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_graph *graph = NULL;
@@ -156,8 +164,8 @@ static void refusals(void **state)
 static void shared_product(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     (void)trace, (void)user;
-    tow_value y = tow_scatter_general(TOW_SCATTER_MUL, in[0], in[1], in[2], &(tow_scatter_dims){TO_ROWS},
-                                      TOW_INDEX_FILL, false);
+    tow_value y =
+        tow_scatter_general(TOW_SCATTER_MUL, in[0], in[1], in[2], &(tow_scatter_dims){TO_ROWS}, TOW_INDEX_FILL, false);
     out[0] = tow_reduce_sum(y, 0, NULL);
 }
 

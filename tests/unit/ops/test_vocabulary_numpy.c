@@ -20,7 +20,8 @@
 /* Functions that write their results themselves. */
 static tow_value parts[5];
 
-#define AXES(...)     (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[]){__VA_ARGS__}
+#define AXES(...)                                                                                                      \
+    (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[]) { __VA_ARGS__ }
 #define SIZES(...)    ((const int64_t[]){__VA_ARGS__})
 #define X0            in[0]
 #define SCALAR(op, y) tow_##op##_scalar(in[0], y)
@@ -88,7 +89,7 @@ static void golden(void **state)
 {
     (void)state;
 #define X(name, n, ...) {#name, record_##name, n},
-    static const golden_function table[] = {FUNCTIONS(X)};
+    static const golden_function table[] = { FUNCTIONS(X) };
 #undef X
     check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_numpy.txt", table, sizeof table / sizeof *table);
 }
@@ -96,8 +97,9 @@ static void golden(void **state)
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define OF(dtype, ...)                                                                                                 \
-    tow_full(trace, tow_make_type(dtype, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}), 0)
-#define M34            OF(TOW_F32, 3, 4)
+    tow_full(trace,                                                                                                    \
+             tow_make_type(dtype, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}), 0)
+#define M34 OF(TOW_F32, 3, 4)
 #define EINSUM(text, ...)                                                                                              \
     tow_einsum(text, sizeof((tow_value[]){__VA_ARGS__}) / sizeof(tow_value), (tow_value[]){__VA_ARGS__})
 
@@ -140,7 +142,7 @@ static void refusals(void **state)
     static const struct {
         tow_function record;
         const char *name, *says;
-    } cases[] = {REFUSALS(X)};
+    } cases[] = { REFUSALS(X) };
 #undef X
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow_graph *graph = NULL;

@@ -15,11 +15,11 @@
         (void)trace, (void)in, (void)user;                                                                             \
         out[0] = expression;                                                                                           \
     }
-#define SHAPE       ((const int64_t[]){3, 7})
-#define KEY         in[0]
-#define OF(dtype)   tow_make_type(dtype, 2, SHAPE)
-#define NO_WEIGHTS  ((tow_value){0})
-#define DIMS(...)   ((const int64_t[]){__VA_ARGS__})
+#define SHAPE      ((const int64_t[]){3, 7})
+#define KEY        in[0]
+#define OF(dtype)  tow_make_type(dtype, 2, SHAPE)
+#define NO_WEIGHTS ((tow_value){0})
+#define DIMS(...)  ((const int64_t[]){__VA_ARGS__})
 
 #define DRAWS(X, name, dtype)                                                                                          \
     X(unit_##name, tow_random_uniform_of(KEY, OF(dtype), 0, 1))                                                        \
@@ -68,7 +68,7 @@ static void golden(void **state)
 {
     (void)state;
 #define X(name, expression) {#name, record_##name, 1},
-    static const golden_function table[] = {FUNCTIONS(X)};
+    static const golden_function table[] = { FUNCTIONS(X) };
 #undef X
     check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_random.txt", table, sizeof table / sizeof *table);
 }
@@ -117,7 +117,7 @@ static void refusals(void **state)
     static const struct {
         tow_function record;
         const char *name, *says;
-    } cases[] = {REFUSALS(X)};
+    } cases[] = { REFUSALS(X) };
 #undef X
     const tow_type types[] = {tow_make_type(TOW_U32, 1, DIMS(2)), tow_make_type(TOW_F32, 1, DIMS(4))};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

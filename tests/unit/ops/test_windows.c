@@ -251,9 +251,13 @@ static void call_badly(tow_trace *trace, const tow_value *in, tow_value *out, vo
 
 static void messages_of_calls(void **state)
 {
-    static const char *const says[] = {"no meaning for a left operand that is dilated", "give TOW_PAD_EXPLICIT",
-                                       "strides must be at least 1, found -1", "options with a window",
-                                       "3 spatial axes do not fit", "has no averages", "padding 9 is none of"};
+    static const char *const says[] = {"no meaning for a left operand that is dilated",
+                                       "give TOW_PAD_EXPLICIT",
+                                       "strides must be at least 1, found -1",
+                                       "options with a window",
+                                       "3 spatial axes do not fit",
+                                       "has no averages",
+                                       "padding 9 is none of"};
     (void)state;
     for (int i = 0; i < (int)(sizeof says / sizeof *says); i++) {
         tow_graph *graph = NULL;

@@ -104,7 +104,7 @@ static void sums_write_over_their_carry(void **state)
 {
     (void)state;
     assert_int_equal(tow__dot_general_add_p.aliasing, TOW__ALIAS_LAST); /* x, w, the matrix */
-    assert_int_equal(tow__sum_rows_p.aliasing, TOW__ALIAS_FIRST);      /* the carry, rows */
+    assert_int_equal(tow__sum_rows_p.aliasing, TOW__ALIAS_FIRST);       /* the carry, rows */
     assert_int_equal(tow__sum_dots_p.aliasing, TOW__ALIAS_FIRST);
     assert_int_equal(tow__fused_dot_general_p.aliasing, TOW__ALIAS_NONE); /* the product reads until its end */
     assert_int_equal(tow__copy_p.aliasing, TOW__ALIAS_NONE);              /* a view has another order */

@@ -182,11 +182,8 @@ static void operations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_values),
-        cmocka_unit_test(in_order),
-        cmocka_unit_test(views_inside),
-        cmocka_unit_test(views_outside),
-        cmocka_unit_test(operations),
+        cmocka_unit_test(on_values),     cmocka_unit_test(in_order),   cmocka_unit_test(views_inside),
+        cmocka_unit_test(views_outside), cmocka_unit_test(operations),
     };
     return cmocka_run_group_tests_name("verify", tests, setup, teardown);
 }

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/params.h"
 #include "src/kernels/kernel.h"
 #include "src/kernels/tables.h"
-#include "src/base/params.h"
 
 /* How an operand lies in memory. */
 typedef enum layout {

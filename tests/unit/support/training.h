@@ -47,7 +47,8 @@ typedef struct training {
     tow_array *batch[2];
 } training;
 
-static inline training start(tow_context *ctx, const tow_module *model, int64_t in, int64_t out, tow_train_options options)
+static inline training start(tow_context *ctx, const tow_module *model, int64_t in, int64_t out,
+                             tow_train_options options)
 {
     training t = {.batch = {exact_fractions(ctx, ROWS, in), exact_fractions(ctx, ROWS, out)}};
     tow_type types[2] = {tow_array_type(t.batch[0]), tow_array_type(t.batch[1])};

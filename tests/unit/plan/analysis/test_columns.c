@@ -66,7 +66,7 @@ static void what_steps_name_is_blank_again(void **state)
     fixture f = begin(6);
     tow__view views[] = {{.storage = 1}, {.storage = 2}, {.storage = 4}};
     const tow__instruction steps[] = {{.n_in = 1, .n_out = 1, .in = &views[0], .out = &views[1]},
-                               {.n_in = 1, .n_out = 1, .in = &views[1], .out = &views[2]}};
+                                      {.n_in = 1, .n_out = 1, .in = &views[1], .out = &views[2]}};
     uint32_t *column = borrow(&f, 0xff);
     column[1] = 10, column[2] = 20, column[4] = 40;
     tow__give_back(&f.p, column, steps, 2, NULL);

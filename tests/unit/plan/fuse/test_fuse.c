@@ -469,12 +469,18 @@ static void test_slopes_in_the_way(void **state)
     } cases[] = {
         {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu_grad, 0, 3)}, true},
         {{op_of(TOW__FN_gelu_grad, 0, 3), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu, 0, 2)}, true},
-        {{op_of(TOW__FN_gelu, 4, 2), op_of(TOW__FN_tanh, 1, 5), op_of(TOW__FN_gelu_grad, 4, 4)}, true},  /* takes the place of x */
-        {{op_of(TOW__FN_gelu, 0, 3), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu_grad, 0, 3)}, false}, /* overwrites the value */
-        {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 3, 4), op_of(TOW__FN_gelu_grad, 0, 3)}, false}, /* reads what it will make */
-        {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 1, 3), op_of(TOW__FN_gelu_grad, 0, 3)}, false}, /* makes the same */
-        {{op_of(TOW__FN_gelu, 4, 2), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu_grad, 4, 3)}, false}, /* makes what it reads */
-        {{op_of(TOW__FN_gelu, 4, 4), op_of(TOW__FN_tanh, 1, 5), op_of(TOW__FN_gelu_grad, 4, 3)}, false}, /* so does the function */
+        {{op_of(TOW__FN_gelu, 4, 2), op_of(TOW__FN_tanh, 1, 5), op_of(TOW__FN_gelu_grad, 4, 4)},
+         true}, /* takes the place of x */
+        {{op_of(TOW__FN_gelu, 0, 3), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu_grad, 0, 3)},
+         false}, /* overwrites the value */
+        {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 3, 4), op_of(TOW__FN_gelu_grad, 0, 3)},
+         false}, /* reads what it will make */
+        {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 1, 3), op_of(TOW__FN_gelu_grad, 0, 3)},
+         false}, /* makes the same */
+        {{op_of(TOW__FN_gelu, 4, 2), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu_grad, 4, 3)},
+         false}, /* makes what it reads */
+        {{op_of(TOW__FN_gelu, 4, 4), op_of(TOW__FN_tanh, 1, 5), op_of(TOW__FN_gelu_grad, 4, 3)},
+         false}, /* so does the function */
         {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_gelu_grad, 1, 3)}, false},
         {{op_of(TOW__FN_gelu, 0, 2), op_of(TOW__FN_tanh, 1, 4), op_of(TOW__FN_silu_grad, 0, 3)}, false},
     };
@@ -538,7 +544,8 @@ static void count_adding(const tow__body *plan, int *adding, int *alternating)
         const tow__instruction *step = &plan->insts[i];
         if (step->kernel) *adding += strcmp(step->kernel->primitive, "dot_general_add") == 0;
         if (!step->loop) continue;
-        for (uint32_t j = 0; j < step->loop->n_carry; j++) *alternating += step->loop->carry[j].storage != TOW__CARRY_IN_PLACE;
+        for (uint32_t j = 0; j < step->loop->n_carry; j++)
+            *alternating += step->loop->carry[j].storage != TOW__CARRY_IN_PLACE;
         count_adding(step->loop->body, adding, alternating);
     }
 }

@@ -69,10 +69,10 @@ static const tow__rule squares = {
     .on_values = true, .is_root = is_neg, .match_bytes = sizeof(uint32_t), .matches = is_double, .replace = square};
 
 static const char chain[] = "{ lambda ; x:f32[3]. let\n" /* 0 */
-                            "    a:f32[3] = neg x\n"      /* 1 */
-                            "    b:f32[3] = neg a\n"      /* 2 */
-                            "    c:f32[3] = neg b\n"      /* 3 */
-                            "    d:f32[3] = neg x\n"      /* 4: nobody reads it */
+                            "    a:f32[3] = neg x\n"     /* 1 */
+                            "    b:f32[3] = neg a\n"     /* 2 */
+                            "    c:f32[3] = neg b\n"     /* 3 */
+                            "    d:f32[3] = neg x\n"     /* 4: nobody reads it */
                             "  in (c) }";
 
 /* From the first instruction on: b becomes x * x; a is dead then, and c no longer the double of anything. */
@@ -125,10 +125,10 @@ static void outputs_are_uses(void **state)
     tow_program p = {0};
     tow__arena scratch;
     tow__function_state s = function_of("{ lambda ; x:f32[3]. let\n"
-                                     "    a:f32[3] = neg x\n"
-                                     "    b:f32[3] = neg a\n"
-                                     "  in (a, b) }",
-                                     &p, &scratch);
+                                        "    a:f32[3] = neg x\n"
+                                        "    b:f32[3] = neg a\n"
+                                        "  in (a, b) }",
+                                        &p, &scratch);
     n_seen = 0;
     OK(tow__apply_rule(&s, &squares));
     assert_int_equal(n_seen, 2);

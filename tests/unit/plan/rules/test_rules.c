@@ -19,49 +19,54 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
-    {"iota-to-broadcast", "{ lambda ; x:f32[3,5,2]. let\n"
-                          "    n:f32[3,5,2] = iota[dtype=f32 shape=(3,5,2) axis=1]\n"
-                          "    m:f32[3,5,2] = iota[dtype=f32 shape=(3,5,2) axis=2]\n"
-                          "    y:f32[3,5,2] = mul x n\n"
-                          "    z:f32[3,5,2] = add y m\n"
-                          "    t:f32[5,3,2] = transpose[permutation=(1,0,2)] n\n"
-                          "  in (z, t, n) }",
+    {"iota-to-broadcast",
+     "{ lambda ; x:f32[3,5,2]. let\n"
+     "    n:f32[3,5,2] = iota[dtype=f32 shape=(3,5,2) axis=1]\n"
+     "    m:f32[3,5,2] = iota[dtype=f32 shape=(3,5,2) axis=2]\n"
+     "    y:f32[3,5,2] = mul x n\n"
+     "    z:f32[3,5,2] = add y m\n"
+     "    t:f32[5,3,2] = transpose[permutation=(1,0,2)] n\n"
+     "  in (z, t, n) }",
      "iota", 2, 2},
-    {"iota-to-broadcast", "{ lambda ; x:f32[0,5]. let\n"
-                          "    n:f32[0,5] = iota[dtype=f32 shape=(0,5) axis=1]\n"
-                          "    y:f32[0,5] = mul x n\n"
-                          "  in (y) }",
+    {"iota-to-broadcast",
+     "{ lambda ; x:f32[0,5]. let\n"
+     "    n:f32[0,5] = iota[dtype=f32 shape=(0,5) axis=1]\n"
+     "    y:f32[0,5] = mul x n\n"
+     "  in (y) }",
      "iota", 0, 0},
     /* A constant that is an output twice, a view of it, and others that are made of it. */
-    {"fold-constants", "{ lambda ; x:f32[3]. let\n"
-                       "    a:f32[3] = const[value=f32[3] (1, -2, 3)]\n"
-                       "    b:f32[3] = sin a\n"
-                       "    c:f32[3] = mul b b\n"
-                       "    d:f32[1,3] = reshape[shape=(1,3)] b\n"
-                       "    y:f32[3] = add x c\n"
-                       "  in (b, y, b, d) }",
+    {"fold-constants",
+     "{ lambda ; x:f32[3]. let\n"
+     "    a:f32[3] = const[value=f32[3] (1, -2, 3)]\n"
+     "    b:f32[3] = sin a\n"
+     "    c:f32[3] = mul b b\n"
+     "    d:f32[1,3] = reshape[shape=(1,3)] b\n"
+     "    y:f32[3] = add x c\n"
+     "  in (b, y, b, d) }",
      "sin", 0, 1},
     /* A carry and a row that are functions of constants of the body, and of one outside. */
-    {"fold-constants", "{ lambda ; x:f32[3] xs:f32[4,3]. let\n"
-                       "    o:f32[3] = const[value=f32[3] (1, -2, 3)]\n"
-                       "    u:f32[3] = sin o\n"
-                       "    y:f32[3] p:f32[3] r:f32[4,3] q:f32[4,3] = scan[length=4 reverse=false consts=1 carry=2\n"
-                       "      body={ lambda ; u:f32[3] c:f32[3] d:f32[3] w:f32[3]. let\n"
-                       "          a:f32[3] = const[value=f32[3] (4, 5, 6)]\n"
-                       "          b:f32[3] = sin a\n"
-                       "          e:f32[3] = sin u\n"
-                       "          f:f32[3] = mul c w\n"
-                       "          g:f32[3] = add f d\n"
-                       "        in (b, g, e, b) }] u x x xs\n"
-                       "  in (y, p, r, q) }",
+    {"fold-constants",
+     "{ lambda ; x:f32[3] xs:f32[4,3]. let\n"
+     "    o:f32[3] = const[value=f32[3] (1, -2, 3)]\n"
+     "    u:f32[3] = sin o\n"
+     "    y:f32[3] p:f32[3] r:f32[4,3] q:f32[4,3] = scan[length=4 reverse=false consts=1 carry=2\n"
+     "      body={ lambda ; u:f32[3] c:f32[3] d:f32[3] w:f32[3]. let\n"
+     "          a:f32[3] = const[value=f32[3] (4, 5, 6)]\n"
+     "          b:f32[3] = sin a\n"
+     "          e:f32[3] = sin u\n"
+     "          f:f32[3] = mul c w\n"
+     "          g:f32[3] = add f d\n"
+     "        in (b, g, e, b) }] u x x xs\n"
+     "  in (y, p, r, q) }",
      "sin", 0, 9},
-    {"divide-to-multiply", "{ lambda ; x:f32[3,3]. let\n"
-                           "    c:f32[] = const[value=-8.0]\n"
-                           "    d:f32[3,3] = broadcast_in_dim[shape=(3,3) axes=()] c\n"
-                           "    y:f32[3,3] = div x d\n"
-                           "    z:f32[3,3] = div d x\n"
-                           "    w:f32[3,3] = div x z\n"
-                           "  in (y, z, w) }",
+    {"divide-to-multiply",
+     "{ lambda ; x:f32[3,3]. let\n"
+     "    c:f32[] = const[value=-8.0]\n"
+     "    d:f32[3,3] = broadcast_in_dim[shape=(3,3) axes=()] c\n"
+     "    y:f32[3,3] = div x d\n"
+     "    z:f32[3,3] = div d x\n"
+     "    w:f32[3,3] = div x z\n"
+     "  in (y, z, w) }",
      "div", 2, 3},
     {"outer-product-to-multiply",
      "{ lambda ; x:f32[2,3,1] y:f32[2,1,5] a:f32[3] b:f32[4]. let\n"
@@ -70,31 +75,34 @@ static const example examples[] = {
      "    w:f32[3,4] = dot_general[lhs_contract=() rhs_contract=()] a b\n"
      "  in (z, t, w) }",
      "dot_general", 0, 0}, /* it cannot be left out; without fusion, the bits are the same */
-    {"scan-to-reduction", "{ lambda ; s:f32[8,4] xs:f32[6,3,8] ys:f32[6,3,4]. let\n"
-                          "    y:f32[8,4] = scan[length=6 reverse=true consts=0 carry=1\n"
-                          "      body={ lambda ; s:f32[8,4] x:f32[3,8] y:f32[3,4]. let\n"
-                          "          d:f32[8,4] = dot_general[lhs_contract=(0) rhs_contract=(0)] x y\n"
-                          "          t:f32[8,4] = add d s\n"
-                          "        in (t) }] s xs ys\n"
-                          "  in (y) }",
+    {"scan-to-reduction",
+     "{ lambda ; s:f32[8,4] xs:f32[6,3,8] ys:f32[6,3,4]. let\n"
+     "    y:f32[8,4] = scan[length=6 reverse=true consts=0 carry=1\n"
+     "      body={ lambda ; s:f32[8,4] x:f32[3,8] y:f32[3,4]. let\n"
+     "          d:f32[8,4] = dot_general[lhs_contract=(0) rhs_contract=(0)] x y\n"
+     "          t:f32[8,4] = add d s\n"
+     "        in (t) }] s xs ys\n"
+     "  in (y) }",
      "scan", 0, 1},
     /* The row is read transposed: the body adds something else than its rows. */
-    {"scan-to-reduction", "{ lambda ; s:f32[3,3] xs:f32[6,3,3]. let\n"
-                          "    y:f32[3,3] = scan[length=6 reverse=false consts=0 carry=1\n"
-                          "      body={ lambda ; s:f32[3,3] x:f32[3,3]. let\n"
-                          "          t:f32[3,3] = transpose[permutation=(1,0)] x\n"
-                          "          u:f32[3,3] = add s t\n"
-                          "        in (u) }] s xs\n"
-                          "  in (y) }",
+    {"scan-to-reduction",
+     "{ lambda ; s:f32[3,3] xs:f32[6,3,3]. let\n"
+     "    y:f32[3,3] = scan[length=6 reverse=false consts=0 carry=1\n"
+     "      body={ lambda ; s:f32[3,3] x:f32[3,3]. let\n"
+     "          t:f32[3,3] = transpose[permutation=(1,0)] x\n"
+     "          u:f32[3,3] = add s t\n"
+     "        in (u) }] s xs\n"
+     "  in (y) }",
      "scan", 1, 1},
-    {"accumulate-products", "{ lambda ; s:f32[8,8] h:f32[2,8] ys:f32[5,2,8]. let\n"
-                            "    y:f32[8,8] z:f32[2,8] = scan[length=5 reverse=false consts=0 carry=2\n"
-                            "      body={ lambda ; s:f32[8,8] x:f32[2,8] y:f32[2,8]. let\n"
-                            "          d:f32[8,8] = dot_general[lhs_contract=(0) rhs_contract=(0)] x y\n"
-                            "          t:f32[8,8] = add s d\n"
-                            "          h:f32[2,8] = dot_general[lhs_contract=(1) rhs_contract=(0)] x t\n"
-                            "        in (t, h) }] s h ys\n"
-                            "  in (y, z) }",
+    {"accumulate-products",
+     "{ lambda ; s:f32[8,8] h:f32[2,8] ys:f32[5,2,8]. let\n"
+     "    y:f32[8,8] z:f32[2,8] = scan[length=5 reverse=false consts=0 carry=2\n"
+     "      body={ lambda ; s:f32[8,8] x:f32[2,8] y:f32[2,8]. let\n"
+     "          d:f32[8,8] = dot_general[lhs_contract=(0) rhs_contract=(0)] x y\n"
+     "          t:f32[8,8] = add s d\n"
+     "          h:f32[2,8] = dot_general[lhs_contract=(1) rhs_contract=(0)] x t\n"
+     "        in (t, h) }] s h ys\n"
+     "  in (y, z) }",
      "dot_general", 10, 10},
 };
 
