@@ -1,6 +1,6 @@
 #!/bin/sh
 # packages.sh SCRATCH CPACK BUILD PROGRAM.c: Debian packages, their dependencies, and a clean Debian 12 in which they are
-# installed and used. Wants root, debootstrap and Debian's mirror (TOW_DEBIAN_MIRROR, else http://deb.debian.org/debian).
+# installed and used. Wants root, debootstrap and a mirror of Debian (TOW_DEBIAN_MIRROR, else that of this machine).
 set -eu
 here=$(dirname "$(realpath "$0")")
 . "$here/common.sh"
@@ -54,7 +54,8 @@ codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 [ "$codename" = bookworm ] || skip "packages were checked, not installed: this is not Debian 12"
 [ "$(id -u)" -eq 0 ] || skip "packages were checked, not installed: that wants root"
 needs debootstrap chroot
-mirror=${TOW_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+# The mirror that this machine itself uses.
+mirror=${TOW_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' | sed -n "s/ $codename\$//p" | head -n 1)}
 root=$scratch/root
 debootstrap --variant=minbase "$codename" "$root" "$mirror" >bootstrap.log 2>&1 || {
     tail -n 20 bootstrap.log
