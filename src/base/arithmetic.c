@@ -33,13 +33,14 @@ static unsigned x87_status(void)
 }
 
 /* fegetenv and fesetenv take a hundred nanoseconds, so they are kept for threads whose x87 unit is in other modes than
- * those that threads begin with, or has raised exceptions. */
+ * those that threads begin with, and for flags that have changed. Flags that an application has raised before, as any
+ * that prints a long double has, stay as they are: nothing traps in the default modes. */
 void tow__arithmetic_enter(tow__arithmetic *outside, bool flush)
 {
     outside->modes = __builtin_ia32_stmxcsr();
     outside->x87_control = x87_control() & X87_MODES;
     outside->x87_status = x87_status() & X87_FLAGS;
-    if (outside->x87_control != X87_DEFAULT || outside->x87_status != 0) {
+    if (outside->x87_control != X87_DEFAULT) {
         fegetenv(&outside->other);
         __asm__ volatile("fnclex");
         set_x87_control(X87_DEFAULT);
@@ -47,12 +48,21 @@ void tow__arithmetic_enter(tow__arithmetic *outside, bool flush)
     __builtin_ia32_ldmxcsr(SSE_DEFAULT | (flush ? SSE_FLUSH : 0));
 }
 
+/* Takes back the flags that were raised since they were `status`. */
+static void restore_x87_flags(unsigned status)
+{
+    fenv_t now;
+    fegetenv(&now);
+    now.__status_word = (unsigned short)((now.__status_word & ~(unsigned)X87_FLAGS) | status);
+    fesetenv(&now);
+}
+
 void tow__arithmetic_leave(tow__arithmetic *outside)
 {
-    if (outside->x87_control != X87_DEFAULT || outside->x87_status != 0)
+    if (outside->x87_control != X87_DEFAULT)
         fesetenv(&outside->other);
-    else if (x87_status() & X87_FLAGS)
-        __asm__ volatile("fnclex");
+    else if ((x87_status() & X87_FLAGS) != outside->x87_status)
+        restore_x87_flags(outside->x87_status);
     __builtin_ia32_ldmxcsr(outside->modes);
 }
 
