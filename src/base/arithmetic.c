@@ -40,7 +40,7 @@ void tow__arithmetic_enter(tow__arithmetic *outside, bool flush)
     outside->modes = __builtin_ia32_stmxcsr();
     outside->x87_control = x87_control() & X87_MODES;
     outside->x87_status = x87_status() & X87_FLAGS;
-    if (outside->x87_control != X87_DEFAULT) {
+    if (outside->x87_control != (X87_DEFAULT & X87_MODES)) {
         fegetenv(&outside->other);
         __asm__ volatile("fnclex");
         set_x87_control(X87_DEFAULT);
@@ -59,7 +59,7 @@ static void restore_x87_flags(unsigned status)
 
 void tow__arithmetic_leave(tow__arithmetic *outside)
 {
-    if (outside->x87_control != X87_DEFAULT)
+    if (outside->x87_control != (X87_DEFAULT & X87_MODES))
         fesetenv(&outside->other);
     else if ((x87_status() & X87_FLAGS) != outside->x87_status)
         restore_x87_flags(outside->x87_status);
