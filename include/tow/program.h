@@ -22,10 +22,21 @@ typedef struct tow_consumer {
     void *user;
 } tow_consumer;
 
+/* Output `output` is written where input `input`, of the same type, lies: after a run the caller finds the new value in the
+ * array that it passed in, and passes NULL, or the same array, as that output. What still needs the old value gets it: where
+ * a plan cannot overwrite the input in place, it keeps the new value in the arena and copies it at the end. For state that
+ * goes from run to run: parameters and slots of an optimiser, a cache of keys and values. (JAX: donate_argnums.) */
+typedef struct tow_donation {
+    size_t output, input;
+} tow_donation;
+
 typedef struct tow_compile_options {
     int threads;                   /* 0: the context's */
     const tow_consumer *consumers; /* copied; each names another output */
     size_t n_consumers;
+    const tow_donation *donations; /* copied; each names another output, which no consumer takes, and another input, which no
+                                    * consumer overwrites */
+    size_t n_donations;
     /* Leaves out tile groups and parallel loops, that is the passes "fission-loops", "parallelize" and "tile": every
      * instruction runs over all rows before the next one begins, and scans run iteration by iteration, in each of which
      * all threads share every instruction. Calls and remat are as always. Slower, the same bits. */
@@ -64,7 +75,7 @@ TOW_API bool tow_pass_required(size_t index);
 
 /* Exact sizes in bytes, known before the first run. */
 typedef struct tow_program_bytes {
-    size_t inputs, outputs; /* arrays that the caller holds */
+    size_t inputs, outputs; /* arrays that the caller holds; donated inputs are outputs, too, and count once */
     size_t arena;           /* everything else: intermediates, residuals, workspace */
     size_t lower_bound; /* most bytes of the arena that are alive at once; arena / lower_bound shows fragmentation */
     size_t residuals;   /* of the arena: values made in the forward pass of a gradient and read in the backward pass;
@@ -95,7 +106,8 @@ TOW_API tow_status tow_program_draw_memory(const tow_program *program, FILE *fil
 TOW_API tow_status tow_program_check(const tow_program *program);
 
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
- * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i. Allocates nothing
+ * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i or an input is donated
+ * to it. Allocates nothing
  * (BLIS, which computes products of f64, keeps buffers of its own).
  * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array and for a
  * program that was compiled with .plan_only. */

@@ -5,6 +5,7 @@
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/lower/lower.h"
 #include "src/plan/lower/output_sink.h"
+#include "src/plan/memory/memory.h"
 #include "src/plan/pass.h"
 #include "src/plan/remat/remat.h"
 #include "src/run/record.h"
@@ -28,6 +29,7 @@ static tow_status begin_program(tow_program *p, const tow_compile_options *optio
     TRY(tow__team_create(p->ctx, threads, &p->team));
     p->solo = (tow__team){.threads = 1, .products = p->team.products};
     TRY(tow__set_consumers(p, options));
+    TRY(tow__set_donors(p, options));
 done:
     return status;
 }

@@ -195,6 +195,7 @@ struct tow_program {
     const tow__kernel *copy;
     tow_consumer *consumers; /* [outputs of the graph]; .consume is NULL where there is none */
     uint32_t n_consumers;
+    uint32_t *donors;                 /* [outputs of the graph] the input in whose place it is written, or TOW__NONE */
     bool *consumed;                   /* [outputs of the graph] a loop hands it over row by row */
     int64_t no_row;                   /* 0: where there are no rows */
     bool plan_only, flush_subnormals; /* of the options */

@@ -106,7 +106,7 @@ static tow_status distribute_remainder(tow__function_state *s)
 
 static tow_status choose_carry_buffers(tow__function_state *s)
 {
-    return s->loop ? tow__choose_carry_storage(s->p, s->loop) : TOW_OK;
+    return s->loop ? tow__choose_carry_storage(s->p, s->loop) : tow__choose_donations(s);
 }
 
 static tow_status assign_buffers(tow__function_state *s) { return tow__assign_buffers(s->p, s->body, s->scratch); }
@@ -206,8 +206,8 @@ const tow__pass tow__passes[TOW__PASSES] = {
                    "pass that changes instructions, because both follow from their order."},
     PASS(choose_carry_buffers) =
         {"choose-carry-buffers", TOW__ON_VIEWS, choose_carry_buffers, NULL, true,
-         "A carry whose old value is read after the new one is written has two buffers in turn; aliasing "
-         "decides who overwrites what."},
+         "A carry whose old value is read after the new one is written has two buffers in turn, and an output that "
+         "takes the place of an input waits in the arena; aliasing decides who overwrites what."},
     PASS(assign_buffers) =
         {"assign-buffers", TOW__ON_VIEWS, assign_buffers, NULL, true,
          "Storages get offsets in the arena of their function, which is one storage of the function around; after "

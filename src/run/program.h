@@ -129,7 +129,7 @@ struct tow__executable_loop {
 typedef struct tow__argument {
     tow_type type;
     const char *name; /* or NULL */
-    bool absent;      /* an output that a consumer takes */
+    bool absent;      /* an output that a consumer takes, or that is written in place of an input */
 } tow__argument;
 
 typedef struct tow__executable {

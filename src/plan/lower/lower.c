@@ -223,6 +223,13 @@ tow_status tow__lower(tow__lowering *l)
     return TOW_OK;
 }
 
+/* Is output i what lies in the input in whose place it is to be? */
+static bool is_there(const tow__lowering *l, uint32_t i)
+{
+    const tow__view *x = &l->env[l->body->outputs[i]];
+    return l->p->donors[i] != TOW__NONE && x->storage == l->p->donors[i] && tow__is_whole(l->p, x);
+}
+
 tow_status tow__lower_program(tow_program *p, tow__arena *scratch)
 {
     tow__body *body = p->top;
@@ -239,9 +246,9 @@ tow_status tow__lower_program(tow_program *p, tow__arena *scratch)
     TRY(tow__lower(&l));
     for (uint32_t i = 0; i < body->n_outputs; i++) {
         uint32_t s;
-        if (p->consumers[i].consume) continue;
+        if (p->consumers[i].consume || is_there(&l, i)) continue;
         TRY(tow__deliver(&l, body->outputs[i], TOW__S_OUTPUT, i, &s));
-        p->bytes.outputs += tow_type_bytes(body->types[body->outputs[i]]);
+        if (p->donors[i] == TOW__NONE) p->bytes.outputs += tow_type_bytes(body->types[body->outputs[i]]);
     }
     TRY(tow__sink_outputs(&l)); /* last, because consumers overwrite inputs */
 done:

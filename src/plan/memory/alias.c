@@ -21,12 +21,28 @@ static void set_lifetimes(tow_program *p, const tow__liveness *l)
     }
 }
 
-/* May earlier value s move into the storage of output o? Into a carry's buffer only if that does not make it two. */
+/* The storage whose old value output o replaces: a carry as it enters, or a donated input; TOW__NONE: there is none. */
+static uint32_t replaced_by(const tow_program *p, const tow__body *body, uint32_t o)
+{
+    const tow__storage *out = &p->storages[o];
+    if (out->kind == TOW__S_CARRY_OUT) return body->loop->carry[out->index].in;
+    return out->kind == TOW__S_OUTPUT ? p->donors[out->index] : TOW__NONE; /* the storages of inputs come first */
+}
+
+static bool needs_two(const tow_program *p, const tow__body *body, uint32_t in, uint32_t o)
+{
+    return p->storages[o].kind == TOW__S_CARRY_OUT ? tow__carry_alternates(p, body, in, o)
+                                                   : tow__written_while_read(p, body, in, o);
+}
+
+/* May earlier value s move into the storage of output o? Where the output replaces an old value, only if that does not
+ * make two buffers of one. */
 static bool may_join(const tow_program *p, const tow__body *body, uint32_t o, uint32_t s)
 {
-    if (p->storages[o].kind != TOW__S_CARRY_OUT) return true;
-    uint32_t in = body->loop->carry[p->storages[o].index].in, read = tow__last_read(p, in);
-    return read == TOW__NONE || p->storages[s].first > read || tow__carry_alternates(p, body, in, o);
+    uint32_t in = replaced_by(p, body, o);
+    if (in == TOW__NONE) return true;
+    uint32_t read = tow__last_read(p, in);
+    return read == TOW__NONE || p->storages[s].first > read || needs_two(p, body, in, o);
 }
 
 /* In a tile group, a result row should take over no other storage of the tile if the instruction may write it over an

@@ -36,7 +36,7 @@ static void number_bases(binder *b)
         if (s->kind == TOW__S_INPUT)
             s->base = s->index;
         else if (s->kind == TOW__S_OUTPUT)
-            s->base = n_inputs + s->index;
+            s->base = p->donors[s->index] != TOW__NONE ? p->donors[s->index] : n_inputs + s->index;
         else if (s->kind != TOW__S_ARENA && s->kind != TOW__S_CONSTANT) {
             s->base = b->n_bases;
             b->n_bases += s->body->copies ? s->body->copies : 1;
@@ -405,7 +405,8 @@ static tow_status list_arguments(tow_program *p)
     for (uint32_t i = 0; i < g->n_inputs; i++)
         x->inputs[i] = (tow__argument){.type = g->vars[g->inputs[i]].type, .name = g->input_names[i]};
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type, .absent = p->consumers[i].consume != NULL};
+        x->outputs[i] = (tow__argument){.type = g->vars[g->outputs[i]].type,
+                                        .absent = p->consumers[i].consume != NULL || p->donors[i] != TOW__NONE};
     return TOW_OK;
 }
 

@@ -32,21 +32,29 @@ typedef struct checker {
     bool *any;
 } checker;
 
-/* Rows that a loop over blocks writes may share memory with the rows that it reads. */
+/* The storage whose memory it is in: an output that takes the place of an input is in the input's. */
+static uint32_t memory_of(const tow_program *p, uint32_t storage)
+{
+    uint32_t s = tow__representative(p, storage);
+    const bool donated = p->storages[s].kind == TOW__S_OUTPUT && p->donors[p->storages[s].index] != TOW__NONE;
+    return donated ? p->donors[p->storages[s].index] : s; /* the storages of inputs come first */
+}
+
+/* Rows that a loop writes may share memory with the rows that it reads. */
 static place row_place(const checker *c, const tow__storage *s, size_t bytes)
 {
-    uint32_t i = c->rows[tow__representative(c->p, c->loop->ys[s->index].array.storage)];
+    uint32_t i = c->rows[memory_of(c->p, c->loop->ys[s->index].array.storage)];
     if (i != TOW__NONE) return (place){(uint64_t)(TOW__S_ROW_IN + 1) << 32 | i, 0, bytes};
     return (place){(uint64_t)(TOW__S_ROW_OUT + 1) << 32 | s->index, 0, bytes};
 }
 
 static place find_place(const checker *c, uint32_t storage)
 {
-    const tow__storage *s = &c->p->storages[tow__representative(c->p, storage)];
+    const tow__storage *s = &c->p->storages[memory_of(c->p, storage)];
     size_t bytes = c->p->storages[storage].bytes;
     if (s->kind == TOW__S_ARENA) return (place){0, s->offset, s->offset + bytes};
     if (s->kind == TOW__S_CONSTANT) return (place){1, 0, bytes};
-    if (s->kind == TOW__S_ROW_OUT && tow__by_blocks(c->loop)) return row_place(c, s, bytes);
+    if (s->kind == TOW__S_ROW_OUT) return row_place(c, s, bytes);
     uint64_t kind = s->kind;
     if (kind == TOW__S_CARRY_OUT && c->loop->carry[s->index].storage == TOW__CARRY_IN_PLACE)
         kind = TOW__S_CARRY_IN; /* one buffer */
@@ -147,12 +155,11 @@ static tow_status sort_storages(checker *c, tow__arena *scratch)
     const tow_program *p = c->p;
     placed *all = tow__arena_alloc(scratch, c->body->n_storages, sizeof *all);
     if (!all) return TOW_OUT_OF_MEMORY;
-    for (uint32_t i = c->loop ? c->loop->n_xs : 0; i-- > 0;)
-        c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = i;
+    for (uint32_t i = c->loop ? c->loop->n_xs : 0; i-- > 0;) c->rows[memory_of(p, c->loop->xs[i].array.storage)] = i;
     for (uint32_t s = tow__first_storage(c->body); s != TOW__NONE; s = p->storages[s].next)
         if (is_own(c, s)) all[c->n_sorted++] = (placed){c->places[s] = find_place(c, s), s, 0};
     for (uint32_t i = 0; c->loop && i < c->loop->n_xs; i++)
-        c->rows[tow__representative(p, c->loop->xs[i].array.storage)] = TOW__NONE;
+        c->rows[memory_of(p, c->loop->xs[i].array.storage)] = TOW__NONE;
     qsort(all, c->n_sorted, sizeof *all, compare_placed);
     c->leaves = 1;
     while (c->leaves < c->n_sorted + 1) c->leaves *= 2; /* last_valid also takes rank n_sorted */

@@ -11,6 +11,13 @@ tow_status tow__alias_results(tow__function_state *s);
 uint32_t tow__last_read(const tow_program *p, uint32_t carry_in);
 /* Where each carry lies, once the aliasing of the body is settled. */
 tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop);
+/* The inputs that the options donate, by output. Once it is known which outputs are written while the input is still read,
+ * those get memory in the arena and a copy at the end. */
+tow_status tow__set_donors(tow_program *p, const tow_compile_options *options);
+tow_status tow__choose_donations(tow__function_state *s);
+/* True if memory `out` is written while what lies in memory `in` is still read, and not by an instruction that may
+ * overwrite what it reads: then the two cannot be one. */
+bool tow__written_while_read(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out);
 /* True if a loop's carry needs two buffers: its new value (storage `out`) is written while the old one (`in`) is still
  * read, and not by an instruction that may overwrite what it reads. */
 bool tow__carry_alternates(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out);

@@ -42,13 +42,19 @@ static bool kernel_may_overwrite(const tow_program *p, const tow__instruction *i
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
+/* Rows of result `k` of a loop, or blocks of them, may take the place of those of operand j if no other operand is in that
+ * memory and the body reads a row of operand j for the last time before it begins to write that of the result, or with the
+ * instruction that begins. */
+static bool rows_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j);
+
 /* A scan reads initial value k in iteration 0 only, and all other operands until its end, when it writes the results.
  * So result k may have the memory of initial value k, unless another operand is in that memory or the new values of
  * early iterations are written to the result while the initial value is still read. */
 static bool scan_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
 {
     const tow__view *x = &inst->in[j];
-    if (j != k || k >= inst->loop->n_carry || !inst->alone[j]) return false;
+    if (k >= inst->loop->n_carry) return rows_may_overwrite(p, inst, k, j);
+    if (j != k || !inst->alone[j]) return false;
     if (!tow__is_whole(p, x) || x->type.dtype != inst->out[k].type.dtype) return false;
     const tow__carry *c = &inst->loop->carry[k];
     switch (c->storage) {
@@ -76,17 +82,17 @@ static bool writes_over_row(const tow_program *p, const tow__body *body, uint32_
     return false;
 }
 
-/* Blocks of result k of a tile group, or rows of a map, may take the place of those of operand j if no other operand is
- * in that memory and the body reads a block of operand j for the last time before it begins to write that of the
- * result, or with the instruction that begins. */
-static bool blocks_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
+static bool rows_may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
 {
     const tow__loop *loop = inst->loop;
-    if (k >= loop->n_ys) return false; /* a sum */
-    if (j >= loop->n_xs || !inst->alone[j] || !tow__is_whole(p, &inst->in[j])) return false;
-    const uint32_t row_out = tow__representative(p, loop->ys[k].row), row_in = loop->xs[j].row;
-    if (row_in == TOW__NONE || inst->in[0].type.rank == 0) return false;
-    if (p->storages[row_in].bytes != p->storages[loop->ys[k].row].bytes) return false;
+    if (k - loop->n_carry >= loop->n_ys) return false; /* a sum */
+    if (j < loop->n_carry || j - loop->n_carry >= loop->n_xs || !inst->alone[j] || !tow__is_whole(p, &inst->in[j]))
+        return false;
+    const tow__rows *to = &loop->ys[k - loop->n_carry];
+    const uint32_t row_in = loop->xs[j - loop->n_carry].row;
+    if (row_in == TOW__NONE || to->row == TOW__NONE || to->carry || inst->in[j].type.rank == 0) return false;
+    const uint32_t row_out = tow__representative(p, to->row);
+    if (p->storages[row_in].bytes != p->storages[to->row].bytes) return false;
     const uint32_t last_read = p->storages[row_in].last, first_write = p->storages[row_out].first;
     if (last_read == TOW__NONE || last_read < first_write) return true;
     return last_read == first_write && writes_over_row(p, loop->body, first_write, row_out, row_in);
@@ -97,7 +103,7 @@ static bool blocks_may_overwrite(const tow_program *p, const tow__instruction *i
 bool tow__may_overwrite(const tow_program *p, const tow__instruction *inst, uint32_t k, uint32_t j)
 {
     return !inst->loop                  ? kernel_may_overwrite(p, inst, k, j)
-           : tow__by_blocks(inst->loop) ? blocks_may_overwrite(p, inst, k, j)
+           : tow__by_blocks(inst->loop) ? rows_may_overwrite(p, inst, k, j)
                                         : scan_may_overwrite(p, inst, k, j);
 }
 
@@ -115,13 +121,18 @@ uint32_t tow__last_read(const tow_program *p, uint32_t carry_in)
     return p->storages[carry_in].first == TOW__NONE ? TOW__NONE : p->storages[carry_in].last;
 }
 
-bool tow__carry_alternates(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out)
+bool tow__written_while_read(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out)
 {
     const uint32_t new_value = tow__representative(p, out);
     const uint32_t last_read = tow__last_read(p, in), first_write = p->storages[new_value].first;
-    if (body->loop->carry[p->storages[in].index].entering != TOW__NONE) return true;
     if (last_read == TOW__NONE || first_write == TOW__NONE || last_read < first_write) return false;
     return last_read > first_write || !writes_over_row(p, body, first_write, new_value, in);
+}
+
+bool tow__carry_alternates(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out)
+{
+    if (body->loop->carry[p->storages[in].index].entering != TOW__NONE) return true;
+    return tow__written_while_read(p, body, in, out);
 }
 
 /* Where carry c lies between iterations. */

@@ -352,41 +352,76 @@ static bool equal(const float *x, const float *y, int64_t count)
     return true;
 }
 
-static void expect_tape(tape *t, uint32_t number)
+/* Donates inputs to outputs of the same type, as many as chance wants. donor: [n_out] the input of each output, or -1. */
+static size_t pick_donations(const tape *t, bool donates, tow_donation *donations, int *donor)
+{
+    bool taken[8] = {false};
+    size_t n = 0;
+    for (int i = 0; i < t->n_out; i++) {
+        donor[i] = -1;
+        int j = pick(t->n_in);
+        if (!donates || taken[j] || t->stacked[j] != t->stacked[t->out[i]]) continue;
+        taken[donor[i] = j] = true;
+        donations[n++] = (tow_donation){(size_t)i, (size_t)j};
+    }
+    return n;
+}
+
+static void fail_tape(uint32_t number, int output, const tow_graph *g, const tow_program *p)
+{
+    static char text[1 << 16];
+    tow_graph_text(g, text, sizeof text);
+    fprintf(stderr, "%s\n", text);
+    tow_program_text(p, text, sizeof text);
+    fail_msg("tape %u, output %d is wrong\n%s", number, output, text);
+}
+
+static void expect_tape(tape *t, uint32_t number, bool donates)
 {
     static value in[8], expected[8]; /* large */
     tow_array *x[8], *y[8];
+    tow_donation donations[8];
+    int donor[8];
+    bool overwritten[8] = {false};
     tow_graph *g = trace_tape(t);
     tow_program *p = NULL;
     for (int i = 0; i < t->n_in; i++) {
         in[i].stacked = t->stacked[i];
         for (int c = 0; c < MOST_LENGTH * CELLS; c++) in[i].cells[c] = (float)(pick(200) - 100);
-        OK(tow_array_from_data(ctx, tow_graph_input_type(g, (size_t)i), in[i].cells, &x[i]));
+        OK(tow_array_create(ctx, tow_graph_input_type(g, (size_t)i), &x[i]));
     }
-    for (int i = 0; i < t->n_out; i++) OK(tow_array_create(ctx, tow_graph_output_type(g, (size_t)i), &y[i]));
     interpret(t, in, expected);
-    OK(tow_compile(ctx, g, &(tow_compile_options){.no_fusion = number % 8 == 7}, &p));
+    tow_compile_options options = {.no_fusion = number % 8 == 7, .donations = donations};
+    options.n_donations = pick_donations(t, donates, donations, donor);
+    for (int i = 0; i < t->n_out; i++) {
+        OK(donor[i] >= 0 ? TOW_OK : tow_array_create(ctx, tow_graph_output_type(g, (size_t)i), &y[i]));
+        if (donor[i] < 0) continue;
+        overwritten[donor[i]] = true;
+        y[i] = number % 2 ? NULL : x[donor[i]];
+    }
+    OK(tow_compile(ctx, g, &options, &p));
     if (tow_program_check(p) != TOW_OK) fail_msg("tape %u: %s", number, tow_context_error(ctx));
     tow_program_bytes bytes = tow_program_get_bytes(p);
     assert_true(bytes.arena >= bytes.lower_bound);
     long before = memory.calls;
     for (int run = 0; run < 2; run++) {
+        for (int i = 0; i < t->n_in; i++)
+            memcpy(tow_array_data(x[i]), in[i].cells, tow_type_bytes(tow_array_type(x[i])));
         OK(tow_program_run(p, x, y));
-        for (int i = 0; i < t->n_out; i++)
-            if (!equal(tow_array_data(y[i]), expected[i].cells, tow_type_count(tow_array_type(y[i])))) {
-                static char text[1 << 16];
-                tow_graph_text(g, text, sizeof text);
-                fprintf(stderr, "%s\n", text);
-                tow_program_text(p, text, sizeof text);
-                fail_msg("tape %u, output %d is wrong\n%s", number, i, text);
-            }
+        for (int i = 0; i < t->n_out; i++) {
+            tow_array *result = donor[i] >= 0 ? x[donor[i]] : y[i];
+            if (!equal(tow_array_data(result), expected[i].cells, tow_type_count(tow_array_type(result))))
+                fail_tape(number, i, g, p);
+        }
     }
     assert_int_equal(memory.calls, before); /* running allocates nothing */
     for (int i = 0; i < t->n_in; i++) {     /* and leaves its inputs alone */
-        assert_memory_equal(tow_array_data(x[i]), in[i].cells, tow_type_bytes(tow_array_type(x[i])));
+        if (!overwritten[i])
+            assert_memory_equal(tow_array_data(x[i]), in[i].cells, tow_type_bytes(tow_array_type(x[i])));
         tow_array_release(x[i]);
     }
-    for (int i = 0; i < t->n_out; i++) tow_array_release(y[i]);
+    for (int i = 0; i < t->n_out; i++)
+        if (donor[i] < 0) tow_array_release(y[i]);
     tow_program_free(p);
     tow_graph_release(g);
 }
@@ -407,7 +442,18 @@ static void test_random_programs(void **state)
     (void)state;
     for (uint32_t i = 0; i < 1000; i++) {
         tape *t = random_tape(i, (int)(i % 4));
-        expect_tape(t, i);
+        expect_tape(t, i, false);
+        free_tape(t);
+    }
+}
+
+/* Outputs in place of inputs: the same values, whatever reads the inputs when. */
+static void test_random_donations(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 1000; i++) {
+        tape *t = random_tape(i + 1000, (int)(i % 4));
+        expect_tape(t, i, true);
         free_tape(t);
     }
 }
@@ -430,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_programs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_donations, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failing_allocations, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
