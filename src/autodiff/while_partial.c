@@ -43,15 +43,10 @@ static tow_value write_row(tow_trace *t, tow_value stack, tow_value row, tow_val
     return tow_dynamic_update_slice(stack, tow_expand_dims(stacked, 0), at);
 }
 
-/* Row i of a stack, for a residual of this type. The transpose of gather adds rows in place; a mask has no cotangent. */
+/* Row i of a stack, for a residual of this type. The transpose of gather adds rows in place. */
 static tow_value read_row(tow_value stack, tow_value i, tow_type residual)
 {
-    tow_type type = tow_value_type(stack);
-    if (type.dtype != TOW_BOOL) return tow__in_shape(tow_gather(stack, i), residual);
-    tow_value at[TOW_MAX_RANK];
-    for (int d = 0; d < type.rank; d++) at[d] = d == 0 ? i : tow_scalar(i.trace, TOW_I32, 0);
-    type.dims[0] = 1;
-    return tow_reshape(tow_dynamic_slice(stack, at, type.dims), residual.rank, residual.dims);
+    return tow__in_shape(tow_gather(stack, i), residual);
 }
 
 /* ---- the known loop ---------------------------------------------------------------------------------------------- */

@@ -344,19 +344,19 @@ static void fori_decompose(tow_trace *t, const tow__equation *e, const tow_value
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
-TOW__PRIMITIVE(cond, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = cond_type,
-               .decompose = cond_decompose,
+TOW__PRIMITIVE(cond, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "choice, x...", .inputs = -1,
+               .outputs = -1, .type = cond_type, .decompose = cond_decompose,
                TOW__PARAMS(tow__cond_params, TOW__PARAM(tow__cond_params, branches, TOW__P_GRAPHS)));
 
-TOW__PRIMITIVE(while, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = while_type,
-               .decompose = while_decompose,
+TOW__PRIMITIVE(while, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry...", .inputs = -1,
+               .outputs = -1, .type = while_type, .decompose = while_decompose,
                TOW__PARAMS(tow__while_params, TOW__PARAM(tow__while_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__while_params, consts, TOW__P_INT),
                            TOW__PARAM(tow__while_params, condition, TOW__P_GRAPH),
                            TOW__PARAM(tow__while_params, body, TOW__P_GRAPH)));
 
-TOW__PRIMITIVE(fori, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = fori_type,
-               .decompose = fori_decompose,
+TOW__PRIMITIVE(fori, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "count, consts..., carry...",
+               .inputs = -1, .outputs = -1, .type = fori_type, .decompose = fori_decompose,
                TOW__PARAMS(tow__fori_params, TOW__PARAM(tow__fori_params, max_iterations, TOW__P_INT),
                            TOW__PARAM(tow__fori_params, reverse, TOW__P_BOOL),
                            TOW__PARAM(tow__fori_params, consts, TOW__P_INT),

@@ -325,8 +325,9 @@ static double conv_cost(const tow__operation *o)
     return features > 0 ? 2 * tow__elements(&o->out[0]) * tow__elements(&o->in[1]) / features : 0;
 }
 
-TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .batched_dot = true, .inputs = 2,
-               .outputs = 1, .type = conv_type, .jvp = conv_jvp, .transpose = conv_transpose, .batch = conv_batch,
+TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .batched_dot = true,
+               .operands = "lhs, rhs", .inputs = 2, .outputs = 1, .type = conv_type, .jvp = conv_jvp,
+               .transpose = conv_transpose, .batch = conv_batch,
                TOW__PARAMS(tow__conv_params, TOW__PARAM(tow__conv_params, dimensions, TOW__P_STRING),
                            TOW__PARAM(tow__conv_params, strides, TOW__P_INTS),
                            TOW__PARAM(tow__conv_params, low, TOW__P_INTS),

@@ -128,10 +128,12 @@ TOW__PRIMITIVE(softmax_cross_entropy, TOW__COMPOSITE, tow__tile_rows, tow__eleme
                .operands = "logits, labels", .inputs = 2, .outputs = 2, .type = cross_entropy_type,
                .jvp = cross_entropy_jvp, .batch = batch_rows, .decompose = cross_entropy_decompose,
                .output_names = (const char *const[]){"loss", "lse", NULL});
-TOW__PRIMITIVE(softmax_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = 4, .outputs = 1,
-               .type = jvp_type, .transpose = jvp_transpose, .batch = batch_rows, .decompose = jvp_decompose);
+TOW__PRIMITIVE(softmax_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
+               .operands = "logits, labels, lse, dlogits", .inputs = 4, .outputs = 1, .type = jvp_type,
+               .transpose = jvp_transpose, .batch = batch_rows, .decompose = jvp_decompose);
 TOW__PRIMITIVE(softmax_cross_entropy_vjp, TOW__COMPOSITE, tow__tile_rows, tow__element_cost, .reduces_axis = true,
-               .inputs = 4, .outputs = 1, .type = vjp_type, .batch = batch_rows, .decompose = vjp_decompose);
+               .operands = "logits, labels, lse, ct", .inputs = 4, .outputs = 1, .type = vjp_type, .batch = batch_rows,
+               .decompose = vjp_decompose);
 
 tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels)
 {

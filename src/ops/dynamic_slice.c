@@ -25,11 +25,11 @@ static int64_t product(const int64_t *dims, int n)
     return result;
 }
 
-/* True if places along the leading axes of all rows fit into i32, and the elements may be gathered. */
+/* True if places along the leading axes of all rows fit into i32. */
 static bool may_gather(const tow__batch *r, int lead)
 {
     int64_t places = product(r->in[0].dims, lead);
-    return r->in[0].dtype != TOW_BOOL && (places == 0 || r->size < INT32_MAX / places);
+    return places == 0 || r->size < INT32_MAX / places;
 }
 
 /* i32 [rows, dims of the leading axes] */

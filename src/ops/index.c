@@ -67,7 +67,6 @@ static tow_status gather_type(const tow__typing *ty)
 {
     tow_type table = ty->in[0], indices = ty->in[1];
     tow_status status = tow__require_dtype(ty, 1, TOW__INTEGERS);
-    if (status == TOW_OK) status = tow__require_dtype(ty, 0, TOW__NUMBERS);
     if (status != TOW_OK) return status;
     if (table.rank == 0)
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "the table needs a leading axis of rows, found %s",

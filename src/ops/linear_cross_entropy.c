@@ -203,10 +203,12 @@ TOW__PRIMITIVE(linear_cross_entropy, TOW__COMPOSITE, tow__no_tiling, loss_cost, 
                .decompose = forward_decompose, .output_names = (const char *const[]){"loss", "lse", NULL},
                TOW__PARAMS(tow__linear_cross_entropy_params,
                            TOW__PARAM(tow__linear_cross_entropy_params, rows, TOW__P_BOOL)));
-TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,
-               .plain_dot = true, .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose, AD_PARAMS);
-TOW__PRIMITIVE(linear_cross_entropy_vjp, TOW__COMPOSITE, tow__no_tiling, loss_vjp_cost, .inputs = 5, .outputs = -1,
-               .plain_dot = true, .type = vjp_type, .batch = vjp_batch, .decompose = vjp_decompose, AD_PARAMS);
+TOW__PRIMITIVE(linear_cross_entropy_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,
+               .operands = "x, w, labels, lse, dx?, dw?", .inputs = -1, .outputs = 1, .plain_dot = true,
+               .type = jvp_type, .transpose = jvp_transpose, .decompose = jvp_decompose, AD_PARAMS);
+TOW__PRIMITIVE(linear_cross_entropy_vjp, TOW__COMPOSITE, tow__no_tiling, loss_vjp_cost,
+               .operands = "x, w, labels, lse, ct", .inputs = 5, .outputs = -1, .plain_dot = true, .type = vjp_type,
+               .batch = vjp_batch, .decompose = vjp_decompose, AD_PARAMS);
 
 tow_value tow_linear_cross_entropy(tow_value x, tow_value w, bool rows, tow_value labels)
 {

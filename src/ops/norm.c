@@ -352,15 +352,15 @@ TOW__PRIMITIVE(rms_norm, TOW__COMPOSITE, tile_norm, tow__element_cost, .reduces_
                .inputs = 2, .outputs = 2, .type = norm_type, .jvp = norm_jvp, .batch = norm_batch,
                .decompose = rms_norm_decompose, .output_names = (const char *const[]){"y", "rstd", NULL}, NORM_PARAMS);
 
-#define COMPANIONS(op)                                                                                                 \
-    TOW__PRIMITIVE(op##_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = 1,            \
-                   .type = op##_jvp_type, .transpose = norm_jvp_transpose, .decompose = norm_jvp_decompose,            \
-                   AD_PARAMS);                                                                                         \
-    TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .reduces_axis = true, .inputs = -1,     \
-                   .outputs = -1, .type = op##_vjp_type, .batch = norm_vjp_batch, .decompose = norm_vjp_decompose,     \
-                   AD_PARAMS);
-COMPANIONS(layer_norm)
-COMPANIONS(rms_norm)
+#define COMPANIONS(op, statistics, tangents)                                                                           \
+    TOW__PRIMITIVE(op##_jvp, TOW__COMPOSITE, tow__no_tiling, tow__element_cost,                                        \
+                   .operands = "x, scale, " statistics tangents, .inputs = -1, .outputs = 1, .type = op##_jvp_type,    \
+                   .transpose = norm_jvp_transpose, .decompose = norm_jvp_decompose, AD_PARAMS);                       \
+    TOW__PRIMITIVE(op##_vjp, TOW__COMPOSITE, tile_norm_vjp, tow__element_cost, .reduces_axis = true,                   \
+                   .operands = "x, scale, " statistics ", ct", .inputs = -1, .outputs = -1, .type = op##_vjp_type,     \
+                   .batch = norm_vjp_batch, .decompose = norm_vjp_decompose, AD_PARAMS);
+COMPANIONS(layer_norm, "mean, rstd", ", dx?, dscale?, dbias?")
+COMPANIONS(rms_norm, "rstd", ", dx?, dscale?")
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

@@ -127,7 +127,8 @@ TOW__PRIMITIVE(remat, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = 
                            TOW__PARAM(tow__remat_params, differentiated, TOW__P_BOOL),
                            TOW__PARAM(tow__remat_params, body, TOW__P_GRAPH)));
 
-TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .inputs = -1, .outputs = -1, .type = scan_type,
+TOW__PRIMITIVE(scan, TOW__REGION, tow__no_tiling, tow__element_cost, .operands = "consts..., carry..., xs...",
+               .inputs = -1, .outputs = -1, .type = scan_type,
                TOW__PARAMS(tow__scan_params, TOW__PARAM(tow__scan_params, length, TOW__P_INT),
                            TOW__PARAM(tow__scan_params, reverse, TOW__P_BOOL),
                            TOW__PARAM(tow__scan_params, consts, TOW__P_INT),

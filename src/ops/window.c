@@ -178,8 +178,8 @@ static double window_cost(const tow__operation *o)
                    __VA_ARGS__);
 #define SELECT(op, rule, transpose_)                                                                                   \
     TOW__PRIMITIVE(                                                                                                    \
-        select_and_##op##_add, TOW__REDUCTION, tile_window, window_cost, .inputs = 2, .outputs = 1, .type = rule,      \
-        .jvp = select_jvp, .transpose = transpose_, .batch = window_batch,                                             \
+        select_and_##op##_add, TOW__REDUCTION, tile_window, window_cost, .operands = "t, x", .inputs = 2,              \
+        .outputs = 1, .type = rule, .jvp = select_jvp, .transpose = transpose_, .batch = window_batch,                 \
         TOW__PARAMS(tow__window_params, WINDOW_PARAMS, TOW__PARAM(tow__window_params, minimum, TOW__P_BOOL)));
 REDUCE_WINDOW(sum, .transpose = reduce_window_sum_transpose)
 REDUCE_WINDOW(max, .jvp = extremum_jvp)

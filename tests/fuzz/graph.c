@@ -6,6 +6,7 @@
 #include "src/plan/analysis/tiling.h"
 #include "src/plan/ir.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/support/elements.h"
 
 /* A run may do so many operations and hold so many bytes, as its plan has them before it begins: a hundredth of a second
  * without sanitizers. Graphs that are larger than EQUATIONS are not compiled. */
@@ -67,27 +68,14 @@ static bool is_short(const tow_program *program)
 static void fill(tow_array *array, uint32_t *random)
 {
     const tow_type type = tow_array_type(array);
-    void *data = tow_array_data(array);
     for (int64_t i = 0; i < tow_type_count(type); i++) {
         *random = *random * 1664525 + 1013904223;
         const int32_t x = (int32_t)(*random >> 24) - 128;
-        switch (type.dtype) {
-        case TOW_F32:
-            ((float *)data)[i] = (float)x / 64;
-            break;
-        case TOW_F64:
-            ((double *)data)[i] = (double)x / 64;
-            break;
-        case TOW_I32:
-            ((int32_t *)data)[i] = x / 16;
-            break;
-        case TOW_U32:
-            ((uint32_t *)data)[i] = (uint32_t)(x + 128) / 16;
-            break;
-        case TOW_BOOL:
-            ((bool *)data)[i] = x < 0;
-            break;
-        }
+        double value = x / 16;
+        if (tow_dtype_is_float(type.dtype)) value = (double)x / 64;
+        if (type.dtype == TOW_U32) value = (x + 128) / 16;
+        if (type.dtype == TOW_BOOL) value = x < 0;
+        set_array_element(array, i, value);
     }
 }
 

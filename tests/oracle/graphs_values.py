@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import shlex
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,11 @@ def index_add(operand, rows, updates, table, others):
     return jnp.sum(a * table) + jnp.sum((a[others] * table[others]) ** 2)
 def stop_gradient(x): return jnp.sum(x * jax.lax.stop_gradient(x))
 def call(x): return jnp.sum(jnp.sin(jnp.sin(x)))
+def call_in_known_remat(x, y): return jnp.sum(x * jnp.sin(y))
+def fma(x, y, z):
+    if isinstance(x, jax.core.Tracer): return jnp.sum(x * y + z)
+    exact = [float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))) for a, b, c in zip(x, y, z)]
+    return jnp.sum(jnp.array(exact))
 def convert(x, y): return jnp.sum(x.astype(jnp.float64) * y.astype(jnp.int32).astype(jnp.float64))
 def broadcasts_kept(x, b):
     def step(c, _): return jnp.tanh(jnp.sum(jnp.broadcast_to(jnp.exp(c), (8, 4)) * b, axis=0)), None
@@ -94,6 +100,18 @@ def vmap_rnn(w, h, xs):
         return h, jnp.sin(h)
     last, ys = jax.lax.scan(body, h, xs)
     return jnp.sum(ys) * jnp.max(last)
+
+
+def random(key, x):
+    a, b = jax.random.split(key)
+    return jnp.sum(x * jax.random.normal(b, (2, 3), jnp.float32) + jax.random.uniform(a, (2, 3), jnp.float32))
+
+
+def numpy(q, k, labels):
+    logits = jnp.einsum("ij,kj->ik", q, k)
+    along = jnp.take_along_axis(logits, labels[:, None], axis=1)
+    hot = jax.nn.one_hot(labels, 2, dtype=q.dtype)
+    return jnp.sum(jnp.tril(logits) * hot) + jnp.sum(along) + jnp.sum(jnp.std(logits, axis=1))
 
 
 def vmap_random(key): return jax.random.bits(key, (2, 2), jnp.uint32)
@@ -255,7 +273,7 @@ def show(x):
 
 def inputs_of(text, arguments):
     types = re.findall(r':(f32|f64|i32|u32|bool)\[([\d,]*)\]', text[text.index("lambda"):text.index("let")])
-    values = [arguments[i + 1] for i, a in enumerate(arguments) if a == "--input"]
+    values = [re.sub(r"^\w+=", "", arguments[i + 1]) for i, a in enumerate(arguments) if a == "--input"]  # in order
     arrays = []
     for i, value in enumerate(values):
         if arguments[0] == "vmap":  # all rows are given

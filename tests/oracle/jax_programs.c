@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/support/elements.h"
 #include "tow/tow.h"
 
 enum {
@@ -38,23 +39,6 @@ static void fail(test *t, const char *what)
 
 /* ---- comparisons ------------------------------------------------------------------------------------------------- */
 
-static double element(const tow_array *array, int64_t i)
-{
-    const void *data = tow_array_data(array);
-    switch (tow_array_type(array).dtype) {
-    case TOW_F32:
-        return (double)((const float *)data)[i];
-    case TOW_F64:
-        return ((const double *)data)[i];
-    case TOW_I32:
-        return ((const int32_t *)data)[i];
-    case TOW_U32:
-        return ((const uint32_t *)data)[i];
-    default:
-        return ((const bool *)data)[i];
-    }
-}
-
 static bool is_close(double found, double expected, double allowed)
 {
     if (isnan(expected)) return isnan(found);
@@ -71,12 +55,13 @@ static void compare(test *t, const tow_array *found, const tow_array *expected, 
     }
     double largest = 0;
     for (int64_t i = 0; i < tow_type_count(type); i++)
-        if (isfinite(element(expected, i))) largest = fmax(largest, fabs(element(expected, i)));
+        if (isfinite(array_element(expected, i))) largest = fmax(largest, fabs(array_element(expected, i)));
     const double allowed = tow_dtype_is_float(type.dtype) ? t->tolerance * largest : 0;
     for (int64_t i = 0; i < tow_type_count(type); i++) {
-        if (is_close(element(found, i), element(expected, i), allowed)) continue;
+        if (is_close(array_element(found, i), array_element(expected, i), allowed)) continue;
         fprintf(stderr, "%s, element %lld: found %.17g, expected %.17g; %g apart, allowed are %g\n", what, (long long)i,
-                element(found, i), element(expected, i), fabs(element(found, i) - element(expected, i)), allowed);
+                array_element(found, i), array_element(expected, i),
+                fabs(array_element(found, i) - array_element(expected, i)), allowed);
         t->failed = true;
         return;
     }

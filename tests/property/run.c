@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/property/property.h"
+#include "tests/unit/support/elements.h"
 
 /* ---- shapes ----------------------------------------------------------------------------------------------------- */
 
@@ -150,53 +151,16 @@ tow_graph *property_scalar_graph(tow_context *context, const property_case *c, t
     return result;
 }
 
-/* ---- running
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void to_array(const double *from, tow_array *array)
 {
-    const tow_type type = tow_array_type(array);
-    void *to = tow_array_data(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) switch (type.dtype) {
-        case TOW_F32:
-            ((float *)to)[i] = (float)from[i];
-            break;
-        case TOW_F64:
-            ((double *)to)[i] = from[i];
-            break;
-        case TOW_I32:
-            ((int32_t *)to)[i] = (int32_t)from[i];
-            break;
-        case TOW_U32:
-            ((uint32_t *)to)[i] = (uint32_t)from[i];
-            break;
-        case TOW_BOOL:
-            ((bool *)to)[i] = from[i] != 0;
-            break;
-        }
+    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) set_array_element(array, i, from[i]);
 }
 
 static void from_array(const tow_array *array, double *to)
 {
-    const tow_type type = tow_array_type(array);
-    const void *from = tow_array_data(array);
-    for (int64_t i = 0; i < tow_type_count(type); i++) switch (type.dtype) {
-        case TOW_F32:
-            to[i] = (double)((const float *)from)[i];
-            break;
-        case TOW_F64:
-            to[i] = ((const double *)from)[i];
-            break;
-        case TOW_I32:
-            to[i] = ((const int32_t *)from)[i];
-            break;
-        case TOW_U32:
-            to[i] = ((const uint32_t *)from)[i];
-            break;
-        case TOW_BOOL:
-            to[i] = ((const uint8_t *)from)[i];
-            break;
-        }
+    for (int64_t i = 0; i < tow_type_count(tow_array_type(array)); i++) to[i] = array_element(array, i);
 }
 
 bool property_evaluate(const tow_graph *graph, const property_values *inputs, property_values *outputs)

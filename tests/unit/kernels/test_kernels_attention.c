@@ -110,7 +110,7 @@ static void sequences_are_independent(void **state)
         tow__buffer *views[] = {&last.q, &last.k, &last.v, &last.mask, &last.out, &last.ct, &last.lse};
         for (size_t j = 0; j < 7; j++) {
             views[j]->data =
-                (char *)views[j]->data + (size_t)((c.b - 1) * views[j]->strides[0]) * bytes_of(views[j]->dtype);
+                (char *)views[j]->data + (size_t)((c.b - 1) * views[j]->strides[0]) * tow_dtype_size(views[j]->dtype);
             views[j]->dims[0] = 1;
         }
         const tow__buffer results[2] = {last.out, last.lse};

@@ -68,7 +68,7 @@ static void infinities_in_softmax(void **state)
 static tow__buffer rows_of(const tow__buffer *x, int64_t first, int64_t rows)
 {
     tow__buffer part = *x;
-    part.data = (char *)x->data + first * x->strides[0] * (int64_t)bytes_of(x->dtype);
+    part.data = (char *)x->data + first * x->strides[0] * (int64_t)tow_dtype_size(x->dtype);
     part.dims[0] = rows;
     return part;
 }

@@ -81,7 +81,7 @@ static void check_product(int index, tow_dtype dtype, const int64_t *size, unsig
     }
     int64_t m = size[0], n = size[1], k = size[2];
     tow__buffer before = make(dtype, 2, p.c.dims, ROW_MAJOR), two = make(dtype, 2, p.c.dims, ROW_MAJOR);
-    size_t bytes = (size_t)count_of(&p.c) * bytes_of(dtype);
+    size_t bytes = (size_t)count_of(&p.c) * tow_dtype_size(dtype);
     memcpy(before.data, p.c.data, bytes);
     memcpy(two.data, p.c.data, bytes);
     p.g.accumulate = accumulate;

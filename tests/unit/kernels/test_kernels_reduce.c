@@ -219,7 +219,7 @@ static void check_parts(int op, tow_dtype dtype, int64_t elements, int64_t colum
     part.dims[0] = block;
     for (row = 0; row < elements / block; row++) {
         run_once(tow__kernel_find("reduce_part", dtype), 1, &part, columns > 1 ? 2 : 1, out, &params, threads);
-        part.data = (char *)part.data + (size_t)(block * columns) * bytes_of(dtype);
+        part.data = (char *)part.data + (size_t)(block * columns) * tow_dtype_size(dtype);
     }
     params.before = elements - rest;
     part.dims[0] = rest;

@@ -9,14 +9,6 @@
 #include "tests/unit/support/golden_cases.h"
 #include "tests/unit/support/plain_context.h"
 
-#define FUNCTION(name, n, expression)                                                                                  \
-    static void record_##name(tow_trace *trace, const tow_value *in, tow_value *out, void *user)                       \
-    {                                                                                                                  \
-        (void)trace, (void)in, (void)out, (void)user;                                                                  \
-        tow_value y = expression;                                                                                      \
-        if (n == 1) out[0] = y;                                                                                        \
-    }
-
 /* ---- gathers and scatters of the script -------------------------------------------------------------------------- */
 
 #define GATHER(sizes, mode, ...) tow_gather_general(in[0], in[1], &(tow_gather_dims){__VA_ARGS__}, sizes, mode, NULL)
@@ -76,16 +68,21 @@
     X(scatter_cells_add, 1, SCATTER(TOW_SCATTER_ADD, TOW_INDEX_FILL, false, TO_CELLS))                                 \
     X(scatter_cells_min, 1, SCATTER(TOW_SCATTER_MIN, TOW_INDEX_FILL, false, TO_CELLS))                                 \
     X(scatter_cells_max, 1, SCATTER(TOW_SCATTER_MAX, TOW_INDEX_FILL, false, TO_CELLS))
-FUNCTIONS(FUNCTION)
+FUNCTIONS(GOLDEN_FUNCTION)
+
+static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
+static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_indexing.txt";
 
 static void golden(void **state)
 {
     (void)state;
-#define X(name, n, expression) {#name, record_##name, n},
-    static const golden_function table[] = { FUNCTIONS(X) };
-#undef X
-    check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_indexing.txt", table,
-                       sizeof table / sizeof *table);
+    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
@@ -139,26 +136,13 @@ static void golden(void **state)
       PUT(OF(TOW_F32, 4, 6), .n_window = 1, .update_window_dims = {1}, .n_inserted = 1, .n_index = 1, .n_batching = 0, \
           .scatter_dims_to_operand_dims = {2}),                                                                        \
       "axis 2 is outside [0, 2)")
-#define X(name, expression, says) FUNCTION(name, 1, expression)
-REFUSALS(X)
-#undef X
+REFUSALS(REFUSED_FUNCTION)
 
 static void refusals(void **state)
 {
     (void)state;
-#define X(name, expression, says) {record_##name, #name, says},
-    static const struct {
-        tow_function record;
-        const char *name, *says;
-    } cases[] = { REFUSALS(X) };
-#undef X
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tow_graph *graph = NULL;
-        tow_context_clear_error(ctx);
-        assert_int_not_equal(tow_trace_function(ctx, cases[i].record, NULL, 0, NULL, NULL, 1, &graph), TOW_OK);
-        if (!strstr(tow_context_error(ctx), cases[i].says))
-            fail_msg("%s: expected '%s', found '%s'", cases[i].name, cases[i].says, tow_context_error(ctx));
-    }
+    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
+    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
 }
 
 static void shared_product(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
@@ -189,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
+        cmocka_unit_test(failing_allocations),
         cmocka_unit_test(refusals),
         cmocka_unit_test(products_need_unique_indices),
     };

@@ -9,17 +9,6 @@
 #include "tests/unit/support/golden_cases.h"
 #include "tests/unit/support/plain_context.h"
 
-#define FUNCTION(name, n, ...)                                                                                         \
-    static void record_##name(tow_trace *trace, const tow_value *in, tow_value *out, void *user)                       \
-    {                                                                                                                  \
-        (void)trace, (void)in, (void)user;                                                                             \
-        const tow_value y[] = {__VA_ARGS__};                                                                           \
-        memcpy(out, y, (sizeof y / sizeof *y < n ? sizeof y / sizeof *y : n) * sizeof *y);                             \
-    }
-
-/* Functions that write their results themselves. */
-static tow_value parts[5];
-
 #define AXES(...)                                                                                                      \
     (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[]) { __VA_ARGS__ }
 #define SIZES(...)    ((const int64_t[]){__VA_ARGS__})
@@ -66,8 +55,8 @@ static tow_value parts[5];
     X(norm_of_all, 1, tow_norm(X0, 0, NULL, false))                                                                    \
     X(stack, 1, tow_stack(2, in, 1))                                                                                   \
     X(stack_last, 1, tow_stack(2, in, -1))                                                                             \
-    X(split, 2, tow_split(X0, 2, -1, parts), parts[1])                                                                 \
-    X(split_at, 4, tow_split_at(X0, 3, SIZES(1, 1, 3), 1, parts), parts[1], parts[2], parts[3])                        \
+    X(split, 2, tow_split(X0, 2, -1, out))                                                                             \
+    X(split_at, 4, tow_split_at(X0, 3, SIZES(1, 1, 3), 1, out))                                                        \
     X(tile, 1, tow_tile(X0, 3, SIZES(2, 1, 3)))                                                                        \
     X(tile_last, 1, tow_tile(X0, 1, SIZES(2)))                                                                         \
     X(tile_none, 1, tow_tile(X0, 2, SIZES(0, 2)))                                                                      \
@@ -83,15 +72,21 @@ static tow_value parts[5];
     X(take_last, 1, tow_take(in[0], in[1], -1))                                                                        \
     X(take_along, 1, tow_take_along_axis(in[0], in[1], -1))                                                            \
     X(take_along0, 1, tow_take_along_axis(in[0], in[1], 0))
-FUNCTIONS(FUNCTION)
+FUNCTIONS(GOLDEN_FUNCTION)
+
+static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
+static const char cases[] = TOW_TEST_DATA "/oracle/golden/vocabulary_numpy.txt";
 
 static void golden(void **state)
 {
     (void)state;
-#define X(name, n, ...) {#name, record_##name, n},
-    static const golden_function table[] = { FUNCTIONS(X) };
-#undef X
-    check_golden_cases(ctx, TOW_TEST_DATA "/oracle/golden/vocabulary_numpy.txt", table, sizeof table / sizeof *table);
+    check_golden_cases(ctx, cases, functions, sizeof functions / sizeof *functions);
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    check_golden_failing(ctx, cases, functions, sizeof functions / sizeof *functions);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
@@ -119,9 +114,9 @@ static void golden(void **state)
     X(dots, EINSUM("...ijk->i", M34), "has fewer axes than labels")                                                    \
     X(types, EINSUM("ij,ij->i", M34, OF(TOW_F64, 3, 4)), "one element type")                                           \
     X(stack_types, tow_stack(2, (tow_value[]){M34, OF(TOW_F32, 4, 3)}, 0), "operands must have one type")              \
-    X(split_5, tow_split(M34, 5, 1, parts), "which 5 parts do not divide")                                             \
-    X(split_0, tow_split(M34, 0, 1, parts), "which 0 parts do not divide")                                             \
-    X(split_back, tow_split_at(M34, 2, SIZES(3, 1), 1, parts), "positions must increase")                              \
+    X(split_5, tow_split(M34, 5, 1, (tow_value[5]){{0}}), "which 5 parts do not divide")                               \
+    X(split_0, tow_split(M34, 0, 1, (tow_value[5]){{0}}), "which 0 parts do not divide")                               \
+    X(split_back, tow_split_at(M34, 2, SIZES(3, 1), 1, (tow_value[5]){{0}}), "positions must increase")                \
     X(tile_less, tow_tile(M34, 1, SIZES(-1)), "expected a number of copies")                                           \
     X(tile_null, tow_tile(M34, 1, NULL), "expected how often")                                                         \
     X(repeat_much, tow_repeat(M34, INT64_MAX, 1), "are too many")                                                      \
@@ -131,26 +126,13 @@ static void golden(void **state)
     X(take_floats, tow_take(M34, M34, 0), "indices must be i32 or u32")                                                \
     X(take_shapes, tow_take_along_axis(M34, OF(TOW_I32, 2, 4), 1), "must have one rank")                               \
     X(half, tow_sub_scalar(OF(TOW_I32, 3), 0.5), "the constant 0.5 is not a number of type i32")
-#define X(name, expression, says) FUNCTION(refuse_##name, 1, expression)
-REFUSALS(X)
-#undef X
+REFUSALS(REFUSED_FUNCTION)
 
 static void refusals(void **state)
 {
     (void)state;
-#define X(name, expression, says) {record_refuse_##name, #name, says},
-    static const struct {
-        tow_function record;
-        const char *name, *says;
-    } cases[] = { REFUSALS(X) };
-#undef X
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tow_graph *graph = NULL;
-        tow_context_clear_error(ctx);
-        assert_int_not_equal(tow_trace_function(ctx, cases[i].record, NULL, 0, NULL, NULL, 1, &graph), TOW_OK);
-        if (!strstr(tow_context_error(ctx), cases[i].says))
-            fail_msg("%s: expected '%s', found '%s'", cases[i].name, cases[i].says, tow_context_error(ctx));
-    }
+    static const refusal table[] = {REFUSALS(REFUSAL_ROW)};
+    check_refusals(ctx, table, sizeof table / sizeof *table, 0, NULL);
 }
 
 /* A matrix times a matrix times a vector: from the right, n^2 twice instead of n^3. */
@@ -178,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
+        cmocka_unit_test(failing_allocations),
         cmocka_unit_test(refusals),
         cmocka_unit_test(einsum_picks_the_cheaper_order),
     };

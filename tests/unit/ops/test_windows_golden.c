@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/support/elements.h"
 #include "tow/autodiff.h"
 #include "tow/graph.h"
 #include "tow/program.h"
@@ -27,21 +28,12 @@ typedef struct golden {
     tow_array *results[MOST + 1];
 } golden;
 
-static double get(const tow_array *x, int64_t i)
-{
-    return tow_array_type(x).dtype == TOW_F32 ? (double)((float *)tow_array_data(x))[i] : ((double *)tow_array_data(x))[i];
-}
-
 static tow_array *filled(tow_context *ctx, tow_type type, int64_t n, int64_t modulus, double scale)
 {
     tow_array *x = NULL;
     assert_int_equal(tow_array_create(ctx, type, &x), TOW_OK);
     for (int64_t i = 0; i < tow_type_count(type); i++) {
-        double value = (double)((7919 * i + 104729 * n) % modulus - modulus / 2) / scale;
-        if (type.dtype == TOW_F32)
-            ((float *)tow_array_data(x))[i] = (float)value;
-        else
-            ((double *)tow_array_data(x))[i] = value;
+        set_array_element(x, i, (double)((7919 * i + 104729 * n) % modulus - modulus / 2) / scale);
     }
     return x;
 }
@@ -98,13 +90,14 @@ static void check_line(golden *g, char *numbers)
     const tow_array *x = g->results[g->next];
     const double unit = tow_array_type(x).dtype == TOW_F32 ? 0x1p-23 : 0x1p-50;
     for (int64_t i = 0; i < tow_type_count(tow_array_type(x)); i++) {
-        double expected = strtod(numbers, &numbers), found = get(x, i);
+        double expected = strtod(numbers, &numbers), found = array_element(x, i);
         if (!(fabs(found - expected) <= g->tolerance * unit * (1 + fabs(expected))))
-            fail_msg("%s: result %zu, element %lld: expected %.17g, found %.17g", g->text, g->next, (long long)i, expected,
-                     found);
+            fail_msg("%s: result %zu, element %lld: expected %.17g, found %.17g", g->text, g->next, (long long)i,
+                     expected, found);
     }
     while (*numbers == ' ') numbers++;
-    if (*numbers != '\n' && *numbers != '\0') fail_msg("%s: result %zu has fewer elements than JAX's", g->text, g->next);
+    if (*numbers != '\n' && *numbers != '\0')
+        fail_msg("%s: result %zu has fewer elements than JAX's", g->text, g->next);
     g->next++;
 }
 

@@ -1,5 +1,14 @@
 /* Cases in a golden file: a function, its inputs, and what JAX gives for its value and gradient. A test program includes
- * this once, after cmocka, gives a table of functions and calls check_golden_cases.
+ * this once, after cmocka, lists functions and what they refuse, and calls the three checks at the end of this file:
+ *
+ *     #define FUNCTIONS(X) X(sums, 2, tow_add(in[0], in[1]), tow_sub(in[0], in[1]))
+ *     FUNCTIONS(GOLDEN_FUNCTION)
+ *     static const golden_function functions[] = {FUNCTIONS(GOLDEN_ROW)};
+ *     #define REFUSALS(X) X(sum_of_null, tow_add(in[0], in[1]), "what the message says")
+ *     REFUSALS(REFUSED_FUNCTION)
+ *     static const refusal refusals[] = {REFUSALS(REFUSAL_ROW)};
+ *
+ * The file:
  *
  *   case NAME TOLERANCE          the function; 0: bits, and signs of zeros
  *   in DTYPE RANK DIMS... VALUES...
@@ -16,13 +25,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/support/counting_allocator.h"
+#include "tests/unit/support/elements.h"
 #include "tow/tow.h"
+
+/* A function of n results, which the expressions give in order; an expression may write further ones to `out`. */
+#define GOLDEN_FUNCTION(name, n, ...)                                                                                  \
+    static void record_##name(tow_trace *trace, const tow_value *in, tow_value *out, void *user)                       \
+    {                                                                                                                  \
+        (void)trace, (void)in, (void)user;                                                                             \
+        const tow_value y[] = {__VA_ARGS__};                                                                           \
+        memcpy(out, y, (sizeof y / sizeof *y < n ? sizeof y / sizeof *y : n) * sizeof *y);                             \
+    }
+#define GOLDEN_ROW(name, n, ...)                 {#name, record_##name, n},
+#define REFUSED_FUNCTION(name, expression, says) GOLDEN_FUNCTION(refuse_##name, 1, expression)
+#define REFUSAL_ROW(name, expression, says)      {#name, record_refuse_##name, says},
 
 typedef struct golden_function {
     const char *name;
     tow_function record;
     size_t n_out;
 } golden_function;
+
+/* A function that cannot be traced: the message must contain `says`. */
+typedef struct refusal {
+    const char *name;
+    tow_function record;
+    const char *says;
+} refusal;
 
 enum {
     GOLDEN_ARRAYS = 9
@@ -37,44 +67,6 @@ typedef struct golden_case {
 } golden_case;
 
 static double golden_weight(int64_t k) { return (double)((k * 7 + 3) % 11 - 5) * 0.25; }
-
-static double golden_element(const tow_array *array, int64_t i)
-{
-    const void *data = tow_array_data(array);
-    switch (tow_array_type(array).dtype) {
-    case TOW_F32:
-        return (double)((const float *)data)[i];
-    case TOW_F64:
-        return ((const double *)data)[i];
-    case TOW_I32:
-        return ((const int32_t *)data)[i];
-    case TOW_U32:
-        return ((const uint32_t *)data)[i];
-    default:
-        return ((const uint8_t *)data)[i];
-    }
-}
-
-static void golden_store(tow_array *array, int64_t i, double value)
-{
-    void *data = tow_array_data(array);
-    switch (tow_array_type(array).dtype) {
-    case TOW_F32:
-        ((float *)data)[i] = (float)value;
-        break;
-    case TOW_F64:
-        ((double *)data)[i] = value;
-        break;
-    case TOW_I32:
-        ((int32_t *)data)[i] = (int32_t)value;
-        break;
-    case TOW_U32:
-        ((uint32_t *)data)[i] = (uint32_t)value;
-        break;
-    default:
-        ((uint8_t *)data)[i] = value != 0;
-    }
-}
 
 static void golden_word(FILE *file, char word[64])
 {
@@ -97,7 +89,7 @@ static tow_array *golden_read_array(tow_context *context, FILE *file)
     assert_int_equal(tow_array_create(context, type, &array), TOW_OK);
     for (int64_t i = 0; i < tow_type_count(type); i++) {
         golden_word(file, word);
-        golden_store(array, i, strtod(word, NULL));
+        set_array_element(array, i, strtod(word, NULL));
     }
     return array;
 }
@@ -141,7 +133,7 @@ static void golden_scalar(tow_trace *trace, const tow_value *in, tow_value *out,
         const int64_t count = tow_type_count(type);
         tow_array *weights = NULL;
         assert_int_equal(tow_array_create(tow_trace_context(trace), type, &weights), TOW_OK);
-        for (int64_t k = 0; k < count; k++) golden_store(weights, k, golden_weight(k));
+        for (int64_t k = 0; k < count; k++) set_array_element(weights, k, golden_weight(k));
         tow_value term = tow_reduce_sum(tow_mul(y[i], tow_constant(trace, weights)), 0, NULL);
         out[0] = tow_is_null(out[0]) ? term : tow_add(out[0], term);
         tow_array_release(weights);
@@ -157,7 +149,7 @@ static int golden_compare(const golden_case *c, const char *what, size_t which, 
     if (strcmp(have, want) != 0)
         return printf("%s, %s %zu: found %s, expected %s\n", c->name, what, which, have, want), 1;
     for (int64_t i = 0; i < tow_type_count(tow_array_type(found)); i++) {
-        const double f = golden_element(found, i), e = golden_element(expected, i);
+        const double f = array_element(found, i), e = array_element(expected, i);
         const double size = fabs(e) > 1 ? fabs(e) : 1;
         if (isnan(e) ? isnan(f) : f == e && (!signs || c->tolerance > 0 || !signbit(f) == !signbit(e))) continue;
         if (fabs(f - e) <= c->tolerance * size) continue;
@@ -212,8 +204,17 @@ static void golden_free(golden_case *c)
     }
 }
 
+static const golden_function *golden_find(const golden_function *table, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(table[i].name, name) == 0) return &table[i];
+    return NULL;
+}
+
+/* ---- the checks -------------------------------------------------------------------------------------------------- */
+
 /* Every case of the file has a function in the table, and every function has a case. */
-static void check_golden_cases(tow_context *context, const char *path, const golden_function *table, size_t n)
+static inline void check_golden_cases(tow_context *context, const char *path, const golden_function *table, size_t n)
 {
     FILE *file = fopen(path, "r");
     golden_case c;
@@ -222,11 +223,8 @@ static void check_golden_cases(tow_context *context, const char *path, const gol
     assert_non_null(file);
     assert_non_null(seen);
     while (golden_read(context, file, &c)) {
-        for (size_t i = 0; i < n; i++) {
-            if (strcmp(table[i].name, c.name) != 0) continue;
-            c.function = &table[i];
-            seen[i] = true;
-        }
+        c.function = golden_find(table, n, c.name);
+        if (c.function) seen[c.function - table] = true;
         failures += c.function ? golden_check(context, &c) : printf("no function '%s'\n", c.name) > 0;
         golden_free(&c);
     }
@@ -235,6 +233,68 @@ static void check_golden_cases(tow_context *context, const char *path, const gol
     free(seen);
     fclose(file);
     assert_int_equal(failures, 0);
+}
+
+/* Tracing the function with every allocation failing in turn: each failure is reported and leaves nothing behind. */
+static int golden_check_failing(const golden_case *c)
+{
+    counting count;
+    const tow_context_options options = counting_options(&count, -1);
+    tow_context *context = NULL;
+    tow_type types[GOLDEN_ARRAYS];
+    tow_status status = TOW_OUT_OF_MEMORY;
+    int failures = 0;
+    for (size_t i = 0; i < c->n_in; i++) types[i] = tow_array_type(c->in[i]);
+    assert_int_equal(tow_context_create(&options, &context), TOW_OK);
+    tow_graph *first = NULL;
+    failures +=
+        tow_trace_function(context, c->function->record, NULL, c->n_in, types, NULL, c->n_out, &first) != TOW_OK;
+    tow_graph_release(first);
+    const long blocks = count.blocks; /* what the context keeps of a trace that ended is there */
+    for (long k = 0; status != TOW_OK && failures == 0; k++) {
+        tow_graph *graph = NULL;
+        count.calls = 0;
+        count.fail_at = k;
+        status = tow_trace_function(context, c->function->record, NULL, c->n_in, types, NULL, c->n_out, &graph);
+        count.fail_at = -1;
+        if (status != TOW_OK && (status != TOW_OUT_OF_MEMORY || graph || count.blocks != blocks))
+            failures += printf("%s, allocation %ld fails: %s, '%s', %ld blocks leak\n", c->name, k,
+                               tow_status_text(status), tow_context_error(context), count.blocks - blocks) > 0;
+        tow_graph_release(graph);
+    }
+    tow_context_destroy(context);
+    return failures + (count.blocks != 0 || count.wrong_sizes != 0);
+}
+
+/* The same for the functions of all cases. */
+static inline void check_golden_failing(tow_context *context, const char *path, const golden_function *table, size_t n)
+{
+    FILE *file = fopen(path, "r");
+    golden_case c;
+    int failures = 0;
+    assert_non_null(file);
+    while (golden_read(context, file, &c)) {
+        c.function = golden_find(table, n, c.name);
+        assert_non_null(c.function);
+        failures += golden_check_failing(&c);
+        golden_free(&c);
+    }
+    fclose(file);
+    assert_int_equal(failures, 0);
+}
+
+/* Each function, of n_in inputs, is refused with the message it names. */
+static inline void check_refusals(tow_context *context, const refusal *table, size_t n, size_t n_in,
+                                  const tow_type *types)
+{
+    for (size_t i = 0; i < n; i++) {
+        tow_graph *graph = NULL;
+        tow_context_clear_error(context);
+        assert_int_not_equal(tow_trace_function(context, table[i].record, NULL, n_in, types, NULL, 1, &graph), TOW_OK);
+        assert_null(graph);
+        if (!strstr(tow_context_error(context), table[i].says))
+            fail_msg("%s: expected '%s', found '%s'", table[i].name, table[i].says, tow_context_error(context));
+    }
 }
 
 #endif

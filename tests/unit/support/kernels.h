@@ -17,6 +17,7 @@
 #include "src/base/params.h"
 #include "src/kernels/kernel.h"
 #include "src/kernels/tables.h"
+#include "tests/unit/support/elements.h"
 
 /* How an operand lies in memory. */
 typedef enum layout {
@@ -62,12 +63,6 @@ static inline double ulp_of(double magnitude)
 /* In [-1, 1). */
 static inline double random_unit(void) { return (double)random_bits() / 2147483648.0 - 1; }
 
-static inline size_t bytes_of(tow_dtype dtype)
-{
-    static const size_t bytes[] = {4, 8, 4, 4, 1};
-    return bytes[dtype];
-}
-
 static inline int64_t count_of(const tow__buffer *b)
 {
     int64_t count = 1;
@@ -87,40 +82,12 @@ static inline int64_t offset_of_element(const tow__buffer *b, int64_t index)
 
 static inline double get(const tow__buffer *b, int64_t index)
 {
-    int64_t at = offset_of_element(b, index);
-    switch (b->dtype) {
-    case TOW_F32:
-        return (double)((const float *)b->data)[at];
-    case TOW_F64:
-        return ((const double *)b->data)[at];
-    case TOW_I32:
-        return (double)((const int32_t *)b->data)[at];
-    case TOW_U32:
-        return (double)((const uint32_t *)b->data)[at];
-    default:
-        return (double)((const uint8_t *)b->data)[at];
-    }
+    return element_get(b->dtype, b->data, offset_of_element(b, index));
 }
 
 static inline void set(const tow__buffer *b, int64_t index, double value)
 {
-    int64_t at = offset_of_element(b, index);
-    switch (b->dtype) {
-    case TOW_F32:
-        ((float *)b->data)[at] = (float)value;
-        break;
-    case TOW_F64:
-        ((double *)b->data)[at] = value;
-        break;
-    case TOW_I32:
-        ((int32_t *)b->data)[at] = (int32_t)value;
-        break;
-    case TOW_U32:
-        ((uint32_t *)b->data)[at] = (uint32_t)value;
-        break;
-    default:
-        ((uint8_t *)b->data)[at] = value != 0;
-    }
+    element_set(b->dtype, b->data, offset_of_element(b, index), value);
 }
 
 /* An operand of the given shape whose memory is filled with 0xA5 bytes. REPEATED repeats along axis 0. */
@@ -134,7 +101,7 @@ static inline tow__buffer make(tow_dtype dtype, int rank, const int64_t *dims, l
         b.strides[i] = how == SPACED ? step * 2 + (j > 0) : step;
         step = (how == SPACED ? b.strides[i] : step) * (dims[i] > 0 ? dims[i] : 1);
     }
-    char *memory = take((size_t)(step * 2 + 16) * bytes_of(dtype));
+    char *memory = take((size_t)(step * 2 + 16) * tow_dtype_size(dtype));
     if (how == REPEATED && rank > 0) b.strides[0] = 0;
     if (how == REVERSED) {
         for (int i = 0; i < rank; i++) {
@@ -142,7 +109,7 @@ static inline tow__buffer make(tow_dtype dtype, int rank, const int64_t *dims, l
             b.strides[i] = -b.strides[i];
         }
     }
-    b.data = memory + (size_t)before * bytes_of(dtype);
+    b.data = memory + (size_t)before * tow_dtype_size(dtype);
     return b;
 }
 
@@ -215,7 +182,7 @@ static inline void run_kernel(const tow__kernel *kernel, size_t n_in, const tow_
     run_once(kernel, n_in, in, n_out, out, params, 1);
     run_once(kernel, n_in, in, n_out, second, params, 2);
     for (size_t i = 0; i < n_out; i++) {
-        size_t bytes = (size_t)count_of(&out[i]) * bytes_of(out[i].dtype);
+        size_t bytes = (size_t)count_of(&out[i]) * tow_dtype_size(out[i].dtype);
         assert_memory_equal(out[i].data, second[i].data, bytes);
         /* nothing was written behind the results */
         for (size_t j = 0; j < 16; j++) assert_int_equal(((unsigned char *)second[i].data)[bytes + j], 0xA5);
@@ -251,7 +218,8 @@ static inline double as_type(double x, tow_dtype dtype)
 
 static inline void assert_equal_bits(const tow__buffer *a, const tow__buffer *b, const char *what)
 {
-    if (memcmp(a->data, b->data, (size_t)count_of(a) * bytes_of(a->dtype)) != 0) fail_msg("%s: bits differ", what);
+    if (memcmp(a->data, b->data, (size_t)count_of(a) * tow_dtype_size(a->dtype)) != 0)
+        fail_msg("%s: bits differ", what);
 }
 
 #endif
