@@ -1,23 +1,26 @@
 #!/bin/sh
 # outputs.sh TOW PAGE.md [PROGRAM]: what a page shows is what comes out. In fenced blocks of the page,
 #
-#   ```tow NAME      is a file
+#   ```tow NAME      is a file, and so is ```sh NAME
 #   ```console       has commands behind "$ ", each with what it prints, standard error included
-#   ```output        is what PROGRAM prints, which was compiled from the page's block of C
+#   ```output        is what PROGRAM prints, which was compiled from the page's block of C; commands call it `program`
+#
+# Pictures (.svg) that commands write are those beside the page.
 #
 # Numbers of f32 are compared as text: they are few, and the functions behind them have the same bits everywhere.
 set -u
 directory=$(dirname "$1")
 page=$2
-PATH=$directory:$PATH
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+mkdir "$scratch/bin" && cd "$scratch" || exit 1
+PATH=$scratch/bin:$directory:$PATH
+[ $# -lt 3 ] || ln -s "$3" bin/program
 
 # Files; commands 1, 2, ... with what is expected of each; what the program prints.
 awk '
     /^```/ && inside { inside = 0; next }
-    /^```tow /       { inside = 1; out = $2; printf "" >out; next }
+    /^```(tow|sh) /  { inside = 1; out = $2; printf "" >out; next }
     /^```console/    { inside = 2; next }
     /^```output/     { inside = 1; out = "program.expected"; printf "" >out; next }
     /^```/           { inside = 3; next }
@@ -38,4 +41,8 @@ if [ -f program.expected ]; then
     "${3:?the page has a program}" >program.found 2>&1
     diff program.expected program.found || { echo "the program prints something else"; failed=1; }
 fi
+for picture in *.svg; do
+    [ -f "$picture" ] || continue
+    cmp "$picture" "$(dirname "$page")/$picture" || failed=1
+done
 exit $failed
