@@ -45,16 +45,30 @@ static void repeat(tow__split *s, const tow__equation *e)
     for (uint32_t i = 0; i < e->n_out; i++) s->vars[e->out[i]].staged = out[i];
 }
 
+/* Tags the repeated value with its names, which the policies of regions inside of this one ask about. */
+static void repeat_names(tow__split *s, uint32_t root)
+{
+    for (uint32_t n = s->vars[root].named; s->policy && n != TOW__INPUT; n = s->vars[n].next_name) {
+        const tow__equation *e = &s->g->equations[s->g->vars[n].equation];
+        tow__set_source(s->u, &e->source);
+        tow__rebind(s->u, e, &s->vars[root].staged, &s->vars[root].staged);
+        tow__set_source(s->u, NULL);
+    }
+}
+
 tow_value tow__split_staged(tow__split *s, uint32_t var)
 {
     uint32_t root = s->vars[var].root;
     tow__pvar *v = &s->vars[root];
     if (!tow_is_null(v->staged) || tow__failed(s->u) || tow__failed(s->k)) return v->staged;
     uint32_t producer = s->g->vars[root].equation;
-    if (v->available && producer != TOW__INPUT)
-        repeat(s, &s->g->equations[producer]);
-    else
+    if (v->available && producer != TOW__INPUT) {
+        const tow__equation *e = &s->g->equations[producer];
+        repeat(s, e);
+        for (uint32_t i = 0; i < e->n_out; i++) repeat_names(s, e->out[i]);
+    } else {
         v->staged = tow__split_residual(s, v->known, root);
+    }
     return v->staged;
 }
 
@@ -64,7 +78,7 @@ tow_value tow__split_staged(tow__split *s, uint32_t var)
 void tow__split_find_roots(tow__split *s)
 {
     const tow_graph *g = s->g;
-    for (uint32_t v = 0; v < g->n_vars; v++) s->vars[v].root = v, s->vars[v].named = TOW__INPUT;
+    for (uint32_t v = 0; v < g->n_vars; v++) s->vars[v].root = v, s->vars[v].named = s->vars[v].next_name = TOW__INPUT;
     for (uint32_t i = 0; i < g->n_equations; i++) {
         const tow__equation *e = &g->equations[i];
         if (e->primitive != &tow__name_p) continue;
@@ -73,7 +87,12 @@ void tow__split_find_roots(tow__split *s)
         s->vars[e->out[0]].root = root;
         tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, g, e) : TOW_PREFER_SAVE;
         v->tags = v->named == TOW__INPUT ? verdict : tow__verdict_meet(v->tags, verdict);
-        if (v->named == TOW__INPUT) v->named = e->out[0];
+        if (v->named == TOW__INPUT) {
+            v->named = e->out[0];
+        } else {
+            s->vars[e->out[0]].next_name = s->vars[v->named].next_name;
+            s->vars[v->named].next_name = e->out[0];
+        }
     }
 }
 
@@ -127,6 +146,17 @@ static bool any_unknown(const tow__split *s, const tow__equation *e)
     for (uint32_t i = 0; i < e->n_in; i++)
         if (s->vars[e->in[i]].unknown) return true;
     return false;
+}
+
+/* A region has repeated its results when their names come. */
+static void name_region_result(tow__split *s, uint32_t root, const tow__equation *name)
+{
+    const uint32_t producer = s->g->vars[root].equation;
+    tow_value *staged = &s->vars[root].staged;
+    const bool region = producer != TOW__INPUT && s->g->equations[producer].primitive->kind == TOW__REGION;
+    if (!region || !s->policy || !s->vars[root].available || tow_is_null(*staged)) return;
+    tow__set_source(s->u, &name->source);
+    tow__rebind(s->u, name, staged, staged);
 }
 
 /* Records e in the known trace. */
@@ -228,6 +258,7 @@ static void split_equation(tow__split *s, const tow__equation *e)
         tow__split_record_unknown(s, e);
     } else {
         record_known(s, e);
+        if (p == &tow__name_p) name_region_result(s, s->vars[e->out[0]].root, e);
         const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
         const bool keep = !again && (region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e));
         for (uint32_t i = 0; i < e->n_out; i++) {
@@ -240,49 +271,6 @@ static void split_equation(tow__split *s, const tow__equation *e)
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
-
-/* Records the body of a call among the values of the graph around it. False: no memory. */
-static bool inline_call(tow_trace *t, const tow__equation *e, tow_value *values)
-{
-    tow_value *in = tow__trace_alloc(t, e->n_in, sizeof *in), *out = tow__trace_alloc(t, e->n_out, sizeof *out);
-    if (!in || !out) return false;
-    for (uint32_t i = 0; i < e->n_in; i++) in[i] = values[e->in[i]];
-    tow__set_source(t, &e->source);
-    tow__inline(t, ((const tow__call_params *)e->params)->body, in, out);
-    for (uint32_t i = 0; i < e->n_out; i++) values[e->out[i]] = out[i];
-    return true;
-}
-
-/* calls at the top level replaced by their bodies; *result is retained. */
-static tow_status without_calls(const tow_graph *g, tow_graph **result)
-{
-    uint32_t i = 0;
-    while (i < g->n_equations && g->equations[i].primitive != &tow__call_p) i++;
-    if (i == g->n_equations) {
-        *result = tow__graph_share(g);
-        return TOW_OK;
-    }
-    *result = NULL;
-    tow_trace *t = tow__trace_begin(g->ctx);
-    tow_value *values = t ? tow__trace_alloc(t, g->n_vars, sizeof *values) : NULL;
-    tow_value *outputs = t ? tow__trace_alloc(t, g->n_outputs, sizeof *outputs) : NULL;
-    if (!values || !outputs) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
-    for (i = 0; i < g->n_inputs; i++)
-        values[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    for (i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        if (!(e->primitive == &tow__call_p ? inline_call(t, e, values) : tow__rebind_among(t, e, values))) break;
-    }
-    for (i = 0; i < g->n_outputs; i++) outputs[i] = values[g->outputs[i]];
-    tow_graph *flat = NULL;
-    tow_status status = tow__trace_end(t, g->n_outputs, outputs, false, &flat);
-    if (status == TOW_OK) status = without_calls(flat, result);
-    tow_graph_release(flat);
-    return status;
-}
 
 /* Decides which outputs the unknown graph has, and lists them as values of its trace; returns how many. */
 static size_t list_staged(tow__split *s, bool stage_known, const bool *force_staged, tow__partial *p,
@@ -395,7 +383,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     tow__arena_init(&p->arena, ctx);
     tow_graph *g = NULL;
     tow_status status = TOW_OK;
-    TRY(without_calls(original, &g));
+    TRY(tow__flatten(original, in_unknown, &g));
     p->out_unknown = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->out_staged = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->input_used = tow__arena_alloc(&p->arena, g->n_inputs, sizeof(bool));

@@ -7,15 +7,16 @@
 
 /* What is known about one value of the graph that is split. `known` and `staged` are handles in the two traces. */
 typedef struct tow__pvar {
-    bool unknown;     /* depends on an unknown input */
-    bool available;   /* the unknown graph can make it by itself: as an input, or by repeating its equation */
-    bool constant;    /* a scalar constant, a counter, or a move of one */
-    bool again;       /* repeated whatever the policy says: a constant, or a view or conversion of what is at hand */
-    tow_value known;  /* in the known trace; null for unknown values */
-    tow_value staged; /* in the unknown trace; null until it is needed there */
-    uint32_t root;    /* the value behind checkpoint names; itself if it is no output of a name */
-    uint32_t named;   /* of a root: the output of the first name that tags it, or TOW__INPUT */
-    tow_verdict tags; /* of a root with names: what the policy says about them */
+    bool unknown;       /* depends on an unknown input */
+    bool available;     /* the unknown graph can make it by itself: as an input, or by repeating its equation */
+    bool constant;      /* a scalar constant, a counter, or a move of one */
+    bool again;         /* repeated whatever the policy says: a constant, or a view or conversion of what is at hand */
+    tow_value known;    /* in the known trace; null for unknown values */
+    tow_value staged;   /* in the unknown trace; null until it is needed there */
+    uint32_t root;      /* the value behind checkpoint names; itself if it is no output of a name */
+    uint32_t named;     /* of a root: the output of the first name that tags it, or TOW__INPUT */
+    uint32_t next_name; /* of the output of a name: that of another one that tags the same root, or TOW__INPUT */
+    tow_verdict tags;   /* of a root with names: what the policy says about them */
 } tow__pvar;
 
 typedef struct tow__residual_slot {
@@ -39,6 +40,9 @@ tow_value tow__split_staged(tow__split *s, uint32_t var);
 tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root);
 /* Finds the roots of names, and what the policy says about the tags. */
 void tow__split_find_roots(tow__split *s);
+/* g with regions that repeat nothing replaced by their bodies, and with what does not change from iteration to iteration
+ * in front of its loop (flatten.c). *result is retained. */
+tow_status tow__flatten(const tow_graph *g, const bool *in_unknown, tow_graph **result);
 /* True if the policy lets equation e's outputs be kept. */
 bool tow__split_saves(tow__split *s, const tow__equation *e);
 /* A view or conversion of one operand of g that is at least as large as the operand: made again from it, never kept. */

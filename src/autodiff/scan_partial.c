@@ -4,7 +4,7 @@
  *   unknown scan  (consts, carries, xs, residual rows)    -> (carries, ys)
  *
  *  1. A carry is unknown if its initial value or what the body makes of it is.
- *  2. Values that depend on known constants of the loop alone and may be kept leave the loop: they are kept once.
+ *  2. Values that depend on known constants of the loop alone have left it before (flatten.c): they are kept once.
  *  3. The body is split. Elements of xs and constants are read in place by the unknown scan. A known carry is repeated
  *     there if the policy lets the body repeat its update; if the update is kept, or outside a remat, the carry's value at
  *     the start of each iteration is a residual instead, so no loop runs only to copy what is stored.
@@ -44,110 +44,6 @@ bool tow__loop_split_begin(tow__loop_split *l, tow__split *s, const tow__equatio
     return l->carry_unknown && find_unknown_carries(l);
 }
 
-/* ---- 2: values that do not change from iteration to iteration ----------------------------------------------------- */
-
-typedef struct hoisting {
-    tow__loop_split *l;
-    const tow_graph *g;          /* the body as it is */
-    tow__split split;            /* of g, for what the policy says */
-    tow_value *outside, *inside; /* [n_vars] values of g in the known trace, and in the new body */
-    bool *varies;                /* [n_vars] depends on an operand of the loop, not only on literals */
-    bool *leaves;                /* [n_vars] becomes a constant of the loop */
-} hoisting;
-
-/* False: no memory. */
-static bool begin_hoisting(hoisting *h, tow__loop_split *l)
-{
-    tow_trace *k = l->s->k;
-    const tow_graph *g = l->form.body;
-    *h = (hoisting){.l = l, .g = g, .split = {.g = g, .policy = l->s->policy}};
-    h->split.vars = tow__trace_alloc(k, g->n_vars, sizeof *h->split.vars);
-    h->outside = tow__trace_alloc(k, g->n_vars, sizeof *h->outside);
-    h->inside = tow__trace_alloc(k, g->n_vars, sizeof *h->inside);
-    h->varies = tow__trace_alloc(k, g->n_vars, sizeof *h->varies);
-    h->leaves = tow__trace_alloc(k, g->n_vars, sizeof *h->leaves);
-    l->hoisted_known = tow__trace_alloc(k, g->n_vars, sizeof *l->hoisted_known);
-    if (!h->split.vars || !h->outside || !h->inside || !h->varies || !h->leaves || !l->hoisted_known) return false;
-    tow__split_find_roots(&h->split);
-    return true;
-}
-
-/* What e makes is made again from a constant of the new body, so it need not be another one. */
-static bool is_made_again(const hoisting *h, const tow__equation *e)
-{
-    if (!tow__is_never_smaller(h->g, e)) return false;
-    uint32_t root = h->split.vars[e->in[0]].root;
-    return h->leaves[root] || h->g->vars[root].equation == TOW__INPUT;
-}
-
-/* Records what depends on known constants alone in the known trace. Results that may be kept leave the loop, and are
- * inputs of the new body t behind its constants. */
-static void record_outside(hoisting *h, tow_trace *t)
-{
-    const tow_graph *g = h->g;
-    tow__loop_split *l = h->l;
-    tow_trace *k = l->s->k;
-    for (uint32_t i = 0; i < l->consts; i++) {
-        const tow__pvar *constant = &l->s->vars[l->e->in[l->form.lead + i]];
-        h->inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-        if (constant->unknown) continue;
-        h->outside[g->inputs[i]] = constant->known;
-        h->varies[g->inputs[i]] = true;
-    }
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        bool constant = e->primitive->kind != TOW__REGION, varies = false;
-        for (uint32_t j = 0; j < e->n_in; j++) {
-            constant &= !tow_is_null(h->outside[e->in[j]]);
-            varies |= h->varies[e->in[j]];
-        }
-        if (!constant) continue;
-        if (!tow__rebind_among(k, e, h->outside)) break;
-        bool leaves = varies && e->primitive != &tow__name_p && tow__split_saves(&h->split, e) && !is_made_again(h, e);
-        for (uint32_t j = 0; j < e->n_out; j++) {
-            uint32_t v = e->out[j];
-            h->varies[v] = varies;
-            if (!leaves) continue;
-            h->leaves[v] = true;
-            l->hoisted_known[l->hoisted++] = h->outside[v];
-            h->inside[v] = tow__input(t, g->vars[v].type, NULL);
-        }
-    }
-    tow__set_source(k, &l->e->source);
-}
-
-/* Records the rest of the body in t, and ends it. */
-static tow_status record_inside(hoisting *h, tow_trace *t)
-{
-    const tow_graph *g = h->g;
-    tow__loop_split *l = h->l;
-    for (uint32_t i = l->consts; i < g->n_inputs; i++)
-        h->inside[g->inputs[i]] = tow__input(t, g->vars[g->inputs[i]].type, g->input_names[i]);
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        const tow__equation *e = &g->equations[i];
-        if (e->n_out > 0 && h->leaves[e->out[0]]) continue;
-        if (!tow__rebind_among(t, e, h->inside)) break;
-    }
-    tow_value *outputs = tow__trace_alloc(t, g->n_outputs, sizeof *outputs);
-    for (uint32_t i = 0; outputs && i < g->n_outputs; i++) outputs[i] = h->inside[g->outputs[i]];
-    return tow__trace_end(t, outputs ? g->n_outputs : 0, outputs, false, &l->body);
-}
-
-/* Rebuilds the body with results that depend on known constants alone as further constants. */
-static bool hoist(tow__loop_split *l)
-{
-    hoisting h;
-    tow_trace *t = tow__trace_begin(l->form.body->ctx);
-    if (t && begin_hoisting(&h, l)) {
-        record_outside(&h, t);
-        if (record_inside(&h, t) == TOW_OK) return true;
-    } else {
-        tow__trace_abandon(t);
-    }
-    tow__adopt_error(l->s->k);
-    return false;
-}
-
 /* ---- 3: the split of the body ------------------------------------------------------------------------------------ */
 
 /* A carry that the body cannot repeat is a residual: the body is split again, until no more are found. The loops and
@@ -166,10 +62,10 @@ static bool split_until_stable(tow__loop_split *l)
     while (fine && again) {
         again = false;
         tow__partial_free(&l->part);
-        fine = tow__partial_eval(l->body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &memo,
+        fine = tow__partial_eval(l->form.body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &memo,
                                  &l->part) == TOW_OK;
         for (uint32_t i = 0; fine && i < l->carry; i++) {
-            uint32_t in = tow__first_carry(l) + i;
+            uint32_t in = l->consts + i;
             if (l->unknown[in] || !l->available[in] || l->part.out_staged[i]) continue;
             l->available[in] = false;
             again = true;
@@ -185,32 +81,27 @@ static bool split_until_stable(tow__loop_split *l)
     return fine;
 }
 
-/* Not a hoisted value, nor the number of an iteration of a fori. */
-static bool has_operand(const tow__loop_split *l, uint32_t i)
-{
-    return !tow__is_hoisted(l, i) && tow__operand_behind(l, i) < l->e->n_in;
-}
+/* Not the number of an iteration of a fori. */
+static bool has_operand(const tow__loop_split *l, uint32_t i) { return tow__operand_behind(l, i) < l->e->n_in; }
 
-static bool split_body(tow__loop_split *l)
+bool tow__loop_split_body(tow__loop_split *l)
 {
     tow__split *s = l->s;
-    l->n_in = l->body->n_inputs;
-    l->n_out = l->body->n_outputs;
+    l->n_in = l->form.body->n_inputs;
+    l->n_out = l->form.body->n_outputs;
     l->unknown = tow__trace_alloc(s->k, l->n_in, sizeof(bool));
     l->available = tow__trace_alloc(s->k, l->n_in, sizeof(bool));
     l->force = tow__trace_alloc(s->k, l->n_out, sizeof(bool));
     if (!l->unknown || !l->available || !l->force) return false;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        bool carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
-        l->unknown[i] = carry ? l->carry_unknown[i - tow__first_carry(l)]
+        bool carry = i >= l->consts && i < tow__first_rest(l);
+        l->unknown[i] = carry ? l->carry_unknown[i - l->consts]
                               : has_operand(l, i) && s->vars[l->e->in[tow__operand_behind(l, i)]].unknown;
         l->available[i] = !carry || s->policy;
     }
     for (uint32_t i = 0; i < l->carry; i++) l->force[i] = l->carry_unknown[i];
     return split_until_stable(l);
 }
-
-bool tow__loop_split_body(tow__loop_split *l) { return hoist(l) && split_body(l); }
 
 /* ---- 4: the two loops -------------------------------------------------------------------------------------------- */
 
@@ -325,9 +216,8 @@ static bool bind_known(tow__loop_split *l, tow_value *stacks)
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
         if (l->unknown[i]) continue;
-        in[n++] = tow__is_hoisted(l, i) ? l->hoisted_known[i - l->consts]
-                                        : s->vars[l->e->in[tow__operand_behind(l, i)]].known;
-        params.consts += i < tow__first_carry(l);
+        in[n++] = s->vars[l->e->in[tow__operand_behind(l, i)]].known;
+        params.consts += i < l->consts;
     }
     if (k.n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, k.n_kept, out);
     tow_graph_release(params.body);
@@ -347,9 +237,9 @@ static tow_status unknown_body(const tow__loop_split *l, tow_graph **result)
     if (!t) return TOW_OUT_OF_MEMORY;
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        bool is_carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
-        if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - tow__first_carry(l)))) continue;
-        tow_value v = tow__input(t, l->body->vars[l->body->inputs[i]].type, NULL);
+        bool is_carry = i >= l->consts && i < tow__first_rest(l);
+        if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - l->consts))) continue;
+        tow_value v = tow__input(t, l->form.body->vars[l->form.body->inputs[i]].type, NULL);
         if (l->part.input_used[i]) in[n++] = v;
     }
     for (; n < g->n_inputs; n++) {
@@ -376,11 +266,10 @@ static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
     tow__scan_params params = *(const tow__scan_params *)l->e->params;
     params.body = body, params.consts = params.carry = 0;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        bool is_carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
-        if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - tow__first_carry(l)))) continue;
-        in[n++] = tow__is_hoisted(l, i) ? tow__split_residual(s, l->hoisted_known[i - l->consts], TOW__INPUT)
-                                        : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
-        params.consts += i < tow__first_carry(l);
+        bool is_carry = i >= l->consts && i < tow__first_rest(l);
+        if (!l->part.input_used[i] && !(is_carry && tow__is_carried(l, i - l->consts))) continue;
+        in[n++] = tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
+        params.consts += i < l->consts;
         params.carry += is_carry;
     }
     for (uint32_t r = 0; r < n_res; r++) in[n++] = tow__split_residual(s, stacks[r], TOW__INPUT);
@@ -408,7 +297,6 @@ void tow__loop_split_end(tow__loop_split *l)
 {
     const tow__split_region *known = tow__split_remembered(l->s, l->e);
     if (!known || !known->done) tow__partial_free(&l->part);
-    tow_graph_release(l->body);
 }
 
 void tow__scan_partial(tow__split *s, const tow__equation *e)

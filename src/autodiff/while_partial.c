@@ -92,7 +92,7 @@ static bool plan_known(known_loop *k, tow__loop_split *l, const tow_graph *g, ui
     return !tow__failed(t);
 }
 
-/* The body over (known consts, hoisted, known carries, [i], stacks, [number of a fori's iteration]). */
+/* The body over (known consts, known carries, [i], stacks, [number of a fori's iteration]). */
 static tow_status known_body(known_loop *k, tow_graph **result)
 {
     tow__loop_split *l = k->l;
@@ -107,9 +107,8 @@ static tow_status known_body(known_loop *k, tow_graph **result)
     for (uint32_t j = 0; j < l->form.body->n_inputs; j++) k->place[j] = TOW__INPUT;
     for (uint32_t j = 0; j < rest; j++) {
         if (l->unknown[j]) continue;
-        in[n++] = tow__input(t, tow_graph_input_type(l->body, j), NULL);
-        if (!tow__is_hoisted(l, j)) k->place[tow__operand_behind(l, j) - l->form.lead] = made;
-        made++;
+        in[n++] = tow__input(t, tow_graph_input_type(l->form.body, j), NULL);
+        k->place[j] = made++;
     }
     if (k->counts) i = tow__input(t, i32, NULL);
     for (uint32_t s = 0; stacks && s < k->n_stacks; s++) stacks[s] = tow__input(t, k->types[s], NULL);
@@ -141,9 +140,8 @@ static bool bind_known(known_loop *k, tow_value *rows, tow_value *count)
     if (l->form.lead) in[n++] = s->vars[l->e->in[0]].known;
     for (uint32_t i = 0; i < tow__first_rest(l); i++) {
         if (l->unknown[i]) continue;
-        in[n++] = tow__is_hoisted(l, i) ? l->hoisted_known[i - l->consts]
-                                        : s->vars[l->e->in[tow__operand_behind(l, i)]].known;
-        consts += i < tow__first_carry(l);
+        in[n++] = s->vars[l->e->in[tow__operand_behind(l, i)]].known;
+        consts += i < l->consts;
     }
     if (k->counts) in[n++] = tow_scalar(s->k, TOW_I32, 0);
     for (uint32_t i = 0; i < k->n_stacks; i++) in[n++] = empty_stack(s->k, k->types[i]);
@@ -163,8 +161,8 @@ static bool bind_known(known_loop *k, tow_value *rows, tow_value *count)
 /* Is input i of the split body an input of the unknown loop? */
 static bool enters(const tow__loop_split *l, uint32_t i)
 {
-    bool is_carry = i >= tow__first_carry(l) && i < tow__first_rest(l);
-    return l->part.input_used[i] || (is_carry && tow__is_carried(l, i - tow__first_carry(l)));
+    bool is_carry = i >= l->consts && i < tow__first_rest(l);
+    return l->part.input_used[i] || (is_carry && tow__is_carried(l, i - l->consts));
 }
 
 /* (consts, stacks, carries, i) -> carries */
@@ -181,10 +179,10 @@ static tow_status unknown_body(const known_loop *k, tow_graph **result)
     }
     uint32_t n = 0;
     for (uint32_t i = 0; i < tow__first_rest(l); i++) {
-        if (i == tow__first_carry(l))
+        if (i == l->consts)
             for (uint32_t s = 0; s < k->n_stacks; s++) stacks[s] = tow__input(t, k->types[s], NULL);
         if (!enters(l, i)) continue;
-        tow_value v = tow__input(t, tow_graph_input_type(l->body, i), NULL);
+        tow_value v = tow__input(t, tow_graph_input_type(l->form.body, i), NULL);
         if (l->part.input_used[i]) in[n++] = v;
     }
     tow_value i = tow__input(t, tow_make_type(TOW_I32, 0, NULL), NULL);
@@ -218,14 +216,13 @@ static bool bind_unknown(const known_loop *k, const tow_value *rows, tow_value c
     }
     in[0] = is_fori(l) ? tow__split_staged(s, l->e->in[0]) : tow__split_residual(s, count, TOW__INPUT);
     for (uint32_t i = 0; i < tow__first_rest(l); i++) {
-        if (i == tow__first_carry(l)) {
+        if (i == l->consts) {
             for (uint32_t r = 0, stack = 0; r < k->n_res; r++)
                 if (k->stack[r] == stack) in[n++] = tow__split_residual(s, rows[r], TOW__INPUT), stack++;
             params.consts = n - 1;
         }
         if (!enters(l, i)) continue;
-        in[n++] = tow__is_hoisted(l, i) ? tow__split_residual(s, l->hoisted_known[i - l->consts], TOW__INPUT)
-                                        : tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
+        in[n++] = tow__split_staged(s, l->e->in[tow__operand_behind(l, i)]);
     }
     tow__set_source(s->u, &l->e->source);
     tow__bind(s->u, &tow__fori_p, &params, n, in, n_out, out);
@@ -254,12 +251,7 @@ static void repeat_whole(tow__loop_split *l)
 }
 
 /* Nothing is kept of the iterations: every value that the unknown part of the body reads is made in it. */
-static bool keeps_nothing(const tow__loop_split *l)
-{
-    for (uint32_t i = l->consts; i < tow__first_carry(l); i++)
-        if (l->part.input_used[i]) return false;
-    return l->part.n_residuals == 0;
-}
+static bool keeps_nothing(const tow__loop_split *l) { return l->part.n_residuals == 0; }
 
 /* The body without what is unknown. */
 static tow_status known_half(const tow__loop_split *l, tow_graph **result)
@@ -285,8 +277,7 @@ static void split_unbounded(tow__loop_split *l)
 {
     tow_graph *half = NULL;
     known_loop k;
-    l->body = tow__graph_share(l->form.body);
-    l->n_in = l->body->n_inputs;
+    l->n_in = l->form.body->n_inputs;
     l->unknown = tow__trace_alloc(l->s->k, l->n_in, sizeof(bool));
     for (uint32_t i = 0; l->unknown && i < tow__first_rest(l); i++)
         l->unknown[i] =

@@ -263,6 +263,18 @@ def scan_remat(w, h):
     return jnp.sum(h)
 
 
+def names_in_remat(w, x):
+    for _ in range(5):
+        x = jnp.sin(x @ w)
+    return jnp.sum(x)
+
+
+def scan_invariants(w, h):
+    for _ in range(5):
+        h = jnp.tanh(h * jnp.sin(w) * jnp.exp(-jnp.arange(2, dtype=h.dtype)))
+    return jnp.sum(h)
+
+
 def show(x):
     """What the command prints of one array."""
     x = np.asarray(x)
