@@ -1,4 +1,5 @@
-"""Rules of jaxpr_to_tow.py for equations that hold functions: jit, remat, scan, while, cond, custom_jvp, custom_vjp."""
+"""Rules of jaxpr_to_tow.py for equations that hold functions: jit, remat, scan, while, cond. Those of custom_jvp and custom_vjp
+are in jaxpr_custom.py."""
 from jax.extend import core as jex
 
 from jaxpr_graph import Unsupported, policy_name
@@ -9,9 +10,10 @@ def closed(jaxpr):
     return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])
 
 
-def closures(c, *graphs):
-    """Gives all graphs the captured constants of each as first inputs; the operands for them."""
-    values, seen = [], {}
+def closures(c, *graphs, first=()):
+    """Gives all graphs the captured constants of each as first inputs, those in `first` (type, array) before others; the
+    operands for them."""
+    values, seen = [], {(str(t), array.tobytes()): (t, array) for t, array in first}
     for g in graphs:
         for v, array in g.captured:
             seen.setdefault((str(v.type), array.tobytes()), (v.type, array))
@@ -149,25 +151,4 @@ def cond(c):
     return c.g.emit("cond", c.types, [c.g.convert(index, "i32"), *more, *operands], branches=branches)
 
 
-# ---- custom rules -------------------------------------------------------------------------------------------------------
-
-
-def function_name(jaxpr):
-    return getattr(jaxpr.jaxpr.debug_info, "func_name", "function") or "function"
-
-
-@rule("custom_jvp_call")
-def custom_jvp(c):
-    body = closed(c.p["call_jaxpr"])
-    name = function_name(body)
-    if name == "relu" and len(c.xs) == 1:  # Tow's primitive has the derivative of JAX's rule: 0 at 0
-        return [c.op("relu", c.x)]
-    c.conv.warn(f"the custom_jvp rule of {name} is left out: its value is differentiated")
-    return c.conv.inline(c.g, body, c.xs)
-
-
-@rule("custom_vjp_call", "custom_vjp_call_jaxpr")
-def custom_vjp(c):
-    body = closed(c.p.get("call_jaxpr") or c.p["fun_jaxpr"])
-    c.conv.warn(f"the custom_vjp rule of {function_name(body)} is left out: its value is differentiated")
-    return c.conv.inline(c.g, body, c.xs)
+import jaxpr_custom  # noqa: E402,F401  registers its rules here

@@ -1,7 +1,7 @@
 """The rules of jaxpr_to_tow.py: how each JAX primitive becomes equations of Tow.
 
 A rule takes a Call and returns the values of its results. TABLE has them by the name of the primitive. Regions (remat, scan,
-while, cond, custom rules) are in jaxpr_regions.py."""
+while, cond) are in jaxpr_regions.py, custom rules in jaxpr_custom.py."""
 import jax
 import numpy as np
 from jax import lax

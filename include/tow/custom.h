@@ -4,7 +4,11 @@
  * derivative, or for one that is cheaper. Calls may stand in remat, scan, call and vmap, and rules may contain all of them.
  * What a rule records is ordinary: it is differentiated again for second derivatives, and policies, checkpoint names and
  * reports see its values. Functions and rules may use values of the trace from outside, as long as those are not
- * differentiated themselves. */
+ * differentiated themselves.
+ *
+ * A rule may call its own function with its rule, as rules in JAX do: with the same functions, the same `user` and operands
+ * of the same types. Such a call is a custom_self in the printed graph, and every further derivative goes through the rule
+ * again. Two functions whose rules call each other work likewise. docs/custom-rules.md has examples. */
 #ifndef TOW_CUSTOM_H
 #define TOW_CUSTOM_H
 
@@ -23,13 +27,14 @@ typedef struct tow_custom_options {
 /* outputs = function(inputs), with the derivative that `rule` gives in forward and in reverse mode.
  *   function: reads x[n_inputs], writes y[n_outputs].
  *   rule:     reads x[n_inputs], then the tangents dx[n_inputs]; writes y[n_outputs], then the tangents dy[n_outputs].
- *             dx[i] is the null value for inputs that are fixed or not floats; those of inputs without a tangent are zeros.
+ *             dx[i] is the null value for inputs that are fixed or not floats. Where an input turns out to have no tangent,
+ *             dx[i] is zero, and what the rule multiplies with it is neither computed nor kept.
  *             dy[j] may be left null: zero. It must be so for outputs that are not floats.
  * Under differentiation the values are those that the rule writes. Reverse mode transposes the rule, which must be linear
  * in the tangents; its error names the operation that is not.
- * Both functions are traced here, once; a rule that calls its own function with its rule would never end (an error): it
- * calls the plain function, or writes the value down again. options may be NULL.
- * Errors: results of the rule whose types are not those of the function's results; an outer value that has a tangent when
+ * Both functions are traced here; where a rule calls tow_custom_jvp_function again, `function` is traced there, too, and
+ * all are traced once more if only a rule uses some outer value. options may be NULL.
+ * Errors: a function (not its rule) that calls itself; results of the rule whose types are not those of the function's results; an outer value that has a tangent when
  * the call is differentiated. */
 TOW_API void tow_custom_jvp_function(tow_trace *trace, tow_function function, tow_function rule, void *user,
                                      const tow_custom_options *options, size_t n_inputs, const tow_value *inputs,
@@ -45,8 +50,7 @@ TOW_API void tow_custom_jvp_function(tow_trace *trace, tow_function function, to
  * or made again as policies say about the operations of `forward`; a residual that is an input takes no memory of its own.
  * Second derivatives differentiate `forward` and `backward` as ordinary code. Forward mode (jvp, linearize, jacfwd) of the
  * call itself is an error. options may be NULL.
- * Errors: results of `forward` or `backward` of the wrong type, forward mode, an outer value that has a tangent when the
- * call is differentiated. */
+ * Errors: as above; results of `forward` or `backward` of the wrong type, forward mode. */
 TOW_API void tow_custom_vjp_function(tow_trace *trace, tow_function function, tow_function forward,
                                      tow_function backward, void *user, const tow_custom_options *options,
                                      size_t n_inputs, const tow_value *inputs, size_t n_residuals, size_t n_outputs,

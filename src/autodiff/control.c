@@ -1,27 +1,24 @@
 /* cond, switch, while and fori as operations that C functions record.
  *
- * Each function is traced by itself, then recorded again over the outer values that any of them uses, so that all
+ * Each function is traced by itself, then recorded again over the outer values that any of them captures, so that all
  * branches, and the condition and the body of a loop, have the same inputs. */
 #include "tow/control.h"
 #include "src/autodiff/regions.h"
 #include "src/ops/control.h"
 #include "tow/ops.h"
 
-/* Functions that share their inputs: outer values, then explicit ones. */
+/* Functions that share their inputs: captured values, then explicit ones. */
 typedef struct closure {
     tow_trace *t;
-    size_t n, n_explicit, n_outer;
-    tow__body *bodies;   /* [n] as they were traced */
-    tow_graph **graphs;  /* [n] (outer, explicit) -> outputs */
+    size_t n, n_explicit;
+    tow__captures outer;
+    tow__body *bodies;   /* [n] (outer, explicit) -> outputs */
     tow_value *operands; /* outer values, then the explicit ones */
 } closure;
 
 static void free_closure(closure *c)
 {
-    for (size_t k = 0; k < c->n; k++) {
-        if (c->bodies) tow_graph_release(c->bodies[k].graph);
-        if (c->graphs) tow_graph_release(c->graphs[k]);
-    }
+    for (size_t k = 0; c->bodies && k < c->n; k++) tow_graph_release(c->bodies[k].graph);
 }
 
 /* False: no memory. */
@@ -29,58 +26,15 @@ static bool begin_closure(closure *c, tow_trace *t, size_t n, size_t n_explicit)
 {
     *c = (closure){.t = t, .n = n, .n_explicit = n_explicit};
     c->bodies = tow__trace_alloc(t, n, sizeof *c->bodies);
-    c->graphs = tow__trace_alloc(t, n, sizeof(tow_graph *));
-    return c->bodies && c->graphs;
+    return c->bodies != NULL;
 }
 
-static size_t find_outer(const closure *c, tow_value v)
+static bool close_closure(closure *c, const tow_value *explicit_in)
 {
-    size_t i = 0;
-    while (i < c->n_outer && c->operands[i].id != v.id) i++;
-    return i;
-}
-
-/* The outer values that any of the bodies captures, each once, and the explicit operands behind them. */
-static bool list_operands(closure *c, const tow_value *explicit_in)
-{
-    size_t most = c->n_explicit;
-    for (size_t k = 0; k < c->n; k++) most += c->bodies[k].n_captures;
-    if (!(c->operands = tow__trace_alloc(c->t, most, sizeof *c->operands))) return false;
-    for (size_t k = 0; k < c->n; k++)
-        for (size_t i = 0; i < c->bodies[k].n_captures; i++)
-            if (find_outer(c, c->bodies[k].captures[i]) == c->n_outer)
-                c->operands[c->n_outer++] = c->bodies[k].captures[i];
-    if (c->n_explicit) memcpy(c->operands + c->n_outer, explicit_in, c->n_explicit * sizeof *explicit_in);
-    return true;
-}
-
-/* Body k over the inputs of all. */
-static tow_status share_inputs(closure *c, size_t k, const tow_type *types)
-{
-    const tow__body *b = &c->bodies[k];
-    tow_value *in, *out;
-    tow_trace *t = tow__trace_begin_over(b->graph, &in, &out);
-    tow_value *outer = t ? tow__trace_alloc(t, c->n_outer, sizeof *outer) : NULL;
-    if (!outer) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
-    for (size_t i = 0; i < c->n_outer; i++) outer[i] = tow__input(t, tow_value_type(c->operands[i]), NULL);
-    for (size_t i = 0; i < b->n_captures; i++) in[i] = outer[find_outer(c, b->captures[i])];
-    for (size_t i = 0; i < c->n_explicit; i++) in[b->n_captures + i] = tow__input(t, types[i], NULL);
-    tow__inline(t, b->graph, in, out);
-    return tow__trace_end(t, b->graph->n_outputs, out, false, &c->graphs[k]);
-}
-
-static bool close_closure(closure *c, const tow_value *explicit_in, const tow_type *types)
-{
-    if (!list_operands(c, explicit_in)) return false;
-    for (size_t k = 0; k < c->n; k++)
-        if (share_inputs(c, k, types) != TOW_OK) {
-            tow__adopt_error(c->t);
-            return false;
-        }
-    return true;
+    bool fine = tow__unite_captures(c->t, c->n, c->bodies, &c->outer);
+    for (size_t k = 0; k < c->n && fine; k++) fine = tow__capture_all(c->t, &c->outer, &c->bodies[k]);
+    if (fine) c->operands = tow__join(c->t, c->outer.n, c->outer.values, c->n_explicit, explicit_in);
+    return fine && c->operands;
 }
 
 /* ---- cond, switch ------------------------------------------------------------------------------------------------ */
@@ -97,8 +51,9 @@ static void branch_name(char text[40], const char *op, size_t k)
 static bool outputs_agree(const closure *c, const char *op)
 {
     for (size_t k = 1; k < c->n; k++)
-        for (size_t i = 0; i < c->graphs[0]->n_outputs; i++) {
-            tow_type want = tow_graph_output_type(c->graphs[0], i), have = tow_graph_output_type(c->graphs[k], i);
+        for (size_t i = 0; i < c->bodies[0].graph->n_outputs; i++) {
+            tow_type want = tow_graph_output_type(c->bodies[0].graph, i),
+                     have = tow_graph_output_type(c->bodies[k].graph, i);
             char first[40], second[40];
             if (tow_type_equal(want, have)) continue;
             branch_name(first, op, 0);
@@ -115,11 +70,33 @@ static bool outputs_agree(const closure *c, const char *op)
 /* Output i is in every branch what output j < i is, or for j = i the same input. */
 static bool is_same(const closure *c, size_t i, size_t j)
 {
-    uint32_t index = c->graphs[0]->vars[c->graphs[0]->outputs[i]].index;
+    uint32_t index = c->bodies[0].graph->vars[c->bodies[0].graph->outputs[i]].index;
     for (size_t k = 0; k < c->n; k++) {
-        const tow_graph *g = c->graphs[k];
+        const tow_graph *g = c->bodies[k].graph;
         const tow__var *v = &g->vars[g->outputs[i]];
         if (j < i ? g->outputs[i] != g->outputs[j] : v->equation != TOW__INPUT || v->index != index) return false;
+    }
+    return true;
+}
+
+/* What happens to an output of a choice. */
+typedef struct chosen_output {
+    bool kept;    /* the choice has it */
+    size_t same;  /* else: the earlier output that it is, or itself */
+    size_t input; /* else: the operand that it is */
+} chosen_output;
+
+/* Removes from all branches the outputs that the choice does not have. */
+static bool drop_outputs(closure *c, const bool *kept)
+{
+    for (size_t k = 0; k < c->n; k++) {
+        tow_graph *reduced;
+        if (tow__dce(c->bodies[k].graph, kept, false, NULL, &reduced) != TOW_OK) {
+            tow__adopt_error(c->t);
+            return false;
+        }
+        tow_graph_release(c->bodies[k].graph);
+        c->bodies[k].graph = reduced;
     }
     return true;
 }
@@ -128,35 +105,26 @@ static bool is_same(const closure *c, size_t i, size_t j)
 static void bind_choice(closure *c, tow_value index, size_t n_out, tow_value *out)
 {
     tow_trace *t = c->t;
-    size_t n_in = c->n_outer + c->n_explicit, n_kept = 0;
+    size_t n_in = c->outer.n + c->n_explicit, n_kept = 0;
+    chosen_output *to = tow__trace_alloc(t, n_out, sizeof *to);
     bool *kept = tow__trace_alloc(t, n_out, sizeof *kept);
-    size_t *same = tow__trace_alloc(t, n_out, sizeof *same);
     tow_value *results = tow__trace_alloc(t, n_out, sizeof *results);
     tow_value *operands = tow__join(t, 1, &index, n_in, c->operands);
-    tow__cond_params params = {.branches = {.n = (uint32_t)c->n, .v = c->graphs}};
-    if (!kept || !same || !results || !operands) return;
+    tow_graph **graphs = tow__trace_alloc(t, c->n, sizeof(tow_graph *));
+    if (!to || !kept || !results || !operands || !graphs) return;
     for (size_t i = 0; i < n_out; i++) {
-        for (same[i] = 0; same[i] < i && !is_same(c, i, same[i]); same[i]++) continue;
-        kept[i] = same[i] == i && !is_same(c, i, i);
+        const tow_graph *first = c->bodies[0].graph;
+        while (to[i].same < i && !is_same(c, i, to[i].same)) to[i].same++;
+        to[i].kept = kept[i] = to[i].same == i && !is_same(c, i, i);
+        to[i].input = first->vars[first->outputs[i]].index;
         n_kept += kept[i];
     }
-    for (size_t k = 0; k < c->n && n_kept < n_out; k++) {
-        tow_graph *reduced;
-        if (tow__dce(c->graphs[k], kept, false, NULL, &reduced) != TOW_OK) {
-            tow__adopt_error(t);
-            return;
-        }
-        tow_graph_release(c->graphs[k]);
-        c->graphs[k] = reduced;
-    }
+    if (n_kept < n_out && !drop_outputs(c, kept)) return;
+    for (size_t k = 0; k < c->n; k++) graphs[k] = c->bodies[k].graph;
+    tow__cond_params params = {.branches = {.n = (uint32_t)c->n, .v = graphs}};
     if (n_kept) tow__bind(t, &tow__cond_p, &params, n_in + 1, operands, n_kept, results);
-    const tow_graph *first = c->bodies[0].graph;
-    for (size_t i = 0, next = 0; i < n_out; i++) {
-        const tow__var *v = &first->vars[first->outputs[i]];
-        size_t at = v->index < c->bodies[0].n_captures ? find_outer(c, c->bodies[0].captures[v->index])
-                                                       : v->index - c->bodies[0].n_captures + c->n_outer;
-        out[i] = kept[i] ? results[next++] : same[i] < i ? out[same[i]] : c->operands[at];
-    }
+    for (size_t i = 0, next = 0; i < n_out; i++)
+        out[i] = to[i].kept ? results[next++] : to[i].same < i ? out[to[i].same] : c->operands[to[i].input];
 }
 
 static void choose(tow_trace *t, const char *op, tow_value index, size_t n, const tow_branch *branches, size_t n_in,
@@ -168,7 +136,7 @@ static void choose(tow_trace *t, const char *op, tow_value index, size_t n, cons
         bool fine = true;
         for (size_t k = 0; k < n && fine; k++)
             fine = tow__trace_body(t, branches[k].function, branches[k].user, n_in, types, n_out, &c.bodies[k]);
-        if (fine && close_closure(&c, operands, types) && outputs_agree(&c, op)) bind_choice(&c, index, n_out, outputs);
+        if (fine && close_closure(&c, operands) && outputs_agree(&c, op)) bind_choice(&c, index, n_out, outputs);
         free_closure(&c);
     }
 }
@@ -235,8 +203,7 @@ void tow_switch_function(tow_trace *trace, tow_value index, size_t n_branches, c
     }
     tow_value *out = tow__guarded_alloc(trace, n_outputs);
     if (!out) return;
-    branches[0].function(trace, operands, out, branches[0].user);
-    tow__check_guards(trace, "outputs", n_outputs, out);
+    tow__run_function(trace, branches[0].function, branches[0].user, operands, n_outputs, out);
     for (size_t i = 0; i < n_outputs && !tow__failed(trace); i++)
         if (tow_is_null(out[i]))
             tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
@@ -253,7 +220,7 @@ enum {
 
 static bool condition_is_fine(const closure *c, const char *op)
 {
-    tow_type type = tow_graph_output_type(c->graphs[CONDITION], 0);
+    tow_type type = tow_graph_output_type(c->bodies[CONDITION].graph, 0);
     if (type.rank == 0 && type.dtype == TOW_BOOL) return true;
     tow_trace_fail(c->t, TOW_TYPE_MISMATCH, "%s: the condition must write one value of type bool[], found %s", op,
                    tow__type_name(type).text);
@@ -263,20 +230,20 @@ static bool condition_is_fine(const closure *c, const char *op)
 /* A carry that the body hands on as it is never changes. */
 static bool is_handed_on(const closure *c, size_t carry)
 {
-    const tow_graph *g = c->graphs[BODY];
-    return g->outputs[carry] == g->inputs[c->n_outer + carry];
+    const tow_graph *g = c->bodies[BODY].graph;
+    return g->outputs[carry] == g->inputs[c->outer.n + carry];
 }
 
 /* Graph k with the carries that the body hands on as further constants: (outer, handed on, carry). */
 static tow_status separate_constants(closure *c, size_t k, tow_graph **result)
 {
-    const tow_graph *g = c->graphs[k];
+    const tow_graph *g = c->bodies[k].graph;
     tow_value *in, *out;
     tow_trace *t = tow__trace_begin_over(g, &in, &out);
     if (!t) return TOW_OUT_OF_MEMORY;
     for (int handed = 1; handed >= 0; handed--)
         for (size_t i = 0; i < g->n_inputs; i++) {
-            bool constant = i < c->n_outer || is_handed_on(c, i - c->n_outer);
+            bool constant = i < c->outer.n || is_handed_on(c, i - c->outer.n);
             if (constant == (bool)handed) in[i] = tow__input(t, tow_graph_input_type(g, i), NULL);
         }
     tow__inline(t, g, in, out);
@@ -288,13 +255,13 @@ static tow_status separate_constants(closure *c, size_t k, tow_graph **result)
 
 static void bind_while(closure *c, int64_t max_iterations, tow_value *results)
 {
-    size_t n = 0, n_in = c->n_outer + c->n_explicit, n_out = 0;
+    size_t n = 0, n_in = c->outer.n + c->n_explicit, n_out = 0;
     tow_value *in = tow__trace_alloc(c->t, n_in, sizeof *in), *out = tow__trace_alloc(c->t, n_in, sizeof *out);
     tow__while_params params = {.max_iterations = max_iterations};
     if (!in || !out) return;
     for (int handed = 1; handed >= 0; handed--) {
         for (size_t i = 0; i < n_in; i++)
-            if ((i < c->n_outer || is_handed_on(c, i - c->n_outer)) == (bool)handed) in[n++] = c->operands[i];
+            if ((i < c->outer.n || is_handed_on(c, i - c->outer.n)) == (bool)handed) in[n++] = c->operands[i];
         if (handed) params.consts = (int64_t)n;
     }
     n_out = n_in - (size_t)params.consts;
@@ -304,7 +271,7 @@ static void bind_while(closure *c, int64_t max_iterations, tow_value *results)
     else if (n_out > 0)
         tow__bind(c->t, &tow__while_p, &params, n_in, in, n_out, out);
     for (size_t i = 0, next = 0; i < c->n_explicit; i++)
-        results[i] = is_handed_on(c, i) ? c->operands[c->n_outer + i] : out[next++];
+        results[i] = is_handed_on(c, i) ? c->operands[c->outer.n + i] : out[next++];
     tow_graph_release(params.condition);
     tow_graph_release(params.body);
 }
@@ -327,8 +294,8 @@ static void repeat(tow_trace *t, const char *op, tow_branch condition, tow_branc
     if (!types || !results || !bound_is_fine(t, op, max_iterations) || !begin_closure(&c, t, 2, n_carry)) return;
     bool fine = tow__trace_body(t, condition.function, condition.user, n_carry, types, 1, &c.bodies[CONDITION]) &&
                 tow__trace_body(t, body.function, body.user, n_carry, types, n_carry, &c.bodies[BODY]) &&
-                close_closure(&c, carry, types) && condition_is_fine(&c, op) &&
-                tow__carries_agree(t, op, c.graphs[BODY], n_carry, carry);
+                close_closure(&c, carry) && condition_is_fine(&c, op) &&
+                tow__carries_agree(t, op, c.bodies[BODY].graph, n_carry, carry);
     if (fine) {
         bind_while(&c, max_iterations, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);

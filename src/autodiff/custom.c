@@ -190,21 +190,28 @@ static void take_tangents(tow__jvp *r, const tow_graph *body, const tow_value *r
 static void custom_jvp_jvp(tow__jvp *r)
 {
     const tow__custom_jvp_params *p = r->e->params;
-    const tow_graph *rule = p->rule;
     size_t first = (size_t)(p->captured + p->fixed), n = r->e->n_in;
+    tow_graph *rule;
     if (!captures_are_constant(r, p->name, p->captured)) return;
     if (!any_tangent(r, first)) {
         tow__rebind(r->t, r->e, r->x, r->y);
         return;
     }
-    tow_value *in = tow__trace_alloc(r->t, rule->n_inputs, sizeof *in),
-              *out = tow__trace_alloc(r->t, rule->n_outputs, sizeof *out);
+    tow_value *in = tow__trace_alloc(r->t, p->rule->n_inputs, sizeof *in),
+              *out = tow__trace_alloc(r->t, p->rule->n_outputs, sizeof *out);
     if (!in || !out) return;
     memcpy(in, r->x, n * sizeof *in);
     for (size_t i = first; i < r->e->n_in; i++)
-        if (tow__has_tangent(tow_graph_input_type(p->body, i))) in[n++] = tow__or_zeros(r->dx[i], r->x[i]);
-    tow__inline(r->t, rule, in, out);
+        if (tow__has_tangent(tow_graph_input_type(p->body, i))) in[n++] = r->dx[i];
+    if (tow__tie(r->e, p->rule, &rule) != TOW_OK) {
+        tow__adopt_error(r->t);
+        return;
+    }
+    tow__inline_zeros(r->t, rule, in, out);
+    for (uint32_t i = 0; i < r->e->n_out; i++)
+        if (tow_is_null(out[i])) out[i] = tow__zeros(r->t, tow_graph_output_type(rule, i));
     take_tangents(r, p->body, out);
+    tow_graph_release(rule);
 }
 
 /* The backward function with only those results that are wanted, and without the residuals that these do not need.
@@ -228,10 +235,9 @@ done:
 }
 
 /* dy = custom_tangents(residuals, dx): residuals are captured values, then those of the forward function. */
-static void record_tangents(tow__jvp *r, const tow_value *residuals)
+static void record_tangents(tow__jvp *r, const tow_graph *backward, const tow_value *residuals)
 {
     const tow__custom_vjp_params *p = r->e->params;
-    const tow_graph *backward = p->backward;
     size_t n_res = (size_t)p->captured + p->forward->n_outputs - r->e->n_out, n_ct = backward->n_inputs - n_res, n = 0;
     bool *wanted_outputs = tow__trace_alloc(r->t, backward->n_outputs, sizeof *wanted_outputs);
     bool *kept = tow__trace_alloc(r->t, backward->n_inputs, sizeof *kept);
@@ -270,10 +276,17 @@ static void custom_vjp_jvp(tow__jvp *r)
         return;
     }
     tow_value *out = tow__trace_alloc(r->t, p->forward->n_outputs, sizeof *out);
+    tow_graph *forward = NULL, *backward = NULL;
     if (!out) return;
-    tow__inline(r->t, p->forward, r->x, out);
-    memcpy(r->y, out, r->e->n_out * sizeof *out);
-    record_tangents(r, out + r->e->n_out);
+    if (tow__tie(r->e, p->forward, &forward) == TOW_OK && tow__tie(r->e, p->backward, &backward) == TOW_OK) {
+        tow__inline(r->t, forward, r->x, out);
+        memcpy(r->y, out, r->e->n_out * sizeof *out);
+        record_tangents(r, backward, out + r->e->n_out);
+    } else {
+        tow__adopt_error(r->t);
+    }
+    tow_graph_release(forward);
+    tow_graph_release(backward);
 }
 
 /* Whoever differentiates what has not been transposed is in forward mode. */

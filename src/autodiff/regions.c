@@ -26,6 +26,15 @@ static bool all_current(tow_trace *t, size_t n, const tow_value *values)
     return true;
 }
 
+bool tow__run_function(tow_trace *t, tow_function function, void *user, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    if (tow__failed(t)) return false;
+    function(t, in, out, user);
+    tow__check_guards(t, "outputs", n_out, out);
+    return !tow__failed(t);
+}
+
 bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out,
                      tow__body *b)
 {
@@ -33,8 +42,7 @@ bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_i
     if (!in || !out || !tow__may_nest(t, 1)) return false;
     tow__push(t);
     for (size_t i = 0; i < n_in; i++) in[i] = tow__input(t, types[i], NULL);
-    if (!tow__failed(t)) function(t, in, out, user);
-    tow__check_guards(t, "outputs", n_out, out);
+    tow__run_function(t, function, user, in, n_out, out);
     for (size_t i = 0; i < n_out && !tow__failed(t); i++)
         if (tow_is_null(out[i]))
             tow_trace_fail(t, TOW_INVALID_ARGUMENT, "output %zu of %zu was never written by the traced function", i,
@@ -60,6 +68,65 @@ tow_value *tow__join(tow_trace *t, size_t n, const tow_value *a, size_t m, const
     if (all && m) memcpy(all + n, b, m * sizeof *b);
     return all;
 }
+
+/* ---- captured values --------------------------------------------------------------------------------------------- */
+
+size_t tow__find_capture(const tow__captures *all, tow_value v)
+{
+    size_t i = 0;
+    while (i < all->n && all->values[i].id != v.id) i++;
+    return i;
+}
+
+bool tow__unite_captures(tow_trace *t, size_t n, const tow__body *bodies, tow__captures *all)
+{
+    size_t most = all->n;
+    for (size_t k = 0; k < n; k++) most += bodies[k].n_captures;
+    tow_value *values = tow__trace_alloc(t, most, sizeof *values);
+    if (!values) return false;
+    if (all->n) memcpy(values, all->values, all->n * sizeof *values);
+    all->values = values;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < bodies[k].n_captures; i++)
+            if (tow__find_capture(all, bodies[k].captures[i]) == all->n) values[all->n++] = bodies[k].captures[i];
+    return true;
+}
+
+/* The graph of b over the inputs (all captured values, explicit ones). */
+static tow_status widen(const tow__captures *all, const tow__body *b, tow_graph **result)
+{
+    const tow_graph *g = b->graph;
+    tow_value *in, *out;
+    tow_trace *t = tow__trace_begin_over(g, &in, &out);
+    tow_value *captured = t ? tow__trace_alloc(t, all->n, sizeof *captured) : NULL;
+    if (!captured) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < all->n; i++) captured[i] = tow__input(t, tow_value_type(all->values[i]), NULL);
+    for (size_t i = 0; i < b->n_captures; i++) in[i] = captured[tow__find_capture(all, b->captures[i])];
+    for (size_t i = b->n_captures; i < g->n_inputs; i++)
+        in[i] = tow__input(t, tow_graph_input_type(g, i), g->input_names[i]);
+    tow__inline(t, g, in, out);
+    return tow__trace_end(t, g->n_outputs, out, false, result);
+}
+
+bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__body *b)
+{
+    tow_graph *whole = NULL;
+    bool as_they_are = b->n_captures == all->n;
+    for (size_t i = 0; i < all->n && as_they_are; i++) as_they_are = b->captures[i].id == all->values[i].id;
+    if (as_they_are) return true;
+    if (widen(all, b, &whole) != TOW_OK) {
+        tow__adopt_error(t);
+        return false;
+    }
+    tow_graph_release(b->graph);
+    *b = (tow__body){.graph = whole, .n_captures = all->n, .captures = all->values};
+    return true;
+}
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
 
 /* Outputs of a region that are its inputs, or equal to an earlier output, bypass the region: the caller's own value is
  * returned, so that a region changes neither the residuals nor the order in which cotangents are added. */

@@ -1,4 +1,4 @@
-/* What the operations that record nested graphs from C functions share (regions.c, control.c). */
+/* What the operations that record nested graphs from C functions share (regions.c, control.c, custom_function.c). */
 #ifndef TOW_SRC_REGIONS_H
 #define TOW_SRC_REGIONS_H
 
@@ -11,6 +11,12 @@ typedef struct tow__body {
     tow_value *captures;
 } tow__body;
 
+/* Outer values that any of several bodies captures, each once, in order of first use. */
+typedef struct tow__captures {
+    size_t n;
+    tow_value *values;
+} tow__captures;
+
 /* A list of n values that a caller gave, or has room for. */
 typedef struct tow__listed {
     size_t n;
@@ -20,9 +26,18 @@ typedef struct tow__listed {
 void tow__clear(size_t n, tow_value *values);
 tow_type *tow__types_of(tow_trace *t, size_t n, const tow_value *values);
 tow_value *tow__join(tow_trace *t, size_t n, const tow_value *a, size_t m, const tow_value *b);
+/* Runs a function of the user, which writes n_out places from tow__guarded_alloc. False on a sticky error. */
+bool tow__run_function(tow_trace *t, tow_function function, void *user, const tow_value *in, size_t n_out,
+                       tow_value *out);
 /* Traces function on placeholders of the given types. False on a sticky error. */
 bool tow__trace_body(tow_trace *t, tow_function function, void *user, size_t n_in, const tow_type *types, size_t n_out,
                      tow__body *b);
+/* Adds the captured values of n bodies, which one builder surrounds, to *all. False: no memory. */
+bool tow__unite_captures(tow_trace *t, size_t n, const tow__body *bodies, tow__captures *all);
+/* Where v is among the captured values, or their number. */
+size_t tow__find_capture(const tow__captures *all, tow_value v);
+/* The body with all of these, its own among them, as first inputs. False on a sticky error. */
+bool tow__capture_all(tow_trace *t, const tow__captures *all, tow__body *b);
 /* A copy of the operands a and b, because callers may have results written over them; NULL if one is null, if the
  * trace is or failed, or if the caller of `op` forgot the function or a list. */
 tow_value *tow__operands_of(tow_trace *t, const char *op, bool has_function, tow__listed a, tow__listed b,

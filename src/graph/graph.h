@@ -117,6 +117,9 @@ tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *p
 
 /* Source that following equations get instead of the operands' `here` (passes set it per equation); NULL ends it. */
 void tow__set_source(tow_trace *t, const tow__source *source);
+/* What the caller of a function that is being traced leaves for calls inside of it; NULL at first (custom_function.c). */
+void tow__set_open_call(tow_trace *t, void *call);
+void *tow__open_call(const tow_trace *t);
 /* Memory that lives as long as the trace. Zeroed; NULL with a sticky error. */
 void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
 

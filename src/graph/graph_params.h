@@ -60,6 +60,12 @@ typedef struct tow__custom_vjp_params { /* custom_vjp */
     tow_graph *forward;  /* operands -> (y, residuals) */
     tow_graph *backward; /* (captured, residuals, ct of y) -> ct of x */
 } tow__custom_vjp_params;
+/* In a rule: the call whose rule this is, on new operands. */
+typedef struct tow__custom_self_params { /* custom_self */
+    const char *name;
+    int64_t level;   /* 0: the innermost rule around it, 1: the rule around that one's call, ... */
+    tow_graph *body; /* operands -> y: the call's */
+} tow__custom_self_params;
 /* The derivative of a custom_vjp before it is transposed: operands residuals (captured values among them), dx. */
 typedef struct tow__custom_tangents_params { /* custom_tangents */
     const char *name;

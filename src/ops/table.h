@@ -41,6 +41,7 @@
     X(cumprod) \
     X(cumsum) \
     X(custom_jvp) \
+    X(custom_self) \
     X(custom_vjp) \
     X(digamma) \
     X(div) \

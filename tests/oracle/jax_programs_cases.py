@@ -1,8 +1,11 @@
 """The programs of jax_programs.py: CASES[name] = (function, arguments or a function that makes them, options of write)."""
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 CASES = {}
 
@@ -94,7 +97,6 @@ case("map", lambda x: lax.map(lambda r: jnp.sort(r) * jnp.cumsum(r), x), f32(3, 
 
 def remat_block(w, v, x):
     """Blocks under remat with policies, nested, with names"""
-    from jax.ad_checkpoint import checkpoint_name
     policies = jax.checkpoint_policies
 
     def block(x, w, v):
@@ -116,6 +118,174 @@ case("random_typed_keys", lambda seed, x: sum(x * jax.random.uniform(k, (3,)) fo
      f32(3))
 case("categorical", lambda key, x: x[jax.random.categorical(key.astype(jnp.uint32), jnp.log(jnp.arange(1., 5.)), shape=(6,))],
      np.array([5, 6], np.int32), f32(4))
+
+# ---- derivatives of one's own ---------------------------------------------------------------------------------------------
+# Rules that are not the derivative of the value, so that leaving them out would show.
+
+
+@jax.custom_jvp
+def clipped(x):
+    """sin x, with the derivative 3/2 cos x inside of [-1, 1] and 1/4 outside; the rule calls the function itself"""
+    return jnp.sin(x)
+
+
+@clipped.defjvp
+def clipped_rule(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return clipped(x), dx * jnp.where(jnp.abs(x) < 1, 1.5 * jnp.cos(x), 0.25)
+
+
+@jax.custom_vjp
+def scaled(x, w):
+    """tanh(x w), with gradients that are scaled; forward and backward call the function itself"""
+    return jnp.tanh(x @ w)
+
+
+def scaled_forward(x, w):
+    y = scaled(x, w)
+    return y, (x, w, y)
+
+
+def scaled_backward(residuals, ct):
+    x, w, y = residuals
+    ct = 0.5 * ct * (1 - y * scaled(x, w))
+    return ct @ w.T, 3 * (x.T @ ct)
+
+
+scaled.defvjp(scaled_forward, scaled_backward)
+
+
+@jax.custom_jvp
+def own_sine(x):
+    return jnp.sin(x)
+
+
+@jax.custom_jvp
+def own_cosine(x):
+    return jnp.cos(x)
+
+
+own_sine.defjvp(lambda p, t: (own_sine(*p), 0.9 * own_cosine(*p) * t[0]))
+own_cosine.defjvp(lambda p, t: (own_cosine(*p), -1.1 * own_sine(*p) * t[0]))
+
+
+@jax.custom_jvp
+def product(x, y, n):
+    """x y n for an integer n; with symbolic zeros"""
+    return x * y * n
+
+
+def product_rule(primals, tangents):
+    x, y, n = primals
+    dx, dy, _ = tangents
+    zero = jax.custom_derivatives.SymbolicZero
+    terms = [2 * y * n * dx] if type(dx) is not zero else []
+    terms += [x * n * dy] if type(dy) is not zero else []
+    return product(x, y, n), sum(terms) if terms else dx
+
+
+product.defjvp(product_rule, symbolic_zeros=True)
+
+
+@jax.custom_vjp
+def inside_out(x, y):
+    """a custom_vjp whose forward function has a custom_jvp in it, and whose backward function another one"""
+    return clipped(x) * y
+
+
+inside_out.defvjp(lambda x, y: (clipped(x) * y, (x, y)), lambda r, ct: (ct * r[1] * clipped(r[0]), 2 * ct * clipped(r[0])))
+
+
+@jax.custom_jvp
+def outside_in(x, y):
+    """a custom_jvp whose rule has a custom_vjp in it, on what is not differentiated"""
+    return jnp.exp(x) * y
+
+
+outside_in.defjvp(lambda p, t: (outside_in(*p), 1.25 * inside_out(p[0], p[1]) * t[0] + jnp.exp(p[0]) * t[1]))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
+def applied(f, x, n):
+    """f with a rule that uses arguments that are not differentiated"""
+    return f(x) * n
+
+
+@applied.defjvp
+def applied_rule(f, n, primals, tangents):
+    return applied(f, primals[0], n), tangents[0] * (n + 1) * f(primals[0])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def powered(x, n):
+    return x**n
+
+
+powered.defvjp(lambda x, n: (powered(x, n), (x, x > 0)), lambda n, r, ct: (jnp.where(r[1], n * ct * r[0] ** (n - 1), 7 * ct),))
+
+TABLE = np.linspace(-1, 1, 70, dtype=np.float32)
+
+
+@jax.custom_jvp
+def looked_up(x):
+    """arrays that are constants, of which the rule has one more than the function"""
+    return jnp.interp(x, TABLE, TABLE**2)
+
+
+@looked_up.defjvp
+def looked_up_rule(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return looked_up(x), lax.cond(jnp.sum(x) > 0, lambda: dx * looked_up(x) * jnp.interp(x, TABLE, TABLE**3), lambda: 3 * dx)
+
+
+@jax.custom_vjp
+def counted(i, x):
+    """an integer argument and an integer result"""
+    return x[i], i + 1
+
+
+counted.defvjp(lambda i, x: (counted(i, x), (i, x)), lambda r, ct: (None, 2 * jnp.zeros_like(r[1]).at[r[0]].add(ct[0])))
+
+
+
+@jax.custom_vjp
+def remat_inside(x, w):
+    """rules with remat, a scan and a name in them"""
+    return jnp.tanh(x @ w)
+
+
+def remat_inside_forward(x, w):
+    y = checkpoint_name(remat_inside(x, w), "y")
+    return y, (x, w, jax.checkpoint(lambda y: 1 - y * y)(y))
+
+
+def remat_inside_backward(residuals, ct):
+    x, w, slope = residuals
+    ct = lax.scan(lambda c, s: (c * s, None), ct, jnp.stack([slope, slope]))[0]
+    return jax.checkpoint(lambda a, b: a @ b.T)(ct, w), x.T @ ct
+
+
+remat_inside.defvjp(remat_inside_forward, remat_inside_backward)
+
+case("custom_jvp", lambda x: clipped(x), f32(3, 4), low=-2, high=2, both=True)
+case("custom_vjp", lambda x, w: scaled(x, w), f32(3, 4), f32(4, 2), both=True)
+case("custom_mutual", lambda x: own_sine(own_cosine(x)), f32(5), low=-2, high=2)
+case("custom_symbolic_zeros", lambda x, y, n: product(x, 2.0, 3) + product(x, y, n), f32(4), f32(4), np.arange(4, dtype=np.int32))
+case("custom_inside_out", lambda x, y: (inside_out(x, y), outside_in(x, y)), f32(4), f32(4), low=-2, high=2)
+case("custom_nondiff", lambda x: (applied(jnp.cos, x, 3), powered(x, 3)), f32(4), low=-2, high=2)
+case("custom_integers", lambda i, x: counted(i, x), np.array([2, 0, 2], np.int32), f32(4))
+case("custom_constants", looked_up, f32(4))
+case("custom_cond", lambda x, w: lax.cond(x[0, 0] > 0, lambda: scaled(clipped(x), w), lambda: clipped(x @ w)), f32(3, 4), f32(4, 2), low=-2, high=2)
+case("custom_switch", lambda i, x: lax.switch(i[0], [clipped, own_sine, lambda x: inside_out(x, x)], x), np.arange(-1, 4, dtype=np.int32), f32(4), low=-2, high=2)
+case("custom_scan", lambda x, w: lax.scan(lambda c, w: (scaled(c, w), clipped(c)), x, w), f32(2, 3), f32(4, 3, 3), both=True)
+case("custom_fori", lambda x, w: lax.fori_loop(0, 3, lambda i, c: scaled(c, w) + clipped(c) * i, x), f32(2, 3), f32(3, 3))
+case("custom_while", lambda x: lax.while_loop(lambda s: jnp.max(s) < 4, lambda s: 1.4 * s + 0.1 * clipped(s), x), f32(4), low=0.5, high=2, max_iterations=12)
+case("custom_remat", lambda x, w: jax.checkpoint(lambda x, w: jnp.sin(scaled(clipped(x @ w), w)), policy=jax.checkpoint_policies.dots_saveable)(x, w), f32(3, 4),
+     f32(4, 4), both=True)
+case("custom_remat_in_rule", lambda x, w: remat_inside(x, w), f32(3, 4), f32(4, 2))
+case("custom_vmap", lambda x, w: jax.vmap(lambda x: scaled(clipped(x), w) * product(x[0, 0], 2.0, 3))(x), f32(3, 2, 4), f32(4, 2))
+case("custom_hessian", lambda x: jax.hessian(lambda x: jnp.sum(clipped(x) * own_sine(x[::-1])))(x), f32(4), both=True)
+case("custom_grad_of_vjp", lambda x, w: jax.grad(lambda x: jnp.sum(scaled(x, w) ** 2))(x), f32(3, 4), f32(4, 2))
 
 # ---- jax.numpy ------------------------------------------------------------------------------------------------------------
 

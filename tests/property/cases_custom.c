@@ -135,6 +135,38 @@ static void recurrence(const property_case *c, double *const *in, double *const 
     for (int i = 0; i < 6; i++) out[0][i] = x[i];
 }
 
+/* ---- a rule that calls its own function: exp x, with dy = y dx and y = f(x) --------------------------------------- */
+
+static void exponential(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace, (void)user;
+    out[0] = tow_exp(in[0]);
+}
+
+static void recursive_jvp(tow_trace *trace, const tow_value *in, tow_value *out, void *user);
+
+static void recursive_rule(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    recursive_jvp(trace, in, out, user);
+    out[1] = tow_mul(out[0], in[1]);
+}
+
+static void recursive_jvp(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    tow_custom_jvp_function(trace, exponential, recursive_rule, user, NULL, 1, in, 1, out);
+}
+
+static void record_recursive_jvp(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    (void)c;
+    recursive_jvp(trace, in, out, NULL);
+}
+
+static void exponentials(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = exp(in[0][i]);
+}
+
 #define V(n)                                                                                                           \
     {                                                                                                                  \
         .dtype = TOW_F64, S1(n)                                                                                        \
@@ -165,6 +197,12 @@ static const property_case cases[] = {
     JVP("one weight from outside", CONSTANT(5)),
     VJP(NULL, V(5)),
     VJP("one weight from outside", CONSTANT(5)),
+    {.primitive = "custom_self",
+     .n_in = 1,
+     .build = record_recursive_jvp,
+     .value = exponentials,
+     .loose = 2,
+     .in = {V(5)}},
     {.primitive = "custom_vjp",
      .label = "in a loop under remat",
      .n_in = 2,

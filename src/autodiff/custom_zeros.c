@@ -1,0 +1,70 @@
+/* Rules of custom calls on tangents that are zero. A rule is traced once, with a tangent for every input that may have one.
+ * Where a call is differentiated with respect to some of them, the others are zero, and what the rule multiplies them with
+ * is neither computed nor kept: zero tangents go through the equations that are linear in them.
+ *
+ *   mul, dot_general, convolution   zero if one operand is
+ *   div                             zero if the first operand is
+ *   add, sub                        the operand that is not zero
+ *   others with a transpose rule    zero if all operands that are floats are
+ *   anything else                   gets an array of zeros */
+#include "src/autodiff/custom.h"
+#include "src/graph/builder.h"
+#include "src/ops/rules.h"
+
+static bool is_product(const tow_primitive *p)
+{
+    return p == &tow__mul_p || p == &tow__dot_general_p || p == &tow__conv_general_dilated_p;
+}
+
+/* Are all results of e zero? x: its operands, null = zero, of which there is at least one. */
+static bool is_zero(const tow_graph *g, const tow__equation *e, const tow_value *x)
+{
+    if (is_product(e->primitive)) return true;
+    if (e->primitive == &tow__div_p) return tow_is_null(x[0]);
+    if (!e->primitive->transpose) return false;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (!tow_is_null(x[i]) && tow__has_tangent(g->vars[e->in[i]].type)) return false;
+    return true;
+}
+
+/* The one operand of a sum that is not zero, if that is all there is to it; else the null value. */
+static tow_value only_term(const tow__equation *e, const tow_value *x)
+{
+    if (e->primitive == &tow__add_p) return tow_is_null(x[0]) ? x[1] : x[0];
+    return e->primitive == &tow__sub_p ? x[0] : tow__null();
+}
+
+static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->n_in; i++) any |= tow_is_null(x[i]);
+    if (any && is_zero(g, e, x)) return;
+    if (any && !tow_is_null(y[0] = only_term(e, x))) return;
+    for (uint32_t i = 0; i < e->n_in; i++)
+        if (tow_is_null(x[i])) x[i] = tow__zeros(t, g->vars[e->in[i]].type);
+    tow__rebind(t, e, x, y);
+}
+
+void tow__inline_zeros(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out)
+{
+    size_t most = 1;
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        size_t n = (size_t)g->equations[i].n_in + g->equations[i].n_out;
+        if (n > most) most = n;
+    }
+    tow_value *values = tow__trace_alloc(t, g->n_vars + most, sizeof *values), *x = values + g->n_vars;
+    const tow__source *source = tow__get_source(t);
+    if (!values) return;
+    for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = in[i];
+    for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
+        const tow__equation *e = &g->equations[i];
+        tow_value *y = x + e->n_in;
+        for (uint32_t j = 0; j < e->n_in; j++) x[j] = values[e->in[j]];
+        for (uint32_t j = 0; j < e->n_out; j++) y[j] = tow__null();
+        tow__set_source(t, &e->source);
+        record(t, g, e, x, y);
+        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = y[j];
+    }
+    tow__set_source(t, source);
+    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
+}
