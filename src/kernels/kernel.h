@@ -42,7 +42,7 @@ typedef struct tow__kernel_call {
     const void *params; /* the primitive's parameter struct (src/base/params.h), or NULL */
     void *scratch;      /* 64-byte-aligned, as large as .scratch said */
     tow__team *team;
-    const tow__epilogue *epilogue; /* dot_general; NULL: none */
+    const tow__epilogue *epilogue; /* of kernels that run one; NULL: none */
     /* For kernels that prefetch: where operand 1 of the next call will be (NULL: unknown), and what other instructions
      * read before it (no bytes: unknown). */
     const void *next_operand;
@@ -74,6 +74,7 @@ typedef struct tow__kernel {
     size_t state_bytes; /* 16-byte-aligned; lives as long as the program */
     void (*prepare)(const tow__kernel_call *call, void *state);
     const char *(*engine_of)(const tow__kernel_call *call); /* instead of `engine`, where that depends on shapes */
+    bool runs_epilogue;     /* runs `epilogue` of a call itself; else who sets it does so after the call */
     bool prefetches;        /* fetches from `next_operand` and `read_next` of a call, where there may be nothing */
     tow__function function; /* of elementwise kernels */
     const struct tow__reducer *const *reducers; /* [dtype] of reductions (reductions/reduce.h); NULL: it is none */

@@ -78,6 +78,22 @@ static void transpose_uint8_t(int64_t a_count, int64_t b_count, uint8_t *out, in
     ELEMENTS(0, a_count, 0, b_count);
 }
 
+void tow__transpose_matrix(size_t size, int64_t m, int64_t n, void *to, int64_t to_row, const void *from,
+                           int64_t from_row)
+{
+    for (int64_t a = 0; a < m; a += PATCH)
+        for (int64_t b = 0; b < n; b += PATCH) {
+            int64_t a_count = tow__min(PATCH, m - a), b_count = tow__min(PATCH, n - b);
+            int64_t in = a + b * from_row, out = a * to_row + b;
+            if (size == 4)
+                transpose_uint32_t(a_count, b_count, (uint32_t *)to + out, to_row, (const uint32_t *)from + in,
+                                   from_row);
+            else
+                transpose_uint64_t(a_count, b_count, (uint64_t *)to + out, to_row, (const uint64_t *)from + in,
+                                   from_row);
+        }
+}
+
 typedef struct transpose_job {
     const tow__strided *to, *from;
     int along, last; /* axes of `from`: contiguous in `from`, contiguous in `to` */

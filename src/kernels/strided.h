@@ -93,6 +93,10 @@ void tow__strided_store(const tow__team *team, const tow__strided *to, const tow
 /* patches.c: the same, if it is a transposition worth patches; else false, and nothing is done. */
 bool tow__store_patches(const tow__team *team, const tow__strided *to, const tow__strided *from);
 
+/* patches.c: to[i * to_row + j] = from[j * from_row + i] for i < m, j < n, on the caller; elements of 4 or 8 bytes. */
+void tow__transpose_matrix(size_t size, int64_t m, int64_t n, void *to, int64_t to_row, const void *from,
+                           int64_t from_row);
+
 /* An elementwise function on n contiguous elements of every operand and output. An output may be the memory of an
  * operand. */
 typedef void (*tow__tile)(int64_t n, void *const *out, const void *const *in, const void *params);

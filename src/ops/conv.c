@@ -5,6 +5,7 @@
  * formulas are those of JAX. */
 #include "src/base/window.h"
 #include "src/ops/rules.h"
+#include "src/ops/tiling.h"
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
@@ -305,6 +306,10 @@ static bool tile_conv(const tow__operation *o, int axis, int *from)
     const tow__conv_params *p = o->params;
     tow__conv_axes axes;
     from[0] = from[1] = TOW__WHOLE;
+    for (uint32_t i = 2; i < o->n_in; i++) { /* read behind the convolution when that is finished */
+        from[i] = tow__in_type(o, i)->rank > 0 ? axis : TOW__WHOLE;
+        if (from[i] == axis && !tow__same_extent(o, axis, i, axis)) return false;
+    }
     if (p->batch_groups > 1 || !tow__conv_axes_read(p->dimensions, &axes)) return false;
     if (axis == axes.out[0])
         from[0] = axes.lhs[0];

@@ -12,6 +12,7 @@
     X(dot_general_add, "a product of vectors that is added to a matrix where that lies")                               \
     X(dot_general_part, "a block of the rows that a product sums, added to what it has so far")                        \
     X(fused, "a row program: elementwise functions in one pass")                                                       \
+    X(fused_conv_general_dilated, "a convolution and a row program on its finished strips")                            \
     X(fused_dot_general, "a product and a row program on its finished strips")                                         \
     X(fused_reduce, "a row program and reductions of what it makes")                                                   \
     X(linear_cross_entropy_and_vjp, "a loss and its derivative, which share their logits")                             \
@@ -43,13 +44,17 @@ static inline const tow_kernel *tow__defined_kernel(const tow_primitive *op)
 }
 static inline void *tow__defined_user(const tow_primitive *op) { return op->definition ? op->definition->user : NULL; }
 
+/* The operation that is a product with a row program as epilogue (tow__fused_product_params); NULL: this primitive cannot
+ * have one. */
+const tow_primitive *tow__with_epilogue(const tow_primitive *product);
+
 /* The primitive or operation of that name; NULL: there is none. */
 const tow_primitive *tow__operation_find(const char *name);
 
 /* A product, or what consists of products for the most part. */
 static inline bool tow__is_product(const tow_primitive *p)
 {
-    return p->kind == TOW__DOT || p->batched_dot || p->plain_dot;
+    return p->kind == TOW__DOT || p->kind == TOW__CONVOLUTION || p->batched_dot || p->plain_dot;
 }
 
 #endif

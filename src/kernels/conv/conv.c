@@ -1,4 +1,4 @@
-/* conv_general_dilated in f32: axes are sorted, and one of the ways of conv.h runs. */
+/* conv_general_dilated: axes are sorted, and one of the ways of conv.h runs. */
 #include "src/kernels/conv/conv.h"
 
 #include <string.h>
@@ -50,48 +50,71 @@ static void add_single_axes(tow__conv *c)
 /* Strides of a result whose features are neighbours, in the order in which a way writes it: batch first, or last. */
 static void lay_out(tow__conv *c, bool sums)
 {
-    int64_t step = c->features * c->groups;
+    int64_t step = c->features * c->groups * c->size;
     if (sums) c->y_entry = step, step *= c->batch;
     for (int i = c->spatial - 1; i >= 0; i--) {
         c->y[i] = step;
         step *= c->axes[i].result;
     }
     if (!sums) c->y_entry = step;
+    c->y_feature = c->size;
+    c->y_group = c->features * c->size;
+}
+
+void tow__conv_copy(const tow__conv *c, const char *from, int64_t rows, int64_t row, int64_t columns, int64_t column,
+                    char *to)
+{
+    const int64_t size = c->size;
+    if (rows <= 0 || columns <= 0) return;
+    if (column == size && row == columns * size) {
+        memcpy(to, from, (size_t)(rows * row));
+    } else if (column == size) {
+        for (int64_t i = 0; i < rows; i++) memcpy(to + i * columns * size, from + i * row, (size_t)(columns * size));
+    } else if (row == size && column > 0) {
+        tow__transpose_matrix((size_t)size, rows, columns, to, columns, from, column / size);
+    } else {
+        for (int64_t i = 0; i < rows; i++)
+            tow__copy_run((size_t)size, columns, to + i * columns * size, from + i * row, column / size);
+    }
 }
 
 typedef struct conv_job {
     tow__conv c;
     tow__conv_axes axes;
     const tow__conv_way *way;
-    bool transposes; /* the result is made in scratch memory */
+    bool transposes; /* the result is made in scratch memory and transposed as a whole */
 } conv_job;
 
 static void fill(tow__conv *c, const tow__conv_axes *axes, const tow__kernel_call *call)
 {
     const tow__buffer *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
     const tow__conv_params *p = call->params;
+    c->dtype = y->dtype;
+    c->size = (int64_t)tow__element_bytes(c->dtype);
+    const int64_t size = c->size;
     c->spatial = axes->spatial;
     c->groups = p->feature_groups * p->batch_groups;
     c->batch = y->dims[axes->out[0]];
     c->inputs = w->dims[axes->rhs[1]];
     c->features = y->dims[axes->out[1]] / c->groups;
-    c->x_entry = x->strides[axes->lhs[0]];
-    c->x_input = x->strides[axes->lhs[1]];
+    c->x_entry = x->strides[axes->lhs[0]] * size;
+    c->x_input = x->strides[axes->lhs[1]] * size;
     c->x_group = p->feature_groups > 1 ? c->inputs * c->x_input : c->batch * c->x_entry;
-    c->w_input = w->strides[axes->rhs[1]];
-    c->w_feature = w->strides[axes->rhs[0]];
+    c->w_input = w->strides[axes->rhs[1]] * size;
+    c->w_feature = w->strides[axes->rhs[0]] * size;
     c->w_group = c->features * c->w_feature;
-    c->y_entry = y->strides[axes->out[0]];
-    c->y_group = c->features;
+    c->y_entry = y->strides[axes->out[0]] * size;
+    c->y_feature = y->dims[axes->out[1]] > 1 ? y->strides[axes->out[1]] * size : size;
+    c->y_group = c->features * c->y_feature;
     c->positions = c->taps = 1;
     for (int i = 0; i < c->spatial; i++) {
         c->axes[i] = tow__conv_axis(p, axes, i, x->dims, w->dims);
         tow__window_result(&c->axes[i]);
         c->positions *= c->axes[i].result;
         c->taps *= c->axes[i].window;
-        c->x[i] = x->strides[axes->lhs[2 + i]];
-        c->w[i] = w->strides[axes->rhs[2 + i]];
-        c->y[i] = y->strides[axes->out[2 + i]];
+        c->x[i] = x->strides[axes->lhs[2 + i]] * size;
+        c->w[i] = w->strides[axes->rhs[2 + i]] * size;
+        c->y[i] = y->strides[axes->out[2 + i]] * size;
     }
 }
 
@@ -113,32 +136,60 @@ static conv_job job_of(const tow__kernel_call *call)
     tow__conv_axes_read(p->dimensions, &job.axes);
     fill(&job.c, &job.axes, call);
     job.way = choose(&job.c, p);
-    const tow__buffer *y = &call->out[0];
-    job.transposes = y->strides[job.axes.out[1]] != 1 && y->dims[job.axes.out[1]] > 1;
-    if (job.transposes) lay_out(&job.c, job.way == &tow__conv_sums || job.way == &tow__conv_channel_sums);
+    const bool in_blocks = job.way->transposes && job.c.spatial > 0 && job.c.y[job.c.spatial - 1] == job.c.size;
+    job.transposes = job.c.y_feature != job.c.size && !in_blocks;
+    if (job.transposes) lay_out(&job.c, job.way->batch_last);
     if (job.way == &tow__conv_rows) join_axes(&job.c);
     add_single_axes(&job.c);
     return job;
 }
 
 /* The result where it was made, with the axes that it is to have. */
-static void transpose_result(const tow__kernel_call *call, const conv_job *job, const tow__conv *made, f32 *from)
+static void transpose_result(const tow__kernel_call *call, const conv_job *job, const tow__conv *made, char *from)
 {
     const tow__buffer *y = &call->out[0];
     int64_t strides[TOW_MAX_RANK];
-    strides[job->axes.out[0]] = made->y_entry;
+    strides[job->axes.out[0]] = made->y_entry / made->size;
     strides[job->axes.out[1]] = 1;
-    for (int i = 0; i < job->axes.spatial; i++) strides[job->axes.out[2 + i]] = made->y[i];
-    tow__strided in = tow__strided_of(from, TOW_F32, y->rank, y->dims, strides), out = tow__strided_buffer(y);
+    for (int i = 0; i < job->axes.spatial; i++) strides[job->axes.out[2 + i]] = made->y[i] / made->size;
+    tow__strided in = tow__strided_of(from, made->dtype, y->rank, y->dims, strides), out = tow__strided_buffer(y);
     tow__strided_store(call->team, &out, &in);
+}
+
+static size_t result_bytes(const tow__buffer *y)
+{
+    return tow__conv_round((size_t)tow__buffer_count(y) * tow__element_bytes(y->dtype));
 }
 
 static size_t scratch_conv(const tow__kernel_call *call)
 {
     if (tow__buffer_count(&call->out[0]) == 0) return 0;
     conv_job job = job_of(call);
-    size_t result = job.transposes ? tow__conv_round((size_t)tow__buffer_count(&call->out[0]) * sizeof(f32)) : 0;
+    size_t result = job.transposes ? result_bytes(&call->out[0]) : 0;
     return result + job.way->scratch(&job.c, tow__threads(call));
+}
+
+static void run_job(const tow__kernel_call *call, const conv_job *job)
+{
+    const tow__buffer *y = &call->out[0];
+    tow__conv_run r = {
+        .c = &job->c, .x = call->in[0].data, .w = call->in[1].data, .y = y->data, .scratch = call->scratch};
+    if (call->team != NULL && call->team->products != NULL) r.choice = *call->team->products;
+    if (job->transposes) {
+        r.y = call->scratch;
+        r.scratch += result_bytes(y);
+    } else {
+        r.epilogue = call->epilogue;
+    }
+    double work = (double)tow__buffer_count(y) * (double)job->c.taps * (double)job->c.inputs * 0.02;
+    r.team = tow__team_for(call->team, work);
+    job->way->run(&r);
+    if (!job->transposes) return;
+    tow__conv made = {.spatial = 0};
+    fill(&made, &job->axes, call);
+    lay_out(&made, job->way->batch_last);
+    transpose_result(call, job, &made, r.y);
+    if (call->epilogue != NULL) tow__epilogue_on_all(call->team, call->epilogue, tow__buffer_count(y));
 }
 
 static void run_conv(const tow__kernel_call *call)
@@ -146,25 +197,12 @@ static void run_conv(const tow__kernel_call *call)
     const tow__buffer *y = &call->out[0];
     if (tow__buffer_count(y) == 0) return;
     if (tow__buffer_count(&call->in[1]) == 0 || tow__buffer_count(&call->in[0]) == 0) {
-        memset(y->data, 0, (size_t)tow__buffer_count(y) * sizeof(f32));
+        memset(y->data, 0, (size_t)tow__buffer_count(y) * tow__element_bytes(y->dtype));
+        if (call->epilogue != NULL) tow__epilogue_on_all(call->team, call->epilogue, tow__buffer_count(y));
         return;
     }
     conv_job job = job_of(call);
-    tow__conv_run r = {&job.c, call->in[0].data, call->in[1].data, y->data, call->scratch, call->team, {0}};
-    if (call->team != NULL && call->team->products != NULL) r.choice = *call->team->products;
-    if (job.transposes) {
-        r.y = call->scratch;
-        r.scratch += tow__conv_round((size_t)tow__buffer_count(y) * sizeof(f32));
-    }
-    double work = (double)tow__buffer_count(y) * (double)job.c.taps * (double)job.c.inputs * 0.02;
-    r.team = tow__team_for(call->team, work);
-    job.way->run(&r);
-    if (job.transposes) {
-        tow__conv made = {.spatial = 0};
-        fill(&made, &job.axes, call);
-        lay_out(&made, job.way == &tow__conv_sums || job.way == &tow__conv_channel_sums);
-        transpose_result(call, &job, &made, r.y);
-    }
+    run_job(call, &job);
 }
 
 static const char *engine_of(const tow__kernel_call *call) { return job_of(call).way->engine; }
@@ -172,6 +210,7 @@ static const char *engine_of(const tow__kernel_call *call) { return job_of(call)
 static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
                                        .dtypes = 1u << TOW_F32,
                                        .run = run_conv,
+                                       .runs_epilogue = true,
                                        .scratch = scratch_conv,
                                        .engine_of = engine_of}};
 const tow__kernel_table tow__kernels_conv = {kernels, 1};

@@ -3,9 +3,10 @@
  *   conv_rows.c       sums over few taps: for each tap, products of rows of positions with the kernel
  *   conv_sums.c       sums over many positions, which is what the gradients of kernels are
  *   conv_channels.c   groups of one feature: vectors of channels, without products
- * All are f32. Their bits are those of the own kernel of products, whatever the instruction set and the threads. Each writes
- * rows of features that lie together; results of other layouts are made in scratch memory and transposed, and operands of
- * other layouts are brought to this form piece by piece. No array of patches is ever made. */
+ * Their bits are those of the own kernel of products, whatever the instruction set and the threads. Each makes rows of
+ * features that lie together. Operands of other layouts are brought to this form piece by piece; results in which
+ * positions along w lie together are transposed block by block, other results as a whole. No array of patches is ever
+ * made. An epilogue runs on blocks of the result that are complete and still in cache. */
 #ifndef TOW_SRC_KERNELS_CONV_H
 #define TOW_SRC_KERNELS_CONV_H
 
@@ -13,8 +14,10 @@
 #include "src/kernels/products/gemm.h"
 
 /* A convolution as loops: spatial axes, the last two of which (h and w) are always there; axes of 1x1 kernels are joined
- * where they lie so. Strides are in elements. */
+ * where they lie so. Strides are in bytes. */
 typedef struct tow__conv {
+    tow_dtype dtype;
+    int64_t size; /* bytes of an element */
     int spatial;
     tow__window_axis axes[TOW_MAX_RANK];
     int64_t x[TOW_MAX_RANK], w[TOW_MAX_RANK], y[TOW_MAX_RANK];
@@ -22,21 +25,24 @@ typedef struct tow__conv {
         features; /* of each group: entries of the result, summed features, result features */
     int64_t x_entry, x_input, x_group;
     int64_t w_input, w_feature, w_group;
-    int64_t y_entry, y_group; /* features of the result are neighbours */
+    int64_t y_entry, y_group, y_feature; /* y_feature is `size`, but for ways that make the result in blocks */
     int64_t positions, taps;
 } tow__conv;
 
 typedef struct tow__conv_run {
     const tow__conv *c;
-    const f32 *x, *w;
-    f32 *y;
+    const char *x, *w;
+    char *y;
     char *scratch;
     const tow__team *team;
+    const tow__epilogue *epilogue; /* NULL: none, or it runs when all of the result is complete */
     tow__gemm_choice choice;
 } tow__conv_run;
 
 typedef struct tow__conv_way {
     const char *engine;
+    bool transposes; /* writes results in which positions along w lie together, and features do not */
+    bool batch_last; /* makes results with the batch between positions and features */
     size_t (*scratch)(const tow__conv *c, int threads);
     void (*run)(const tow__conv_run *r);
 } tow__conv_way;
@@ -47,11 +53,21 @@ static inline size_t tow__conv_round(size_t bytes) { return (bytes + 63) / 64 * 
 /* C = A B or C + A B for a piece of k that has its own blocks; runs the own kernel. */
 static inline void tow__conv_product(const tow__conv_run *r, tow__gemm *g)
 {
-    g->dtype = TOW_F32;
+    g->dtype = r->c->dtype;
     g->threads = 1;
     g->choice = &r->choice;
     tow__gemm_run(g, &tow__gemm_own);
 }
+
+/* The epilogue on `times` strips of n elements of the result, the first of which begins at y; bytes from one to the next. */
+static inline void tow__conv_epilogue(const tow__conv_run *r, const char *y, int64_t times, int64_t step, int64_t n)
+{
+    if (r->epilogue != NULL) r->epilogue->run(r->epilogue->user, (y - r->y) / r->c->size, times, step / r->c->size, n);
+}
+
+/* rows x columns elements, whose strides are in bytes, to contiguous memory. */
+void tow__conv_copy(const tow__conv *c, const char *from, int64_t rows, int64_t row, int64_t columns, int64_t column,
+                    char *to);
 
 /* Of a sum over positions: rows of h of a block, whose positions are one chain of multiply-adds (or more, if one row is
  * longer than those of products). */

@@ -11,8 +11,9 @@ enum {
     LANES = TOW__CONV_LANES
 };
 
-const tow__conv_lanes *tow__conv_lanes_of(const tow__gemm_choice *choice)
+const tow__conv_lanes *tow__conv_lanes_of(tow_dtype dtype, const tow__gemm_choice *choice)
 {
+    (void)dtype;
 #if defined(__x86_64__)
     const tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
     if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512()) return &tow__conv_lanes_avx512;
@@ -27,7 +28,7 @@ typedef struct channels_job {
     const tow__conv_run *r;
     const tow__conv *c;
     const tow__conv_lanes *lanes;
-    const f32 *x, *w; /* channels are neighbours */
+    const char *x, *w; /* channels are neighbours */
     int64_t x_strides[TOW_MAX_RANK], w_strides[TOW_MAX_RANK], x_entry, w_input, per_block, pieces;
 } channels_job;
 
@@ -41,16 +42,19 @@ static int64_t elements(const int64_t *dims, int n)
 
 /* The operand with neighbouring channels: in place, or copied to *scratch. strides: of its n axes, the last of which are
  * the channels; they become those of the copy. */
-static const f32 *with_lanes(const tow__team *team, const f32 *from, int n, const int64_t *dims, int64_t *strides,
-                             char **scratch)
+static const char *with_lanes(const tow__conv_run *r, const char *from, int n, const int64_t *dims, int64_t *strides,
+                              char **scratch)
 {
-    if (strides[n - 1] == 1) return from;
-    tow__strided in = tow__strided_of((f32 *)(uintptr_t)from, TOW_F32, n, dims, strides);
-    int64_t step = 1, count = elements(dims, n);
-    tow__strided out = tow__strided_of(*scratch, TOW_F32, 1, &count, &step);
-    f32 *to = (f32 *)(void *)*scratch;
-    tow__strided_store(team, &out, &in);
-    *scratch += tow__conv_round((size_t)count * sizeof(f32));
+    const int64_t size = r->c->size;
+    int64_t step = 1, count = elements(dims, n), apart[TOW_MAX_RANK + 1];
+    if (strides[n - 1] == size) return from;
+    for (int i = 0; i < n; i++) apart[i] = strides[i] / size;
+    tow__strided in = tow__strided_of((char *)(uintptr_t)from, r->c->dtype, n, dims, apart);
+    tow__strided out = tow__strided_of(*scratch, r->c->dtype, 1, &count, &step);
+    const char *to = *scratch;
+    tow__strided_store(r->team, &out, &in);
+    *scratch += tow__conv_round((size_t)(count * size));
+    step = size;
     for (int i = n - 1; i >= 0; i--) {
         strides[i] = step;
         step *= dims[i];
@@ -58,9 +62,9 @@ static const f32 *with_lanes(const tow__team *team, const f32 *from, int n, cons
     return to;
 }
 
-static size_t copied_bytes(int64_t stride, const int64_t *dims, int n)
+static size_t copied_bytes(const tow__conv *c, int64_t stride, const int64_t *dims, int n)
 {
-    return stride == 1 ? 0 : tow__conv_round((size_t)elements(dims, n) * sizeof(f32));
+    return stride == c->size ? 0 : tow__conv_round((size_t)(elements(dims, n) * c->size));
 }
 
 /* Axes of the left operand (entries, spatial, channels) or of the kernel (inputs, spatial, channels). */
@@ -70,7 +74,7 @@ static int left_axes(const tow__conv *c, bool sums, int64_t *dims, int64_t *stri
     strides[0] = sums ? c->x_input : c->x_entry;
     for (int i = 0; i < c->spatial; i++) dims[1 + i] = c->axes[i].size, strides[1 + i] = c->x[i];
     dims[c->spatial + 1] = c->groups;
-    strides[c->spatial + 1] = c->groups > 1 ? c->x_group : 1;
+    strides[c->spatial + 1] = c->groups > 1 ? c->x_group : c->size;
     return c->spatial + 2;
 }
 static int kernel_axes(const tow__conv *c, int64_t *dims, int64_t *strides)
@@ -79,7 +83,7 @@ static int kernel_axes(const tow__conv *c, int64_t *dims, int64_t *strides)
     strides[0] = c->w_input;
     for (int i = 0; i < c->spatial; i++) dims[1 + i] = c->axes[i].window, strides[1 + i] = c->w[i];
     dims[c->spatial + 1] = c->groups;
-    strides[c->spatial + 1] = c->groups > 1 ? c->w_group : 1;
+    strides[c->spatial + 1] = c->groups > 1 ? c->w_group : c->size;
     return c->spatial + 2;
 }
 
@@ -87,9 +91,9 @@ static size_t scratch_channels(const tow__conv *c, bool sums)
 {
     int64_t dims[TOW_MAX_RANK + 1], strides[TOW_MAX_RANK + 1];
     int n = left_axes(c, sums, dims, strides);
-    size_t bytes = copied_bytes(strides[n - 1], dims, n);
+    size_t bytes = copied_bytes(c, strides[n - 1], dims, n);
     n = kernel_axes(c, dims, strides);
-    return bytes + copied_bytes(strides[n - 1], dims, n);
+    return bytes + copied_bytes(c, strides[n - 1], dims, n);
 }
 static size_t scratch_forward(const tow__conv *c, int threads) { return (void)threads, scratch_channels(c, false); }
 static size_t scratch_sums(const tow__conv *c, int threads) { return (void)threads, scratch_channels(c, true); }
@@ -100,13 +104,13 @@ static void prepare(channels_job *job, const tow__conv_run *r, bool sums)
     int64_t dims[TOW_MAX_RANK + 1], strides[TOW_MAX_RANK + 1];
     char *scratch = r->scratch;
     *job = (channels_job){.r = r, .c = c, .pieces = tow__ceil_div(c->groups, LANES)};
-    job->lanes = tow__conv_lanes_of(&r->choice);
+    job->lanes = tow__conv_lanes_of(c->dtype, &r->choice);
     int n = left_axes(c, sums, dims, strides);
-    job->x = with_lanes(r->team, r->x, n, dims, strides, &scratch);
+    job->x = with_lanes(r, r->x, n, dims, strides, &scratch);
     job->x_entry = strides[0];
     memcpy(job->x_strides, strides + 1, (size_t)c->spatial * sizeof *strides);
     n = kernel_axes(c, dims, strides);
-    job->w = with_lanes(r->team, r->w, n, dims, strides, &scratch);
+    job->w = with_lanes(r, r->w, n, dims, strides, &scratch);
     job->w_input = strides[0];
     memcpy(job->w_strides, strides + 1, (size_t)c->spatial * sizeof *strides);
 }
@@ -114,7 +118,7 @@ static void prepare(channels_job *job, const tow__conv_run *r, bool sums)
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* Taps of one position along w, at offsets of the other axes: one run, or a run each where they meet no neighbours. */
-static void add_taps(const channels_job *job, tow__tap_list *list, const tow__taps *t, const f32 *x, const f32 *w)
+static void add_taps(const channels_job *job, tow__tap_list *list, const tow__taps *t, const char *x, const char *w)
 {
     const int last = job->c->spatial - 1;
     for (int64_t j = 0; j < t->count; j++) {
@@ -127,11 +131,11 @@ static void add_taps(const channels_job *job, tow__tap_list *list, const tow__ta
 /* Rows of taps of the axes but w that one row of results meets, in order. */
 typedef struct tap_rows {
     int64_t n;
-    const f32 *x[TOW__CONV_TAPS], *w[TOW__CONV_TAPS];
+    const char *x[TOW__CONV_TAPS], *w[TOW__CONV_TAPS];
 } tap_rows;
 
 /* `from` is the first row that is taken, of *all. */
-static void find_tap_rows(const channels_job *job, const tow__taps *taps, const f32 *x, int64_t from, int64_t *all,
+static void find_tap_rows(const channels_job *job, const tow__taps *taps, const char *x, int64_t from, int64_t *all,
                           tap_rows *rows)
 {
     const tow__conv *c = job->c;
@@ -153,7 +157,7 @@ static void find_tap_rows(const channels_job *job, const tow__taps *taps, const 
 
 /* All taps of one position; adds: to what y has. Runs along w end where those of products do, which are no longer than
  * the list. */
-static void one_position(const channels_job *job, const tap_rows *rows, const tow__taps *t, bool adds, f32 *y)
+static void one_position(const channels_job *job, const tap_rows *rows, const tow__taps *t, bool adds, char *y)
 {
     const int64_t window = job->c->axes[job->c->spatial - 1].window, place = t->step > 0 ? t->first / t->step : 0;
     const int64_t kc = t->step > 0 ? tow__gemm_kc((window - 1 - t->first % t->step) / t->step + 1) : 1;
@@ -184,13 +188,13 @@ static void forward_row(void *user, int64_t index)
     const int last = c->spatial - 1;
     tow__taps taps[TOW_MAX_RANK];
     tap_rows rows;
-    f32 *y = job->r->y;
+    char *y = job->r->y;
     for (int i = last - 1; i >= 0; i--) {
         taps[i] = tow__window_taps(&c->axes[i], index % c->axes[i].result);
         y += index % c->axes[i].result * c->y[i];
         index /= c->axes[i].result;
     }
-    const f32 *x = job->x + index * job->x_entry;
+    const char *x = job->x + index * job->x_entry;
     y += index * c->y_entry;
     int64_t from = 0, all;
     do {
@@ -201,6 +205,7 @@ static void forward_row(void *user, int64_t index)
         }
         from += rows.n;
     } while (from < all);
+    tow__conv_epilogue(job->r, y, c->axes[last].result, c->y[last], c->groups);
 }
 
 static void run_forward(const tow__conv_run *r)
@@ -212,40 +217,34 @@ static void run_forward(const tow__conv_run *r)
 
 /* ---- sums over positions ----------------------------------------------------------------------------------------- */
 
-/* Ends a chain: it is added to y, and begins anew. */
-static void end_chain(int64_t lanes, f32 *chain, f32 *y)
-{
-    for (int64_t l = 0; l < lanes; l++) y[l] += chain[l], chain[l] = 0;
-}
-
 /* A block of positions, [kh, kh + rows) of h and all of w, for one result position whose axes but h and w have been met: what
  * it is of is at x and w. y: the element. */
 static void add_block(const channels_job *job, int64_t ph, int64_t pw, int64_t kh, int64_t rows, int64_t lanes,
-                      const f32 *x, const f32 *w, f32 *y)
+                      const char *x, const char *w, char *y)
 {
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     const tow__taps t = tow__window_taps(&c->axes[last], pw);
     const int64_t kc = rows > 1 ? INT64_MAX : tow__gemm_kc(c->axes[last].window), step = job->x_strides[last];
-    f32 chain[LANES] = {0};
+    tow__conv_chain chain = {{0}};
     for (int64_t i = 0; i < rows; i++) {
         int64_t element = tow__window_element(&c->axes[last - 1], ph, kh + i);
         if (element < 0) continue;
-        const f32 *from = x + element * job->x_strides[last - 1], *by = w + (kh + i) * job->w_strides[last - 1];
+        const char *from = x + element * job->x_strides[last - 1], *by = w + (kh + i) * job->w_strides[last - 1];
         for (int64_t j = 0, n; j < t.count; j += n) {
             int64_t left = kc - (t.first + j) % kc;
             n = tow__min(t.count - j, left);
             job->lanes->positions(lanes, n, from + (t.element + j * t.element_step) * step, t.element_step * step,
-                                  by + (t.first + j) * job->w_strides[last], job->w_strides[last], chain);
-            if (n == left) end_chain(lanes, chain, y);
+                                  by + (t.first + j) * job->w_strides[last], job->w_strides[last], &chain);
+            if (n == left) job->lanes->end(lanes, &chain, y);
         }
     }
-    end_chain(lanes, chain, y);
+    job->lanes->end(lanes, &chain, y);
 }
 
 /* One block of positions, at taps of the other axes, for all results of h and w. */
-static void add_to_all(const channels_job *job, int64_t kh, int64_t rows, int64_t lanes, const f32 *x, const f32 *w,
-                       f32 *y)
+static void add_to_all(const channels_job *job, int64_t kh, int64_t rows, int64_t lanes, const char *x, const char *w,
+                       char *y)
 {
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
@@ -254,13 +253,13 @@ static void add_to_all(const channels_job *job, int64_t kh, int64_t rows, int64_
             add_block(job, ph, pw, kh, rows, lanes, x, w, y + ph * c->y[last - 1] + pw * c->y[last]);
 }
 
-static void clear(const channels_job *job, int64_t lanes, f32 *y)
+static void clear(const channels_job *job, int64_t lanes, char *y)
 {
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     for (int64_t ph = 0; ph < c->axes[last - 1].result; ph++)
         for (int64_t pw = 0; pw < c->axes[last].result; pw++)
-            memset(y + ph * c->y[last - 1] + pw * c->y[last], 0, (size_t)lanes * sizeof *y);
+            memset(y + ph * c->y[last - 1] + pw * c->y[last], 0, (size_t)(lanes * c->size));
 }
 
 /* All results of a piece of the channels. */
@@ -276,16 +275,18 @@ static void sums_block(void *user, int64_t piece)
     for (int i = 0; i < last - 1; i++) outer_taps *= c->axes[i].window, outer *= c->axes[i].result;
     for (int64_t p = 0; p < outer; p++) {
         tow__conv_outer(c, job->x_strides, job->w_strides, p, 0, &x_at, &w_at, &y_at);
-        f32 *y = job->r->y + first + y_at;
+        char *y = job->r->y + first * c->size + y_at;
         clear(job, lanes, y);
         for (int64_t input = 0; input < c->inputs; input++)
             for (int64_t k = 0; k < outer_taps; k++) {
                 if (!tow__conv_outer(c, job->x_strides, job->w_strides, p, k, &x_at, &w_at, &y_at)) continue;
-                const f32 *x = job->x + input * job->x_entry + first + x_at;
-                const f32 *w = job->w + input * job->w_input + first + w_at;
+                const char *x = job->x + input * job->x_entry + first * c->size + x_at;
+                const char *w = job->w + input * job->w_input + first * c->size + w_at;
                 for (int64_t kh = 0; kh < h->window; kh += block)
                     add_to_all(job, kh, tow__min(block, h->window - kh), lanes, x, w, y);
             }
+        for (int64_t ph = 0; ph < h->result; ph++)
+            tow__conv_epilogue(job->r, y + ph * c->y[last - 1], c->axes[last].result, c->y[last], lanes);
     }
 }
 
@@ -296,5 +297,5 @@ static void run_sums(const tow__conv_run *r)
     tow__team_run(r->team, job.pieces, sums_block, &job);
 }
 
-const tow__conv_way tow__conv_channels = {"vector", scratch_forward, run_forward};
-const tow__conv_way tow__conv_channel_sums = {"vector", scratch_sums, run_sums};
+const tow__conv_way tow__conv_channels = {"vector", .scratch = scratch_forward, .run = run_forward};
+const tow__conv_way tow__conv_channel_sums = {"vector", .batch_last = true, .scratch = scratch_sums, .run = run_sums};

@@ -36,10 +36,12 @@ typedef struct rows_job {
     int64_t h_rows, w_results;         /* results of a block: of h, and of each phase of w */
     int64_t h_blocks, w_blocks, outer; /* blocks along each; results of the other axes */
     int64_t outer_taps, slots, pitch;  /* taps of all axes but w; copied rows, and elements of one */
-    f32 *dense, *packed;
+    char *dense, *packed;
     int64_t columns; /* features, whole panels */
+    bool tiled;      /* a block of the result is made in a tile [rows][span of w][features], then transposed */
+    int64_t span;    /* results of w of a block */
     char *own;       /* scratch memory of threads */
-    size_t rows_bytes, thread_bytes;
+    size_t rows_bytes, tile_bytes, thread_bytes;
     tow__gemm shape;
 } rows_job;
 
@@ -108,14 +110,14 @@ static void plan(rows_job *job, const tow__conv *c)
     job->tap_step = job->w->base_dilation / by_tap;
     job->element_tap = job->w->window_dilation / by_tap;
     find_range(job);
-    const bool runs = c->inputs == 1 || c->x_input == 1;
-    const bool follow = job->w->window == 1 || job->element_tap > 1 || c->x[last] == c->inputs;
+    const bool runs = c->inputs == 1 || c->x_input == c->size;
+    const bool follow = job->w->window == 1 || job->element_tap > 1 || c->x[last] == c->inputs * c->size;
     job->in_place = runs && follow && job->low >= 0 && job->high <= job->w->size && c->x[last] >= 0;
     job->w_results = tow__min(ROWS, (job->w->result - 1) / job->phases + 1);
     job->h_rows = tow__max(1, tow__min(job->h->result, ROWS / tow__min(job->w->result, ROWS)));
     job->pitch = pitch_of(job);
     job->slots = tow__min(slots_of(job, job->h_rows), tow__max(job->h->size, 1));
-    while (!job->in_place && job->h_rows > 1 && job->slots * job->pitch * c->inputs * 4 > NEAR_BYTES) {
+    while (!job->in_place && job->h_rows > 1 && job->slots * job->pitch * c->inputs * c->size > NEAR_BYTES) {
         job->h_rows = (job->h_rows + 1) / 2;
         job->slots = tow__min(slots_of(job, job->h_rows), tow__max(job->h->size, 1));
     }
@@ -128,22 +130,25 @@ static void plan(rows_job *job, const tow__conv *c)
         job->outer_taps *= c->axes[i].window;
     }
     job->columns = tow__ceil_div(c->features, PANEL) * PANEL;
-    job->shape = (tow__gemm){.dtype = TOW_F32, .m = job->w_results, .n = c->features, .k = job->w->window * c->inputs};
-    job->shape.a_row = job->in_place ? job->element_row * c->x[last] : job->element_row * c->inputs;
+    job->shape = (tow__gemm){.dtype = c->dtype, .m = job->w_results, .n = c->features, .k = job->w->window * c->inputs};
+    job->shape.a_row = job->element_row * (job->in_place ? c->x[last] / c->size : c->inputs);
     job->shape.a_column = job->shape.b_column = 1;
     job->shape.b_row = job->shape.ldc = c->features;
-    job->rows_bytes = job->in_place ? 0 : tow__conv_round((size_t)(job->slots * job->pitch * c->inputs) * sizeof(f32));
+    job->rows_bytes = job->in_place ? 0 : tow__conv_round((size_t)(job->slots * job->pitch * c->inputs * c->size));
+    job->tiled = c->y_feature != c->size;
+    job->span = tow__min(job->w_results * job->phases, job->w->result);
+    job->tile_bytes = job->tiled ? tow__conv_round((size_t)(job->h_rows * job->span * c->features * c->size)) : 0;
     int64_t strip = tow__min(job->w_results, 512) * tow__min(job->shape.k, TOW__GEMM_KC) + 64;
-    job->thread_bytes = job->rows_bytes + tow__conv_round((size_t)strip * sizeof(f32));
+    job->thread_bytes = job->rows_bytes + job->tile_bytes + tow__conv_round((size_t)(strip * c->size));
 }
 
 static size_t dense_bytes(const rows_job *job)
 {
-    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->c->features) * sizeof(f32));
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->c->features * job->c->size));
 }
 static size_t packed_bytes(const rows_job *job)
 {
-    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->columns) * sizeof(f32));
+    return tow__conv_round((size_t)(job->c->groups * job->outer_taps * job->shape.k * job->columns * job->c->size));
 }
 
 static size_t scratch_rows(const tow__conv *c, int threads)
@@ -179,23 +184,21 @@ static void prepare_kernel(void *user, int64_t block)
     const rows_job *job = user;
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
-    const f32 *from = job->r->w + block / job->outer_taps * c->w_group + tap_offset(c, block % job->outer_taps);
-    f32 *to = job->dense + block * job->shape.k * c->features;
+    const char *from = job->r->w + block / job->outer_taps * c->w_group + tap_offset(c, block % job->outer_taps);
+    char *to = job->dense + block * job->shape.k * c->features * c->size;
     for (int64_t k0 = 0; k0 < job->tap_step && k0 < c->axes[last].window; k0++) {
         int64_t taps = (c->axes[last].window - 1 - k0) / job->tap_step + 1, at = kernel_place(job, k0) * c->inputs;
         for (int64_t j = 0; j < taps; j++) {
-            const f32 *tap = from + (k0 + j * job->tap_step) * c->w[last];
-            f32 *row = to + (at + j * c->inputs) * c->features;
-            int64_t dims[2] = {c->inputs, c->features}, strides[2] = {c->w_input, c->w_feature};
-            tow__strided view = tow__strided_of((f32 *)(uintptr_t)tap, TOW_F32, 2, dims, strides);
-            tow__strided_read(&view, 0, c->inputs * c->features, row);
+            const char *tap = from + (k0 + j * job->tap_step) * c->w[last];
+            tow__conv_copy(c, tap, c->inputs, c->w_input, c->features, c->w_feature,
+                           to + (at + j * c->inputs) * c->features * c->size);
         }
         const int64_t run = kernel_run(job, taps);
         for (int64_t p = 0; p < taps * c->inputs; p += run) {
-            tow__gemm g = {.dtype = TOW_F32, .threads = 1, .n = c->features, .k = run, .b_row = c->features};
+            tow__gemm g = {.dtype = c->dtype, .threads = 1, .n = c->features, .k = run, .b_row = c->features};
             g.b_column = 1;
-            g.b = to + (at + p) * c->features;
-            g.packed = job->packed + (block * job->shape.k + at + p) * job->columns;
+            g.b = to + (at + p) * c->features * c->size;
+            g.packed = job->packed + (block * job->shape.k + at + p) * job->columns * c->size;
             g.choice = &job->r->choice;
             tow__gemm_pack(&g, &tow__gemm_own);
         }
@@ -205,17 +208,14 @@ static void prepare_kernel(void *user, int64_t block)
 /* ---- rows of the left operand ------------------------------------------------------------------------------------ */
 
 /* Elements [first, first + n) of a row of w, n * inputs numbers; zeros outside of the operand. */
-static void copy_row(const rows_job *job, const f32 *x, int64_t first, int64_t n, f32 *to)
+static void copy_row(const rows_job *job, const char *x, int64_t first, int64_t n, char *to)
 {
     const tow__conv *c = job->c;
-    const int64_t inputs = c->inputs, step = c->x[c->spatial - 1], size = job->w->size;
+    const int64_t row = c->inputs * c->size, step = c->x[c->spatial - 1], size = job->w->size;
     const int64_t begin = tow__max(0, tow__min(n, -first)), end = tow__max(begin, tow__min(n, size - first));
-    memset(to, 0, (size_t)(begin * inputs) * sizeof *to);
-    memset(to + end * inputs, 0, (size_t)((n - end) * inputs) * sizeof *to);
-    if (end == begin) return;
-    int64_t dims[2] = {end - begin, inputs}, strides[2] = {step, c->x_input};
-    tow__strided view = tow__strided_of((f32 *)(uintptr_t)(x + (first + begin) * step), TOW_F32, 2, dims, strides);
-    tow__strided_read(&view, 0, (end - begin) * inputs, to + begin * inputs);
+    memset(to, 0, (size_t)(begin * row));
+    memset(to + end * row, 0, (size_t)((n - end) * row));
+    tow__conv_copy(c, x + (first + begin) * step, end - begin, step, c->inputs, c->x_input, to + begin * row);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -225,10 +225,11 @@ static void copy_row(const rows_job *job, const f32 *x, int64_t first, int64_t n
 typedef struct block {
     const rows_job *job;
     int64_t group, oh, rows, q;
-    const f32 *x; /* of the entry and group */
-    f32 *y;       /* of the entry, group and outer index */
+    const char *x; /* of the entry and group */
+    char *y;       /* where row `oh` and result q of the first phase go, for the group: in the result, or the tile */
+    int64_t y_row, y_step;
     tow__taps outer[TOW_MAX_RANK];
-    f32 *copied;
+    char *copied, *tile;
     void *scratch;
     int64_t slot, left; /* element of h of the first copied row, of w of its first element */
 } block;
@@ -247,41 +248,54 @@ static bool find_rows(const block *b, int64_t *first, int64_t *end)
     return any;
 }
 
-static void multiply_row(const block *b, const phase *p, int64_t row, const f32 *x, int64_t tap, bool adds)
+/* Results of a phase in the block. */
+static int64_t results_of(const block *b, const phase *p) { return tow__min(b->job->w_results, p->count - b->q); }
+
+/* Products with the taps of one row of the kernel; last: they complete the result, on which the epilogue may run. */
+static void multiply_row(const block *b, const phase *p, int64_t row, const char *x, int64_t tap, bool adds, bool last)
 {
     const rows_job *job = b->job;
     const tow__conv *c = job->c;
-    const int last = c->spatial - 1;
-    const int64_t step = job->in_place ? c->x[last] : c->inputs, run = kernel_run(job, p->taps);
+    const int64_t step = job->in_place ? c->x[c->spatial - 1] : c->inputs * c->size, run = kernel_run(job, p->taps);
     const int64_t place = (b->group * job->outer_taps + tap) * job->shape.k + kernel_place(job, p->k0) * c->inputs;
+    char *y = b->y + row * b->y_row + p->first * b->y_step;
     tow__gemm g = job->shape;
-    g.m = tow__min(job->w_results, p->count - b->q);
+    g.m = results_of(b, p);
     g.k = run;
     g.kc = tow__gemm_kc(run);
-    g.a_row = job->element_row * step;
-    g.ldc = p->step * c->y[last];
-    g.c = b->y + (b->oh + row) * c->y[last - 1] + (p->first + b->q * p->step) * c->y[last];
+    g.a_row = job->element_row * step / c->size;
+    g.ldc = p->step * b->y_step / c->size;
+    g.c = y;
     g.scratch = b->scratch;
     x += (p->element + b->q * job->element_row - (job->in_place ? 0 : b->left)) * step;
+    tow__epilogue_place finished = {job->r->epilogue, (y - job->r->y) / c->size, g.ldc};
     for (int64_t j = 0; j * run < p->taps * c->inputs; j++) {
         g.accumulate = adds || j > 0;
         g.a = x + j * job->element_tap * step;
-        g.b = job->dense + (place + j * run) * c->features;
-        g.packed = job->packed + (place + j * run) * job->columns;
+        g.b = job->dense + (place + j * run) * c->features * c->size;
+        g.packed = job->packed + (place + j * run) * job->columns * c->size;
+        if (last && !job->tiled && job->r->epilogue != NULL && (j + 1) * run >= p->taps * c->inputs) {
+            g.epilogue = tow__epilogue_on_rectangle;
+            g.user = &finished;
+            for (int i = 0; i < TOW__EPILOGUE_OPERANDS && job->r->epilogue->operands[i]; i++)
+                g.epilogue_operands[i] = (const char *)job->r->epilogue->operands[i] + (y - job->r->y);
+        }
         tow__conv_product(job->r, &g);
     }
 }
 
+/* A row of results that meet no tap. */
 static void clear_row(const block *b, const phase *p, int64_t row)
 {
     const tow__conv *c = b->job->c;
-    f32 *y = b->y + (b->oh + row) * c->y[c->spatial - 2];
-    for (int64_t q = b->q; q < tow__min(b->q + b->job->w_results, p->count); q++)
-        memset(y + (p->first + q * p->step) * c->y[c->spatial - 1], 0, (size_t)c->features * sizeof *y);
+    char *y = b->y + row * b->y_row + p->first * b->y_step;
+    for (int64_t q = 0; q < results_of(b, p); q++)
+        memset(y + q * p->step * b->y_step, 0, (size_t)(c->features * c->size));
+    if (!b->job->tiled) tow__conv_epilogue(b->job->r, y, results_of(b, p), p->step * b->y_step, c->features);
 }
 
 /* The taps kh of all rows of a block at one tap of the outer axes, for which the left operand begins at x. */
-static void multiply_rows(const block *b, const f32 *x, int64_t outer_tap, bool first)
+static void multiply_rows(const block *b, const char *x, int64_t outer_tap, bool first, bool last)
 {
     const rows_job *job = b->job;
     const tow__conv *c = job->c;
@@ -294,15 +308,16 @@ static void multiply_rows(const block *b, const f32 *x, int64_t outer_tap, bool 
                 if (j == 0 && first && (t.count == 0 || p.taps == 0)) clear_row(b, &p, row);
                 if (j >= t.count || p.taps == 0) continue;
                 int64_t element = t.element + j * t.element_step;
-                const f32 *from = job->in_place ? x + element * c->x[c->spatial - 2]
-                                                : b->copied + (element - b->slot) * job->pitch * c->inputs;
-                multiply_row(b, &p, row, from, outer_tap * job->h->window + t.first + j * t.step, !first || j > 0);
+                const char *from = job->in_place ? x + element * c->x[c->spatial - 2]
+                                                 : b->copied + (element - b->slot) * job->pitch * c->inputs * c->size;
+                multiply_row(b, &p, row, from, outer_tap * job->h->window + t.first + j * t.step, !first || j > 0,
+                             last && j + 1 == t.count);
             }
     }
 }
 
 /* Copies what the block needs at one outer tap. */
-static void copy_rows(block *b, const f32 *x)
+static void copy_rows(block *b, const char *x)
 {
     const rows_job *job = b->job;
     const tow__conv *c = job->c;
@@ -311,7 +326,7 @@ static void copy_rows(block *b, const f32 *x)
     if (!find_rows(b, &b->slot, &end)) return;
     for (int64_t i = b->slot; i < end; i++)
         copy_row(job, x + i * c->x[c->spatial - 2], b->left, job->pitch,
-                 b->copied + (i - b->slot) * job->pitch * c->inputs);
+                 b->copied + (i - b->slot) * job->pitch * c->inputs * c->size);
 }
 
 /* All taps of the outer axes, in order. */
@@ -323,7 +338,7 @@ static void run_taps(block *b)
     int64_t combinations = 1;
     for (int i = 0; i < outer; i++) combinations *= b->outer[i].count;
     for (int64_t k = 0; k < combinations; k++) {
-        const f32 *x = b->x;
+        const char *x = b->x;
         int64_t tap = 0, rest = k, weight = 1;
         for (int i = outer - 1; i >= 0; i--) {
             const tow__taps *t = &b->outer[i];
@@ -334,11 +349,25 @@ static void run_taps(block *b)
             weight *= c->axes[i].window;
         }
         if (!job->in_place) copy_rows(b, x);
-        multiply_rows(b, x, tap, k == 0);
+        multiply_rows(b, x, tap, k == 0, k + 1 == combinations);
     }
     for (int64_t i = 0; combinations == 0 && i < job->phases; i++) {
         phase p = phase_of(job, i);
-        for (int64_t row = 0; row < b->rows; row++) clear_row(b, &p, row);
+        for (int64_t row = 0; row < b->rows && p.count > b->q; row++) clear_row(b, &p, row);
+    }
+}
+
+/* Brings a tile to where it belongs in the result, and runs the epilogue there. y: of row `oh` and result q. */
+static void store_tile(const block *b, char *y)
+{
+    const rows_job *job = b->job;
+    const tow__conv *c = job->c;
+    const int64_t n = tow__min(job->span, job->w->result - b->q * job->phases), step = c->y[c->spatial - 2];
+    const int64_t row = job->span * c->features * c->size, at_once = n * c->size == step ? b->rows : 1;
+    for (int64_t i = 0; i < b->rows; i += at_once) {
+        tow__transpose_matrix((size_t)c->size, c->features, at_once * n, y + i * step, c->y_feature / c->size,
+                              b->tile + i * row, c->features);
+        tow__conv_epilogue(job->r, y + i * step, c->features, c->y_feature, at_once * n);
     }
 }
 
@@ -348,23 +377,26 @@ static void run_block(void *user, int64_t index, int thread)
     const tow__conv *c = job->c;
     block b = {.job = job};
     char *own = job->own + (size_t)thread * job->thread_bytes;
-    b.copied = (f32 *)(void *)own;
-    b.scratch = own + job->rows_bytes;
+    b.copied = own;
+    b.tile = own + job->rows_bytes;
+    b.scratch = own + job->rows_bytes + job->tile_bytes;
     b.q = index % job->w_blocks * job->w_results, index /= job->w_blocks;
     b.oh = index % job->h_blocks * job->h_rows, index /= job->h_blocks;
     b.rows = tow__min(job->h_rows, job->h->result - b.oh);
+    b.y_row = job->tiled ? job->span * c->features * c->size : c->y[c->spatial - 2];
+    b.y_step = job->tiled ? c->features * c->size : c->y[c->spatial - 1];
     int64_t outer = index % job->outer, entry = index / job->outer;
-    b.y = job->r->y + entry * c->y_entry;
+    char *y = job->r->y + entry * c->y_entry + b.oh * c->y[c->spatial - 2] + b.q * job->phases * c->y[c->spatial - 1];
     for (int i = c->spatial - 3; i >= 0; i--) {
         b.outer[i] = tow__window_taps(&c->axes[i], outer % c->axes[i].result);
-        b.y += outer % c->axes[i].result * c->y[i];
+        y += outer % c->axes[i].result * c->y[i];
         outer /= c->axes[i].result;
     }
-    f32 *y = b.y;
-    for (b.group = 0; b.group < c->groups; b.group++) {
+    for (b.group = 0; b.group < c->groups; b.group++, y += c->y_group) {
         b.x = job->r->x + entry * c->x_entry + b.group * c->x_group;
-        b.y = y + b.group * c->y_group;
+        b.y = job->tiled ? b.tile : y;
         run_taps(&b);
+        if (job->tiled) store_tile(&b, y);
     }
 }
 
@@ -372,11 +404,11 @@ static void run_rows(const tow__conv_run *r)
 {
     rows_job job = {.r = r};
     plan(&job, r->c);
-    job.dense = (f32 *)(void *)r->scratch;
-    job.packed = (f32 *)(void *)(r->scratch + dense_bytes(&job));
+    job.dense = r->scratch;
+    job.packed = r->scratch + dense_bytes(&job);
     job.own = r->scratch + dense_bytes(&job) + packed_bytes(&job);
     tow__team_run(r->team, job.c->groups * job.outer_taps, prepare_kernel, &job);
     tow__team_run_indexed(r->team, job.c->batch * job.outer * job.h_blocks * job.w_blocks, run_block, &job);
 }
 
-const tow__conv_way tow__conv_rows = {"own", scratch_rows, run_rows};
+const tow__conv_way tow__conv_rows = {"own", .transposes = true, .scratch = scratch_rows, .run = run_rows};

@@ -78,12 +78,12 @@ static void plan(sums_job *job, const tow__conv *c, int threads)
     job->slices = tow__ceil_div(c->batch, job->slice);
     job->tap_slices = many ? 1 : tow__min(threads, job->taps);
     int64_t copies = job->along_h.n * job->along_w.n * job->image * job->slice;
-    job->x_bytes = tow__conv_round((size_t)copies * sizeof(f32));
-    job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * c->features) * sizeof(f32));
+    job->x_bytes = tow__conv_round((size_t)(copies * c->size));
+    job->w_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * c->features * c->size));
     int64_t columns = tow__ceil_div(c->features, TOW__GEMM_PACKED_COLUMNS) * TOW__GEMM_PACKED_COLUMNS;
-    job->packed_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * columns) * sizeof(f32));
+    job->packed_bytes = tow__conv_round((size_t)(job->block_rows * job->pitch * columns * c->size));
     int64_t strip = tow__min(job->slice, 512) * tow__min(job->block_rows * job->pitch, TOW__GEMM_KC) + 64;
-    job->thread_bytes = job->x_bytes + job->w_bytes + job->packed_bytes + tow__conv_round((size_t)strip * sizeof(f32));
+    job->thread_bytes = job->x_bytes + job->w_bytes + job->packed_bytes + tow__conv_round((size_t)(strip * c->size));
 }
 
 static size_t scratch_sums(const tow__conv *c, int threads)
@@ -97,36 +97,26 @@ static size_t scratch_sums(const tow__conv *c, int threads)
 typedef struct share {
     const sums_job *job;
     int64_t group, row, rows, tap, tap_end;
-    f32 *x, *w, *packed;
+    char *x, *w, *packed;
     void *scratch;
 } share;
 
-/* rows x columns numbers to contiguous memory. */
-static void copy(const f32 *from, int64_t rows, int64_t row_step, int64_t columns, int64_t column_step, f32 *to)
-{
-    int64_t dims[2] = {rows, columns}, strides[2] = {row_step, column_step};
-    if (rows == 0) return;
-    tow__strided view = tow__strided_of((f32 *)(uintptr_t)from, TOW_F32, 2, dims, strides);
-    tow__strided_read(&view, 0, rows * columns, to);
-}
-
 /* Positions [kh, kh + rows) of the kernel, with gaps of zeros behind each row but the last. */
-static void copy_kernel(const share *s, const f32 *w, int64_t kh, int64_t rows)
+static void copy_kernel(const share *s, const char *w, int64_t kh, int64_t rows)
 {
     const sums_job *job = s->job;
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     for (int64_t i = 0; i < rows; i++) {
-        f32 *to = s->w + i * job->pitch * c->features;
-        copy(w + (kh + i) * c->w[last - 1], job->w->window, c->w[last], c->features, c->w_feature, to);
-        if (i + 1 < rows)
-            memset(to + job->w->window * c->features, 0,
-                   (size_t)((job->pitch - job->w->window) * c->features) * sizeof *to);
+        const int64_t row = c->features * c->size;
+        char *to = s->w + i * job->pitch * row;
+        tow__conv_copy(c, w + (kh + i) * c->w[last - 1], job->w->window, c->w[last], c->features, c->w_feature, to);
+        if (i + 1 < rows) memset(to + job->w->window * row, 0, (size_t)((job->pitch - job->w->window) * row));
     }
 }
 
 /* One row of an image: elements phase + (index + low) * step of w, as many as the pitch. */
-static void copy_image_row(const share *s, const f32 *x, int64_t residue, f32 *to)
+static void copy_image_row(const share *s, const char *x, int64_t residue, char *to)
 {
     const sums_job *job = s->job;
     const tow__window_axis *w = job->w;
@@ -135,14 +125,15 @@ static void copy_image_row(const share *s, const f32 *x, int64_t residue, f32 *t
     int64_t end = w->size > residue ? (w->size - 1 - residue) / step + 1 - low : 0;
     end = tow__max(0, tow__min(end, job->pitch));
     begin = tow__min(begin, end);
-    memset(to, 0, (size_t)(begin * s->rows) * sizeof *to);
-    memset(to + end * s->rows, 0, (size_t)((job->pitch - end) * s->rows) * sizeof *to);
-    copy(x + ((begin + low) * step + residue) * stride, end - begin, step * stride, s->rows, job->c->x_entry,
-         to + begin * s->rows);
+    const int64_t row = s->rows * job->c->size;
+    memset(to, 0, (size_t)(begin * row));
+    memset(to + end * row, 0, (size_t)((job->pitch - end) * row));
+    tow__conv_copy(job->c, x + ((begin + low) * step + residue) * stride, end - begin, step * stride, s->rows,
+                   job->c->x_entry, to + begin * row);
 }
 
 /* What positions [kh, kh + rows) meet of the left operand, for all result positions. */
-static void copy_images(const share *s, const f32 *x, int64_t kh, int64_t rows)
+static void copy_images(const share *s, const char *x, int64_t kh, int64_t rows)
 {
     const sums_job *job = s->job;
     const tow__window_axis *h = job->h;
@@ -150,30 +141,31 @@ static void copy_images(const share *s, const f32 *x, int64_t kh, int64_t rows)
     for (int64_t i = 0; i < job->along_h.n; i++)
         for (int64_t j = 0; j < job->along_w.n; j++)
             for (int64_t row = 0; row < used; row++) {
-                f32 *to = s->x + ((i * job->along_w.n + j) * job->image + row * job->pitch) * s->rows;
+                char *to = s->x + ((i * job->along_w.n + j) * job->image + row * job->pitch) * s->rows * job->c->size;
                 int64_t element = (kh + row + job->along_h.low) * h->window_dilation + job->along_h.phase[i];
                 if (element < 0 || element >= h->size)
-                    memset(to, 0, (size_t)(job->pitch * s->rows) * sizeof *to);
+                    memset(to, 0, (size_t)(job->pitch * s->rows * job->c->size));
                 else
                     copy_image_row(s, x + element * job->c->x[job->c->spatial - 2], job->along_w.phase[j], to);
             }
 }
 
 /* Adds a block to all results of the share. y: of the outer result position. */
-static void add_block(const share *s, f32 *y, int64_t rows, bool adds)
+static void add_block(const share *s, char *y, int64_t rows, bool adds)
 {
     const sums_job *job = s->job;
     const tow__conv *c = job->c;
     const int last = c->spatial - 1;
     tow__gemm g = {
         .m = s->rows, .n = c->features, .a_row = 1, .a_column = s->rows, .b_row = c->features, .b_column = 1};
+    g.dtype = c->dtype;
     g.k = (rows - 1) * job->pitch + job->w->window;
     g.kc = tow__gemm_kc(g.k);
     g.b = s->w;
     g.packed = s->packed;
     g.choice = &job->r->choice;
     tow__gemm_pack(&g, &tow__gemm_own); /* once for all results */
-    g.ldc = c->y_entry;
+    g.ldc = c->y_entry / c->size;
     g.accumulate = adds;
     g.scratch = s->scratch;
     for (int64_t t = s->tap; t < s->tap_end; t++) {
@@ -181,7 +173,7 @@ static void add_block(const share *s, f32 *y, int64_t rows, bool adds)
         int64_t image = job->along_h.slot[ph] * job->along_w.n + job->along_w.slot[pw];
         int64_t at =
             (job->along_h.shift[ph] - job->along_h.low) * job->pitch + job->along_w.shift[pw] - job->along_w.low;
-        g.a = s->x + (image * job->image + at) * s->rows;
+        g.a = s->x + (image * job->image + at) * s->rows * c->size;
         g.c = y + ph * c->y[last - 1] + pw * c->y[last];
         tow__conv_product(job->r, &g);
     }
@@ -205,14 +197,23 @@ bool tow__conv_outer(const tow__conv *c, const int64_t *x_strides, const int64_t
     return meets;
 }
 
-static void clear(const share *s, f32 *y)
+static void clear(const share *s, char *y)
 {
     const tow__conv *c = s->job->c;
     const int last = c->spatial - 1;
     for (int64_t t = s->tap; t < s->tap_end; t++)
         for (int64_t i = 0; i < s->rows; i++)
             memset(y + t / s->job->w->result * c->y[last - 1] + t % s->job->w->result * c->y[last] + i * c->y_entry, 0,
-                   (size_t)c->features * sizeof *y);
+                   (size_t)(c->features * c->size));
+}
+
+static void run_epilogue(const share *s, const char *y)
+{
+    const tow__conv *c = s->job->c;
+    const int last = c->spatial - 1;
+    for (int64_t t = s->tap; t < s->tap_end; t++)
+        tow__conv_epilogue(s->job->r, y + t / s->job->w->result * c->y[last - 1] + t % s->job->w->result * c->y[last],
+                           s->rows, c->y_entry, c->features);
 }
 
 static void run_share(void *user, int64_t index, int thread)
@@ -221,8 +222,8 @@ static void run_share(void *user, int64_t index, int thread)
     const tow__conv *c = job->c;
     share s = {.job = job};
     char *own = job->r->scratch + (size_t)thread * job->thread_bytes;
-    s.x = (f32 *)(void *)own, s.w = (f32 *)(void *)(own + job->x_bytes);
-    s.packed = (f32 *)(void *)(own + job->x_bytes + job->w_bytes);
+    s.x = own, s.w = own + job->x_bytes;
+    s.packed = own + job->x_bytes + job->w_bytes;
     s.scratch = own + job->x_bytes + job->w_bytes + job->packed_bytes;
     int64_t part = index % job->tap_slices;
     s.tap = part * job->taps / job->tap_slices, s.tap_end = (part + 1) * job->taps / job->tap_slices;
@@ -234,12 +235,12 @@ static void run_share(void *user, int64_t index, int thread)
     for (int64_t p = 0; p < outer_results; p++) {
         bool adds = false;
         tow__conv_outer(c, c->x, c->w, p, 0, &x_at, &w_at, &y_at);
-        f32 *y = job->r->y + s.group * c->y_group + s.row * c->y_entry + y_at;
+        char *y = job->r->y + s.group * c->y_group + s.row * c->y_entry + y_at;
         for (int64_t input = 0; input < c->inputs; input++)
             for (int64_t k = 0; k < outer_taps; k++) {
                 if (!tow__conv_outer(c, c->x, c->w, p, k, &x_at, &w_at, &y_at)) continue;
-                const f32 *x = job->r->x + s.group * c->x_group + s.row * c->x_entry + input * c->x_input + x_at;
-                const f32 *w = job->r->w + s.group * c->w_group + input * c->w_input + w_at;
+                const char *x = job->r->x + s.group * c->x_group + s.row * c->x_entry + input * c->x_input + x_at;
+                const char *w = job->r->w + s.group * c->w_group + input * c->w_input + w_at;
                 for (int64_t kh = 0; kh < job->h->window; kh += job->block_rows, adds = true) {
                     int64_t rows = tow__min(job->block_rows, job->h->window - kh);
                     copy_kernel(&s, w, kh, rows);
@@ -248,6 +249,7 @@ static void run_share(void *user, int64_t index, int thread)
                 }
             }
         if (!adds) clear(&s, y);
+        run_epilogue(&s, y);
     }
 }
 
@@ -258,4 +260,4 @@ static void run_sums(const tow__conv_run *r)
     tow__team_run_indexed(r->team, job.c->groups * job.slices * job.tap_slices, run_share, &job);
 }
 
-const tow__conv_way tow__conv_sums = {"own", scratch_sums, run_sums};
+const tow__conv_way tow__conv_sums = {"own", .batch_last = true, .scratch = scratch_sums, .run = run_sums};

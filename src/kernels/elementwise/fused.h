@@ -111,15 +111,18 @@ int64_t tow__fused_reduce_pieces(const tow__fused_reduce_params *params, int64_t
 
 /* ---- programs on finished strips of a product -------------------------------------------------------------------- */
 
-/* Parameters of a product whose result the program reads as operand 0. The product is computed in result `accumulator` of the
- * step: that of the program which has this number or, if there is one more than the program has, the plain product.
- * Operands of the instruction: those of the product, then operands 1.. of the program. */
-typedef struct tow__dot_fused_params {
-    tow__dot_params dot; /* first, so that they can be read as the product's */
+/* Parameters of a product (dot_general, conv_general_dilated) whose result the program reads as operand 0. The product is
+ * computed in result `accumulator` of the instruction: that of the program which has this number or, if there is one more than
+ * the program has, the plain product. Operands of the instruction: those of the product, then operands 1.. of the program. */
+typedef struct tow__fused_product_params {
+    union {
+        tow__dot_params dot;
+        tow__conv_params conv;
+    } of; /* first, so that they can be read as the product's */
     const tow__fused *program;
     const tow__kernel *product;
     uint32_t accumulator;
-} tow__dot_fused_params;
+} tow__fused_product_params;
 
 /* The tile function of a call of an elementwise kernel; NULL: it is not elementwise. */
 tow__tile tow__kernel_tile(const tow__kernel *kernel, const tow__kernel_call *call);

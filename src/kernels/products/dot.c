@@ -71,13 +71,6 @@ typedef struct dot_run {
     bool adds;
 } dot_run;
 
-/* What the epilogue of one call of an engine has to know: where its C begins in the result, in elements, and the length
- * of rows there. */
-typedef struct epilogue_place {
-    const tow__epilogue *epilogue;
-    int64_t first, row;
-} epilogue_place;
-
 static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static void append(axes *to, int64_t dim, int64_t stride)
@@ -282,12 +275,6 @@ static void cut(tow__gemm *g, int64_t index, int64_t slices)
     }
 }
 
-static void run_epilogue_on_rectangle(void *user, int64_t row, int64_t rows, int64_t column, int64_t columns)
-{
-    const epilogue_place *p = user;
-    p->epilogue->run(p->epilogue->user, p->first + row * p->row + column, rows, p->row, columns);
-}
-
 static void run_block(void *user, int64_t block, int thread)
 {
     const dot_run *r = user;
@@ -298,9 +285,9 @@ static void run_block(void *user, int64_t block, int thread)
     if (r->next_y != 0) g.next_b = (const char *)g.b + r->next_y;
     g.read_after = r->read_after;
     if (job->engine_bytes > 0) g.scratch = r->scratch + (size_t)thread * job->engine_bytes;
-    epilogue_place p = {r->epilogue, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
+    tow__epilogue_place p = {r->epilogue, ((char *)g.c - r->out) / (int64_t)tow__element_bytes(job->dtype), job->n};
     if (r->epilogue) {
-        g.epilogue = run_epilogue_on_rectangle;
+        g.epilogue = tow__epilogue_on_rectangle;
         g.user = &p;
         for (int i = 0; i < TOW__EPILOGUE_OPERANDS && r->epilogue->operands[i]; i++)
             g.epilogue_operands[i] = (const char *)r->epilogue->operands[i] + ((char *)g.c - r->out);
@@ -475,6 +462,7 @@ const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
      .dtypes = TOW__FLOATS,
+     .runs_epilogue = true,
      .prefetches = true,
      .run = run_dot_general,
      .scratch = scratch_dot_general,

@@ -132,6 +132,30 @@ static void run_epilogue_on_all(const tow__gemm *g)
             g->epilogue(g->user, row, tow__min(height, g->m - row), column, tow__min(width, g->n - column));
 }
 
+void tow__epilogue_on_rectangle(void *place, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const tow__epilogue_place *p = place;
+    p->epilogue->run(p->epilogue->user, p->first + row * p->row + column, rows, p->row, columns);
+}
+
+typedef struct epilogue_job {
+    const tow__epilogue *epilogue;
+    int64_t count;
+} epilogue_job;
+
+static void epilogue_block(void *user, int64_t block)
+{
+    const epilogue_job *job = user;
+    const int64_t start = block * TOW__BLOCK;
+    job->epilogue->run(job->epilogue->user, start, 1, 0, tow__min(TOW__BLOCK, job->count - start));
+}
+
+void tow__epilogue_on_all(tow__team *team, const tow__epilogue *epilogue, int64_t count)
+{
+    epilogue_job job = {epilogue, count};
+    tow__team_run(tow__team_for(team, (double)count), tow__ceil_div(count, TOW__BLOCK), epilogue_block, &job);
+}
+
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0) return;

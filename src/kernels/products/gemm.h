@@ -95,6 +95,16 @@ typedef struct tow__gemm {
     const tow__span *read_after;
 } tow__gemm;
 
+/* Where C of a product begins in the result that an epilogue runs on, in elements, and the length of rows there. */
+typedef struct tow__epilogue_place {
+    const tow__epilogue *epilogue;
+    int64_t first, row;
+} tow__epilogue_place;
+/* The `epilogue` of a tow__gemm whose `user` is a tow__epilogue_place. */
+void tow__epilogue_on_rectangle(void *place, int64_t row, int64_t rows, int64_t column, int64_t columns);
+/* On all of a result of so many elements, when it is complete. */
+void tow__epilogue_on_all(tow__team *team, const tow__epilogue *epilogue, int64_t count);
+
 enum {
     TOW__GEMM_EPILOGUE_COLUMNS = 128,
     TOW__GEMM_EPILOGUE_BYTES = 256 << 10,

@@ -9,6 +9,7 @@
 
 #include "src/kernels/products/gemm_own.h"
 
+typedef f32 element;
 enum {
     W = 8,
     ROWS = 6,

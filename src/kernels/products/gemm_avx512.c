@@ -10,6 +10,7 @@
 
 #include "src/kernels/products/gemm_own.h"
 
+typedef f32 element;
 enum {
     W = 16,        /* elements of a vector */
     ROWS = 14,     /* of a tile; two vectors wide. Also TILE_ROWS */

@@ -4,6 +4,7 @@
 
 #include "src/kernels/products/gemm_own.h"
 
+typedef f32 element;
 enum {
     W = 4,
     ROWS = 4,

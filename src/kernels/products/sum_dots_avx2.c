@@ -11,6 +11,7 @@
 #include "src/kernels/products/sum_dots.h"
 #include "src/kernels/strided.h"
 
+typedef f32 element;
 enum {
     W = 8 /* elements of a vector */
 };

@@ -12,6 +12,7 @@
 #include "src/kernels/products/sum_dots.h"
 #include "src/kernels/strided.h"
 
+typedef f32 element;
 enum {
     W = 16 /* elements of a vector */
 };

@@ -31,8 +31,8 @@ static bool matches(tow__rewrite *r, uint32_t at, void *match)
     const tow__instruction *inst = &r->insts[at];
     (void)match;
     if (inst->op != &tow__fused_dot_general_p || inst->n_in != 3 || inst->n_out != 1) return false;
-    const tow__dot_fused_params *fused = inst->params;
-    const tow__dot_params *p = &fused->dot;
+    const tow__fused_product_params *fused = inst->params;
+    const tow__dot_params *p = &fused->of.dot;
     if (!only_adds(fused->program) || !updates_carry(r, inst) || inst->out[0].type.dtype != TOW_F32) return false;
     if (p->lhs_batch.n || p->lhs_contract.n != 1 || p->lhs_contract.v[0] || p->rhs_contract.v[0]) return false;
     tow__buffer in[2] = {tow__view_buffer(&inst->in[0]), tow__view_buffer(&inst->in[1])},

@@ -71,6 +71,20 @@ static const conv_case cases[] = {
     /* features first */
     {"NCHW,OIHW->NCHW", 4, {2, 5, 9, 8}, {7, 5, 3, 3}, .low = LIST(1, 1), .high = LIST(1, 1)},
     {"NCHW,OIHW->NCHW", 4, {2, 6, 9, 8}, {6, 1, 3, 3}, .low = LIST(1, 1), .high = LIST(1, 1), .feature_groups = 6},
+    {"NCHW,OIHW->NCHW", 4, {2, 24, 30, 31}, {40, 24, 1, 1}},
+    {"NCHW,OIHW->NCHW", 4, {1, 20, 500, 3}, {10, 10, 3, 3}, .low = LIST(1, 1), .high = LIST(1, 1), .feature_groups = 2},
+    {"NCHW,IOHW->NCHW",
+     4,
+     {1, 9, 8, 9},
+     {9, 20, 3, 3},
+     .lhs_dilation = LIST(2, 2),
+     .low = LIST(1, 2),
+     .high = LIST(2, 1)},
+    {"NCHW,OIHW->NCHW", 4, {1, 3, 2, 600}, {5, 3, 2, 2}, .low = LIST(4, 0), .high = LIST(3, 0)},
+    {"NCW,OIW->NCW", 3, {2, 20, 100}, {20, 20, 3}, .low = LIST(2), .rhs_dilation = LIST(2)},
+    {"NCDHW,OIDHW->NCDHW", 5, {2, 6, 4, 5, 6}, {9, 6, 2, 3, 3}, .strides = LIST(1, 1, 2), .low = LIST(1, 1, 1)},
+    {"NCWH,OIWH->NCWH", 4, {2, 5, 9, 8}, {7, 5, 3, 3}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    {"CHWN,IHWO->CHWN", 4, {5, 9, 8, 3}, {5, 3, 3, 12}, .low = LIST(1, 1), .high = LIST(1, 1)},
     {"CNHW,IOHW->NCHW", 4, {5, 2, 9, 8}, {5, 7, 9, 8}, .low = LIST(1, 1), .high = LIST(1, 1)},
     {"NC,IO->NC", 2, {70, 40}, {40, 33}},
 };
@@ -139,8 +153,68 @@ static void kernels_agree(void **state)
     }
 }
 
+/* ---- epilogues --------------------------------------------------------------------------------------------------- */
+
+typedef struct epilogue_log {
+    const tow__buffer *expected, *found;
+    int *times; /* for each element of the result */
+} epilogue_log;
+
+/* Elements are complete when the epilogue gets them. */
+static void note_strip(void *user, int64_t first, int64_t times, int64_t step, int64_t n)
+{
+    const epilogue_log *log = user;
+    const size_t size = tow_dtype_size(log->found->dtype);
+    for (int64_t i = 0; i < times; i++) {
+        const int64_t at = first + i * step;
+        assert_true(at >= 0 && at + n <= count_of(log->found));
+        assert_memory_equal((const char *)log->found->data + (size_t)at * size,
+                            (const char *)log->expected->data + (size_t)at * size, (size_t)n * size);
+        for (int64_t j = 0; j < n; j++) log->times[at + j]++;
+    }
+}
+
+static void run_with_epilogue(const tow__buffer *in, tow__buffer *out, const tow__conv_params *p, int threads,
+                              const tow__epilogue *epilogue)
+{
+    tow__team team;
+    assert_int_equal(tow__team_create(the_kernel_context(), threads, &team), TOW_OK);
+    const tow__kernel *kernel = tow__kernel_find("conv_general_dilated", in[0].dtype);
+    tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = out, .params = p, .team = &team};
+    size_t bytes = kernel->scratch(&call);
+    assert_true(kernel->runs_epilogue);
+    call.scratch = bytes > 0 ? take(bytes) : NULL;
+    call.epilogue = epilogue;
+    kernel->run(&call);
+}
+
+/* Each element of a result goes through the epilogue once, with its final bits. */
+static void epilogues_cover_results(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const conv_case *c = &cases[k];
+        const tow__conv_params p = params_of(c);
+        for (int threads = 1; threads <= 2; threads++) {
+            tow__buffer in[2] = {random_operand(TOW_F32, c->rank, c->lhs, ROW_MAJOR),
+                                 random_operand(TOW_F32, c->rank, c->rhs, (layout)(k % LAYOUTS))};
+            tow__buffer plain = result_of(c, &p), found = result_of(c, &p);
+            run_kernel(tow__kernel_find("conv_general_dilated", TOW_F32), 2, in, 1, &plain, &p);
+            const size_t bytes = (size_t)count_of(&plain) * sizeof(int);
+            epilogue_log log = {&plain, &found, take(bytes)};
+            memset(log.times, 0, bytes);
+            run_with_epilogue(in, &found, &p, threads, &(tow__epilogue){.run = note_strip, .user = &log});
+            for (int64_t i = 0; i < count_of(&plain); i++)
+                if (log.times[i] != 1)
+                    fail_msg("%s, case %zu, element %lld: the epilogue ran %d times", c->dimensions, k, (long long)i,
+                             log.times[i]);
+            release_all();
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree), cmocka_unit_test(epilogues_cover_results)};
     return cmocka_run_group_tests_name("kernels_conv", tests, NULL, NULL);
 }

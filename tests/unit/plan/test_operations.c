@@ -68,6 +68,33 @@ static void products_cost_products(void **state)
     }
 }
 
+/* [4, 5, 8] with a kernel of [3, 8, 2] takes 2 * 4 * 5 * 3 * 8 * 2 operations, and goes by batch entries or features. */
+static void convolutions_cost_convolutions(void **state)
+{
+    (void)state;
+    tow__conv_params params = {.dimensions = "NWC,WIO->NWC", .low = {1, {1}}, .high = {1, {1}}, .feature_groups = 1};
+    params.batch_groups = 1;
+    const tow_type result = tow_make_type(TOW_F32, 3, (int64_t[]){4, 5, 2});
+    tow__view in[] = {tow__view_whole(0, tow_make_type(TOW_F32, 3, (int64_t[]){4, 5, 8})),
+                      tow__view_whole(0, tow_make_type(TOW_F32, 3, (int64_t[]){3, 8, 2})), tow__view_whole(0, result)};
+    tow__view out = tow__view_whole(0, result);
+    const tow__operation o = {&params, 3, 1, in, &out};
+    const tow_primitive *conv = &tow__fused_conv_general_dilated_p;
+    int from[3];
+    assert_ptr_equal(tow__with_epilogue(&tow__conv_general_dilated_p), conv);
+    assert_true(tow__is_product(conv));
+    assert_true(conv->cost(&o) == 1920);
+    assert_true(conv->tile(&o, 0, from));
+    assert_int_equal(from[0], 0);
+    assert_int_equal(from[1], TOW__WHOLE);
+    assert_int_equal(from[2], 0);
+    assert_true(conv->tile(&o, 2, from));
+    assert_int_equal(from[0], TOW__WHOLE);
+    assert_int_equal(from[1], 2);
+    assert_int_equal(from[2], 2);
+    assert_false(conv->tile(&o, 1, from));
+}
+
 /* x [4, 8] and w [8, 5] give logits, 2 * 4 * 8 * 5 operations, and each of dx and dw takes as many again. Loss and
  * log-sum-exp are results as well, but no products. */
 static void losses_with_gradients_cost_three_products(void **state)
@@ -89,7 +116,7 @@ static void tiling(void **state)
     const tow__operation o = {NULL, 1, 1, &in, &out};
     size_t tiled = 0;
     for (size_t i = 0; i < OPERATIONS; i++) {
-        if (operations[i]->kind == TOW__DOT) continue;
+        if (operations[i]->kind == TOW__DOT || operations[i]->kind == TOW__CONVOLUTION) continue;
         int from[1] = {TOW__WHOLE};
         bool goes = operations[i]->tile(&o, 0, from);
         tiled += goes;
@@ -115,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_found),
         cmocka_unit_test(products_cost_products),
+        cmocka_unit_test(convolutions_cost_convolutions),
         cmocka_unit_test(losses_with_gradients_cost_three_products),
         cmocka_unit_test(tiling),
         cmocka_unit_test(sums_write_over_their_carry),

@@ -1,53 +1,54 @@
-/* Products with a row program as epilogue (fused.h): bias, activation, residual. The product is computed in one of
- * the results of the instruction, whose elements the program then overwrites strip by strip. */
+/* Products and convolutions with a row program as epilogue (fused.h): bias, activation, residual. The product is computed
+ * in one of the results of the instruction, whose elements the program then overwrites strip by strip: the product's
+ * kernel calls it on strips that are complete, or it runs when all of the product is. */
 #include <string.h>
 
 #include "src/kernels/elementwise/fused.h"
-#include "src/kernels/products/dot.h"
+#include "src/kernels/products/gemm.h"
 #include "src/kernels/tables.h"
 
 enum {
     PRODUCT_STATE = 4096 /* bytes for the state of the product's kernel */
 };
 
-typedef struct fused_dot_state {
+typedef struct fused_product_state {
     tow__fused_layout layout;
     bool prepared; /* `product` holds the state of the product's kernel */
     _Alignas(16) char product[PRODUCT_STATE];
-} fused_dot_state;
+} fused_product_state;
 
 /* Operands of the product: two, or three if one is packed. The program has the product itself and those behind them. */
 static size_t product_operands(const tow__kernel_call *call)
 {
-    return call->n_in + 1 - ((const tow__dot_fused_params *)call->params)->program->n_in;
+    return call->n_in + 1 - ((const tow__fused_product_params *)call->params)->program->n_in;
 }
 
 static tow__kernel_call product_call(const tow__kernel_call *call)
 {
-    const tow__dot_fused_params *p = call->params;
+    const tow__fused_product_params *p = call->params;
     tow__kernel_call product = *call;
     product.n_in = product_operands(call);
     product.n_out = 1;
     product.out = &call->out[p->accumulator];
-    product.params = &p->dot;
+    product.params = &p->of;
     product.state = NULL;
     return product;
 }
 
 static void point_at(const tow__kernel_call *call, const tow__buffer **in, const tow__buffer **out)
 {
-    const tow__dot_fused_params *p = call->params;
+    const tow__fused_product_params *p = call->params;
     const tow__buffer *rest = call->in + product_operands(call);
     in[0] = &call->out[p->accumulator];
     for (uint32_t i = 1; i < p->program->n_in; i++) in[i] = &rest[i - 1];
     for (uint32_t i = 0; i < p->program->n_out; i++) out[i] = &call->out[i];
 }
 
-static void prepare_fused_dot(const tow__kernel_call *call, void *at)
+static void prepare_fused_product(const tow__kernel_call *call, void *at)
 {
-    const tow__dot_fused_params *p = call->params;
+    const tow__fused_product_params *p = call->params;
     const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
-    fused_dot_state *state = at;
+    fused_product_state *state = at;
     tow__kernel_call product = product_call(call);
     point_at(call, in, out);
     tow__fused_prepare(p->program, in, out, &state->layout);
@@ -72,11 +73,11 @@ static void find_epilogue_operands(const tow__fused_job *job, uint32_t accumulat
         if (k != accumulator && program->sizes[program->n_in + k] == program->sizes[0]) operands[n++] = job->out[k];
 }
 
-static void run_fused_dot(const tow__kernel_call *call)
+static void run_fused_product(const tow__kernel_call *call)
 {
-    const tow__dot_fused_params *p = call->params;
+    const tow__fused_product_params *p = call->params;
     const tow__buffer *in[TOW__FUSED_IN], *out[TOW__FUSED_OUT];
-    const fused_dot_state *state = call->state;
+    const fused_product_state *state = call->state;
     tow__fused_layout own;
     tow__fused_job job;
     point_at(call, in, out);
@@ -88,23 +89,29 @@ static void run_fused_dot(const tow__kernel_call *call)
     product.epilogue = &epilogue;
     if (state && state->prepared) product.state = state->product;
     p->product->run(&product);
+    if (!p->product->runs_epilogue) tow__epilogue_on_all(call->team, &epilogue, job.layout->count);
 }
 
-static size_t scratch_fused_dot(const tow__kernel_call *call)
+static size_t scratch_fused_product(const tow__kernel_call *call)
 {
     tow__kernel_call product = product_call(call);
-    const tow__kernel *kernel = ((const tow__dot_fused_params *)call->params)->product;
+    const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
     return kernel->scratch ? kernel->scratch(&product) : 0;
 }
 
-static const tow__kernel kernels[] = {
-    {.primitive = "fused_dot_general",
-     .dtypes = TOW__FLOATS,
-     .prefetches = true,
-     .run = run_fused_dot,
-     .scratch = scratch_fused_dot,
-     .engine_of = tow__dot_engine,
-     .state_bytes = sizeof(fused_dot_state),
-     .prepare = prepare_fused_dot},
-};
-const tow__kernel_table tow__kernels_fused_dot = {kernels, sizeof kernels / sizeof kernels[0]};
+static const char *engine_of_product(const tow__kernel_call *call)
+{
+    tow__kernel_call product = product_call(call);
+    const tow__kernel *kernel = ((const tow__fused_product_params *)call->params)->product;
+    return kernel->engine_of ? kernel->engine_of(&product) : kernel->engine;
+}
+
+#define WITH_EPILOGUE(name, fetches)                                                                                   \
+    {                                                                                                                  \
+        .primitive = name, .dtypes = TOW__ALL_DTYPES, .prefetches = fetches, .run = run_fused_product,                 \
+        .scratch = scratch_fused_product, .engine_of = engine_of_product, .state_bytes = sizeof(fused_product_state),  \
+        .prepare = prepare_fused_product                                                                               \
+    }
+static const tow__kernel kernels[] = {WITH_EPILOGUE("fused_dot_general", true),
+                                      WITH_EPILOGUE("fused_conv_general_dilated", false)};
+const tow__kernel_table tow__kernels_fused_product = {kernels, sizeof kernels / sizeof kernels[0]};
