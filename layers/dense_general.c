@@ -21,7 +21,7 @@ static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, 
 {
     a->batch = m->n_batch_dims;
     a->contract = m->n_axes ? m->n_axes : 1;
-    a->features = tow__count_widths(scope, "DenseGeneral", TOW_MAX_RANK, m->features);
+    a->features = tow__count_sizes(scope, "DenseGeneral", "features", TOW_MAX_RANK, m->features);
     if (a->features == 0 ||
         !tow__check_option(scope, "DenseGeneral", a->batch >= 0 && a->batch < TOW_MAX_RANK, "n_batch_dims", a->batch,
                            "fewer than the rank") ||

@@ -23,6 +23,17 @@ bool tow__check_f32(tow_scope *scope, const char *layer, size_t i, tow_value x, 
     return false;
 }
 
+bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank)
+{
+    tow_type type = tow_value_type(x);
+    bool is_float = type.dtype == TOW_F32 || type.dtype == TOW_F64;
+    if (is_float && type.rank >= min_rank) return true;
+    tow_scope_fail(scope, is_float ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+                   "%s: input %zu: expected f32 or f64 of rank %d or more, found %s", layer, i, min_rank,
+                   tow__type_name(type).text);
+    return false;
+}
+
 bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found,
                        const char *expected)
 {
@@ -30,17 +41,77 @@ bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char 
     return ok;
 }
 
-int tow__count_widths(tow_scope *scope, const char *layer, int limit, const int64_t *features)
+int tow__count_sizes(tow_scope *scope, const char *layer, const char *option, int limit, const int64_t *sizes)
 {
     int n = 0;
-    while (n < limit && features[n] > 0) ++n;
-    if (!tow__check_option(scope, layer, n > 0, "features[0]", (double)features[0], "at least one positive width"))
+    while (n < limit && sizes[n] > 0) ++n;
+    if (n == 0) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .%s[0] = %lld; expected at least one positive number", layer,
+                       option, (long long)sizes[0]);
         return 0;
+    }
     for (int i = n; i < limit; i++)
-        if (!tow__check_option(scope, layer, features[i] == 0, "features", (double)features[i],
-                               "positive widths and then only zeros"))
+        if (!tow__check_option(scope, layer, sizes[i] == 0, option, (double)sizes[i],
+                               "positive numbers and then only zeros"))
             return 0;
     return n;
+}
+
+bool tow__fill_sizes(tow_scope *scope, const char *layer, const char *option, int n, const int64_t *sizes,
+                     int64_t otherwise, int64_t *filled)
+{
+    int given = TOW_MAX_RANK;
+    while (given > 0 && sizes[given - 1] == 0) given--;
+    if (given != 0 && given != 1 && given != n) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: .%s has %d entries; expected %d, one for each axis, or one for all", layer, option, given,
+                       n);
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        filled[i] = given == 0 ? otherwise : sizes[given == 1 ? 0 : i];
+        if (!tow__check_option(scope, layer, filled[i] > 0, option, (double)filled[i], "positive numbers"))
+            return false;
+    }
+    return true;
+}
+
+bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, const int *axes, int *sorted, int *count)
+{
+    bool marked[TOW_MAX_RANK] = {false};
+    *count = 0;
+    if (!tow__check_option(scope, layer, n >= 0 && n <= x.rank, "n_axes", n, "at most as many as the input has") ||
+        !tow__check_axes(scope, layer, "axes", n, axes))
+        return false;
+    for (int i = 0; i < (n ? n : 1); i++) {
+        int axis = n ? axes[i] : -1;
+        if (axis < 0) axis += x.rank;
+        if (axis < 0 || axis >= x.rank || marked[axis]) {
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .axes[%d] = %d; expected distinct axes of %s", layer, i,
+                           n ? axes[i] : -1, tow__type_name(x).text);
+            return false;
+        }
+        marked[axis] = true;
+    }
+    for (int axis = 0; axis < x.rank; axis++)
+        if (marked[axis]) sorted[(*count)++] = axis;
+    return true;
+}
+
+tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
+                          tow_value x)
+{
+    tow_value value = tow_param(scope, name, rank, dims, init);
+    tow_dtype dtype = tow_value_type(x).dtype;
+    return tow_is_null(value) || tow_value_type(value).dtype == dtype ? value : tow_convert(value, dtype);
+}
+
+tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init)
+{
+    tow_type type = tow_value_type(y);
+    if (tow_is_null(y)) return y;
+    init = tow__init_or(init, tow_init_zeros());
+    return tow_add(y, tow__param_like(scope, "bias", 1, &type.dims[type.rank - 1], init, y));
 }
 
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes)

@@ -9,15 +9,30 @@
 bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t min_in, size_t max_in, size_t n_out);
 /* Reports unless input i is f32 of at least this rank. */
 bool tow__check_f32(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank);
+/* Reports unless input i is f32 or f64 of at least this rank. */
+bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank);
 /* Reports an option that is out of its range; returns ok. */
 bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found,
                        const char *expected);
 
-/* How many widths there are before the first of the zeros that end the list; 0 after an error: none, a negative one, or
- * one behind a zero, which would be left out without a word. */
-int tow__count_widths(tow_scope *scope, const char *layer, int limit, const int64_t *features);
+/* How many sizes the option has before the first of the zeros that end the list; 0 after an error: none, a negative one,
+ * or one behind a zero, which would be left out without a word. */
+int tow__count_sizes(tow_scope *scope, const char *layer, const char *option, int limit, const int64_t *sizes);
+/* filled[0..n) of a list with an entry for each of n axes: one entry alone stands for all of them, none for `otherwise`.
+ * False after an error: an entry below 1, a wrong number of them. */
+bool tow__fill_sizes(tow_scope *scope, const char *layer, const char *option, int n, const int64_t *sizes,
+                     int64_t otherwise, int64_t *filled);
+/* The axes that an option names, n of them or else the last one, increasing, and *count how many. False after an error:
+ * an axis that x does not have, or twice. */
+bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, const int *axes, int *sorted, int *count);
 /* Reports an axis that is not zero beyond the first n of TOW_MAX_RANK: its count was forgotten. */
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes);
+
+/* The parameter, converted to the type of x. */
+tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
+                          tow_value x);
+/* y + bias [its last axis], the parameter "bias". */
+tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init);
 
 static inline tow_initializer tow__init_or(tow_initializer given, tow_initializer otherwise)
 {

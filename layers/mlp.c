@@ -8,7 +8,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     const tow_mlp *m = (const tow_mlp *)module;
     if (!tow__check_counts(scope, "MLP", n_in, 1, 1, n_out)) return;
-    int n = tow__count_widths(scope, "MLP", TOW_MLP_LIMIT, m->features);
+    int n = tow__count_sizes(scope, "MLP", "features", TOW_MLP_LIMIT, m->features);
     tow_activation activation = m->activation ? m->activation : tow_relu;
     tow_value x = in[0];
     for (int i = 0; i < n; i++) {

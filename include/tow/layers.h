@@ -4,7 +4,8 @@
  * many places.
  *
  * Parameter names, shapes and initial values are those of Flax's linen. Shapes are given as [..., D] with D the
- * features; all computations are float32. A wrong input is reported with the scope's path, what was expected and
+ * features. Parameters are float32, and so are computations, but for layers from Conv on: these take f64 as well, and convert
+ * their parameters to the type of the input. A wrong input is reported with the scope's path, what was expected and
  * what was found. */
 #ifndef TOW_LAYERS_H
 #define TOW_LAYERS_H
@@ -76,7 +77,7 @@ TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow
 TOW_API tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
                                           tow_value labels);
 
-/* ---- LayerNorm, RMSNorm over the last axis ----------------------------------------------------------------------- */
+/* ---- LayerNorm, RMSNorm: normalise over the last axis ------------------------------------------------------------ */
 /* LayerNorm: (x - mean) * rsqrt(var + epsilon) * scale + bias with var = mean((x - mean)^2), in two passes: what Flax does
  * with use_fast_variance=False. Flax's default is mean(x^2) - mean^2, which agrees to rounding while the mean is not large
  * beside the standard deviation: with a mean of 100 of these the results differ by 0.004, with 3000 Flax's are useless.
@@ -111,7 +112,7 @@ typedef struct tow_dropout {
 } tow_dropout;
 #define TOW_DROPOUT(...) TOW__LAYER(tow_dropout, __VA_ARGS__)
 
-/* ---- MultiHeadAttention ------------------------------------------------------------------------------------------ */
+/* ---- MultiHeadAttention: attention between the projections of its inputs ----------------------------------------- */
 /* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross); a bool input after them is a mask that
  * broadcasts to [B, H, T, S] (true: visible). Result [B, T, out_features].
  * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; out: kernel [H, Dh, O], bias [O].
@@ -133,7 +134,7 @@ typedef struct tow_multi_head_attention {
 } tow_multi_head_attention;
 #define TOW_MULTI_HEAD_ATTENTION(...) TOW__LAYER(tow_multi_head_attention, __VA_ARGS__)
 
-/* ---- TransformerBlock, pre-norm ---------------------------------------------------------------------------------- */
+/* ---- TransformerBlock: attention and MLP, each behind a norm and added to its input ------------------------------ */
 /* x [B, T, D] (and optionally a bool mask as above) -> [B, T, D]:
  *     x = x + dropout(attn(ln1(x)));  x = x + dropout(mlp/down(activation(mlp/up(ln2(x)))))
  * Children ln1, attn, ln2, mlp (up, down), dropout1, dropout2.
@@ -157,6 +158,167 @@ typedef struct tow_transformer_block {
     tow_initializer out_init;    /* of attn/out and mlp/down; kernel_init */
 } tow_transformer_block;
 #define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
+
+/* ---- Conv: correlates x with kernels along the axes before the last one ------------------------------------------ */
+/* x [batch..., spatial..., in] -> [batch..., spatial'..., features], any number of batch axes or none. kernel
+ * [kernel_size..., in / groups, features], bias [features]. A second input, of the kernel's shape, is a mask that multiplies the kernel.
+ * Lists have an entry for each spatial axis, as many as kernel_size has before its first zero (at most 6); one entry alone
+ * stands for all axes. Results: floor((low + n + high - K) / stride) + 1 elements with K = (kernel_size - 1)
+ * kernel_dilation + 1; none where the kernel exceeds the input. */
+typedef enum tow_conv_padding {
+    TOW_CONV_SAME,      /* ceil(n / stride) results; an odd zero goes behind the axis */
+    TOW_CONV_VALID,     /* none */
+    TOW_CONV_CAUSAL,    /* K - 1 zeros before a single spatial axis: no result sees what follows it */
+    TOW_CONV_CIRCULAR,  /* (K - 1) / 2 elements before and K / 2 behind the axis, from its other end */
+    TOW_CONV_REFLECT,   /* likewise, mirrored at the first and the last element */
+    TOW_CONV_EXPLICIT,  /* .low zeros before and .high behind; negative numbers cut */
+    TOW_CONV_SAME_LOWER /* SAME, but an odd zero goes before the axis */
+} tow_conv_padding;
+typedef struct tow_conv {
+    tow_module module;
+    int64_t features;
+    int64_t kernel_size[TOW_MAX_RANK]; /* {3, 3} for images */
+    int64_t strides[TOW_MAX_RANK];     /* 1 */
+    tow_conv_padding padding;          /* SAME */
+    int64_t low[TOW_MAX_RANK];         /* of TOW_CONV_EXPLICIT, one for each axis */
+    int64_t high[TOW_MAX_RANK];
+    int64_t input_dilation[TOW_MAX_RANK];  /* 1; with another one, padding is VALID, CAUSAL or EXPLICIT */
+    int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
+    int64_t groups;                        /* 1; of features in and out, which do not meet; in, features: depthwise */
+    bool no_bias;
+    tow_initializer kernel_init; /* lecun_normal */
+    tow_initializer bias_init;   /* zeros */
+} tow_conv;
+#define TOW_CONV(...) TOW__LAYER(tow_conv, __VA_ARGS__)
+
+/* ---- ConvTranspose: stride - 1 zeros between elements, then a correlation ---------------------------------------- */
+/* x [batch..., spatial..., in] -> [batch..., spatial'..., features]. kernel [kernel_size..., in, features], with
+ * .transpose_kernel [kernel_size..., features, in], bias [features]; mask and lists as in Conv. Results: n stride elements (SAME,
+ * CIRCULAR), n stride + max(K - stride, 0) (VALID); with EXPLICIT, .low and .high are zeros around the elements and the zeros
+ * between them. CIRCULAR adds what sticks out at one end to the other end. */
+typedef struct tow_conv_transpose {
+    tow_module module;
+    int64_t features;
+    int64_t kernel_size[TOW_MAX_RANK];
+    int64_t strides[TOW_MAX_RANK]; /* 1 */
+    tow_conv_padding padding;      /* SAME; or VALID, CIRCULAR, EXPLICIT */
+    int64_t low[TOW_MAX_RANK];     /* of TOW_CONV_EXPLICIT, one for each axis */
+    int64_t high[TOW_MAX_RANK];
+    int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
+    bool transpose_kernel;                 /* flips the kernel and swaps its features: the transpose of a Conv */
+    bool no_bias;
+    tow_initializer kernel_init; /* lecun_normal */
+    tow_initializer bias_init;   /* zeros */
+} tow_conv_transpose;
+#define TOW_CONV_TRANSPOSE(...) TOW__LAYER(tow_conv_transpose, __VA_ARGS__)
+
+/* ---- Pool: the largest, mean or smallest element of each window -------------------------------------------------- */
+/* x [batch..., spatial..., features] -> [batch..., spatial'..., features]: tow_max_pool, tow_avg_pool, tow_min_pool as a layer. */
+typedef enum tow_pool_kind {
+    TOW_POOL_MAX,
+    TOW_POOL_AVG,
+    TOW_POOL_MIN
+} tow_pool_kind;
+typedef struct tow_pool {
+    tow_module module;
+    tow_pool_kind kind;            /* TOW_POOL_MAX */
+    int64_t window[TOW_MAX_RANK];  /* an entry for each spatial axis: {2, 2} */
+    int64_t strides[TOW_MAX_RANK]; /* 1, as in Flax; one entry stands for all axes */
+    tow_padding padding;           /* TOW_PAD_VALID */
+    int64_t low[TOW_MAX_RANK];     /* of TOW_PAD_EXPLICIT, one for each axis */
+    int64_t high[TOW_MAX_RANK];
+    bool exclude_padding; /* means of the elements of x alone */
+} tow_pool;
+#define TOW_POOL(...) TOW__LAYER(tow_pool, __VA_ARGS__)
+
+/* ---- AdaptivePool: pools to a given size, whatever the size of x ------------------------------------------------- */
+/* x [batch..., spatial..., features] -> [batch..., size..., features]: element i of an axis pools the elements from floor(i n / size) to
+ * ceil((i + 1) n / size), as PyTorch's. size {1, 1} pools everything. An axis without elements has none to pool: an error. */
+typedef struct tow_adaptive_pool {
+    tow_module module;
+    tow_pool_kind kind;         /* TOW_POOL_MAX */
+    int64_t size[TOW_MAX_RANK]; /* an entry for each spatial axis; -1: that of x */
+} tow_adaptive_pool;
+#define TOW_ADAPTIVE_POOL(...) TOW__LAYER(tow_adaptive_pool, __VA_ARGS__)
+
+/* ---- SpaceToDepth: blocks of neighbours become features ---------------------------------------------------------- */
+/* x [batch..., n..., C] -> [batch..., n / block..., block... C]: features in row-major order of the place in the block, then of C.
+ * inverse: the other way round (DepthToSpace). */
+typedef struct tow_space_to_depth {
+    tow_module module;
+    int64_t block[TOW_MAX_RANK]; /* an entry for each spatial axis: {2, 2} */
+    bool inverse;
+} tow_space_to_depth;
+#define TOW_SPACE_TO_DEPTH(...) TOW__LAYER(tow_space_to_depth, __VA_ARGS__)
+
+/* ---- BatchNorm: normalises each feature over all other axes ------------------------------------------------------ */
+/* x -> (x - mean) * (rsqrt(var + epsilon) * scale) + bias, statistics in two passes as in LayerNorm, var without correction.
+ * scale, bias: [features...] of the axes; variables "batch_stats" mean (zeros) and var (ones), f32 of the same shape. A second input, bool,
+ * broadcasts to x and says which elements the statistics are of (none: NaN).
+ * In training (without tow_model_options.deterministic) statistics are those of the batch, and every call writes
+ *     mean = momentum mean + (1 - momentum) batch mean, var likewise,
+ * once, whatever remat makes again, and for each layer of a scan: "batch_stats" must be mutable then. Otherwise, and with
+ * use_running_average, statistics are those variables. */
+typedef struct tow_batch_norm {
+    tow_module module;
+    int n_axes;             /* 0: one, the last */
+    int axes[TOW_MAX_RANK]; /* of features, n_axes of them; may be negative */
+    bool use_running_average;
+    double momentum; /* 0: 0.99 */
+    double epsilon;  /* 0: 1e-5 */
+    bool no_scale, no_bias;
+    tow_initializer scale_init; /* ones */
+    tow_initializer bias_init;  /* zeros */
+} tow_batch_norm;
+#define TOW_BATCH_NORM(...) TOW__LAYER(tow_batch_norm, __VA_ARGS__)
+
+/* ---- GroupNorm: normalises groups of features of each example ---------------------------------------------------- */
+/* x [batch, ..., C] -> likewise, statistics over all axes between the first and the last one and over the C / groups features of a
+ * group. scale, bias: [C]. A second input is a mask as in BatchNorm. */
+typedef struct tow_group_norm {
+    tow_module module;
+    int64_t groups;     /* 0: 32, or C / group_size */
+    int64_t group_size; /* in place of groups */
+    double epsilon;     /* 0: 1e-6 */
+    bool no_scale, no_bias;
+    tow_initializer scale_init; /* ones */
+    tow_initializer bias_init;  /* zeros */
+} tow_group_norm;
+#define TOW_GROUP_NORM(...) TOW__LAYER(tow_group_norm, __VA_ARGS__)
+
+/* ---- InstanceNorm: normalises each feature of each example ------------------------------------------------------- */
+/* x [batch, ...] -> likewise, statistics over all axes but the first one and those of features. scale, bias: [features...]. A second
+ * input is a mask as in BatchNorm. */
+typedef struct tow_instance_norm {
+    tow_module module;
+    int n_axes;             /* 0: one, the last */
+    int axes[TOW_MAX_RANK]; /* of features, n_axes of them; may be negative */
+    double epsilon;         /* 0: 1e-6 */
+    bool no_scale, no_bias;
+    tow_initializer scale_init; /* ones */
+    tow_initializer bias_init;  /* zeros */
+} tow_instance_norm;
+#define TOW_INSTANCE_NORM(...) TOW__LAYER(tow_instance_norm, __VA_ARGS__)
+
+/* ---- PReLU: x where x >= 0, else negative_slope x ---------------------------------------------------------------- */
+/* negative_slope: []. */
+typedef struct tow_prelu {
+    tow_module module;
+    tow_initializer slope_init; /* constant 0.01 */
+} tow_prelu;
+#define TOW_PRELU(...) TOW__LAYER(tow_prelu, __VA_ARGS__)
+
+/* ---- Einsum: einsum of x and a kernel, plus a bias --------------------------------------------------------------- */
+/* kernel [shape...]; bias: the axes of the kernel that the result has, in the result's order. In C the name tow_einsum is that of the function. */
+typedef struct tow_einsum_layer {
+    tow_module module;
+    const char *spec;            /* "btd,dhk->bthk": x, kernel -> result; "..." in x and result only */
+    int64_t shape[TOW_MAX_RANK]; /* of the kernel, ends at the first zero */
+    bool no_bias;
+    tow_initializer kernel_init; /* lecun_normal of the shape as it is */
+    tow_initializer bias_init;   /* zeros */
+} tow_einsum_layer;
+#define TOW_EINSUM(...) TOW__LAYER(tow_einsum_layer, __VA_ARGS__)
 
 /* ---- Sequential: layer i is the child layers_i ------------------------------------------------------------------- */
 /* tow_sequential s = TOW_SEQUENTIAL(TOW_MODULE(&a), TOW_MODULE(&b)); at least one layer; the list lives as long as the
@@ -189,7 +351,8 @@ typedef struct tow_sequential {
     }((array), sizeof(array) / sizeof(const tow_module *)))
 #endif
 
-/* A function without parameters as a layer, for Sequential: TOW_ACTIVATION(tow_relu). */
+/* ---- Activation: a function without parameters as a layer ------------------------------------------------------- */
+/* For Sequential: TOW_ACTIVATION(tow_relu). */
 typedef struct tow_activation_layer {
     tow_module module;
     tow_activation activation;
@@ -208,7 +371,9 @@ typedef struct tow_activation_layer {
 
 TOW_API extern const tow_module_class tow_dense_class, tow_dense_general_class, tow_mlp_class, tow_embed_class,
     tow_layer_norm_class, tow_rms_norm_class, tow_dropout_class, tow_multi_head_attention_class,
-    tow_transformer_block_class, tow_sequential_class, tow_activation_class;
+    tow_transformer_block_class, tow_sequential_class, tow_activation_class, tow_conv_class, tow_conv_transpose_class,
+    tow_pool_class, tow_adaptive_pool_class, tow_space_to_depth_class, tow_batch_norm_class, tow_group_norm_class,
+    tow_instance_norm_class, tow_prelu_class, tow_einsum_layer_class;
 
 #ifdef __cplusplus
 }

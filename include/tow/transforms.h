@@ -27,7 +27,7 @@ extern "C" {
     }(&(layer)->module))
 #endif
 
-/* ---- remat ------------------------------------------------------------------------------------------------------- */
+/* ---- remat: recomputes in reverse mode what a policy does not save ----------------------------------------------- */
 /* The layer `inner`; reverse mode keeps what `policy` permits of what happens in it and recomputes the rest.
  *     tow_remat cheap = TOW_REMAT(&block, .policy = tow_dots_with_no_batch_dims_saveable());
  * Error: a policy that refers to a checkpoint name which `inner` does not use; the message lists those that it uses. */
@@ -38,7 +38,7 @@ typedef struct tow_remat {
 } tow_remat;
 #define TOW_REMAT(...) TOW__WRAPPER(tow_remat, __VA_ARGS__)
 
-/* ---- scan -------------------------------------------------------------------------------------------------------- */
+/* ---- scan: a stack of layers as one loop ------------------------------------------------------------------------- */
 
 /* Where the random keys of iteration i come from. */
 typedef enum tow_scan_keys {

@@ -21,6 +21,16 @@ static int layers_have_classes(void)
     tow_dropout dropout = TOW_DROPOUT();
     tow_multi_head_attention attention = TOW_MULTI_HEAD_ATTENTION();
     tow_transformer_block block = TOW_TRANSFORMER_BLOCK();
+    tow_conv conv = TOW_CONV();
+    tow_conv_transpose conv_transpose = TOW_CONV_TRANSPOSE();
+    tow_pool pool = TOW_POOL();
+    tow_adaptive_pool adaptive_pool = TOW_ADAPTIVE_POOL();
+    tow_space_to_depth space_to_depth = TOW_SPACE_TO_DEPTH();
+    tow_batch_norm batch_norm = TOW_BATCH_NORM();
+    tow_group_norm group_norm = TOW_GROUP_NORM();
+    tow_instance_norm instance_norm = TOW_INSTANCE_NORM();
+    tow_prelu prelu = TOW_PRELU();
+    tow_einsum_layer einsum = TOW_EINSUM();
     tow_remat remat = TOW_REMAT(&block), named = TOW_REMAT(&mlp, .policy = tow_save_only_these_names("a", "b"));
     tow_scan scan = TOW_SCAN(&remat), loop = TOW_SCAN(&named, .length = 4);
     tow_activation_layer activation = TOW_ACTIVATION(tow_relu);
@@ -31,6 +41,11 @@ static int layers_have_classes(void)
            mlp.module.cls == &tow_mlp_class && embed.module.cls == &tow_embed_class &&
            layer_norm.module.cls == &tow_layer_norm_class && rms_norm.module.cls == &tow_rms_norm_class &&
            dropout.module.cls == &tow_dropout_class && attention.module.cls == &tow_multi_head_attention_class &&
+           conv.module.cls == &tow_conv_class && conv_transpose.module.cls == &tow_conv_transpose_class &&
+           pool.module.cls == &tow_pool_class && adaptive_pool.module.cls == &tow_adaptive_pool_class &&
+           space_to_depth.module.cls == &tow_space_to_depth_class && batch_norm.module.cls == &tow_batch_norm_class &&
+           group_norm.module.cls == &tow_group_norm_class && instance_norm.module.cls == &tow_instance_norm_class &&
+           prelu.module.cls == &tow_prelu_class && einsum.module.cls == &tow_einsum_layer_class &&
            block.module.cls == &tow_transformer_block_class && remat.module.cls == &tow_remat_class &&
            remat.inner == &block.module && scan.module.cls == &tow_scan_class && scan.inner == &remat.module &&
            loop.inner == &named.module && loop.length == 4 && named.policy.kind == TOW_POLICY_ONLY_NAMES &&

@@ -1,0 +1,22 @@
+/* What the layers with windows over spatial axes share: x is [batch..., spatial..., features], with any number of batch axes. */
+#ifndef TOW_LAYERS_CONVOLUTION_H
+#define TOW_LAYERS_CONVOLUTION_H
+
+#include "layers/layer.h"
+
+/* The number of spatial axes: the entries of `sizes`, of which x has as many before its last axis. 0 after an error. */
+int tow__spatial_axes(tow_scope *scope, const char *layer, const char *option, const int64_t *sizes, tow_value x);
+/* Reports zeros before and behind axes (.low, .high) that are not used: without `explicit_pads`, or beyond n axes. */
+bool tow__check_pads(tow_scope *scope, const char *layer, bool explicit_pads, int n, const int64_t *low,
+                     const int64_t *high);
+/* x with all axes before the spatial ones as one, and y with those of x again. */
+tow_value tow__one_batch_axis(tow_value x, int spatial);
+tow_value tow__batch_axes_of(tow_value y, tow_type x, int spatial);
+/* x with `low` elements more before an axis and `high` behind it: those of its other end, or mirrored at its ends.
+ * x has elements along the axis, unless none are wanted. */
+tow_value tow__extend_axis(tow_value x, int axis, int64_t low, int64_t high, bool mirrored);
+/* The parameter "kernel" [dims] in the type of x, times the mask if there is one. Null after an error. */
+tow_value tow__masked_kernel(tow_scope *scope, const char *layer, int rank, const int64_t *dims, tow_initializer init,
+                             tow_value x, const tow_value *mask);
+
+#endif

@@ -1,0 +1,64 @@
+/* See statistics.h. */
+#include "layers/statistics.h"
+
+#include "tow/numpy.h"
+
+void tow__statistics(tow_value x, tow_value mask, int n, const int *axes, tow_value *mean, tow_value *variance)
+{
+    if (n == 0) {
+        *mean = x;
+        *variance = tow_zeros_like(x);
+        return;
+    }
+    if (tow_is_null(mask)) {
+        *mean = tow_mean_keepdims(x, n, axes);
+        *variance = tow_mean_keepdims(tow_square(tow_sub(x, *mean)), n, axes);
+        return;
+    }
+    tow_type type = tow_value_type(x);
+    tow_value zero = tow_scalar(tow_value_trace(x), type.dtype, 0);
+    mask = tow_broadcast_to(mask, type.rank, type.dims);
+    tow_value count = tow_reduce_sum_keepdims(tow_convert(mask, type.dtype), n, axes);
+    *mean = tow_div(tow_reduce_sum_keepdims(tow_select(mask, x, zero), n, axes), count);
+    tow_value square = tow_square(tow_sub(x, *mean));
+    *variance = tow_div(tow_reduce_sum_keepdims(tow_select(mask, square, zero), n, axes), count);
+}
+
+bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon)
+{
+    return tow__check_option(scope, layer, epsilon >= 0, "epsilon", epsilon, "a positive number");
+}
+
+tow_value tow__normalize(tow_scope *scope, const tow__affine *a, tow_value x, tow_value mean, tow_value variance, int n,
+                         const int64_t *dims, int rank, const int64_t *spread)
+{
+    tow_value factor = tow_rsqrt(tow_add_scalar(variance, a->epsilon));
+    tow_value y = tow_sub(x, mean);
+    if (!a->no_scale) {
+        tow_initializer init = tow__init_or(a->scale_init, tow_init_ones());
+        tow_value scale = tow__param_like(scope, "scale", n, dims, init, x);
+        factor = tow_mul(factor, tow_reshape(scale, rank, spread));
+    }
+    y = tow_mul(y, factor);
+    if (a->no_bias) return y;
+    tow_initializer init = tow__init_or(a->bias_init, tow_init_zeros());
+    tow_value bias = tow__param_like(scope, "bias", n, dims, init, x);
+    return tow_add(y, tow_reshape(bias, rank, spread));
+}
+
+bool tow__read_mask(tow_scope *scope, const char *layer, size_t n_in, const tow_value *in, tow_value *mask)
+{
+    *mask = n_in == 2 ? in[1] : (tow_value){0};
+    if (n_in < 2) return true;
+    tow_type x = tow_value_type(in[0]), found = tow_value_type(in[1]);
+    bool fits = found.dtype == TOW_BOOL && found.rank <= x.rank;
+    for (int i = 0; i < found.rank && fits; i++) {
+        int64_t size = found.dims[i];
+        fits = size == 1 || size == x.dims[x.rank - found.rank + i];
+    }
+    if (!fits)
+        tow_scope_fail(scope, found.dtype == TOW_BOOL ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+                       "%s: input 1: expected a mask of type bool that broadcasts to %s, found %s", layer,
+                       tow__type_name(x).text, tow__type_name(found).text);
+    return fits;
+}
