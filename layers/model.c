@@ -6,6 +6,7 @@
 
 #include "layers/scope.h"
 #include "src/base/arithmetic.h"
+#include "src/base/dtypes.h"
 
 /* Calls the model in the root scope. */
 static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -49,30 +50,12 @@ static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow
 static tow_status convert_values(tow_context *ctx, tow_dtype dtype, int64_t count, const float *values, void *data)
 {
     for (int64_t i = 0; i < count; i++) {
-        double x = (double)values[i];
-        double low = dtype == TOW_I32 ? INT32_MIN : 0;
-        double high = dtype == TOW_I32 ? INT32_MAX : dtype == TOW_U32 ? UINT32_MAX : 1;
-        if (dtype != TOW_F64 && !(x == floor(x) && x >= low && x <= high))
+        const double x = (double)values[i];
+        if (!tow__dtype_holds(dtype, x))
             return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                              "the initial value %g is no %s; use another one, or the type f32", x,
                              tow_dtype_name(dtype));
-        switch (dtype) {
-        case TOW_F64:
-            ((double *)data)[i] = x;
-            break;
-        case TOW_I32:
-            ((int32_t *)data)[i] = (int32_t)x;
-            break;
-        case TOW_U32:
-            ((uint32_t *)data)[i] = (uint32_t)x;
-            break;
-        case TOW_BOOL:
-            ((uint8_t *)data)[i] = x != 0;
-            break;
-        case TOW_F32:
-            ((float *)data)[i] = values[i];
-            break;
-        }
+        tow__store_element(dtype, data, i, x);
     }
     return TOW_OK;
 }

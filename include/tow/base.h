@@ -109,13 +109,22 @@ TOW_API size_t tow_context_describe(const tow_context *context, char *text, size
 
 /* ---- types ---------------------------------------------------------------------------------------------------- */
 
-/* X(symbol, name in textual form, bytes per element) */
+/* X(symbol, name in textual form, bytes per element). bf16 and f16 are floats of 16 bits: bf16 has the exponents of f32 and
+ * 8 bits of precision, f16 is binary16 of IEEE 754, with 11 bits. Operations on them compute in f32 and round their
+ * results once, to nearest with ties to even; elements in memory are uint16_t (tow_array_convert makes them from
+ * others). */
 #define TOW_DTYPE_LIST(X)                                                                                              \
     X(TOW_F32, "f32", 4)                                                                                               \
     X(TOW_F64, "f64", 8)                                                                                               \
     X(TOW_I32, "i32", 4)                                                                                               \
     X(TOW_U32, "u32", 4)                                                                                               \
-    X(TOW_BOOL, "bool", 1)
+    X(TOW_BOOL, "bool", 1)                                                                                             \
+    X(TOW_BF16, "bf16", 2)                                                                                             \
+    X(TOW_F16, "f16", 2)                                                                                               \
+    X(TOW_I8, "i8", 1)                                                                                                 \
+    X(TOW_U8, "u8", 1)                                                                                                 \
+    X(TOW_I64, "i64", 8)                                                                                               \
+    X(TOW_U64, "u64", 8)
 
 typedef enum tow_dtype {
 #define X(symbol, name, size) symbol,
@@ -124,7 +133,9 @@ typedef enum tow_dtype {
 } tow_dtype;
 
 enum {
-    TOW_DTYPE_COUNT = TOW_BOOL + 1,
+#define X(symbol, name, size) +1
+    TOW_DTYPE_COUNT = 0 TOW_DTYPE_LIST(X),
+#undef X
     TOW_MAX_RANK = 8
 };
 
@@ -132,8 +143,10 @@ enum {
 TOW_API const char *tow_dtype_name(tow_dtype dtype);
 /* Bytes of one element; 0 for what is no dtype. */
 TOW_API size_t tow_dtype_size(tow_dtype dtype);
-/* True for f32 and f64. */
+/* True for f32, f64, bf16 and f16. */
 TOW_API bool tow_dtype_is_float(tow_dtype dtype);
+/* True for i32, u32, i8, u8, i64 and u64. */
+TOW_API bool tow_dtype_is_integer(tow_dtype dtype);
 
 /* Element type and static shape. rank 0 is a scalar; dims beyond rank are 0. */
 typedef struct tow_type {
@@ -168,6 +181,15 @@ TOW_API tow_status tow_array_from_data(tow_context *context, tow_type type, cons
 TOW_API tow_status tow_array_borrow(tow_context *context, tow_type type, void *data, tow_array **array);
 /* Row `index` of axis 0 as a view that shares storage: type [d1, d2, ...]. Error: TOW_INVALID_ARGUMENT out of range. */
 TOW_API tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row);
+/* A new array with the elements of `array` as `dtype`, which are those that the operation convert gives: floats are
+ * rounded once, to nearest with ties to even; from a float to an integer toward zero, what is beyond the range becomes its
+ * end and NaN 0; integers wrap; a bool is what is not 0. Makes arrays of bf16 from floats, and back:
+ *
+ *     tow_array_from_data(context, tow_make_type(TOW_F32, 1, &n), numbers, &wide);
+ *     tow_array_convert(wide, TOW_BF16, &array);
+ *
+ * Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for what is no dtype. */
+TOW_API tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array **converted);
 /* One reference more; returns `array`. NULL is accepted. */
 TOW_API tow_array *tow_array_retain(tow_array *array);
 /* Drops a reference. NULL is accepted. */

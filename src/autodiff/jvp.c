@@ -2,6 +2,7 @@
  * Equations without nonzero tangents are recorded as they are, so jvp recomputes nothing. */
 #include "src/autodiff/reach.h"
 #include "src/ops/control.h"
+#include "src/ops/wide.h"
 #include "tow/ops.h"
 
 void tow__used_values(const tow_graph *g, bool *used)
@@ -37,7 +38,7 @@ tow_graph *tow__decomposition(tow_trace *t, const tow__equation *e, const tow_ty
         tow__set_source(inner, &e->source);
         for (uint32_t i = 0; i < e->n_in; i++) in[i] = tow__input(inner, in_types[i], NULL);
         /* it takes the operands' shapes for granted, which null values do not have */
-        if (!tow__failed(inner)) e->primitive->decompose(inner, e, in, out);
+        if (!tow__failed(inner)) tow__decompose(inner, e, in, out);
         tow__trace_end(inner, e->n_out, out, true, &g);
     } else {
         tow__trace_abandon(inner);

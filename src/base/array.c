@@ -10,6 +10,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/base.h"
+#include "src/base/dtypes.h"
 
 struct tow_array {
     tow_context *ctx;
@@ -112,6 +113,19 @@ tow_status tow_array_row(tow_array *array, int64_t index, tow_array **row)
     return tow__array_view(array, (size_t)index * tow_type_bytes(type), type, row);
 }
 
+tow_status tow_array_convert(const tow_array *array, tow_dtype dtype, tow_array **converted)
+{
+    if (converted) *converted = NULL;
+    if (!array || !converted)
+        return tow__missing(array ? array->ctx : NULL, __func__, "an array and a place for the converted one");
+    TOW__ARITHMETIC(false);
+    tow_status status =
+        tow_array_create(array->ctx, tow_make_type(dtype, array->type.rank, array->type.dims), converted);
+    if (status == TOW_OK)
+        tow__convert_elements(dtype, (*converted)->data, array->type.dtype, array->data, tow_type_count(array->type));
+    return status;
+}
+
 tow_array *tow_array_retain(tow_array *array)
 {
     if (array) array->references++;
@@ -141,23 +155,15 @@ enum {
 
 static void add_element(tow__string *s, tow_dtype dtype, const void *data, int64_t index)
 {
-    switch (dtype) {
-    case TOW_F32:
-        tow__string_add(s, "%.7g", (double)((const float *)data)[index]);
-        break;
-    case TOW_F64:
-        tow__string_add(s, "%.15g", ((const double *)data)[index]);
-        break;
-    case TOW_I32:
-        tow__string_add(s, "%" PRId32, ((const int32_t *)data)[index]);
-        break;
-    case TOW_U32:
-        tow__string_add(s, "%" PRIu32, ((const uint32_t *)data)[index]);
-        break;
-    case TOW_BOOL:
-        tow__string_add(s, ((const uint8_t *)data)[index] ? "true" : "false");
-        break;
-    }
+    const tow__element e = tow__load_element(dtype, data, index);
+    if (e.kind == TOW__A_FLOAT)
+        tow__string_add(s, "%.*g", dtype == TOW_F64 ? 15 : dtype == TOW_F32 ? 7 : tow__float_digits(dtype), e.f);
+    else if (e.kind == TOW__A_SIGNED)
+        tow__string_add(s, "%" PRId64, e.i);
+    else if (e.kind == TOW__AN_UNSIGNED)
+        tow__string_add(s, "%" PRIu64, e.u);
+    else
+        tow__string_add(s, e.u ? "true" : "false");
 }
 
 static void add_axis(tow__string *s, tow_type type, int axis, const void *data, int64_t offset)

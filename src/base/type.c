@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/base.h"
+#include "src/base/dtypes.h"
 
 static const struct {
     const char *name;
@@ -17,7 +18,8 @@ static bool dtype_known(tow_dtype dtype) { return (unsigned)dtype < TOW_DTYPE_CO
 
 const char *tow_dtype_name(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].name : "?"; }
 size_t tow_dtype_size(tow_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].size : 0; }
-bool tow_dtype_is_float(tow_dtype dtype) { return dtype == TOW_F32 || dtype == TOW_F64; }
+bool tow_dtype_is_float(tow_dtype dtype) { return dtype_known(dtype) && (TOW__FLOATS >> dtype & 1) != 0; }
+bool tow_dtype_is_integer(tow_dtype dtype) { return dtype_known(dtype) && (TOW__INTEGERS >> dtype & 1) != 0; }
 
 tow_type tow_make_type(tow_dtype dtype, int rank, const int64_t *dims)
 {

@@ -114,6 +114,9 @@ void tow__bind(tow_trace *t, const tow_primitive *primitive, const void *params,
                size_t n_out, tow_value *out);
 tow_value tow__bind1(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in,
                      const tow_value *in);
+/* The types of the results that bind would record for operands of these types. An error sticks to the trace. */
+tow_status tow__infer(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_type *in,
+                      size_t n_out, tow_type *out);
 
 /* Source that following equations get instead of the operands' `here` (passes set it per equation); NULL ends it. */
 void tow__set_source(tow_trace *t, const tow__source *source);

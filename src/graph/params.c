@@ -174,6 +174,7 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
     case TOW__P_INT:
     case TOW__P_PLAN:
     case TOW__P_COUNT:
+    case TOW__P_SUM_DTYPE:
         return memcmp(x, y, sizeof(int64_t)) == 0;
     case TOW__P_FLOAT:
         return memcmp(x, y, sizeof(double)) == 0;
@@ -271,6 +272,7 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
     case TOW__P_INT:
     case TOW__P_PLAN:
     case TOW__P_COUNT:
+    case TOW__P_SUM_DTYPE:
         return tow__hash(h, x, sizeof(int64_t));
     case TOW__P_FLOAT:
         return tow__hash(h, x, sizeof(double));

@@ -18,6 +18,7 @@
 #ifndef TOW_SRC_PRIMITIVE_H
 #define TOW_SRC_PRIMITIVE_H
 
+#include "src/base/dtypes.h"
 #include "src/base/params.h"
 #include "src/base/view.h"
 #include "src/graph/graph.h"
@@ -38,18 +39,19 @@ typedef enum tow__kind {
 } tow__kind;
 
 typedef enum tow__param_kind {
-    TOW__P_INT,    /* int64_t */
-    TOW__P_PLAN,   /* int64_t that only plans set: neither printed nor read */
-    TOW__P_COUNT,  /* int64_t that is mostly 0: neither printed nor read then */
-    TOW__P_FLOAT,  /* double */
-    TOW__P_BOOL,   /* bool */
-    TOW__P_DTYPE,  /* tow_dtype */
-    TOW__P_INTS,   /* tow__ints */
-    TOW__P_STRING, /* const char * (copied into the arena) */
-    TOW__P_GRAPH,  /* tow_graph * (retained by the equation) */
-    TOW__P_GRAPHS, /* tow__graphs (the array is copied into the arena, each graph is retained) */
-    TOW__P_ARRAY,  /* tow_array * (retained) */
-    TOW__P_POLICY  /* const tow_policy * (deep-copied) */
+    TOW__P_INT,       /* int64_t */
+    TOW__P_PLAN,      /* int64_t that only plans set: neither printed nor read */
+    TOW__P_COUNT,     /* int64_t that is mostly 0: neither printed nor read then */
+    TOW__P_FLOAT,     /* double */
+    TOW__P_BOOL,      /* bool */
+    TOW__P_DTYPE,     /* tow_dtype */
+    TOW__P_SUM_DTYPE, /* int64_t: 1 + a tow_dtype, or 0 for none; neither printed nor read then */
+    TOW__P_INTS,      /* tow__ints */
+    TOW__P_STRING,    /* const char * (copied into the arena) */
+    TOW__P_GRAPH,     /* tow_graph * (retained by the equation) */
+    TOW__P_GRAPHS,    /* tow__graphs (the array is copied into the arena, each graph is retained) */
+    TOW__P_ARRAY,     /* tow_array * (retained) */
+    TOW__P_POLICY     /* const tow_policy * (deep-copied) */
 } tow__param_kind;
 
 /* One field of a primitive's parameter struct: gives printing, parsing, copying, comparison and hashing. */

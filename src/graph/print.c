@@ -86,6 +86,9 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
     case TOW__P_BOOL:
         tow__string_add(s, *(const bool *)field ? "true" : "false");
         break;
+    case TOW__P_SUM_DTYPE:
+        tow__string_add(s, "%s", tow_dtype_name((tow_dtype)(*(const int64_t *)field - 1)));
+        break;
     case TOW__P_DTYPE:
         tow__string_add(s, "%s", tow_dtype_name(*(const tow_dtype *)field));
         break;
@@ -119,7 +122,8 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
 static bool is_printed(const tow__param *p, const void *params)
 {
     int64_t count = 1;
-    if (p->kind == TOW__P_COUNT) memcpy(&count, (const char *)params + p->offset, sizeof count);
+    if (p->kind == TOW__P_COUNT || p->kind == TOW__P_SUM_DTYPE)
+        memcpy(&count, (const char *)params + p->offset, sizeof count);
     return p->kind != TOW__P_PLAN && count != 0;
 }
 

@@ -2,6 +2,7 @@
  * counts may be left out (empty, false, none, 0); other numbers, dtypes, arrays and graphs may not. */
 #include <inttypes.h>
 
+#include "src/base/dtypes.h"
 #include "src/graph/policy.h"
 #include "src/graph/reader.h"
 
@@ -38,7 +39,15 @@ static bool read_dtype(tow__reader *r, tow_dtype *dtype)
             r->at += w.length;
             return true;
         }
-    return tow__reader_expected(r, "an element type (f32, f64, i32, u32, bool)");
+    return tow__reader_expected(r, TOW__A_DTYPE);
+}
+
+static bool read_sum_dtype(tow__reader *r, int64_t *field)
+{
+    tow_dtype dtype = TOW_F32;
+    if (!read_dtype(r, &dtype)) return false;
+    *field = 1 + (int64_t)dtype;
+    return true;
 }
 
 /* The dtype of a bare scalar is that of the equation's result, or what the spelling suggests. */
@@ -142,6 +151,8 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
         return read_bool(r, field);
     case TOW__P_DTYPE:
         return read_dtype(r, field);
+    case TOW__P_SUM_DTYPE:
+        return read_sum_dtype(r, field);
     case TOW__P_INTS:
         return read_ints(r, field);
     case TOW__P_STRING:
@@ -194,7 +205,7 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
 static bool may_be_left_out(tow__param_kind kind)
 {
     return kind == TOW__P_INTS || kind == TOW__P_BOOL || kind == TOW__P_STRING || kind == TOW__P_POLICY ||
-           kind == TOW__P_PLAN || kind == TOW__P_COUNT;
+           kind == TOW__P_PLAN || kind == TOW__P_COUNT || kind == TOW__P_SUM_DTYPE;
 }
 
 /* A policy that was read must fit the nested graph beside it. at: of the primitive. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/base/dtypes.h"
 #include "src/graph/reader.h"
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -162,8 +163,7 @@ bool tow__read_type(tow__reader *r, tow_type *type)
     *type = (tow_type){0};
     tow__reader_skip(r);
     size_t start = r->at;
-    if (!read_dtype_of(tow__reader_peek_word(r), &type->dtype))
-        return tow__reader_expected(r, "an element type (f32, f64, i32, u32, bool)");
+    if (!read_dtype_of(tow__reader_peek_word(r), &type->dtype)) return tow__reader_expected(r, TOW__A_DTYPE);
     r->at += tow__reader_peek_word(r).length;
     if (!tow__reader_expect(r, '[')) return false;
     while (tow__reader_peek(r) != ']') {

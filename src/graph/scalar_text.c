@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/base/dtypes.h"
 #include "src/graph/text.h"
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
@@ -32,119 +33,138 @@ uint32_t tow__name_after(uint32_t last)
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-static void write_float(double value, bool single, char text[TOW__SCALAR_BYTES])
+/* How a float type is represented. */
+typedef struct format {
+    uint64_t exponent, fraction, nan; /* bits of infinity; of the fraction; of the usual NaN */
+    size_t size;
+} format;
+
+static const format formats[TOW_DTYPE_COUNT] = {
+    [TOW_F32] = {0x7F800000, 0x007FFFFF, 0x7FC00000, 4},
+    [TOW_F64] = {0x7FF0000000000000, 0x000FFFFFFFFFFFFF, 0x7FF8000000000000, 8},
+    [TOW_BF16] = {0x7F80, 0x007F, 0x7FC0, 2},
+    [TOW_F16] = {0x7C00, 0x03FF, 0x7E00, 2},
+};
+
+static uint64_t bits_of(const format *f, const void *value)
 {
-    int most = single ? 9 : 17;
-    for (int digits = 1; digits <= most; digits++) {
+    union {
+        uint16_t half;
+        uint32_t single;
+        uint64_t number;
+    } v = {.number = 0};
+    memcpy(&v, value, f->size);
+    return f->size == 2 ? v.half : f->size == 4 ? v.single : v.number;
+}
+
+static void set_bits(const format *f, void *value, uint64_t bits)
+{
+    const uint16_t half = (uint16_t)bits;
+    const uint32_t single = (uint32_t)bits;
+    memcpy(value,
+           f->size == 2   ? (const void *)&half
+           : f->size == 4 ? (const void *)&single
+                          : (const void *)&bits,
+           f->size);
+}
+
+/* The nearest element to the number that the text spells. */
+static double read_nearest(tow_dtype dtype, const char *text, char **end, void *value)
+{
+    const double number = dtype == TOW_F32 ? (double)strtof(text, end) : strtod(text, end);
+    tow__store_element(dtype, value, 0, number);
+    return tow__load_element(dtype, value, 0).f;
+}
+
+/* The fewest digits that read back as the same element. */
+static void write_finite(tow_dtype dtype, double value, char text[TOW__SCALAR_BYTES])
+{
+    char *end;
+    uint64_t element;
+    for (int digits = 1; digits <= tow__float_digits(dtype); digits++) {
         snprintf(text, TOW__SCALAR_BYTES, "%.*g", digits, value);
-        if (single ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value) break;
+        if (read_nearest(dtype, text, &end, &element) == value) break;
     }
     if (!strpbrk(text, ".e")) strcat(text, ".0"); /* floats look like floats */
 }
 
-static void write_special(double value, uint64_t bits, uint64_t usual_nan, char text[TOW__SCALAR_BYTES])
+static void write_float(tow_dtype dtype, const void *at, char text[TOW__SCALAR_BYTES])
 {
-    if (isinf(value))
+    const format *f = &formats[dtype];
+    const double value = tow__load_element(dtype, at, 0).f;
+    const uint64_t bits = bits_of(f, at);
+    if (isfinite(value))
+        write_finite(dtype, value, text);
+    else if (isinf(value))
         snprintf(text, TOW__SCALAR_BYTES, value < 0 ? "-inf" : "inf");
-    else if (bits == usual_nan)
+    else if (bits == f->nan)
         snprintf(text, TOW__SCALAR_BYTES, "nan");
     else
         snprintf(text, TOW__SCALAR_BYTES, "nan:%" PRIx64, bits);
 }
 
-static const uint32_t nan32 = UINT32_C(0x7fc00000);
-static const uint64_t nan64 = UINT64_C(0x7ff8000000000000);
-
-static void write_f32(const void *value, char text[TOW__SCALAR_BYTES])
-{
-    float x;
-    uint32_t bits;
-    memcpy(&x, value, sizeof x);
-    memcpy(&bits, value, sizeof bits);
-    if (isfinite(x))
-        write_float((double)x, true, text);
-    else
-        write_special((double)x, bits, nan32, text);
-}
-
-static void write_f64(const void *value, char text[TOW__SCALAR_BYTES])
-{
-    double x;
-    uint64_t bits;
-    memcpy(&x, value, sizeof x);
-    memcpy(&bits, value, sizeof bits);
-    if (isfinite(x))
-        write_float(x, false, text);
-    else
-        write_special(x, bits, nan64, text);
-}
-
 void tow__scalar_write(tow_dtype dtype, const void *value, char text[TOW__SCALAR_BYTES])
 {
-    switch (dtype) {
-    case TOW_F32:
-        write_f32(value, text);
-        break;
-    case TOW_F64:
-        write_f64(value, text);
-        break;
-    case TOW_I32:
-        snprintf(text, TOW__SCALAR_BYTES, "%" PRId32, *(const int32_t *)value);
-        break;
-    case TOW_U32:
-        snprintf(text, TOW__SCALAR_BYTES, "%" PRIu32, *(const uint32_t *)value);
-        break;
-    case TOW_BOOL:
-        snprintf(text, TOW__SCALAR_BYTES, *(const uint8_t *)value ? "true" : "false");
-        break;
-    }
+    const tow__element e = tow__load_element(dtype, value, 0);
+    if (e.kind == TOW__A_FLOAT)
+        write_float(dtype, value, text);
+    else if (e.kind == TOW__A_SIGNED)
+        snprintf(text, TOW__SCALAR_BYTES, "%" PRId64, e.i);
+    else if (e.kind == TOW__AN_UNSIGNED)
+        snprintf(text, TOW__SCALAR_BYTES, "%" PRIu64, e.u);
+    else
+        snprintf(text, TOW__SCALAR_BYTES, e.u != 0 ? "true" : "false");
 }
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-static const char *read_nan_bits(const char *text, bool single, void *value)
+static const char *read_nan_bits(const format *f, const char *text, void *value)
 {
     char *end;
     errno = 0;
     uint64_t bits = strtoull(text + 4, &end, 16);
-    uint64_t exponent = single ? UINT64_C(0x7f800000) : UINT64_C(0x7ff0000000000000);
-    uint64_t fraction = single ? UINT64_C(0x007fffff) : UINT64_C(0x000fffffffffffff);
-    bool is_nan = (bits & exponent) == exponent && (bits & fraction) != 0 && (!single || bits <= UINT32_MAX);
+    bool fits = f->size == 8 || bits >> (8 * f->size) == 0;
+    bool is_nan = (bits & f->exponent) == f->exponent && (bits & f->fraction) != 0 && fits;
     if (*end != '\0' || end == text + 4 || text[4] == '-' || text[4] == '+' || errno != 0 || !is_nan)
         return "the bits of a NaN in hexadecimal";
-    uint32_t low = (uint32_t)bits;
-    memcpy(value, single ? (const void *)&low : (const void *)&bits, single ? sizeof low : sizeof bits);
+    set_bits(f, value, bits);
     return NULL;
 }
 
-static const char *read_float(const char *text, bool single, void *value)
+static const char *read_float(tow_dtype dtype, const char *text, void *value)
 {
+#define X(symbol, name, size) [symbol] = "a number within the range of " name,
+    static const char *const ranges[] = { TOW_DTYPE_LIST(X) };
+#undef X
+    const format *f = &formats[dtype];
     char *end;
-    if (strncmp(text, "nan:", 4) == 0) return read_nan_bits(text, single, value);
+    if (strncmp(text, "nan:", 4) == 0) return read_nan_bits(f, text, value);
     if (strcmp(text, "nan") == 0) {
-        memcpy(value, single ? (const void *)&nan32 : (const void *)&nan64, single ? sizeof nan32 : sizeof nan64);
+        set_bits(f, value, f->nan);
         return NULL;
     }
     if (strspn(text, "+-0123456789.eEinf") != strlen(text)) return "a number";
-    float x = single ? strtof(text, &end) : 0.0F;
-    double y = single ? (double)x : strtod(text, &end);
+    const double nearest = read_nearest(dtype, text, &end, value);
     if (*end != '\0' || end == text) return "a number";
-    if (isinf(y) && !strstr(text, "inf"))
-        return single ? "a number within the range of f32" : "a number within the range of f64";
-    memcpy(value, single ? (const void *)&x : (const void *)&y, single ? sizeof x : sizeof y);
-    return NULL;
+    return isinf(nearest) && !strstr(text, "inf") ? ranges[dtype] : NULL;
 }
 
-static const char *read_integer(const char *text, bool is_signed, void *value)
+static const char *read_integer(tow_dtype dtype, const char *text, void *value)
 {
+#define X(symbol, name, size) [symbol] = "a whole number within the range of " name,
+    static const char *const ranges[] = { TOW_DTYPE_LIST(X) };
+#undef X
+    const int unused = 64 - 8 * (int)tow_dtype_size(dtype);
+    const bool is_signed = tow__dtype_in(dtype, TOW__SIGNED), negative = text[0] == '-';
     char *end;
     errno = 0;
-    long long x = strtoll(text, &end, 10);
-    if (*end != '\0' || end == text) return "a whole number";
-    if (errno != 0 || x < (is_signed ? INT32_MIN : 0) || x > (is_signed ? (long long)INT32_MAX : (long long)UINT32_MAX))
-        return is_signed ? "a whole number within the range of i32" : "a whole number within the range of u32";
-    uint32_t low = (uint32_t)x;
-    memcpy(value, &low, sizeof low);
+    const uint64_t magnitude = strtoull(text + negative, &end, 10);
+    if (*end != '\0' || end == text + negative || strspn(text + negative, "+0123456789") != strlen(text + negative))
+        return "a whole number";
+    const uint64_t most = is_signed ? (UINT64_MAX >> (unused + 1)) + negative : negative ? 0 : UINT64_MAX >> unused;
+    if (errno != 0 || magnitude > most) return ranges[dtype];
+    const uint64_t bits = negative ? 0 - magnitude : magnitude;
+    tow__convert_elements(dtype, value, TOW_U64, &bits, 1);
     return NULL;
 }
 
@@ -154,19 +174,9 @@ const char *tow__scalar_read(tow_dtype dtype, const char *text, size_t length, v
     if (length == 0 || length >= sizeof word || text[0] == ' ') return "a number";
     memcpy(word, text, length);
     word[length] = '\0';
-    switch (dtype) {
-    case TOW_F32:
-        return read_float(word, true, value);
-    case TOW_F64:
-        return read_float(word, false, value);
-    case TOW_I32:
-        return read_integer(word, true, value);
-    case TOW_U32:
-        return read_integer(word, false, value);
-    case TOW_BOOL:
-        if (strcmp(word, "true") != 0 && strcmp(word, "false") != 0) return "true or false";
-        *(uint8_t *)value = word[0] == 't';
-        return NULL;
-    }
-    return "a value of a known element type";
+    if (tow__dtype_in(dtype, TOW__FLOATS)) return read_float(dtype, word, value);
+    if (tow__dtype_in(dtype, TOW__INTEGERS)) return read_integer(dtype, word, value);
+    if (strcmp(word, "true") != 0 && strcmp(word, "false") != 0) return "true or false";
+    *(uint8_t *)value = word[0] == 't';
+    return NULL;
 }

@@ -410,6 +410,14 @@ static tow__source current_source(const tow_trace *t, size_t n_in, const tow_val
     return source;
 }
 
+tow_status tow__infer(tow_trace *t, const tow_primitive *primitive, const void *params, size_t n_in, const tow_type *in,
+                      size_t n_out, tow_type *out)
+{
+    tow_status status = infer(t->ctx, primitive, params, n_in, in, n_out, out);
+    if (status != TOW_OK) stick(t);
+    return status;
+}
+
 static bool import_operands(tow_trace *t, size_t n_in, const tow_value *in, uint32_t *vars, tow_type *types)
 {
     const tow__var *table;

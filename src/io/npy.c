@@ -373,11 +373,12 @@ tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+static const char *const names[TOW_DTYPE_COUNT] = {
+    [TOW_F32] = "<f4", [TOW_F64] = "<f8", [TOW_I32] = "<i4", [TOW_U32] = "<u4", [TOW_BOOL] = "|b1"};
+
 /* Magic, version 1.0 and header, padded so that the data start at a multiple of 64. Returns the number of bytes. */
 static size_t make_prefix(tow_type type, char *text, size_t size)
 {
-    static const char *const names[TOW_DTYPE_COUNT] = {
-        [TOW_F32] = "<f4", [TOW_F64] = "<f8", [TOW_I32] = "<i4", [TOW_U32] = "<u4", [TOW_BOOL] = "|b1"};
     memset(text, ' ', size);
     memcpy(text, magic, sizeof magic);
     size_t at = PREFIX + 2;
@@ -406,6 +407,9 @@ tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *
     char prefix[512];
     tow__output_file file;
     tow_type type = tow_array_type(array);
+    if (!names[type.dtype])
+        return tow__fail(context, TOW_UNSUPPORTED, "%s: .npy files hold no %s; convert the array, or write safetensors",
+                         path ? path : "", tow_dtype_name(type.dtype));
     size_t length = make_prefix(type, prefix, sizeof prefix);
     tow_status status = tow__output_open(context, path, &file);
     if (status == TOW_OK) status = tow__output_write(&file, prefix, length);

@@ -20,7 +20,7 @@
     X(sub, NUMBERS) X(tan, FLOATS) X(tanh, FLOATS) X(xor, LOGICAL)
 /* Functions with a type of their own for some operand or result. */
 #define TOW__CONVERTING_FUNCTION_LIST(X) \
-    X(bitcast, ALL) X(convert, ALL) X(select, ALL) X(threefry2x32, UNSIGNED)
+    X(bitcast, EVERY) X(convert, EVERY) X(select, EVERY) X(threefry2x32, WORDS)
 /* clang-format on */
 #define TOW__FUNCTION_LIST(X) TOW__MAPPED_FUNCTION_LIST(X) TOW__CONVERTING_FUNCTION_LIST(X)
 

@@ -66,50 +66,48 @@ TOW__EXTREMES(f32, u32)
 TOW__EXTREMES(f64, uint64_t)
 #undef TOW__EXTREMES
 
-/* Division by zero gives -1 (all bits set), the remainder is then x; INT32_MIN / -1 wraps. */
-static inline i32 tow__div_i32(i32 x, i32 y)
-{
-    if (y == 0) return -1;
-    return y == -1 ? (i32)(0u - (u32)x) : x / y;
-}
-static inline i32 tow__rem_i32(i32 x, i32 y)
-{
-    if (y == 0) return x;
-    return y == -1 ? 0 : x % y;
-}
-static inline u32 tow__div_u32(u32 x, u32 y) { return y == 0 ? UINT32_MAX : x / y; }
-static inline u32 tow__rem_u32(u32 x, u32 y) { return y == 0 ? x : x % y; }
-
-/* Square and multiply, wrapping. */
-static inline u32 tow__power_u32(u32 x, u32 exponent)
-{
-    u32 result = 1;
-    for (; exponent != 0; exponent >>= 1) {
-        if (exponent & 1) result *= x;
-        x *= x;
+/* Integers wrap. Division by zero gives -1 (all bits set), the remainder is then x; the least number / -1 wraps. Powers
+ * square and multiply; negative exponents give the exact inverse of 1 and -1, else 0. W: unsigned, as wide as arithmetic
+ * is. */
+#define TOW__UNSIGNED_ARITHMETIC(T, W)                                                                                 \
+    static inline T tow__div_##T(T x, T y) { return y == 0 ? (T)-1 : (T)(x / y); }                                     \
+    static inline T tow__rem_##T(T x, T y) { return y == 0 ? x : (T)(x % y); }                                         \
+    static inline T tow__power_##T(T x, u64 exponent)                                                                  \
+    {                                                                                                                  \
+        W result = 1, power = x;                                                                                       \
+        for (; exponent != 0; exponent >>= 1) {                                                                        \
+            if (exponent & 1) result *= power;                                                                         \
+            power *= power;                                                                                            \
+        }                                                                                                              \
+        return (T)result;                                                                                              \
+    }                                                                                                                  \
+    static inline T tow__pow_##T(T x, T y) { return tow__power_##T(x, y); }
+#define TOW__SIGNED_ARITHMETIC(T, U, W)                                                                                \
+    static inline T tow__div_##T(T x, T y)                                                                             \
+    {                                                                                                                  \
+        if (y == 0) return -1;                                                                                         \
+        return y == -1 ? (T)(0 - (W)x) : (T)(x / y);                                                                   \
+    }                                                                                                                  \
+    static inline T tow__rem_##T(T x, T y)                                                                             \
+    {                                                                                                                  \
+        if (y == 0) return x;                                                                                          \
+        return y == -1 ? 0 : (T)(x % y);                                                                               \
+    }                                                                                                                  \
+    static inline T tow__power_##T(T x, u64 exponent) { return (T)tow__power_##U((U)x, exponent); }                    \
+    static inline T tow__pow_##T(T x, T y)                                                                             \
+    {                                                                                                                  \
+        if (y >= 0) return tow__power_##T(x, (u64)y);                                                                  \
+        if (x == 1) return 1;                                                                                          \
+        return x == -1 ? ((y & 1) != 0 ? -1 : 1) : 0;                                                                  \
     }
-    return result;
-}
-static inline u32 tow__pow_u32(u32 x, u32 y) { return tow__power_u32(x, y); }
-/* Negative exponents: the exact inverse of 1 and -1, else 0. */
-static inline i32 tow__pow_i32(i32 x, i32 y)
-{
-    if (y >= 0) return (i32)tow__power_u32((u32)x, (u32)y);
-    if (x == 1) return 1;
-    return x == -1 ? ((y & 1) != 0 ? -1 : 1) : 0;
-}
-
-/* Float to integer: toward zero, saturating, NaN to 0. */
-static inline i32 tow__to_i32(f64 x)
-{
-    if (x != x) return 0;
-    return x <= -2147483648.0 ? INT32_MIN : x >= 2147483647.0 ? INT32_MAX : (i32)x;
-}
-static inline u32 tow__to_u32(f64 x)
-{
-    if (!(x > 0)) return 0;
-    return x >= 4294967295.0 ? UINT32_MAX : (u32)x;
-}
+TOW__UNSIGNED_ARITHMETIC(u8, u32)
+TOW__UNSIGNED_ARITHMETIC(u32, u32)
+TOW__UNSIGNED_ARITHMETIC(u64, u64)
+TOW__SIGNED_ARITHMETIC(i8, u8, u32)
+TOW__SIGNED_ARITHMETIC(i32, u32, u32)
+TOW__SIGNED_ARITHMETIC(i64, u64, u64)
+#undef TOW__UNSIGNED_ARITHMETIC
+#undef TOW__SIGNED_ARITHMETIC
 
 /* Threefry 2x32 with 20 rounds (Salmon et al., 2011): the block cipher behind all random bits. x: counters in, bits
  * out. */

@@ -72,6 +72,12 @@ TOW__INLINE void turn_uint64_t(uint64_t *out, int64_t row, const uint64_t *in, i
 PATCHES(uint32_t, 8)
 PATCHES(uint64_t, 4)
 
+static void transpose_uint16_t(int64_t a_count, int64_t b_count, uint16_t *out, int64_t row, const uint16_t *in,
+                               int64_t column)
+{
+    ELEMENTS(0, a_count, 0, b_count);
+}
+
 static void transpose_uint8_t(int64_t a_count, int64_t b_count, uint8_t *out, int64_t row, const uint8_t *in,
                               int64_t column)
 {
@@ -122,6 +128,8 @@ static void transpose_block(void *user, int64_t block)
         transpose_uint32_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
     else if (size == 8)
         transpose_uint64_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
+    else if (size == 2)
+        transpose_uint16_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
     else
         transpose_uint8_t(a_count, b_count, to_at, job->row, from_at, from->strides[job->last]);
 }

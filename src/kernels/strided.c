@@ -70,6 +70,7 @@ int64_t tow__strided_offset(const tow__strided *v, int64_t index)
         }                                                                                                              \
     }
 COPY_RUN(uint8_t)
+COPY_RUN(uint16_t)
 COPY_RUN(uint32_t)
 COPY_RUN(uint64_t)
 
@@ -81,6 +82,8 @@ void tow__copy_run(size_t size, int64_t n, void *out, const void *in, int64_t st
         copy_run_uint32_t(n, out, in, stride);
     else if (size == 8)
         copy_run_uint64_t(n, out, in, stride);
+    else if (size == 2)
+        copy_run_uint16_t(n, out, in, stride);
     else
         copy_run_uint8_t(n, out, in, stride);
 }
@@ -161,6 +164,13 @@ void tow__strided_read(const tow__strided *v, int64_t start, int64_t n, void *ou
     }
 }
 
+void tow__fill_missing(tow_dtype dtype, int64_t n, void *out)
+{
+    uint64_t nan = 0;
+    if (tow_dtype_is_float(dtype)) tow__store_element(dtype, &nan, 0, (f64)NAN);
+    tow__copy_run(tow__element_bytes(dtype), n, out, &nan, 0);
+}
+
 enum {
     MAX_OPERANDS = TOW__MAP_OPERANDS,
     MAX_OUTPUTS = 2
@@ -233,6 +243,7 @@ void tow__map(const tow__kernel_call *call, tow__tile tile)
         for (int64_t i = 0; i < n; i++) out[i * stride] = in[i];                                                       \
     }
 SCATTER_RUN(uint8_t)
+SCATTER_RUN(uint16_t)
 SCATTER_RUN(uint32_t)
 SCATTER_RUN(uint64_t)
 
@@ -242,6 +253,8 @@ static void scatter_run(size_t size, int64_t n, void *out, int64_t stride, const
         scatter_run_uint32_t(n, out, stride, in);
     else if (size == 8)
         scatter_run_uint64_t(n, out, stride, in);
+    else if (size == 2)
+        scatter_run_uint16_t(n, out, stride, in);
     else
         scatter_run_uint8_t(n, out, stride, in);
 }

@@ -7,19 +7,13 @@
 #define TOW_SRC_KERNELS_STRIDED_H
 
 #include "src/base/clones.h"
+#include "src/base/numbers.h"
 #include "src/kernels/kernel.h"
-
-typedef float f32;
-typedef double f64;
-typedef int32_t i32;
-typedef uint32_t u32;
-typedef uint8_t b8; /* a bool in memory: 0 or 1 */
 
 enum {
     TOW__TILE = 512,    /* elements of a strided operand that are made contiguous at a time: 4 KiB of doubles */
     TOW__BLOCK = 16384, /* elements that one block of work covers; fixes the split, whatever the number of threads */
-    TOW__ALL_DTYPES = (1 << TOW_DTYPE_COUNT) - 1,
-    TOW__FLOATS = 1 << TOW_F32 | 1 << TOW_F64
+    TOW__ALL_DTYPES = (1 << TOW_DTYPE_COUNT) - 1
 };
 
 /* Before a loop whose iterations touch different elements, also when the output is the memory of an operand. */
@@ -65,6 +59,25 @@ static inline bool tow__buffer_contiguous(const tow__buffer *b)
     return true;
 }
 
+/* An element of an array of indices: any integer type. What no array is long enough for is INT64_MAX. */
+static inline int64_t tow__load_index(const void *data, tow_dtype dtype, int64_t at)
+{
+    switch (dtype) {
+    case TOW_I8:
+        return ((const i8 *)data)[at];
+    case TOW_U8:
+        return ((const u8 *)data)[at];
+    case TOW_U32:
+        return ((const u32 *)data)[at];
+    case TOW_I64:
+        return ((const i64 *)data)[at];
+    case TOW_U64:
+        return ((const u64 *)data)[at] > INT64_MAX ? INT64_MAX : (int64_t)((const u64 *)data)[at];
+    default:
+        return ((const i32 *)data)[at];
+    }
+}
+
 static inline int64_t tow__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t tow__min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t tow__max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -88,6 +101,8 @@ static inline const void *tow__strided_tile(const tow__strided *v, int64_t start
     return tile;
 }
 
+/* n elements for what is not there: NaN, or 0 of integers and bools. */
+void tow__fill_missing(tow_dtype dtype, int64_t n, void *out);
 /* to[i] = from[i] for all elements, in blocks on the team. Views of equal counts; `to` repeats no element. */
 void tow__strided_store(const tow__team *team, const tow__strided *to, const tow__strided *from);
 /* patches.c: the same, if it is a transposition worth patches; else false, and nothing is done. */

@@ -49,15 +49,7 @@ tow_value tow__sum_axis(tow_value x, int64_t axis);
 
 /* ---- type rules -------------------------------------------------------------------------------------------------- */
 
-enum { /* sets of dtypes */
-    TOW__FLOATS = 1 << TOW_F32 | 1 << TOW_F64,
-    TOW__INTEGERS = 1 << TOW_I32 | 1 << TOW_U32,
-    TOW__NUMBERS = TOW__FLOATS | TOW__INTEGERS,
-    TOW__BITS = TOW__INTEGERS | 1 << TOW_BOOL,
-    TOW__ANY = TOW__NUMBERS | 1 << TOW_BOOL
-};
-
-/* Operand i's dtype must be in the set. */
+/* Operand i's dtype must be in the set (src/base/dtypes.h). */
 tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set);
 /* Operands first .. n_in-1 must have the type of operand `first`. */
 tow_status tow__require_same(const tow__typing *ty, size_t first);

@@ -125,9 +125,9 @@ static void convert_transpose(tow__transpose *r) { r->dx[0] = tow_convert(r->ct[
 static tow_status bitcast_type(const tow__typing *ty)
 {
     tow_dtype dtype = ((const tow__dtype_params *)ty->params)->dtype;
-    if (tow_dtype_size(ty->in[0].dtype) != 4 || tow_dtype_size(dtype) != 4)
+    if (ty->in[0].dtype == TOW_BOOL || dtype == TOW_BOOL || tow_dtype_size(ty->in[0].dtype) != tow_dtype_size(dtype))
         return tow__type_fail(ty, TOW_TYPE_MISMATCH,
-                              "it goes between types of 4 bytes (f32, i32, u32), found %s to %s; use "
+                              "it goes between numbers of one size in bytes, found %s to %s; use "
                               "tow_convert to convert values",
                               tow__type_name(ty->in[0]).text, tow_dtype_name(dtype));
     return convert_type(ty);

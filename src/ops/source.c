@@ -1,5 +1,7 @@
 /* Sources: const and iota, and the public functions that make constants. A constant is one scalar that is broadcast
  * wherever possible: constants cost nothing to keep and are made anew where they are read. */
+#include <math.h>
+
 #include "src/ops/rules.h"
 
 static tow_status const_type(const tow__typing *ty)
@@ -16,8 +18,7 @@ static tow_status iota_type(const tow__typing *ty)
     ty->out[0] = tow_make_type(p->dtype, p->shape.n, p->shape.v);
     tow_status status = tow__require_valid(ty, ty->out[0]);
     if (status != TOW_OK) return status;
-    if (p->dtype == TOW_BOOL)
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH, "it counts in f32, f64, i32 or u32, found bool");
+    if (p->dtype == TOW_BOOL) return tow__type_fail(ty, TOW_TYPE_MISMATCH, "it counts in numbers, found bool");
     if (p->axis < 0 || p->axis >= p->shape.n)
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT, "axis %lld is outside [0, %d)", (long long)p->axis, p->shape.n);
     return TOW_OK;
@@ -52,11 +53,13 @@ tow_value tow_constant_data(tow_trace *trace, tow_type type, const void *data)
     return value;
 }
 
-/* True if `value` is a number of `dtype`: a whole one in range for integers. u32 takes negative ones modulo 2^32. */
+/* True if `value` is a number of `dtype`: a whole one in range for integers. Unsigned types take negative ones modulo
+ * their range, as far as the signed type of that size goes. */
 static bool representable(tow_dtype dtype, double value)
 {
-    if (dtype != TOW_I32 && dtype != TOW_U32) return true;
-    return value >= -0x1p31 && value < (dtype == TOW_I32 ? 0x1p31 : 0x1p32) && value == (double)(int64_t)value;
+    if (dtype == TOW_BOOL || tow__dtype_holds(dtype, value)) return true;
+    return tow__dtype_in(dtype, TOW__UNSIGNED) && value < 0 && value == floor(value) &&
+           value >= -ldexp(1, 8 * (int)tow_dtype_size(dtype) - 1);
 }
 
 static tow_value scalar_at(tow_trace *trace, tow_dtype dtype, double value, const char *here)
@@ -69,30 +72,12 @@ static tow_value scalar_at(tow_trace *trace, tow_dtype dtype, double value, cons
                            here ? here : "", here ? ": " : "", value, tow_dtype_name(dtype));
         return tow__null();
     }
-    union {
-        float f32;
-        double f64;
-        int32_t i32;
-        uint32_t u32;
-        uint8_t boolean;
-    } data = {0};
-    switch (dtype) {
-    case TOW_F32:
-        data.f32 = (float)value;
-        break;
-    case TOW_F64:
-        data.f64 = value;
-        break;
-    case TOW_I32:
-        data.i32 = (int32_t)value;
-        break;
-    case TOW_U32:
-        data.u32 = (uint32_t)(int64_t)value;
-        break;
-    case TOW_BOOL:
-        data.boolean = value != 0;
-        break;
-    }
+    uint64_t data = 0;
+    const int64_t whole = value < 0 && tow_dtype_is_integer(dtype) ? (int64_t)value : 0;
+    if (whole < 0)
+        tow__convert_elements(dtype, &data, TOW_I64, &whole, 1);
+    else
+        tow__store_element(dtype, &data, 0, value);
     return tow_constant_data(trace, tow_make_type(dtype, 0, NULL), &data);
 }
 

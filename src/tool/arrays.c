@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/dtypes.h"
 #include "src/tool/tool.h"
 
 /* ---- JSON values ------------------------------------------------------------------------------------------------ */
@@ -17,33 +18,22 @@ static bool is_value(const char *text)
     return end != text && *end == '\0';
 }
 
+/* Elements of JSON numbers must be numbers of the type. */
 static bool set_element(void *data, tow_dtype dtype, int64_t i, double x)
 {
-    switch (dtype) {
-    case TOW_F32:
-        ((float *)data)[i] = (float)x;
-        return true;
-    case TOW_F64:
-        ((double *)data)[i] = x;
-        return true;
-    case TOW_I32:
-        ((int32_t *)data)[i] = (int32_t)x;
-        return x >= INT32_MIN && x <= INT32_MAX && x == (double)(int32_t)x;
-    case TOW_U32:
-        ((uint32_t *)data)[i] = (uint32_t)x;
-        return x >= 0 && x <= UINT32_MAX && x == (double)(uint32_t)x;
-    case TOW_BOOL:
-        ((bool *)data)[i] = x != 0;
-        return x == 0 || x == 1;
-    }
-    return false;
+    if (!tow__dtype_holds(dtype, x)) return false;
+    tow__store_element(dtype, data, i, x);
+    return !tow_dtype_is_float(dtype) || isfinite(tow__load_element(dtype, data, i).f);
 }
 
-static bool in_range(tow_dtype dtype, double x)
+/* The same for whole numbers, which have 64 bits. */
+static bool set_integer(void *data, tow_dtype dtype, int64_t i, int64_t x)
 {
-    if (dtype == TOW_I32) return x >= INT32_MIN && x <= INT32_MAX;
-    if (dtype == TOW_U32) return x >= 0 && x <= UINT32_MAX;
-    return dtype != TOW_F32 || isfinite((float)x);
+    if (!tow_dtype_is_integer(dtype) || !tow__dtype_holds(dtype, (double)x))
+        return set_element(data, dtype, i, (double)x);
+    char *at = (char *)data + i * (int64_t)tow_dtype_size(dtype);
+    tow__convert_elements(dtype, at, TOW_I64, &x, 1);
+    return true;
 }
 
 /* Fills data from nested lists that have the type's shape. */
@@ -56,8 +46,9 @@ static bool fill(const json_t *value, const tow_type *type, int axis, void *data
         return true;
     }
     if (!json_is_number(value) && !json_is_boolean(value)) return false;
-    const double x = json_is_boolean(value) ? json_is_true(value) : json_number_value(value);
-    return in_range(type->dtype, x) && set_element(data, type->dtype, (*next)++, x);
+    const int64_t i = (*next)++;
+    if (json_is_integer(value)) return set_integer(data, type->dtype, i, json_integer_value(value));
+    return set_element(data, type->dtype, i, json_is_boolean(value) ? json_is_true(value) : json_real_value(value));
 }
 
 static tow_status array_from_value(tool *t, const char *text, tow_type type, const char *what, tow_array **array)

@@ -13,8 +13,9 @@ static const char *const kinds[] = {
 
 /* As docs/textual-form.md calls them. */
 static const char *const values[] = {
-    [TOW__P_INT] = "integer",   [TOW__P_COUNT] = "integer", [TOW__P_FLOAT] = "float",   [TOW__P_BOOL] = "flag",
-    [TOW__P_DTYPE] = "dtype",   [TOW__P_INTS] = "integers", [TOW__P_STRING] = "string", [TOW__P_GRAPH] = "graph",
+    [TOW__P_INT] = "integer",   [TOW__P_COUNT] = "integer", [TOW__P_SUM_DTYPE] = "element type",
+    [TOW__P_FLOAT] = "float",   [TOW__P_BOOL] = "flag",     [TOW__P_DTYPE] = "dtype",
+    [TOW__P_INTS] = "integers", [TOW__P_STRING] = "string", [TOW__P_GRAPH] = "graph",
     [TOW__P_GRAPHS] = "graphs", [TOW__P_ARRAY] = "array",   [TOW__P_POLICY] = "policy",
 };
 

@@ -1,9 +1,11 @@
 /* Printing for the command `tow`: arrays, graphs and errors, as text or JSON. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/dtypes.h"
 #include "src/tool/tool.h"
 
 size_t tool_graph_text(const void *graph, char *text, size_t size) { return tow_graph_text(graph, text, size); }
@@ -49,23 +51,15 @@ static void show_number(double x, int digits)
 /* Integers and bool as they are. */
 static void show_element(const void *data, tow_dtype dtype, int64_t i)
 {
-    switch (dtype) {
-    case TOW_F32:
-        show_number((double)((const float *)data)[i], 9);
-        break;
-    case TOW_F64:
-        show_number(((const double *)data)[i], 17);
-        break;
-    case TOW_I32:
-        printf("%d", (int)((const int32_t *)data)[i]);
-        break;
-    case TOW_U32:
-        printf("%u", (unsigned)((const uint32_t *)data)[i]);
-        break;
-    case TOW_BOOL:
-        printf("%s", ((const bool *)data)[i] ? "true" : "false");
-        break;
-    }
+    const tow__element e = tow__load_element(dtype, data, i);
+    if (e.kind == TOW__A_FLOAT)
+        show_number(e.f, tow__float_digits(dtype));
+    else if (e.kind == TOW__A_SIGNED)
+        printf("%" PRId64, e.i);
+    else if (e.kind == TOW__AN_UNSIGNED)
+        printf("%" PRIu64, e.u);
+    else
+        printf("%s", e.u != 0 ? "true" : "false");
 }
 
 enum {
@@ -119,21 +113,14 @@ static json_t *json_number(double x)
     return json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
 }
 
+/* Integers of JSON have 64 bits and a sign: larger ones are reals. */
 static json_t *json_element(const void *data, tow_dtype dtype, int64_t i)
 {
-    switch (dtype) {
-    case TOW_F32:
-        return json_number((double)((const float *)data)[i]);
-    case TOW_F64:
-        return json_number(((const double *)data)[i]);
-    case TOW_I32:
-        return json_integer(((const int32_t *)data)[i]);
-    case TOW_U32:
-        return json_integer(((const uint32_t *)data)[i]);
-    case TOW_BOOL:
-        return json_boolean(((const bool *)data)[i]);
-    }
-    return NULL;
+    const tow__element e = tow__load_element(dtype, data, i);
+    if (e.kind == TOW__A_FLOAT) return json_number(e.f);
+    if (e.kind == TOW__A_BOOL) return json_boolean(e.u != 0);
+    if (e.kind == TOW__AN_UNSIGNED && e.u > INT64_MAX) return json_real(e.f);
+    return json_integer(e.kind == TOW__A_SIGNED ? e.i : (int64_t)e.u);
 }
 
 static json_t *json_nested(const void *data, const tow_type *type, int axis, int64_t *next)

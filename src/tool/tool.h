@@ -1,4 +1,5 @@
-/* The command `tow`: what its files share. It uses the public interface only.
+/* The command `tow`: what its files share. It uses the public interface, and src/base for
+ * single elements of arrays.
  *
  *   tow.c       command line and dispatch          arrays.c   inputs and outputs of a run
  *   commands.c  one function per subcommand        show.c     printing, as text or JSON

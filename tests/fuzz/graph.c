@@ -73,7 +73,8 @@ static void fill(tow_array *array, uint32_t *random)
         const int32_t x = (int32_t)(*random >> 24) - 128;
         double value = x / 16;
         if (tow_dtype_is_float(type.dtype)) value = (double)x / 64;
-        if (type.dtype == TOW_U32) value = (x + 128) / 16;
+        const bool is_unsigned = type.dtype == TOW_U8 || type.dtype == TOW_U32 || type.dtype == TOW_U64;
+        if (is_unsigned) value = (x + 128) / 16;
         if (type.dtype == TOW_BOOL) value = x < 0;
         set_array_element(array, i, value);
     }

@@ -155,7 +155,7 @@ static void run_attention_vjp(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"attention", TOW__FLOATS, run_attention, scratch_forward, "strips"},
-    {"attention_vjp", TOW__FLOATS, run_attention_vjp, scratch_backward, "strips"},
+    {"attention", TOW__WIDE_FLOATS, run_attention, scratch_forward, "strips"},
+    {"attention_vjp", TOW__WIDE_FLOATS, run_attention_vjp, scratch_backward, "strips"},
 };
 const tow__kernel_table tow__kernels_attention = {kernels, sizeof kernels / sizeof kernels[0]};

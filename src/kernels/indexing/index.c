@@ -1,4 +1,4 @@
-/* gather, scatter_add and index_add of rows without gaps, by indices without gaps; all others are left to the plain twins
+/* gather, scatter_add and index_add of rows without gaps, by indices of 4 bytes without gaps; all others are left to the plain twins
  * (reference/move.c), which have the same bits.
  *
  * Rows are anywhere in memory, so those of the next indices are fetched. A row of sums adds in the order of the
@@ -61,6 +61,12 @@ static bool rows_lie(const tow__buffer *x, int first)
     return tow__buffer_contiguous(&row);
 }
 
+/* Indices without gaps, of 4 bytes. */
+static bool words(const tow__buffer *indices)
+{
+    return tow__element_bytes(indices->dtype) == sizeof(i32) && tow__buffer_contiguous(indices);
+}
+
 static index_job job_of(const tow__buffer *table, const tow__buffer *indices, const void *rows)
 {
     index_job job = {.indices = indices->data, .is_unsigned = indices->dtype == TOW_U32, .table = table->data};
@@ -78,13 +84,6 @@ static index_job job_of(const tow__buffer *table, const tow__buffer *indices, co
 
 /* ---- gather ------------------------------------------------------------------------------------------------------ */
 
-static void fill_missing(tow_dtype dtype, int64_t columns, void *row)
-{
-    for (int64_t i = 0; i < columns && dtype == TOW_F32; i++) ((f32 *)row)[i] = NAN;
-    for (int64_t i = 0; i < columns && dtype == TOW_F64; i++) ((f64 *)row)[i] = (f64)NAN;
-    if (dtype != TOW_F32 && dtype != TOW_F64) memset(row, 0, (size_t)columns * tow__element_bytes(dtype));
-}
-
 TOW__CLONES static void gather_rows(const index_job *job, int64_t first, int64_t end)
 {
     const int64_t bytes = job->bytes;
@@ -93,7 +92,7 @@ TOW__CLONES static void gather_rows(const index_job *job, int64_t first, int64_t
         int64_t row = row_of(job, i), b = 0;
         if (i + AHEAD < end) fetch_row(job, i + AHEAD);
         if (row < 0) {
-            fill_missing(job->dtype, job->columns, to);
+            tow__fill_missing(job->dtype, job->columns, to);
             continue;
         }
         const char *from = job->table + row * job->step;
@@ -113,7 +112,7 @@ static void gather_block(void *user, int64_t block)
 static void run_gather(const tow__kernel_call *call)
 {
     const tow__buffer *table = &call->in[0], *indices = &call->in[1];
-    if (!tow__buffer_contiguous(indices) || !rows_lie(table, 1)) {
+    if (!words(indices) || !rows_lie(table, 1)) {
         tow__kernel_reference("gather", table->dtype)->run(call);
         return;
     }
@@ -181,7 +180,7 @@ static void add_block(void *user, int64_t block)
 static void add_rows(const tow__kernel_call *call)
 {
     const tow__buffer *indices = &call->in[1], *updates = &call->in[2];
-    if (!tow__buffer_contiguous(indices) || !rows_lie(updates, indices->rank)) {
+    if (!words(indices) || !rows_lie(updates, indices->rank)) {
         tow__kernel_reference("index_add", call->out[0].dtype)->run(call);
         return;
     }
@@ -222,7 +221,7 @@ static void run_index_add(const tow__kernel_call *call)
 }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
+    NUMBERS = TOW__WORDS
 };
 static const tow__kernel kernels[] = {
     {"gather", TOW__ALL_DTYPES, run_gather, NULL, "vector"},

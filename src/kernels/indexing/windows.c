@@ -126,8 +126,7 @@ static bool window_start(const windows *s, const walk *w, bool clamped, int64_t 
 {
     *offset = w->array;
     for (int i = 0; i < s->n_index; i++) {
-        const i32 *at = (const i32 *)(const void *)s->indices + w->indices + i * s->index_step;
-        int64_t start = s->index_dtype == TOW_U32 ? (int64_t)(u32)*at : *at;
+        const int64_t start = tow__load_index(s->indices, s->index_dtype, w->indices + i * s->index_step);
         if (!clamped && (start < 0 || start > s->most[i])) return false;
         *offset += tow__max(0, tow__min(start, s->most[i])) * s->step[i];
     }
@@ -182,27 +181,35 @@ static void combine_window(const windows *s, combine run, char *to, const char *
             for (int64_t i = 0; i < n; i++) ((T *)to)[i * to_step] = ((const T *)from)[i * from_step];                 \
     }
 COPY(b8)
+COPY(uint16_t)
 COPY(u32)
 COPY(uint64_t)
+#define COMBINE_INTEGERS(T)                                                                                            \
+    COMBINE(min, T, x < y ? x : y)                                                                                     \
+    COMBINE(max, T, x > y ? x : y)
+#define COMBINE_WRAPPING(T)                                                                                            \
+    COMBINE(add, T, (T)(x + y))                                                                                        \
+    COMBINE(mul, T, (T)((T)x * y))                                                                                     \
+    COMBINE_INTEGERS(T)
 COMBINE(add, f32, x + y)
 COMBINE(add, f64, x + y)
-COMBINE(add, u32, x + y)
 COMBINE(mul, f32, x *y)
 COMBINE(mul, f64, x *y)
-COMBINE(mul, u32, x *y)
 COMBINE(min, f32, tow__min_f32(x, y))
 COMBINE(min, f64, tow__min_f64(x, y))
-COMBINE(min, i32, x < y ? x : y)
-COMBINE(min, u32, x < y ? x : y)
 COMBINE(max, f32, tow__max_f32(x, y))
 COMBINE(max, f64, tow__max_f64(x, y))
-COMBINE(max, i32, x > y ? x : y)
-COMBINE(max, u32, x > y ? x : y)
+COMBINE_WRAPPING(u8)
+COMBINE_WRAPPING(u32)
+COMBINE_WRAPPING(u64)
+COMBINE_INTEGERS(i8)
+COMBINE_INTEGERS(i32)
+COMBINE_INTEGERS(i64)
 
 static combine copy_of(tow_dtype dtype)
 {
     const size_t size = tow__element_bytes(dtype);
-    return size == 1 ? copy_b8 : size == 4 ? copy_u32 : copy_uint64_t;
+    return size == 1 ? copy_b8 : size == 2 ? copy_uint16_t : size == 4 ? copy_u32 : copy_uint64_t;
 }
 
 /* ---- gather ------------------------------------------------------------------------------------------------------ */
@@ -233,20 +240,9 @@ static void gather_block(void *user, int64_t block)
 
 static uint64_t fill_bits(tow_dtype dtype, double value)
 {
-    union {
-        f32 f;
-        f64 d;
-        i32 i;
-        u32 u;
-        b8 b;
-        uint64_t bits;
-    } v = {.bits = 0};
-    if (dtype == TOW_F32) v.f = (f32)value;
-    if (dtype == TOW_F64) v.d = value;
-    if (dtype == TOW_I32) v.i = tow__to_i32(value);
-    if (dtype == TOW_U32) v.u = tow__to_u32(value);
-    if (dtype == TOW_BOOL) v.b = value != 0;
-    return v.bits;
+    uint64_t bits = 0;
+    tow__store_element(dtype, &bits, 0, value);
+    return bits;
 }
 
 static void run_gather_general(const tow__kernel_call *call)
@@ -285,7 +281,7 @@ static void scatter_block(void *user, int64_t block)
         axis_steps *a = job->batch >= 0 ? &s.batch[job->batch] : &s.window[job->window];
         const int64_t first = block * a->size / job->parts, end = (block + 1) * a->size / job->parts;
         s.array += first * a->array * size;
-        s.indices += first * a->indices * (int64_t)sizeof(i32);
+        s.indices += first * a->indices * (int64_t)tow__element_bytes(s.index_dtype);
         updates += first * a->windows * size;
         if (job->batch >= 0) s.count = s.count / a->size * (end - first);
         a->size = end - first;
@@ -336,21 +332,24 @@ static void scatter(const tow__kernel_call *call, combine run)
     tow__team_run(call->team, job.parts, scatter_block, &job);
 }
 
-#define SCATTER(name, F32, F64, I32, U32)                                                                              \
+/* Sums and products of signed numbers are those of unsigned ones. */
+#define SCATTER(name, I8, I32, I64)                                                                                    \
     static void run_##name(const tow__kernel_call *call)                                                               \
     {                                                                                                                  \
-        static const combine by_type[] = {F32, F64, I32, U32};                                                         \
+        static const combine by_type[TOW_DTYPE_COUNT] = {                                                              \
+            [TOW_F32] = name##_f32, [TOW_F64] = name##_f64, [TOW_I8] = I8,   [TOW_U8] = name##_u8,                     \
+            [TOW_I32] = I32,        [TOW_U32] = name##_u32, [TOW_I64] = I64, [TOW_U64] = name##_u64};                  \
         scatter(call, by_type[call->in[0].dtype]);                                                                     \
     }
-SCATTER(add, add_f32, add_f64, add_u32, add_u32)
-SCATTER(mul, mul_f32, mul_f64, mul_u32, mul_u32)
-SCATTER(min, min_f32, min_f64, min_i32, min_u32)
-SCATTER(max, max_f32, max_f64, max_i32, max_u32)
+SCATTER(add, add_u8, add_u32, add_u64)
+SCATTER(mul, mul_u8, mul_u32, mul_u64)
+SCATTER(min, min_i8, min_i32, min_i64)
+SCATTER(max, max_i8, max_i32, max_i64)
 
 static void run_set(const tow__kernel_call *call) { scatter(call, copy_of(call->in[0].dtype)); }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
+    NUMBERS = TOW__WIDE_NUMBERS
 };
 static const tow__kernel kernels[] = {
     {"gather_general", TOW__ALL_DTYPES, run_gather_general, NULL, "windows"},

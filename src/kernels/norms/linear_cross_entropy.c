@@ -492,8 +492,8 @@ static size_t scratch_both(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"linear_cross_entropy", TOW__FLOATS, run_forward, scratch_forward, "tiles"},
-    {"linear_cross_entropy_and_vjp", TOW__FLOATS, run_both, scratch_both, "bands"},
-    {"linear_cross_entropy_vjp", TOW__FLOATS, run_backward, scratch_backward, "panels"},
+    {"linear_cross_entropy", TOW__WIDE_FLOATS, run_forward, scratch_forward, "tiles"},
+    {"linear_cross_entropy_and_vjp", TOW__WIDE_FLOATS, run_both, scratch_both, "bands"},
+    {"linear_cross_entropy_vjp", TOW__WIDE_FLOATS, run_backward, scratch_backward, "panels"},
 };
 const tow__kernel_table tow__kernels_linear_cross_entropy = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -113,9 +113,9 @@ static size_t scratch_norm_vjp(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"layer_norm", TOW__FLOATS, run_norm, scratch_norm, "vector"},
-    {"layer_norm_vjp", TOW__FLOATS, run_norm_vjp, scratch_norm_vjp, "vector"},
-    {"rms_norm", TOW__FLOATS, run_norm, scratch_norm, "vector"},
-    {"rms_norm_vjp", TOW__FLOATS, run_norm_vjp, scratch_norm_vjp, "vector"},
+    {"layer_norm", TOW__WIDE_FLOATS, run_norm, scratch_norm, "vector"},
+    {"layer_norm_vjp", TOW__WIDE_FLOATS, run_norm_vjp, scratch_norm_vjp, "vector"},
+    {"rms_norm", TOW__WIDE_FLOATS, run_norm, scratch_norm, "vector"},
+    {"rms_norm_vjp", TOW__WIDE_FLOATS, run_norm_vjp, scratch_norm_vjp, "vector"},
 };
 const tow__kernel_table tow__kernels_norm = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -281,10 +281,10 @@ static size_t scratch_cross_entropy(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"log_softmax", TOW__FLOATS, run_log_softmax, scratch_axis, "vector"},
-    {"logsumexp", TOW__FLOATS, run_logsumexp, scratch_axis, "vector"},
-    {"softmax", TOW__FLOATS, run_softmax, scratch_axis, "vector"},
-    {"softmax_cross_entropy", TOW__FLOATS, run_cross_entropy, scratch_cross_entropy, "vector"},
-    {"softmax_cross_entropy_vjp", TOW__FLOATS, run_cross_entropy, scratch_cross_entropy, "vector"},
+    {"log_softmax", TOW__WIDE_FLOATS, run_log_softmax, scratch_axis, "vector"},
+    {"logsumexp", TOW__WIDE_FLOATS, run_logsumexp, scratch_axis, "vector"},
+    {"softmax", TOW__WIDE_FLOATS, run_softmax, scratch_axis, "vector"},
+    {"softmax_cross_entropy", TOW__WIDE_FLOATS, run_cross_entropy, scratch_cross_entropy, "vector"},
+    {"softmax_cross_entropy_vjp", TOW__WIDE_FLOATS, run_cross_entropy, scratch_cross_entropy, "vector"},
 };
 const tow__kernel_table tow__kernels_softmax = {kernels, sizeof kernels / sizeof kernels[0]};

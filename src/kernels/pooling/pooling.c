@@ -257,13 +257,13 @@ static void run_scatter(const tow__kernel_call *call)
 }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
+    NUMBERS = TOW__WORDS
 };
 static const tow__kernel kernels[] = {
     {"reduce_window_max", NUMBERS, run_max, NULL, "vector"},
     {"reduce_window_min", NUMBERS, run_min, NULL, "vector"},
     {"reduce_window_sum", NUMBERS, run_sum, NULL, "vector"},
-    {"select_and_gather_add", TOW__FLOATS, run_gather, NULL, "vector"},
-    {"select_and_scatter_add", TOW__FLOATS, run_scatter, scatter_scratch, "vector"},
+    {"select_and_gather_add", TOW__WIDE_FLOATS, run_gather, NULL, "vector"},
+    {"select_and_scatter_add", TOW__WIDE_FLOATS, run_scatter, scatter_scratch, "vector"},
 };
 const tow__kernel_table tow__kernels_pooling = {kernels, sizeof kernels / sizeof kernels[0]};

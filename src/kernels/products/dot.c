@@ -461,7 +461,7 @@ const char *tow__dot_engine(const tow__kernel_call *call) { return job_of(call, 
 
 static const tow__kernel kernels[] = {
     {.primitive = "dot_general",
-     .dtypes = TOW__FLOATS,
+     .dtypes = TOW__WIDE_FLOATS,
      .runs_epilogue = true,
      .prefetches = true,
      .run = run_dot_general,

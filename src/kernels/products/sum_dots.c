@@ -268,7 +268,7 @@ static void run_sum_rows(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"sum_rows", TOW__FLOATS, run_sum_rows, NULL, "vector"},
-    {"sum_dots", TOW__FLOATS, run_sum_dots, scratch_sum_dots, "sum_dots"},
+    {"sum_rows", TOW__WIDE_FLOATS, run_sum_rows, NULL, "vector"},
+    {"sum_dots", TOW__WIDE_FLOATS, run_sum_dots, scratch_sum_dots, "sum_dots"},
 };
 const tow__kernel_table tow__kernels_steps = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -90,5 +90,5 @@ static void run_argmax(const tow__kernel_call *call)
     tow__team_run(call->team, tow__ceil_div(kept->count / job.last * job.strips, job.per_block), argmax_block, &job);
 }
 
-static const tow__kernel kernels[] = {{"argmax", TOW__FLOATS, run_argmax, NULL, "vector"}};
+static const tow__kernel kernels[] = {{"argmax", TOW__WIDE_FLOATS, run_argmax, NULL, "vector"}};
 const tow__kernel_table tow__kernels_argmax = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -173,16 +173,18 @@ enum {
 #include "src/kernels/reductions/reduce.inc"
 
 /* [dtype] */
-static const tow__reducer *const sums[] = {&sum_reducer_f32, &sum_reducer_f64, &sum_reducer_u32, &sum_reducer_u32,
-                                           NULL};
-static const tow__reducer *const products[] = {&prod_reducer_f32, &prod_reducer_f64, &prod_reducer_u32,
-                                               &prod_reducer_u32, NULL};
-static const tow__reducer *const maxima[] = {&max_reducer_f32, &max_reducer_f64, &max_reducer_i32, &max_reducer_u32,
-                                             &or_reducer_b8};
-static const tow__reducer *const minima[] = {&min_reducer_f32, &min_reducer_f64, &min_reducer_i32, &min_reducer_u32,
-                                             &and_reducer_b8};
-static const tow__reducer *const unions[] = {NULL, NULL, &or_reducer_u32, &or_reducer_u32, &or_reducer_b8};
-static const tow__reducer *const intersections[] = {NULL, NULL, &and_reducer_u32, &and_reducer_u32, &and_reducer_b8};
+static const tow__reducer *const sums[TOW_DTYPE_COUNT] = {&sum_reducer_f32, &sum_reducer_f64, &sum_reducer_u32,
+                                                          &sum_reducer_u32, NULL};
+static const tow__reducer *const products[TOW_DTYPE_COUNT] = {&prod_reducer_f32, &prod_reducer_f64, &prod_reducer_u32,
+                                                              &prod_reducer_u32, NULL};
+static const tow__reducer *const maxima[TOW_DTYPE_COUNT] = {&max_reducer_f32, &max_reducer_f64, &max_reducer_i32,
+                                                            &max_reducer_u32, &or_reducer_b8};
+static const tow__reducer *const minima[TOW_DTYPE_COUNT] = {&min_reducer_f32, &min_reducer_f64, &min_reducer_i32,
+                                                            &min_reducer_u32, &and_reducer_b8};
+static const tow__reducer *const unions[TOW_DTYPE_COUNT] = {NULL, NULL, &or_reducer_u32, &or_reducer_u32,
+                                                            &or_reducer_b8};
+static const tow__reducer *const intersections[TOW_DTYPE_COUNT] = {NULL, NULL, &and_reducer_u32, &and_reducer_u32,
+                                                                   &and_reducer_b8};
 
 const tow__reducer *tow__reducer_of(const tow__kernel *kernel, tow_dtype dtype)
 {
@@ -359,7 +361,8 @@ static void run_reduce_or(const tow__kernel_call *call) { reduce(call, unions); 
 static void run_reduce_and(const tow__kernel_call *call) { reduce(call, intersections); }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32,
+    NUMBERS = TOW__WORDS,
+    COMPARED = TOW__WORDS | 1 << TOW_BOOL,
     LOGICAL = 1 << TOW_I32 | 1 << TOW_U32 | 1 << TOW_BOOL
 };
 #define KERNEL(name, set, table)                                                                                       \
@@ -371,7 +374,7 @@ enum {
      .state_bytes = sizeof(reduce_job),                                                                                \
      .prepare = prepare_reduce,                                                                                        \
      .reducers = table},
-static const tow__kernel kernels[] = {KERNEL(reduce_and, LOGICAL, intersections) KERNEL(
-    reduce_max, TOW__ALL_DTYPES, maxima) KERNEL(reduce_min, TOW__ALL_DTYPES, minima) KERNEL(reduce_or, LOGICAL, unions)
-                                          KERNEL(reduce_prod, NUMBERS, products) KERNEL(reduce_sum, NUMBERS, sums)};
+static const tow__kernel kernels[] = {KERNEL(reduce_and, LOGICAL, intersections) KERNEL(reduce_max, COMPARED, maxima)
+                                          KERNEL(reduce_min, COMPARED, minima) KERNEL(reduce_or, LOGICAL, unions)
+                                              KERNEL(reduce_prod, NUMBERS, products) KERNEL(reduce_sum, NUMBERS, sums)};
 const tow__kernel_table tow__kernels_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

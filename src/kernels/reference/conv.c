@@ -54,7 +54,7 @@ static int64_t result_offset(const conv_job *job, int64_t n, int64_t p, int64_t 
         T sum = 0;                                                                                                     \
         for (int64_t k = 0; k < job->taps; k++) {                                                                      \
             if (!find_tap(job, p, k, &x_at, &w_at)) continue;                                                          \
-            for (int64_t i = 0; i < job->inputs; i++) sum += x[x_at + i * x_step] * w[w_at + i * w_step];              \
+            for (int64_t i = 0; i < job->inputs; i++) sum = (T)(sum + x[x_at + i * x_step] * w[w_at + i * w_step]);    \
         }                                                                                                              \
         return sum;                                                                                                    \
     }                                                                                                                  \
@@ -67,12 +67,15 @@ static int64_t result_offset(const conv_job *job, int64_t n, int64_t p, int64_t 
     }
 CONV(f32)
 CONV(f64)
+CONV(u8)
 CONV(u32)
+CONV(u64)
 
 static void run_conv(const tow__kernel_call *call)
 {
-    static void (*const body[])(void *, int64_t) = {
-        [TOW_F32] = position_f32, [TOW_F64] = position_f64, [TOW_I32] = position_u32, [TOW_U32] = position_u32};
+    static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {
+        [TOW_F32] = position_f32, [TOW_F64] = position_f64, [TOW_I8] = position_u8,   [TOW_U8] = position_u8,
+        [TOW_I32] = position_u32, [TOW_U32] = position_u32, [TOW_I64] = position_u64, [TOW_U64] = position_u64};
     const tow__conv_params *p = call->params;
     const tow__buffer *lhs = &call->in[0], *rhs = &call->in[1], *out = &call->out[0];
     conv_job job = {.call = call, .positions = 1, .taps = 1};
@@ -93,6 +96,5 @@ static void run_conv(const tow__kernel_call *call)
     tow__team_run(tow__team_for(call->team, work), job.batch * job.positions, body[out->dtype], &job);
 }
 
-static const tow__kernel kernels[] = {
-    {"conv_general_dilated", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_conv, NULL, "reference"}};
+static const tow__kernel kernels[] = {{"conv_general_dilated", TOW__WIDE_NUMBERS, run_conv, NULL, "reference"}};
 const tow__kernel_table tow__reference_conv = {kernels, 1};

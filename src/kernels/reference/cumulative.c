@@ -38,24 +38,25 @@ static f64 logaddexp_f64(f64 a, f64 b)
         tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                          \
         int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                                     \
         for (int64_t t = 1; t < job->length; t++, row += step)                                                         \
-            for (int64_t i = 0; i < job->inner; i++) y[row + step + i] = COMBINE(y[row + i], y[row + step + i]);       \
+            for (int64_t i = 0; i < job->inner; i++) y[row + step + i] = (T)COMBINE(y[row + i], y[row + step + i]);    \
     }
-CUMULATIVE(sum, f32, ADD)
-CUMULATIVE(sum, f64, ADD)
-CUMULATIVE(sum, u32, ADD)
-CUMULATIVE(prod, f32, MULTIPLY)
-CUMULATIVE(prod, f64, MULTIPLY)
-CUMULATIVE(prod, u32, MULTIPLY)
-CUMULATIVE(max, f32, tow__max_f32)
-CUMULATIVE(max, f64, tow__max_f64)
-CUMULATIVE(max, i32, GREATER)
-CUMULATIVE(max, u32, GREATER)
-CUMULATIVE(min, f32, tow__min_f32)
-CUMULATIVE(min, f64, tow__min_f64)
-CUMULATIVE(min, i32, LESS)
-CUMULATIVE(min, u32, LESS)
-CUMULATIVE(logsumexp, f32, logaddexp_f32)
-CUMULATIVE(logsumexp, f64, logaddexp_f64)
+#define CUMULATIVE_WORDS(T)                                                                                            \
+    CUMULATIVE(sum, T, ADD)                                                                                            \
+    CUMULATIVE(prod, T, MULTIPLY)
+#define CUMULATIVE_ORDERED(symbol, T)                                                                                  \
+    CUMULATIVE(max, T, GREATER)                                                                                        \
+    CUMULATIVE(min, T, LESS)
+#define CUMULATIVE_FLOATS(T)                                                                                           \
+    CUMULATIVE_WORDS(T)                                                                                                \
+    CUMULATIVE(max, T, tow__max_##T)                                                                                   \
+    CUMULATIVE(min, T, tow__min_##T)                                                                                   \
+    CUMULATIVE(logsumexp, T, logaddexp_##T)
+CUMULATIVE_FLOATS(f32)
+CUMULATIVE_FLOATS(f64)
+CUMULATIVE_WORDS(u8)
+CUMULATIVE_WORDS(u32)
+CUMULATIVE_WORDS(u64)
+TOW__INTEGER_TYPES(CUMULATIVE_ORDERED)
 
 static void run(const tow__kernel_call *call, void (*const body[])(void *, int64_t))
 {
@@ -68,23 +69,30 @@ static void run(const tow__kernel_call *call, void (*const body[])(void *, int64
 }
 
 /* Signed sums and products are the unsigned ones. */
+#define FLOATS(name) [TOW_F32] = name##_f32, [TOW_F64] = name##_f64
+#define WORDS(name)                                                                                                    \
+    [TOW_I8] = name##_u8, [TOW_U8] = name##_u8, [TOW_I32] = name##_u32, [TOW_U32] = name##_u32,                        \
+    [TOW_I64] = name##_u64, [TOW_U64] = name##_u64
+#define ORDERED(name)                                                                                                  \
+    [TOW_I8] = name##_i8, [TOW_U8] = name##_u8, [TOW_I32] = name##_i32, [TOW_U32] = name##_u32,                        \
+    [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
 #define RUN(name, ...)                                                                                                 \
     static void run_cum##name(const tow__kernel_call *call)                                                            \
     {                                                                                                                  \
-        static void (*const body[])(void *, int64_t) = {__VA_ARGS__};                                                  \
+        static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {__VA_ARGS__};                                   \
         run(call, body);                                                                                               \
     }
-RUN(sum, sum_f32, sum_f64, sum_u32, sum_u32)
-RUN(prod, prod_f32, prod_f64, prod_u32, prod_u32)
-RUN(max, max_f32, max_f64, max_i32, max_u32)
-RUN(min, min_f32, min_f64, min_i32, min_u32)
-RUN(logsumexp, logsumexp_f32, logsumexp_f64)
+RUN(sum, FLOATS(sum), WORDS(sum))
+RUN(prod, FLOATS(prod), WORDS(prod))
+RUN(max, FLOATS(max), ORDERED(max))
+RUN(min, FLOATS(min), ORDERED(min))
+RUN(logsumexp, FLOATS(logsumexp))
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
+    NUMBERS = TOW__WIDE_NUMBERS
 };
 static const tow__kernel kernels[] = {
-    {"cumlogsumexp", TOW__FLOATS, run_cumlogsumexp, NULL, "reference"},
+    {"cumlogsumexp", TOW__WIDE_FLOATS, run_cumlogsumexp, NULL, "reference"},
     {"cummax", NUMBERS, run_cummax, NULL, "reference"},
     {"cummin", NUMBERS, run_cummin, NULL, "reference"},
     {"cumprod", NUMBERS, run_cumprod, NULL, "reference"},

@@ -53,21 +53,29 @@ static operand classify(const tow__buffer *x, const tow__ints *batch, const tow_
             const T *column = y + tow__strided_offset(&job->y.free, j);                                                \
             T sum = 0;                                                                                                 \
             for (int64_t k = 0; k < job->x.contract.count; k++)                                                        \
-                sum += x[tow__strided_offset(&job->x.contract, k)] * column[tow__strided_offset(&job->y.contract, k)]; \
+                sum = (T)(sum + x[tow__strided_offset(&job->x.contract, k)] *                                          \
+                                    column[tow__strided_offset(&job->y.contract, k)]);                                 \
             ((T *)job->call->out[0].data)[row * n + j] = sum;                                                          \
         }                                                                                                              \
     }
 ROW(f32)
 ROW(f64)
+ROW(u8)
+ROW(u32)
+ROW(u64)
 
 static void run_dot_general(const tow__kernel_call *call)
 {
+    /* Signed products are the unsigned ones. */
+    static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {
+        [TOW_F32] = row_f32, [TOW_F64] = row_f64, [TOW_I8] = row_u8,   [TOW_U8] = row_u8,
+        [TOW_I32] = row_u32, [TOW_U32] = row_u32, [TOW_I64] = row_u64, [TOW_U64] = row_u64};
     const tow__dot_params *p = call->params;
     dot_job job = {call, classify(&call->in[0], &p->lhs_batch, &p->lhs_contract),
                    classify(&call->in[1], &p->rhs_batch, &p->rhs_contract)};
     int64_t rows = job.x.batch.count * job.x.free.count;
-    tow__team_run(call->team, rows, call->out[0].dtype == TOW_F32 ? row_f32 : row_f64, &job);
+    tow__team_run(call->team, rows, body[call->out[0].dtype], &job);
 }
 
-static const tow__kernel kernels[] = {{"dot_general", TOW__FLOATS, run_dot_general, NULL, "reference"}};
+static const tow__kernel kernels[] = {{"dot_general", TOW__WIDE_NUMBERS, run_dot_general, NULL, "reference"}};
 const tow__kernel_table tow__reference_dot = {kernels, 1};

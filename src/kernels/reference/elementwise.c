@@ -3,6 +3,7 @@
 
 #include "src/base/params.h"
 #include "src/kernels/math.h"
+#include "src/kernels/reference/convert.h"
 #include "src/kernels/special.h"
 #include "src/kernels/tables.h"
 
@@ -23,16 +24,52 @@
 #undef NAME
 
 #define INT        i32
+#define SIGNED     i32
+#define UNSIGNED   u32
+#define WORD       u32
+#define WIDTH      32
 #define NAME(name) name##_i32
 #include "src/kernels/reference/integer.inc"
-#undef INT
-#undef NAME
 
 #define INT        u32
+#define SIGNED     i32
+#define UNSIGNED   u32
+#define WORD       u32
+#define WIDTH      32
 #define NAME(name) name##_u32
 #include "src/kernels/reference/integer.inc"
-#undef INT
-#undef NAME
+
+#define INT        i8
+#define SIGNED     i8
+#define UNSIGNED   u8
+#define WORD       u32
+#define WIDTH      8
+#define NAME(name) name##_i8
+#include "src/kernels/reference/integer.inc"
+
+#define INT        u8
+#define SIGNED     i8
+#define UNSIGNED   u8
+#define WORD       u32
+#define WIDTH      8
+#define NAME(name) name##_u8
+#include "src/kernels/reference/integer.inc"
+
+#define INT        i64
+#define SIGNED     i64
+#define UNSIGNED   u64
+#define WORD       u64
+#define WIDTH      64
+#define NAME(name) name##_i64
+#include "src/kernels/reference/integer.inc"
+
+#define INT        u64
+#define SIGNED     i64
+#define UNSIGNED   u64
+#define WORD       u64
+#define WIDTH      64
+#define NAME(name) name##_u64
+#include "src/kernels/reference/integer.inc"
 
 /* ---- bool: bytes that are 0 or 1 -------------------------------------------------------------------------------- */
 
@@ -76,6 +113,7 @@ BINARY(ge, x >= y)
 
 /* ---- select, convert, bitcast, threefry2x32 --------------------------------------------------------------------- */
 
+/* Elements are moved as they are, so types of one size share a tile. */
 #define SELECT(T)                                                                                                      \
     TOW__CLONES static void select_##T(int64_t n, void *const *out, const void *const *in, const void *params)         \
     {                                                                                                                  \
@@ -85,64 +123,42 @@ BINARY(ge, x >= y)
         T *z = out[0];                                                                                                 \
         TOW__VECTORIZE                                                                                                 \
         for (int64_t i = 0; i < n; i++) z[i] = p[i] ? x[i] : y[i];                                                     \
+    }                                                                                                                  \
+    static void bitcast_##T(int64_t n, void *const *out, const void *const *in, const void *params)                    \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        memmove(out[0], in[0], (size_t)n * sizeof(T));                                                                 \
     }
-SELECT(f32)
-SELECT(f64)
-SELECT(i32)
+SELECT(u8)
+SELECT(uint16_t)
 SELECT(u32)
-SELECT(b8)
+SELECT(u64)
 #undef SELECT
+
+enum {
+    SIZES = 4 /* of elements, in bytes: 1, 2, 4, 8 */
+};
+static tow__tile pick_size(const tow__tile tiles[SIZES], tow_dtype dtype)
+{
+    const size_t size = tow__element_bytes(dtype);
+    return tiles[size == 8 ? 3 : size / 2];
+}
 
 static tow__tile pick_select(const tow__kernel_call *call)
 {
-    static const tow__tile tiles[] = {select_f32, select_f64, select_i32, select_u32, select_b8};
-    return tiles[call->out[0].dtype];
-}
-
-#define CONVERT(FROM, TO, expression)                                                                                  \
-    TOW__CLONES static void convert_##FROM##_##TO(int64_t n, void *const *out, const void *const *in,                  \
-                                                  const void *params)                                                  \
-    {                                                                                                                  \
-        (void)params;                                                                                                  \
-        const FROM *px = in[0];                                                                                        \
-        TO *y = out[0];                                                                                                \
-        for (int64_t i = 0; i < n; i++) {                                                                              \
-            const FROM x = px[i];                                                                                      \
-            y[i] = (TO)(expression);                                                                                   \
-        }                                                                                                              \
-    }
-#define CONVERT_FLOAT(F)                                                                                               \
-    CONVERT(F, f32, x)                                                                                                 \
-    CONVERT(F, f64, x) CONVERT(F, i32, tow__to_i32((f64)x)) CONVERT(F, u32, tow__to_u32((f64)x)) CONVERT(F, b8, x != 0)
-#define CONVERT_INTEGER(F)                                                                                             \
-    CONVERT(F, f32, x) CONVERT(F, f64, x) CONVERT(F, i32, x) CONVERT(F, u32, x) CONVERT(F, b8, x != 0)
-CONVERT_FLOAT(f32)
-CONVERT_FLOAT(f64)
-CONVERT_INTEGER(i32)
-CONVERT_INTEGER(u32)
-CONVERT_INTEGER(b8)
-
-static tow__tile pick_convert(const tow__kernel_call *call)
-{
-#define ROW(F)                                                                                                         \
-    {                                                                                                                  \
-        convert_##F##_f32, convert_##F##_f64, convert_##F##_i32, convert_##F##_u32, convert_##F##_b8                   \
-    }
-    static const tow__tile tiles[TOW_DTYPE_COUNT][TOW_DTYPE_COUNT] = {ROW(f32), ROW(f64), ROW(i32), ROW(u32), ROW(b8)};
-#undef ROW
-    return tiles[call->in[0].dtype][call->out[0].dtype];
-}
-
-static void bitcast_tile(int64_t n, void *const *out, const void *const *in, const void *params)
-{
-    (void)params;
-    memmove(out[0], in[0], (size_t)n * sizeof(u32));
+    static const tow__tile tiles[SIZES] = {select_u8, select_uint16_t, select_u32, select_u64};
+    return pick_size(tiles, call->out[0].dtype);
 }
 
 static tow__tile pick_bitcast(const tow__kernel_call *call)
 {
-    (void)call;
-    return bitcast_tile;
+    static const tow__tile tiles[SIZES] = {bitcast_u8, bitcast_uint16_t, bitcast_u32, bitcast_u64};
+    return pick_size(tiles, call->out[0].dtype);
+}
+
+static tow__tile pick_convert(const tow__kernel_call *call)
+{
+    return tow__convert_tile(call->in[0].dtype, call->out[0].dtype);
 }
 
 /* (k0, k1, x0, x1) -> (y0, y1) */
@@ -167,12 +183,15 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
-/* The tiles of a function by dtype: f32 f64 i32 u32 bool. functions.h has the functions with their sets. */
-#define FLOATS(name)   name##_f32, name##_f64, NULL, NULL, NULL
-#define NUMBERS(name)  name##_f32, name##_f64, name##_i32, name##_u32, NULL
-#define ALL(name)      name##_f32, name##_f64, name##_i32, name##_u32, name##_bool
-#define INTEGERS(name) NULL, NULL, name##_i32, name##_u32, NULL
-#define LOGICAL(name)  NULL, NULL, name##_i32, name##_u32, name##_bool
+/* The tiles of a function by dtype. functions.h has the functions with their sets. Floats of 16 bits have none: plans
+ * compute them in f32. */
+#define FLOATS(name) [TOW_F32] = name##_f32, [TOW_F64] = name##_f64
+#define INTEGERS(name)                                                                                                 \
+    [TOW_I32] = name##_i32, [TOW_U32] = name##_u32, [TOW_I8] = name##_i8, [TOW_U8] = name##_u8,                        \
+    [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
+#define NUMBERS(name) FLOATS(name), INTEGERS(name)
+#define LOGICAL(name) INTEGERS(name), [TOW_BOOL] = name##_bool
+#define ALL(name)     FLOATS(name), LOGICAL(name)
 #define X(name, set)                                                                                                   \
     static tow__tile pick_##name(const tow__kernel_call *call)                                                         \
     {                                                                                                                  \
@@ -189,12 +208,13 @@ TOW__FUNCTION_LIST(X)
 #undef X
 
 enum {
-    SET_FLOATS = TOW__FLOATS,
-    SET_INTEGERS = 1 << TOW_I32 | 1 << TOW_U32,
-    SET_NUMBERS = SET_FLOATS | SET_INTEGERS,
-    SET_LOGICAL = SET_INTEGERS | 1 << TOW_BOOL,
-    SET_UNSIGNED = 1 << TOW_U32,
-    SET_ALL = TOW__ALL_DTYPES
+    SET_FLOATS = TOW__WIDE_FLOATS,
+    SET_INTEGERS = TOW__INTEGERS,
+    SET_NUMBERS = TOW__WIDE_NUMBERS,
+    SET_LOGICAL = TOW__BITS,
+    SET_WORDS = 1 << TOW_U32,
+    SET_ALL = TOW__WIDE_NUMBERS | 1 << TOW_BOOL,
+    SET_EVERY = TOW__ALL_DTYPES
 };
 
 static const tow__kernel kernels[] = {

@@ -103,23 +103,30 @@ typedef struct iota_job {
     }
 COUNT(f32)
 COUNT(f64)
+COUNT(u8)
 COUNT(u32)
+COUNT(u64)
+#define COUNT_HALVES(T)                                                                                                \
+    static void count_##T(int64_t n, int64_t first, int64_t step, void *out)                                           \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) ((T *)out)[i] = tow__bits_to_##T(tow__odd_of_i64(first + i * step));           \
+    }
+COUNT_HALVES(bf16)
+COUNT_HALVES(f16)
 
+static void count_bool(int64_t n, int64_t first, int64_t step, void *out)
+{
+    for (int64_t i = 0; i < n; i++) ((b8 *)out)[i] = first + i * step != 0;
+}
+
+/* Signed numbers have the bits of unsigned ones. */
 static void count(tow_dtype dtype, int64_t n, int64_t first, int64_t step, void *out)
 {
-    switch (dtype) {
-    case TOW_F32:
-        count_f32(n, first, step, out);
-        break;
-    case TOW_F64:
-        count_f64(n, first, step, out);
-        break;
-    case TOW_BOOL:
-        for (int64_t i = 0; i < n; i++) ((b8 *)out)[i] = first + i * step != 0;
-        break;
-    default:
-        count_u32(n, first, step, out);
-    }
+    static void (*const counts[TOW_DTYPE_COUNT])(int64_t, int64_t, int64_t, void *) = {
+        [TOW_F32] = count_f32, [TOW_F64] = count_f64, [TOW_BF16] = count_bf16, [TOW_F16] = count_f16,
+        [TOW_I32] = count_u32, [TOW_U32] = count_u32, [TOW_I8] = count_u8,     [TOW_U8] = count_u8,
+        [TOW_I64] = count_u64, [TOW_U64] = count_u64, [TOW_BOOL] = count_bool};
+    counts[dtype](n, first, step, out);
 }
 
 /* Along the last axis elements count, along others each stays for `inner` elements. */
@@ -222,13 +229,13 @@ static void run_concatenate(const tow__kernel_call *call)
     }
 }
 
-/* Offset of the window of `sizes` in `whole`, its start clamped so that it lies inside. start: i32 or u32 scalars, one
- * per axis. */
+/* Offset of the window of `sizes` in `whole`, its start clamped so that it lies inside. start: integers, one per
+ * axis. */
 static int64_t window_offset(const tow__buffer *whole, const int64_t *sizes, const tow__buffer *start)
 {
     int64_t offset = 0;
     for (int i = 0; i < whole->rank; i++) {
-        int64_t s = start[i].dtype == TOW_U32 ? (int64_t) * (const u32 *)start[i].data : *(const i32 *)start[i].data;
+        int64_t s = tow__load_index(start[i].data, start[i].dtype, 0);
         offset += tow__max(0, tow__min(s, whole->dims[i] - sizes[i])) * whole->strides[i];
     }
     return offset;
@@ -258,8 +265,7 @@ static void run_dynamic_update_slice(const tow__kernel_call *call)
 /* The row that index i names among `rows`: negative ones count from the end; -1 if there is none. */
 static int64_t row_index(const tow__strided *indices, tow_dtype dtype, int64_t i, int64_t rows)
 {
-    const char *at = indices->data + tow__strided_offset(indices, i) * (int64_t)indices->size;
-    int64_t index = dtype == TOW_U32 ? (int64_t) * (const u32 *)(const void *)at : *(const i32 *)(const void *)at;
+    int64_t index = tow__load_index(indices->data, dtype, tow__strided_offset(indices, i));
     if (index < 0) index += rows;
     return index >= 0 && index < rows ? index : -1;
 }
@@ -271,20 +277,6 @@ typedef struct gather_job {
     int64_t rows_per_block;
 } gather_job;
 
-static void fill_missing(const tow__buffer *out, char *row, int64_t count)
-{
-    switch (out->dtype) {
-    case TOW_F32:
-        for (int64_t i = 0; i < count; i++) ((f32 *)(void *)row)[i] = NAN;
-        break;
-    case TOW_F64:
-        for (int64_t i = 0; i < count; i++) ((f64 *)(void *)row)[i] = (f64)NAN;
-        break;
-    default:
-        memset(row, 0, (size_t)count * tow__element_bytes(out->dtype));
-    }
-}
-
 static void gather_block(void *user, int64_t block)
 {
     const gather_job *job = user;
@@ -295,7 +287,7 @@ static void gather_block(void *user, int64_t block)
         char *to = element(job->out, i * job->row.count);
         tow__strided from = job->row;
         if (row < 0) {
-            fill_missing(job->out, to, from.count);
+            tow__fill_missing(job->out->dtype, from.count, to);
         } else {
             from.data = element(table, row * table->strides[0]);
             tow__strided_read(&from, 0, from.count, to);
@@ -325,18 +317,23 @@ typedef struct scatter_job {
     int64_t rows, columns;
 } scatter_job;
 
+#define ADD_RUN(T)                                                                                                     \
+    static void add_run_##T(int64_t n, void *sum, const void *x)                                                       \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i++) ((T *)sum)[i] = (T)(((T *)sum)[i] + ((const T *)x)[i]);                        \
+    }
+ADD_RUN(f32)
+ADD_RUN(f64)
+ADD_RUN(u8)
+ADD_RUN(u32)
+ADD_RUN(u64)
+
 static void add_run(tow_dtype dtype, int64_t n, void *sum, const void *x)
 {
-    switch (dtype) {
-    case TOW_F32:
-        for (int64_t i = 0; i < n; i++) ((f32 *)sum)[i] += ((const f32 *)x)[i];
-        break;
-    case TOW_F64:
-        for (int64_t i = 0; i < n; i++) ((f64 *)sum)[i] += ((const f64 *)x)[i];
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++) ((u32 *)sum)[i] += ((const u32 *)x)[i];
-    }
+    static void (*const adds[TOW_DTYPE_COUNT])(int64_t, void *, const void *) = {
+        [TOW_F32] = add_run_f32, [TOW_F64] = add_run_f64, [TOW_I32] = add_run_u32, [TOW_U32] = add_run_u32,
+        [TOW_I8] = add_run_u8,   [TOW_U8] = add_run_u8,   [TOW_I64] = add_run_u64, [TOW_U64] = add_run_u64};
+    adds[dtype](n, sum, x);
 }
 
 static void scatter_block(void *user, int64_t block)
@@ -381,11 +378,11 @@ static const tow__kernel kernels[] = {
     {"dynamic_slice", TOW__ALL_DTYPES, run_dynamic_slice, NULL, "reference"},
     {"dynamic_update_slice", TOW__ALL_DTYPES, run_dynamic_update_slice, NULL, "reference"},
     {"gather", TOW__ALL_DTYPES, run_gather, NULL, "reference"},
-    {"index_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_index_add, NULL, "reference"},
+    {"index_add", TOW__WIDE_NUMBERS, run_index_add, NULL, "reference"},
     {"empty", TOW__ALL_DTYPES, run_empty, NULL, "reference"},
     {"iota", TOW__ALL_DTYPES, run_iota, NULL, "reference"},
     {"pad", TOW__ALL_DTYPES, run_pad, NULL, "reference"},
     {"random_bits", 1 << TOW_U32, run_random_bits, NULL, "reference"},
-    {"scatter_add", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_scatter_add, NULL, "reference"},
+    {"scatter_add", TOW__WIDE_NUMBERS, run_scatter_add, NULL, "reference"},
 };
 const tow__kernel_table tow__reference_move = {kernels, sizeof kernels / sizeof kernels[0]};

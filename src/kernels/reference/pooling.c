@@ -56,20 +56,27 @@ static int64_t find(const window_job *job, int64_t p, int64_t k, const tow__buff
         T y = (identity);                                                                                              \
         int64_t at;                                                                                                    \
         for (int64_t k = 0; k < job->taps; k++)                                                                        \
-            if (find(job, p, k, job->x, &at) >= 0) y = COMBINE(y, ((const T *)job->x->data)[at]);                      \
+            if (find(job, p, k, job->x, &at) >= 0) y = (T)COMBINE(y, ((const T *)job->x->data)[at]);                   \
         ((T *)job->call->out[0].data)[p] = y;                                                                          \
     }
-REDUCE(sum, f32, 0, ADD)
-REDUCE(sum, f64, 0, ADD)
+#define REDUCE_ORDERED(T, LEAST, MOST)                                                                                 \
+    REDUCE(max, T, LEAST, GREATER)                                                                                     \
+    REDUCE(min, T, MOST, LESS)
+#define REDUCE_FLOATS(T)                                                                                               \
+    REDUCE(sum, T, 0, ADD)                                                                                             \
+    REDUCE(max, T, -(T)INFINITY, tow__max_##T)                                                                         \
+    REDUCE(min, T, (T)INFINITY, tow__min_##T)
+REDUCE_FLOATS(f32)
+REDUCE_FLOATS(f64)
+REDUCE(sum, u8, 0, ADD)
 REDUCE(sum, u32, 0, ADD)
-REDUCE(max, f32, -INFINITY, tow__max_f32)
-REDUCE(max, f64, -(f64)INFINITY, tow__max_f64)
-REDUCE(max, i32, INT32_MIN, GREATER)
-REDUCE(max, u32, 0, GREATER)
-REDUCE(min, f32, INFINITY, tow__min_f32)
-REDUCE(min, f64, (f64)INFINITY, tow__min_f64)
-REDUCE(min, i32, INT32_MAX, LESS)
-REDUCE(min, u32, UINT32_MAX, LESS)
+REDUCE(sum, u64, 0, ADD)
+REDUCE_ORDERED(i8, INT8_MIN, INT8_MAX)
+REDUCE_ORDERED(u8, 0, UINT8_MAX)
+REDUCE_ORDERED(i32, INT32_MIN, INT32_MAX)
+REDUCE_ORDERED(u32, 0, UINT32_MAX)
+REDUCE_ORDERED(i64, INT64_MIN, INT64_MAX)
+REDUCE_ORDERED(u64, 0, UINT64_MAX)
 
 static void reduce(const tow__kernel_call *call, void (*const body[])(void *, int64_t))
 {
@@ -77,15 +84,18 @@ static void reduce(const tow__kernel_call *call, void (*const body[])(void *, in
     tow__team_run(call->team, job.windows, body[call->in[0].dtype], &job);
 }
 
-#define RUN(name, ...)                                                                                                 \
+/* Signed sums are the unsigned ones. */
+#define RUN(name, I8, I32, I64)                                                                                        \
     static void run_##name(const tow__kernel_call *call)                                                               \
     {                                                                                                                  \
-        static void (*const body[])(void *, int64_t) = {__VA_ARGS__};                                                  \
+        static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {                                                \
+            [TOW_F32] = name##_f32, [TOW_F64] = name##_f64, [TOW_I8] = I8,   [TOW_U8] = name##_u8,                     \
+            [TOW_I32] = I32,        [TOW_U32] = name##_u32, [TOW_I64] = I64, [TOW_U64] = name##_u64};                  \
         reduce(call, body);                                                                                            \
     }
-RUN(sum, sum_f32, sum_f64, sum_u32, sum_u32)
-RUN(max, max_f32, max_f64, max_i32, max_u32)
-RUN(min, min_f32, min_f64, min_i32, min_u32)
+RUN(sum, sum_u8, sum_u32, sum_u64)
+RUN(max, max_i8, max_i32, max_i64)
+RUN(min, min_i8, min_i32, min_i64)
 
 /* ---- the element that a window selects --------------------------------------------------------------------------- */
 
@@ -140,13 +150,13 @@ static void run_scatter(const tow__kernel_call *call)
 }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
+    NUMBERS = TOW__WIDE_NUMBERS
 };
 static const tow__kernel kernels[] = {
     {"reduce_window_max", NUMBERS, run_max, NULL, "reference"},
     {"reduce_window_min", NUMBERS, run_min, NULL, "reference"},
     {"reduce_window_sum", NUMBERS, run_sum, NULL, "reference"},
-    {"select_and_gather_add", TOW__FLOATS, run_gather, NULL, "reference"},
-    {"select_and_scatter_add", TOW__FLOATS, run_scatter, NULL, "reference"},
+    {"select_and_gather_add", TOW__WIDE_FLOATS, run_gather, NULL, "reference"},
+    {"select_and_scatter_add", TOW__WIDE_FLOATS, run_scatter, NULL, "reference"},
 };
 const tow__kernel_table tow__reference_pooling = {kernels, sizeof kernels / sizeof kernels[0]};

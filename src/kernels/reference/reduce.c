@@ -40,11 +40,11 @@ static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *,
             for (int l = 0; l < TOW__LANES; l++) lane[l] = (identity);                                                 \
             for (int64_t i = 0; i < n; i++) {                                                                          \
                 int l = (int)(i % TOW__LANES);                                                                         \
-                lane[l] = COMBINE(lane[l], x[tow__strided_offset(r, start + i)]);                                      \
+                lane[l] = (T)COMBINE(lane[l], x[tow__strided_offset(r, start + i)]);                                   \
             }                                                                                                          \
             for (int half = TOW__LANES / 2; half > 0; half /= 2)                                                       \
-                for (int l = 0; l < half; l++) lane[l] = COMBINE(lane[l], lane[l + half]);                             \
-            total = start == 0 ? lane[0] : COMBINE(total, lane[0]);                                                    \
+                for (int l = 0; l < half; l++) lane[l] = (T)COMBINE(lane[l], lane[l + half]);                          \
+            total = start == 0 ? lane[0] : (T)COMBINE(total, lane[0]);                                                 \
         }                                                                                                              \
         ((T *)job->call->out[0].data)[k] = total;                                                                      \
     }
@@ -56,40 +56,53 @@ static void reduce(const tow__kernel_call *call, void (*one)(const reduce_job *,
 #define AND_BYTES(a, b) ((b8)((a) & (b)))
 #define GREATER(a, b)   ((a) > (b) ? (a) : (b))
 #define LESS(a, b)      ((a) < (b) ? (a) : (b))
-REDUCE(sum, f32, 0, ADD)
-REDUCE(sum, f64, 0, ADD)
-REDUCE(sum, u32, 0, ADD)
-REDUCE(prod, f32, 1, MUL)
-REDUCE(prod, f64, 1, MUL)
-REDUCE(prod, u32, 1, MUL)
-REDUCE(max, f32, -INFINITY, tow__max_f32)
-REDUCE(max, f64, -(f64)INFINITY, tow__max_f64)
-REDUCE(max, i32, INT32_MIN, GREATER)
-REDUCE(max, u32, 0, GREATER)
+#define REDUCE_WORDS(T)                                                                                                \
+    REDUCE(sum, T, 0, ADD)                                                                                             \
+    REDUCE(prod, T, 1, MUL)                                                                                            \
+    REDUCE(or, T, 0, OR)                                                                                               \
+    REDUCE(and, T, (T)-1, AND)
+#define REDUCE_ORDERED(T, LEAST, MOST)                                                                                 \
+    REDUCE(max, T, LEAST, GREATER)                                                                                     \
+    REDUCE(min, T, MOST, LESS)
+#define REDUCE_FLOATS(T)                                                                                               \
+    REDUCE(sum, T, 0, ADD)                                                                                             \
+    REDUCE(prod, T, 1, MUL)                                                                                            \
+    REDUCE(max, T, -(T)INFINITY, tow__max_##T)                                                                         \
+    REDUCE(min, T, (T)INFINITY, tow__min_##T)
+REDUCE_FLOATS(f32)
+REDUCE_FLOATS(f64)
+REDUCE_WORDS(u8)
+REDUCE_WORDS(u32)
+REDUCE_WORDS(u64)
+REDUCE_ORDERED(i8, INT8_MIN, INT8_MAX)
+REDUCE_ORDERED(u8, 0, UINT8_MAX)
+REDUCE_ORDERED(i32, INT32_MIN, INT32_MAX)
+REDUCE_ORDERED(u32, 0, UINT32_MAX)
+REDUCE_ORDERED(i64, INT64_MIN, INT64_MAX)
+REDUCE_ORDERED(u64, 0, UINT64_MAX)
 REDUCE(max, b8, 0, OR_BYTES)
-REDUCE(min, f32, INFINITY, tow__min_f32)
-REDUCE(min, f64, (f64)INFINITY, tow__min_f64)
-REDUCE(min, i32, INT32_MAX, LESS)
-REDUCE(min, u32, UINT32_MAX, LESS)
 REDUCE(min, b8, 1, AND_BYTES)
-REDUCE(or, u32, 0, OR)
-REDUCE(or, b8, 0, OR_BYTES)
-REDUCE(and, u32, UINT32_MAX, AND)
-REDUCE(and, b8, 1, AND_BYTES)
 
 /* Signed sums, products and bit operations are the unsigned ones. */
-#define RUN(name, F32, F64, I32, U32, BOOL)                                                                            \
+#define FLOATS(name) [TOW_F32] = name##_f32, [TOW_F64] = name##_f64
+#define WORDS(name)                                                                                                    \
+    [TOW_I8] = name##_u8, [TOW_U8] = name##_u8, [TOW_I32] = name##_u32, [TOW_U32] = name##_u32,                        \
+    [TOW_I64] = name##_u64, [TOW_U64] = name##_u64
+#define ORDERED(name)                                                                                                  \
+    [TOW_I8] = name##_i8, [TOW_U8] = name##_u8, [TOW_I32] = name##_i32, [TOW_U32] = name##_u32,                        \
+    [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
+#define RUN(name, ...)                                                                                                 \
     static void run_reduce_##name(const tow__kernel_call *call)                                                        \
     {                                                                                                                  \
-        static void (*const one[])(const reduce_job *, int64_t) = {F32, F64, I32, U32, BOOL};                          \
+        static void (*const one[TOW_DTYPE_COUNT])(const reduce_job *, int64_t) = {__VA_ARGS__};                        \
         reduce(call, one[call->in[0].dtype]);                                                                          \
     }
-RUN(sum, sum_f32, sum_f64, sum_u32, sum_u32, NULL)
-RUN(prod, prod_f32, prod_f64, prod_u32, prod_u32, NULL)
-RUN(max, max_f32, max_f64, max_i32, max_u32, max_b8)
-RUN(min, min_f32, min_f64, min_i32, min_u32, min_b8)
-RUN(or, NULL, NULL, or_u32, or_u32, or_b8)
-RUN(and, NULL, NULL, and_u32, and_u32, and_b8)
+RUN(sum, FLOATS(sum), WORDS(sum))
+RUN(prod, FLOATS(prod), WORDS(prod))
+RUN(max, FLOATS(max), ORDERED(max), [TOW_BOOL] = max_b8)
+RUN(min, FLOATS(min), ORDERED(min), [TOW_BOOL] = min_b8)
+RUN(or, WORDS(or), [TOW_BOOL] = max_b8)
+RUN(and, WORDS(and), [TOW_BOOL] = min_b8)
 
 /* ---- argmax: the first of equal maxima; NaN counts as the largest ----------------------------------------------- */
 
@@ -105,16 +118,17 @@ RUN(and, NULL, NULL, and_u32, and_u32, and_b8)
         }                                                                                                              \
         ((i32 *)job->call->out[0].data)[k] = (i32)best;                                                                \
     }
+#define X(symbol, T) ARGMAX(T)
 ARGMAX(f32)
 ARGMAX(f64)
-ARGMAX(i32)
-ARGMAX(u32)
+TOW__INTEGER_TYPES(X)
 ARGMAX(b8)
+#undef X
 
 static void run_argmax(const tow__kernel_call *call)
 {
-    static void (*const one[])(const reduce_job *, int64_t) = {argmax_f32, argmax_f64, argmax_i32, argmax_u32,
-                                                               argmax_b8};
+    static void (*const one[TOW_DTYPE_COUNT])(const reduce_job *, int64_t) = {FLOATS(argmax),
+                                                                              ORDERED(argmax), [TOW_BOOL] = argmax_b8};
     const tow__axis_params *p = call->params;
     tow__axes_params axes = {{1, {p->axis}}};
     tow__kernel_call as_reduction = *call;
@@ -123,16 +137,15 @@ static void run_argmax(const tow__kernel_call *call)
 }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32,
-    LOGICAL = 1 << TOW_I32 | 1 << TOW_U32 | 1 << TOW_BOOL
+    COMPARED = TOW__WIDE_NUMBERS | 1 << TOW_BOOL
 };
 static const tow__kernel kernels[] = {
-    {"argmax", TOW__ALL_DTYPES, run_argmax, NULL, "reference"},
-    {"reduce_and", LOGICAL, run_reduce_and, NULL, "reference"},
-    {"reduce_max", TOW__ALL_DTYPES, run_reduce_max, NULL, "reference"},
-    {"reduce_min", TOW__ALL_DTYPES, run_reduce_min, NULL, "reference"},
-    {"reduce_or", LOGICAL, run_reduce_or, NULL, "reference"},
-    {"reduce_prod", NUMBERS, run_reduce_prod, NULL, "reference"},
-    {"reduce_sum", NUMBERS, run_reduce_sum, NULL, "reference"},
+    {"argmax", COMPARED, run_argmax, NULL, "reference"},
+    {"reduce_and", TOW__BITS, run_reduce_and, NULL, "reference"},
+    {"reduce_max", COMPARED, run_reduce_max, NULL, "reference"},
+    {"reduce_min", COMPARED, run_reduce_min, NULL, "reference"},
+    {"reduce_or", TOW__BITS, run_reduce_or, NULL, "reference"},
+    {"reduce_prod", TOW__WIDE_NUMBERS, run_reduce_prod, NULL, "reference"},
+    {"reduce_sum", TOW__WIDE_NUMBERS, run_reduce_sum, NULL, "reference"},
 };
 const tow__kernel_table tow__reference_reduce = {kernels, sizeof kernels / sizeof kernels[0]};

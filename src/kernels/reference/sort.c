@@ -17,26 +17,39 @@
     {                                                                                                                  \
         return ((const T *)x)[i] < ((const T *)y)[j];                                                                  \
     }
+#define LESS_HALF(T)                                                                                                   \
+    static bool less_##T(const void *x, int64_t i, const void *y, int64_t j)                                           \
+    {                                                                                                                  \
+        const f32 a = tow__from_##T(((const T *)x)[i]), b = tow__from_##T(((const T *)y)[j]);                          \
+        return less_f32(&a, 0, &b, 0);                                                                                 \
+    }
+#define X(symbol, T) LESS(T)
 LESS_FLOAT(f32)
 LESS_FLOAT(f64)
-LESS(i32)
-LESS(u32)
+LESS_HALF(bf16)
+LESS_HALF(f16)
+TOW__INTEGER_TYPES(X)
 LESS(b8)
-static bool (*const less[])(const void *, int64_t, const void *, int64_t) = {less_f32, less_f64, less_i32, less_u32,
-                                                                             less_b8};
+#undef X
+static bool (*const less[TOW_DTYPE_COUNT])(const void *, int64_t, const void *, int64_t) = {
+#define X(symbol, T) [symbol] = less_##T,
+    TOW__DTYPE_TYPES(X)
+#undef X
+};
 
 static uint64_t total_key(tow_dtype dtype, const void *x, int64_t i)
 {
     switch (dtype) {
-    case TOW_F32:
-        return tow__total_key_f32(((const f32 *)x)[i]);
-    case TOW_F64:
-        return tow__total_key_f64(((const f64 *)x)[i]);
-    case TOW_I32:
-        return tow__total_key_i32(((const i32 *)x)[i]);
-    default:
-        return ((const u32 *)x)[i];
+#define X(symbol, T)                                                                                                   \
+    case symbol:                                                                                                       \
+        return tow__total_key_##T(((const T *)x)[i]);
+        TOW__FLOAT_TYPES(X)
+        TOW__INTEGER_TYPES(X)
+#undef X
+    case TOW_BOOL:
+        return ((const b8 *)x)[i];
     }
+    return 0;
 }
 
 /* A row of the operands. total: the first operand from its largest element on, in its total order. */
@@ -159,8 +172,8 @@ static void run_searchsorted(const tow__kernel_call *call)
 }
 
 static const tow__kernel kernels[] = {
-    {"searchsorted", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_searchsorted, NULL, "reference"},
+    {"searchsorted", TOW__NUMBERS, run_searchsorted, NULL, "reference"},
     {"sort", TOW__ALL_DTYPES, run_sort, scratch_of, "reference"},
-    {"top_k", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_top_k, scratch_of, "reference"},
+    {"top_k", TOW__NUMBERS, run_top_k, scratch_of, "reference"},
 };
 const tow__kernel_table tow__reference_sort = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -30,9 +30,9 @@ static bool find(const tow__buffer *array, const tow__buffer *indices, const tow
         within[axis++] = at[d];
     }
     for (int i = 0; i < n->index_map->n; i++) {
-        const i32 *p = (const i32 *)indices->data + index + i * indices->strides[indices->rank - 1];
+        const int64_t place = index + i * indices->strides[indices->rank - 1];
         const int64_t d = n->index_map->v[i], most = array->dims[d] - sizes[d];
-        start[d] = indices->dtype == TOW_U32 ? (int64_t)(u32)*p : *p;
+        start[d] = tow__load_index(indices->data, indices->dtype, place);
         if (!clamped && (start[d] < 0 || start[d] > most)) return false;
         start[d] = tow__max(0, tow__min(start[d], most));
     }
@@ -53,27 +53,6 @@ static int64_t unravel(const tow__buffer *b, int64_t i, int64_t *at)
     return offset;
 }
 
-static void fill_with(const tow__buffer *out, int64_t at, double value)
-{
-    switch (out->dtype) {
-    case TOW_F32:
-        ((f32 *)out->data)[at] = (f32)value;
-        break;
-    case TOW_F64:
-        ((f64 *)out->data)[at] = value;
-        break;
-    case TOW_I32:
-        ((i32 *)out->data)[at] = tow__to_i32(value);
-        break;
-    case TOW_U32:
-        ((u32 *)out->data)[at] = tow__to_u32(value);
-        break;
-    case TOW_BOOL:
-        ((b8 *)out->data)[at] = value != 0;
-        break;
-    }
-}
-
 static void run_gather_general(const tow__kernel_call *call)
 {
     const tow__gather_params *p = call->params;
@@ -86,7 +65,7 @@ static void run_gather_general(const tow__kernel_call *call)
         if (find(x, &call->in[1], out, &n, !p->fill, at, &from))
             memcpy((char *)out->data + to * (int64_t)size, (const char *)x->data + from * (int64_t)size, size);
         else
-            fill_with(out, to, p->fill_value);
+            tow__store_element(out->dtype, out->data, to, p->fill_value);
     }
 }
 
@@ -123,16 +102,28 @@ enum operation {
         const T results[] = {y, (T)((U)*x + (U)y), (T)((U)*x * (U)y), LESS, MORE};                                     \
         *x = results[operation];                                                                                       \
     }
+#define APPLY_INTEGERS(T, U) APPLY(T, U, *x<y ? *x : y, *x> y ? *x : y)
 APPLY(f32, f32, tow__min_f32(*x, y), tow__max_f32(*x, y))
 APPLY(f64, f64, tow__min_f64(*x, y), tow__max_f64(*x, y))
-APPLY(i32, u32, *x<y ? *x : y, *x> y ? *x : y)
-APPLY(u32, u32, *x<y ? *x : y, *x> y ? *x : y)
-APPLY(b8, u32, *x<y ? *x : y, *x> y ? *x : y)
+APPLY_INTEGERS(i8, u32)
+APPLY_INTEGERS(u8, u32)
+APPLY_INTEGERS(i32, u32)
+APPLY_INTEGERS(u32, u32)
+APPLY_INTEGERS(i64, u64)
+APPLY_INTEGERS(u64, u64)
+
+static void apply_half(enum operation operation, void *to, const void *from)
+{
+    (void)operation; /* plans do all but SET in f32 */
+    memcpy(to, from, sizeof(uint16_t));
+}
 
 static void scatter(const tow__kernel_call *call, enum operation operation)
 {
-    static void (*const apply[])(enum operation, void *, const void *) = {apply_f32, apply_f64, apply_i32, apply_u32,
-                                                                          apply_b8};
+    static void (*const apply[TOW_DTYPE_COUNT])(enum operation, void *, const void *) = {
+        [TOW_F32] = apply_f32,   [TOW_F64] = apply_f64,  [TOW_I32] = apply_i32, [TOW_U32] = apply_u32,
+        [TOW_I8] = apply_i8,     [TOW_U8] = apply_u8,    [TOW_I64] = apply_i64, [TOW_U64] = apply_u64,
+        [TOW_BF16] = apply_half, [TOW_F16] = apply_half, [TOW_BOOL] = apply_u8};
     const tow__scatter_params *p = call->params;
     const numbers n = {&p->update_window_dims, &p->inserted_window_dims, &p->operand_batching_dims,
                        &p->scatter_indices_batching_dims, &p->scatter_dims_to_operand_dims};
@@ -159,7 +150,7 @@ static void run_min(const tow__kernel_call *call) { scatter(call, MIN); }
 static void run_max(const tow__kernel_call *call) { scatter(call, MAX); }
 
 enum {
-    NUMBERS = TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32
+    NUMBERS = TOW__WIDE_NUMBERS
 };
 static const tow__kernel kernels[] = {
     {"gather_general", TOW__ALL_DTYPES, run_gather_general, NULL, "reference"},

@@ -21,10 +21,28 @@ TOW__FLOAT_KEYS(f32, u32, 32)
 TOW__FLOAT_KEYS(f64, uint64_t, 64)
 #undef TOW__FLOAT_KEYS
 
-TOW__INLINE uint64_t tow__total_key_i32(i32 x) { return (u32)x ^ 0x80000000u; }
-TOW__INLINE uint64_t tow__sort_key_i32(i32 x) { return tow__total_key_i32(x); }
-TOW__INLINE uint64_t tow__total_key_u32(u32 x) { return x; }
-TOW__INLINE uint64_t tow__sort_key_u32(u32 x) { return x; }
+/* Floats of 16 bits are their bits. INFINITE: those of infinity. */
+#define TOW__HALF_KEYS(T, INFINITE)                                                                                    \
+    TOW__INLINE uint64_t tow__total_key_##T(T x) { return (T)(x >> 15 ? ~x : x | 0x8000); }                            \
+    TOW__INLINE uint64_t tow__sort_key_##T(T x)                                                                        \
+    {                                                                                                                  \
+        const T magnitude = x & 0x7FFF;                                                                                \
+        return magnitude > (INFINITE) ? (T)-1 : tow__total_key_##T(magnitude == 0 ? 0 : x);                            \
+    }
+TOW__HALF_KEYS(bf16, 0x7F80)
+TOW__HALF_KEYS(f16, 0x7C00)
+#undef TOW__HALF_KEYS
+
+#define TOW__INTEGER_KEYS(T, U, FLIP)                                                                                  \
+    TOW__INLINE uint64_t tow__total_key_##T(T x) { return (U)((U)x ^ (FLIP)); }                                        \
+    TOW__INLINE uint64_t tow__sort_key_##T(T x) { return tow__total_key_##T(x); }
+TOW__INTEGER_KEYS(i8, u8, 0x80U)
+TOW__INTEGER_KEYS(u8, u8, 0U)
+TOW__INTEGER_KEYS(i32, u32, 0x80000000U)
+TOW__INTEGER_KEYS(u32, u32, 0U)
+TOW__INTEGER_KEYS(i64, u64, 0x8000000000000000U)
+TOW__INTEGER_KEYS(u64, u64, 0U)
+#undef TOW__INTEGER_KEYS
 TOW__INLINE uint64_t tow__sort_key_b8(b8 x) { return x; }
 
 /* Offset in elements of the first element of row r, the rows being those along `axis` in row-major order. */

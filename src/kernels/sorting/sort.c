@@ -85,18 +85,19 @@ static void sort_pairs(int64_t n, pair **a, pair **spare)
         T *y = out;                                                                                                    \
         for (int64_t i = 0; i < n; i++) y[i * out_stride] = x[(int64_t)index_of(a[i]) * stride];                       \
     }
-TYPE(f32)
-TYPE(f64)
-TYPE(i32)
-TYPE(u32)
-TYPE(b8)
+#define X(symbol, T) TYPE(T)
+TOW__DTYPE_TYPES(X)
+#undef X
 #undef TYPE
 
 static const struct {
     void (*key)(int64_t n, pair *a, const void *data, int64_t stride, int shift);
     void (*read)(int64_t n, const pair *a, void *out, int64_t out_stride, const void *data, int64_t stride);
 } types[TOW_DTYPE_COUNT] = {
-    {key_f32, read_f32}, {key_f64, read_f64}, {key_i32, read_i32}, {key_u32, read_u32}, {key_b8, read_b8}};
+#define X(symbol, T) [symbol] = {key_##T, read_##T},
+    TOW__DTYPE_TYPES(X)
+#undef X
+};
 
 static const char *row_of(const tow__buffer *b, int axis, int64_t r)
 {
@@ -199,10 +200,10 @@ static void sink(ranked *heap, int64_t n, int64_t at)
             sink(heap, last, 0);                                                                                       \
         }                                                                                                              \
     }
-TOP(f32)
-TOP(f64)
-TOP(i32)
-TOP(u32)
+#define X(symbol, T) TOP(T)
+TOW__FLOAT_TYPES(X)
+TOW__INTEGER_TYPES(X)
+#undef X
 #undef TOP
 
 typedef struct top_k_job {
@@ -220,8 +221,11 @@ static size_t scratch_top_k(const tow__kernel_call *call)
 
 static void top_k_row(const top_k_job *job, int64_t r, ranked *heap)
 {
-    static void (*const top[])(int64_t, int64_t, const void *, int64_t, ranked *) = {top_f32, top_f64, top_i32,
-                                                                                     top_u32};
+    static void (*const top[TOW_DTYPE_COUNT])(int64_t, int64_t, const void *, int64_t, ranked *) = {
+#define X(symbol, T) [symbol] = top_##T,
+        TOW__FLOAT_TYPES(X) TOW__INTEGER_TYPES(X)
+#undef X
+    };
     const tow__buffer *x = &job->call->in[0], *y = &job->call->out[0], *at = &job->call->out[1];
     const size_t size = tow__element_bytes(x->dtype);
     const int64_t step = x->strides[job->axis], to = y->strides[job->axis], at_to = at->strides[job->axis];
@@ -256,6 +260,6 @@ static void run_top_k(const tow__kernel_call *call)
 
 static const tow__kernel kernels[] = {
     {"sort", TOW__ALL_DTYPES, run_sort, scratch_sort, "radix"},
-    {"top_k", TOW__FLOATS | 1 << TOW_I32 | 1 << TOW_U32, run_top_k, scratch_top_k, "heap"},
+    {"top_k", TOW__NUMBERS, run_top_k, scratch_top_k, "heap"},
 };
 const tow__kernel_table tow__kernels_sort = {kernels, sizeof kernels / sizeof kernels[0]};

@@ -26,7 +26,7 @@ static void npy_round_trip(void **state)
     fixture *f = *state;
     static const unsigned char bools[6] = {0, 1, 1, 0, 1, 0};
     static const double numbers[6] = {1.5, -2, 3e300, 0, 5, -0.0};
-    for (int dtype = 0; dtype < TOW_DTYPE_COUNT; dtype++)
+    for (int dtype = 0; dtype <= TOW_BOOL; dtype++) /* those that files hold */
         for (int rank = 0; rank <= 3; rank++) {
             tow_type type = tow_make_type((tow_dtype)dtype, rank, (int64_t[]){rank == 1 ? 6 : 2, rank == 2 ? 3 : 1, 3});
             const void *data = dtype == TOW_BOOL ? (const void *)bools : numbers;

@@ -49,7 +49,7 @@ static const bad_case bad_cases[] = {
     {"not", {T(F32, 2)}, 1, 1, NULL, TOW_TYPE_MISMATCH, "i32, u32, bool"},
     {"select", {T(F32, 2), T(F32, 2), T(F32, 2)}, 3, 1, NULL, TOW_TYPE_MISMATCH, "bool"},
     {"select", {T(BOOL, 3), T(F32, 2), T(F32, 2)}, 3, 1, NULL, TOW_SHAPE_MISMATCH, "bool[3] and f32[2]"},
-    {"bitcast", {T(F64, 2)}, 1, 1, &(tow__dtype_params){TOW_U32}, TOW_TYPE_MISMATCH, "4 bytes"},
+    {"bitcast", {T(F64, 2)}, 1, 1, &(tow__dtype_params){TOW_U32}, TOW_TYPE_MISMATCH, "one size in bytes"},
     {"reduce_sum",
      {T(F32, 2, 3)},
      1,

@@ -1,0 +1,57 @@
+/* Element types inside the library: the sets that they form, and single elements, where speed does not matter.
+ * TOW_DTYPE_LIST has the types themselves, src/base/numbers.h what they are in C. */
+#ifndef TOW_SRC_DTYPES_H
+#define TOW_SRC_DTYPES_H
+
+#include "tow/base.h"
+
+enum { /* sets of dtypes: 1 << dtype */
+    TOW__HALVES = 1 << TOW_BF16 | 1 << TOW_F16,
+    TOW__WIDE_FLOATS = 1 << TOW_F32 | 1 << TOW_F64, /* those that there are arithmetic instructions for */
+    TOW__FLOATS = TOW__WIDE_FLOATS | TOW__HALVES,
+    TOW__SIGNED = 1 << TOW_I32 | 1 << TOW_I8 | 1 << TOW_I64,
+    TOW__UNSIGNED = 1 << TOW_U32 | 1 << TOW_U8 | 1 << TOW_U64,
+    TOW__INTEGERS = TOW__SIGNED | TOW__UNSIGNED,
+    TOW__NUMBERS = TOW__FLOATS | TOW__INTEGERS,
+    TOW__WIDE_NUMBERS = TOW__WIDE_FLOATS | TOW__INTEGERS,
+    TOW__WORDS = TOW__WIDE_FLOATS | 1 << TOW_I32 | 1 << TOW_U32, /* numbers that vector kernels are written for */
+    TOW__BITS = TOW__INTEGERS | 1 << TOW_BOOL,
+    TOW__ANY = TOW__NUMBERS | 1 << TOW_BOOL
+};
+_Static_assert(TOW__ANY == (1 << TOW_DTYPE_COUNT) - 1, "every type is in one of the sets");
+
+static inline bool tow__dtype_in(tow_dtype dtype, unsigned set) { return (set >> dtype & 1) != 0; }
+static inline bool tow__is_half(tow_dtype dtype) { return tow__dtype_in(dtype, TOW__HALVES); }
+
+/* What a reader expects where an element type should be. */
+#define TOW__NAME_OF_DTYPE(symbol, name, size) " " name
+#define TOW__A_DTYPE                           "an element type (one of" TOW_DTYPE_LIST(TOW__NAME_OF_DTYPE) ")"
+
+/* The type in which values of this type are computed and summed: f32 for floats of 16 bits, else the type itself. */
+static inline tow_dtype tow__wide(tow_dtype dtype) { return tow__is_half(dtype) ? TOW_F32 : dtype; }
+
+/* ---- single elements (element.c) --------------------------------------------------------------------------------- */
+
+/* An element by what kind of number it is. */
+typedef struct tow__element {
+    enum {
+        TOW__A_FLOAT,
+        TOW__A_SIGNED,
+        TOW__AN_UNSIGNED,
+        TOW__A_BOOL
+    } kind;
+    double f;   /* the value of a float, and of the others the nearest number */
+    int64_t i;  /* of signed ones */
+    uint64_t u; /* of unsigned ones and bools */
+} tow__element;
+tow__element tow__load_element(tow_dtype dtype, const void *data, int64_t index);
+/* The element nearest to `value` as convert finds it. */
+void tow__store_element(tow_dtype dtype, void *data, int64_t index, double value);
+/* True if `value` is a number of the type: any for floats, a whole one in range for integers, 0 or 1 for bool. */
+bool tow__dtype_holds(tow_dtype dtype, double value);
+/* Elements [0, n) of `from` as another type. */
+void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n);
+/* How many decimal digits tell all numbers of a float type apart. */
+int tow__float_digits(tow_dtype dtype);
+
+#endif

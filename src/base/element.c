@@ -1,0 +1,164 @@
+/* Single elements by dtype: for texts, files, constants and arrays of the caller. Kernels have loops for each type. */
+#include "src/base/base.h"
+#include "src/base/numbers.h"
+
+/* ---- loading ------------------------------------------------------------------------------------------------------ */
+
+static f64 load_float(tow_dtype dtype, const void *at)
+{
+    union {
+        f32 single;
+        f64 number;
+        u32 bits;
+        bf16 half;
+    } v = {.number = 0};
+    memcpy(&v, at, tow_dtype_size(dtype));
+    if (dtype == TOW_F64) return v.number;
+    if (dtype == TOW_F32) return (f64)v.single;
+    return (f64)(dtype == TOW_BF16 ? tow__from_bf16(v.half) : tow__from_f16(v.half));
+}
+
+static i64 load_signed(tow_dtype dtype, const void *at)
+{
+    union {
+        i8 byte;
+        i32 word;
+        i64 number;
+    } v = {.number = 0};
+    memcpy(&v, at, tow_dtype_size(dtype));
+    return dtype == TOW_I8 ? v.byte : dtype == TOW_I32 ? v.word : v.number;
+}
+
+static u64 load_unsigned(tow_dtype dtype, const void *at)
+{
+    union {
+        u8 byte;
+        u32 word;
+        u64 number;
+    } v = {.number = 0};
+    memcpy(&v, at, tow_dtype_size(dtype));
+    return dtype == TOW_U64 ? v.number : dtype == TOW_U32 ? v.word : v.byte;
+}
+
+tow__element tow__load_element(tow_dtype dtype, const void *data, int64_t index)
+{
+    const void *at = (const char *)data + index * (int64_t)tow_dtype_size(dtype);
+    tow__element e = {.kind = TOW__A_FLOAT};
+    if (tow__dtype_in(dtype, TOW__FLOATS)) {
+        e.f = load_float(dtype, at);
+    } else if (tow__dtype_in(dtype, TOW__SIGNED)) {
+        e.kind = TOW__A_SIGNED;
+        e.i = load_signed(dtype, at);
+        e.f = (f64)e.i;
+    } else {
+        e.kind = dtype == TOW_BOOL ? TOW__A_BOOL : TOW__AN_UNSIGNED;
+        e.u = load_unsigned(dtype, at);
+        e.f = (f64)e.u;
+    }
+    return e;
+}
+
+/* ---- storing ------------------------------------------------------------------------------------------------------ */
+
+#define STORE(T, value)                                                                                                \
+    do {                                                                                                               \
+        const T stored = (value);                                                                                      \
+        memcpy(at, &stored, sizeof stored);                                                                            \
+    } while (0)
+
+static void store_bits(tow_dtype dtype, void *at, u64 bits)
+{
+    if (tow_dtype_size(dtype) == 1)
+        STORE(u8, (u8)bits);
+    else if (tow_dtype_size(dtype) == 4)
+        STORE(u32, (u32)bits);
+    else
+        STORE(u64, bits);
+}
+
+static void store_half(tow_dtype dtype, void *at, u32 odd)
+{
+    STORE(bf16, dtype == TOW_BF16 ? tow__bits_to_bf16(odd) : tow__bits_to_f16(odd));
+}
+
+static void store_value(tow_dtype dtype, void *at, f64 value)
+{
+    switch (dtype) {
+#define X(symbol, T)                                                                                                   \
+    case symbol:                                                                                                       \
+        STORE(T, tow__to_##T(value));                                                                                  \
+        break;
+        TOW__INTEGER_TYPES(X)
+#undef X
+    case TOW_BOOL:
+        STORE(b8, value != 0);
+        break;
+    case TOW_F32:
+        STORE(f32, (f32)value);
+        break;
+    case TOW_F64:
+        STORE(f64, value);
+        break;
+    case TOW_BF16:
+    case TOW_F16:
+        store_half(dtype, at, tow__odd_of_f64(value));
+        break;
+    }
+}
+
+void tow__store_element(tow_dtype dtype, void *data, int64_t index, f64 value)
+{
+    store_value(dtype, (char *)data + index * (int64_t)tow_dtype_size(dtype), value);
+}
+
+/* ---- converting --------------------------------------------------------------------------------------------------- */
+
+/* Integers beyond 2^53 are no f64, so they go their own way: bits are cut off, floats are rounded once. */
+static void convert_integer(tow_dtype dtype, void *at, tow__element e)
+{
+    const bool negative = e.kind == TOW__A_SIGNED && e.i < 0;
+    const u64 bits = e.kind == TOW__A_SIGNED ? (u64)e.i : e.u;
+    if (dtype == TOW_BOOL)
+        STORE(b8, bits != 0);
+    else if (tow__is_half(dtype))
+        store_half(dtype, at, tow__odd_of_u64(negative ? 0 - bits : bits, negative));
+    else if (dtype == TOW_F64)
+        STORE(f64, e.f);
+    else if (dtype == TOW_F32)
+        STORE(f32, negative ? (f32)e.i : (f32)bits);
+    else
+        store_bits(dtype, at, bits);
+}
+
+void tow__convert_elements(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n)
+{
+    const int64_t size = (int64_t)tow_dtype_size(to_dtype);
+    if (to_dtype == from_dtype) {
+        if (n > 0) memcpy(to, from, (size_t)(n * size));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const tow__element e = tow__load_element(from_dtype, from, i);
+        if (e.kind == TOW__A_FLOAT)
+            tow__store_element(to_dtype, to, i, e.f);
+        else
+            convert_integer(to_dtype, (char *)to + i * size, e);
+    }
+}
+
+/* ---- ranges ------------------------------------------------------------------------------------------------------- */
+
+bool tow__dtype_holds(tow_dtype dtype, f64 value)
+{
+    const int bits = 8 * (int)tow_dtype_size(dtype);
+    if (tow__dtype_in(dtype, TOW__FLOATS)) return true;
+    if (dtype == TOW_BOOL) return value == 0 || value == 1;
+    if (value != floor(value)) return false;
+    return tow__dtype_in(dtype, TOW__SIGNED) ? value >= -ldexp(1, bits - 1) && value < ldexp(1, bits - 1)
+                                             : value >= 0 && value < ldexp(1, bits);
+}
+
+int tow__float_digits(tow_dtype dtype)
+{
+    return dtype == TOW_F64 ? 17 : dtype == TOW_F32 ? 9 : dtype == TOW_F16 ? 5 : 4;
+}
