@@ -32,7 +32,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}\nThis package holds the shared library.")
 
 set(this_version "(= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
-set(archive_packages libmd-dev)
+set(archive_packages libmd-dev zlib1g-dev)
 if(BLIS_FOUND)
   list(APPEND archive_packages libblis-openmp-dev)
 endif()

@@ -244,20 +244,25 @@ static tow_status find_tensor(void *user, const char *name, tow_array *view)
         return tow__fail(ctx, TOW_NOT_FOUND,
                          "%s: missing; expected %s; use the file of a model with the same layers and options", name,
                          tow__type_name(want).text);
-    tow_type found = l->tensors->items[index].type;
-    if (!tow_type_equal(found, want))
-        return tow__fail(ctx, TOW_TYPE_MISMATCH,
-                         "%s: expected %s, found %s; use the file of a model with the same sizes", name,
-                         tow__type_name(want).text, tow__type_name(found).text);
+    tow_type found = l->tensors->items[index].type, converted = found;
+    const bool converts = tow__file_converts(found.dtype, want.dtype);
+    converted.dtype = want.dtype;
+    if (!tow_type_equal(l->convert && converts ? converted : found, want))
+        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s", name, tow__type_name(want).text,
+                         tow__type_name(found).text,
+                         !tow_type_equal(converted, want) ? "use the file of a model with the same sizes"
+                         : converts ? "to convert it, load it with .convert of tow_load_options"
+                                    : "floats are not converted to integers; use the file of a model with the same types");
     if (l->wanted[index]) /* two parameters of one name: each tensor is copied once, so there is room for all copies */
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "%s: two parameters have this name on disk; give one of their layers another name", name);
     l->wanted[index] = true;
-    l->copies[l->n_copies++] = (struct tow__copy){.tensor = (size_t)index, .to = tow_array_data(view)};
+    l->copies[l->n_copies++] =
+        (struct tow__copy){.tensor = (size_t)index, .dtype = want.dtype, .to = tow_array_data(view)};
     return TOW_OK;
 }
 
-tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix)
+tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path)
 {
     tow_status status = visit_layers(params, prefix, find_tensor, loading);
     for (size_t i = 0; i < loading->tensors->count && !status; i++) {
@@ -268,6 +273,15 @@ tow_status tow__loading_add(tow__loading *loading, const tow_params *params, con
                                "the same layers and options",
                                tensor->name, tow__type_name(tensor->type).text);
     }
+    if (!status || status == TOW_OUT_OF_MEMORY || !path) return status;
+    return tow__fail(loading->ctx, status, "%s: %s", path, tow_context_error(loading->ctx));
+}
+
+tow_status tow__loading_check(const tow__loading *loading)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < loading->n_copies && !status; i++)
+        status = tow__tensors_check(loading->tensors, loading->copies[i].tensor, loading->copies[i].dtype);
     return status;
 }
 
@@ -275,7 +289,21 @@ tow_status tow__loading_run(const tow__loading *loading)
 {
     tow_status status = TOW_OK;
     for (size_t i = 0; i < loading->n_copies && !status; i++)
-        status = tow__tensors_copy(loading->tensors, loading->copies[i].tensor, loading->copies[i].to);
+        status = tow__tensors_copy(loading->tensors, loading->copies[i].tensor, loading->copies[i].dtype,
+                                   loading->copies[i].to);
+    return status;
+}
+
+static tow_status load(tow_params *params, const char *prefix, const tow_tensors *tensors, const char *path,
+                       const tow_load_options *options)
+{
+    tow__loading loading;
+    tow_status status = tow__loading_create(params->ctx, tensors, &loading);
+    loading.convert = options && options->convert;
+    if (!status) status = tow__loading_add(&loading, params, prefix, path);
+    if (!status) status = tow__loading_check(&loading);
+    if (!status) status = tow__loading_run(&loading);
+    tow__loading_free(&loading);
     return status;
 }
 
@@ -283,11 +311,25 @@ tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const
 {
     if (!params || !prefix || !tensors)
         return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
-    tow__loading loading;
-    tow_status status = tow__loading_create(params->ctx, tensors, &loading);
-    if (!status) status = tow__loading_add(&loading, params, prefix);
-    if (!status) status = tow__loading_run(&loading);
-    tow__loading_free(&loading);
+    return load(params, prefix, tensors, NULL, NULL);
+}
+
+tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix, const tow_tensors *tensors,
+                                                const tow_load_options *options)
+{
+    if (!params || !prefix || !tensors)
+        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
+    return load(params, prefix, tensors, NULL, options);
+}
+
+tow_status tow_params_load(tow_params *params, const char *prefix, const char *path, const tow_load_options *options)
+{
+    if (!params || !prefix || !path)
+        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and the path of a file");
+    tow_tensors *tensors = NULL;
+    tow_status status = tow__safetensors_open(params->ctx, path, &tensors);
+    if (!status) status = load(params, prefix, tensors, path, options);
+    tow_tensors_free(tensors);
     return status;
 }
 

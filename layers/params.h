@@ -28,19 +28,23 @@ typedef struct tow__loading {
     const tow_tensors *tensors;
     struct tow__copy {
         size_t tensor;
+        tow_dtype dtype; /* of the parameter */
         void *to;
     } * copies;
     size_t n_copies, capacity;
+    bool convert; /* tensors of other element types are welcome */
     bool *wanted; /* [count of tensors] */
 } tow__loading;
 
 tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow__loading *loading);
 /* Accepts a struct of zeros, too. */
 void tow__loading_free(tow__loading *loading);
-/* Finds the tensors of `params`. Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH; also for names with that prefix that are of no
- * parameter. */
-tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix);
-/* Copies them. Allocates nothing. Errors: those of reading the file that the tensors are in. */
+/* Finds the tensors of `params`. path: of their file, for messages, which know only names of tensors; NULL: none.
+ * Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH; also for names with that prefix that are of no parameter. */
+tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path);
+/* Reads what was found once, without a place for it: compares checksums, and finds integers that do not fit. */
+tow_status tow__loading_check(const tow__loading *loading);
+/* Copies it. Allocates nothing. Errors: those of reading the file that the tensors are in. */
 tow_status tow__loading_run(const tow__loading *loading);
 
 /* How many layers entry i stacks, and the indices of layer `row`, outermost scan first. */

@@ -1,7 +1,7 @@
 # Shared by the other scripts: installs what is missing, configures and builds a preset. Sourced, not run.
 
 # Debian packages that Tow is built with. build-essential and pkg-config bring the compiler and find the libraries.
-TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev libxxhash-dev libcmocka-dev"
+TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev zlib1g-dev libxxhash-dev libcmocka-dev"
 
 say() { printf '%s\n' "tow: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -24,7 +24,7 @@ is_installed() {
 # when all are there.
 install_missing() {
     command -v dpkg-query >/dev/null 2>&1 || {
-        say "this is not a Debian system: expecting a C11 compiler, cmake >= 3.25, ninja, pkg-config, jansson, libmd, xxhash and cmocka to be installed"
+        say "this is not a Debian system: expecting a C11 compiler, cmake >= 3.25, ninja, pkg-config, jansson, libmd, zlib, xxhash and cmocka to be installed"
         return 0
     }
     missing=""
@@ -49,7 +49,7 @@ packages_of() {
     case $1 in
         clang) echo "clang libomp-dev" ;;
         fuzz | fuzz-fast) echo "clang libclang-rt-14-dev" ;;
-        arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64" ;;
+        arm64) echo "gcc-aarch64-linux-gnu qemu-user-static libc6-dev:arm64 libjansson-dev:arm64 libmd-dev:arm64 zlib1g-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64" ;;
     esac
 }
 

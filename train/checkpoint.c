@@ -95,18 +95,6 @@ static tow_status check_names(const tow_train_state *state, const char *path, co
     return TOW_OK;
 }
 
-/* Finds the tensors of a list. Puts the path of the file before a message about parameters, which know only their own
- * paths. */
-static tow_status find_params(const tow_train_state *state, const char *path, const char *prefix,
-                              const tow_params *params, contents *file)
-{
-    tow_status status = tow__loading_add(&file->loading, params, prefix);
-    if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
-    char message[sizeof state->ctx->error];
-    snprintf(message, sizeof message, "%s", tow_context_error(state->ctx));
-    return tow__fail(state->ctx, status, "%s: %s", path, message);
-}
-
 static tow_status check_contents(const tow_train_state *state, const char *path, contents *file)
 {
     tow_status status = TOW_OK;
@@ -124,12 +112,12 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
         TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
                       file->step));
     TRY(tow__loading_create(state->ctx, tensors, &file->loading));
-    TRY(find_params(state, path, params_prefix, state->params, file));
-    TRY(find_params(state, path, variables_prefix, state->variables, file));
+    TRY(tow__loading_add(&file->loading, state->params, params_prefix, path));
+    TRY(tow__loading_add(&file->loading, state->variables, variables_prefix, path));
     for (size_t i = 0; i < state->n_slots; i++)
-        TRY(find_params(state, path, tow__optimizer_slot_prefix(optimizer, i), state->slots[i], file));
+        TRY(tow__loading_add(&file->loading, state->slots[i], tow__optimizer_slot_prefix(optimizer, i), path));
     TRY(check_names(state, path, file));
-    TRY(tow__tensors_verify(tensors));
+    TRY(tow__loading_check(&file->loading));
 done:
     return status;
 }

@@ -1,4 +1,4 @@
-/* Files of arrays: NumPy's .npy and safetensors.
+/* Files of arrays: NumPy's .npy and .npz, and safetensors. All of them hold arrays of every element type.
  *
  * Writers make a temporary file "NAME.16 hexadecimal digits.tmp" in the directory of the file, sync it, rename it over
  * the file and sync the directory, so that a file is either the old one or the whole new one. It keeps the permissions
@@ -11,7 +11,12 @@
  * memory and never the file. In return, nobody may change or truncate that file in place as long as one of its arrays
  * lives: values would change, and touching what was cut off ends the process (SIGBUS). Replacing the file, as Tow's
  * writers do, is safe. Arrays whose data must be converted, are not aligned for their type in the file, or are booleans
- * are copied by these functions as well. */
+ * are copied by these functions as well.
+ *
+ * An array has the element type that the file says, unless another one is asked for (tow_npy_read_as,
+ * tow_tensors_get_as, .convert of tow_load_options). Then numbers and booleans become floats, each rounded once, to nearest
+ * with ties to even, and integers and booleans become integers of another type, in which each must fit: TOW_TYPE_MISMATCH
+ * says which does not. Floats do not become integers. */
 #ifndef TOW_IO_H
 #define TOW_IO_H
 
@@ -21,10 +26,13 @@
 extern "C" {
 #endif
 
-/* Reads version 1.0, 2.0 and 3.0 files of f4 f8 i4 u4 b1 (and i8 with values that fit i32), little-endian, C or Fortran
- * order.
+/* Reads version 1.0, 2.0 and 3.0 files of f2 f4 f8 i1 i4 i8 u1 u4 u8 b1, of either byte order, in C or Fortran order. V2
+ * is bf16: NumPy has no such type, and that is how it saves arrays of ml_dtypes.bfloat16. (It reads them back as V2, to
+ * be viewed as bfloat16: numpy.load(path).view(ml_dtypes.bfloat16).)
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array);
+/* The same as an array of another element type. Error: also TOW_TYPE_MISMATCH; see the top of this file. */
+TOW_API tow_status tow_npy_read_as(tow_context *context, const char *path, tow_dtype dtype, tow_array **array);
 /* The same without a copy of the data; see the top of this file. */
 TOW_API tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array);
 /* Writes version 1.0 in C order. Errors: TOW_IO_ERROR with the path. */
@@ -43,8 +51,17 @@ TOW_API tow_status tow_tensors_add(tow_tensors *tensors, const char *name, tow_a
 TOW_API size_t tow_tensors_count(const tow_tensors *tensors);
 /* Of tensor `index`; NULL behind the last one. */
 TOW_API const char *tow_tensors_name(const tow_tensors *tensors, size_t index);
-TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index);       /* not retained */
-TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name); /* NULL if absent */
+TOW_API tow_type tow_tensors_type(const tow_tensors *tensors, size_t index); /* of rank -1 behind the last one */
+/* The array, not retained; NULL behind the last one, and if there is none of that name. Of a mapped file, it is made when
+ * it is asked for first: NULL as well if its data are damaged or memory is missing, which the context then tells. */
+TOW_API tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index);
+TOW_API tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name);
+/* The array of that name, a new reference. Errors: TOW_NOT_FOUND, with names that there are; of mapped files also
+ * TOW_BAD_FORMAT, TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_tensors_get(const tow_tensors *tensors, const char *name, tow_array **array);
+/* The same as an array of another element type: a new one, unless it has that type. Error: also TOW_TYPE_MISMATCH; see the
+ * top of this file. */
+TOW_API tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array);
 /* The __metadata__ of the file: strings by key, both copied. A key that is there gets the new value. Error:
  * TOW_INVALID_ARGUMENT for "tow.xxh3" and keys that begin with "tow.xxh3/", which are made on writing and not seen here. */
 TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value);
@@ -52,16 +69,34 @@ TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *ke
 TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key);
 
 /* Reads and checks everything: header length against file size and 100 MB, JSON, dtypes, offsets in bounds, no gaps, no
- * overlaps, all before memory is taken for the data; and the checksums, if the file has any. Errors: TOW_IO_ERROR,
- * TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found, for wrong data the name of the tensor. */
+ * overlaps, all before memory is taken for the data; and the checksums, if the file has any.
+ *
+ * A path may also be that of an index, as "model.safetensors.index.json": an object whose "weight_map" names, for each
+ * tensor, the file beside the index that has it. Then the set holds the tensors of all these files, and of metadata that
+ * several have what the first one says. Every tensor of the index must be where it says; those that it does not mention
+ * are there, too.
+ *
+ * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found, for wrong data the name of the
+ * tensor. */
 TOW_API tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tensors **tensors);
-/* The same without a copy of the data; see the top of this file. Checksums are compared once, by reading the file. */
+/* The same without the data, which stay in the file; see the top of this file. Headers are checked as a whole now; data
+ * are not read before an array is asked for (tow_tensors_at, tow_tensors_find, tow_tensors_get), which then compares its
+ * checksum. Tensors that nobody asks for are never read. */
 TOW_API tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors);
 /* The metadata of the file get a checksum of each tensor, "tow.xxh3/NAME": XXH3 with 64 bits of its bytes, as 16
  * hexadecimal digits, and one of the header, "tow.xxh3"; other programs see them as texts. A program that changes such a
  * file and keeps its metadata must leave these keys out. Errors: TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT where
  * the names need a header of more than 100 MB, or are not UTF-8. */
 TOW_API tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors);
+
+/* Reads an archive of .npy files, as numpy.savez and numpy.savez_compressed write them: member "NAME.npy" becomes the tensor
+ * NAME, in the order of the archive. Members of other names are left out. Each member's CRC is compared. Errors: those of
+ * tow_npy_read, with the path of the archive and the name of the member. */
+TOW_API tow_status tow_npz_read(tow_context *context, const char *path, tow_tensors **tensors);
+/* Writes such an archive, with deflated members if `compress`. Metadata are not written: .npz files have none. The bytes of
+ * the file depend on the tensors alone. Errors: TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT for names that are not
+ * UTF-8 or longer than 65,531 bytes. */
+TOW_API tow_status tow_npz_write(const char *path, const tow_tensors *tensors, bool compress);
 
 #ifdef __cplusplus
 }

@@ -191,6 +191,21 @@ TOW_API tow_status tow_params_to_tensors(const tow_params *params, const char *p
  * its type and that there are no other names with that prefix; if not, nothing is copied. */
 TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors);
 
+typedef struct tow_load_options {
+    /* Tensors of other element types become the parameters': everything converts to floats, rounded once, and integers to
+     * integers, in which each must fit (tow/io.h). So weights that were saved as bf16 load into f32 parameters. */
+    bool convert;
+} tow_load_options;
+/* The same with options, which may be NULL. Error: TOW_TYPE_MISMATCH without .convert, or for an integer that does not
+ * fit; then nothing is copied. */
+TOW_API tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix,
+                                                        const tow_tensors *tensors, const tow_load_options *options);
+/* The same from a safetensors file, or the files of an index, whose other tensors are not read; no second copy of the data
+ * is in memory. Checksums and integers are compared before the first byte is copied. Errors: also those of
+ * tow_safetensors_read. */
+TOW_API tow_status tow_params_load(tow_params *params, const char *prefix, const char *path,
+                                   const tow_load_options *options);
+
 /* ---- running a model --------------------------------------------------------------------------------------------- */
 
 #define TOW_MODULE(layer) (&(layer)->module)

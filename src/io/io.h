@@ -59,4 +59,11 @@ void tow__output_close(tow__output_file *file);
 /* True if all bytes are 0 or 1, as the kernels take for granted in arrays of booleans. */
 bool tow__valid_bools(const void *data, size_t count);
 
+/* What readers convert on request (convert.c): everything to floats, integers and booleans to integers. */
+bool tow__file_converts(tow_dtype from, tow_dtype to);
+/* Converts n elements, each rounded at most once. Returns the index of the first integer that does not fit, or -1. */
+int64_t tow__file_convert(tow_dtype to_dtype, void *to, tow_dtype from_dtype, const void *from, int64_t n);
+/* Element i, an integer, as text. */
+void tow__integer_text(tow_dtype dtype, const void *data, int64_t i, char text[24]);
+
 #endif

@@ -52,7 +52,7 @@ tow_status tow__json_malformed(const tow__json *json, const char *expected)
     const unsigned char c = (unsigned char)*json->at;
     if (json->at != json->end) snprintf(found, sizeof found, c > ' ' && c < 127 ? "'%c'" : "byte 0x%02x", c);
     return tow__fail(json->ctx, TOW_BAD_FORMAT,
-                     "%s: the header is not valid JSON: expected %s at byte %td of the header, found %s", json->path,
+                     "%s: %s is not valid JSON: expected %s at byte %td of it, found %s", json->path, json->what,
                      expected, json->at - json->start, found);
 }
 
@@ -164,6 +164,61 @@ tow_status tow__json_string(tow__json *json, char **string)
     *to = '\0';
     return TOW_OK;
 }
+
+/* ---- values that nobody needs ------------------------------------------------------------------------------------ */
+
+enum {
+    DEEPEST = 32
+};
+
+static tow_status skip_value(tow__json *json, int depth);
+
+/* Members or elements up to the bracket. */
+static tow_status skip_all(tow__json *json, char close, int depth)
+{
+    tow_status status = TOW_OK;
+    bool more;
+    for (size_t i = 0;; i++) {
+        char *name;
+        TRY(tow__json_next(json, i, close, &more));
+        if (!more) break;
+        if (close == '}') {
+            TRY(tow__json_string(json, &name));
+            TRY(tow__json_expect(json, ':'));
+        }
+        TRY(skip_value(json, depth + 1));
+    }
+done:
+    return status;
+}
+
+static tow_status skip_value(tow__json *json, int depth)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    char *string;
+    if (depth > DEEPEST) return tow__json_malformed(json, "values nested at most 32 deep");
+    if (tow__json_accept(json, '{')) return skip_all(json, '}', depth);
+    if (tow__json_accept(json, '[')) return skip_all(json, ']', depth);
+    if (*json->at == '"') return tow__json_string(json, &string);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strncmp(json->at, words[i], strlen(words[i])) != 0) continue;
+        json->at += strlen(words[i]);
+        return TOW_OK;
+    }
+    const size_t number = *json->at == '-' || (*json->at >= '0' && *json->at <= '9') ? strspn(json->at, "+-.0123456789eE") : 0;
+    json->at += number;
+    return number > 0 ? TOW_OK : tow__json_malformed(json, "a value");
+}
+
+tow_status tow__json_skip(tow__json *json) { return skip_value(json, 0); }
+
+tow_status tow__json_end(tow__json *json)
+{
+    skip_spaces(json);
+    return json->at == json->end ? TOW_OK : tow__json_malformed(json, "nothing behind the object");
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 void tow__json_add_string(tow__string *text, const char *string)
 {

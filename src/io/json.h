@@ -1,4 +1,4 @@
-/* JSON as the headers of safetensors files have it: read token by token from a text in memory, which is changed in
+/* JSON as the headers and indices of safetensors files have it: read token by token from a text in memory, which is changed in
  * place, so that reading allocates nothing; and strings to write. */
 #ifndef TOW_SRC_IO_JSON_H
 #define TOW_SRC_IO_JSON_H
@@ -7,7 +7,8 @@
 
 typedef struct tow__json {
     tow_context *ctx;
-    const char *path; /* of the file, for messages */
+    const char *path; /* of the file, and */
+    const char *what; /* the text is ("the header"), for messages */
     char *start, *at; /* `at` is the next byte to read */
     char *end;        /* where a zero byte stands */
 } tow__json;
@@ -26,6 +27,11 @@ tow_status tow__json_next(tow__json *json, size_t index, char close, bool *more)
 tow_status tow__json_string(tow__json *json, char **string);
 /* Skips spaces. True if an integer that fits stands there, which is read. */
 bool tow__json_integer(tow__json *json, int64_t *value);
+
+/* Skips a value of any kind. Errors: TOW_BAD_FORMAT, also for values nested more than 32 deep. */
+tow_status tow__json_skip(tow__json *json);
+/* Skips spaces; nothing else may be left. */
+tow_status tow__json_end(tow__json *json);
 
 /* Adds "string" with escapes. */
 void tow__json_add_string(tow__string *text, const char *string);

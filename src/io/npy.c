@@ -1,228 +1,15 @@
-/* NumPy's .npy: magic, version, header length, a Python dictionary as text, data.
- *
- * The header is {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } with keys in any order. The reader takes
- * exactly this grammar and nothing else of Python. Nothing is allocated from a shape before it agrees with the size of
- * the file. */
+/* NumPy's .npy: a header (npy_header.c), then the data. */
+#include "src/io/npy.h"
+
 #include <inttypes.h>
-#include <stdio.h>
 
-#include "src/base/base.h"
-#include "src/io/io.h"
+#include "src/base/dtypes.h"
 
 enum {
-    PREFIX = 8,
-    MAX_HEADER = 1 << 20,
-    PIECE = 256 << 10,
-    ALIGNMENT = 64
+    PIECE = 256 << 10
 };
-static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
-
-/* X: what files may hold. 8-byte integers become i32 if they fit. */
-typedef struct descr {
-    const char *name; /* without the byte order */
-    tow_dtype dtype;
-    size_t size;
-} descr;
-static const descr descrs[] = {
-    {"f4", TOW_F32, 4}, {"f8", TOW_F64, 8},  {"i4", TOW_I32, 4},
-    {"u4", TOW_U32, 4}, {"b1", TOW_BOOL, 1}, {"i8", TOW_I32, 8},
-};
-enum {
-    N_DESCRS = sizeof descrs / sizeof descrs[0]
-};
-
-/* ---- the header's grammar ---------------------------------------------------------------------------------------- */
-
-typedef struct header {
-    const descr *descr;
-    bool fortran;
-    tow_type type;
-    bool has_descr, has_fortran, has_shape;
-} header;
-
-typedef struct parser {
-    tow_context *ctx;
-    const char *path, *start, *at;
-} parser;
-
-static tow_status malformed(const parser *p, const char *expected)
-{
-    return tow__fail(p->ctx, TOW_BAD_FORMAT, "%s: expected %s at byte %td of the .npy header, found '%.20s'", p->path,
-                     expected, p->at - p->start, p->at);
-}
-
-static void skip_spaces(parser *p)
-{
-    while (*p->at == ' ' || *p->at == '\n' || *p->at == '\t' || *p->at == '\r') p->at++;
-}
-
-static bool accept(parser *p, const char *token)
-{
-    skip_spaces(p);
-    size_t n = strlen(token);
-    if (strncmp(p->at, token, n) != 0) return false;
-    p->at += n;
-    return true;
-}
-
-/* A quoted string without escapes. */
-static tow_status parse_string(parser *p, char *text, size_t size)
-{
-    skip_spaces(p);
-    char quote = *p->at;
-    if (quote != '\'' && quote != '"') return malformed(p, "a quoted string");
-    const char *end = strchr(p->at + 1, quote);
-    if (!end || (size_t)(end - p->at - 1) >= size) return malformed(p, "a short quoted string");
-    memcpy(text, p->at + 1, (size_t)(end - p->at - 1));
-    text[end - p->at - 1] = '\0';
-    p->at = end + 1;
-    return TOW_OK;
-}
-
-static tow_status parse_descr(parser *p, header *h)
-{
-    char text[32];
-    skip_spaces(p);
-    if (*p->at == '[')
-        return tow__fail(p->ctx, TOW_UNSUPPORTED,
-                         "%s: structured .npy arrays are not supported; save one field at a time", p->path);
-    tow_status status = parse_string(p, text, sizeof text);
-    if (status != TOW_OK) return status;
-    bool order = text[0] == '<' || text[0] == '|' || text[0] == '=';
-    for (size_t i = 0; i < N_DESCRS; i++)
-        if (strcmp(text + (order ? 1 : 0), descrs[i].name) == 0) h->descr = &descrs[i];
-    if (!h->descr)
-        return tow__fail(p->ctx, TOW_UNSUPPORTED,
-                         "%s: expected dtype <f4, <f8, <i4, <u4, |b1 or <i8, found '%s'; convert it with astype first",
-                         p->path, text);
-    h->type.dtype = h->descr->dtype;
-    return TOW_OK;
-}
-
-static tow_status parse_fortran(parser *p, header *h)
-{
-    h->fortran = accept(p, "True");
-    return h->fortran || accept(p, "False") ? TOW_OK : malformed(p, "True or False");
-}
-
-static tow_status parse_shape(parser *p, header *h)
-{
-    if (!accept(p, "(")) return malformed(p, "a shape in parentheses");
-    while (!accept(p, ")")) {
-        int64_t dim = 0;
-        if (*p->at < '0' || *p->at > '9') return malformed(p, "a dimension or ')'");
-        for (; *p->at >= '0' && *p->at <= '9'; p->at++)
-            if (__builtin_mul_overflow(dim, 10, &dim) || __builtin_add_overflow(dim, *p->at - '0', &dim))
-                return malformed(p, "a dimension below 2^63");
-        if (h->type.rank == TOW_MAX_RANK)
-            return tow__fail(p->ctx, TOW_UNSUPPORTED, "%s: expected at most %d axes, found more", p->path,
-                             TOW_MAX_RANK);
-        h->type.dims[h->type.rank++] = dim;
-        if (accept(p, ",")) continue;
-        if (!accept(p, ")")) return malformed(p, "',' or ')'");
-        break;
-    }
-    return TOW_OK;
-}
-
-typedef struct key {
-    const char *name;
-    tow_status (*parse)(parser *p, header *h);
-    size_t seen; /* offset of the flag in header */
-} key;
-static const key keys[] = {
-    {"descr", parse_descr, offsetof(header, has_descr)},
-    {"fortran_order", parse_fortran, offsetof(header, has_fortran)},
-    {"shape", parse_shape, offsetof(header, has_shape)},
-};
-enum {
-    N_KEYS = sizeof keys / sizeof keys[0]
-};
-
-static tow_status parse_item(parser *p, header *h)
-{
-    char name[32];
-    tow_status status = parse_string(p, name, sizeof name);
-    if (status != TOW_OK) return status;
-    if (!accept(p, ":")) return malformed(p, "':'");
-    for (size_t i = 0; i < N_KEYS; i++) {
-        bool *seen = (bool *)((char *)h + keys[i].seen);
-        if (strcmp(name, keys[i].name) != 0 || *seen) continue;
-        *seen = true;
-        return keys[i].parse(p, h);
-    }
-    return tow__fail(p->ctx, TOW_BAD_FORMAT,
-                     "%s: expected descr, fortran_order and shape in the .npy header, found '%s'", p->path, name);
-}
-
-static tow_status parse_header(parser *p, header *h)
-{
-    tow_status status = TOW_OK;
-    if (!accept(p, "{")) return malformed(p, "'{'");
-    while (!accept(p, "}")) {
-        TRY(parse_item(p, h));
-        if (accept(p, ",")) continue;
-        if (!accept(p, "}")) return malformed(p, "',' or '}'");
-        break;
-    }
-    skip_spaces(p);
-    if (*p->at != '\0') return malformed(p, "the end of the header");
-    if (!h->has_descr || !h->has_fortran || !h->has_shape)
-        return tow__fail(p->ctx, TOW_BAD_FORMAT,
-                         "%s: expected descr, fortran_order and shape in the .npy header, found no %s", p->path,
-                         !h->has_descr     ? "descr"
-                         : !h->has_fortran ? "fortran_order"
-                                           : "shape");
-done:
-    return status;
-}
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-/* Finds version and extent of the header text: file bytes [*start, *start + *length). */
-static tow_status find_header(const tow__input_file *file, uint64_t *start, size_t *length)
-{
-    tow_status status = TOW_OK;
-    unsigned char prefix[PREFIX + 4] = {0};
-    size_t have = file->size < sizeof prefix ? (size_t)file->size : sizeof prefix;
-    TRY(tow__input_read(file, 0, prefix, have));
-    if (have < PREFIX + 2 || memcmp(prefix, magic, sizeof magic) != 0)
-        return tow__fail(file->ctx, TOW_BAD_FORMAT,
-                         "%s: expected a .npy file, found none of its first bytes \\x93NUMPY", file->path);
-    unsigned major = prefix[6];
-    if (major < 1 || major > 3)
-        return tow__fail(file->ctx, TOW_UNSUPPORTED, "%s: expected .npy version 1, 2 or 3, found %u.%u", file->path,
-                         major, prefix[7]);
-    *start = major == 1 ? PREFIX + 2 : PREFIX + 4;
-    *length = (size_t)(prefix[8] | prefix[9] << 8);
-    if (major > 1) *length |= (size_t)prefix[10] << 16 | (size_t)prefix[11] << 24;
-    if (*start > file->size || *length > file->size - *start)
-        return tow__fail(file->ctx, TOW_BAD_FORMAT,
-                         "%s: the header claims %zu bytes, but the file has %" PRIu64 "; it is truncated or damaged",
-                         file->path, *length, file->size);
-    if (*length > MAX_HEADER)
-        return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected a header of at most %d bytes, found %zu", file->path,
-                         MAX_HEADER, *length);
-done:
-    return status;
-}
-
-/* Data must end where the file ends. size: of one element in the file. */
-static tow_status check_size(const tow__input_file *file, const header *h, uint64_t data_start)
-{
-    uint64_t expected;
-    tow_type wide = h->type;
-    if (h->descr->size == 8) wide.dtype = TOW_F64;
-    if (!tow__type_valid(wide))
-        return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: the shape %s has more bytes than can be addressed", file->path,
-                         tow__type_name(h->type).text);
-    expected = (uint64_t)tow_type_bytes(wide);
-    uint64_t found = file->size - data_start;
-    if (found == expected) return TOW_OK;
-    return tow__fail(file->ctx, TOW_BAD_FORMAT, "%s: expected %" PRIu64 " bytes of data for %s, found %" PRIu64 "; %s",
-                     file->path, expected, tow__type_name(h->type).text, found,
-                     found < expected ? "the file is truncated" : "a file holds one array and nothing behind it");
-}
 
 /* Where the elements of a file go: `at` is the offset of the next one in row-major order. */
 typedef struct walk {
@@ -233,9 +20,9 @@ typedef struct walk {
     size_t at;
 } walk;
 
-static void walk_start(walk *w, const header *h)
+static void walk_start(walk *w, const tow__npy *npy)
 {
-    *w = (walk){.type = h->type, .fortran = h->fortran && h->type.rank > 1};
+    *w = (walk){.type = npy->type, .fortran = npy->fortran};
     for (int32_t i = w->type.rank - 1; i >= 0; i--)
         w->stride[i] = i == w->type.rank - 1 ? 1 : w->stride[i + 1] * (size_t)w->type.dims[i + 1];
 }
@@ -243,10 +30,6 @@ static void walk_start(walk *w, const header *h)
 /* The next element: in Fortran order the first axis runs fastest. */
 static void walk_on(walk *w)
 {
-    if (!w->fortran) {
-        w->at++;
-        return;
-    }
     for (int32_t i = 0; i < w->type.rank; i++) {
         w->at += w->stride[i];
         if (++w->index[i] < w->type.dims[i]) return;
@@ -255,101 +38,78 @@ static void walk_on(walk *w)
     }
 }
 
-/* Stores `count` elements of the file, which begin with element `first`; 8-byte integers are narrowed to i32. */
-static tow_status store(const tow__input_file *file, const header *h, walk *w, const unsigned char *piece, size_t first,
-                        size_t count, unsigned char *data)
+static void swap_bytes(unsigned char *data, size_t count, size_t size)
 {
-    const size_t size = tow_dtype_size(h->type.dtype);
-    for (size_t i = 0; i < count; i++, walk_on(w)) {
-        if (h->descr->size == size) {
-            memcpy(data + w->at * size, piece + i * size, size);
-            continue;
+    for (unsigned char *at = data; at < data + count * size; at += size)
+        for (size_t i = 0; i < size / 2; i++) {
+            const unsigned char byte = at[i];
+            at[i] = at[size - 1 - i];
+            at[size - 1 - i] = byte;
         }
-        int64_t wide;
-        memcpy(&wide, piece + i * sizeof wide, sizeof wide);
-        if (wide < INT32_MIN || wide > INT32_MAX)
-            return tow__fail(file->ctx, TOW_UNSUPPORTED,
-                             "%s: expected integers that fit 32 bits, found %" PRId64 " at element %zu", file->path,
-                             wide, first + i);
-        const int32_t narrow = (int32_t)wide;
-        memcpy(data + w->at * size, &narrow, size);
+}
+
+/* Stores `count` elements of size `size`, which are next in the file. */
+static void store(walk *w, const unsigned char *piece, size_t count, size_t size, unsigned char *data)
+{
+    if (!w->fortran) {
+        memcpy(data + w->at * size, piece, count * size);
+        w->at += count;
+        return;
     }
-    return TOW_OK;
+    for (size_t i = 0; i < count; i++, walk_on(w)) memcpy(data + w->at * size, piece + i * size, size);
 }
 
-/* True if the data are in the file as they are in an array. */
-static bool is_plain(const header *h)
+/* Data that are not in the file as they are in the array: they come in pieces, which are converted beside them. */
+static tow_status read_pieces(tow__stream *s, const tow__npy *npy, tow_dtype dtype, unsigned char *data)
 {
-    return h->descr->size == tow_dtype_size(h->type.dtype) && !(h->fortran && h->type.rank > 1);
-}
-
-static tow_status read_data(const tow__input_file *file, const header *h, uint64_t data_start, tow_array *array)
-{
-    tow_context *ctx = file->ctx;
     tow_status status = TOW_OK;
-    const size_t count = (size_t)tow_type_count(h->type), size = h->descr->size, step = PIECE / size;
-    unsigned char *piece = NULL, *data = tow_array_data(array);
-    if (is_plain(h)) {
-        TRY(tow__input_read(file, data_start, data, count * size));
-    } else {
-        walk w;
-        walk_start(&w, h);
-        piece = tow__alloc_raw(ctx, PIECE);
-        if (!piece) TRY(TOW_OUT_OF_MEMORY);
-        for (size_t first = 0; first < count; first += step) {
-            const size_t n = count - first < step ? count - first : step;
-            TRY(tow__input_read(file, data_start + first * size, piece, n * size));
-            TRY(store(file, h, &w, piece, first, n, data));
+    const size_t count = (size_t)tow_type_count(npy->type), size = tow_dtype_size(npy->type.dtype);
+    const size_t to_size = tow_dtype_size(dtype), step = PIECE / 2 / (size > to_size ? size : to_size);
+    unsigned char *piece = tow__alloc_raw(s->ctx, PIECE), *converted = piece + PIECE / 2;
+    walk w;
+    if (!piece) return TOW_OUT_OF_MEMORY;
+    walk_start(&w, npy);
+    for (size_t first = 0; first < count; first += step) {
+        const size_t n = count - first < step ? count - first : step;
+        TRY(tow__stream_read(s, piece, n * size));
+        if (npy->swapped) swap_bytes(piece, n, size);
+        const int64_t misfit = tow__file_convert(dtype, converted, npy->type.dtype, piece, (int64_t)n);
+        if (misfit >= 0) {
+            char number[24];
+            tow__integer_text(npy->type.dtype, piece, misfit, number);
+            TRY(tow__fail(s->ctx, TOW_TYPE_MISMATCH,
+                          "%s: expected integers that fit %s, found %s at element %zu; read them as %s", s->path,
+                          tow_dtype_name(dtype), number, first + (size_t)misfit, tow_dtype_name(npy->type.dtype)));
         }
+        store(&w, converted, n, to_size, data);
     }
-    if (h->type.dtype == TOW_BOOL && !tow__valid_bools(data, count))
-        TRY(tow__fail(ctx, TOW_BAD_FORMAT, "%s: expected booleans of bytes 0 and 1, found others", file->path));
 done:
-    if (piece) tow__free_aligned(ctx, piece, PIECE);
+    tow__free_aligned(s->ctx, piece, PIECE);
     return status;
 }
 
-/* A view into a mapping of the file, unless the data must be converted, are not aligned for their type, or are booleans,
- * which were not 0 or 1 any more if others changed the file. */
-static tow_status make_array(const tow__input_file *file, const header *h, uint64_t data_start, bool map,
-                             tow_array **array)
+/* True if the data are in the file as they are in an array of the dtype. */
+static bool is_plain(const tow__npy *npy, tow_dtype dtype)
 {
-    tow_status status = TOW_OK;
-    tow_array *mapping = NULL;
-    if (!map || !is_plain(h) || data_start % h->descr->size != 0 || h->type.dtype == TOW_BOOL) {
-        TRY(tow_array_create(file->ctx, h->type, array));
-        TRY(read_data(file, h, data_start, *array));
-    } else {
-        TRY(tow__input_map(file, &mapping));
-        TRY(tow__array_view(mapping, (size_t)data_start, h->type, array));
-    }
-done:
-    tow_array_release(mapping);
-    return status;
+    return npy->type.dtype == dtype && !npy->fortran && !npy->swapped;
 }
 
-static tow_status load(tow_context *context, const char *path, bool map, tow_array **array)
+tow_status tow__npy_read_data(tow__stream *s, const tow__npy *npy, tow_dtype dtype, tow_array **array)
 {
-    tow__input_file file;
-    tow_status status = tow__input_open(context, path, &file);
-    if (status != TOW_OK) return status;
-    uint64_t start = 0;
-    size_t length = 0;
-    char *text = NULL;
-    header h = {0};
-    TRY(find_header(&file, &start, &length));
-    text = tow__alloc(context, length + 1, 1);
-    if (!text) TRY(TOW_OUT_OF_MEMORY);
-    TRY(tow__input_read(&file, start, text, length));
-    if (memchr(text, '\0', length))
-        TRY(tow__fail(context, TOW_BAD_FORMAT, "%s: expected text in the .npy header, found a zero byte", path));
-    parser p = {.ctx = context, .path = path, .start = text, .at = text};
-    TRY(parse_header(&p, &h));
-    TRY(check_size(&file, &h, start + length));
-    TRY(make_array(&file, &h, start + length, map, array));
+    tow_status status = TOW_OK;
+    tow_type type = npy->type;
+    *array = NULL;
+    if (!tow__file_converts(type.dtype, dtype))
+        return tow__fail(s->ctx, TOW_TYPE_MISMATCH,
+                         "%s: expected %s, found %s, which does not convert to it; convert it with astype first",
+                         s->path, tow_dtype_name(dtype), tow__type_name(type).text);
+    type.dtype = dtype;
+    TRY(tow_array_create(s->ctx, type, array));
+    void *data = tow_array_data(*array);
+    TRY(is_plain(npy, dtype) ? tow__stream_read(s, data, tow_type_bytes(type)) : read_pieces(s, npy, dtype, data));
+    if (type.dtype == TOW_BOOL && !tow__valid_bools(data, (size_t)tow_type_count(type)))
+        TRY(tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected booleans of bytes 0 and 1, found others", s->path));
 done:
-    if (text) tow__free(context, text, length + 1, 1);
-    tow__input_close(&file);
     if (status != TOW_OK) {
         tow_array_release(*array);
         *array = NULL;
@@ -357,60 +117,61 @@ done:
     return status;
 }
 
+/* dtype < 0: that of the file. A mapping is of use unless the data must be converted, are not aligned for their type, or
+ * are booleans, which were not 0 or 1 any more if others changed the file. */
+static tow_status load(tow_context *context, const char *path, int dtype, bool map, tow_array **array)
+{
+    tow__input_file file;
+    tow_array *mapping = NULL;
+    tow_status status = tow__input_open(context, path, &file);
+    if (status != TOW_OK) return status;
+    tow__file_stream s = tow__stream_of_file(&file, path, 0, file.size);
+    tow__npy npy;
+    TRY(tow__npy_read_header(&s.stream, &npy));
+    const tow_dtype wanted = dtype < 0 ? npy.type.dtype : (tow_dtype)dtype;
+    map = map && is_plain(&npy, wanted) && npy.data % tow_dtype_size(wanted) == 0 && wanted != TOW_BOOL;
+    if (map) TRY(tow__input_map(&file, &mapping));
+    TRY(map ? tow__array_view(mapping, (size_t)npy.data, npy.type, array)
+            : tow__npy_read_data(&s.stream, &npy, wanted, array));
+done:
+    tow_array_release(mapping);
+    tow__input_close(&file);
+    return status;
+}
+
 tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array)
 {
     if (array) *array = NULL;
     if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
-    return load(context, path, false, array);
+    return load(context, path, -1, false, array);
+}
+
+tow_status tow_npy_read_as(tow_context *context, const char *path, tow_dtype dtype, tow_array **array)
+{
+    if (array) *array = NULL;
+    if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
+    if ((unsigned)dtype >= TOW_DTYPE_COUNT)
+        return tow__fail(context, TOW_INVALID_ARGUMENT, "expected " TOW__A_DTYPE " to read %s as, found %d",
+                         path ? path : "NULL", (int)dtype);
+    return load(context, path, (int)dtype, false, array);
 }
 
 tow_status tow_npy_map(tow_context *context, const char *path, tow_array **array)
 {
     if (array) *array = NULL;
     if (!context || !array) return tow__missing(context, __func__, "a context and a place for the array");
-    return load(context, path, true, array);
+    return load(context, path, -1, true, array);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static const char *const names[TOW_DTYPE_COUNT] = {
-    [TOW_F32] = "<f4", [TOW_F64] = "<f8", [TOW_I32] = "<i4", [TOW_U32] = "<u4", [TOW_BOOL] = "|b1"};
-
-/* Magic, version 1.0 and header, padded so that the data start at a multiple of 64. Returns the number of bytes. */
-static size_t make_prefix(tow_type type, char *text, size_t size)
-{
-    memset(text, ' ', size);
-    memcpy(text, magic, sizeof magic);
-    size_t at = PREFIX + 2;
-    at +=
-        (size_t)snprintf(text + at, size - at, "{'descr': '%s', 'fortran_order': False, 'shape': (", names[type.dtype]);
-    for (int32_t i = 0; i < type.rank; i++)
-        at += (size_t)snprintf(text + at, size - at,
-                               i == 0   ? "%" PRId64 ","
-                               : i == 1 ? " %" PRId64
-                                        : ", %" PRId64,
-                               type.dims[i]);
-    at += (size_t)snprintf(text + at, size - at, "), }");
-    text[at] = ' ';
-    size_t total = (at + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    text[total - 1] = '\n';
-    text[6] = 1;
-    text[7] = 0;
-    text[8] = (char)((total - PREFIX - 2) & 0xff);
-    text[9] = (char)((total - PREFIX - 2) >> 8);
-    return total;
-}
-
 tow_status tow_npy_write(const char *path, const tow_array *array, tow_context *context)
 {
     if (!context || !array) return tow__missing(context, __func__, "a context and an array");
-    char prefix[512];
+    char prefix[TOW__NPY_PREFIX];
     tow__output_file file;
     tow_type type = tow_array_type(array);
-    if (!names[type.dtype])
-        return tow__fail(context, TOW_UNSUPPORTED, "%s: .npy files hold no %s; convert the array, or write safetensors",
-                         path ? path : "", tow_dtype_name(type.dtype));
-    size_t length = make_prefix(type, prefix, sizeof prefix);
+    size_t length = tow__npy_prefix(type, prefix);
     tow_status status = tow__output_open(context, path, &file);
     if (status == TOW_OK) status = tow__output_write(&file, prefix, length);
     if (status == TOW_OK) status = tow__output_write(&file, tow_array_data(array), tow_type_bytes(type));

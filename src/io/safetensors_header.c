@@ -33,10 +33,14 @@ static const dtype_name dtype_names[] = {
     {"BF16", TOW_BF16},
     {"I64", TOW_I64},
     {"U64", TOW_U64},
-    {"I16", TOW_DTYPE_COUNT},
-    {"U16", TOW_DTYPE_COUNT},
     {"I8", TOW_I8},
     {"U8", TOW_U8},
+    {"I16", TOW_DTYPE_COUNT},
+    {"U16", TOW_DTYPE_COUNT},
+    {"C64", TOW_DTYPE_COUNT},
+    {"F4", TOW_DTYPE_COUNT},
+    {"F6_E2M3", TOW_DTYPE_COUNT},
+    {"F6_E3M2", TOW_DTYPE_COUNT},
     {"F8_E4M3", TOW_DTYPE_COUNT},
     {"F8_E5M2", TOW_DTYPE_COUNT},
     {"F8_E8M0", TOW_DTYPE_COUNT},
@@ -87,12 +91,16 @@ typedef struct reader {
     tow_context *ctx;
     const char *path;
     tow_tensors *tensors;
+    uint32_t file; /* of the set; its tensors are those from `first` on */
+    size_t first;
     tow__json json;
     char *text; /* [length + 1] */
     size_t length;
     uint64_t data_start, data_size;
     checksum *checksums;
     size_t n_checksums, capacity;
+    uint64_t metadata_sum; /* of all entries but checksums */
+    size_t n_metadata;
     bool seen_metadata;
 } reader;
 
@@ -147,12 +155,14 @@ static tow_status read_metadata(reader *r)
             TRY(add_checksum(r, name, value));
             continue;
         }
-        if (tow_tensors_metadata(r->tensors, key))
+        const bool known = tow_tensors_metadata(r->tensors, key) != NULL;
+        if (known && r->file == 0) /* what several files say is taken from the first */
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate metadata '%.100s'", r->path, key));
-        if (r->tensors->n_metadata == MAX_METADATA)
+        if (r->n_metadata++ == MAX_METADATA)
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected at most %d entries of __metadata__, found more",
                           r->path, MAX_METADATA));
-        TRY(tow_tensors_set_metadata(r->tensors, key, value));
+        r->metadata_sum += tow__metadata_sum(key, value);
+        if (!known) TRY(tow_tensors_set_metadata(r->tensors, key, value));
     }
 done:
     return status;
@@ -180,7 +190,7 @@ static tow_status read_dtype(reader *r, entry *e)
         e->type.dtype = (tow_dtype)dtype_names[i].tow;
         if (dtype_names[i].tow != TOW_DTYPE_COUNT) return TOW_OK;
         return refuse(r, TOW_UNSUPPORTED, e->name,
-                      "expected dtype F32, F64, I32, U32 or BOOL, found %s; convert it first", text);
+                      "expected dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; convert it first", text);
     }
     return refuse(r, TOW_BAD_FORMAT, e->name, "expected a dtype such as \"F32\", found \"%.40s\"", text);
 }
@@ -280,8 +290,11 @@ static tow_status read_tensor(reader *r, const char *name)
         return refuse(r, TOW_BAD_FORMAT, name, "expected %zu bytes for %s, found data_offsets of %" PRId64 " bytes",
                       tow_type_bytes(e.type), tow__type_name(e.type).text, e.end - e.begin);
     TRY(tow__tensors_append(r->tensors, name, e.type, &duplicate));
-    if (duplicate) return refuse(r, TOW_BAD_FORMAT, name, "duplicate name");
-    r->tensors->items[r->tensors->count - 1].offset = r->data_start + (uint64_t)e.begin;
+    if (duplicate)
+        return refuse(r, TOW_BAD_FORMAT, name, "duplicate name%s", r->first > 0 ? ", here or in a file before" : "");
+    tow__tensor *tensor = &r->tensors->items[r->tensors->count - 1];
+    tensor->file = r->file;
+    tensor->offset = r->data_start + (uint64_t)e.begin;
 done:
     return status;
 }
@@ -290,7 +303,7 @@ done:
 
 static tow_status read_text(reader *r)
 {
-    const tow__input_file *file = &r->tensors->file;
+    const tow__input_file *file = &r->tensors->files[r->file].input;
     tow_status status = TOW_OK;
     uint64_t length = 0;
     char first;
@@ -319,7 +332,12 @@ static tow_status read_text(reader *r)
     r->text = tow__alloc(r->ctx, r->length + 1, 1);
     if (!r->text) return TOW_OUT_OF_MEMORY;
     TRY(tow__input_read(file, sizeof length, r->text, r->length));
-    r->json = (tow__json){.ctx = r->ctx, .path = r->path, .start = r->text, .at = r->text, .end = r->text + r->length};
+    r->json = (tow__json){.ctx = r->ctx,
+                          .path = r->path,
+                          .what = "the header",
+                          .start = r->text,
+                          .at = r->text,
+                          .end = r->text + r->length};
 done:
     return status;
 }
@@ -328,7 +346,7 @@ static tow_status read_entries(reader *r)
 {
     tow_status status = TOW_OK;
     bool more;
-    TRY(tow__tensors_reserve(r->tensors, r->length / SHORTEST_ENTRY + 1));
+    TRY(tow__tensors_reserve(r->tensors, r->first + r->length / SHORTEST_ENTRY + 1));
     TRY(tow__json_expect(&r->json, '{'));
     for (size_t i = 0;; i++) {
         char *name;
@@ -338,8 +356,7 @@ static tow_status read_entries(reader *r)
         TRY(tow__json_expect(&r->json, ':'));
         TRY(strcmp(name, "__metadata__") == 0 ? read_metadata(r) : read_tensor(r, name));
     }
-    r->json.at += strspn(r->json.at, " \t\n\r");
-    if (r->json.at != r->json.end) TRY(tow__json_malformed(&r->json, "nothing behind the object"));
+    TRY(tow__json_end(&r->json));
 done:
     return status;
 }
@@ -348,7 +365,7 @@ done:
 static tow_status check_coverage(const reader *r)
 {
     uint64_t at = r->data_start;
-    for (size_t i = 0; i < r->tensors->count; i++) {
+    for (size_t i = r->first; i < r->tensors->count; i++) {
         const tow__tensor *t = &r->tensors->items[i];
         if (t->offset < at)
             return refuse(r, TOW_BAD_FORMAT, t->name,
@@ -384,14 +401,14 @@ static bool parse_digits(const char *text, uint64_t *value)
 static tow_status check_sums(const reader *r)
 {
     tow_tensors *t = r->tensors;
-    uint64_t expected = 0, found = 0;
+    uint64_t expected = 0, found = r->metadata_sum;
     bool has_sum = false;
     if (r->n_checksums == 0) return TOW_OK; /* written by another program */
     for (size_t i = 0; i < r->n_checksums; i++) {
         const checksum *c = &r->checksums[i];
         const char *name = c->name != NULL ? c->name : "the header";
         const ptrdiff_t index = c->name != NULL ? tow__tensors_lookup(t, c->name) : -1;
-        tow__tensor *tensor = index >= 0 ? &t->items[index] : NULL;
+        tow__tensor *tensor = index >= (ptrdiff_t)r->first ? &t->items[index] : NULL;
         bool *has = tensor != NULL ? &tensor->has_checksum : &has_sum;
         if ((c->name && !tensor) || *has)
             return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: found a checksum of '%.200s', which %s; %s", r->path, name,
@@ -402,12 +419,11 @@ static tow_status check_sums(const reader *r)
                              "%s: expected 16 hexadecimal digits as checksum of '%.200s', found '%.40s'; %s", r->path,
                              name, c->digits, no_copy);
     }
-    for (size_t i = 0; i < t->count; i++) {
+    for (size_t i = r->first; i < t->count; i++) {
         if (!t->items[i].has_checksum)
             return refuse(r, TOW_BAD_FORMAT, t->items[i].name, "it has no checksum, but others have; %s", no_copy);
         found += tow__tensor_sum(t->items[i].name, t->items[i].type, t->items[i].checksum);
     }
-    for (size_t i = 0; i < t->n_metadata; i++) found += tow__metadata_sum(t->metadata[i].key, t->metadata[i].value);
     if (has_sum && found == expected) return TOW_OK;
     return tow__fail(r->ctx, TOW_BAD_FORMAT,
                      "%s: the names, types and metadata in the header do not have its checksum '%s': expected %s "
@@ -415,20 +431,32 @@ static tow_status check_sums(const reader *r)
                      r->path, tow__checksum_key, has_sum ? "" : "one, not none, or", expected, found, no_copy);
 }
 
-tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors)
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+tow_status tow__safetensors_read_header(tow_tensors *t, uint32_t file)
 {
-    tow_status status = tow_tensors_create(ctx, tensors);
-    if (status != TOW_OK) return status;
-    reader r = {.ctx = ctx, .path = path, .tensors = *tensors};
-    TRY(tow__input_open(ctx, path, &r.tensors->file));
+    tow_status status = TOW_OK;
+    reader r = {.ctx = t->ctx, .path = t->files[file].path, .tensors = t, .file = file, .first = t->count};
     TRY(read_text(&r));
     TRY(read_entries(&r));
-    TRY(tow__tensors_sort(r.tensors));
+    TRY(tow__tensors_sort(t, r.first));
     TRY(check_coverage(&r));
     TRY(check_sums(&r));
 done:
-    if (r.text) tow__free(ctx, r.text, r.length + 1, 1);
-    if (r.checksums) tow__free(ctx, r.checksums, r.capacity, sizeof *r.checksums);
+    if (r.text) tow__free(t->ctx, r.text, r.length + 1, 1);
+    if (r.checksums) tow__free(t->ctx, r.checksums, r.capacity, sizeof *r.checksums);
+    return status;
+}
+
+tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors)
+{
+    tow_status status = tow_tensors_create(ctx, tensors);
+    bool is_index;
+    if (status != TOW_OK) return status;
+    TRY(tow__tensors_open_file(*tensors, path));
+    TRY(tow__safetensors_is_index(&(*tensors)->files[0].input, &is_index));
+    TRY(is_index ? tow__safetensors_read_index(*tensors) : tow__safetensors_read_header(*tensors, 0));
+done:
     if (status != TOW_OK) {
         tow_tensors_free(*tensors);
         *tensors = NULL;

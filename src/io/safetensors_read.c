@@ -1,120 +1,197 @@
-/* Data of safetensors files: read into arrays, mapped, or compared with their checksums piece by piece. */
+/* Data of safetensors files: read into arrays, mapped, converted, compared with their checksums. */
 #include <inttypes.h>
+#include <stdio.h>
 
+#include "src/base/dtypes.h"
 #include "src/base/xxh3.h"
 #include "src/io/tensors.h"
 
 enum {
-    PIECE = 256 << 10
+    FEW = 2048 /* elements that are converted or checked at a time, on the stack */
 };
 
-static tow_status damaged(const tow_tensors *t, size_t index, uint64_t found)
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+/* An error about a tensor. */
+__attribute__((format(printf, 4, 5))) static tow_status refuse(const tow_tensors *t, size_t index, tow_status status,
+                                                               const char *format, ...)
 {
     const tow__tensor *tensor = &t->items[index];
-    return tow__fail(t->ctx, TOW_BAD_FORMAT,
-                     "%s: tensor '%.200s': the data have the checksum %016" PRIx64 ", expected %016" PRIx64
-                     "; the file is damaged, or a program changed it and kept its checksums; use another copy",
-                     t->file.path, tensor->name, found, tensor->checksum);
+    const bool has_file = tensor->file < t->n_files;
+    char why[256];
+    va_list args;
+    va_start(args, format);
+    if (vsnprintf(why, sizeof why, format, args) < 0) why[0] = '\0';
+    va_end(args);
+    return tow__fail(t->ctx, status, "%s%stensor '%.200s': %s", has_file ? t->files[tensor->file].path : "",
+                     has_file ? ": " : "", tensor->name, why);
+}
+
+static tow_status check_sum(const tow_tensors *t, size_t index, uint64_t found)
+{
+    const tow__tensor *tensor = &t->items[index];
+    if (!tensor->has_checksum || found == tensor->checksum) return TOW_OK;
+    return refuse(t, index, TOW_BAD_FORMAT,
+                  "the data have the checksum %016" PRIx64 ", expected %016" PRIx64
+                  "; the file is damaged, or a program changed it and kept its checksums; use another copy",
+                  found, tensor->checksum);
 }
 
 static tow_status check_bools(const tow_tensors *t, size_t index, const void *data, size_t bytes)
 {
     if (t->items[index].type.dtype != TOW_BOOL || tow__valid_bools(data, bytes)) return TOW_OK;
-    return tow__fail(t->ctx, TOW_BAD_FORMAT, "%s: tensor '%.200s': expected bytes 0 and 1, found others", t->file.path,
-                     t->items[index].name);
+    return refuse(t, index, TOW_BAD_FORMAT, "expected bytes 0 and 1, found others");
 }
 
-tow_status tow__tensors_copy(const tow_tensors *t, size_t index, void *data)
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a tensor that has no array, from byte `at` of its data on. */
+static tow_status read_bytes(const tow_tensors *t, size_t index, uint64_t at, void *data, size_t count)
+{
+    const tow__tensor *tensor = &t->items[index];
+    const tow__tensor_file *file = &t->files[tensor->file];
+    if (!file->mapping) return tow__input_read(&file->input, tensor->offset + at, data, count);
+    if (count > 0) memcpy(data, (const char *)tow_array_data(file->mapping) + tensor->offset + at, count);
+    return TOW_OK;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+static tow_status copy_plain(const tow_tensors *t, size_t index, void *data)
 {
     const tow__tensor *tensor = &t->items[index];
     const size_t bytes = tow_type_bytes(tensor->type);
     tow_status status = TOW_OK;
     if (tensor->array) {
-        memmove(data, tow_array_data(tensor->array), bytes); /* the caller may have put its own array into the set */
+        if (bytes > 0) memmove(data, tow_array_data(tensor->array), bytes); /* it may be the caller's own array */
         return TOW_OK;
     }
-    TRY(tow__input_read(&t->file, tensor->offset, data, bytes));
-    const uint64_t found = tensor->has_checksum ? XXH3_64bits(data, bytes) : 0;
-    if (found != tensor->checksum) TRY(damaged(t, index, found));
+    TRY(read_bytes(t, index, 0, data, bytes));
+    if (tensor->has_checksum) TRY(check_sum(t, index, XXH3_64bits(data, bytes)));
     TRY(check_bools(t, index, data, bytes));
 done:
     return status;
 }
 
-static tow_status verify_one(const tow_tensors *t, size_t index, void *piece)
+/* Elements `first` to `first` + n of a tensor: read, checked and converted. */
+static tow_status convert_piece(const tow_tensors *t, size_t index, int64_t first, int64_t n, void *piece,
+                                tow_dtype dtype, void *converted)
 {
     const tow__tensor *tensor = &t->items[index];
-    const size_t bytes = tow_type_bytes(tensor->type);
+    const tow_dtype from = tensor->type.dtype;
+    const size_t size = tow_dtype_size(from), bytes = (size_t)n * size, at = (size_t)first * size;
+    tow_status status = TOW_OK;
+    if (tensor->array)
+        memcpy(piece, (const char *)tow_array_data(tensor->array) + at, bytes);
+    else
+        TRY(read_bytes(t, index, at, piece, bytes));
+    TRY(check_bools(t, index, piece, bytes));
+    const int64_t misfit = tow__file_convert(dtype, converted, from, piece, n);
+    if (misfit < 0) return TOW_OK;
+    char number[24];
+    tow__integer_text(from, piece, misfit, number);
+    return refuse(t, index, TOW_TYPE_MISMATCH,
+                  "expected integers that fit %s, found %s at element %" PRId64 "; load it as %s", tow_dtype_name(dtype),
+                  number, first + misfit, tow_dtype_name(from));
+done:
+    return status;
+}
+
+/* data NULL: the elements are only checked. */
+static tow_status copy_converted(const tow_tensors *t, size_t index, tow_dtype dtype, char *data)
+{
+    const tow__tensor *tensor = &t->items[index];
+    const size_t size = tow_dtype_size(tensor->type.dtype), to_size = tow_dtype_size(dtype);
+    const int64_t count = tow_type_count(tensor->type);
+    const bool sums = tensor->has_checksum && !tensor->array;
+    uint64_t piece[FEW], converted[FEW]; /* of 8 bytes, as the largest elements have */
     tow_status status = TOW_OK;
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
-    for (size_t at = 0; at < bytes; at += PIECE) {
-        const size_t count = bytes - at < PIECE ? bytes - at : PIECE;
-        TRY(tow__input_read(&t->file, tensor->offset + at, piece, count));
-        TRY(check_bools(t, index, piece, count));
-        XXH3_64bits_update(&state, piece, count);
+    for (int64_t first = 0; first < count; first += FEW) {
+        const int64_t n = count - first < FEW ? count - first : FEW;
+        TRY(convert_piece(t, index, first, n, piece, dtype, converted));
+        if (sums) XXH3_64bits_update(&state, piece, (size_t)n * size);
+        if (data) memcpy(data + (size_t)first * to_size, converted, (size_t)n * to_size);
     }
-    const uint64_t found = XXH3_64bits_digest(&state);
-    if (tensor->has_checksum && found != tensor->checksum) TRY(damaged(t, index, found));
+    if (sums) TRY(check_sum(t, index, XXH3_64bits_digest(&state)));
 done:
     return status;
 }
 
-tow_status tow__tensors_verify(const tow_tensors *t)
+tow_status tow__tensors_copy(const tow_tensors *t, size_t index, tow_dtype dtype, void *data)
 {
-    void *piece = tow__alloc_raw(t->ctx, PIECE);
-    if (!piece) return TOW_OUT_OF_MEMORY;
-    tow_status status = TOW_OK;
-    for (size_t i = 0; i < t->count; i++) {
-        const tow__tensor *tensor = &t->items[i];
-        const bool checked = tensor->has_checksum || tensor->type.dtype == TOW_BOOL;
-        if (!tensor->array && checked) TRY(verify_one(t, i, piece));
-    }
-done:
-    tow__free_aligned(t->ctx, piece, PIECE);
-    return status;
+    return t->items[index].type.dtype == dtype ? copy_plain(t, index, data) : copy_converted(t, index, dtype, data);
 }
 
-/* ---- all tensors of a file --------------------------------------------------------------------------------------- */
-
-static tow_status read_array(tow_tensors *t, size_t index)
+tow_status tow__tensors_check(const tow_tensors *t, size_t index, tow_dtype dtype)
 {
-    tow_array *array = NULL;
-    tow_status status = tow_array_create(t->ctx, t->items[index].type, &array);
-    if (status == TOW_OK) status = tow__tensors_copy(t, index, tow_array_data(array));
-    if (status == TOW_OK)
-        t->items[index].array = array;
-    else
-        tow_array_release(array);
-    return status;
+    const tow__tensor *tensor = &t->items[index];
+    const bool in_file = !tensor->array && (tensor->has_checksum || tensor->type.dtype == TOW_BOOL);
+    const bool narrows = tensor->type.dtype != dtype && tow_dtype_is_integer(dtype);
+    return in_file || narrows ? copy_converted(t, index, dtype, NULL) : TOW_OK;
 }
 
-/* A view into the mapping, which starts at a page. Data that are not aligned for their type are copied. So are booleans:
- * kernels rely on their being 0 or 1, which was checked now and which others might change in the file. */
-static tow_status map_array(tow_tensors *t, size_t index, tow_array *mapping)
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
+
+/* Data that are not aligned for their type have no view. Nor have booleans: kernels rely on their being 0 or 1, which
+ * others might change in the file after it was checked. */
+static bool has_view(const tow_tensors *t, size_t index)
+{
+    const tow__tensor *tensor = &t->items[index];
+    return t->files[tensor->file].mapping && tensor->offset % tow_dtype_size(tensor->type.dtype) == 0 &&
+           tensor->type.dtype != TOW_BOOL;
+}
+
+tow_status tow__tensors_load(const tow_tensors *t, size_t index)
 {
     tow__tensor *tensor = &t->items[index];
-    if (tensor->offset % tow_dtype_size(tensor->type.dtype) != 0 || tensor->type.dtype == TOW_BOOL)
-        return read_array(t, index);
-    return tow__array_view(mapping, (size_t)tensor->offset, tensor->type, &tensor->array);
+    tow_array *array = NULL;
+    tow_status status = TOW_OK;
+    if (tensor->array) return TOW_OK;
+    if (has_view(t, index)) {
+        TRY(tow__array_view(t->files[tensor->file].mapping, (size_t)tensor->offset, tensor->type, &array));
+        if (tensor->has_checksum)
+            TRY(check_sum(t, index, XXH3_64bits(tow_array_data(array), tow_type_bytes(tensor->type))));
+    } else {
+        TRY(tow_array_create(t->ctx, tensor->type, &array));
+        TRY(copy_plain(t, index, tow_array_data(array)));
+    }
+    tensor->array = array;
+done:
+    if (status != TOW_OK) tow_array_release(array);
+    return status;
 }
 
-static tow_status load(tow_context *context, const char *path, bool map, tow_tensors **tensors)
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static tow_status read_all(tow_tensors *t)
 {
-    tow_array *mapping = NULL;
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < t->count; i++) TRY(tow__tensors_load(t, i));
+done:
+    return status;
+}
+
+static tow_status map_all(tow_tensors *t)
+{
+    tow_status status = TOW_OK;
+    for (size_t i = 0; i < t->n_files; i++)
+        if (t->files[i].input.fd >= 0) TRY(tow__input_map(&t->files[i].input, &t->files[i].mapping));
+done:
+    return status;
+}
+
+static tow_status load(tow_context *context, const char *path, tow_status (*get)(tow_tensors *t), tow_tensors **tensors)
+{
     tow_tensors *t = NULL;
     tow_status status = tow__safetensors_open(context, path, &t);
     if (status != TOW_OK) return status;
-    if (map) TRY(tow__tensors_verify(t));
-    if (map) TRY(tow__input_map(&t->file, &mapping));
-    for (size_t i = 0; i < t->count; i++) TRY(map ? map_array(t, i, mapping) : read_array(t, i));
-    tow__input_close(&t->file);
+    TRY(get(t));
+    for (size_t i = 0; i < t->n_files; i++) tow__input_close(&t->files[i].input);
+    *tensors = t;
 done:
-    tow_array_release(mapping);
-    if (status == TOW_OK)
-        *tensors = t;
-    else
-        tow_tensors_free(t);
+    if (status != TOW_OK) tow_tensors_free(t);
     return status;
 }
 
@@ -122,12 +199,12 @@ tow_status tow_safetensors_read(tow_context *context, const char *path, tow_tens
 {
     if (tensors) *tensors = NULL;
     if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
-    return load(context, path, false, tensors);
+    return load(context, path, read_all, tensors);
 }
 
 tow_status tow_safetensors_map(tow_context *context, const char *path, tow_tensors **tensors)
 {
     if (tensors) *tensors = NULL;
     if (!context || !tensors) return tow__missing(context, __func__, "a context and a place for the tensors");
-    return load(context, path, true, tensors);
+    return load(context, path, map_all, tensors);
 }

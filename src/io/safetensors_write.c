@@ -6,7 +6,7 @@
 #include "src/io/tensors.h"
 
 /* Large elements first, so that every tensor is aligned for its type; within a size in the order of insertion. */
-static const size_t element_sizes[] = {8, 4, 1};
+static const size_t element_sizes[] = {8, 4, 2, 1};
 enum {
     N_ELEMENT_SIZES = sizeof element_sizes / sizeof element_sizes[0]
 };
@@ -126,6 +126,7 @@ tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors)
     tow__string_init(&header, tensors->ctx);
     tow_status status = TOW_OK;
     TRY(check_names(path, tensors));
+    for (size_t i = 0; i < tensors->count; i++) TRY(tow__tensors_load(tensors, i));
     TRY(make_header(path, tensors, &header));
     TRY(write_file(path, tensors, &header));
 done:

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "src/base/dtypes.h"
 #include "src/base/hash.h"
 
 const char tow__checksum_key[] = "tow.xxh3";
@@ -52,7 +53,6 @@ tow_status tow_tensors_create(tow_context *context, tow_tensors **tensors)
     tow_tensors *t = *tensors = tow__alloc(context, 1, sizeof **tensors);
     if (!t) return TOW_OUT_OF_MEMORY;
     t->ctx = context;
-    t->file.fd = -1;
     tow__arena_init(&t->strings, context);
     return TOW_OK;
 }
@@ -61,11 +61,15 @@ void tow_tensors_free(tow_tensors *tensors)
 {
     if (!tensors) return;
     tow_context *ctx = tensors->ctx;
-    tow__input_close(&tensors->file);
+    for (size_t i = 0; i < tensors->n_files; i++) {
+        tow__input_close(&tensors->files[i].input);
+        tow_array_release(tensors->files[i].mapping);
+    }
     for (size_t i = 0; i < tensors->count; i++) tow_array_release(tensors->items[i].array);
     tow__arena_free(&tensors->strings);
     if (tensors->items) tow__free(ctx, tensors->items, tensors->capacity, sizeof(tow__tensor));
     if (tensors->slots) tow__free(ctx, tensors->slots, tensors->n_slots, sizeof(uint32_t));
+    if (tensors->files) tow__free(ctx, tensors->files, tensors->files_capacity, sizeof *tensors->files);
     if (tensors->metadata) tow__free(ctx, tensors->metadata, tensors->metadata_capacity, sizeof(tow__metadata));
     tow__free(ctx, tensors, 1, sizeof *tensors);
 }
@@ -99,10 +103,32 @@ static int by_offset(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-tow_status tow__tensors_sort(tow_tensors *t)
+tow_status tow__tensors_sort(tow_tensors *t, size_t first)
 {
-    if (t->count > 1) qsort(t->items, t->count, sizeof *t->items, by_offset);
-    return t->count > 1 ? rehash(t, t->n_slots) : TOW_OK;
+    const size_t count = t->count - first;
+    if (count > 1) qsort(t->items + first, count, sizeof *t->items, by_offset);
+    return count > 1 ? rehash(t, t->n_slots) : TOW_OK;
+}
+
+tow_status tow__tensors_open_file(tow_tensors *t, const char *path)
+{
+    if (t->n_files == t->files_capacity) {
+        const size_t capacity = t->files_capacity == 0 ? 1 : 2 * t->files_capacity;
+        tow__tensor_file *files = tow__grow(t->ctx, t->files, t->files_capacity, capacity, sizeof *files);
+        if (!files) return TOW_OUT_OF_MEMORY;
+        t->files = files;
+        t->files_capacity = capacity;
+    }
+    tow__tensor_file file = {.path = NULL};
+    tow_status status = tow__input_open(t->ctx, path, &file.input);
+    if (status != TOW_OK) return status;
+    file.path = tow__arena_string(&t->strings, path);
+    if (!file.path) {
+        tow__input_close(&file.input);
+        return TOW_OUT_OF_MEMORY;
+    }
+    t->files[t->n_files++] = file;
+    return TOW_OK;
 }
 
 tow_status tow__tensors_append(tow_tensors *t, const char *name, tow_type type, bool *duplicate)
@@ -114,7 +140,7 @@ tow_status tow__tensors_append(tow_tensors *t, const char *name, tow_type type, 
     if (*duplicate) return TOW_OK;
     const char *copy = tow__arena_string(&t->strings, name);
     if (!copy) return TOW_OUT_OF_MEMORY;
-    t->items[t->count] = (tow__tensor){.name = copy, .type = type};
+    t->items[t->count] = (tow__tensor){.name = copy, .type = type, .file = UINT32_MAX};
     t->slots[slot] = (uint32_t)++t->count;
 done:
     return status;
@@ -147,15 +173,76 @@ const char *tow_tensors_name(const tow_tensors *tensors, size_t index)
     return index < tensors->count ? tensors->items[index].name : NULL;
 }
 
+tow_type tow_tensors_type(const tow_tensors *tensors, size_t index)
+{
+    return index < tensors->count ? tensors->items[index].type : tow_make_type(TOW_F32, -1, NULL);
+}
+
 tow_array *tow_tensors_at(const tow_tensors *tensors, size_t index)
 {
-    return index < tensors->count ? tensors->items[index].array : NULL;
+    return index < tensors->count && tow__tensors_load(tensors, index) == TOW_OK ? tensors->items[index].array : NULL;
 }
 
 tow_array *tow_tensors_find(const tow_tensors *tensors, const char *name)
 {
     ptrdiff_t index = tow__tensors_lookup(tensors, name);
-    return index >= 0 ? tensors->items[index].array : NULL;
+    return index >= 0 ? tow_tensors_at(tensors, (size_t)index) : NULL;
+}
+
+/* The tensor of a name; the error names some that there are. */
+static tow_status require(const tow_tensors *tensors, const char *name, size_t *index)
+{
+    const ptrdiff_t found = tow__tensors_lookup(tensors, name);
+    *index = (size_t)found;
+    if (found >= 0) return TOW_OK;
+    tow__string known;
+    tow__string_init(&known, tensors->ctx);
+    for (size_t i = 0; i < tensors->count && i < 10; i++) tow__string_add(&known, " %.100s", tensors->items[i].name);
+    tow_status status = tow__fail(tensors->ctx, TOW_NOT_FOUND, "%s: no such tensor; there are%s%s", name,
+                                  known.text ? known.text : " none", tensors->count > 10 ? " ..." : "");
+    tow__string_free(&known);
+    return status;
+}
+
+tow_status tow_tensors_get(const tow_tensors *tensors, const char *name, tow_array **array)
+{
+    if (array) *array = NULL;
+    if (!tensors || !name || !array)
+        return tow__missing(tensors ? tensors->ctx : NULL, __func__, "tensors, a name and a place for the array");
+    size_t index;
+    tow_status status = TOW_OK;
+    TRY(require(tensors, name, &index));
+    TRY(tow__tensors_load(tensors, index));
+    *array = tow_array_retain(tensors->items[index].array);
+done:
+    return status;
+}
+
+tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array)
+{
+    if (array) *array = NULL;
+    if (!tensors || !name || !array)
+        return tow__missing(tensors ? tensors->ctx : NULL, __func__, "tensors, a name and a place for the array");
+    size_t index;
+    tow_status status = TOW_OK;
+    if ((unsigned)dtype >= TOW_DTYPE_COUNT)
+        return tow__fail(tensors->ctx, TOW_INVALID_ARGUMENT, "expected " TOW__A_DTYPE " to read %s as, found %d", name,
+                         (int)dtype);
+    TRY(require(tensors, name, &index));
+    tow_type type = tensors->items[index].type;
+    if (type.dtype == dtype) return tow_tensors_get(tensors, name, array);
+    if (!tow__file_converts(type.dtype, dtype))
+        return tow__fail(tensors->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s, which does not convert to it", name,
+                         tow_dtype_name(dtype), tow__type_name(type).text);
+    type.dtype = dtype;
+    TRY(tow_array_create(tensors->ctx, type, array));
+    TRY(tow__tensors_copy(tensors, index, dtype, tow_array_data(*array)));
+done:
+    if (status != TOW_OK) {
+        tow_array_release(*array);
+        *array = NULL;
+    }
+    return status;
 }
 
 /* ---- metadata ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* What a set of tensors is inside of the library: also what the header of a file says while the data are still in the
- * file. */
+/* What a set of tensors is inside of the library: also what the headers of files say while the data are still in the
+ * files. */
 #ifndef TOW_SRC_IO_TENSORS_H
 #define TOW_SRC_IO_TENSORS_H
 
@@ -8,11 +8,19 @@
 typedef struct tow__tensor {
     const char *name;
     tow_type type;
-    tow_array *array; /* NULL: only in the file, */
+    tow_array *array; /* NULL: only in a file, */
+    uint32_t file;    /* this one of the set (UINT32_MAX: never in one), */
     uint64_t offset;  /* from this byte on */
     uint64_t checksum;
     bool has_checksum; /* the file says what it must be */
 } tow__tensor;
+
+/* A file of tensors without arrays: mapped, or open. */
+typedef struct tow__tensor_file {
+    const char *path; /* for messages */
+    tow__input_file input;
+    tow_array *mapping; /* of the whole file; NULL: not mapped */
+} tow__tensor_file;
 
 typedef struct tow__metadata {
     const char *key, *value;
@@ -29,7 +37,8 @@ struct tow_tensors {
     size_t n_slots;
     tow__metadata *metadata;
     size_t n_metadata, metadata_capacity;
-    tow__input_file file; /* open as long as there are tensors without arrays */
+    tow__tensor_file *files;
+    size_t n_files, files_capacity;
 };
 
 /* The index of a tensor, or -1. */
@@ -38,8 +47,12 @@ ptrdiff_t tow__tensors_lookup(const tow_tensors *tensors, const char *name);
 tow_status tow__tensors_append(tow_tensors *tensors, const char *name, tow_type type, bool *duplicate);
 /* Makes room for `capacity` tensors in all. */
 tow_status tow__tensors_reserve(tow_tensors *tensors, size_t capacity);
-/* Sorts tensors without arrays by offset; empty ones come before others at the same offset. */
-tow_status tow__tensors_sort(tow_tensors *tensors);
+/* Sorts the tensors from `first` on, which have no arrays, by offset; empty ones come before others at the same offset. */
+tow_status tow__tensors_sort(tow_tensors *tensors, size_t first);
+/* Opens a file of the set. The path is copied. */
+tow_status tow__tensors_open_file(tow_tensors *tensors, const char *path);
+/* Tensor `index` as an array that the set owns: a view of the mapping, or read from the file. */
+tow_status tow__tensors_load(const tow_tensors *tensors, size_t index);
 
 /* ---- safetensors ------------------------------------------------------------------------------------------------- */
 
@@ -58,13 +71,20 @@ bool tow__is_checksum_key(const char *key, const char **name);
 uint64_t tow__tensor_sum(const char *name, tow_type type, uint64_t checksum);
 uint64_t tow__metadata_sum(const char *key, const char *value);
 
-/* Opens a file and checks its header as a whole; tensors are in the order of the data. Errors: those of
- * tow_safetensors_read. */
+/* Opens a file, or all files that an index names, and checks the headers as a whole; tensors are in the order of the
+ * files, and in each in the order of the data. Errors: those of tow_safetensors_read. */
 tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors);
-/* Reads the data of all tensors once, in pieces, and compares them with their checksums. Errors: TOW_IO_ERROR,
- * TOW_OUT_OF_MEMORY, TOW_BAD_FORMAT with path and name. */
-tow_status tow__tensors_verify(const tow_tensors *tensors);
-/* Copies one tensor to `data`, from its array or from the file, and compares it with its checksum. Allocates nothing. */
-tow_status tow__tensors_copy(const tow_tensors *tensors, size_t index, void *data);
+/* Adds what the header of the open file `file` of the set says. */
+tow_status tow__safetensors_read_header(tow_tensors *tensors, uint32_t file);
+/* True if the file begins as an index does, whose text then is all of it, and not as a safetensors file. */
+tow_status tow__safetensors_is_index(const tow__input_file *file, bool *is_index);
+/* Opens the files that the index, which is file 0 of the set, names, and adds what their headers say. */
+tow_status tow__safetensors_read_index(tow_tensors *tensors);
+/* Copies one tensor to `data` as `dtype`, to which its own converts, from its array or from the file, and compares it with
+ * its checksum. Allocates nothing. Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_TYPE_MISMATCH for integers that do not fit,
+ * with path and name. */
+tow_status tow__tensors_copy(const tow_tensors *tensors, size_t index, tow_dtype dtype, void *data);
+/* Finds what would make that fail, but for errors of the system, without a place for the data. */
+tow_status tow__tensors_check(const tow_tensors *tensors, size_t index, tow_dtype dtype);
 
 #endif

@@ -8,7 +8,7 @@ scratch=$1 cmake=$2 source=$3 compiler=$4
 fresh_directory "$scratch"
 needs pkg-config
 mkdir packages
-for package in jansson libmd libxxhash; do
+for package in jansson libmd libxxhash zlib; do
     file=$(pkg-config --variable=pcfiledir "$package" 2>/dev/null)/$package.pc
     if [ -e "$file" ]; then cp "$file" packages; fi
 done

@@ -36,9 +36,11 @@ dpkg-deb -x packages/tow-tools_*.deb tools
 depends_on_what_it_is_linked_with libtow0 "$(find library -name 'libtow.so.*.*')"
 depends_on_what_it_is_linked_with tow-tools tools/usr/bin/*
 has libtow0 Depends libmd0
+has libtow0 Depends zlib1g
 has tow-tools Depends libjansson4
 has libtow-dev Depends "libtow0 (= $version)"
 has libtow-dev Depends libmd-dev
+has libtow-dev Depends zlib1g-dev
 has tow-tools Depends "libtow0 (= $version)"
 dpkg-deb -I packages/libtow0_*.deb shlibs | grep -q '^libtow 0 libtow0 (>= ' || fail "libtow0 has no shlibs"
 for package in libtow0 libtow-dev tow-tools; do

@@ -79,7 +79,7 @@ static void files(void **state)
 {
     (void)state;
     tow_tensors *tensors = NULL;
-    tow_array *array = NULL;
+    tow_array *array = NULL, *found = NULL;
     assert_int_equal(tow_array_create(ctx, vector(3), &array), TOW_OK);
     refuses(tow_tensors_create(ctx, NULL), "tow_tensors_create: expected");
     refuses_into(tensors, tow_tensors_create(NULL, &tensors), "");
@@ -96,11 +96,26 @@ static void files(void **state)
     assert_null(tow_tensors_metadata(tensors, NULL));
     refuses(tow_safetensors_write(NULL, tensors), "the path of a file to write");
     refuses(tow_safetensors_write("/nowhere", NULL), "");
+    refuses(tow_npz_write(NULL, tensors, false), "the path of a file to write");
+    refuses(tow_npz_write("/nowhere", NULL, true), "");
+    refuses_into(found, tow_tensors_get(NULL, "a", &found), "");
+    refuses_into(found, tow_tensors_get(tensors, NULL, &found), "expected tensors, a name and a place");
+    refuses(tow_tensors_get(tensors, "a", NULL), "expected tensors, a name and a place");
+    refuses_into(found, tow_tensors_get_as(NULL, "a", TOW_F32, &found), "");
+    refuses_into(found, tow_tensors_get_as(tensors, NULL, TOW_F32, &found), "expected tensors, a name and a place");
+    refuses(tow_tensors_get_as(tensors, "a", TOW_F32, NULL), "expected tensors, a name and a place");
     refuses(tow_npy_write(NULL, array, ctx), "the path of a file to write");
     refuses(tow_npy_write("/nowhere", NULL, ctx), "tow_npy_write: expected a context and an array");
     refuses(tow_npy_write("/nowhere", array, NULL), "");
     tow_tensors_free(tensors);
     tow_array_release(array);
+    tensors = NULL;
+    refuses_into(array, tow_npy_read_as(ctx, NULL, TOW_F32, &array), "the path of a file to read");
+    refuses(tow_npy_read_as(ctx, "/nowhere", TOW_F32, NULL), "a place for the array");
+    refuses_into(array, tow_npy_read_as(NULL, "/nowhere", TOW_F32, &array), "");
+    refuses_into(tensors, tow_npz_read(ctx, NULL, &tensors), "the path of a file to read");
+    refuses(tow_npz_read(ctx, "/nowhere", NULL), "a place for the tensors");
+    refuses_into(tensors, tow_npz_read(NULL, "/nowhere", &tensors), "");
     refuses_into(array, tow_npy_read(ctx, NULL, &array), "the path of a file to read");
     refuses(tow_npy_read(ctx, "/nowhere", NULL), "a place for the array");
     refuses_into(array, tow_npy_read(NULL, "/nowhere", &array), "");
@@ -511,6 +526,12 @@ static void models(void **state)
     refuses(tow_params_from_tensors(NULL, "", tensors), "");
     refuses(tow_params_from_tensors(params, NULL, tensors), "tow_params_from_tensors: expected parameters, a prefix");
     refuses(tow_params_from_tensors(params, "", NULL), "a set of tensors");
+    refuses(tow_params_from_tensors_with_options(NULL, "", tensors, NULL), "");
+    refuses(tow_params_from_tensors_with_options(params, NULL, tensors, NULL), "expected parameters, a prefix");
+    refuses(tow_params_from_tensors_with_options(params, "", NULL, NULL), "a set of tensors");
+    refuses(tow_params_load(NULL, "", "/nowhere", NULL), "");
+    refuses(tow_params_load(params, NULL, "/nowhere", NULL), "expected parameters, a prefix and the path");
+    refuses(tow_params_load(params, "", NULL, NULL), "the path of a file");
     tow_tensors_free(tensors);
     tow_params_free(params);
 }

@@ -26,7 +26,7 @@ static void npy_round_trip(void **state)
     fixture *f = *state;
     static const unsigned char bools[6] = {0, 1, 1, 0, 1, 0};
     static const double numbers[6] = {1.5, -2, 3e300, 0, 5, -0.0};
-    for (int dtype = 0; dtype <= TOW_BOOL; dtype++) /* those that files hold */
+    for (int dtype = 0; dtype < TOW_DTYPE_COUNT; dtype++)
         for (int rank = 0; rank <= 3; rank++) {
             tow_type type = tow_make_type((tow_dtype)dtype, rank, (int64_t[]){rank == 1 ? 6 : 2, rank == 2 ? 3 : 1, 3});
             const void *data = dtype == TOW_BOOL ? (const void *)bools : numbers;
@@ -59,7 +59,7 @@ static void npy_fortran_order_is_transposed(void **state)
     fixture *f = *state;
     /* [[0,1,2],[3,4,5]] by columns */
     static const int32_t columns[6] = {0, 3, 1, 4, 2, 5}, rows[6] = {0, 1, 2, 3, 4, 5};
-    static const int64_t wide[6] = {0, 3, 1, 4, 2, 5};
+    static const int64_t wide[6] = {0, 3, 1, 4, 2, 5}, wide_rows[6] = {0, 1, 2, 3, 4, 5};
     tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){2, 3});
     tow_array *array;
     write_npy(f->path, "{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }\n", columns, sizeof columns);
@@ -68,6 +68,11 @@ static void npy_fortran_order_is_transposed(void **state)
     tow_array_release(array);
     write_npy(f->path, "{'shape':(2,3),\"descr\":'<i8','fortran_order':True}", wide, sizeof wide);
     assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_OK);
+    type.dtype = TOW_I64;
+    assert_array(array, type, wide_rows);
+    tow_array_release(array);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I32, &array), TOW_OK);
+    type.dtype = TOW_I32;
     assert_array(array, type, rows);
     tow_array_release(array);
 }
@@ -100,25 +105,51 @@ static void npy_fortran_order_in_pieces(void **state)
     free(bytes);
     tow_array *array;
     assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_OK);
-    const int32_t *data = tow_array_data(array);
+    const int64_t *data = tow_array_data(array);
     for (int i = 0; i < N; i++) assert_int_equal(data[i], i);
+    tow_array_release(array);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_F64, &array), TOW_OK);
+    const double *numbers = tow_array_data(array);
+    for (int i = 0; i < N; i++) assert_true(numbers[i] == i);
     tow_array_release(array);
 }
 
-static void npy_narrows_integers_that_fit(void **state)
+static void npy_converts_on_request(void **state)
 {
     fixture *f = *state;
-    static const int64_t good[2] = {INT32_MIN, INT32_MAX}, bad[2] = {0, (int64_t)INT32_MAX + 1};
+    static const int64_t good[2] = {INT32_MIN, INT32_MAX}, bad[2] = {0, (int64_t)INT32_MAX + 1}, negative[2] = {1, -1};
     static const int32_t expected[2] = {INT32_MIN, INT32_MAX};
+    static const float rounded[2] = {-0x1p31f, 0x1p31f}, halves[2] = {1.5f, 1 + 0x1p-8f};
+    static const uint16_t halves_bf16[2] = {0x3fc0, 0x3f80}; /* a tie, which goes to the even neighbour */
+    static const char header[] = "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
+    const int64_t two = 2;
     tow_array *array;
-    write_npy(f->path, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", good, sizeof good);
+    write_npy(f->path, header, good, sizeof good);
     assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_OK);
-    assert_array(array, tow_make_type(TOW_I32, 1, (int64_t[]){2}), expected);
+    assert_array(array, tow_make_type(TOW_I64, 1, &two), good);
     tow_array_release(array);
-    write_npy(f->path, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", bad, sizeof bad);
-    assert_int_equal(tow_npy_read(f->ctx, f->path, &array), TOW_UNSUPPORTED);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I32, &array), TOW_OK);
+    assert_array(array, tow_make_type(TOW_I32, 1, &two), expected);
+    tow_array_release(array);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_F32, &array), TOW_OK);
+    assert_array(array, tow_make_type(TOW_F32, 1, &two), rounded);
+    tow_array_release(array);
+    write_npy(f->path, header, bad, sizeof bad);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I32, &array), TOW_TYPE_MISMATCH);
     assert_null(array);
-    assert_message(f, "2147483648 at element 1");
+    assert_message(f, "expected integers that fit i32, found 2147483648 at element 1; read them as i64");
+    write_npy(f->path, header, negative, sizeof negative);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_U64, &array), TOW_TYPE_MISMATCH);
+    assert_message(f, "found -1 at element 1");
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_BOOL, &array), TOW_TYPE_MISMATCH);
+    assert_message(f, "expected bool, found i64[2], which does not convert to it");
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, (tow_dtype)99, &array), TOW_INVALID_ARGUMENT);
+    write_npy(f->path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", halves, sizeof halves);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_BF16, &array), TOW_OK);
+    assert_array(array, tow_make_type(TOW_BF16, 1, &two), halves_bf16);
+    tow_array_release(array);
+    assert_int_equal(tow_npy_read_as(f->ctx, f->path, TOW_I64, &array), TOW_TYPE_MISMATCH);
+    assert_message(f, f->path);
 }
 
 typedef struct bad_npy {
@@ -135,8 +166,10 @@ static void npy_bad_headers(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8, TOW_BAD_FORMAT,
          "expected 12 bytes of data for f32[3], found 8"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 16, TOW_BAD_FORMAT, "expected 12 bytes"},
-        {"{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }", 12, TOW_UNSUPPORTED, ">f4"},
-        {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,), }", 6, TOW_UNSUPPORTED, "<f2"},
+        {"{'descr': '>c8', 'fortran_order': False, 'shape': (3,), }", 24, TOW_UNSUPPORTED, ">c8"},
+        {"{'descr': '<V3', 'fortran_order': False, 'shape': (3,), }", 9, TOW_UNSUPPORTED, "<V3"},
+        {"{'descr': '', 'fortran_order': False, 'shape': (3,), }", 9, TOW_UNSUPPORTED, "found ''"},
+        {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,), }", 12, TOW_BAD_FORMAT, "expected 6 bytes"},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", 12, TOW_UNSUPPORTED, "structured"},
         {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (3,), }", 12, TOW_BAD_FORMAT, "True or False"},
         {"{'descr': '<f4', 'fortran_order': False, }", 12, TOW_BAD_FORMAT, "no shape"},
@@ -199,7 +232,7 @@ int main(void)
         TEST(npy_empty),
         TEST(npy_fortran_order_is_transposed),
         TEST(npy_fortran_order_in_pieces),
-        TEST(npy_narrows_integers_that_fit),
+        TEST(npy_converts_on_request),
         TEST(npy_bad_headers),
         TEST(npy_bools_are_checked),
         TEST(npy_damaged),

@@ -74,14 +74,24 @@ static inline tow_tensors *sample(const fixture *f)
     static const unsigned char b[3] = {1, 0, 1};
     static const double c[2] = {0.1, -7};
     static const int32_t d = -5;
+    static const uint16_t halves[3] = {0x3fc0, 0x8000, 0x7f80};
+    static const int8_t bytes[1] = {-128};
+    static const uint64_t large[2] = {UINT64_MAX, 1};
     assert_int_equal(tow_tensors_create(f->ctx, &tensors), TOW_OK);
     tow_array *arrays[] = {array_of(f, tow_make_type(TOW_F32, 2, (int64_t[]){2, 3}), a),
                            array_of(f, tow_make_type(TOW_BOOL, 1, (int64_t[]){3}), b),
                            array_of(f, tow_make_type(TOW_F64, 1, (int64_t[]){2}), c),
                            array_of(f, tow_make_type(TOW_I32, 0, NULL), &d),
-                           array_of(f, tow_make_type(TOW_U32, 2, (int64_t[]){0, 4}), "")};
-    static const char *const names[] = {"params/a", "b", "c \"quoted\"", "d/\xc3\xa9", "empty"};
-    for (size_t i = 0; i < 5; i++) {
+                           array_of(f, tow_make_type(TOW_U32, 2, (int64_t[]){0, 4}), ""),
+                           array_of(f, tow_make_type(TOW_BF16, 1, (int64_t[]){3}), halves),
+                           array_of(f, tow_make_type(TOW_F16, 1, (int64_t[]){1}), halves),
+                           array_of(f, tow_make_type(TOW_I8, 1, (int64_t[]){1}), bytes),
+                           array_of(f, tow_make_type(TOW_U8, 0, NULL), bytes),
+                           array_of(f, tow_make_type(TOW_I64, 1, (int64_t[]){1}), large),
+                           array_of(f, tow_make_type(TOW_U64, 1, (int64_t[]){2}), large)};
+    static const char *const names[] = {"params/a", "b",  "c \"quoted\"", "d/\xc3\xa9", "empty", "bf16",
+                                        "f16",      "i8", "u8",          "i64",        "u64"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_int_equal(tow_tensors_add(tensors, names[i], arrays[i]), TOW_OK);
         tow_array_release(arrays[i]);
     }
@@ -104,7 +114,7 @@ typedef tow_status (*reader)(tow_context *ctx, const char *path, void **result);
  * if the file has checksums. */
 static inline void damage(const fixture *f, reader read, bool checksums)
 {
-    unsigned char good[2048], bad[2048];
+    unsigned char good[4096], bad[4096];
     size_t size = read_bytes(f->path, good, sizeof good);
     assert_in_range(size, 1, sizeof good - 1);
     void *result;

@@ -1,0 +1,157 @@
+/* Indices of safetensors files, as "model.safetensors.index.json": an object whose "weight_map" says for each name which
+ * file beside the index holds that tensor. What else is in the object is skipped. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "src/io/json.h"
+#include "src/io/tensors.h"
+
+/* A name and the file that must have it. The string is in the text of the index. */
+typedef struct entry {
+    const char *name;
+    uint32_t file;
+} entry;
+
+typedef struct reader {
+    tow_context *ctx;
+    tow_tensors *tensors;
+    const char *path; /* of the index */
+    tow__json json;
+    char *text; /* [length + 1] */
+    size_t length;
+    entry *entries;
+    size_t count, capacity;
+    bool seen_map;
+} reader;
+
+tow_status tow__safetensors_is_index(const tow__input_file *file, bool *is_index)
+{
+    uint64_t length = 0;
+    const size_t have = file->size < sizeof length ? (size_t)file->size : sizeof length;
+    *is_index = false;
+    tow_status status = tow__input_read(file, 0, &length, have);
+    /* A file of tensors begins with the length of its header, whose upper bytes are zeros. */
+    if (status == TOW_OK) *is_index = (length & 0xff) == '{' && (have < sizeof length || length >> 32 != 0);
+    return status;
+}
+
+/* The file of that name beside the index, opened if it is new. */
+static tow_status find_file(reader *r, const char *name, uint32_t *file)
+{
+    const char *slash = strrchr(r->path, '/');
+    const int directory = slash ? (int)(slash - r->path) + 1 : 0;
+    tow_status status = TOW_OK;
+    tow__string path;
+    for (uint32_t i = (uint32_t)r->tensors->n_files - 1; i > 0; i--)
+        if (strcmp(r->tensors->files[i].path + directory, name) == 0) {
+            *file = i;
+            return TOW_OK;
+        }
+    if (name[0] == '\0' || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected the name of a file beside the index, found '%.200s'",
+                         r->path, name);
+    tow__string_init(&path, r->ctx);
+    tow__string_add(&path, "%.*s%s", directory, r->path, name);
+    if (path.failed) TRY(TOW_OUT_OF_MEMORY);
+    *file = (uint32_t)r->tensors->n_files;
+    TRY(tow__tensors_open_file(r->tensors, path.text));
+done:
+    tow__string_free(&path);
+    return status;
+}
+
+static tow_status add_entry(reader *r, const char *name, const char *file)
+{
+    if (r->count == r->capacity) {
+        const size_t capacity = r->capacity == 0 ? 32 : 2 * r->capacity;
+        entry *entries = tow__grow(r->ctx, r->entries, r->capacity, capacity, sizeof *entries);
+        if (!entries) return TOW_OUT_OF_MEMORY;
+        r->entries = entries;
+        r->capacity = capacity;
+    }
+    r->entries[r->count] = (entry){.name = name};
+    return find_file(r, file, &r->entries[r->count++].file);
+}
+
+static tow_status read_map(reader *r)
+{
+    tow_status status = TOW_OK;
+    bool more;
+    if (r->seen_map) return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate weight_map in the index", r->path);
+    r->seen_map = true;
+    TRY(tow__json_expect(&r->json, '{'));
+    for (size_t i = 0;; i++) {
+        char *name, *file;
+        TRY(tow__json_next(&r->json, i, '}', &more));
+        if (!more) break;
+        TRY(tow__json_string(&r->json, &name));
+        TRY(tow__json_expect(&r->json, ':'));
+        TRY(tow__json_string(&r->json, &file));
+        TRY(add_entry(r, name, file));
+    }
+done:
+    return status;
+}
+
+static tow_status read_object(reader *r)
+{
+    tow_status status = TOW_OK;
+    bool more;
+    TRY(tow__json_expect(&r->json, '{'));
+    for (size_t i = 0;; i++) {
+        char *name;
+        TRY(tow__json_next(&r->json, i, '}', &more));
+        if (!more) break;
+        TRY(tow__json_string(&r->json, &name));
+        TRY(tow__json_expect(&r->json, ':'));
+        TRY(strcmp(name, "weight_map") == 0 ? read_map(r) : tow__json_skip(&r->json));
+    }
+    TRY(tow__json_end(&r->json));
+    if (!r->seen_map)
+        TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected an index with a weight_map, found none", r->path));
+done:
+    return status;
+}
+
+static tow_status read_text(reader *r)
+{
+    const tow__input_file *file = &r->tensors->files[0].input;
+    if (file->size > TOW__SAFETENSORS_MAX_HEADER)
+        return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected an index of at most %" PRIu64 " bytes, found %" PRIu64,
+                         r->path, TOW__SAFETENSORS_MAX_HEADER, file->size);
+    r->length = (size_t)file->size;
+    r->text = tow__alloc(r->ctx, r->length + 1, 1);
+    if (!r->text) return TOW_OUT_OF_MEMORY;
+    r->json = (tow__json){.ctx = r->ctx,
+                          .path = r->path,
+                          .what = "the index",
+                          .start = r->text,
+                          .at = r->text,
+                          .end = r->text + r->length};
+    return tow__input_read(file, 0, r->text, r->length);
+}
+
+static tow_status check_entry(const reader *r, const entry *e)
+{
+    const ptrdiff_t index = tow__tensors_lookup(r->tensors, e->name);
+    const tow__tensor *tensor = index >= 0 ? &r->tensors->items[index] : NULL;
+    if (tensor && tensor->file == e->file) return TOW_OK;
+    return tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected the tensor '%.200s' in %s, found it %s%s", r->path, e->name,
+                     r->tensors->files[e->file].path, tensor ? "in " : "nowhere",
+                     tensor ? r->tensors->files[tensor->file].path : "");
+}
+
+tow_status tow__safetensors_read_index(tow_tensors *t)
+{
+    tow_status status = TOW_OK;
+    reader r = {.ctx = t->ctx, .tensors = t, .path = t->files[0].path};
+    TRY(read_text(&r));
+    TRY(read_object(&r));
+    tow__input_close(&t->files[0].input);
+    for (uint32_t i = 1; i < t->n_files; i++) TRY(tow__safetensors_read_header(t, i));
+    for (size_t i = 0; i < r.count; i++) TRY(check_entry(&r, &r.entries[i]));
+done:
+    if (r.text) tow__free(t->ctx, r.text, r.length + 1, 1);
+    if (r.entries) tow__free(t->ctx, r.entries, r.capacity, sizeof *r.entries);
+    return status;
+}
