@@ -251,8 +251,9 @@ static tow_status find_tensor(void *user, const char *name, tow_array *view)
         return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s", name, tow__type_name(want).text,
                          tow__type_name(found).text,
                          !tow_type_equal(converted, want) ? "use the file of a model with the same sizes"
-                         : converts ? "to convert it, load it with .convert of tow_load_options"
-                                    : "floats are not converted to integers; use the file of a model with the same types");
+                         : converts
+                             ? "to convert it, load it with .convert of tow_load_options"
+                             : "floats are not converted to integers; use the file of a model with the same types");
     if (l->wanted[index]) /* two parameters of one name: each tensor is copied once, so there is room for all copies */
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "%s: two parameters have this name on disk; give one of their layers another name", name);

@@ -51,9 +51,8 @@ tow_status tow__json_malformed(const tow__json *json, const char *expected)
     char found[32] = "the end";
     const unsigned char c = (unsigned char)*json->at;
     if (json->at != json->end) snprintf(found, sizeof found, c > ' ' && c < 127 ? "'%c'" : "byte 0x%02x", c);
-    return tow__fail(json->ctx, TOW_BAD_FORMAT,
-                     "%s: %s is not valid JSON: expected %s at byte %td of it, found %s", json->path, json->what,
-                     expected, json->at - json->start, found);
+    return tow__fail(json->ctx, TOW_BAD_FORMAT, "%s: %s is not valid JSON: expected %s at byte %td of it, found %s",
+                     json->path, json->what, expected, json->at - json->start, found);
 }
 
 static void skip_spaces(tow__json *json) { json->at += strspn(json->at, " \t\n\r"); }
@@ -205,7 +204,8 @@ static tow_status skip_value(tow__json *json, int depth)
         json->at += strlen(words[i]);
         return TOW_OK;
     }
-    const size_t number = *json->at == '-' || (*json->at >= '0' && *json->at <= '9') ? strspn(json->at, "+-.0123456789eE") : 0;
+    const size_t number =
+        *json->at == '-' || (*json->at >= '0' && *json->at <= '9') ? strspn(json->at, "+-.0123456789eE") : 0;
     json->at += number;
     return number > 0 ? TOW_OK : tow__json_malformed(json, "a value");
 }

@@ -83,10 +83,11 @@ static tow_status parse_descr(parser *p, header *h)
         h->npy.swapped = text[0] == '>' && tow_dtype_size((tow_dtype)dtype) > 1;
         return TOW_OK;
     }
-    return tow__fail(p->ctx, TOW_UNSUPPORTED,
-                     "%s: expected dtype f2, f4, f8, i1, i4, i8, u1, u4, u8, b1 or V2 (bfloat16), found '%s'; convert it "
-                     "with astype first",
-                     p->path, text);
+    return tow__fail(
+        p->ctx, TOW_UNSUPPORTED,
+        "%s: expected dtype f2, f4, f8, i1, i4, i8, u1, u4, u8, b1 or V2 (bfloat16), found '%s'; convert it "
+        "with astype first",
+        p->path, text);
 }
 
 static tow_status parse_fortran(parser *p, header *h)
@@ -184,8 +185,8 @@ static tow_status read_prefix(tow__stream *s, size_t *length, uint64_t *read)
     *read = PREFIX + 2;
     if (s->left >= *read) TRY(tow__stream_read(s, prefix, PREFIX + 2));
     if (memcmp(prefix, magic, sizeof magic) != 0)
-        return tow__fail(s->ctx, TOW_BAD_FORMAT,
-                         "%s: expected a .npy file, found none of its first bytes \\x93NUMPY", s->path);
+        return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected a .npy file, found none of its first bytes \\x93NUMPY",
+                         s->path);
     const unsigned major = prefix[6];
     if (major < 1 || major > 3)
         return tow__fail(s->ctx, TOW_UNSUPPORTED, "%s: expected .npy version 1, 2 or 3, found %u.%u", s->path, major,

@@ -189,8 +189,9 @@ static tow_status read_dtype(reader *r, entry *e)
         if (strcmp(text, dtype_names[i].name) != 0) continue;
         e->type.dtype = (tow_dtype)dtype_names[i].tow;
         if (dtype_names[i].tow != TOW_DTYPE_COUNT) return TOW_OK;
-        return refuse(r, TOW_UNSUPPORTED, e->name,
-                      "expected dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; convert it first", text);
+        return refuse(
+            r, TOW_UNSUPPORTED, e->name,
+            "expected dtype F32, F64, BF16, F16, I8, U8, I32, U32, I64, U64 or BOOL, found %s; convert it first", text);
     }
     return refuse(r, TOW_BAD_FORMAT, e->name, "expected a dtype such as \"F32\", found \"%.40s\"", text);
 }

@@ -91,8 +91,8 @@ static tow_status convert_piece(const tow_tensors *t, size_t index, int64_t firs
     char number[24];
     tow__integer_text(from, piece, misfit, number);
     return refuse(t, index, TOW_TYPE_MISMATCH,
-                  "expected integers that fit %s, found %s at element %" PRId64 "; load it as %s", tow_dtype_name(dtype),
-                  number, first + misfit, tow_dtype_name(from));
+                  "expected integers that fit %s, found %s at element %" PRId64 "; load it as %s",
+                  tow_dtype_name(dtype), number, first + misfit, tow_dtype_name(from));
 done:
     return status;
 }

@@ -232,8 +232,8 @@ tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_
     tow_type type = tensors->items[index].type;
     if (type.dtype == dtype) return tow_tensors_get(tensors, name, array);
     if (!tow__file_converts(type.dtype, dtype))
-        return tow__fail(tensors->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s, which does not convert to it", name,
-                         tow_dtype_name(dtype), tow__type_name(type).text);
+        return tow__fail(tensors->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s, which does not convert to it",
+                         name, tow_dtype_name(dtype), tow__type_name(type).text);
     type.dtype = dtype;
     TRY(tow_array_create(tensors->ctx, type, array));
     TRY(tow__tensors_copy(tensors, index, dtype, tow_array_data(*array)));

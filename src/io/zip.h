@@ -36,7 +36,8 @@ typedef struct tow__zip_stream {
     struct tow__inflater *inflater; /* NULL: stored */
 } tow__zip_stream;
 /* path: of archive and member, for messages; it must outlive the stream. */
-tow_status tow__zip_stream_open(const tow__zip *zip, const tow__zip_member *member, const char *path, tow__zip_stream *s);
+tow_status tow__zip_stream_open(const tow__zip *zip, const tow__zip_member *member, const char *path,
+                                tow__zip_stream *s);
 void tow__zip_stream_close(tow__zip_stream *s);
 
 /* An archive that is being written: members one after the other, then the directory. */

@@ -68,8 +68,7 @@ static tow_status find_directory(const tow__input_file *file, place *p)
                  .size = tow__zip_get(end + 12, 4),
                  .start = tow__zip_get(end + 16, 4),
                  .limit = at};
-    if (p->count == UINT16_MAX || p->size == UINT32_MAX || p->start == UINT32_MAX)
-        TRY(find_directory64(file, at, p));
+    if (p->count == UINT16_MAX || p->size == UINT32_MAX || p->start == UINT32_MAX) TRY(find_directory64(file, at, p));
     if (p->start > p->limit || p->size > p->limit - p->start) TRY(damaged(file, "a directory beyond its end"));
     if (p->size > MOST_DIRECTORY || p->count > p->size / TOW__ZIP_ENTRY_SIZE)
         TRY(damaged(file, "a directory that is too large or too small for its members"));

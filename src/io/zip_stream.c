@@ -4,6 +4,10 @@
 #include "src/io/inflate.h"
 #include "src/io/zip.h"
 
+enum {
+    MOST_AT_ONCE = 1 << 30 /* bytes: zlib counts them in an unsigned */
+};
+
 static tow_status damaged(const tow__zip_stream *s, const char *what)
 {
     return tow__fail(s->stream.ctx, TOW_BAD_FORMAT, "%s: %s; the file is damaged, use another copy", s->stream.path,
@@ -20,32 +24,52 @@ static tow_status read_packed(tow__zip_stream *s, void *data, size_t count)
     return status;
 }
 
-/* Inflates until `count` bytes are there, or, with count 0, until the stream has ended. */
-static tow_status inflate_bytes(tow__zip_stream *s, void *data, size_t count)
+/* Inflates up to `size` bytes. *ended: the stream has no more. */
+static tow_status inflate_piece(tow__zip_stream *s, void *data, unsigned size, unsigned *found, bool *ended)
 {
     tow_status status = TOW_OK;
     z_stream *z = &s->inflater->z;
-    unsigned char more;
-    int result = Z_OK;
-    while (count > 0 || result != Z_STREAM_END) {
-        const unsigned piece = count > 1 << 30 ? 1U << 30 : (unsigned)count;
-        if (z->avail_in == 0 && s->packed_left > 0) {
-            const size_t n = s->packed_left < TOW__ZLIB_BUFFER ? (size_t)s->packed_left : TOW__ZLIB_BUFFER;
-            TRY(read_packed(s, s->inflater->buffer, n));
-            z->next_in = s->inflater->buffer;
-            z->avail_in = (unsigned)n;
-        }
-        z->next_out = count > 0 ? data : &more;
-        z->avail_out = count > 0 ? piece : 1;
-        const unsigned asked = z->avail_out;
-        result = inflate(z, Z_NO_FLUSH);
-        const unsigned found = asked - z->avail_out;
-        if (result == Z_MEM_ERROR) return tow__fail(s->stream.ctx, TOW_OUT_OF_MEMORY, "out of memory for zlib");
-        if (result != Z_OK && result != Z_STREAM_END) return damaged(s, "its deflated bytes are no stream of deflate");
-        if (count == 0 && found > 0) return damaged(s, "it inflates to more bytes than it says");
-        data = (char *)data + (count > 0 ? found : 0);
-        count -= count > 0 ? found : 0;
-        if (result == Z_STREAM_END && count > 0) return damaged(s, "it inflates to fewer bytes than it says");
+    if (z->avail_in == 0 && s->packed_left > 0) {
+        const size_t n = s->packed_left < TOW__ZLIB_BUFFER ? (size_t)s->packed_left : TOW__ZLIB_BUFFER;
+        TRY(read_packed(s, s->inflater->buffer, n));
+        z->next_in = s->inflater->buffer;
+        z->avail_in = (unsigned)n;
+    }
+    z->next_out = data;
+    z->avail_out = size;
+    const int result = inflate(z, Z_NO_FLUSH);
+    *found = size - z->avail_out;
+    *ended = result == Z_STREAM_END;
+    if (result == Z_MEM_ERROR) return TOW_OUT_OF_MEMORY; /* the context has the message */
+    if (result != Z_OK && result != Z_STREAM_END) return damaged(s, "its deflated bytes are no stream of deflate");
+done:
+    return status;
+}
+
+static tow_status inflate_bytes(tow__zip_stream *s, void *data, size_t count)
+{
+    tow_status status = TOW_OK;
+    while (count > 0) {
+        unsigned found;
+        bool ended;
+        TRY(inflate_piece(s, data, count > MOST_AT_ONCE ? MOST_AT_ONCE : (unsigned)count, &found, &ended));
+        data = (char *)data + found;
+        count -= found;
+        if (ended && count > 0) return damaged(s, "it inflates to fewer bytes than it says");
+    }
+done:
+    return status;
+}
+
+/* What is left of the stream: its end, and no byte. */
+static tow_status inflate_end(tow__zip_stream *s)
+{
+    tow_status status = TOW_OK;
+    unsigned found = 0;
+    for (bool ended = false; !ended;) {
+        unsigned char more;
+        TRY(inflate_piece(s, &more, 1, &found, &ended));
+        if (found > 0) return damaged(s, "it inflates to more bytes than it says");
     }
 done:
     return status;
@@ -54,7 +78,7 @@ done:
 static tow_status finish(tow__zip_stream *s)
 {
     tow_status status = TOW_OK;
-    if (s->inflater) TRY(inflate_bytes(s, NULL, 0));
+    if (s->inflater) TRY(inflate_end(s));
     if (s->packed_left > 0 || (s->inflater && s->inflater->z.avail_in > 0))
         return damaged(s, "bytes stand behind its deflated ones");
     if (s->crc == s->expected) return TOW_OK;

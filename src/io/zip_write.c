@@ -103,8 +103,7 @@ tow_status tow__zip_add(tow__zip_writer *w, const char *name, size_t n, const to
 {
     tow_status status = TOW_OK;
     tow__zip_member *m = &w->members[w->count++];
-    *m = (tow__zip_member){
-        .name = name, .header = w->at, .method = w->deflater ? TOW__ZIP_DEFLATED : TOW__ZIP_STORED};
+    *m = (tow__zip_member){.name = name, .header = w->at, .method = w->deflater ? TOW__ZIP_DEFLATED : TOW__ZIP_STORED};
     if (strlen(name) > MOST_NAME)
         return tow__fail(w->file->ctx, TOW_INVALID_ARGUMENT,
                          "%s: expected names of at most %d bytes in a zip archive, found %zu", w->file->path, MOST_NAME,

@@ -132,6 +132,24 @@ static size_t find_input(const tow_graph *graph, tow_array *const *inputs, const
     return n;
 }
 
+static bool are_integers(tow_dtype a, tow_dtype b) { return tow_dtype_is_integer(a) && tow_dtype_is_integer(b); }
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    const size_t length = strlen(text), tail = strlen(suffix);
+    return length >= tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+/* Integers, which NumPy saves with 64 bits, become those of the input, if they fit. */
+static tow_status read_npy(tool *t, const char *path, tow_dtype dtype, tow_array **array)
+{
+    const tow_status status = tow_npy_map(t->context, path, array);
+    if (status != TOW_OK || tow_array_type(*array).dtype == dtype || !are_integers(tow_array_type(*array).dtype, dtype))
+        return status;
+    tow_array_release(*array);
+    return tow_npy_read_as(t->context, path, dtype, array);
+}
+
 static tow_status read_one(tool *t, const tow_graph *graph, const char *argument, tow_array **inputs)
 {
     const char *rest;
@@ -149,17 +167,27 @@ static tow_status read_one(tool *t, const tow_graph *graph, const char *argument
                          "input %zu is called '%.200s'",
                          argument, equals - rest > 200 ? 200 : (int)(equals - rest), rest, i,
                          input_label(graph, i, number));
-    return tow_npy_map(t->context, rest, &inputs[i]);
+    return read_npy(t, rest, tow_graph_input_type(graph, i).dtype, &inputs[i]);
 }
 
-static tow_status read_safetensors(tool *t, const tow_graph *graph, tow_array **inputs)
+static tow_status read_set(tool *t, const tow_graph *graph, tow_array **inputs)
 {
     tow_tensors *tensors = NULL;
-    const tow_status status = tow_safetensors_map(t->context, t->options.inputs, &tensors);
+    const char *path = t->options.inputs;
+    tow_status status = (ends_with(path, ".npz") ? tow_npz_read : tow_safetensors_map)(t->context, path, &tensors);
     for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
         char number[24];
-        tow_array *found = tow_tensors_find(tensors, input_label(graph, i, number));
-        if (found && !inputs[i]) inputs[i] = tow_array_retain(found);
+        const char *label = input_label(graph, i, number);
+        const tow_dtype dtype = tow_graph_input_type(graph, i).dtype;
+        if (inputs[i]) continue;
+        status = tow_tensors_get(tensors, label, &inputs[i]);
+        if (status == TOW_NOT_FOUND) { /* it may be asked for otherwise */
+            tow_context_clear_error(t->context);
+            status = TOW_OK;
+        } else if (status == TOW_OK && are_integers(tow_array_type(inputs[i]).dtype, dtype)) {
+            tow_array_release(inputs[i]);
+            status = tow_tensors_get_as(tensors, label, dtype, &inputs[i]);
+        }
     }
     tow_tensors_free(tensors);
     return status;
@@ -171,7 +199,7 @@ tow_status tool_read_inputs(tool *t, const tow_graph *graph, tow_array **inputs)
     uint64_t state = o->seed;
     tow_status status = TOW_OK;
     for (size_t i = 0; status == TOW_OK && i < o->n_input; i++) status = read_one(t, graph, o->input[i], inputs);
-    if (status == TOW_OK && o->inputs) status = read_safetensors(t, graph, inputs);
+    if (status == TOW_OK && o->inputs) status = read_set(t, graph, inputs);
     for (size_t i = 0; status == TOW_OK && i < tow_graph_inputs(graph); i++) {
         const tow_type type = tow_graph_input_type(graph, i);
         char number[24], expected[256], found[256];
@@ -209,7 +237,9 @@ tow_status tool_write_outputs(tool *t, size_t n, tow_array *const *outputs)
         snprintf(name, sizeof name, "%zu", i);
         status = tow_tensors_add(tensors, name, outputs[i]);
     }
-    if (status == TOW_OK) status = tow_safetensors_write(o->outputs, tensors);
+    if (status == TOW_OK)
+        status = ends_with(o->outputs, ".npz") ? tow_npz_write(o->outputs, tensors, false)
+                                               : tow_safetensors_write(o->outputs, tensors);
     tow_tensors_free(tensors);
     return status;
 }

@@ -30,7 +30,7 @@ typedef struct tool_options {
     size_t n_input;
     const char *output[TOOL_MAX_ARRAYS]; /* --output FILE.npy, in the order of the results */
     size_t n_output;
-    const char *inputs, *outputs; /* safetensors */
+    const char *inputs, *outputs; /* safetensors, or .npz */
     bool random_inputs;
     uint64_t seed;
     size_t wrt[TOOL_MAX_ARRAYS];

@@ -71,11 +71,11 @@ static const struct argp_option argp_options[] = {
      "An input of the graph: a .npy file, or a JSON number or list; a single number fills the array. Without NAME: the "
      "next input without one",
      1},
-    {"inputs", KEY_INPUTS, "FILE", 0, "Inputs by name (or index) from a safetensors file", 1},
+    {"inputs", KEY_INPUTS, "FILE", 0, "Inputs by name (or index) from a safetensors file, its index, or a .npz file", 1},
     {"random-inputs", KEY_RANDOM, "SEED", 0,
      "Draw the inputs that are not given: floats from [-1, 1), integers from {0, 1}", 1},
     {"output", 'o', "FILE", 0, "Write the next result to a .npy file", 1},
-    {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, named 0, 1, ...", 1},
+    {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, or to FILE.npz, named 0, 1, ...", 1},
     {"wrt", 'w', "I,J,...", 0,
      "Inputs to differentiate with respect to, by index or name; results come in the order of the inputs (grad, plan, "
      "vmap: the first input; else all float inputs)",

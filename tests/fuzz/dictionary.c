@@ -1,4 +1,4 @@
-/* dictionary graph|policy|safetensors|npy: prints a dictionary for libFuzzer. That of graphs has all that the tables of the
+/* dictionary graph|policy|safetensors|npy|npz: prints a dictionary for libFuzzer. That of graphs has all that the tables of the
  * library know: primitives, their parameters, element types. The printed dictionaries are committed, because the builds
  * that fuzz cannot run programs without libFuzzer; a test compares. */
 #include <stdio.h>
@@ -137,7 +137,6 @@ static int safetensors(void)
                                         "\"tow.xxh3\":\"",
                                         "\"tow.xxh3/",
                                         "\"0123456789abcdef\"",
-                                        "BF16",
                                         "F8_E4M3",
                                         "\\u0041",
                                         "\\ud83d\\ude00",
@@ -156,23 +155,30 @@ static int safetensors(void)
                                         "\"data_position\":\"",
                                         "\"description\":\"\"",
                                         "18446744073709551615",
+                                        "{\"weight_map\":{\"a\":\"shard\"}}",
+                                        "\"metadata\":{\"total_size\":4}",
+                                        "[true,false,null,-1.5e3]",
                                         NULL};
     add_all(words);
     for (int i = 0; i < TOW_DTYPE_COUNT; i++) add(tow__safetensors_dtype((tow_dtype)i));
     return 0;
 }
 
-static int npy(void)
-{
-    static const char *const words[] = {"\x93NUMPY\x01",
+static const char *const npy_words[] = {"\x93NUMPY\x01",
                                         "\x93NUMPY\x02",
                                         "'descr': '<f4'",
+                                        "'<f2'",
                                         "'<f8'",
+                                        "'|i1'",
                                         "'<i4'",
-                                        "'<u4'",
-                                        "'|b1'",
                                         "'<i8'",
+                                        "'|u1'",
+                                        "'<u4'",
+                                        "'<u8'",
+                                        "'|b1'",
+                                        "'<V2'",
                                         "'>f4'",
+                                        "'>u8'",
                                         "'fortran_order': False",
                                         "True",
                                         "'shape': (2, 3)",
@@ -181,7 +187,20 @@ static int npy(void)
                                         "9223372036854775807",
                                         "1152921504606846975",
                                         NULL};
+
+static int npy(void)
+{
+    add_all(npy_words);
+    return 0;
+}
+
+static int npz(void)
+{
+    static const char *const words[] = {"PK\x03\x04", "PK\x01\x02",       "PK\x05\x06", "PK\x06\x06",
+                                        "PK\x06\x07", "PK\x07\x08",       ".npy",       "x.npy",
+                                        "\xff\xff",   "\xff\xff\xff\xff", NULL};
     add_all(words);
+    add_all(npy_words);
     return 0;
 }
 
@@ -190,9 +209,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*print)(void);
-    } dictionaries[] = {{"graph", graph}, {"policy", policy}, {"safetensors", safetensors}, {"npy", npy}};
+    } dictionaries[] = {{"graph", graph}, {"policy", policy}, {"safetensors", safetensors}, {"npy", npy}, {"npz", npz}};
     for (size_t i = 0; argc == 2 && i < sizeof dictionaries / sizeof dictionaries[0]; i++)
         if (strcmp(argv[1], dictionaries[i].name) == 0) return dictionaries[i].print();
-    fprintf(stderr, "usage: %s graph|policy|safetensors|npy\n", argv[0]);
+    fprintf(stderr, "usage: %s graph|policy|safetensors|npy|npz\n", argv[0]);
     return 2;
 }

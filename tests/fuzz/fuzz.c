@@ -105,13 +105,19 @@ char *fuzz_text(const uint8_t *data, size_t size)
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static const uint8_t *file_data;
-static size_t file_size;
+typedef struct memory_file {
+    const char *path; /* NULL: any */
+    const uint8_t *data;
+    size_t size;
+} memory_file;
+
+/* The input, and another file; the index is the descriptor. */
+static memory_file files[2];
 
 static int file_open(const char *path, int flags, mode_t mode)
 {
-    (void)path, (void)flags, (void)mode;
-    return 0;
+    (void)flags, (void)mode;
+    return files[1].path != NULL && strcmp(path, files[1].path) == 0;
 }
 
 static int file_close(int fd)
@@ -122,26 +128,24 @@ static int file_close(int fd)
 
 static int file_fstat(int fd, struct stat *info)
 {
-    (void)fd;
-    *info = (struct stat){.st_mode = S_IFREG, .st_size = (off_t)file_size};
+    *info = (struct stat){.st_mode = S_IFREG, .st_size = (off_t)files[fd].size};
     return 0;
 }
 
 static ssize_t file_pread(int fd, void *data, size_t count, off_t offset)
 {
-    (void)fd;
-    const size_t at = (size_t)offset < file_size ? (size_t)offset : file_size;
-    if (count > file_size - at) count = file_size - at;
-    if (count > 0) memcpy(data, file_data + at, count);
+    const memory_file *file = &files[fd];
+    const size_t at = (size_t)offset < file->size ? (size_t)offset : file->size;
+    if (count > file->size - at) count = file->size - at;
+    if (count > 0) memcpy(data, file->data + at, count);
     return (ssize_t)count;
 }
 
 static void *file_map(int fd, size_t bytes)
 {
-    (void)fd;
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return NULL;
-    return memcpy(data, file_data, bytes < file_size ? bytes : file_size);
+    return memcpy(data, files[fd].data, bytes < files[fd].size ? bytes : files[fd].size);
 }
 
 static const tow__file_calls file_calls = {
@@ -149,7 +153,12 @@ static const tow__file_calls file_calls = {
 
 void fuzz_file(tow_context *ctx, const uint8_t *data, size_t size)
 {
-    file_data = data;
-    file_size = size;
+    files[0] = (memory_file){.data = data, .size = size};
+    files[1] = (memory_file){.path = NULL};
     ctx->file_calls = &file_calls;
+}
+
+void fuzz_other_file(const char *path, const uint8_t *data, size_t size)
+{
+    files[1] = (memory_file){.path = path, .data = data, .size = size};
 }

@@ -36,8 +36,10 @@ size_t fuzz_bytes(void);
 /* The same without a limit, for mutators: what they hold does not count. */
 tow_context *fuzz_mutators_context(void);
 
-/* From here on all paths name this file, which lives in memory. */
+/* From here on all paths name this file, which lives in memory, */
 void fuzz_file(tow_context *ctx, const uint8_t *data, size_t size);
+/* but this one, which names another. */
+void fuzz_other_file(const char *path, const uint8_t *data, size_t size);
 
 /* The bytes as a text, which free() frees. A zero byte ends it. */
 char *fuzz_text(const uint8_t *data, size_t size);

@@ -44,6 +44,21 @@ cat >numbered.tow <<'END'
   in (b, a) }
 END
 expect 0 'f32[2,2] [[4, 8], [12, 16]]' "$tow" run numbered.tow --inputs both.safetensors
+expect 0 '' "$tow" run double.tow --input y.npy --input i.npy --outputs both.npz
+expect 0 'f32[2,2] [[4, 8], [12, 16]]' "$tow" run numbered.tow --inputs both.npz
+cat >wide.tow <<'END'
+{ lambda ; n:i64[]. let
+  in (n) }
+END
+expect 0 '' "$tow" run wide.tow --input -7 --output n.npy
+expect 0 'i32[] -7' "$tow" run double.tow --input y.npy --input i=n.npy
+expect 0 '' "$tow" run wide.tow --input 2147483648 --output n.npy --outputs n.npz
+expect 1 'expected integers that fit i32, found 2147483648 at element 0' "$tow" run double.tow --input y.npy --input i=n.npy
+cat >narrow.tow <<'END'
+{ lambda ; n:i32[]"0". let
+  in (n) }
+END
+expect 1 'expected integers that fit i32, found 2147483648' "$tow" run narrow.tow --inputs n.npz
 "$tow" run double.tow --random-inputs 3 >first && "$tow" run double.tow --random-inputs 3 >second
 cmp first second || { echo "the same seed draws other inputs"; failed=1; }
 "$tow" run double.tow --random-inputs 4 >third

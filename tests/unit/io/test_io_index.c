@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/file_faults.h"
@@ -37,8 +38,9 @@ static void write_shards(const fixture *f)
     write_shard(f, "two", 2, (const char *const[]){"c", "unlisted"}, 2);
 }
 
-static const char good[] = "{\"metadata\": {\"total_size\": 24, \"list\": [1.5e3, true, null, {}], \"text\": \"\\u00e9\"},\n"
-                           " \"weight_map\": {\"a\": \"one\", \"c\": \"two\", \"b\": \"one\"}}\n";
+static const char good[] =
+    "{\"metadata\": {\"total_size\": 24, \"list\": [1.5e3, true, null, {}], \"text\": \"\\u00e9\"},\n"
+    " \"weight_map\": {\"a\": \"one\", \"c\": \"two\", \"b\": \"one\"}}\n";
 
 static void an_index_joins_files(void **state)
 {
@@ -227,10 +229,8 @@ static void tensors_convert_on_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_index_joins_files),
-        TEST(bad_indices),
-        TEST(allocations_fail_in_turn),
-        TEST(data_are_read_when_they_are_asked_for),
+        TEST(an_index_joins_files),       TEST(bad_indices),
+        TEST(allocations_fail_in_turn),   TEST(data_are_read_when_they_are_asked_for),
         TEST(tensors_convert_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

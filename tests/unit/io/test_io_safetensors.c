@@ -267,9 +267,10 @@ static void safetensors_damage_is_named(void **state)
         const char *message;
     } cases[] = {
         {NULL, 3, 0x10, "tensor 'c \"quoted\"'"}, /* 8-byte elements first */
-        {NULL, 16 + 2, 0x01, "tensor 'params/a'"},
-        {NULL, 16 + 24 + 1, 0x80, "tensor 'd/\xc3\xa9'"},
-        {NULL, 16 + 24 + 4, 0x01, "tensor 'b'"}, /* 1 becomes 0: still a boolean */
+        {NULL, 40 + 2, 0x01, "tensor 'params/a'"},
+        {NULL, 40 + 24 + 1, 0x80, "tensor 'd/\xc3\xa9'"},
+        {NULL, 40 + 28 + 3, 0x01, "tensor 'bf16'"},
+        {NULL, 40 + 28 + 8, 0x01, "tensor 'b'"}, /* 1 becomes 0: still a boolean */
         {"\"step\":\"12\"", 8, 0x01, "the names, types and metadata"},
         {"\"step\":\"12\"", 1, 0x01, "the names, types and metadata"},
         {"\"tow.xxh3/b\"", 3, 0x01, "tensor 'b': it has no checksum"},
@@ -333,9 +334,19 @@ static tow_status read_safetensors(tow_context *ctx, const char *path, void **re
 static void safetensors_damaged(void **state)
 {
     fixture *f = *state;
-    tow_tensors *tensors = sample(f);
+    static const uint16_t halves[3] = {0x3fc0, 0x8000, 0x7f80};
+    static const unsigned char bools[3] = {1, 0, 1};
+    tow_array *x = array_of(f, tow_make_type(TOW_BF16, 1, (int64_t[]){3}), halves);
+    tow_array *y = array_of(f, tow_make_type(TOW_BOOL, 2, (int64_t[]){3, 1}), bools);
+    tow_tensors *tensors;
+    assert_int_equal(tow_tensors_create(f->ctx, &tensors), TOW_OK);
+    assert_int_equal(tow_tensors_add(tensors, "\"x\"", x), TOW_OK);
+    assert_int_equal(tow_tensors_add(tensors, "y", y), TOW_OK);
+    assert_int_equal(tow_tensors_set_metadata(tensors, "note", "line\nbreak"), TOW_OK);
     assert_int_equal(tow_safetensors_write(f->path, tensors), TOW_OK);
     tow_tensors_free(tensors);
+    tow_array_release(x);
+    tow_array_release(y);
     damage(f, read_safetensors, true);
 }
 

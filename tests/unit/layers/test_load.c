@@ -34,7 +34,8 @@ static tow_params *dense_params(void)
     const tow_type type = TYPE(TOW_F32, 1, 2);
     OK(tow_init(ctx, TOW_MODULE(&model), 1, 1, &type, &params));
     for (size_t i = 0; i < tow_params_count(params); i++)
-        memset(tow_array_data(tow_params_array(params, i)), 0xff, tow_type_bytes(tow_array_type(tow_params_array(params, i))));
+        memset(tow_array_data(tow_params_array(params, i)), 0xff,
+               tow_type_bytes(tow_array_type(tow_params_array(params, i))));
     return params;
 }
 
@@ -80,8 +81,9 @@ static void weights_of_other_types_convert_on_request(void **state)
     tow_params *params = dense_params();
     tow_tensors *tensors = NULL;
     write_file(TOW_BF16, 2);
-    expect_error(tow_params_load(params, "m/", path, NULL), TOW_TYPE_MISMATCH, path,
-                 "m/kernel: expected f32[2,2], found bf16[2,2]; to convert it, load it with .convert of tow_load_options");
+    expect_error(
+        tow_params_load(params, "m/", path, NULL), TOW_TYPE_MISMATCH, path,
+        "m/kernel: expected f32[2,2], found bf16[2,2]; to convert it, load it with .convert of tow_load_options");
     assert_true(untouched(params));
     for (int from_set = 0; from_set < 3; from_set++) {
         if (from_set == 0) OK(tow_params_load(params, "m/", path, &convert));

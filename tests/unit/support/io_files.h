@@ -90,7 +90,7 @@ static inline tow_tensors *sample(const fixture *f)
                            array_of(f, tow_make_type(TOW_I64, 1, (int64_t[]){1}), large),
                            array_of(f, tow_make_type(TOW_U64, 1, (int64_t[]){2}), large)};
     static const char *const names[] = {"params/a", "b",  "c \"quoted\"", "d/\xc3\xa9", "empty", "bf16",
-                                        "f16",      "i8", "u8",          "i64",        "u64"};
+                                        "f16",      "i8", "u8",           "i64",        "u64"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_int_equal(tow_tensors_add(tensors, names[i], arrays[i]), TOW_OK);
         tow_array_release(arrays[i]);

@@ -1,0 +1,26 @@
+/* Fuzz target: bytes as a .npz file. What is read is no more than deflate can have packed. */
+#include "tests/fuzz/fuzz.h"
+
+enum {
+    DEFLATE_RATIO = 1032
+};
+
+int fuzz_target(const uint8_t *data, size_t size)
+{
+    tow_context *ctx = fuzz_context();
+    tow_tensors *tensors = NULL;
+    fuzz_file(ctx, data, size);
+    const bool succeeds = fuzz_succeeds(ctx, tow_npz_read(ctx, "input", &tensors));
+    if (succeeds != (tensors != NULL)) fuzz_fail("a status that does not agree with the tensors");
+    size_t bytes = 0;
+    for (size_t i = 0; succeeds && i < tow_tensors_count(tensors); i++) {
+        const tow_array *array = tow_tensors_at(tensors, i);
+        bytes += tow_type_bytes(tow_array_type(array));
+        if (tow_tensors_find(tensors, tow_tensors_name(tensors, i)) != array)
+            fuzz_fail("a tensor is not found by its name");
+    }
+    if (bytes > (size + 1) * DEFLATE_RATIO) fuzz_fail("%zu bytes of a file of %zu", bytes, size);
+    tow_tensors_free(tensors);
+    fuzz_end(ctx);
+    return 0;
+}
