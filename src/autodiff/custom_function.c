@@ -12,7 +12,8 @@
 #include "src/ops/rules.h"
 
 enum {
-    MOST_FUNCTIONS = 3
+    MOST_FUNCTIONS = 3,
+    DEEPEST = 32 /* calls of one function in its rules, of other types or with another user each time */
 };
 
 /* What is being traced of a call. */
@@ -335,6 +336,20 @@ static void bind_self(call *c, call *target, int64_t level, tow_value *outputs)
     tow_graph_release(body.graph);
 }
 
+/* False, with the error, if rules of one function call it ever deeper, and each call is another one. */
+static bool is_shallow(const call *c)
+{
+    size_t depth = 0;
+    for (const call *o = c->outside; o; o = o->outside) depth += o->functions[1] == c->functions[1];
+    if (depth < DEEPEST) return true;
+    tow_trace_fail(
+        c->t, TOW_UNSUPPORTED,
+        "%s %s: a rule that calls its own function stands in itself %d times over, with other operands or another "
+        "user each time; call it with the same functions and the same user, and operands of the same types",
+        c->op, c->name, (int)DEEPEST);
+    return false;
+}
+
 /* ---- the public functions ---------------------------------------------------------------------------------------- */
 
 static void record(call *c, const tow_custom_options *options, const tow_value *inputs, tow_value *outputs)
@@ -346,6 +361,7 @@ static void record(call *c, const tow_custom_options *options, const tow_value *
     if (!fine) return;
     c->outside = tow__open_call(c->t);
     call *target = find_outside(c, &level);
+    if (!target && !is_shallow(c)) return;
     tow__set_open_call(c->t, c);
     if (target) {
         bind_self(c, target, level, outputs);

@@ -143,6 +143,8 @@ static tow_status integer_pow_type(const tow__typing *ty)
     return tow__require_dtype(ty, 0, TOW__FLOATS);
 }
 
+static void stop_gradient_transpose(tow__transpose *r) { r->dx[0] = tow__null(); }
+
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 #define UNARY .inputs = 1, .outputs = 1
@@ -154,8 +156,10 @@ TOW__ELEMENTWISE_PRIMITIVE(sign, UNARY, .type = tow__type_same_number);
 TOW__ELEMENTWISE_PRIMITIVE(floor, UNARY, .type = tow__type_same_float);
 TOW__ELEMENTWISE_PRIMITIVE(ceil, UNARY, .type = tow__type_same_float);
 TOW__ELEMENTWISE_PRIMITIVE(round, UNARY, .type = tow__type_same_float);
-/* The identity whose derivatives of every order are zero. */
-TOW__ELEMENTWISE_PRIMITIVE(stop_gradient, UNARY, .type = tow__type_same_any);
+/* The identity whose derivatives of every order are zero. Batching makes select(mask, x, stop_gradient(x)) of operands of
+ * a choice, also of tangents in custom rules; reverse mode lets nothing through there, either. */
+TOW__ELEMENTWISE_PRIMITIVE(stop_gradient, UNARY, .type = tow__type_same_any, .jvp = tow__jvp_primal,
+                           .transpose = stop_gradient_transpose);
 
 #define FLOAT_UNARY(op) TOW__ELEMENTWISE_PRIMITIVE(op, UNARY, .type = tow__type_same_float, .jvp = op##_jvp);
 FLOAT_UNARY(exp)

@@ -336,6 +336,127 @@ static void test_forward_mode_of_vjp(void **state)
     tow_graph_release(f);
 }
 
+/* ---- calls in calls ----------------------------------------------------------------------------------------------- */
+
+static void own_value(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_custom_jvp_function(t, own_value, cube_rule, user, NULL, 1, in, 1, out);
+}
+
+static void through_a_choice(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_cond_function(t, tow_gt(in[0], tow_full_like(in[0], 0)), own_value, cube, user, 1, in, 1, out);
+}
+
+static void choosing_value(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_custom_jvp_function(t, through_a_choice, cube_rule, user, NULL, 1, in, 1, out);
+}
+
+static void fresh_user_rule(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const int other = 1 + *(const int *)user;
+    tow_custom_jvp_function(t, cube, fresh_user_rule, (void *)&other, NULL, 1, in, 1, out);
+    out[1] = tow_mul(in[1], out[0]);
+}
+
+static void fresh_user(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const int first = 0;
+    (void)user;
+    tow_custom_jvp_function(t, cube, fresh_user_rule, (void *)&first, NULL, 1, in, 1, out);
+}
+
+static void test_functions_without_end(void **state)
+{
+    (void)state;
+    tow_graph *graph;
+    tow_type scalar = tow_make_type(TOW_F32, 0, NULL);
+    expect_error(trace(own_value, NULL, 1, &scalar, &graph),
+                 "custom_jvp function: the function calls itself, which never ends; only its rule may call it");
+    expect_error(trace(choosing_value, NULL, 1, &scalar, &graph), "the function calls itself");
+    expect_error(trace(fresh_user, NULL, 1, &scalar, &graph), "with the same functions and the same user");
+}
+
+/* A rule of forward mode that goes through a custom_vjp: forward mode fails, reverse mode too, as that differentiates a
+ * tangent. */
+static void seven_of_tangent(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    cube(t, in, out, user);
+    seven(t, &in[1], &out[1], NULL);
+}
+
+static void seven_inside(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    (void)user;
+    tow_custom_jvp_function(t, cube, seven_of_tangent, NULL, NULL, 1, in, 1, out);
+}
+
+static void seven_in_a_loop(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const tow_scan_options options = {.length = 2, .has_length = true};
+    tow_scan_function(t, seven, user, &options, 1, in, 0, NULL, 0, out, NULL);
+}
+
+static void seven_when_positive(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_cond_function(t, tow_gt(in[0], tow_full_like(in[0], 0)), seven, cube, user, 1, in, 1, out);
+}
+
+static void seven_under_remat(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_remat_function(t, seven, user, NULL, 1, in, 1, out);
+}
+
+static void test_forward_mode_inside(void **state)
+{
+    (void)state;
+    static const tow_function calls[] = {seven_in_a_loop, seven_when_positive, seven_under_remat};
+    tow_type scalar = tow_make_type(TOW_F32, 0, NULL);
+    tow_graph *f, *g;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        OK(trace(calls[i], NULL, 1, &scalar, &f));
+        expect_error(tow_jvp(f, 0, NULL, &g), "has a rule for reverse mode only");
+        OK(tow_grad(f, 0, NULL, false, &g));
+        tow_graph_release(g);
+        tow_graph_release(f);
+    }
+    OK(trace(seven_inside, NULL, 1, &scalar, &f));
+    expect_error(tow_grad(f, 0, NULL, false, &g), "custom_vjp is applied to a tangent");
+    tow_graph_release(f);
+}
+
+/* ---- what a rule makes of zeros ------------------------------------------------------------------------------------ */
+
+static void bilinear_rule(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    times(t, in, out, user);
+    out[1] = tow_add(tow_mul(tow_sin(in[1]), in[2]), tow_sub(tow_mul(tow_cos(in[0]), in[3]), tow_div(in[3], in[0])));
+}
+
+static void bilinear(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    tow_custom_jvp_function(t, times, bilinear_rule, user, NULL, 2, in, 1, out);
+}
+
+/* With one tangent only, the terms of the other one are not recorded. */
+static void test_zero_tangents(void **state)
+{
+    (void)state;
+    const tow_type types[] = {tow_make_type(TOW_F32, 0, NULL), tow_make_type(TOW_F32, 0, NULL)};
+    tow_graph *f, *g;
+    OK(trace(bilinear, NULL, 2, types, &f));
+    OK(tow_grad(f, 1, (const size_t[]){0}, false, &g));
+    assert_int_equal(tow_graph_count(g, "sin"), 1);
+    assert_int_equal(tow_graph_count(g, "cos") + tow_graph_count(g, "div") + tow_graph_count(g, "sub"), 0);
+    tow_graph_release(g);
+    OK(tow_grad(f, 1, (const size_t[]){1}, false, &g));
+    assert_int_equal(tow_graph_count(g, "sin"), 0);
+    assert_int_equal(tow_graph_count(g, "cos"), 1);
+    tow_graph_release(g);
+    tow_graph_release(f);
+}
+
 static void sine_of_tangent(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t, (void)user;
@@ -374,6 +495,9 @@ int main(void)
         cmocka_unit_test(test_captured_value_is_differentiated),
         cmocka_unit_test(test_forward_mode_of_vjp),
         cmocka_unit_test(test_rule_is_not_linear),
+        cmocka_unit_test(test_functions_without_end),
+        cmocka_unit_test(test_forward_mode_inside),
+        cmocka_unit_test(test_zero_tangents),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
