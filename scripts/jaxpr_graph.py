@@ -53,6 +53,8 @@ def type_of(aval, warn=lambda what: None):
     """Keys of random numbers (key<fry>) are u32[..., 2]."""
     if not hasattr(aval, "shape"):
         raise Unsupported(f"type {aval}")
+    if any(not isinstance(n, (int, np.integer)) for n in aval.shape):
+        raise Unsupported(f"shape ({', '.join(map(str, aval.shape))}), which depends on a variable")
     if str(aval.dtype) == "key<fry>":
         return Type("u32", (*aval.shape, 2))
     return Type(dtype_of(aval.dtype, warn), aval.shape)

@@ -49,10 +49,12 @@ class Program:
 class Converter:
     def __init__(self, inline_constants, max_iterations, custom_rules):
         self.inline_constants, self.max_iterations, self.custom_rules = inline_constants, max_iterations, custom_rules
-        self.problems, self.warnings, self.seen, self.calls = {}, {}, set(), []
+        self.problems, self.warnings = {}, {}  # what: where it is first
+        self.calls = []  # custom calls whose rules are being converted (jaxpr_custom.py)
+        self.place = ""  # of the equation at hand, or of the innermost one around it that has one
 
     def problem(self, what):
-        self.problems.setdefault(what, len(self.problems))
+        self.problems.setdefault(what, self.place)
 
     def warn(self, what):
         self.warnings.setdefault(what, len(self.warnings))
@@ -62,7 +64,7 @@ class Converter:
             return type_of(aval, self.warn)
         except Unsupported as e:
             self.problem(str(e))
-            return Type("f32", aval.shape)  # so that the rest is looked at, too
+            return Type("f32", [n if isinstance(n, int) else 1 for n in aval.shape])  # so that the rest is looked at, too
 
     def empty_graph(self):
         return Graph(self.inline_constants)
@@ -90,21 +92,25 @@ class Converter:
         return [read(v) for v in jaxpr.outvars]
 
     def equation(self, g, e, xs):
-        name = e.primitive.name
+        name, around = e.primitive.name, self.place
+        self.place = rules.source(e) or around
         rule = rules.TABLE.get(name)
         types = [self.type_of(v.aval) for v in e.outvars]
         try:
             if rule is None:
                 raise Unsupported(f"primitive {name}")
             ys = rule(rules.Call(self, g, e, xs, types))
+            for y, t in zip(ys, types):
+                assert y.type == t, f"{name} has {y.type} where JAX has {t}"
         except Unsupported as problem:
-            where = rules.source(e)
-            if str(problem) not in self.seen:
-                self.problem(f"{problem}" + (f" (first at {where})" if where else ""))
-            self.seen.add(str(problem))
+            self.problem(str(problem))
             ys = [g.op("unsupported", t) for t in types]
-        for y, t in zip(ys, types):
-            assert y.type == t, f"{name} has {y.type} where JAX has {t}"
+        except Exception:
+            if not self.problems:
+                raise
+            # else a consequence of what was not converted
+            ys = [g.op("unsupported", t) for t in types]
+        self.place = around
         return ys
 
 
@@ -137,7 +143,7 @@ def convert_jaxpr(closed, names=None, *, inline_constants=64, max_iterations=0, 
     constants = {f"const.{i}": value for i, (_, value) in enumerate(g.captured)}
     g.inputs += [v for v, _ in g.captured]
     if c.problems:
-        raise Unsupported("\n".join(c.problems))
+        raise Unsupported("\n".join(what + (f" (first at {place})" if place else "") for what, place in c.problems.items()))
     g.labels = names + list(constants)
     return Program(g, g.labels, constants, list(c.warnings), {})
 
@@ -149,7 +155,11 @@ def convert(fun, *args, inline_constants=64, max_iterations=0, custom_rules=True
     custom_rules: keep custom_jvp and custom_vjp with their rules; otherwise their value is differentiated, with a warning.
     Raises Unsupported with all that cannot be converted."""
     names = input_names(fun, args, kwargs)
-    closed = jax.make_jaxpr(fun)(*args, **kwargs)
+    try:
+        closed = jax.make_jaxpr(fun)(*args, **kwargs)
+    except Exception as e:  # whatever the function raises: JAX has no type of its own for what it cannot trace
+        message = next(iter(str(e).splitlines()), "")
+        raise Unsupported(f"JAX cannot trace the function: {type(e).__name__}: {message}") from e
     program = convert_jaxpr(closed, names, inline_constants=inline_constants, max_iterations=max_iterations,
                             custom_rules=custom_rules)
     leaves = jax.tree_util.tree_leaves((args, dict(sorted(kwargs.items()))))
@@ -195,7 +205,11 @@ def argument(text):
     if re.fullmatch(r"[\w.]+:[\w.]+", text):
         value = lookup(text)
         return value() if callable(value) else value
-    return jax.tree_util.tree_map(jnp.asarray, ast.literal_eval(text))
+    try:
+        return jax.tree_util.tree_map(jnp.asarray, ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        raise ValueError(f"argument {text!r}: expected a type ({', '.join(DTYPES)}, as f32[8,4]), a Python literal, FILE.npy, or "
+                         "MODULE:NAME") from None
 
 
 def lookup(text):

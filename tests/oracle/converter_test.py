@@ -1,0 +1,191 @@
+"""What scripts/jaxpr_to_tow.py says of what it cannot convert, and its exit status. Needs JAX; exit status 77 without it.
+
+    python tests/oracle/converter_test.py
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+try:
+    import jax
+except ImportError:
+    print("skipped: the Python that runs this has no jax (pip install jax==0.10.2)")
+    sys.exit(77)
+import jax.numpy as jnp
+import numpy as np
+from jax import export, lax
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+import jaxpr_to_tow  # noqa: E402
+
+f32 = np.zeros((3, 3), np.float32)
+
+
+def problems(fun, *args, **options):
+    try:
+        jaxpr_to_tow.convert(fun, *args, **options)
+    except jaxpr_to_tow.Unsupported as e:
+        return str(e).splitlines()
+    return []
+
+
+def line_of(fun, part):
+    """FILE:LINE of the line of fun that has this in it."""
+    code = fun.__code__
+    lines = pathlib.Path(__file__).read_text().splitlines()
+    return f"{pathlib.Path(__file__).name}:{next(i for i in range(code.co_firstlineno, len(lines) + 1) if part in lines[i - 1])}"
+
+
+def several(x):
+    y = jnp.linalg.cholesky(x)
+    z = lax.real(jnp.fft.fft(x))
+    return y + z + jnp.linalg.cholesky(y)
+
+
+def in_a_loop(x):
+    def step(c, _):
+        return jnp.linalg.inv(c), None
+    return lax.scan(step, x, None, length=2)[0]
+
+
+@jax.custom_jvp
+def with_rule(x):
+    return x * 2
+
+
+@with_rule.defjvp
+def the_rule(primals, tangents):
+    return primals[0], jnp.linalg.cholesky(primals[0]) @ tangents[0]
+
+
+def sharded(x):
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("i")
+    return jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+
+def called_back(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def of_another_type(x):
+    return x.astype(jnp.float8_e4m3fn).astype(jnp.float32)
+
+
+def scattered_by_a_function(x):
+    return x.at[0].apply(jnp.sin)
+
+
+def large_constant(x):
+    return x + jnp.asarray(2**40)
+
+
+class Problems(unittest.TestCase):
+    def test_each_is_named_once_with_its_place(self):
+        self.assertEqual(problems(several, f32), [
+            f"primitive cholesky (first at {line_of(several, 'cholesky(x)')})",
+            f"type complex64 (first at {line_of(several, 'fft')})",
+            f"primitive fft (first at {line_of(several, 'fft')})",
+            f"primitive real (first at {line_of(several, 'fft')})"])
+
+    def test_places_in_regions_and_rules(self):
+        self.assertIn(f"primitive lu (first at {line_of(in_a_loop, 'inv')})", problems(in_a_loop, f32))
+        self.assertEqual(problems(with_rule, f32), [f"primitive cholesky (first at {line_of(the_rule, 'cholesky')})"])
+        self.assertEqual(problems(lambda x: with_rule(x), f32, custom_rules=False), [])
+
+    def test_what_belongs_to_a_machine(self):
+        self.assertEqual(problems(sharded, f32), [f"primitive shard_map (first at {line_of(sharded, 'shard_map')})"])
+        self.assertEqual(problems(called_back, f32), [f"primitive pure_callback (first at {line_of(called_back, 'pure_callback')})"])
+
+    def test_types(self):
+        self.assertEqual(problems(of_another_type, f32), [f"type float8_e4m3fn (first at {line_of(of_another_type, 'float8')})"])
+        self.assertEqual(problems(lambda x: x, np.zeros(2, np.complex64)), ["type complex64"])
+        with jax.enable_x64(True):
+            self.assertIn("constant 1099511627776 of type int64, which does not fit into i32",
+                          problems(large_constant, np.zeros(3, np.int64))[0])
+
+    def test_shapes_that_depend_on_a_variable(self):
+        a, = export.symbolic_shape("a")
+        self.assertEqual(problems(lambda x: x * 2, jax.ShapeDtypeStruct((a, 3), "float32")), ["shape (a, 3), which depends on a variable"])
+
+    def test_what_jax_cannot_trace(self):
+        found = problems(lambda x: x[x > 0], f32)
+        self.assertEqual(len(found), 1)
+        self.assertIn("JAX cannot trace the function: NonConcreteBooleanIndexError: Array boolean indices must be concrete", found[0])
+
+    def test_policies_of_the_user(self):
+        def f(x):
+            return jax.checkpoint(jnp.sin, policy=lambda *_, **__: True)(x)
+        self.assertIn("remat with the policy", problems(f, f32)[0])
+
+
+class Warnings(unittest.TestCase):
+    def warnings(self, fun, *args):
+        return jaxpr_to_tow.convert(fun, *args).warnings
+
+    def test_what_is_left_out(self):
+        def printing(x):
+            jax.debug.print("{}", x)
+            return x
+        self.assertEqual(len(self.warnings(printing, f32)), 1)
+        self.assertEqual(self.warnings(lambda x: jnp.sin(x), f32), [])
+
+    def test_rules_without_end(self):
+        found = self.warnings(jnp.sinc, f32)
+        self.assertEqual(len(found), 1)
+        self.assertIn("8 rules deep", found[0])
+
+    def test_names_that_are_nowhere(self):
+        def f(x):
+            return jax.checkpoint(jnp.sin, policy=jax.checkpoint_policies.save_only_these_names("nowhere"))(x)
+        self.assertEqual(self.warnings(f, f32), ["the policy of a remat has the name 'nowhere', which no value in the region has"])
+
+
+class CommandLine(unittest.TestCase):
+    def run_script(self, *args):
+        with tempfile.TemporaryDirectory() as directory:
+            (pathlib.Path(directory) / "model.py").write_text(textwrap.dedent("""
+                import jax.numpy as jnp
+                import numpy as np
+                def f(x): return jnp.sin(x) + np.arange(100, dtype=np.float32)
+                def bad(x):
+                    return jnp.linalg.cholesky(x)
+                def args(): return np.zeros((100,), np.float32)
+                """))
+            done = subprocess.run([sys.executable, str(SCRIPTS / "jaxpr_to_tow.py"), *args], cwd=directory, capture_output=True, text=True)
+            files = {p.name: p.read_bytes() for p in pathlib.Path(directory).iterdir() if p.is_file()}
+        return done, files
+
+    def test_a_conversion(self):
+        done, files = self.run_script("model:f", "--args", "f32[100]", "-o", "f.tow", "--constants", "f.safetensors")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(b'"const.0"', files["f.tow"])
+        self.assertIn(b"const.0", files["f.safetensors"])
+
+    def test_constants_nobody_asked_for(self):
+        done, _ = self.run_script("model:f", "--args", "model:args")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("1 constants are inputs of the program (const.0): --constants FILE writes them", done.stderr)
+
+    def test_a_refusal(self):
+        done, files = self.run_script("model:bad", "--args", "f32[3,3]", "-o", "bad.tow")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr, "jaxpr_to_tow: cannot convert: primitive cholesky (first at model.py:6)\n")
+        self.assertNotIn("bad.tow", files)
+
+    def test_bad_arguments(self):
+        for args, message in ((("nowhere:f",), "No module named 'nowhere'"), (("model:g",), "has no attribute 'g'"),
+                              (("model:f", "--args", "f33[3]"), "argument 'f33[3]': expected a type")):
+            done, _ = self.run_script(*args)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(message, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
