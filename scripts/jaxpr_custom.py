@@ -66,6 +66,13 @@ def call_key(fun, eqn):
     return (layers[-1].f, transforms, *((str(v.aval.dtype), v.aval.shape) for v in (*eqn.invars, *eqn.outvars)))
 
 
+def closed_over(c, fun):
+    """How many leading operands are values that the function closes over, of which the rule knows nothing. JAX makes
+    ordinary operands of them when it traces a call once more."""
+    layers = (inspect.getclosurevars(w.f).nonlocals for w in wrapped_functions(fun, set()) if inspect.isfunction(w.f))
+    return c.p["num_consts"] + sum(v["num_consts"] for v in layers if "num_consts" in v and ("jvp_jaxpr_fun" in v or "fwd_jaxpr_thunk" in v))
+
+
 def function_name(c):
     return getattr(closed(c.p["call_jaxpr"]).jaxpr.debug_info, "func_name", None) or "function"
 
@@ -110,10 +117,10 @@ def linear_results(found, avals):
     return [jax.numpy.zeros(a.shape, a.dtype) if is_zero(x) else x for x, a in zip(found, avals) if has_tangent(a)]
 
 
-def jvp_rule(c):
+def jvp_rule(c, n_fixed):
     """(x, dx of the floats behind the closed-over values) -> (y, dy of the floats), as a closed jaxpr."""
     _, jvp = c.eqn.primitive.get_bind_params(c.p)["subfuns"]
-    avals, outs, n_fixed = [v.aval for v in c.eqn.invars], [v.aval for v in c.eqn.outvars], c.p["num_consts"]
+    avals, outs = [v.aval for v in c.eqn.invars], [v.aval for v in c.eqn.outvars]
     moving = [i >= n_fixed and has_tangent(a) for i, a in enumerate(avals)]
 
     def of_floats(*args):
@@ -124,10 +131,10 @@ def jvp_rule(c):
     return traced(of_floats, [*structs(avals), *structs(a for a, m in zip(avals, moving) if m)])
 
 
-def vjp_rules(c):
+def vjp_rules(c, n_fixed):
     """x -> (y, residuals), and (residuals, ct of the floats of y) -> ct of the floats behind the closed-over values."""
     _, fwd, bwd = c.eqn.primitive.get_bind_params(c.p)["subfuns"]
-    avals, outs, n_fixed = [v.aval for v in c.eqn.invars], [v.aval for v in c.eqn.outvars], c.p["num_consts"]
+    avals, outs = [v.aval for v in c.eqn.invars], [v.aval for v in c.eqn.outvars]
 
     def forward(*xs):
         results = fwd.call_wrapped(*(y for i, x in enumerate(xs) for y in (x, i >= n_fixed and has_tangent(avals[i]))))
@@ -186,21 +193,22 @@ def custom_call(c, primitive, rule_function, trace):
             return custom_self(c, call, level)
     if sum(call.key[0] is key[0] for call in around) >= MOST_LEVELS:
         return value_alone(c, f" {MOST_LEVELS} rules deep")
-    call, traced = CustomCall(key), trace(c)
+    n_fixed = closed_over(c, c.p[rule_function])
+    call, traced = CustomCall(key), trace(c, n_fixed)
     graphs, captured, unseen = graphs_of(c, call, traced)
     if unseen:  # now that all constants are known, rules that call the function hand them on
         call.captured = [(v.type, array) for g in graphs for v, array in g.captured]
         graphs, captured, _ = graphs_of(c, call, traced)
     params = {"name": function_name(c)}
     params |= {"captured": len(captured)} if captured else {}
-    params |= {"fixed": c.p["num_consts"]} if c.p["num_consts"] else {}
+    params |= {"fixed": n_fixed} if n_fixed else {}
     names = ("body", "rule") if primitive == "custom_jvp" else ("body", "forward", "backward")
     return c.g.emit(primitive, c.types, captured + c.xs, **params, **dict(zip(names, graphs)))
 
 
 @rule("custom_jvp_call")
 def custom_jvp(c):
-    return custom_call(c, "custom_jvp", "jvp_jaxpr_fun", lambda c: [jvp_rule(c)])
+    return custom_call(c, "custom_jvp", "jvp_jaxpr_fun", lambda *args: [jvp_rule(*args)])
 
 
 @rule("custom_vjp_call")
