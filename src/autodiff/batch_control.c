@@ -5,7 +5,8 @@
  *           them: select(mask, x, stop_gradient(x)) stands for each operand
  *   while   rows that share the condition stop together; else the loop runs until all rows are done, and a row that is
  *           done keeps its value. p [rows] says which rows are not done; it is a carry, so the condition runs once
- *   fori    likewise: with counts of their own, rows take part in iterations below their count
+ *   fori    likewise: with counts of their own, rows take part in iterations below their count, of which there are no
+ *           more than the bound says
  *
  * A carry is batched if it starts so or the body makes it so, a fixpoint over the body. */
 #include "src/autodiff/batch.h"
@@ -303,6 +304,9 @@ static void fori_row_by_row(tow__batch *r, const row_body *b)
               *out = tow__trace_alloc(r->t, e->n_out, sizeof *out);
     if (!in || !out) return;
     tow_value counts = tow__batch_operand(r, 0, 0), none = tow_scalar(r->t, TOW_I32, 0);
+    /* in a branch that is not for a row, the row's count is whatever memory that branches share holds */
+    if (params.max_iterations > 0 && params.max_iterations <= INT32_MAX)
+        counts = tow_min(counts, tow_full_like(counts, (double)params.max_iterations));
     /* the maximum of no rows would be the lowest number, which is no iteration either */
     in[0] = r->size > 0 ? tow_reduce_max(counts, 0, NULL) : none;
     in[1] = counts;

@@ -2,16 +2,13 @@
  *
  * Besides bits, a side can be gradients in f64 against central differences.
  *
- * The graph of the loss is that of the f32 model with every f32 read as f64. For each differentiated input, and a
- * direction v in it, D(h) = (f(x + h v) - f(x - h v)) / 2h is taken at h and h/2. Where f has three derivatives between,
- * D(h) - D(h/2) is three times the error of D(h/2) to leading order, and (4 D(h/2) - D(h)) / 3 has an error of h^4 only, so
- * the whole of |D(h) - D(h/2)| covers it. Rounding of f is measured: fourth differences of f at steps so small that f is
- * linear there consist of rounding alone, which divided by h is what it does to D. Where the sum of both is not small
- * beside the derivative (a kink between the points, or noise), the direction says nothing, and h goes down. */
+ * The graph of the loss is that of the f32 model with every f32 read as f64; differences.h says how a difference is
+ * judged. */
 #ifndef TOW_TESTS_MODELS_COMPUTE_H
 #define TOW_TESTS_MODELS_COMPUTE_H
 
 #include "tests/models/side.h"
+#include "tests/unit/support/differences.h"
 
 /* A program in f64 and its inputs. */
 typedef struct doubles {
@@ -98,40 +95,30 @@ static double at_distance(doubles *d, size_t j, uint32_t try, double h)
     return f;
 }
 
-static double central(doubles *d, size_t j, uint32_t try, double h)
-{
-    return (at_distance(d, j, try, h) - at_distance(d, j, try, -h)) / (2 * h);
-}
+/* Input j of d moved along the direction that `try` says. */
+typedef struct moved {
+    doubles *d;
+    size_t j;
+    uint32_t try;
+} moved;
 
-/* What rounding does to f near x. A fourth difference of independent errors e has the size sqrt(70) e. Not less than a few
- * units of the numbers that f and the gradient are made of, which are about 1 even where all of them cancel. */
-static double rounding(doubles *d, size_t j, uint32_t try)
+static double value_at(void *user, double h)
 {
-    const double weights[] = {1, -4, 6, -4, 1};
-    double sum = 0, f = 0;
-    for (int i = 0; i < 5; i++) sum += weights[i] * (f = at_distance(d, j, try, (i - 2) * 1e-9));
-    return fmax(fabs(sum) / 8, 4 * 0x1p-53 * fmax(1, fabs(f)));
+    const moved *m = user;
+    return at_distance(m->d, m->j, m->try, h);
 }
-
-typedef enum finding {
-    AGREES,
-    UNDECIDED,
-    WRONG
-} finding;
 
 static finding compare_direction(doubles *d, size_t j, uint32_t try, double h, double *found, double *expected)
 {
     const double *g = tow_array_data(d->out[j]);
-    double size = 0, a = central(d, j, try, h), b = central(d, j, try, h / 2);
+    moved m = {d, j, try};
+    double size = 0;
     *found = 0;
     for (int64_t k = 0; k < tow_type_count(tow_array_type(d->out[j])); k++) {
         *found += g[k] * noise(try, "direction", k);
         size += g[k] * g[k];
     }
-    *expected = (4 * b - a) / 3;
-    double error = fabs(a - b) + 20 * rounding(d, j, try) / h;
-    if (!(error < 1e-4 * (1e-3 + fabs(*expected) + sqrt(size)))) return UNDECIDED;
-    return fabs(*found - *expected) <= error ? AGREES : WRONG;
+    return compare_derivative(&(ray){value_at, &m}, h, *found, sqrt(size), expected);
 }
 
 /* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there. */
@@ -144,13 +131,13 @@ static finding compare_input(doubles *d, size_t j, char *text, size_t size)
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
             finding f = compare_direction(d, j, try, steps[i], &found, &expected);
             if (f == AGREES) return AGREES;
-            if (f == UNDECIDED) continue;
+            if (f == UNDECIDED_BY_DIFFERENCES) continue;
             const char *name = tow_graph_input_name(d->loss, d->wrt[j]);
             snprintf(text, size, "derivative with respect to input %zu (%s) in f64: %.10g, by differences %.10g",
                      d->wrt[j], name ? name : "", found, expected);
             wrong++;
         }
-    return wrong >= 3 ? WRONG : UNDECIDED;
+    return wrong >= 3 ? WRONG : UNDECIDED_BY_DIFFERENCES;
 }
 
 /* The error of r says which derivative is wrong. */
@@ -161,7 +148,7 @@ static bool check_differences(side *s, const tow_module *model, const problem *p
     for (size_t j = 0; j < d.n_wrt && good; j++) {
         finding f = compare_input(&d, j, r->error, sizeof r->error);
         good = f != WRONG;
-        r->undecided += f == UNDECIDED;
+        r->undecided += f == UNDECIDED_BY_DIFFERENCES;
     }
     if (good) r->error[0] = '\0';
     end_doubles(&d);

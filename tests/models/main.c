@@ -243,7 +243,7 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
 static void copy_source(FILE *to, const char *name)
 {
     char path[512], line[512];
-    snprintf(path, sizeof path, TOW_TEST_DATA "/models/%s", name);
+    snprintf(path, sizeof path, TOW_TEST_DATA "/%s", name);
     FILE *from = fopen(path, "r");
     while (from && fgets(line, sizeof line, from))
         if (strncmp(line, "#include \"tests/", 16) != 0) fputs(line, to);
@@ -255,9 +255,10 @@ static void print_program(FILE *file, const model *m, const comparison *c)
 {
     model other = changed(m, &c->change);
     fprintf(file, "/* Random model %u. %s\n * cc -std=gnu11 model.c -ltow -lm */\n", m->seed, c->text);
-    copy_source(file, "layers.h");
-    copy_source(file, "side.h");
-    copy_source(file, "compute.h");
+    copy_source(file, "models/layers.h");
+    copy_source(file, "models/side.h");
+    copy_source(file, "unit/support/differences.h");
+    copy_source(file, "models/compute.h");
     fprintf(file, "/* ---- the model --------------------------------------------------------- */\n");
     print_problem(file, m);
     print_side(file, "first", m, &c->a);

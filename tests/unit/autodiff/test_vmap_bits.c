@@ -1,5 +1,5 @@
-/* Rows of batched programs have the bits of the program on each row, with portable bits: over random programs, their
- * gradients under random policies, and all programs of tests/graphs; any inputs batched, along any axes. */
+/* Rows of batched programs have the bits of the program on each row, with portable bits: all programs of tests/graphs and
+ * their gradients under policies; any inputs batched, along any axes. tests/programs does so over random programs. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -15,8 +15,6 @@
 
 enum {
     ROWS = 3,
-    PROGRAMS = 250,
-    MOST_VALUES = 40,
     MOST_INPUTS = 24,
     MOST_BYTES = 1 << 20 /* of a program of tests/graphs that is run */
 };
@@ -46,292 +44,6 @@ static uint32_t draw(uint32_t *random, uint32_t n)
 {
     *random = *random * 1664525 + 1013904223;
     return (*random >> 16) % n;
-}
-
-/* ---- random programs --------------------------------------------------------------------------------------------- */
-
-/* Values that a program has made so far; all are floats of one type. */
-typedef struct program {
-    uint32_t random;
-    tow_trace *t;
-    tow_value values[MOST_VALUES];
-    int n;
-    tow_value indices, key; /* i32[3], u32[2] */
-} program;
-
-static tow_value pick(program *p) { return p->values[draw(&p->random, (uint32_t)p->n)]; }
-
-/* One of rank `least` or more; the first input if none is found. */
-static tow_value pick_rank(program *p, int least)
-{
-    for (int i = 0; i < 8; i++) {
-        tow_value v = pick(p);
-        if (tow_value_type(v).rank >= least) return v;
-    }
-    return p->values[0];
-}
-
-static int pick_axis(program *p, tow_value v) { return (int)draw(&p->random, (uint32_t)tow_value_type(v).rank); }
-
-static tow_value unary(program *p, tow_value x)
-{
-    switch (draw(&p->random, 9)) {
-    case 0:
-        return tow_tanh(x);
-    case 1:
-        return tow_exp(tow_neg(tow_square(x)));
-    case 2:
-        return tow_sin(x);
-    case 3:
-        return tow_relu(x);
-    case 4:
-        return tow_gelu(x, true);
-    case 5:
-        return tow_silu(x);
-    case 6:
-        return tow_checkpoint_name(tow_logistic(x), "named");
-    case 7:
-        return tow_mul_scalar(x, 0.75);
-    default:
-        return tow_sqrt(tow_add_scalar(tow_abs(x), 0.5));
-    }
-}
-
-static tow_value binary(program *p, tow_value x, tow_value y)
-{
-    if (!tow_type_equal(tow_value_type(x), tow_value_type(y))) y = tow_rev(x, 0, NULL);
-    if (tow_value_type(x).rank == 0) y = tow_cos(x);
-    switch (draw(&p->random, 5)) {
-    case 0:
-        return tow_add(x, y);
-    case 1:
-        return tow_mul(x, y);
-    case 2:
-        return tow_sub(x, y);
-    case 3:
-        return tow_max(x, y);
-    default:
-        return tow_select(tow_gt(x, y), tow_tanh(x), y);
-    }
-}
-
-/* Contracts the last axis of x with an axis of y of its size, if there is one. */
-static tow_value product(program *p)
-{
-    tow_value x = pick_rank(p, 1), y = pick_rank(p, 1);
-    tow_type a = tow_value_type(x), b = tow_value_type(y);
-    for (int d = 0; d < b.rank; d++)
-        if (b.dims[d] == a.dims[a.rank - 1] && a.rank + b.rank - 2 <= 3)
-            return tow_dot_general(x, y,
-                                   (tow_dot_dims){.n_contract = 1, .lhs_contract = {a.rank - 1}, .rhs_contract = {d}});
-    tow_dot_dims square = {.n_contract = 1, .lhs_contract = {-1}, .rhs_contract = {-1}, .n_batch = a.rank - 1};
-    for (int d = 0; d + 1 < a.rank; d++) square.lhs_batch[d] = square.rhs_batch[d] = d;
-    return tow_dot_general(x, tow_cos(x), square);
-}
-
-static tow_value over_axis(program *p, tow_value x)
-{
-    int axis = pick_axis(p, x);
-    switch (draw(&p->random, 8)) {
-    case 0:
-        return tow_reduce_sum(x, 1, &axis);
-    case 1:
-        return tow_reduce_max(x, 1, &axis);
-    case 2:
-        return tow_softmax(x, axis);
-    case 3:
-        return tow_log_softmax(x, axis);
-    case 4:
-        return tow_logsumexp(x, axis);
-    case 5:
-        return tow_cumsum(x, axis, draw(&p->random, 2));
-    case 6:
-        return tow_convert(tow_argmax(x, axis), tow_value_type(x).dtype);
-    default:
-        return tow_concatenate(2, (tow_value[]){x, tow_sin(x)}, axis);
-    }
-}
-
-static tow_value move(program *p, tow_value x)
-{
-    tow_type type = tow_value_type(x);
-    int64_t ones[TOW_MAX_RANK], zeros[TOW_MAX_RANK] = {0};
-    for (int d = 0; d < TOW_MAX_RANK; d++) ones[d] = 1;
-    int axis = pick_axis(p, x);
-    switch (draw(&p->random, 6)) {
-    case 0:
-        return tow_transpose(x, 0, NULL);
-    case 1:
-        return tow_reshape(x, 1, (int64_t[]){-1});
-    case 2:
-        return tow_rev(x, 1, &axis);
-    case 3:
-        return tow_pad(x, tow_reduce_max(x, 0, NULL), zeros, ones, draw(&p->random, 2) ? ones : NULL);
-    case 4:
-        return tow_slice_axis(x, axis, 0, (type.dims[axis] + 1) / 2);
-    default:
-        return type.rank < 3 ? tow_expand_dims(x, axis) : x;
-    }
-}
-
-/* An index of each row. */
-static tow_value by_index(program *p, tow_value x)
-{
-    tow_type type = tow_value_type(x);
-    tow_value first = tow_reshape(tow_slice_axis(p->indices, 0, 0, 1), 0, NULL), start[TOW_MAX_RANK];
-    int64_t sizes[TOW_MAX_RANK];
-    for (int d = 0; d < type.rank; d++) {
-        start[d] = first;
-        sizes[d] = d == 0 ? (type.dims[0] + 1) / 2 : type.dims[d];
-    }
-    switch (draw(&p->random, 4)) {
-    case 0:
-        return tow_dynamic_slice(x, start, sizes);
-    case 1:
-        return tow_dynamic_update_slice(x, tow_sin(tow_slice_axis(x, 0, 0, sizes[0])), start);
-    case 2: { /* out of range is NaN: indices are brought inside */
-        tow_value low = tow_full_like(p->indices, 0), high = tow_full_like(p->indices, (double)(type.dims[0] - 1));
-        return tow_gather(x, tow_clamp(low, p->indices, high));
-    }
-    default:
-        return type.dims[0] == 3 ? tow_scatter_add(p->indices, x, 4) : x;
-    }
-}
-
-static tow_value norm(program *p, tow_value x)
-{
-    tow_type type = tow_value_type(x);
-    tow_type features = tow_make_type(type.dtype, 1, &type.dims[type.rank - 1]);
-    tow_value scale = tow_full(p->t, features, 1.5), bias = tow_full(p->t, features, 0.25);
-    for (int i = 0; i < p->n; i++)
-        if (tow_type_equal(tow_value_type(p->values[i]), features)) scale = bias = p->values[i];
-    return draw(&p->random, 2) ? tow_normalize_layer(x, scale, bias, 1e-3) : tow_normalize_rms(x, scale, 1e-3);
-}
-
-static tow_value attend(program *p, tow_value x)
-{
-    tow_type type = tow_value_type(x);
-    int64_t shape[4] = {1, tow_type_count(type) / type.dims[type.rank - 1], 1, type.dims[type.rank - 1]};
-    tow_value q = tow_reshape(x, 4, shape);
-    tow_attention_options options = {.causal = draw(&p->random, 2)};
-    return tow_reshape(tow_attention(q, tow_sin(q), q, &options), type.rank, type.dims);
-}
-
-static void few_operations(program *p, int n);
-
-/* The body of a region: some operations on its input and on outer values. */
-static void body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
-{
-    program inner = *(program *)user;
-    inner.t = t;
-    inner.values[inner.n++] = in[0];
-    few_operations(&inner, 2);
-    tow_value made = inner.values[inner.n - 1];
-    int axes = tow_value_type(made).rank;
-    if (axes > 0) made = tow_reduce_max(made, 0, NULL);
-    out[0] = tow_tanh(tow_add(in[0], made));
-    ((program *)user)->random = inner.random;
-}
-
-static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
-{
-    tow_value sum = tow_add(tow_mul(in[0], tow_cos(in[1])), tow_reduce_max(*(const tow_value *)user, 0, NULL));
-    (void)t;
-    out[0] = tow_tanh(sum);
-    out[1] = tow_mul(sum, in[1]);
-}
-
-static tow_value region(program *p)
-{
-    tow_policy policies[] = {tow_nothing_saveable(), tow_dots_saveable(), tow_dots_with_no_batch_dims_saveable(),
-                             tow_everything_saveable()};
-    tow_value x = pick_rank(p, 2), out[2] = {{0}}, outer = pick(p);
-    if (p->n > MOST_VALUES - 8) return x;
-    switch (draw(&p->random, 4)) {
-    case 0:
-        tow_remat_function(p->t, body, p, &policies[draw(&p->random, 4)], 1, &x, 1, out);
-        return out[0];
-    case 1:
-        tow_vmap_function(p->t, body, p, NULL, 1, &x, 1, out);
-        return out[0];
-    case 2:
-        tow_call(p->t, body, p, "part", 1, &x, 1, out);
-        return out[0];
-    default: {
-        tow_value carry = tow_reduce_sum(x, 1, (int[]){0});
-        tow_scan_options options = {.reverse = draw(&p->random, 2)};
-        tow_scan_function(p->t, loop_body, &outer, &options, 1, &carry, 1, &x, 1, out, out + 1);
-        return draw(&p->random, 2) ? out[0] : out[1];
-    }
-    }
-}
-
-static tow_value operation(program *p)
-{
-    switch (draw(&p->random, 13)) {
-    case 0:
-    case 1:
-        return unary(p, pick(p));
-    case 2:
-    case 3:
-        return binary(p, pick(p), pick(p));
-    case 4:
-    case 5:
-        return product(p);
-    case 6:
-    case 7:
-        return over_axis(p, pick_rank(p, 1));
-    case 8:
-        return move(p, pick_rank(p, 1));
-    case 9:
-        return by_index(p, pick_rank(p, 1));
-    case 10:
-        return draw(&p->random, 2) ? norm(p, pick_rank(p, 1)) : attend(p, pick_rank(p, 1));
-    case 11:
-        return tow_dropout_with_key(pick_rank(p, 1), p->key, 0.25, 0, NULL);
-    default:
-        return region(p);
-    }
-}
-
-static void few_operations(program *p, int n)
-{
-    for (int i = 0; i < n && p->n < MOST_VALUES - 2; i++) {
-        tow_value v = operation(p);
-        if (!tow_is_null(v) && tow_type_count(tow_value_type(v)) <= 400) p->values[p->n++] = v;
-    }
-}
-
-static const int64_t shapes[][3] = {{3, 4}, {4, 5}, {4}, {2, 3, 4}, {3}};
-static const int ranks[] = {2, 2, 1, 3, 1};
-enum {
-    FLOATS = 5
-};
-
-/* in: FLOATS float inputs, indices, key -> the loss, and if there is room the last two values */
-static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
-{
-    program p = {.random = *(const uint32_t *)user, .t = t, .n = FLOATS, .indices = in[FLOATS], .key = in[FLOATS + 1]};
-    memcpy(p.values, in, FLOATS * sizeof *in);
-    few_operations(&p, 10);
-    for (int i = FLOATS; i < p.n; i++) {
-        tow_value mean = tow_mean(tow_square(p.values[i]), 0, NULL);
-        out[0] = tow_is_null(out[0]) ? mean : tow_add(out[0], mean);
-    }
-    if (tow_is_null(out[0])) out[0] = tow_mean(in[0], 0, NULL);
-}
-
-static tow_graph *random_graph(uint32_t seed)
-{
-    tow_dtype dtype = seed % 4 == 3 ? TOW_F64 : TOW_F32;
-    tow_type types[FLOATS + 2];
-    tow_graph *g;
-    for (int i = 0; i < FLOATS; i++) types[i] = tow_make_type(dtype, ranks[i], shapes[i]);
-    types[FLOATS] = tow_make_type(TOW_I32, 1, (int64_t[]){3});
-    types[FLOATS + 1] = tow_make_type(TOW_U32, 1, (int64_t[]){2});
-    if (tow_trace_function(ctx, record, &seed, FLOATS + 2, types, NULL, 1, &g) != TOW_OK)
-        fail_msg("seed %u: %s", seed, tow_context_error(ctx));
-    return g;
 }
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
@@ -487,20 +199,6 @@ static void compare_all(const tow_graph *g, uint32_t random, const char *what)
     tow_graph_release(region);
 }
 
-static void test_random_programs(void **state)
-{
-    (void)state;
-    const char *first = getenv("TOW_TEST_SEED");
-    uint32_t from = first ? (uint32_t)atoi(first) : 0, to = first ? from + 1 : PROGRAMS;
-    for (uint32_t seed = from; seed < to; seed++) {
-        char what[32];
-        snprintf(what, sizeof what, "seed %u", seed);
-        tow_graph *g = random_graph(seed);
-        compare_all(g, seed * 977 + 5, what);
-        tow_graph_release(g);
-    }
-}
-
 /* ---- programs of tests/graphs ------------------------------------------------------------------------------------ */
 
 static tow_graph *read_graph(const char *path)
@@ -554,7 +252,6 @@ static void test_programs_of_graphs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_programs_of_graphs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
