@@ -114,9 +114,10 @@ static bool check_returned(tow_scope *scope, const char *path, const char *what)
     if (!tow__unreturned(scope->model)) return true;
     tow_scope_fail(
         scope, TOW_UNSUPPORTED,
-        "%s: %s inside a function given to tow_remat_function, tow_scan_function, tow_vmap_function or tow_call, which "
-        "hands out only its own outputs; make the value one of these and do it after the call, or use the layers "
-        "TOW_REMAT and TOW_SCAN, which hand out variables as well",
+        "%s: %s inside a function given to an operation (tow_remat_function, tow_scan_function, tow_cond_function, "
+        "tow_while_function, tow_vmap_function, tow_call or the like), which hands out only its own outputs; make the "
+        "value one of these (in a choice, of every branch; in a loop, a carry) and do it after the call, or use the "
+        "layers TOW_REMAT and TOW_SCAN, which hand out variables as well",
         path, what);
     return false;
 }

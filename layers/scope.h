@@ -9,8 +9,8 @@
  * A frame is one body being traced: the model's own, or that of a remat or a scan. Writing a variable changes its value
  * in the innermost frame; when the body closes, the new value becomes one more of its outputs and is written in the
  * frame around. So an update is an output of the forward pass like any other, and recomputing the body repeats none.
- * Bodies that a layer makes with tow_remat_function, tow_scan_function or tow_call have no frame: there parameters, keys
- * and variables are read as outer values, and nothing can be written or sown. */
+ * Bodies that a layer makes with tow_remat_function, tow_scan_function, tow_cond_function or the like have no frame: there
+ * parameters, keys and variables are read as outer values, and nothing can be written or sown. */
 #ifndef TOW_LAYERS_SCOPE_H
 #define TOW_LAYERS_SCOPE_H
 

@@ -129,7 +129,8 @@ TOW_API bool tow_has_variable(const tow_scope *scope, const char *collection, co
 /* Writes a variable: later reads of this call see `value`, and it is a result of the call. Layers that are recomputed
  * in reverse mode write once all the same. While initialising nothing is computed: the write is checked and dropped.
  * Errors: TOW_INVALID_ARGUMENT in an immutable collection, TOW_TYPE_MISMATCH, TOW_NOT_FOUND; TOW_UNSUPPORTED inside a
- * function given to tow_remat_function, tow_scan_function or tow_call, which may read variables and not write them. */
+ * function given to an operation such as tow_remat_function, tow_cond_function or tow_while_function, which may read
+ * variables and not write them. */
 TOW_API void tow_set_variable(tow_scope *scope, const char *collection, const char *name, tow_value value);
 /* True if variables of `collection` may be written: it is in tow_model_options.mutable_collections, or the model is
  * being initialised (then all are but "params" and "intermediates"). */
@@ -138,7 +139,7 @@ TOW_API bool tow_is_mutable(const tow_scope *scope, const char *collection);
 TOW_API bool tow_scope_initialising(const tow_scope *scope);
 /* Hands `value` out of the model as "collection/path/name/0" (the second of one name is ".../1") if `collection` is
  * named among the mutable ones, and does nothing otherwise: for looking at values inside a model. Returns whether it
- * did. Error: TOW_UNSUPPORTED inside a function given to tow_remat_function, tow_scan_function or tow_call. */
+ * did. Error: TOW_UNSUPPORTED inside a function given to an operation such as tow_remat_function. */
 TOW_API bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value);
 
 /* ---- random keys, children --------------------------------------------------------------------------------------- */

@@ -203,6 +203,39 @@ static tow_value in_call(tow_scope *s, const around *m, tow_value x)
     return y;
 }
 
+static void hand_through(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace, (void)user;
+    out[0] = tow_sin(in[0]);
+}
+
+/* A branch of a cond, of which the numbers choose one; the other one has no parameters. */
+AROUND_CLASS(choice)
+static tow_value choice(tow_scope *s, const around *m, tow_value x)
+{
+    region r = {s, m};
+    tow_value y, sum = tow_reduce_sum(x, 0, NULL), p = tow_gt_scalar(m->reverse ? tow_neg(sum) : sum, 0);
+    tow_cond_function(tow_scope_trace(s), p, apply_region, hand_through, &r, 1, &x, 1, &y);
+    return y;
+}
+
+/* As long as the numbers are small, at most `count` times, with one set of parameters. */
+static void is_small(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace, (void)user;
+    out[0] = tow_lt_scalar(tow_mean(tow_abs(in[0]), 0, NULL), 0.5);
+}
+
+AROUND_CLASS(until)
+static tow_value until(tow_scope *s, const around *m, tow_value x)
+{
+    region r = {s, m};
+    const tow_while_options options = {.max_iterations = m->count};
+    tow_value y = tow_tanh(x);
+    tow_while_function(tow_scope_trace(s), is_small, apply_region, &r, &options, 1, &y, &y);
+    return y;
+}
+
 /* Over axis 1 of x [B, T, D]: h = tanh(inner(h + x_t)), y_t = h sin(x_t), with the parameters of `inner` shared by all
  * iterations. h [B, D] begins as the mean over T. */
 static void recur(tow_trace *trace, const tow_value *in, tow_value *out, void *user)

@@ -73,7 +73,7 @@ static model changed(const model *m, const change *c)
 /* TOW_SCAN excepts parameters that an iteration reads twice, in a stack that is applied more than once. */
 static bool excepted(const node *n, bool repeated, bool stacked)
 {
-    const bool many = n->kind == N_SHARED || n->kind == N_LOOP;
+    const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL;
     if (repeated && stacked && (many || n->kind == N_GATE)) return true;
     repeated = repeated || many;
     stacked = stacked || n->kind == N_SCAN || n->kind == N_CELLS;

@@ -250,6 +250,8 @@ static const struct {
     [N_SHARED] = {&shared_class, "shared"},
     [N_IN_REMAT] = {&in_remat_class, "in_remat"},
     [N_IN_CALL] = {&in_call_class, "in_call"},
+    [N_CHOICE] = {&choice_class, "choice"},
+    [N_UNTIL] = {&until_class, "until"},
     [N_LOOP] = {&loop_class, "loop"},
     [N_CELLS] = {&cells_class, "cells"},
 };
@@ -296,6 +298,8 @@ static const struct {
     [N_SHARED] = {build_around, print_around},
     [N_IN_REMAT] = {build_around, print_around},
     [N_IN_CALL] = {build_around, print_around},
+    [N_CHOICE] = {build_around, print_around},
+    [N_UNTIL] = {build_around, print_around},
     [N_LOOP] = {build_around, print_around},
     [N_CELLS] = {build_around, print_around},
 };

@@ -88,7 +88,8 @@ static bool keeps_width(const node *n, int rank, int64_t width)
 
 int64_t node_width(const node *n, int rank, int64_t width)
 {
-    const bool writes = n->kind == N_IN_REMAT || n->kind == N_IN_CALL || n->kind == N_LOOP;
+    const bool writes =
+        n->kind == N_IN_REMAT || n->kind == N_IN_CALL || n->kind == N_LOOP || n->kind == N_CHOICE || n->kind == N_UNTIL;
     if (kinds[n->kind].rank3 && rank != 3) return -1;
     if (writes && has_kind(n, N_RUNNING)) return -1; /* functions may not write variables */
     switch (n->kind) {
@@ -168,7 +169,9 @@ static int64_t applications(const node *n, int64_t time)
 {
     int64_t sum = n->n_children == 0;
     for (int i = 0; i < n->n_children; i++) sum += applications(n->children[i], time);
-    return sum * (n->kind == N_SCAN || n->kind == N_SHARED ? n->a : n->kind == N_CELLS ? time : 1);
+    return sum * (n->kind == N_SCAN || n->kind == N_SHARED || n->kind == N_UNTIL ? n->a
+                  : n->kind == N_CELLS                                           ? time
+                                                                                 : 1);
 }
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */

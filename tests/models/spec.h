@@ -34,6 +34,8 @@ enum {
     X(N_SHARED, 1, false)                                                                                              \
     X(N_IN_REMAT, 1, false)                                                                                            \
     X(N_IN_CALL, 1, false)                                                                                             \
+    X(N_CHOICE, 1, false)                                                                                              \
+    X(N_UNTIL, 1, false)                                                                                               \
     X(N_LOOP, 1, true)                                                                                                 \
     X(N_CELLS, 1, true)
 
@@ -44,8 +46,8 @@ typedef enum kind {
     KIND_COUNT
 } kind;
 
-/* Numbers mean: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION, TRANSFORMER: b heads; SCAN, SHARED: a
- * iterations or applications; DROPOUT: a axis that shares a draw, or -1. */
+/* Numbers mean: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION, TRANSFORMER: b heads; SCAN, SHARED,
+ * UNTIL: a iterations or applications; DROPOUT: a axis that shares a draw, or -1. */
 typedef struct node {
     kind kind;
     int64_t a, b;

@@ -108,8 +108,23 @@ typedef enum body_kind {
     REMAT,
     SCAN,
     CALL,
+    BRANCH,
+    CASE,
+    LOOP,
     VMAP
 } body_kind;
+
+static void hand_through(tow_trace *trace, const tow_value *inputs, tow_value *outputs, void *user)
+{
+    (void)trace, (void)user;
+    outputs[0] = tow_neg(inputs[0]);
+}
+
+static void is_small(tow_trace *trace, const tow_value *inputs, tow_value *outputs, void *user)
+{
+    (void)trace, (void)user;
+    outputs[0] = tow_lt_scalar(tow_reduce_sum(inputs[0], 0, NULL), 3);
+}
 
 /* `function` as a body over one value that keeps its type. */
 static void run_body(tow_trace *trace, body_kind kind, tow_function function, void *user, tow_value x, tow_value *out)
@@ -120,6 +135,12 @@ static void run_body(tow_trace *trace, body_kind kind, tow_function function, vo
     if (kind == REMAT) tow_remat_function(trace, function, user, NULL, 1, &x, 1, out);
     if (kind == SCAN) tow_scan_function(trace, function, user, &twice, 1, &x, 0, NULL, 0, out, NULL);
     if (kind == CALL) tow_call(trace, function, user, "body", 1, &x, 1, out);
+    const tow_branch branches[] = {{function, user}, {hand_through, NULL}, {function, user}};
+    tow_while_options bound = {.max_iterations = 2};
+    if (kind == BRANCH)
+        tow_cond_function(trace, tow_reduce_sum(x, 0, NULL), function, hand_through, user, 1, &x, 1, out);
+    if (kind == CASE) tow_switch_function(trace, tow_scalar(trace, TOW_I32, 2), 3, branches, 1, &x, 1, out);
+    if (kind == LOOP) tow_while_function(trace, is_small, function, user, &bound, 1, &x, out);
     if (kind == VMAP) tow_vmap_function(trace, function, user, &same, 1, &x, 1, out);
 }
 
@@ -238,7 +259,7 @@ static void test_raw_bodies(void **state)
                     REFUSED(init_and_run(TOW_MODULE(&outer)), TOW_UNSUPPORTED, "child",
                             a == WRITES ? "cache/child" : "intermediates/child",
                             a == WRITES ? "last: the variable is written" : "seen: a value is sown",
-                            "tow_remat_function", "TOW_REMAT");
+                            "tow_cond_function", "of every branch", "TOW_REMAT");
             }
         }
     keeper k = {{&keeper_class}, WRITES};
