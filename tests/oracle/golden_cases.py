@@ -5,12 +5,14 @@ import pathlib
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
-NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32",
-         np.dtype(np.uint32): "u32", np.dtype(np.bool_): "bool"}
+NAMES = {np.dtype(d): name for d, name in [
+    (np.float32, "f32"), (np.float64, "f64"), (ml_dtypes.bfloat16, "bf16"), (np.float16, "f16"), (np.int8, "i8"),
+    (np.uint8, "u8"), (np.int32, "i32"), (np.uint32, "u32"), (np.int64, "i64"), (np.uint64, "u64"), (np.bool_, "bool")]}
 # f32: a few units in the last place of 6e-8, of each of several roundings; f64 the same.
 TOLERANCE = {np.dtype(np.float32): 2e-6, np.dtype(np.float64): 2e-14}
 
@@ -19,13 +21,14 @@ def number(v):
     return "-nan" if np.isnan(v) and np.signbit(v) else repr(float(v))
 
 
-def text(x):
+def text(x, wide=False):
+    """wide: integers of 64 bits are meant; else they are counts and places, which are i32 in Tow."""
     x = np.asarray(x)
-    if x.dtype == np.int64:
-        x = x.astype(np.int32)  # counts and places, which are i32 in Tow
-    if x.dtype == np.uint64:
+    if x.dtype == np.int64 and not wide:
+        x = x.astype(np.int32)
+    if x.dtype == np.uint64 and not wide:
         x = x.astype(np.uint32)
-    values = [number(v) if x.dtype.kind == "f" else str(int(v)) for v in x.reshape(-1)]
+    values = [number(v) if jnp.issubdtype(x.dtype, jnp.floating) else str(int(v)) for v in x.reshape(-1)]
     return " ".join([NAMES[x.dtype], str(x.ndim), *map(str, x.shape), *values])
 
 
@@ -39,9 +42,11 @@ class File:
         self.path = GOLDEN / name
         self.lines = [f"# made by tests/oracle/{script} with jax {jax.__version__}"]
 
-    def case(self, name, function, *inputs, tolerance=None, loose=1, gradient=True, dtypes=(np.float32, np.float64)):
+    def case(self, name, function, *inputs, tolerance=None, loose=1, gradient=True, dtypes=(np.float32, np.float64),
+             wide=False):
         """Floats of inputs are given as float64; the case is written for each of the dtypes (once without floats).
-        tolerance: None for that of the type, times `loose`; 0 for bits. gradient: False, or True for all float inputs."""
+        tolerance: None for that of the type, times `loose`; 0 for bits. gradient: False, or True for all float inputs.
+        wide: results of int64 and uint64 have these types in Tow, too."""
         inputs = [np.asarray(x) for x in inputs]
         inputs = [x.astype(np.int32) if x.dtype == np.int64 else x for x in inputs]
         floats = [i for i, x in enumerate(inputs) if x.dtype == np.float64]
@@ -52,7 +57,7 @@ class File:
             ys = list(ys) if isinstance(ys, (tuple, list)) else [ys]
             limit = TOLERANCE[dtype] * loose if tolerance is None else tolerance
             self.lines.append(f"case {name} {limit!r}")
-            self.lines += ["in " + text(x) for x in xs] + ["out " + text(y) for y in ys]
+            self.lines += ["in " + text(x) for x in xs] + ["out " + text(y, wide) for y in ys]
             if gradient and floats and any(jnp.issubdtype(y.dtype, jnp.floating) for y in ys):
                 def scalar(*xs):
                     ys = function(*xs)

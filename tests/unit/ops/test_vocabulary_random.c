@@ -32,12 +32,28 @@
     X(split, 1, tow_random_split(KEY, 5))                                                                              \
     X(fold_in, 1, tow_random_fold_in(KEY, tow_scalar(trace, TOW_U32, 7)))                                              \
     DRAWS(X, f32, TOW_F32)                                                                                             \
+    DRAWS(X, bf16, TOW_BF16)                                                                                           \
+    DRAWS(X, f16, TOW_F16)                                                                                             \
     DRAWS(X, f64, TOW_F64)                                                                                             \
     X(bernoulli, 1, tow_random_bernoulli_of(KEY, in[1]))                                                               \
     X(randint10_i32, 1, tow_random_randint(KEY, OF(TOW_I32), 0, 10))                                                   \
-    X(randint10_u32, 1, tow_random_randint(KEY, OF(TOW_U32), 0, 10))                                                   \
     X(randint_none_i32, 1, tow_random_randint(KEY, OF(TOW_I32), 5, 5))                                                 \
+    X(randint10_u32, 1, tow_random_randint(KEY, OF(TOW_U32), 0, 10))                                                   \
     X(randint_none_u32, 1, tow_random_randint(KEY, OF(TOW_U32), 5, 5))                                                 \
+    X(randint10_i8, 1, tow_random_randint(KEY, OF(TOW_I8), 0, 10))                                                     \
+    X(randint_none_i8, 1, tow_random_randint(KEY, OF(TOW_I8), 5, 5))                                                   \
+    X(randint10_u8, 1, tow_random_randint(KEY, OF(TOW_U8), 0, 10))                                                     \
+    X(randint_none_u8, 1, tow_random_randint(KEY, OF(TOW_U8), 5, 5))                                                   \
+    X(randint10_i64, 1, tow_random_randint(KEY, OF(TOW_I64), 0, 10))                                                   \
+    X(randint_none_i64, 1, tow_random_randint(KEY, OF(TOW_I64), 5, 5))                                                 \
+    X(randint10_u64, 1, tow_random_randint(KEY, OF(TOW_U64), 0, 10))                                                   \
+    X(randint_none_u64, 1, tow_random_randint(KEY, OF(TOW_U64), 5, 5))                                                 \
+    X(randint_all_i8, 1, tow_random_randint(KEY, OF(TOW_I8), INT8_MIN, INT8_MAX + 1))                                  \
+    X(randint_all_u8, 1, tow_random_randint(KEY, OF(TOW_U8), 0, UINT8_MAX + 1))                                        \
+    X(randint_most_u8, 1, tow_random_randint(KEY, OF(TOW_U8), 3, UINT8_MAX))                                           \
+    X(randint_most_i64, 1, tow_random_randint(KEY, OF(TOW_I64), INT64_MIN, INT64_MAX))                                 \
+    X(randint_odd_i64, 1, tow_random_randint(KEY, OF(TOW_I64), -INT64_C(1234567890123), INT64_C(7654321098765)))       \
+    X(randint_most_u64, 1, tow_random_randint(KEY, OF(TOW_U64), 1, INT64_MAX))                                         \
     X(randint_signs, 1, tow_random_randint(KEY, OF(TOW_I32), -5, 1000000))                                             \
     X(randint_all, 1, tow_random_randint(KEY, OF(TOW_I32), INT32_MIN, (int64_t)INT32_MAX + 1))                         \
     X(randint_large, 1, tow_random_randint(KEY, OF(TOW_U32), 3, (int64_t)UINT32_MAX - 6))                              \
@@ -97,9 +113,11 @@ static void keys_on_the_host(void **state)
     X(no_key, tow_random_permutation(in[1], 3), "expected a random key u32[2], found f32[4]")                          \
     X(no_shape, tow_random_bits_of(KEY, 64, 2, NULL), "expected a shape")                                              \
     X(rank, tow_random_bits_of(KEY, 64, 9, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1)), "expected a shape")                       \
-    X(integers, tow_random_normal_of(KEY, OF(TOW_I32)), "it draws f32 or f64, found i32[3,7]")                         \
-    X(floats, tow_random_randint(KEY, OF(TOW_F32), 0, 3), "it draws i32 or u32, found f32[3,7]")                       \
+    X(integers, tow_random_normal_of(KEY, OF(TOW_I32)), "it draws floats, found i32[3,7]")                             \
+    X(floats, tow_random_randint(KEY, OF(TOW_F32), 0, 3), "it draws integers, found f32[3,7]")                         \
     X(bounds, tow_random_randint(KEY, OF(TOW_U32), -1, 3), "must be in [0, 4294967295]")                               \
+    X(bounds_i8, tow_random_randint(KEY, OF(TOW_I8), 0, 129), "must be in [-128, 127] and at most one more")           \
+    X(bounds_u64, tow_random_randint(KEY, OF(TOW_U64), -1, 3), "must be in [0, 9223372036854775807], found -1")        \
     X(negative, tow_random_permutation(KEY, -1), "found -1")                                                           \
     X(nothing, tow_random_choice(KEY, 0, 2, SHAPE, true, NO_WEIGHTS), "cannot draw i32[3,7] from 0 places")            \
     X(too_many, tow_random_choice(KEY, 20, 2, SHAPE, false, NO_WEIGHTS), "without repetition")                         \

@@ -89,7 +89,12 @@ static tow_array *golden_read_array(tow_context *context, FILE *file)
     assert_int_equal(tow_array_create(context, type, &array), TOW_OK);
     for (int64_t i = 0; i < tow_type_count(type); i++) {
         golden_word(file, word);
-        set_array_element(array, i, strtod(word, NULL));
+        if (type.dtype == TOW_I64)
+            ((int64_t *)tow_array_data(array))[i] = strtoll(word, NULL, 10);
+        else if (type.dtype == TOW_U64)
+            ((uint64_t *)tow_array_data(array))[i] = strtoull(word, NULL, 10);
+        else
+            set_array_element(array, i, strtod(word, NULL));
     }
     return array;
 }
@@ -148,7 +153,13 @@ static int golden_compare(const golden_case *c, const char *what, size_t which, 
     tow_type_text(tow_array_type(expected), want, sizeof want);
     if (strcmp(have, want) != 0)
         return printf("%s, %s %zu: found %s, expected %s\n", c->name, what, which, have, want), 1;
-    for (int64_t i = 0; i < tow_type_count(tow_array_type(found)); i++) {
+    const tow_type type = tow_array_type(found);
+    const size_t bytes = tow_dtype_size(type.dtype);
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        const char *a = tow_array_data(found), *b = tow_array_data(expected);
+        if (bytes == 8 && tow_dtype_is_integer(type.dtype) &&
+            memcmp(a + (size_t)i * bytes, b + (size_t)i * bytes, bytes))
+            return printf("%s, %s %zu of %s, element %lld: other bits\n", c->name, what, which, want, (long long)i), 1;
         const double f = array_element(found, i), e = array_element(expected, i);
         const double size = fabs(e) > 1 ? fabs(e) : 1;
         if (isnan(e) ? isnan(f) : f == e && (!signs || c->tolerance > 0 || !signbit(f) == !signbit(e))) continue;
