@@ -2,6 +2,7 @@
 import itertools
 import re
 
+import ml_dtypes
 import numpy as np
 
 
@@ -10,7 +11,7 @@ class Unsupported(Exception):
 
 
 class Type:
-    """dtype: f32, f64, i32, u32 or bool."""
+    """dtype: one of DTYPES."""
 
     def __init__(self, dtype, shape):
         self.dtype, self.shape = dtype, tuple(int(n) for n in shape)
@@ -31,25 +32,19 @@ class Type:
 
     @property
     def is_float(self):
-        return self.dtype in ("f32", "f64")
+        return self.dtype in FLOATS
 
 
-DTYPES = {"float32": "f32", "float64": "f64", "int32": "i32", "uint32": "u32", "bool": "bool"}
-NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
-NARROWED = {"int64": "i32", "uint64": "u32"}
+# uint16, for which Tow has no type, is u32 with numbers below 2^16 (jaxpr_rules.py).
+DTYPES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16", "int8": "i8", "uint8": "u8", "int32": "i32",
+          "uint32": "u32", "int64": "i64", "uint64": "u64", "bool": "bool", "uint16": "u32"}
+NUMPY = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "i8": np.int8, "u8": np.uint8,
+         "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64, "bool": np.bool_}
+FLOATS = ("f32", "f64", "bf16", "f16")
+INTEGERS = ("i8", "u8", "i32", "u32", "i64", "u64")
 
 
-def dtype_of(dtype, warn):
-    name = str(dtype)
-    if name in NARROWED:
-        warn(f"{name} is {NARROWED[name]} here")
-        return NARROWED[name]
-    if name not in DTYPES:
-        raise Unsupported(f"type {name}")
-    return DTYPES[name]
-
-
-def type_of(aval, warn=lambda what: None):
+def type_of(aval):
     """Keys of random numbers (key<fry>) are u32[..., 2]."""
     if not hasattr(aval, "shape"):
         raise Unsupported(f"type {aval}")
@@ -57,7 +52,9 @@ def type_of(aval, warn=lambda what: None):
         raise Unsupported(f"shape ({', '.join(map(str, aval.shape))}), which depends on a variable")
     if str(aval.dtype) == "key<fry>":
         return Type("u32", (*aval.shape, 2))
-    return Type(dtype_of(aval.dtype, warn), aval.shape)
+    if str(aval.dtype) not in DTYPES:
+        raise Unsupported(f"type {aval.dtype}")
+    return Type(DTYPES[str(aval.dtype)], aval.shape)
 
 
 class Value:
@@ -78,8 +75,10 @@ def text_of(value, dtype):
     """One number as Tow reads it back, bit for bit (NaNs are the usual one)."""
     if dtype == "bool":
         return "true" if value else "false"
-    if dtype in ("i32", "u32"):
+    if dtype in INTEGERS:
         return str(int(value))
+    if dtype in ("bf16", "f16"):
+        value = np.float32(value)  # whose digits are enough
     if np.isnan(value):
         return "nan"
     if np.isinf(value):
@@ -145,7 +144,7 @@ class Graph:
 
     def converted(self, array, type):
         array = np.asarray(array)
-        if type.dtype in ("i32", "u32") and array.size and array.dtype.kind in "iu":
+        if type.dtype in INTEGERS and array.size and array.dtype.kind in "iu":
             limits = np.iinfo(NUMPY[type.dtype])
             if array.max() > limits.max or array.min() < limits.min:
                 raise Unsupported(f"constant {array.reshape(-1)[0]} of type {array.dtype}, which does not fit into {type.dtype}")

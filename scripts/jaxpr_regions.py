@@ -3,6 +3,7 @@ are in jaxpr_custom.py."""
 from jax.extend import core as jex
 
 from jaxpr_graph import Unsupported, policy_name
+from jaxpr_rules import index as integer
 from jaxpr_rules import rule
 
 
@@ -148,7 +149,7 @@ def cond(c):
     more = closures(c, *branches)
     if len(branches) == 1:
         return c.conv.inline(c.g, closed(c.p["branches"][0]), operands)
-    return c.g.emit("cond", c.types, [c.g.convert(index, "i32"), *more, *operands], branches=branches)
+    return c.g.emit("cond", c.types, [integer(c, index), *more, *operands], branches=branches)
 
 
 import jaxpr_custom  # noqa: E402,F401  registers its rules here

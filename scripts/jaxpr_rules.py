@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxpr_graph import Dtype, Type, Unsupported, dtype_of
+from jaxpr_graph import INTEGERS, NUMPY, Dtype, Type, Unsupported
 
 TABLE = {}
 
@@ -36,6 +36,14 @@ class Call:
 
     def is_key(self, i=0):
         return str(getattr(self.eqn.invars[i].aval, "dtype", "")) == "key<fry>"
+
+    def is_short(self, var=None):
+        """True if a variable (by default the result) is of JAX's uint16, which is u32 here, below 2^16."""
+        return str(getattr((var or self.eqn.outvars[0]).aval, "dtype", "")) == "uint16"
+
+    def short(self, y):
+        """y, cut to 16 bits if the result is of uint16."""
+        return self.g.op("and", y.type, y, self.g.broadcast(self.g.scalar(0xFFFF, "u32"), y.type.shape)) if self.is_short() else y
 
     def require(self, condition, what):
         if not condition:
@@ -81,6 +89,9 @@ def elementwise(c):
     name = RENAMED.get(c.name, c.name)
     if c.x.type.dtype == "bool":
         name = BOOLEAN.get(c.name, name)
+    if c.is_short():
+        c.require(name not in ("sign", "clz", "shift_right_arithmetic"), "of uint16")
+        return [c.short(c.op(name, *c.full()))]
     return [c.op(name, *c.full())]
 
 
@@ -91,25 +102,26 @@ def total_order(c):
     def ordered(x):
         if not x.type.is_float:
             return x
-        c.require(x.type.dtype == "f32", "of f64")
-        i32 = Type("i32", x.type.shape)
+        x = c.g.convert(x, "f32") if x.type.dtype in ("bf16", "f16") else x
+        size = 64 if x.type.dtype == "f64" else 32
+        bits = Type(f"i{size}", x.type.shape)
 
         def number(n):
-            return c.g.broadcast(c.g.scalar(n, "i32"), i32.shape)
-        bits = c.g.op("bitcast", i32, x, dtype=Dtype("i32"))
-        sign = c.g.op("shift_right_arithmetic", i32, bits, number(31))
-        return c.g.op("xor", i32, bits, c.g.op("and", i32, sign, number(2**31 - 1)))
+            return c.g.broadcast(c.g.scalar(np.asarray(n, NUMPY[bits.dtype]), bits.dtype), bits.shape)
+        x = c.g.op("bitcast", bits, x, dtype=Dtype(bits.dtype))
+        sign = c.g.op("shift_right_arithmetic", bits, x, number(size - 1))
+        return c.g.op("xor", bits, x, c.g.op("and", bits, sign, number(2**(size - 1) - 1)))
     return [c.op(c.name.removesuffix("_to"), *c.full([ordered(x) for x in c.xs]))]
 
 
 @rule("square")
 def square(c):
-    return [c.op("integer_pow", c.x, exponent=2)]
+    return [c.short(c.op("integer_pow", c.x, exponent=2))]
 
 
 @rule("integer_pow")
 def integer_pow(c):
-    return [c.op("integer_pow", c.x, exponent=c.p["y"])]
+    return [c.short(c.op("integer_pow", c.x, exponent=c.p["y"]))]
 
 
 @rule("pow")
@@ -162,13 +174,42 @@ def select_n(c):
 
 @rule("convert_element_type")
 def convert(c):
-    return [c.g.convert(c.x, c.type.dtype)]
+    c.require(not (c.is_short() and c.x.type.is_float), "from a float to uint16")
+    y = c.g.convert(c.x, c.type.dtype)
+    return [y if c.is_short(c.eqn.invars[0]) or c.x.type.dtype in ("u8", "bool") else c.short(y)]
 
 
 @rule("bitcast_convert_type")
 def bitcast(c):
     c.require(c.type.shape == c.x.type.shape, "between types of different size")
+    if c.is_short(c.eqn.invars[0]):
+        return [half_of_bits(c, c.x)]
+    c.require(not c.is_short(), "to uint16")
     return [c.op("bitcast", c.x, dtype=Dtype(c.type.dtype))]
+
+
+def half_of_bits(c, x):
+    """The bf16 or f16 whose bits are the lower ones of the u32 x, by way of the f32 of its value."""
+    shape, u32, f32 = x.type.shape, Type("u32", x.type.shape), Type("f32", x.type.shape)
+
+    def word(n):
+        return c.g.broadcast(c.g.scalar(n, "u32"), shape)
+
+    def op(name, *operands):
+        return c.g.op(name, u32, *operands)
+
+    def as_f32(bits):
+        return c.g.op("bitcast", f32, bits, dtype=Dtype("f32"))
+    if c.type.dtype == "bf16":
+        return c.g.convert(as_f32(op("shift_left", x, word(16))), "bf16")
+    c.require(c.type.dtype == "f16", f"from uint16 to {c.type.dtype}")
+    sign = op("shift_left", op("and", x, word(0x8000)), word(16))
+    magnitude = op("shift_left", op("and", x, word(0x7FFF)), word(13))  # 2^-112 of the value: the exponents' bases differ by 112
+    scale = c.g.broadcast(c.g.scalar(np.float32(2.0**112), "f32"), shape)
+    finite = c.g.op("bitcast", u32, c.g.op("mul", f32, as_f32(magnitude), scale), dtype=Dtype("u32"))
+    special = c.g.op("ge", Type("bool", shape), magnitude, word(0x7C00 << 13))
+    bits = op("select", special, op("or", magnitude, word(0x7F800000)), finite)
+    return c.g.convert(as_f32(op("or", sign, bits)), "f16")
 
 
 @rule("copy", "copy_p", "optimization_barrier", "sharding_constraint", "mesh_cast", "reshard", "pvary", "random_wrap", "random_unwrap",
@@ -238,7 +279,7 @@ def reduction(c):
         primitive = {"reduce_max": "reduce_or", "reduce_min": "reduce_and", "reduce_prod": "reduce_and"}.get(c.name, c.name)
     else:
         c.require(c.name not in ("reduce_and", "reduce_or"), f"of {c.x.type.dtype}")
-    return [c.op(primitive, c.x, axes=c.p["axes"])]
+    return [c.short(c.op(primitive, c.x, axes=c.p["axes"]))]
 
 
 @rule("reduce")
@@ -262,7 +303,7 @@ def argmax(c):
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def cumulative(c):
-    return [c.op(c.name, c.x, axis=c.p["axis"], reverse=bool(c.p["reverse"]))]
+    return [c.short(c.op(c.name, c.x, axis=c.p["axis"], reverse=bool(c.p["reverse"])))]
 
 
 def window_params(c):
@@ -391,11 +432,22 @@ def empty(c):
     return [c.g.broadcast(c.g.scalar(0, c.type.dtype), c.type.shape)]
 
 
+def index(c, x):
+    """Integers as indices of i32. Those that do not fit are outside of every array, and so are the ends of the range."""
+    if x.type.dtype not in ("i64", "u64", "u32"):
+        return c.g.convert(x, "i32")
+
+    def bound(name, x, n):
+        return c.g.op(name, x.type, x, c.g.broadcast(c.g.scalar(np.asarray(n, NUMPY[x.type.dtype]), x.type.dtype), x.type.shape))
+    x = bound("min", x, 2**31 - 1)
+    return c.g.convert(bound("max", x, -2**31) if x.type.dtype == "i64" else x, "i32")
+
+
 @rule("dynamic_slice")
 def dynamic_slice(c):
     x, *starts = c.xs
     sizes = tuple(c.p["slice_sizes"])
-    starts = [c.g.convert(s, "i32") for s in starts]
+    starts = [index(c, s) for s in starts]
     if c.is_key():
         sizes, starts = sizes + (2,), [*starts, c.g.scalar(0, "i32")]
     return [c.op("dynamic_slice", x, *starts, sizes=sizes)]
@@ -404,7 +456,7 @@ def dynamic_slice(c):
 @rule("dynamic_update_slice")
 def dynamic_update_slice(c):
     x, u, *starts = c.xs
-    starts = [c.g.convert(s, "i32") for s in starts]
+    starts = [index(c, s) for s in starts]
     return [c.op("dynamic_update_slice", x, u, *starts)]
 
 
@@ -414,9 +466,12 @@ def dynamic_update_slice(c):
 def fill_value(dtype, given):
     if given is not None:
         return float(given)
-    if dtype in ("f32", "f64"):
-        return float("nan")
-    return {"i32": -2.0**31, "u32": 2.0**32 - 1, "bool": 1.0}[dtype]
+    if dtype == "bool":
+        return 1.0
+    if dtype in INTEGERS:
+        limits = np.iinfo(NUMPY[dtype])
+        return float(limits.min if dtype[0] == "i" else limits.max)
+    return float("nan")
 
 
 @rule("gather")
@@ -432,7 +487,7 @@ def gather(c):
     fill = mode == lax.GatherScatterMode.FILL_OR_DROP
     params["fill"] = fill
     params["fill_value"] = fill_value(c.type.dtype, c.p["fill_value"]) if fill else 0.0
-    return [c.op("gather_general", c.x, c.g.convert(c.xs[1], "i32"), **params)]
+    return [c.op("gather_general", c.x, index(c, c.xs[1]), **params)]
 
 
 @rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max",
@@ -450,7 +505,7 @@ def scatter(c):
                   scatter_indices_batching_dims=d.scatter_indices_batching_dims,
                   scatter_dims_to_operand_dims=d.scatter_dims_to_operand_dims,
                   clip=mode == lax.GatherScatterMode.CLIP, unique_indices=bool(c.p["unique_indices"]))
-    return [c.op("scatter_general" + ("_" + how if how else ""), x, c.g.convert(indices, "i32"), u, **params)]
+    return [c.short(c.op("scatter_general" + ("_" + how if how else ""), x, index(c, indices), u, **params))]
 
 
 # ---- random numbers: keys are u32[..., 2] -------------------------------------------------------------------------------
@@ -488,7 +543,7 @@ def paired(g, a, b):
 
 @rule("random_seed")
 def random_seed(c):
-    low = c.g.convert(c.x, "u32") if c.x.type.dtype == "i32" else c.x
+    low = c.g.convert(c.x, "u32")
     return [paired(c.g, c.g.broadcast(c.g.scalar(0, "u32"), low.type.shape), low)]
 
 
@@ -510,11 +565,16 @@ def random_fold_in(c):
 
 @rule("random_bits")
 def random_bits(c):
-    c.require(c.p["bit_width"] == 32, f"of {c.p['bit_width']} bits")
+    width, words = c.p["bit_width"], Type("u32", c.type.shape)
+    if width == 64:
+        a, b = (c.g.convert(w, "u64") for w in drawn(c.g, c.x, tuple(c.p["shape"])))
+        by = c.g.broadcast(c.g.scalar(32, "u64"), c.type.shape)
+        return [c.op("or", c.op("shift_left", a, by), b)]
     if len(c.x.type.shape) == 1:
-        return [c.op("random_bits", c.x, shape=c.p["shape"])]
-    a, b = drawn(c.g, c.x, tuple(c.p["shape"]))
-    return [c.op("xor", a, b)]
+        bits = c.g.op("random_bits", words, c.x, shape=c.p["shape"])
+    else:
+        bits = c.g.op("xor", words, *drawn(c.g, c.x, tuple(c.p["shape"])))
+    return [c.g.convert(bits, "u8") if width == 8 else c.short(bits)]
 
 
 @rule("threefry2x32")

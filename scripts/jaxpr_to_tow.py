@@ -34,7 +34,7 @@ from jax.interpreters import partial_eval as pe
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import jaxpr_rules as rules  # noqa: E402
-from jaxpr_graph import Graph, Type, Unsupported, type_of  # noqa: E402,F401
+from jaxpr_graph import NUMPY, Graph, Type, Unsupported, type_of  # noqa: E402,F401
 
 
 class Program:
@@ -61,7 +61,7 @@ class Converter:
 
     def type_of(self, aval):
         try:
-            return type_of(aval, self.warn)
+            return type_of(aval)
         except Unsupported as e:
             self.problem(str(e))
             return Type("f32", [n if isinstance(n, int) else 1 for n in aval.shape])  # so that the rest is looked at, too
@@ -173,10 +173,11 @@ def convert(fun, *args, inline_constants=64, max_iterations=0, custom_rules=True
 def save_safetensors(path, arrays):
     """{name: array} as a safetensors file, without the package of that name."""
     import json
-    codes = {"float32": "F32", "float64": "F64", "int32": "I32", "uint32": "U32", "bool": "BOOL"}
+    codes = {str(np.dtype(t)): name.upper() for name, t in NUMPY.items()}
     header, offset, blobs = {}, 0, []
     for name, x in sorted(arrays.items(), key=lambda item: (-np.asarray(item[1]).itemsize, item[0])):
-        x = narrow(np.asarray(x))
+        x = np.asarray(x)
+        x = x.astype(np.uint32) if x.dtype == np.uint16 else x
         blob = np.ascontiguousarray(x).tobytes()
         header[name] = {"dtype": codes[str(x.dtype)], "shape": list(x.shape), "data_offsets": [offset, offset + len(blob)]}
         offset += len(blob)
@@ -186,20 +187,13 @@ def save_safetensors(path, arrays):
     pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
 
 
-def narrow(x):
-    return x.astype({"int64": np.int32, "uint64": np.uint32}.get(str(x.dtype), x.dtype))
-
-
 # ---- command line -----------------------------------------------------------------------------------------------------
-
-DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "u32": "uint32", "bool": "bool"}
-
 
 def argument(text):
     """f32[8,4], a Python literal, FILE.npy, or MODULE:NAME (a value, or a function that makes it)."""
-    if match := re.fullmatch(r"(f32|f64|i32|u32|bool)\[([\d, ]*)\]", text):
+    if match := re.fullmatch(rf"({'|'.join(NUMPY)})\[([\d, ]*)\]", text):
         shape = tuple(int(n) for n in match[2].replace(" ", "").split(",") if n)
-        return jax.ShapeDtypeStruct(shape, DTYPES[match[1]])
+        return jax.ShapeDtypeStruct(shape, NUMPY[match[1]])
     if text.endswith(".npy"):
         return jnp.asarray(np.load(text))
     if re.fullmatch(r"[\w.]+:[\w.]+", text):
@@ -232,7 +226,7 @@ def main():
     parser.add_argument("--inline-constants", type=int, default=64, metavar="N", help="constants of up to N elements stand in the text (64)")
     parser.add_argument("--max-iterations", type=int, default=0, metavar="N", help="bound of while loops, for reverse mode")
     parser.add_argument("--no-custom-rules", action="store_true", help="differentiate custom_jvp and custom_vjp functions as they are written")
-    parser.add_argument("--x64", action="store_true", help="jax_enable_x64: f64 arguments")
+    parser.add_argument("--x64", action="store_true", help="jax_enable_x64: arguments and numbers of 64 bits")
     o = parser.parse_args()
     if o.x64:
         jax.config.update("jax_enable_x64", True)

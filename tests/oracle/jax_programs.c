@@ -45,6 +45,15 @@ static bool is_close(double found, double expected, double allowed)
     return found == expected || fabs(found - expected) <= allowed;
 }
 
+/* Integers are compared by their bytes: those of 64 bits are no doubles. */
+static bool agree(const tow_array *found, const tow_array *expected, int64_t i, double allowed)
+{
+    const tow_dtype dtype = tow_array_type(expected).dtype;
+    const size_t size = tow_dtype_size(dtype), at = (size_t)i * size;
+    if (tow_dtype_is_float(dtype)) return is_close(array_element(found, i), array_element(expected, i), allowed);
+    return memcmp((char *)tow_array_data(found) + at, (char *)tow_array_data(expected) + at, size) == 0;
+}
+
 static void compare(test *t, const tow_array *found, const tow_array *expected, const char *what)
 {
     const tow_type type = tow_array_type(expected);
@@ -56,12 +65,12 @@ static void compare(test *t, const tow_array *found, const tow_array *expected, 
     double largest = 0;
     for (int64_t i = 0; i < tow_type_count(type); i++)
         if (isfinite(array_element(expected, i))) largest = fmax(largest, fabs(array_element(expected, i)));
-    const double allowed = tow_dtype_is_float(type.dtype) ? t->tolerance * largest : 0;
+    const double allowed = t->tolerance * largest;
     for (int64_t i = 0; i < tow_type_count(type); i++) {
-        if (is_close(array_element(found, i), array_element(expected, i), allowed)) continue;
+        if (agree(found, expected, i, allowed)) continue;
+        const double f = array_element(found, i), e = array_element(expected, i);
         fprintf(stderr, "%s, element %lld: found %.17g, expected %.17g; %g apart, allowed are %g\n", what, (long long)i,
-                array_element(found, i), array_element(expected, i),
-                fabs(array_element(found, i) - array_element(expected, i)), allowed);
+                f, e, fabs(f - e), allowed);
         t->failed = true;
         return;
     }

@@ -20,7 +20,8 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "oracle")]
 import jaxpr_to_tow  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "oracle" / "golden" / "jax"
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+# With floats of 16 bits anywhere: four units in the last place of the largest number.
+TOLERANCE = {"bfloat16": 2**-6, "float16": 2**-9, "float32": 1e-5, "float64": 1e-12}
 
 
 def is_float(x):
@@ -50,14 +51,15 @@ def drawn(tree, rng, low, high):
     """Arguments of the same types: floats from [low, high), integers as they are but shuffled."""
     def one(x):
         x = np.asarray(x)
-        if x.dtype.kind == "f":
+        if is_float(x):
             return rng.uniform(low, high, x.shape).astype(x.dtype)
         return rng.permutation(x.reshape(-1)).reshape(x.shape)
     return jax.tree_util.tree_map(one, tree)
 
 
-def gradients(g, leaves, tree, forward):
-    """(results, gradients of the loss by index of the leaf)."""
+def gradients(g, leaves, tree, forward, compiled):
+    """(results, gradients of the loss by index of the leaf). compiled: by XLA as a whole, which rounds fewer intermediate
+    results of 16 bits than the program has; else one primitive after the other."""
     floats = [i for i, x in enumerate(leaves) if is_float(x)]
 
     def of_floats(*xs):
@@ -67,7 +69,9 @@ def gradients(g, leaves, tree, forward):
         loss, *rest = g(*jax.tree_util.tree_unflatten(tree, full))
         return loss, [loss, *rest]
     derive = jax.jacfwd if forward else jax.grad  # JAX has no reverse mode of while loops
-    grads, results = jax.jit(derive(of_floats, argnums=tuple(range(len(floats))), has_aux=True))(*[leaves[i] for i in floats])
+    derived = derive(of_floats, argnums=tuple(range(len(floats))), has_aux=True)
+    with jax.disable_jit(not compiled):
+        grads, results = (jax.jit(derived) if compiled else derived)(*[jnp.asarray(leaves[i]) for i in floats])
     return results, dict(zip(floats, grads))
 
 
@@ -76,20 +80,21 @@ def write(name, f, args, low=-1.0, high=1.0, tolerance=None, **options):
     g, arguments = with_loss(f)
     names = [jaxpr_to_tow.leaf_name(a, path) for a, tree in zip(arguments, args)
              for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-    program = jaxpr_to_tow.convert_jaxpr(jax.make_jaxpr(g)(*args), names, inline_constants=10**9, **options)
+    closed = jax.make_jaxpr(g)(*args)
+    program = jaxpr_to_tow.convert_jaxpr(closed, names, inline_constants=10**9, **options)
+    coarsest = next(d for d in TOLERANCE if d in str(closed) or {"bfloat16": "bf16[", "float16": ":f16["}.get(d, d) in str(closed))
     rows = []
     for _ in range(2):
         leaves, tree = jax.tree_util.tree_flatten(tuple(drawn(args, rng, low, high)))
-        results, grads = gradients(g, leaves, tree, options.get("max_iterations", 0) > 0)
+        results, grads = gradients(g, leaves, tree, options.get("max_iterations", 0) > 0, coarsest not in ("bfloat16", "float16"))
         row = {n: np.asarray(x) for n, x in zip(names, leaves)}
         row.update((f"out.{i}", np.asarray(x)) for i, x in enumerate(results))
         row.update((f"grad.{names[i]}", np.asarray(x)) for i, x in grads.items())
         rows.append(row)
-    widest = max((str(x.dtype) for x in rows[0].values() if x.dtype.kind == "f"), key=lambda d: d == "float64")
     for warning in program.warnings:
         print(f"{name}: {warning}")
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    head = f"# {f.__doc__ or name}: made by tests/oracle/jax_programs.py\n# tolerance: {tolerance or TOLERANCE[widest]:g}\n"
+    head = f"# {f.__doc__ or name}: made by tests/oracle/jax_programs.py\n# tolerance: {tolerance or TOLERANCE[coarsest]:g}\n"
     (GOLDEN / f"{name}.tow").write_text(head + program.text)
     jaxpr_to_tow.save_safetensors(GOLDEN / f"{name}.safetensors", {k: np.stack([r[k] for r in rows]) for k in rows[0]})
 

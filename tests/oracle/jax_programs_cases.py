@@ -14,6 +14,10 @@ def f32(*shape):
     return np.zeros(shape, np.float32)
 
 
+def bf16(*shape):
+    return np.zeros(shape, jnp.bfloat16)
+
+
 def case(name, f, *args, both=False, **options):
     """both: a second program in double precision."""
     CASES[name] = (f, args, options)
@@ -118,6 +122,58 @@ case("random_typed_keys", lambda seed, x: sum(x * jax.random.uniform(k, (3,)) fo
      f32(3))
 case("categorical", lambda key, x: x[jax.random.categorical(key.astype(jnp.uint32), jnp.log(jnp.arange(1., 5.)), shape=(6,))],
      np.array([5, 6], np.int32), f32(4))
+
+# ---- element types ----------------------------------------------------------------------------------------------------------
+
+
+def image_model(pixels, w1, w2, b):
+    """A small network on pixels of 8 bits, computed in bf16 with parameters of f32"""
+    x = (pixels.astype(jnp.bfloat16) - 128) / 64
+    h = jax.nn.relu(lax.conv_general_dilated(x, w1.astype(jnp.bfloat16), (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+    logits = jnp.dot(h.mean((1, 2)), w2.astype(jnp.bfloat16), preferred_element_type=jnp.float32) + b
+    return jax.nn.log_softmax(logits), jnp.argmax(logits, -1).astype(jnp.uint8)
+
+
+def quantised(x, w):
+    """Products of 8-bit integers with sums in 32 bits"""
+    scale = jnp.max(jnp.abs(x)) / 127
+    q = jnp.clip(jnp.round(x / scale), -127, 127).astype(jnp.int8)
+    y = lax.dot_general(q, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+    return y, y.astype(jnp.float32) * scale * x[:, :2]
+
+
+def wide_integers(a, b, x):
+    """Arithmetic of 64 bits that 32 bits do not hold, a hash with it, and indices of 64 bits"""
+    h = (a ^ (a >> 7)) * jnp.int64(0x9E3779B97F4A7C1)
+    u = h.astype(jnp.uint64)
+    u = (u ^ (u >> jnp.uint64(33))) * jnp.uint64(0xFF51AFD7ED558CCD)
+    at = (u % jnp.uint64(x.shape[0])).astype(jnp.int64)
+    return h, u, a // 3, a % 5, a * b, x[at] * 2, jnp.sum(a), jnp.cumsum(b), jnp.argsort(a), lax.clz(u), a.astype(jnp.float64) * 1e-18
+
+
+def few_bits(a, b, x):
+    """Integers of 8 bits, which wrap"""
+    return a + b, a * b, a - b, b >> 1, lax.population_count(b), a.astype(jnp.int8).astype(jnp.float32) * x, jnp.max(a), jnp.sum(b, dtype=jnp.uint8)
+
+
+case("image_uint8", image_model, np.arange(2 * 6 * 6 * 3, dtype=np.uint8).reshape(2, 6, 6, 3), f32(3, 3, 3, 4), f32(4, 5), f32(5))
+case("quantised_int8", quantised, f32(3, 4), np.arange(-4, 4, dtype=np.int8).reshape(4, 2) * 30)
+case("wide_integers_f64", wide_integers, np.array([3, -7, 2**40 + 5, -(2**62), 2**63 - 1]), np.array([1, 2, -3, 2**33, 5]), np.zeros(5))
+case("few_bits", few_bits, np.array([100, 200, 255, 0], np.uint8), np.array([100, 7, 1, 128], np.uint8), f32(4))
+case("halves", lambda x, y: (jnp.exp(x) * y, x @ y.T, jnp.sum(x * y), jnp.where(x < y, x, y), jax.nn.softmax(x), x.astype(jnp.float32) / 3),
+     np.zeros((3, 4), np.float16), np.zeros((3, 4), np.float16))
+case("preferred_f32", lambda x, w, v: (jnp.einsum("bi,io->bo", x, w, preferred_element_type=jnp.float32), x @ w, jnp.tanh(x @ w) @ v),
+     bf16(3, 4), bf16(4, 5), bf16(5, 2))
+case("remat_bf16", lambda w, v, x: jax.checkpoint(lambda h: jnp.tanh(jnp.dot(h, w)) @ v, policy=jax.checkpoint_policies.dots_saveable)(x).astype(jnp.float32),
+     bf16(4, 5), bf16(5, 4), bf16(3, 4))
+case("scan_bf16", lambda w, h, xs: lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h.astype(jnp.float32)), h, xs), bf16(3, 3), bf16(2, 3), bf16(4, 2, 3))
+case("random_16_bits", lambda key, x: (jax.random.normal(key.astype(jnp.uint32), (64,), jnp.bfloat16), jax.random.normal(key.astype(jnp.uint32), (64,), jnp.float16),
+                                       jax.random.bits(key.astype(jnp.uint32), (9,), jnp.uint8), jax.random.bits(key.astype(jnp.uint32), (9,), jnp.uint16) * 3,
+                                       x * jax.random.uniform(key.astype(jnp.uint32), (4,), jnp.bfloat16)),
+     np.array([3, 11], np.int32), bf16(4))
+case("random_64_bits_f64", lambda key, x: (jax.random.bits(key.astype(jnp.uint32), (9,), jnp.uint64), jax.random.randint(key.astype(jnp.uint32), (5,), -2**40, 2**41),
+                                           x * jax.random.normal(key.astype(jnp.uint32), (4,), jnp.float64)),
+     np.array([3, 11], np.int32), np.zeros(4))
 
 # ---- derivatives of one's own ---------------------------------------------------------------------------------------------
 # Rules that are not the derivative of the value, so that leaving them out would show.
@@ -318,7 +374,7 @@ case("conv_transpose", lambda x, w: lax.conv_transpose(x, w, (2,), "SAME", dimen
 # ---- Flax -----------------------------------------------------------------------------------------------------------------
 
 
-def flax(name, module, *inputs, both=False, low=-1.0, high=1.0, collections=(), run=None, **arguments):
+def flax(name, module, *inputs, both=False, low=-1.0, high=1.0, collections=(), tolerance=None, **arguments):
     """The module applied to the inputs; its parameters and other collections are arguments."""
     def shapes():
         keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
@@ -336,7 +392,7 @@ def flax(name, module, *inputs, both=False, low=-1.0, high=1.0, collections=(), 
         return module.apply({"params": params}, x, y, **arguments)
     f = with_state if collections else alone if len(inputs) == 1 else several
     args = (variables["params"], *([others] if collections else []), *inputs)
-    case(name, f, *args, both=both, low=low, high=high)
+    case(name, f, *args, both=both, low=low, high=high, tolerance=tolerance)
 
 
 def flax_cases():
@@ -375,14 +431,17 @@ def flax_cases():
 
     class Transformer(nn.Module):  # a pre-norm block
         rematerialise: bool = False
+        dtype: object = None
+        param_dtype: object = jnp.float32
 
         @nn.compact
         def __call__(self, x):
+            kind = dict(dtype=self.dtype, param_dtype=self.param_dtype)
             attend = nn.remat(nn.MultiHeadDotProductAttention, policy=jax.checkpoint_policies.dots_saveable) if self.rematerialise else nn.MultiHeadDotProductAttention
-            h = nn.LayerNorm()(x)
-            x = x + attend(num_heads=2, qkv_features=8, use_bias=False)(h, h, mask=nn.make_causal_mask(jnp.ones(x.shape[:2])))
-            h = nn.gelu(nn.Dense(16)(nn.LayerNorm()(x)))
-            return x + nn.Dense(x.shape[-1])(h)
+            h = nn.LayerNorm(**kind)(x)
+            x = x + attend(num_heads=2, qkv_features=8, use_bias=False, **kind)(h, h, mask=nn.make_causal_mask(jnp.ones(x.shape[:2])))
+            h = nn.gelu(nn.Dense(16, **kind)(nn.LayerNorm(**kind)(x)))
+            return x + nn.Dense(x.shape[-1], **kind)(h)
 
     class Stack(nn.Module):  # blocks in nn.scan under nn.remat
         @nn.compact
@@ -413,6 +472,11 @@ def flax_cases():
     flax("flax_transformer_block", Transformer(), f32(2, 5, 8), both=True)
     flax("flax_transformer_remat", Transformer(rematerialise=True), f32(2, 5, 8))
     flax("flax_scanned_stack", Stack(), f32(2, 4))
+    flax("flax_mlp_bf16", nn.Sequential([nn.Dense(6, dtype=jnp.bfloat16), nn.gelu, nn.Dense(3, dtype=jnp.bfloat16)]), f32(4, 5))
+    # JAX's own gradients of the attention's projections are 3 % off from those in f64; two ways of rounding differ by twice that.
+    flax("flax_transformer_bf16", Transformer(dtype=jnp.bfloat16), f32(2, 5, 8), tolerance=2**-4)
+    flax("flax_transformer_bf16_remat", Transformer(rematerialise=True, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16), bf16(2, 5, 8),
+         tolerance=2**-4)
     flax("flax_embed_norms", nn.Sequential([nn.Embed(7, 4), nn.LayerNorm(), nn.Dense(3), nn.RMSNorm()]), np.arange(6, dtype=np.int32).reshape(2, 3))
     flax("flax_separable", nn.Sequential([nn.Conv(6, (3, 3), feature_group_count=3), nn.ConvTranspose(2, (2, 2), strides=(2, 2))]), f32(1, 4, 5, 3))
     denoiser = Denoiser()
