@@ -432,10 +432,13 @@ def empty(c):
     return [c.g.broadcast(c.g.scalar(0, c.type.dtype), c.type.shape)]
 
 
-def index(c, x):
-    """Integers as indices of i32. Those that do not fit are outside of every array, and so are the ends of the range."""
+def index(c, x, unsigned=False):
+    """Integers as indices of i32 (or u32, where that is taken). Those that do not fit are outside of every array, and so are
+    the ends of the range."""
     if x.type.dtype not in ("i64", "u64", "u32"):
         return c.g.convert(x, "i32")
+    if x.type.dtype == "u32" and unsigned:
+        return x
 
     def bound(name, x, n):
         return c.g.op(name, x.type, x, c.g.broadcast(c.g.scalar(np.asarray(n, NUMPY[x.type.dtype]), x.type.dtype), x.type.shape))
@@ -487,7 +490,7 @@ def gather(c):
     fill = mode == lax.GatherScatterMode.FILL_OR_DROP
     params["fill"] = fill
     params["fill_value"] = fill_value(c.type.dtype, c.p["fill_value"]) if fill else 0.0
-    return [c.op("gather_general", c.x, index(c, c.xs[1]), **params)]
+    return [c.op("gather_general", c.x, index(c, c.xs[1], unsigned=True), **params)]
 
 
 @rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max",
@@ -505,7 +508,7 @@ def scatter(c):
                   scatter_indices_batching_dims=d.scatter_indices_batching_dims,
                   scatter_dims_to_operand_dims=d.scatter_dims_to_operand_dims,
                   clip=mode == lax.GatherScatterMode.CLIP, unique_indices=bool(c.p["unique_indices"]))
-    return [c.short(c.op("scatter_general" + ("_" + how if how else ""), x, index(c, indices), u, **params))]
+    return [c.short(c.op("scatter_general" + ("_" + how if how else ""), x, index(c, indices, unsigned=True), u, **params))]
 
 
 # ---- random numbers: keys are u32[..., 2] -------------------------------------------------------------------------------

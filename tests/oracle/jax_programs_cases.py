@@ -134,14 +134,6 @@ def image_model(pixels, w1, w2, b):
     return jax.nn.log_softmax(logits), jnp.argmax(logits, -1).astype(jnp.uint8)
 
 
-def quantised(x, w):
-    """Products of 8-bit integers with sums in 32 bits"""
-    scale = jnp.max(jnp.abs(x)) / 127
-    q = jnp.clip(jnp.round(x / scale), -127, 127).astype(jnp.int8)
-    y = lax.dot_general(q, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
-    return y, y.astype(jnp.float32) * scale * x[:, :2]
-
-
 def wide_integers(a, b, x):
     """Arithmetic of 64 bits that 32 bits do not hold, a hash with it, and indices of 64 bits"""
     h = (a ^ (a >> 7)) * jnp.int64(0x9E3779B97F4A7C1)
@@ -157,7 +149,6 @@ def few_bits(a, b, x):
 
 
 case("image_uint8", image_model, np.arange(2 * 6 * 6 * 3, dtype=np.uint8).reshape(2, 6, 6, 3), f32(3, 3, 3, 4), f32(4, 5), f32(5))
-case("quantised_int8", quantised, f32(3, 4), np.arange(-4, 4, dtype=np.int8).reshape(4, 2) * 30)
 case("wide_integers_f64", wide_integers, np.array([3, -7, 2**40 + 5, -(2**62), 2**63 - 1]), np.array([1, 2, -3, 2**33, 5]), np.zeros(5))
 case("few_bits", few_bits, np.array([100, 200, 255, 0], np.uint8), np.array([100, 7, 1, 128], np.uint8), f32(4))
 case("halves", lambda x, y: (jnp.exp(x) * y, x @ y.T, jnp.sum(x * y), jnp.where(x < y, x, y), jax.nn.softmax(x), x.astype(jnp.float32) / 3),
