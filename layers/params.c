@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/io/json.h"
 #include "src/io/tensors.h"
 
 tow_status tow__params_create(tow_context *ctx, tow_params **params)
@@ -82,6 +83,38 @@ int64_t tow_params_elements(const tow_params *params)
     int64_t total = 0;
     for (uint32_t i = 0; i < params->names.count; i++) total += tow_type_count(params->types[i]);
     return total;
+}
+
+static tow_status add_array(tow_params *params, size_t index, const char *path, tow_array *array)
+{
+    if (!path || !*path || !array || !tow__is_utf8(path))
+        return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_params_from_arrays: entry %zu: expected a path in UTF-8 and an array, found %s", index,
+                         !path    ? "no path"
+                         : !*path ? "an empty path"
+                         : !array ? "no array"
+                                  : "other bytes");
+    if (tow__names_find(&params->names, path) != TOW__NO_NAME)
+        return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_params_from_arrays: the path '%.200s' is there twice; name every array once", path);
+    tow_status status = tow__params_add(params, path, tow_array_type(array));
+    if (status == TOW_OK) params->arrays[params->names.count - 1] = tow_array_retain(array);
+    return status;
+}
+
+tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths, tow_array *const *arrays,
+                                  tow_params **params)
+{
+    if (params) *params = NULL;
+    if (!context || !params || (n > 0 && (!paths || !arrays)))
+        return tow__missing(context, __func__, "a context, paths, arrays and a place for the list");
+    tow_status status = tow__params_create(context, params);
+    for (size_t i = 0; i < n && status == TOW_OK; i++) status = add_array(*params, i, paths[i], arrays[i]);
+    if (status != TOW_OK) {
+        tow_params_free(*params);
+        *params = NULL;
+    }
+    return status;
 }
 
 tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)

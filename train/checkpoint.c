@@ -32,19 +32,19 @@ tow_status tow_train_save(const tow_train_state *state, const char *path)
     if (!state) return tow__missing(NULL, __func__, "a train state");
     if (state->torn) return tow__train_torn(state, __func__);
     tow_tensors *tensors = NULL;
-    const tow_optimizer *optimizer = &state->updater.optimizer;
     tow_status status = tow_tensors_create(state->ctx, &tensors);
     if (status != TOW_OK) return status;
     TRY(tow_tensors_set_metadata(tensors, "format", format));
-    TRY(tow_tensors_set_metadata(tensors, "optimizer", tow__optimizer_name(optimizer)));
+    TRY(tow_tensors_set_metadata(tensors, "optimizer", state->optimizer_name));
     TRY(tow_tensors_set_metadata(tensors, "description", state->description));
     TRY(set_number(tensors, "step", (uint64_t)state->step));
     TRY(set_number(tensors, "seed", state->seed));
     TRY(set_number(tensors, "data_position", state->data_position));
     TRY(tow__params_share(state->params, params_prefix, tensors));
     TRY(tow__params_share(state->variables, variables_prefix, tensors));
-    for (size_t i = 0; i < state->n_slots; i++)
-        TRY(tow__params_share(state->slots[i], tow__optimizer_slot_prefix(optimizer, i), tensors));
+    for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
+        TRY(tow__params_share(tow_optimizer_slot(state->optimizer, i), tow_optimizer_slot_prefix(state->optimizer, i),
+                              tensors));
     TRY(tow_safetensors_write(path, tensors));
 done:
     tow_tensors_free(tensors);
@@ -90,20 +90,17 @@ static tow_status check_names(const tow_train_state *state, const char *path, co
                 state->ctx, TOW_BAD_FORMAT,
                 "%s: tensor '%.200s' is neither a parameter (%s...) nor a variable (%s...) nor a slot of the "
                 "optimizer %s",
-                path, file->tensors->items[i].name, params_prefix, variables_prefix,
-                tow__optimizer_name(&state->updater.optimizer));
+                path, file->tensors->items[i].name, params_prefix, variables_prefix, state->optimizer_name);
     return TOW_OK;
 }
 
 static tow_status check_contents(const tow_train_state *state, const char *path, contents *file)
 {
     tow_status status = TOW_OK;
-    const tow_optimizer *optimizer = &state->updater.optimizer;
     TRY(tow__safetensors_open(state->ctx, path, &file->tensors));
     const tow_tensors *tensors = file->tensors;
     TRY(expect_text(state, path, tensors, "format", format, "is this a checkpoint of a training run?"));
-    TRY(expect_text(state, path, tensors, "optimizer", tow__optimizer_name(optimizer),
-                    "train with the same optimizer"));
+    TRY(expect_text(state, path, tensors, "optimizer", state->optimizer_name, "train with the same optimizer"));
     TRY(expect_text(state, path, tensors, "description", state->description, "resume with the same data and options"));
     TRY(get_number(state, path, tensors, "step", &file->step));
     TRY(get_number(state, path, tensors, "seed", &file->seed));
@@ -114,8 +111,9 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
     TRY(tow__loading_create(state->ctx, tensors, &file->loading));
     TRY(tow__loading_add(&file->loading, state->params, params_prefix, path));
     TRY(tow__loading_add(&file->loading, state->variables, variables_prefix, path));
-    for (size_t i = 0; i < state->n_slots; i++)
-        TRY(tow__loading_add(&file->loading, state->slots[i], tow__optimizer_slot_prefix(optimizer, i), path));
+    for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
+        TRY(tow__loading_add(&file->loading, tow_optimizer_slot(state->optimizer, i),
+                             tow_optimizer_slot_prefix(state->optimizer, i), path));
     TRY(check_names(state, path, file));
     TRY(tow__loading_check(&file->loading));
 done:
@@ -143,7 +141,7 @@ tow_status tow_train_load(tow_train_state *state, const char *path)
     state->step = (int64_t)file.step;
     state->seed = file.seed;
     state->data_position = file.data_position;
-    state->gradient_norm = 0;
+    tow__optimizer_forget_reports(state->optimizer);
 done:
     tow__loading_free(&file.loading);
     tow_tensors_free(file.tensors);

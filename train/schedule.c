@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "src/base/arithmetic.h"
-#include "tow/train.h"
+#include "tow/optimizer.h"
 
 tow_schedule tow_schedule_constant(double value)
 {
@@ -18,6 +18,11 @@ tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, in
                           .end_value = end_value,
                           .warmup_steps = warmup_steps,
                           .decay_steps = decay_steps};
+}
+
+tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user)
+{
+    return (tow_schedule){.kind = TOW_SCHEDULE_FUNCTION, .function = function, .user = user};
 }
 
 /* s < warmup:  init + (peak - init) s / warmup
@@ -39,5 +44,13 @@ double tow_schedule_at(const tow_schedule *schedule, int64_t step)
 {
     TOW__ARITHMETIC(false);
     if (step < 0) step = 0;
-    return schedule->kind == TOW_SCHEDULE_WARMUP_COSINE ? warmup_cosine(schedule, step) : schedule->peak_value;
+    switch (schedule->kind) {
+    case TOW_SCHEDULE_CONSTANT:
+        break;
+    case TOW_SCHEDULE_WARMUP_COSINE:
+        return warmup_cosine(schedule, step);
+    case TOW_SCHEDULE_FUNCTION:
+        return schedule->function ? schedule->function(schedule->user, step) : NAN;
+    }
+    return schedule->peak_value;
 }

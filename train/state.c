@@ -4,6 +4,8 @@
  * writes loss and gradients, and runs the optimiser, which writes parameters and slots in place. */
 #include "train/state.h"
 
+#include <math.h>
+
 #include "layers/keys.h"
 #include "layers/params.h"
 #include "src/base/arithmetic.h"
@@ -33,32 +35,28 @@ static size_t count_streams(const tow_model_options *model)
     return n;
 }
 
-static tow_status make_updater(tow_train_state *state)
+static tow_status make_optimizer(tow_train_state *state, const tow_train_options *options)
 {
     tow_context *ctx = state->ctx;
-    tow__updater *u = &state->updater;
-    u->n_parameters = state->n_params;
-    tow_status status = tow__team_create(ctx, tow_context_threads(ctx), &u->team);
-    if (status != TOW_OK) return status;
-    u->parameters = tow__alloc(ctx, state->n_params, sizeof *u->parameters);
-    if (!u->parameters) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < state->n_params; i++) {
-        tow_array *array = tow_params_array(state->params, i);
-        tow_type type = tow_array_type(array);
-        const char *path = tow_params_path(state->params, i);
-        if (type.dtype != TOW_F32)
-            return tow__fail(ctx, TOW_TYPE_MISMATCH, "params/%s: expected f32, found %s", path,
-                             tow__type_name(type).text);
-        u->parameters[i] = (tow__parameter){
-            .p = tow_array_data(array),
-            .m = state->n_slots > 0 ? tow_array_data(tow_params_array(state->slots[0], i)) : NULL,
-            .v = state->n_slots > 1 ? tow_array_data(tow_params_array(state->slots[1], i)) : NULL,
-            .g = state->early_update ? NULL : tow_array_data(state->outputs[1 + state->n_variables + i]),
-            .count = tow_type_count(type),
-            .decay = u->optimizer.decay_all || type.rank - tow__path_levels(path) >= 2,
-        };
+    const tow_gradient_transform *transform = options->transform;
+    tow_status status = TOW_OK;
+    if (transform) {
+        const tow_optimizer none = {0};
+        if (memcmp(&none, &options->optimizer, sizeof none) != 0)
+            return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                             "tow_train_create: expected either .optimizer or .transform, found both; leave one zero");
+        state->optimizer_name = transform->cls && transform->cls->name ? transform->cls->name : "";
+    } else {
+        tow_optimizer resolved;
+        TRY(tow__optimizer_resolve(ctx, &options->optimizer, &resolved));
+        tow__optimizer_chain(&resolved, &state->transforms);
+        state->optimizer_name = tow__optimizer_name(&resolved);
+        transform = TOW_TRANSFORM(&state->transforms.chain);
     }
-    return tow__updater_init(ctx, u);
+    TRY(tow_optimizer_create(ctx, transform, state->params,
+                             &(tow_optimizer_options){.one_by_one = options->early_update}, &state->optimizer));
+done:
+    return status;
 }
 
 /* The lists of inputs and outputs, with keys, loss and gradients as arrays of the state's own. */
@@ -91,7 +89,8 @@ done:
 static void take_gradient(void *user, int64_t first, int64_t count, const void *gradient)
 {
     const tow__early *e = user;
-    tow__update_piece(e->updater, &e->updater->parameters[e->parameter], first, count, gradient);
+    tow_status status = tow__optimizer_update_piece(e->state->optimizer, e->parameter, first, count, gradient);
+    if (e->state->early_status == TOW_OK) e->state->early_status = status;
 }
 
 static tow_status compile_gradient(tow_train_state *state, const tow_graph *graph)
@@ -104,7 +103,7 @@ static tow_status compile_gradient(tow_train_state *state, const tow_graph *grap
     tow_status status = TOW_OUT_OF_MEMORY;
     if (consumers && state->early) {
         for (size_t i = 0; i < state->n_params; i++) {
-            state->early[i] = (tow__early){&state->updater, i};
+            state->early[i] = (tow__early){state, (uint32_t)i};
             consumers[i] = (tow_consumer){
                 .output = 1 + state->n_variables + i, .input = i, .consume = take_gradient, .user = &state->early[i]};
         }
@@ -191,7 +190,6 @@ static tow_status make_state(tow_train_state *state, const tow_module *model, co
 {
     tow_context *ctx = state->ctx;
     tow_status status = TOW_OK;
-    TRY(tow__optimizer_resolve(ctx, &options->optimizer, &state->updater.optimizer));
     state->early_update = options->early_update;
     state->keep_within = options->keep_within;
     if (options->early_update && options->optimizer.clip_norm > 0)
@@ -211,13 +209,11 @@ static tow_status make_state(tow_train_state *state, const tow_module *model, co
                               &state->params, &state->variables));
     state->n_params = tow_params_count(state->params);
     state->n_variables = tow_params_count(state->variables);
-    state->n_slots = tow__optimizer_slots(&state->updater.optimizer);
-    for (size_t i = 0; i < state->n_slots; i++) TRY(tow_params_zeros_like(state->params, &state->slots[i]));
     TRY(trace_loss(state, model, options, false, &state->loss_graph));
     TRY(compile_step(state));
+    TRY(make_optimizer(state, options));
     if (options->evaluation) TRY(compile_evaluation(state, model, options));
     TRY(make_arrays(state));
-    TRY(make_updater(state));
 done:
     return status;
 }
@@ -246,7 +242,6 @@ void tow_train_free(tow_train_state *state)
     if (!state) return;
     tow_context *ctx = state->ctx;
     size_t first_key = first_input(state) + state->n_inputs;
-    tow__updater_free(ctx, &state->updater);
     if (state->inputs) {
         for (size_t i = 0; i < state->n_streams; i++) tow_array_release(state->inputs[first_key + i]);
         tow__free(ctx, state->inputs, first_key + state->n_streams + 1, sizeof(tow_array *));
@@ -259,7 +254,7 @@ void tow_train_free(tow_train_state *state)
     tow_program_free(state->program);
     tow_program_free(state->evaluation);
     tow_graph_release(state->loss_graph);
-    for (size_t i = 0; i < TOW__MAX_SLOTS; i++) tow_params_free(state->slots[i]);
+    tow_optimizer_free(state->optimizer);
     tow_params_free(state->params);
     tow_params_free(state->variables);
     tow_params_free(state->updates);
@@ -286,16 +281,19 @@ static tow_status run(tow_train_state *state, tow_program *program, tow_array *c
 
 static tow_status step(tow_train_state *state, tow_array *const *inputs, double *loss)
 {
-    if (state->early_update) tow__update_begin(&state->updater, state->step);
+    tow_optimizer_set_step(state->optimizer, state->step);
+    if (state->early_update) tow__optimizer_begin(state->optimizer);
+    state->early_status = TOW_OK;
     tow_status status = run(state, state->program, inputs, loss);
+    if (status == TOW_OK) status = state->early_status;
     if (status != TOW_OK) return status;
     for (size_t i = 0; i < state->n_variables; i++) { /* the program reads one array and writes another */
         tow_array *array = tow_params_array(state->variables, i);
         memcpy(tow_array_data(array), tow_array_data(state->outputs[1 + i]), tow_type_bytes(tow_array_type(array)));
     }
-    if (!state->early_update) state->gradient_norm = tow__update(&state->updater, state->step);
-    state->step++;
-    return TOW_OK;
+    if (!state->early_update) status = tow_optimizer_update(state->optimizer, state->outputs + 1 + state->n_variables);
+    if (status == TOW_OK) state->step++;
+    return status;
 }
 
 /* The optimiser flushes subnormal numbers wherever it runs, in the program or after it: the same bits, and moments of
@@ -335,7 +333,12 @@ tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, 
 int64_t tow_train_step_number(const tow_train_state *state) { return state->step; }
 uint64_t tow_train_data_position(const tow_train_state *state) { return state->data_position; }
 void tow_train_set_data_position(tow_train_state *state, uint64_t position) { state->data_position = position; }
-double tow_train_gradient_norm(const tow_train_state *state) { return state->gradient_norm; }
+double tow_train_gradient_norm(const tow_train_state *state)
+{
+    const double norm = tow_optimizer_reported(state->optimizer, "clip/norm");
+    return isnan(norm) && !tow__optimizer_reports(state->optimizer, "clip/norm") ? 0 : norm;
+}
+tow_optimizer_state *tow_train_optimizer(const tow_train_state *state) { return state->optimizer; }
 tow_params *tow_train_params(const tow_train_state *state) { return state->params; }
 tow_params *tow_train_variables(const tow_train_state *state) { return state->variables; }
 const tow_graph *tow_train_loss_graph(const tow_train_state *state) { return state->loss_graph; }
@@ -348,12 +351,12 @@ tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
     for (size_t i = 0; i < state->n_variables; i++)
         bytes.variables += 2 * tow_type_bytes(tow_array_type(tow_params_array(state->variables, i)));
     bytes.gradients = state->early_update ? 0 : bytes.parameters;
-    bytes.optimizer = state->n_slots * bytes.parameters;
+    bytes.optimizer = tow_optimizer_bytes(state->optimizer);
     tow_program_bytes program = tow_program_get_bytes(state->program);
     bytes.residuals = program.residuals;
     bytes.workspace = program.arena - program.residuals + program.constants +
                       (program.outputs - bytes.gradients - bytes.variables / 2) +
-                      state->updater.n_blocks * (sizeof(tow__block) + sizeof(double));
+                      tow__optimizer_workspace(state->optimizer);
     if (state->evaluation) {
         tow_program_bytes evaluation = tow_program_get_bytes(state->evaluation);
         bytes.evaluation = evaluation.arena + evaluation.constants;

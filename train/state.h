@@ -3,15 +3,12 @@
 #define TOW_TRAIN_STATE_H
 
 #include "train/optimizer.h"
-
-enum {
-    TOW__MAX_SLOTS = 2
-};
+#include "train/update.h"
 
 /* Who takes the gradient of one parameter. */
 typedef struct tow__early {
-    tow__updater *updater;
-    size_t parameter;
+    tow_train_state *state;
+    uint32_t parameter;
 } tow__early;
 
 struct tow_train_state {
@@ -20,15 +17,15 @@ struct tow_train_state {
     int64_t step;
     uint64_t data_position;
     bool torn; /* a load failed while it copied into the arrays */
-    double gradient_norm;
     char *description;
     size_t description_size;
     tow_params *params;
     tow_params *variables; /* of all other collections; a step reads these and writes updates, which it then copies */
     tow_params *updates;
-    tow_params *slots[TOW__MAX_SLOTS];
-    size_t n_slots;
-    tow__updater updater;
+    tow__optimizer_transforms transforms; /* of the options' .optimizer; the chain is empty if they had a transform */
+    const char *optimizer_name;
+    tow_optimizer_state *optimizer;
+    tow_status early_status; /* of the updates inside the program: the first error */
 
     tow_graph *loss_graph;
     tow_program *program, *evaluation;

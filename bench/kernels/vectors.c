@@ -14,7 +14,7 @@
 #include "bench.h"
 #include "kernels/sets.h"
 #include "limits.h"
-#include "train/optimizer.h"
+#include "tow/optimizer.h"
 
 enum {
     ROW = 1024,      /* elements of the last axis */
@@ -278,37 +278,37 @@ static double measure_kernel(const bench *b, const kernel *k, int64_t rows, cons
 }
 
 /* AdamW reads gradients and updates parameters and two slots: 7 words per parameter. */
+typedef struct adamw {
+    tow_optimizer_state *state;
+    tow_array *gradient;
+} adamw;
+
 static tow_status update(void *user)
 {
-    tow__update(user, 10);
-    return TOW_OK;
+    const adamw *a = user;
+    return tow_optimizer_update(a->state, &a->gradient);
 }
 
 static double measure_adamw(const bench *b, int64_t rows)
 {
-    tow_array *arrays[4];
+    tow_array *arrays[2];
+    tow_params *params;
     tow_type type = operand_type(X, rows);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
         bench_check(b, tow_array_create(b->context, type, &arrays[i]));
         bench_fill(arrays[i], (uint64_t)i, 1);
-        for (int64_t e = 0; i == 3 && e < tow_type_count(type); e++) ((float *)tow_array_data(arrays[i]))[e] += 1.5f;
     }
-    tow__updater u = {.n_parameters = 1};
-    tow_optimizer options = {.kind = TOW_ADAMW, .learning_rate = tow_schedule_constant(1e-3), .weight_decay = 0.01};
-    bench_check(b, tow__optimizer_resolve(b->context, &options, &u.optimizer));
-    bench_check(b, tow__team_create(b->context, (int)b->threads, &u.team));
-    u.parameters = tow__alloc(b->context, 1, sizeof *u.parameters);
-    if (!u.parameters) bench_fail("vectors: out of memory");
-    u.parameters[0] = (tow__parameter){.p = tow_array_data(arrays[0]),
-                                       .g = tow_array_data(arrays[1]),
-                                       .m = tow_array_data(arrays[2]),
-                                       .v = tow_array_data(arrays[3]),
-                                       .count = tow_type_count(type),
-                                       .decay = true};
-    bench_check(b, tow__updater_init(b->context, &u));
-    double seconds = fastest(update, &u, b);
-    tow__updater_free(b->context, &u);
-    for (int i = 0; i < 4; i++) tow_array_release(arrays[i]);
+    const tow_scale_by_adam moments = TOW_SCALE_BY_ADAM();
+    const tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = 0.01);
+    const tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(1e-3));
+    const tow_chain chain = TOW_CHAIN(TOW_TRANSFORM(&moments), TOW_TRANSFORM(&decay), TOW_TRANSFORM(&rate));
+    adamw a = {.gradient = arrays[1]};
+    bench_check(b, tow_params_from_arrays(b->context, 1, (const char *const[]){"p"}, arrays, &params));
+    bench_check(b, tow_optimizer_create(b->context, TOW_TRANSFORM(&chain), params, NULL, &a.state));
+    double seconds = fastest(update, &a, b);
+    tow_optimizer_free(a.state);
+    tow_params_free(params);
+    for (int i = 0; i < 2; i++) tow_array_release(arrays[i]);
     return 7.0 * (double)tow_type_bytes(type) / 4 / seconds * 4e-9;
 }
 

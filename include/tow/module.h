@@ -178,6 +178,10 @@ TOW_API tow_array *tow_params_find(const tow_params *params, const char *path);
 TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
 /* Of all arrays together. */
 TOW_API int64_t tow_params_elements(const tow_params *params);
+/* A list of n arrays, which it shares with the caller, under the given paths. Errors: TOW_INVALID_ARGUMENT for a path that is
+ * no UTF-8, empty, or there twice, and for a missing array. */
+TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths,
+                                          tow_array *const *arrays, tow_params **params);
 /* Same paths and types, zeros. */
 TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
 /* Table of path, shape, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */

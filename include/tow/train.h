@@ -17,33 +17,11 @@
 
 #include "tow/autodiff.h"
 #include "tow/module.h"
+#include "tow/optimizer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- schedules --------------------------------------------------------------------------------------------------- */
-
-typedef enum tow_schedule_kind {
-    TOW_SCHEDULE_CONSTANT,     /* peak_value */
-    TOW_SCHEDULE_WARMUP_COSINE /* linear from init_value to peak_value, then half a cosine down to end_value */
-} tow_schedule_kind;
-
-/* A number that depends on the step. The formulas are those of optax; decay_steps includes the warm-up, and from step
- * decay_steps on the value is end_value. */
-typedef struct tow_schedule {
-    tow_schedule_kind kind;
-    double init_value, peak_value, end_value;
-    int64_t warmup_steps, decay_steps;
-    double exponent; /* of the cosine; 0: 1 */
-} tow_schedule;
-
-TOW_API tow_schedule tow_schedule_constant(double value);
-/* With exponent 1. */
-TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, int64_t warmup_steps,
-                                                int64_t decay_steps, double end_value);
-/* The value for the update that follows `step` finished updates: the first update takes the value at 0. */
-TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 
 /* ---- optimisers -------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +30,8 @@ typedef enum tow_optimizer_kind {
     TOW_SGD
 } tow_optimizer_kind;
 
-/* g: gradient after clipping, p: parameter, a: learning rate, t: 1 for the first update. Zero means the default.
+/* The two that most models are trained with; tow/optimizer.h has others, and those of one's own.
+ * g: gradient after clipping, p: parameter, a: learning rate, t: 1 for the first update. Zero means the default.
  *   AdamW  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  m' = m/(1-b1^t);  v' = v/(1-b2^t);
  *          p -= a (m'/(sqrt(v') + eps) + weight_decay p)
  *   SGD    g += weight_decay p;  m = g + momentum m;  p -= a m, or p -= a (g + momentum m) with nesterov.
@@ -81,8 +60,9 @@ typedef struct tow_train_state tow_train_state;
 
 typedef struct tow_train_options {
     tow_optimizer optimizer;
-    uint64_t seed;   /* of the initial parameters and of the random streams */
-    size_t n_inputs; /* what the model takes */
+    const tow_gradient_transform *transform; /* in place of .optimizer; lives as long as the state; NULL: .optimizer */
+    uint64_t seed;                           /* of the initial parameters and of the random streams */
+    size_t n_inputs;                         /* what the model takes */
     const tow_type *input_types;
     size_t n_extra; /* what only the loss sees (labels) */
     const tow_type *extra_types;
@@ -92,7 +72,8 @@ typedef struct tow_train_options {
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
                                      * .state, .mutable_collections and .updates are left NULL */
     bool early_update;       /* update each parameter inside the backward pass, as soon as its gradient is complete,
-                                     * so that whole gradients never exist; the same bits. Not with clip_norm */
+                                     * so that whole gradients never exist; the same bits. Not with clip_norm, nor with any
+                              * other transform that needs all gradients */
     size_t keep_within;      /* a budget of bytes for the arena (tow_compile_options); the same bits */
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
@@ -129,6 +110,9 @@ TOW_API uint64_t tow_train_data_position(const tow_train_state *state);
 TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t position);
 /* Norm of all gradients of the last step, before clipping; 0 before the first step and without clip_norm. */
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
+/* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs to
+ * the state, which updates it. */
+TOW_API tow_optimizer_state *tow_train_optimizer(const tow_train_state *state);
 /* The parameters; they change with every step and belong to the state. */
 TOW_API tow_params *tow_train_params(const tow_train_state *state);
 /* The variables of all other collections ("batch_stats/norm/mean"), in the same way; an empty list if there are none. */

@@ -92,6 +92,21 @@ tow_status tow__array_of_mapping(tow_context *ctx, void *data, size_t bytes, tow
     return TOW_OK;
 }
 
+tow_status tow__array_borrow(tow_context *ctx, tow_type type, tow_array **array)
+{
+    *array = NULL;
+    return new_array(ctx, type, array);
+}
+
+void tow__array_point(tow_array *array, const void *data)
+{
+    union {
+        const void *constant;
+        void *data;
+    } address = {data}; /* programs do not write inputs */
+    array->data = address.data;
+}
+
 tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view)
 {
     tow_status status = new_array(owner->ctx, type, view);

@@ -106,6 +106,9 @@ const char *tow__unescape(const char *text, char *c);
 /* An array over `bytes` bytes at `data`, a mapping (mmap) that the array owns from now on and unmaps when its last
  * reference goes. Of type bool[bytes], to take views of; on an error the mapping still belongs to the caller. */
 tow_status tow__array_of_mapping(tow_context *ctx, void *data, size_t bytes, tow_array **array);
+/* An array without memory of its own; tow__array_point lets it stand for memory of somebody else, as an input. */
+tow_status tow__array_borrow(tow_context *ctx, tow_type type, tow_array **array);
+void tow__array_point(tow_array *array, const void *data);
 /* An array of `type` that shares the storage of `owner` from byte `offset` on and keeps it alive. */
 tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view);
 

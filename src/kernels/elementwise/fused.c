@@ -12,7 +12,7 @@
 
 enum {
     STACK = 32 << 10, /* bytes of all tiles of one thread */
-    NEAR = 24 << 10,  /* bytes of tiles that should stay in the nearest cache */
+    NEAR = 16 << 10,  /* bytes of tiles, and of what streams past them, that should stay in the nearest cache */
     LONGEST = 1024,   /* elements of a tile */
     GRAIN = 64,       /* tiles are multiples of this */
     SHORT_ROW = 256   /* rows shorter than this share tiles */
@@ -67,7 +67,7 @@ static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l
 {
     int64_t bytes = 1;
     for (uint32_t i = 0; i < program->n_in; i++)
-        if (l->access[i] != TOW__CONTIGUOUS) bytes += program->sizes[i];
+        bytes += l->access[i] != TOW__CONTIGUOUS ? program->sizes[i] : 2 * program->sizes[i];
     for (uint32_t i = 0; i < program->n_out; i++)
         if (program->read_after_write[i]) bytes += program->sizes[program->n_in + i];
     for (uint32_t i = 0; i < program->n_temps; i++) bytes += program->sizes[program->n_in + program->n_out + i];

@@ -1,0 +1,277 @@
+/* Optimisers, recorded with Tow's own operations, in the manner of Optax.
+ *
+ * A gradient transform takes the gradients of some parameters and gives what is to be added to the parameters, or what the
+ * next transform of a chain takes. It may keep slots (moments, for instance) from step to step. An optimiser is a chain
+ * whose last transform multiplies by minus the learning rate:
+ *
+ *     tow_clip_by_global_norm clip = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 1.0);
+ *     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
+ *     tow_add_decayed_weights decay = TOW_ADD_DECAYED_WEIGHTS(.weight_decay = 0.1);
+ *     tow_scale_by_learning_rate rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(1e-3));
+ *     tow_chain optimizer = TOW_CHAIN(TOW_TRANSFORM(&clip), TOW_TRANSFORM(&adam), TOW_TRANSFORM(&decay),
+ *                                     TOW_TRANSFORM(&rate));
+ *
+ * The whole of it is one compiled program, in which a parameter, its slots and its gradient are read and written once.
+ *
+ * A transform of one's own is a struct and a function:
+ *
+ *     typedef struct lion { tow_gradient_transform base; double b1, b2; } lion;
+ *     static tow_value lion_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+ *     {
+ *         const lion *o = (const lion *)self;
+ *         tow_value m = tow_slot(u, "mu");
+ *         tow_set_slot(u, "mu", tow_add(tow_mul_scalar(m, o->b2), tow_mul_scalar(g, 1 - o->b2)));
+ *         return tow_sign(tow_add(tow_mul_scalar(m, o->b1), tow_mul_scalar(g, 1 - o->b1)));
+ *     }
+ *     static const tow_gradient_transform_class lion_class = {.name = "lion", .each = lion_each};
+ *     lion mine = {{&lion_class}, .b1 = 0.9, .b2 = 0.99};
+ */
+#ifndef TOW_OPTIMIZER_H
+#define TOW_OPTIMIZER_H
+
+#include "tow/module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- schedules --------------------------------------------------------------------------------------------------- */
+
+typedef enum tow_schedule_kind {
+    TOW_SCHEDULE_CONSTANT,      /* peak_value */
+    TOW_SCHEDULE_WARMUP_COSINE, /* linear from init_value to peak_value, then half a cosine down to end_value */
+    TOW_SCHEDULE_FUNCTION       /* function(user, step) */
+} tow_schedule_kind;
+
+/* A number that depends on the step. The formulas are those of optax; decay_steps includes the warm-up, and from step
+ * decay_steps on the value is end_value. */
+typedef struct tow_schedule {
+    tow_schedule_kind kind;
+    double init_value, peak_value, end_value;
+    int64_t warmup_steps, decay_steps;
+    double exponent; /* of the cosine; 0: 1 */
+    double (*function)(const void *user, int64_t step);
+    const void *user;
+} tow_schedule;
+
+TOW_API tow_schedule tow_schedule_constant(double value);
+/* With exponent 1. */
+TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_value, int64_t warmup_steps,
+                                                int64_t decay_steps, double end_value);
+/* A function of one's own. `user` lives as long as what uses the schedule. */
+TOW_API tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user);
+/* The value for the update that follows `step` finished updates: the first update takes the value at 0. */
+TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
+
+/* ---- gradient transforms ----------------------------------------------------------------------------------------- */
+
+/* One update that is being recorded. */
+typedef struct tow_update tow_update;
+typedef struct tow_gradient_transform tow_gradient_transform;
+
+/* What all transforms of one kind share. Exactly one of `each` and `all` is there. */
+typedef struct tow_gradient_transform_class {
+    const char *name; /* "adam": begins the names of its slots in checkpoints, "adam/mu/..." */
+    /* The transform of one parameter: its gradient (or what a transform before it made of that) and its value -> the new
+     * gradient. Called for every parameter; where a scan stacks layers, the parameter is that of one layer. */
+    tow_value (*each)(tow_update *update, const tow_gradient_transform *self, tow_value gradient, tow_value parameter);
+    /* The transform of all parameters together, for what needs them all, such as the norm of all gradients; through
+     * tow_update_gradient and tow_update_set_gradient. Stacks of layers are whole arrays here. */
+    void (*all)(tow_update *update, const tow_gradient_transform *self);
+    /* `all` treats every parameter as it would treat it alone, as a chain does: then updates can be made one by one. */
+    bool separate;
+} tow_gradient_transform_class;
+
+/* First member of every transform. */
+struct tow_gradient_transform {
+    const tow_gradient_transform_class *cls;
+};
+
+#define TOW_TRANSFORM(transform) (&(transform)->base)
+#ifndef __cplusplus
+#define TOW__TRANSFORM(type, ...) ((type){.base = {&type##_class}, __VA_ARGS__})
+#else
+#define TOW__TRANSFORM(type, ...)                                                                                      \
+    ([](__VA_ARGS__) {                                                                                                 \
+        type tow__transform = {};                                                                                      \
+        tow__transform.base.cls = &type##_class;                                                                       \
+        return tow__transform;                                                                                         \
+    }())
+#endif
+
+/* ---- inside a transform ------------------------------------------------------------------------------------------ */
+
+/* The trace that is recorded in. */
+TOW_API tow_trace *tow_update_trace(tow_update *update);
+/* The value of slot `name` of this transform, which each parameter has for itself; in `all`, the transform has one. At first
+ * zeros, of the parameter's type; or `value` everywhere, of another type. In one call of the transform the same name is the
+ * same slot. Error: TOW_TYPE_MISMATCH if it was asked for with another type before. */
+TOW_API tow_value tow_slot(tow_update *update, const char *name);
+TOW_API tow_value tow_slot_of(tow_update *update, const char *name, tow_type type, double value);
+/* What the slot is in the next step: of the same type. Errors: TOW_NOT_FOUND for a slot that was not asked for,
+ * TOW_TYPE_MISMATCH. */
+TOW_API void tow_set_slot(tow_update *update, const char *name, tow_value value);
+/* A number that changes from step to step: computed by the schedule before the step runs, f64[], or of `dtype`. `name`
+ * identifies it within the transform, and tow_optimizer_set_number can fix its value. */
+TOW_API tow_value tow_update_number(tow_update *update, const char *name, const tow_schedule *schedule,
+                                    tow_dtype dtype);
+/* The same by a function of the transform and of the number of finished steps. */
+TOW_API tow_value tow_update_function(tow_update *update, const char *name,
+                                      double (*function)(const void *self, int64_t step), const void *self,
+                                      tow_dtype dtype);
+/* Hands a float scalar out of the step, to be asked for by tow_optimizer_reported. In `all` only. */
+TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
+/* The path of the parameter ("blocks/{}/attn/kernel"); of the first one in `all`. */
+TOW_API const char *tow_update_path(const tow_update *update, size_t index);
+/* In `all`: how many parameters there are, their values and gradients. In `each` there is one. */
+TOW_API size_t tow_update_count(const tow_update *update);
+TOW_API tow_value tow_update_parameter(tow_update *update, size_t index);
+TOW_API tow_value tow_update_gradient(tow_update *update, size_t index);
+TOW_API void tow_update_set_gradient(tow_update *update, size_t index, tow_value gradient);
+/* In `all`: applies another transform to all of them, or to those of n given indices. */
+TOW_API void tow_update_run(tow_update *update, const tow_gradient_transform *transform);
+TOW_API void tow_update_run_on(tow_update *update, const tow_gradient_transform *transform, size_t n,
+                               const size_t *indices);
+
+/* ---- the transforms that there are -------------------------------------------------------------------------------- */
+
+/* One after the other. */
+typedef struct tow_chain {
+    tow_gradient_transform base;
+    const tow_gradient_transform *const *transforms;
+    size_t n;
+} tow_chain;
+TOW_API extern const tow_gradient_transform_class tow_chain_class;
+/* Of a list of pointers (TOW_TRANSFORM), which lives as long as the block. */
+#define TOW_CHAIN(...)                                                                                                 \
+    ((tow_chain){.base = {&tow_chain_class},                                                                           \
+                 .transforms = (const tow_gradient_transform *const[]){__VA_ARGS__},                                   \
+                 .n = sizeof((const tow_gradient_transform *const[]){__VA_ARGS__}) / sizeof(void *)})
+
+/* Each parameter by the first rule whose pattern its path matches: in a pattern, "*" stands for any text without "/", "**"
+ * for any text, and "{}" is a component like others ("blocks" followed by "**" matches a whole stack). Error: TOW_NOT_FOUND
+ * for a parameter that no rule matches, and for a rule that no parameter matches. */
+typedef struct tow_partition_rule {
+    const char *pattern;
+    const tow_gradient_transform *transform; /* NULL: such parameters are frozen */
+} tow_partition_rule;
+typedef struct tow_partition {
+    tow_gradient_transform base;
+    const tow_partition_rule *rules;
+    size_t n;
+} tow_partition;
+TOW_API extern const tow_gradient_transform_class tow_partition_class;
+#define TOW_PARTITION(...) TOW__TRANSFORM(tow_partition, __VA_ARGS__)
+
+/* Zeros: parameters stay as they are. */
+typedef struct tow_set_to_zero {
+    tow_gradient_transform base;
+} tow_set_to_zero;
+TOW_API extern const tow_gradient_transform_class tow_set_to_zero_class;
+#define TOW_SET_TO_ZERO() TOW__TRANSFORM(tow_set_to_zero, )
+
+/* g * factor. */
+typedef struct tow_scale {
+    tow_gradient_transform base;
+    double factor;
+} tow_scale;
+TOW_API extern const tow_gradient_transform_class tow_scale_class;
+#define TOW_SCALE(...) TOW__TRANSFORM(tow_scale, __VA_ARGS__)
+
+/* g * -schedule: the last one of an optimiser. Its number is "learning_rate/value". */
+typedef struct tow_scale_by_learning_rate {
+    tow_gradient_transform base;
+    tow_schedule schedule;
+} tow_scale_by_learning_rate;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_learning_rate_class;
+#define TOW_SCALE_BY_LEARNING_RATE(...) TOW__TRANSFORM(tow_scale_by_learning_rate, __VA_ARGS__)
+
+/* m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)   (Kingma and Ba, 2015) */
+typedef struct tow_scale_by_adam {
+    tow_gradient_transform base;
+    double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
+} tow_scale_by_adam;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_adam_class;
+#define TOW_SCALE_BY_ADAM(...) TOW__TRANSFORM(tow_scale_by_adam, __VA_ARGS__)
+
+/* Momentum: m = g + decay m;  m, or g + decay m with nesterov. */
+typedef struct tow_trace_gradients {
+    tow_gradient_transform base;
+    double decay;
+    bool nesterov;
+} tow_trace_gradients;
+TOW_API extern const tow_gradient_transform_class tow_trace_gradients_class;
+#define TOW_TRACE_GRADIENTS(...) TOW__TRANSFORM(tow_trace_gradients, __VA_ARGS__)
+
+/* g + weight_decay p, where p has rank 2 or more (kernels and embeddings, not biases and scales); with decay_all, all. */
+typedef struct tow_add_decayed_weights {
+    tow_gradient_transform base;
+    double weight_decay;
+    bool decay_all;
+} tow_add_decayed_weights;
+TOW_API extern const tow_gradient_transform_class tow_add_decayed_weights_class;
+#define TOW_ADD_DECAYED_WEIGHTS(...) TOW__TRANSFORM(tow_add_decayed_weights, __VA_ARGS__)
+
+/* With n the root of the sum of the squares of all gradients (in f64): g where n < max_norm, else g * (max_norm / n).
+ * Reports n as "clip/norm". */
+typedef struct tow_clip_by_global_norm {
+    tow_gradient_transform base;
+    double max_norm;
+} tow_clip_by_global_norm;
+TOW_API extern const tow_gradient_transform_class tow_clip_by_global_norm_class;
+#define TOW_CLIP_BY_GLOBAL_NORM(...) TOW__TRANSFORM(tow_clip_by_global_norm, __VA_ARGS__)
+
+/* Every element clipped to [-max_delta, max_delta]. */
+typedef struct tow_clip_elements {
+    tow_gradient_transform base;
+    double max_delta;
+} tow_clip_elements;
+TOW_API extern const tow_gradient_transform_class tow_clip_elements_class;
+#define TOW_CLIP_ELEMENTS(...) TOW__TRANSFORM(tow_clip_elements, __VA_ARGS__)
+
+/* ---- using an optimiser ------------------------------------------------------------------------------------------ */
+
+/* An optimiser with its slots and its program, over parameters that belong to the caller. */
+typedef struct tow_optimizer_state tow_optimizer_state;
+
+typedef struct tow_optimizer_options {
+    bool one_by_one; /* tow_optimizer_update_rows instead of tow_optimizer_update; every transform is separate */
+} tow_optimizer_options;
+
+/* Makes slots and program for the parameters, which live longer than the state; so does the transform, with all that it
+ * points to. options may be NULL. Errors: what transforms report, with the path of the parameter;
+ * TOW_TYPE_MISMATCH for a parameter that is not of a float type; TOW_UNSUPPORTED with .one_by_one for a transform that
+ * needs all parameters together. */
+TOW_API tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
+                                        tow_params *params, const tow_optimizer_options *options,
+                                        tow_optimizer_state **state);
+/* NULL is accepted. */
+TOW_API void tow_optimizer_free(tow_optimizer_state *state);
+/* One update of all parameters, in place, by gradients[0 .. tow_params_count), each of its parameter's type. Allocates
+ * nothing. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
+TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *const *gradients);
+/* Finished updates. */
+TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
+TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
+/* Fixes number `name` ("learning_rate/value") to `value` from now on, NAN: gives it back to its schedule. Error:
+ * TOW_NOT_FOUND, with the names that there are. */
+TOW_API tow_status tow_optimizer_set_number(tow_optimizer_state *state, const char *name, double value);
+/* The value that number `name` has in the next update; NAN if there is none of that name. */
+TOW_API double tow_optimizer_number(const tow_optimizer_state *state, const char *name);
+/* What a transform reported in the last update ("clip/norm"); 0 before the first one, NAN if nothing is called so. */
+TOW_API double tow_optimizer_reported(const tow_optimizer_state *state, const char *name);
+/* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. */
+TOW_API size_t tow_optimizer_slots(const tow_optimizer_state *state);
+TOW_API const char *tow_optimizer_slot_prefix(const tow_optimizer_state *state, size_t index);
+TOW_API tow_params *tow_optimizer_slot(const tow_optimizer_state *state, size_t index);
+/* Bytes of all slots. */
+TOW_API size_t tow_optimizer_bytes(const tow_optimizer_state *state);
+/* The graph (parameters..., gradients..., slots..., numbers...) -> (parameters..., slots..., reports...), and the program
+ * that an update runs; NULL with .one_by_one. Both belong to the state. */
+TOW_API const tow_graph *tow_optimizer_graph(const tow_optimizer_state *state);
+TOW_API const tow_program *tow_optimizer_program(const tow_optimizer_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

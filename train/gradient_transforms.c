@@ -1,0 +1,178 @@
+/* The gradient transforms that there are. Formulas and their order of operations are those of Optax; numbers that depend on
+ * the step are computed in double precision. */
+#include <float.h>
+#include <math.h>
+
+#include "src/graph/graph.h"
+#include "tow/numpy.h"
+#include "tow/ops.h"
+#include "tow/optimizer.h"
+#include "train/pattern.h"
+
+/* A scalar as an array like g. */
+static tow_value spread(tow_value scalar, tow_value g)
+{
+    const tow_type type = tow_value_type(g);
+    return tow_broadcast_to(scalar, type.rank, type.dims);
+}
+
+/* ---- composites -------------------------------------------------------------------------------------------------- */
+
+static void chain_all(tow_update *u, const tow_gradient_transform *self)
+{
+    const tow_chain *o = (const tow_chain *)self;
+    for (size_t i = 0; i < o->n; i++) tow_update_run(u, o->transforms[i]);
+}
+const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = chain_all, .separate = true};
+
+/* The first rule that the path matches; o->n: none. */
+static size_t rule_of(const tow_partition *o, const char *path)
+{
+    size_t i = 0;
+    while (i < o->n && !(o->rules[i].pattern && tow__path_matches(o->rules[i].pattern, path))) i++;
+    return i;
+}
+
+static void partition_all(tow_update *u, const tow_gradient_transform *self)
+{
+    const tow_partition *o = (const tow_partition *)self;
+    const size_t n = tow_update_count(u);
+    size_t *indices = tow__trace_alloc(tow_update_trace(u), n + 1, sizeof *indices);
+    if (!indices) return;
+    for (size_t i = 0; i < n; i++)
+        if (rule_of(o, tow_update_path(u, i)) == o->n)
+            tow_trace_fail(tow_update_trace(u), TOW_NOT_FOUND,
+                           "optimizer: no rule of the partition matches parameter %s; end with the pattern \"**\"",
+                           tow_update_path(u, i));
+    for (size_t rule = 0; rule < o->n; rule++) {
+        size_t k = 0;
+        for (size_t i = 0; i < n; i++)
+            if (rule_of(o, tow_update_path(u, i)) == rule) indices[k++] = i;
+        tow_update_run_on(u, o->rules[rule].transform, k, indices);
+    }
+}
+const tow_gradient_transform_class tow_partition_class = {.name = "partition", .all = partition_all, .separate = true};
+
+/* ---- of single parameters ---------------------------------------------------------------------------------------- */
+
+static tow_value set_to_zero_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)u, (void)self, (void)p;
+    return tow_full_like(g, 0);
+}
+const tow_gradient_transform_class tow_set_to_zero_class = {.name = "set_to_zero", .each = set_to_zero_each};
+
+static tow_value scale_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)u, (void)p;
+    return tow_mul_scalar(g, ((const tow_scale *)self)->factor);
+}
+const tow_gradient_transform_class tow_scale_class = {.name = "scale", .each = scale_each};
+
+static tow_value learning_rate_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)p;
+    const tow_dtype dtype = tow_value_type(g).dtype;
+    const tow_schedule *schedule = &((const tow_scale_by_learning_rate *)self)->schedule;
+    tow_value rate = tow_update_number(u, "value", schedule, dtype);
+    return tow_mul(spread(tow_neg(rate), g), g); /* the sign of a NaN stays what it was in the gradient */
+}
+const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "learning_rate",
+                                                                       .each = learning_rate_each};
+
+/* ---- adam -------------------------------------------------------------------------------------------------------- */
+
+static double or_default(double value, double usual) { return value == 0 ? usual : value; }
+
+static double bias1(const void *self, int64_t step)
+{
+    return 1.0 - pow(or_default(((const tow_scale_by_adam *)self)->b1, 0.9), (double)step + 1.0);
+}
+static double bias2(const void *self, int64_t step)
+{
+    return 1.0 - pow(or_default(((const tow_scale_by_adam *)self)->b2, 0.999), (double)step + 1.0);
+}
+
+/* b m + (1-b) x */
+static tow_value average(tow_value m, tow_value x, double b)
+{
+    return tow_add(tow_mul_scalar(x, 1.0 - b), tow_mul_scalar(m, b));
+}
+
+static bool is_share(tow_update *u, const char *name, double value)
+{
+    if (value >= 0.0 && (float)value < 1.0f) return true;
+    tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT, "optimizer: expected %s in [0, 1), found %.9g", name,
+                   value);
+    return false;
+}
+
+static tow_value adam_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)p;
+    const tow_scale_by_adam *o = (const tow_scale_by_adam *)self;
+    const double b1 = or_default(o->b1, 0.9), b2 = or_default(o->b2, 0.999), eps = or_default(o->eps, 1e-8);
+    const tow_dtype dtype = tow_value_type(g).dtype;
+    if (!is_share(u, "b1", b1) || !is_share(u, "b2", b2)) return (tow_value){0};
+    tow_value m = average(tow_slot(u, "mu"), g, b1), v = average(tow_slot(u, "nu"), tow_mul(g, g), b2);
+    tow_set_slot(u, "mu", m);
+    tow_set_slot(u, "nu", v);
+    tow_value c1 = spread(tow_update_function(u, "bias1", bias1, o, dtype), g);
+    tow_value c2 = spread(tow_update_function(u, "bias2", bias2, o, dtype), g);
+    return tow_div(tow_div(m, c1), tow_add_scalar(tow_sqrt(tow_div(v, c2)), eps));
+}
+const tow_gradient_transform_class tow_scale_by_adam_class = {.name = "adam", .each = adam_each};
+
+/* ---- momentum, decay, clipping ----------------------------------------------------------------------------------- */
+
+static tow_value trace_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)p;
+    const tow_trace_gradients *o = (const tow_trace_gradients *)self;
+    tow_value m = tow_add(g, tow_mul_scalar(tow_slot(u, "trace"), o->decay));
+    tow_set_slot(u, "trace", m);
+    return o->nesterov ? tow_add(g, tow_mul_scalar(m, o->decay)) : m;
+}
+const tow_gradient_transform_class tow_trace_gradients_class = {.name = "sgd", .each = trace_each};
+
+static tow_value decay_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)u;
+    const tow_add_decayed_weights *o = (const tow_add_decayed_weights *)self;
+    return tow_value_type(p).rank >= 2 || o->decay_all ? tow_add(g, tow_mul_scalar(p, o->weight_decay)) : g;
+}
+const tow_gradient_transform_class tow_add_decayed_weights_class = {.name = "decay", .each = decay_each};
+
+static tow_value clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)u, (void)p;
+    const double most = ((const tow_clip_elements *)self)->max_delta;
+    return tow_clamp(tow_full_like(g, -most), g, tow_full_like(g, most));
+}
+const tow_gradient_transform_class tow_clip_elements_class = {.name = "clip_elements", .each = clip_each};
+
+/* Sum of squares, in f64. */
+static tow_value sum_of_squares(tow_value g)
+{
+    tow_value x = tow_convert(g, TOW_F64);
+    return tow_reduce_sum(tow_mul(x, x), 0, NULL);
+}
+
+static void clip_all(tow_update *u, const tow_gradient_transform *self)
+{
+    const double most = ((const tow_clip_by_global_norm *)self)->max_norm;
+    const size_t n = tow_update_count(u);
+    tow_trace *t = tow_update_trace(u);
+    tow_value sum = tow_scalar(t, TOW_F64, 0);
+    for (size_t i = 0; i < n; i++) sum = tow_add(sum, sum_of_squares(tow_update_gradient(u, i)));
+    tow_value norm = tow_sqrt(sum), limit = tow_scalar(t, TOW_F64, most);
+    tow_update_report(u, "norm", norm);
+    /* a NaN norm reaches all parameters, and is seen */
+    tow_value scale = tow_select(tow_lt(norm, limit), tow_scalar(t, TOW_F64, 1), tow_div(limit, norm));
+    for (size_t i = 0; i < n; i++) {
+        tow_value g = tow_update_gradient(u, i);
+        tow_value factor = tow_convert(scale, tow_value_type(g).dtype);
+        tow_update_set_gradient(u, i, tow_mul(g, spread(factor, g)));
+    }
+}
+const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};

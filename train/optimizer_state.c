@@ -1,0 +1,374 @@
+/* An optimiser that runs: slots, numbers and programs over the caller's parameters.
+ *
+ * Parameters and slots are donated to the program, which writes their new values in place. */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/base/arithmetic.h"
+#include "src/graph/graph.h"
+#include "tow/ops.h"
+#include "tow/program.h"
+#include "train/update.h"
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+typedef struct filling {
+    tow_type type;
+    double value;
+} filling;
+
+static void record_full(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const filling *f = user;
+    (void)in;
+    out[0] = tow_full(trace, f->type, f->value);
+}
+
+/* An array of `value`, in any type. */
+static tow_status make_array(tow_context *ctx, tow_type type, double value, tow_array **array)
+{
+    tow_graph *graph = NULL;
+    filling f = {type, value};
+    if (value == 0) return tow_array_create(ctx, type, array);
+    tow_status status = tow_trace_function(ctx, record_full, &f, 0, NULL, NULL, 1, &graph);
+    if (status == TOW_OK) status = tow_evaluate(graph, NULL, array);
+    tow_graph_release(graph);
+    return status;
+}
+
+static tow_status add_to_group(tow_optimizer_state *o, uint32_t slot)
+{
+    tow__slot *s = &o->slots[slot];
+    tow__slot_group *group = NULL;
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < o->n_groups && !group; i++)
+        if (strcmp(o->groups[i].prefix, s->prefix) == 0) group = &o->groups[i];
+    if (!group) {
+        group = &o->groups[o->n_groups];
+        TRY(tow__params_create(o->ctx, &group->list));
+        group->prefix = s->prefix;
+        o->n_groups++;
+    }
+    TRY(tow__params_add(group->list, o->slot_names.names[slot] + s->prefix_size - 1, s->type));
+    TRY(make_array(o->ctx, s->type, s->initial, &s->array));
+    group->list->arrays[group->list->names.count - 1] = s->array;
+done:
+    return status;
+}
+
+/* Arrays of numbers and reports: f64 scalars. */
+static tow_status make_scalars(tow_context *ctx, uint32_t n, tow_array ***arrays)
+{
+    tow_status status = TOW_OK;
+    *arrays = tow__alloc(ctx, (size_t)n + 1, sizeof **arrays);
+    if (!*arrays) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n && status == TOW_OK; i++)
+        status = tow_array_create(ctx, tow_make_type(TOW_F64, 0, NULL), &(*arrays)[i]);
+    return status;
+}
+
+static void free_scalars(tow_context *ctx, uint32_t n, tow_array **arrays)
+{
+    if (!arrays) return;
+    for (uint32_t i = 0; i < n; i++) tow_array_release(arrays[i]);
+    tow__free(ctx, arrays, (size_t)n + 1, sizeof *arrays);
+}
+
+static tow_status compile(tow_optimizer_state *o, const tow_graph *graph, size_t n, size_t n_slots,
+                          tow_program **program)
+{
+    tow_donation *donations = tow__alloc(o->ctx, n + n_slots + 1, sizeof *donations);
+    if (!donations) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++) donations[i] = (tow_donation){i, i};
+    for (size_t i = 0; i < n_slots; i++) donations[n + i] = (tow_donation){n + i, 2 * n + i};
+    const tow_compile_options options = {.flush_subnormals = true, .donations = donations, .n_donations = n + n_slots};
+    tow_status status = tow_compile(o->ctx, graph, &options, program);
+    tow__free(o->ctx, donations, n + n_slots + 1, sizeof *donations);
+    return status;
+}
+
+static tow_status make_program(tow_optimizer_state *o)
+{
+    const size_t n = o->params->names.count, n_slots = o->slot_names.count, n_reports = o->report_names.count;
+    const size_t n_inputs = 2 * n + n_slots + o->number_names.count, n_outputs = n + n_slots + n_reports;
+    tow_status status = TOW_OK;
+    TRY(tow__update_graph(o, &o->graph));
+    TRY(compile(o, o->graph, n, n_slots, &o->program));
+    o->inputs = tow__alloc(o->ctx, n_inputs + 1, sizeof *o->inputs);
+    o->outputs = tow__alloc(o->ctx, n_outputs + 1, sizeof *o->outputs);
+    if (!o->inputs || !o->outputs) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++) o->inputs[i] = o->params->arrays[i];
+    for (size_t i = 0; i < n_slots; i++) o->inputs[2 * n + i] = o->slots[i].array;
+    for (size_t i = 0; i < o->number_names.count; i++) o->inputs[2 * n + n_slots + i] = o->number_arrays[i];
+    for (size_t i = 0; i < n_reports; i++) o->outputs[n + n_slots + i] = o->report_arrays[i];
+done:
+    return status;
+}
+
+/* ---- row by row -------------------------------------------------------------------------------------------------- */
+
+/* The arrays of input `at` of a row update: a view of each row, or one array for all rows. */
+static tow_status set_input(tow__row_update *r, size_t at, tow_array *array, bool stacked)
+{
+    if (!stacked) {
+        r->inputs[at] = array;
+        return TOW_OK;
+    }
+    for (int64_t row = 0; row < r->rows; row++) {
+        tow_status status = tow_array_row(array, row, &r->views[(size_t)row * r->n_inputs + at]);
+        if (status != TOW_OK) return status;
+    }
+    return TOW_OK;
+}
+
+static tow_status make_row_update(tow_optimizer_state *o, uint32_t parameter)
+{
+    tow__row_update *r = &o->row_updates[parameter];
+    const tow_type type = o->params->types[parameter];
+    const bool stacked = tow__path_levels(o->params->names.names[parameter]) > 0;
+    tow_status status = TOW_OK;
+    TRY(tow__update_row_graph(o, parameter, &r->graph));
+    r->n_inputs = tow_graph_inputs(r->graph);
+    r->n_outputs = tow_graph_outputs(r->graph);
+    r->rows = stacked ? type.dims[0] : 1;
+    r->count = tow_type_count(tow_graph_input_type(r->graph, 0));
+    TRY(compile(o, r->graph, 1, r->n_outputs - 1, &r->program));
+    r->inputs = tow__alloc(o->ctx, r->n_inputs, sizeof *r->inputs);
+    r->outputs = tow__alloc(o->ctx, r->n_outputs, sizeof *r->outputs);
+    r->views = tow__alloc(o->ctx, (size_t)r->rows * r->n_inputs + 1, sizeof *r->views);
+    if (!r->inputs || !r->outputs || !r->views) return TOW_OUT_OF_MEMORY;
+    TRY(set_input(r, 0, o->params->arrays[parameter], stacked));
+    TRY(tow__array_borrow(o->ctx, tow_graph_input_type(r->graph, 1), &r->gradient));
+    r->inputs[1] = r->gradient;
+    size_t at = 2;
+    for (uint32_t i = 0; i < o->slot_names.count; i++) /* in the order of the graph's inputs */
+        if (o->slots[i].parameter == parameter) TRY(set_input(r, at++, o->slots[i].array, stacked));
+    for (uint32_t i = 0; i < o->number_names.count; i++) r->inputs[at++] = o->number_arrays[i];
+done:
+    return status;
+}
+
+static void free_row_update(tow_context *ctx, tow__row_update *r)
+{
+    for (size_t i = 0; r->views && i < (size_t)r->rows * r->n_inputs; i++) tow_array_release(r->views[i]);
+    if (r->views) tow__free(ctx, r->views, (size_t)r->rows * r->n_inputs + 1, sizeof *r->views);
+    if (r->inputs) tow__free(ctx, r->inputs, r->n_inputs, sizeof *r->inputs);
+    if (r->outputs) tow__free(ctx, r->outputs, r->n_outputs, sizeof *r->outputs);
+    tow_array_release(r->gradient);
+    tow_program_free(r->program);
+    tow_graph_release(r->graph);
+}
+
+static tow_status make_row_updates(tow_optimizer_state *o)
+{
+    const uint32_t n = o->params->names.count;
+    o->row_updates = tow__alloc(o->ctx, (size_t)n + 1, sizeof *o->row_updates);
+    if (!o->row_updates) return TOW_OUT_OF_MEMORY;
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < n && status == TOW_OK; i++) status = make_row_update(o, i);
+    return status;
+}
+
+/* ---- the state --------------------------------------------------------------------------------------------------- */
+
+static tow_status make(tow_optimizer_state *o, bool one_by_one)
+{
+    tow_status status = TOW_OK;
+    const uint32_t n = o->params->names.count;
+    for (uint32_t i = 0; i < n; i++)
+        if (!tow_dtype_is_float(o->params->types[i].dtype))
+            return tow__fail(o->ctx, TOW_TYPE_MISMATCH,
+                             "params/%s: expected a float type, which has gradients, found %s",
+                             o->params->names.names[i], tow__type_name(o->params->types[i]).text);
+    o->first_slot = tow__alloc(o->ctx, (size_t)n + 1, sizeof *o->first_slot);
+    if (!o->first_slot) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) o->first_slot[i] = TOW__NO_NAME;
+    TRY(tow__update_discover(o, one_by_one));
+    o->groups = tow__alloc(o->ctx, (size_t)o->slot_names.count + 1, sizeof *o->groups);
+    if (!o->groups) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < o->slot_names.count; i++) TRY(add_to_group(o, i));
+    TRY(make_scalars(o->ctx, o->number_names.count, &o->number_arrays));
+    TRY(make_scalars(o->ctx, o->report_names.count, &o->report_arrays));
+    TRY(one_by_one ? make_row_updates(o) : make_program(o));
+done:
+    return status;
+}
+
+tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform, tow_params *params,
+                                const tow_optimizer_options *options, tow_optimizer_state **state)
+{
+    if (state) *state = NULL;
+    if (!context || !transform || !params || !state)
+        return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
+    TOW__ARITHMETIC(false);
+    tow_optimizer_state *o = tow__alloc(context, 1, sizeof *o);
+    if (!o) return TOW_OUT_OF_MEMORY;
+    o->ctx = context;
+    o->transform = transform;
+    o->params = params;
+    tow__names_init(&o->slot_names, context);
+    tow__names_init(&o->number_names, context);
+    tow__names_init(&o->report_names, context);
+    tow_status status = make(o, options && options->one_by_one);
+    if (status == TOW_OK)
+        *state = o;
+    else
+        tow_optimizer_free(o);
+    return status;
+}
+
+void tow_optimizer_free(tow_optimizer_state *o)
+{
+    if (!o) return;
+    tow_context *ctx = o->ctx;
+    const size_t n = o->params->names.count;
+    const size_t n_inputs = 2 * n + o->slot_names.count + o->number_names.count;
+    const size_t n_outputs = n + o->slot_names.count + o->report_names.count;
+    for (size_t i = 0; o->row_updates && i < n; i++) free_row_update(ctx, &o->row_updates[i]);
+    if (o->row_updates) tow__free(ctx, o->row_updates, n + 1, sizeof *o->row_updates);
+    if (o->inputs) tow__free(ctx, o->inputs, n_inputs + 1, sizeof *o->inputs);
+    if (o->outputs) tow__free(ctx, o->outputs, n_outputs + 1, sizeof *o->outputs);
+    tow_program_free(o->program);
+    tow_graph_release(o->graph);
+    free_scalars(ctx, o->number_names.count, o->number_arrays);
+    free_scalars(ctx, o->report_names.count, o->report_arrays);
+    for (uint32_t i = 0; i < o->n_groups; i++) tow_params_free(o->groups[i].list);
+    if (o->groups) tow__free(ctx, o->groups, (size_t)o->slot_names.count + 1, sizeof *o->groups);
+    for (uint32_t i = 0; i < o->slot_names.count; i++) tow__free(ctx, o->slots[i].prefix, o->slots[i].prefix_size, 1);
+    if (o->slots) tow__free(ctx, o->slots, o->slots_capacity, sizeof *o->slots);
+    if (o->numbers) tow__free(ctx, o->numbers, o->numbers_capacity, sizeof *o->numbers);
+    if (o->first_slot) tow__free(ctx, o->first_slot, n + 1, sizeof *o->first_slot);
+    tow__names_free(&o->slot_names);
+    tow__names_free(&o->number_names);
+    tow__names_free(&o->report_names);
+    tow__free(ctx, o, 1, sizeof *o);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+static double number_at(const tow__number *x, int64_t step)
+{
+    if (!isnan(x->fixed)) return x->fixed;
+    return x->function ? x->function(x->self, step) : tow_schedule_at(&x->schedule, step);
+}
+
+void tow__optimizer_begin(tow_optimizer_state *o)
+{
+    for (uint32_t i = 0; i < o->number_names.count; i++)
+        *(double *)tow_array_data(o->number_arrays[i]) = number_at(&o->numbers[i], o->step);
+}
+
+tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradients)
+{
+    if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
+    if (!o->program)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_optimizer_update: the state was made .one_by_one; make it without");
+    const uint32_t n = o->params->names.count;
+    tow__optimizer_begin(o);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!gradients[i])
+            return tow__fail(o->ctx, TOW_INVALID_ARGUMENT, "the gradient of params/%s: expected %s, found NULL",
+                             o->params->names.names[i], tow__type_name(o->params->types[i]).text);
+        if (!tow_type_equal(tow_array_type(gradients[i]), o->params->types[i]))
+            return tow__fail(o->ctx, TOW_TYPE_MISMATCH, "the gradient of params/%s: expected %s, found %s",
+                             o->params->names.names[i], tow__type_name(o->params->types[i]).text,
+                             tow__type_name(tow_array_type(gradients[i])).text);
+        o->inputs[n + i] = gradients[i];
+    }
+    tow_status status = tow_program_run(o->program, o->inputs, o->outputs);
+    if (status == TOW_OK) o->step++;
+    return status;
+}
+
+tow_status tow__optimizer_update_piece(tow_optimizer_state *o, uint32_t parameter, int64_t first, int64_t count,
+                                       const void *gradient)
+{
+    tow__row_update *r = &o->row_updates[parameter];
+    const size_t bytes = tow_type_bytes(tow_array_type(r->gradient));
+    const char *from = gradient;
+    tow_status status = TOW_OK;
+    for (int64_t at = first; at < first + count && status == TOW_OK; at += r->count, from += bytes) {
+        tow_array *const *views = r->views + (size_t)(at / r->count) * r->n_inputs;
+        for (size_t i = 0; i < r->n_inputs; i++)
+            if (views[i]) r->inputs[i] = views[i];
+        tow__array_point(r->gradient, from);
+        status = tow_program_run(r->program, r->inputs, r->outputs);
+    }
+    return status;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+int64_t tow_optimizer_step(const tow_optimizer_state *o) { return o->step; }
+void tow_optimizer_set_step(tow_optimizer_state *o, int64_t step) { o->step = step; }
+
+tow_status tow_optimizer_set_number(tow_optimizer_state *o, const char *name, double value)
+{
+    if (!o || !name) return tow__missing(o ? o->ctx : NULL, __func__, "a state and the name of a number");
+    const uint32_t index = tow__names_find(&o->number_names, name);
+    if (index != TOW__NO_NAME) {
+        o->numbers[index].fixed = value;
+        return TOW_OK;
+    }
+    char list[300] = "none";
+    size_t length = 0;
+    for (uint32_t i = 0; i < o->number_names.count && length < sizeof list; i++)
+        length +=
+            (size_t)snprintf(list + length, sizeof list - length, "%s%s", i ? ", " : "", o->number_names.names[i]);
+    return tow__fail(o->ctx, TOW_NOT_FOUND, "the optimizer has no number '%s'; there are: %s", name, list);
+}
+
+double tow_optimizer_number(const tow_optimizer_state *o, const char *name)
+{
+    const uint32_t index = tow__names_find(&o->number_names, name);
+    return index == TOW__NO_NAME ? NAN : number_at(&o->numbers[index], o->step);
+}
+
+double tow_optimizer_reported(const tow_optimizer_state *o, const char *name)
+{
+    const uint32_t index = tow__names_find(&o->report_names, name);
+    return index == TOW__NO_NAME ? NAN : *(const double *)tow_array_data(o->report_arrays[index]);
+}
+
+size_t tow_optimizer_slots(const tow_optimizer_state *o) { return o->n_groups; }
+const char *tow_optimizer_slot_prefix(const tow_optimizer_state *o, size_t index)
+{
+    return index < o->n_groups ? o->groups[index].prefix : NULL;
+}
+tow_params *tow_optimizer_slot(const tow_optimizer_state *o, size_t index)
+{
+    return index < o->n_groups ? o->groups[index].list : NULL;
+}
+
+size_t tow_optimizer_bytes(const tow_optimizer_state *o)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < o->slot_names.count; i++) bytes += tow_type_bytes(o->slots[i].type);
+    return bytes;
+}
+
+const tow_graph *tow_optimizer_graph(const tow_optimizer_state *o) { return o->graph; }
+const tow_program *tow_optimizer_program(const tow_optimizer_state *o) { return o->program; }
+
+bool tow__optimizer_reports(const tow_optimizer_state *o, const char *name)
+{
+    return tow__names_find(&o->report_names, name) != TOW__NO_NAME;
+}
+
+void tow__optimizer_forget_reports(tow_optimizer_state *o)
+{
+    for (uint32_t i = 0; i < o->report_names.count; i++) *(double *)tow_array_data(o->report_arrays[i]) = 0;
+}
+
+size_t tow__optimizer_workspace(const tow_optimizer_state *o)
+{
+    size_t bytes = (o->number_names.count + o->report_names.count) * sizeof(double);
+    for (uint32_t i = 0; i < o->params->names.count; i++) {
+        const tow_program *program = o->row_updates ? o->row_updates[i].program : i == 0 ? o->program : NULL;
+        if (!program) continue;
+        const tow_program_bytes b = tow_program_get_bytes(program);
+        bytes += b.arena + b.constants;
+    }
+    return bytes;
+}

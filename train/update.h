@@ -1,0 +1,92 @@
+/* Optimisers in the making: what recording an update shares with the state that runs it.
+ *
+ * The transform is recorded twice. The first time finds out which slots, numbers and reports it wants, and throws the trace
+ * away; then the slots get arrays; the second recording has them as inputs. A transform of single parameters (`each`) is
+ * recorded on one layer of a stack, which vmap makes the whole of. */
+#ifndef TOW_TRAIN_UPDATE_H
+#define TOW_TRAIN_UPDATE_H
+
+#include "layers/params.h"
+#include "src/base/names.h"
+#include "tow/optimizer.h"
+
+enum {
+    TOW__NO_PARAMETER = UINT32_MAX /* a slot of the transform itself */
+};
+
+/* Slot i of the state: slot_names.names[i] is "owner/name/path of the parameter". */
+typedef struct tow__slot {
+    char *prefix; /* "owner/name/" */
+    size_t prefix_size;
+    uint32_t parameter;
+    uint32_t next; /* slot of the same parameter, or TOW__NO_NAME */
+    tow_type type; /* of all layers */
+    double initial;
+    tow_array *array; /* belongs to its group */
+} tow__slot;
+
+/* Number i of the state: number_names.names[i] is "owner/name". */
+typedef struct tow__number {
+    tow_schedule schedule;
+    double (*function)(const void *self, int64_t step); /* NULL: the schedule */
+    const void *self;
+    double fixed; /* NAN: not fixed */
+} tow__number;
+
+/* Slots of one prefix: names and arrays as in a list of parameters. */
+typedef struct tow__slot_group {
+    const char *prefix;
+    tow_params *list;
+} tow__slot_group;
+
+/* One parameter's update, which runs row by row where layers are stacked. inputs: the row's parameter, gradient and slots,
+ * then the numbers. */
+typedef struct tow__row_update {
+    tow_graph *graph;
+    tow_program *program;
+    int64_t rows, count; /* elements of one row */
+    size_t n_inputs, n_outputs;
+    tow_array **views; /* [rows * n_inputs], NULL where all rows have the same array */
+    tow_array *gradient;
+    tow_array **inputs, **outputs;
+} tow__row_update;
+
+struct tow_optimizer_state {
+    tow_context *ctx;
+    const tow_gradient_transform *transform;
+    tow_params *params;
+    int64_t step;
+    tow__names slot_names, number_names, report_names;
+    tow__slot *slots;
+    tow__number *numbers;
+    uint32_t slots_capacity, numbers_capacity;
+    uint32_t *first_slot; /* [parameters] or TOW__NO_NAME */
+    tow__slot_group *groups;
+    uint32_t n_groups;
+    tow_array **number_arrays, **report_arrays;
+    tow_graph *graph;
+    tow_program *program;
+    tow_array **inputs, **outputs; /* of the program */
+    tow__row_update *row_updates;  /* [parameters], instead of it */
+};
+
+/* Finds the slots, numbers and reports that the transform wants for these parameters, one by one or together. */
+tow_status tow__update_discover(tow_optimizer_state *state, bool one_by_one);
+/* The graph (parameters, gradients, slots, numbers) -> (parameters, slots, reports) of all parameters. */
+tow_status tow__update_graph(tow_optimizer_state *state, tow_graph **graph);
+/* The same of one parameter with its own slots: of one row of the outermost stack, if it is stacked. */
+tow_status tow__update_row_graph(tow_optimizer_state *state, uint32_t parameter, tow_graph **graph);
+
+bool tow__optimizer_reports(const tow_optimizer_state *state, const char *name);
+/* As before the first update: reports are 0. */
+void tow__optimizer_forget_reports(tow_optimizer_state *state);
+/* Bytes of programs, numbers and reports. */
+size_t tow__optimizer_workspace(const tow_optimizer_state *state);
+/* Before pieces: the numbers of the step that comes. */
+void tow__optimizer_begin(tow_optimizer_state *state);
+/* Updates elements [first, first + count) of a parameter, whole rows, by their gradient; of a state that was made
+ * .one_by_one. */
+tow_status tow__optimizer_update_piece(tow_optimizer_state *state, uint32_t parameter, int64_t first, int64_t count,
+                                       const void *gradient);
+
+#endif
