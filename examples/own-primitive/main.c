@@ -56,6 +56,27 @@ static int check(tow_array *const *results)
            compare("by x", results[2], by_x, K * C);
 }
 
+/* What Tow's own primitives go through: kernels, derivatives, rows of batches, tiles. */
+static int check_primitives(tow_context *context)
+{
+    const bool back = false;
+    const tow_check_input turned[] = {{.type = {TOW_F32, 2, {5, 6}}}, {.type = {TOW_F32, 2, {5, 3}}, .constant = true}};
+    const tow_check_input sparse[] = {{.type = {TOW_F32, 1, {N}}},
+                                      {.type = {TOW_I32, 1, {N}}, .data = columns},
+                                      {.type = {TOW_I32, 1, {M + 1}}, .data = starts},
+                                      {.type = {TOW_F32, 2, {K, C}}}};
+    const tow_check_case rotary = {.label = "6 columns", .inputs = turned, .parameters = &back};
+    const tow_check_case product = {.label = "3 rows", .inputs = sparse};
+    static const char *const names[] = {"rotary", "csr_matmul"};
+    for (int i = 0; i < 2; i++)
+        if (tow_primitive_check(context, tow_primitive_find(context, names[i]), 1, i < 1 ? &rotary : &product, NULL,
+                                NULL) != TOW_OK) {
+            printf("%s\n", tow_context_error(context));
+            return 1;
+        }
+    return 0;
+}
+
 int main(void)
 {
     const tow_type types[] = {
@@ -77,7 +98,7 @@ int main(void)
     for (size_t i = 0; fine && i < 3; i++)
         fine = tow_array_create(context, tow_graph_output_type(gradient, i), &out[i]) == TOW_OK;
     if (fine && tow_program_run(program, in, out) == TOW_OK)
-        failures = check(out);
+        failures = check(out) + check_primitives(context);
     else
         printf("%s\n", tow_context_error(context));
     for (size_t i = 0; i < 6; i++) tow_array_release(in[i]);

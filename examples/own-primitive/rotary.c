@@ -46,48 +46,60 @@ static void run(const tow_kernel_call *call)
     tow_kernel_parallel(call, call->inputs[0].dims[0], turn_rows, &copy);
 }
 
-/* y and dy are both turned; by angles it is not differentiated. */
+/* One element after the other, in double precision: what the kernel is compared with. */
+static void run_plainly(const tow_kernel_call *call)
+{
+    const tow_buffer *x = &call->inputs[0], *a = &call->inputs[1];
+    const int64_t width = x->dims[1];
+    for (int64_t i = 0; i < x->dims[0] * width; i++) {
+        const int64_t t = i / width, k = i % width, partner = k % 2 == 0 ? k + 1 : k - 1;
+        const double angle = (double)((const float *)a->data)[t * a->strides[0] + k / 2 * a->strides[1]];
+        const double by = ((const parameters *)call->parameters)->back ? -angle : angle;
+        const double u = (double)((const float *)x->data)[t * x->strides[0] + k * x->strides[1]];
+        const double v = (double)((const float *)x->data)[t * x->strides[0] + partner * x->strides[1]];
+        ((float *)call->outputs[0].data)[i] = (float)(u * cos(by) + (k % 2 == 0 ? -v : v) * sin(by));
+    }
+}
+
+/* Linear in x: dy is dx, turned. By angles it is not differentiated. */
 static void jvp(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx, tow_value *y,
                 tow_value *dy)
 {
-    const tow_primitive *turn = tow_primitive_find(rule->context, "rotary_turn");
-    tow_primitive_call(trace, turn, rule->parameters, x, y);
+    const tow_primitive *rotary = tow_primitive_find(rule->context, "rotary");
+    tow_primitive_call(trace, rotary, rule->parameters, x, y);
     if (!tow_is_null(dx[1])) {
         tow_trace_fail(trace, TOW_UNSUPPORTED, "rotary has no derivative by its angles; use tow_stop_gradient of them");
         return;
     }
     const tow_value operands[] = {dx[0], x[1]};
-    tow_primitive_call(trace, turn, rule->parameters, operands, dy);
+    tow_primitive_call(trace, rotary, rule->parameters, operands, dy);
 }
 
+/* Of dy = dx, turned: ct, turned back. */
 static void transpose(tow_trace *trace, const tow_primitive_rule *rule, const tow_type *types, const bool *linear,
                       const tow_value *x, const tow_value *ct, tow_value *dx)
 {
     const parameters p = {.back = !((const parameters *)rule->parameters)->back};
     const tow_value operands[] = {ct[0], x[1]};
     (void)types, (void)linear;
-    tow_primitive_call(trace, tow_primitive_find(rule->context, "rotary_turn"), &p, operands, dx);
+    tow_primitive_call(trace, tow_primitive_find(rule->context, "rotary"), &p, operands, dx);
 }
 
 const tow_primitive *define_rotary(tow_context *context)
 {
-    const tow_primitive *turn, *result;
-    tow_primitive_definition d = {.name = "rotary_turn",
-                                  .n_inputs = 2,
-                                  .n_outputs = 1,
-                                  .parameters = fields,
-                                  .n_parameters = 1,
-                                  .parameters_size = sizeof(parameters),
-                                  .type = type,
-                                  .kernel = {.run = run},
-                                  .linear = true,
-                                  .transpose = transpose,
-                                  .tiling = TOW_TILING_ROWS};
-    if (tow_primitive_define(context, &d, &turn) != TOW_OK) return NULL;
-    d.name = "rotary";
-    d.linear = false;
-    d.transpose = NULL;
-    d.jvp = jvp;
+    const tow_primitive *result;
+    const tow_primitive_definition d = {.name = "rotary",
+                                        .n_inputs = 2,
+                                        .n_outputs = 1,
+                                        .parameters = fields,
+                                        .n_parameters = 1,
+                                        .parameters_size = sizeof(parameters),
+                                        .type = type,
+                                        .kernel = {.run = run},
+                                        .reference = {.run = run_plainly},
+                                        .jvp = jvp,
+                                        .transpose = transpose,
+                                        .tiling = TOW_TILING_ROWS};
     return tow_primitive_define(context, &d, &result) == TOW_OK ? result : NULL;
 }
 

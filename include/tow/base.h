@@ -30,7 +30,8 @@ extern "C" {
     X(TOW_BAD_FORMAT, "malformed input")                                                                               \
     X(TOW_UNSUPPORTED, "not supported")                                                                                \
     X(TOW_INTERRUPTED, "interrupted")                                                                                  \
-    X(TOW_INTERNAL_ERROR, "internal error")
+    X(TOW_INTERNAL_ERROR, "internal error")                                                                            \
+    X(TOW_CHECK_FAILED, "a check failed")
 
 typedef enum tow_status {
 #define X(symbol, text) symbol,

@@ -75,6 +75,14 @@ typedef struct tow_primitive_definition {
     tow_status (*type)(const tow_primitive_rule *rule, const tow_type *inputs, tow_type *outputs);
     /* Computes it. */
     tow_kernel kernel;
+    /* Computes it, too, in C as plain as can be: what tow_primitive_check (tow/check.h) compares the kernel with, and what
+     * contexts with portable_bits run. Optional, with a kernel. */
+    tow_kernel reference;
+    /* The kernel may give other bits in another call with the same operands (it sums in the order in which threads come,
+     * say). Without this, equality of bits is claimed: for any strides of the operands, for any number of threads and, where
+     * there is a tiling rule, for any block of rows. What varies is computed once: remat keeps its results whatever the
+     * policy says, and it is not tiled. */
+    bool varies;
     /* The same function in operations of Tow; instead of a kernel, or for derivatives and batching where there are no rules
      * for them. x: [n_inputs]; writes y: [n_outputs] with the types of the type rule. */
     void (*decompose)(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, tow_value *y);
@@ -82,9 +90,11 @@ typedef struct tow_primitive_definition {
     /* Derivatives: one of these, or a decomposition, or the promise that all derivatives are zero. Otherwise
      * differentiation is an error.
      * jvp: writes the results y and their tangents dy (left null: zero) from x and dx (null: zero).
-     * linear: tangents of results are the primitive on tangents of all float operands.
-     * transpose, for linear ones: from cotangents ct of the results (null: zero) those of the operands with linear[i], in
-     * dx (left null: zero). x[i] is null where linear[i]. */
+     * linear: tangents of results are the primitive on tangents of all float operands, zeros where there is no tangent.
+     * What is linear in some of its float operands, such as a rotation of x by angles, has a jvp, which records the
+     * primitive on (dx, angles).
+     * transpose, with either of them: from cotangents ct of the results (null: zero) those of the operands with linear[i],
+     * in dx (left null: zero). x[i] is null where linear[i]: operand i depends on a tangent. */
     void (*jvp)(tow_trace *trace, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx, tow_value *y,
                 tow_value *dy);
     bool linear;

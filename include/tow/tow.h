@@ -7,6 +7,7 @@
 
 #include "tow/autodiff.h"
 #include "tow/base.h"
+#include "tow/check.h"
 #include "tow/control.h"
 #include "tow/custom.h"
 #include "tow/graph.h"

@@ -132,7 +132,7 @@ void tow__equation_jvp(tow__jvp *r)
         name_jvp(r);
     else if (p->jvp)
         p->jvp(r);
-    else if (p->transpose && !p->decompose)
+    else if (p->transpose && (p->linear || !p->decompose))
         linear_jvp(r);
     else if (p->decompose)
         jvp_decomposed(r);

@@ -100,6 +100,7 @@ static bool is_save(tow_verdict v) { return v >= TOW_PREFER_SAVE; }
 
 bool tow__split_saves(tow__split *s, const tow__equation *e)
 {
+    if (e->primitive->varies) return true;
     tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, s->g, e) : TOW_PREFER_SAVE;
     for (uint32_t i = 0; i < e->n_out; i++) {
         const tow__pvar *v = &s->vars[e->out[i]];

@@ -43,7 +43,7 @@ void tow__split_find_roots(tow__split *s);
 /* g with regions that repeat nothing replaced by their bodies, and with what does not change from iteration to iteration
  * in front of its loop (flatten.c). *result is retained. */
 tow_status tow__flatten(const tow_graph *g, const bool *in_unknown, tow_graph **result);
-/* True if the policy lets equation e's outputs be kept. */
+/* True if the policy lets equation e's outputs be kept, or they have to be, because computed again they might differ. */
 bool tow__split_saves(tow__split *s, const tow__equation *e);
 /* A view or conversion of one operand of g that is at least as large as the operand: made again from it, never kept. */
 bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e);

@@ -18,6 +18,7 @@ typedef struct tow__arena {
 struct tow_context {
     tow_allocator allocator;
     int threads;
+    bool portable; /* bits: the option */
     const struct tow__gemm_choice *products; /* what computes them (src/kernels/products/gemm.h), behind the context */
     size_t bytes;                            /* of the context and what is behind it */
     tow__crew *crew;                         /* worker threads, NULL until a program has use for them */

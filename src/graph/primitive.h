@@ -182,6 +182,8 @@ struct tow_primitive {
                           operations in turn read whole rows */
     bool batched_dot;  /* what policies treat as a dot with batch dimensions (attention, convolutions) */
     bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
+    bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
+    bool varies;       /* two calls on the same operands may give other bits: it is never computed again */
     bool continues;    /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
     size_t params_size;
     const tow__param *params; /* ends with {0} */

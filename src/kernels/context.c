@@ -55,6 +55,7 @@ tow_status tow_context_create(const tow_context_options *options, tow_context **
     tow_status status =
         tow__context_create(options && options->allocator.resize ? &options->allocator : NULL,
                             options && !refused ? options->threads : 0, &products, sizeof products, context);
+    if (status == TOW_OK) (*context)->portable = products.portable;
     if (status != TOW_OK || !refused) return status;
     char why[sizeof(*context)->error];
     tow_context_options_check(options, why, sizeof why);

@@ -190,8 +190,18 @@ static tow_status check_definition(tow_context *ctx, const tow_primitive_definit
     if (!d->type) return refuse(ctx, d->name, "expected a type rule, found NULL");
     if (!d->kernel.run && !d->decompose)
         return refuse(ctx, d->name, "expected a kernel or a decomposition, found neither");
-    if (d->linear != (d->transpose != NULL))
-        return refuse(ctx, d->name, "linear and transpose belong together: give both or none");
+    if (d->reference.run && !d->kernel.run)
+        return refuse(ctx, d->name,
+                      "expected a kernel beside the reference, found none; make the reference the kernel");
+    if ((d->kernel.scratch && !d->kernel.run) || (d->reference.scratch && !d->reference.run))
+        return refuse(ctx, d->name, "expected a function that uses the scratch memory, found run = NULL");
+    if (d->varies && d->tiling != TOW_TILING_NONE)
+        return refuse(ctx, d->name,
+                      "expected no tiling of what varies: blocks have the bits of the whole; leave out one of the two");
+    if (d->linear && !d->transpose)
+        return refuse(ctx, d->name, "linear and transpose belong together: give both, or jvp and transpose, or none");
+    if (d->transpose && !d->linear && !d->jvp)
+        return refuse(ctx, d->name, "a transpose needs linear or a jvp, which records what is transposed");
     if ((d->jvp != NULL) + d->linear + d->no_derivative > 1)
         return refuse(ctx, d->name, "expected one of jvp, linear and no_derivative, found several");
     if ((unsigned)d->tiling > TOW_TILING_ROWS || (unsigned)d->dot > TOW_BATCHED_DOT)
@@ -230,6 +240,8 @@ static tow_primitive descriptor_of(const tow_primitive_definition *d, const tow_
                            .kind = TOW__COMPOSITE,
                            .tile = tilings[d->tiling],
                            .cost = defined_cost,
+                           .linear = d->linear,
+                           .varies = d->varies,
                            .batched_dot = d->dot == TOW_BATCHED_DOT,
                            .plain_dot = d->dot == TOW_PLAIN_DOT,
                            .params_size = d->n_parameters > 0 ? d->parameters_size : 0,
@@ -257,6 +269,7 @@ tow_status tow_primitive_define(tow_context *context, const tow_primitive_defini
     d->definition.parameters = NULL; /* the caller's list; the table has what it said */
     d->definition.name = tow__arena_string(arena, definition->name);
     if (!d->definition.name) return TOW_OUT_OF_MEMORY;
+    if (context->portable && definition->reference.run) d->definition.kernel = definition->reference;
     d->primitive = descriptor_of(&d->definition, table);
     d->primitive.definition = &d->definition;
     d->next = context->defined;

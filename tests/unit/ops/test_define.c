@@ -63,9 +63,9 @@ static void rotary_run(const tow_kernel_call *call)
 static void rotary_jvp(tow_trace *t, const tow_primitive_rule *rule, const tow_value *x, const tow_value *dx,
                        tow_value *y, tow_value *dy)
 {
-    const tow_primitive *turn = tow_primitive_find(rule->context, "rotary_linear");
-    tow_primitive_call(t, turn, rule->parameters, x, y);
-    if (!tow_is_null(dx[0])) tow_primitive_call(t, turn, rule->parameters, (const tow_value[]){dx[0], x[1]}, dy);
+    const tow_primitive *rotary = tow_primitive_find(rule->context, "rotary");
+    tow_primitive_call(t, rotary, rule->parameters, x, y);
+    if (!tow_is_null(dx[0])) tow_primitive_call(t, rotary, rule->parameters, (const tow_value[]){dx[0], x[1]}, dy);
 }
 
 /* The angles turn back. */
@@ -76,8 +76,7 @@ static void rotary_transpose(tow_trace *t, const tow_primitive_rule *rule, const
     (void)types;
     p.back = !p.back;
     if (linear[0] && !linear[1])
-        tow_primitive_call(t, tow_primitive_find(rule->context, "rotary_linear"), &p, (const tow_value[]){ct[0], x[1]},
-                           dx);
+        tow_primitive_call(t, tow_primitive_find(rule->context, "rotary"), &p, (const tow_value[]){ct[0], x[1]}, dx);
     else
         tow_trace_fail(t, TOW_UNSUPPORTED, "rotary is not differentiated by its angles");
 }
@@ -88,24 +87,21 @@ static double rotary_cost(const tow_primitive_rule *rule, const tow_type *in, co
     return 3.0 * (double)tow_type_count(in[0]);
 }
 
-/* `rotary` is what programs call; `rotary_linear` is what its derivative is made of. */
 static const tow_primitive *define_rotary(void)
 {
-    const tow_primitive *linear, *rotary;
-    tow_primitive_definition d = {.name = "rotary_linear",
-                                  .n_inputs = 2,
-                                  .n_outputs = 1,
-                                  .parameters = rotary_fields,
-                                  .n_parameters = 2,
-                                  .parameters_size = sizeof(rotary_parameters),
-                                  .type = rotary_type,
-                                  .kernel = {.run = rotary_run},
-                                  .linear = true,
-                                  .transpose = rotary_transpose,
-                                  .tiling = TOW_TILING_ROWS,
-                                  .cost = rotary_cost};
-    OK(tow_primitive_define(ctx, &d, &linear));
-    d.name = "rotary", d.linear = false, d.transpose = NULL, d.jvp = rotary_jvp;
+    const tow_primitive *rotary;
+    const tow_primitive_definition d = {.name = "rotary",
+                                        .n_inputs = 2,
+                                        .n_outputs = 1,
+                                        .parameters = rotary_fields,
+                                        .n_parameters = 2,
+                                        .parameters_size = sizeof(rotary_parameters),
+                                        .type = rotary_type,
+                                        .kernel = {.run = rotary_run},
+                                        .jvp = rotary_jvp,
+                                        .transpose = rotary_transpose,
+                                        .tiling = TOW_TILING_ROWS,
+                                        .cost = rotary_cost};
     OK(tow_primitive_define(ctx, &d, &rotary));
     return rotary;
 }
@@ -176,7 +172,7 @@ static void test_rotary(void **state)
     assert_true(fabs(loss - expected) < 1e-4);
     /* what is printed is read again */
     assert_in_range(tow_graph_text(gradient, text, sizeof text), 1, sizeof text - 1);
-    assert_non_null(strstr(text, "rotary_linear[back=true times=2]"));
+    assert_non_null(strstr(text, "rotary[back=true times=2]"));
     OK(tow_graph_parse(ctx, text, &read));
     run(read, 3, data, found);
     tow_graph_release(read);
@@ -292,6 +288,12 @@ static void test_csr(void **state)
     assert_non_null(strstr(tow_context_error(ctx), "expected values [N]"));
 }
 
+static void rotary_decompose(tow_trace *t, const tow_primitive_rule *rule, const tow_value *in, tow_value *out)
+{
+    (void)t, (void)rule;
+    out[0] = in[0];
+}
+
 static void test_bad_definitions(void **state)
 {
     (void)state;
@@ -300,7 +302,7 @@ static void test_bad_definitions(void **state)
     struct {
         tow_primitive_definition d;
         const char *message;
-    } cases[12];
+    } cases[16];
     size_t n = 0;
     for (; n < sizeof cases / sizeof *cases; n++) cases[n].d = good;
     static const tow_parameter twice[] = {{"a", TOW_PARAMETER_BOOL, 0}, {"a", TOW_PARAMETER_BOOL, 1}};
@@ -313,6 +315,13 @@ static void test_bad_definitions(void **state)
     cases[n].d.n_outputs = 0, cases[n++].message = "expected 1 to 16 operands and results";
     cases[n].d.n_inputs = 17, cases[n++].message = "expected 1 to 16 operands and results";
     cases[n].d.linear = true, cases[n++].message = "linear and transpose belong together";
+    cases[n].d.transpose = rotary_transpose, cases[n++].message = "a transpose needs linear or a jvp";
+    cases[n].d.reference.run = csr_run, cases[n].d.kernel.run = NULL, cases[n].d.decompose = rotary_decompose;
+    cases[n++].message = "expected a kernel beside the reference";
+    cases[n].d.varies = true, cases[n].d.tiling = TOW_TILING_ROWS,
+    cases[n++].message = "expected no tiling of what varies";
+    cases[n].d.kernel = (tow_kernel){.scratch = csr_scratch}, cases[n].d.decompose = rotary_decompose;
+    cases[n++].message = "expected a function that uses the scratch memory";
     cases[n].d.no_derivative = true, cases[n].d.jvp = rotary_jvp, cases[n++].message = "found several";
     cases[n].d.n_parameters = 1, cases[n++].message = "and no list";
     cases[n].d.parameters = twice, cases[n].d.n_parameters = 2, cases[n].d.parameters_size = 2;

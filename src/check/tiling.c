@@ -1,0 +1,185 @@
+/* Tiling rules: where a rule says that an axis passes through, blocks along it, computed one after the other from blocks of
+ * the operands, have the bits of the whole. Each case runs in its own shape and in a larger one, with blocks of several
+ * sizes. */
+#include "src/check/check.h"
+
+#include "src/base/base.h"
+#include "src/kernels/products/dot.h"
+#include "src/plan/operations.h"
+#include "tow/autodiff.h"
+
+/* A primitive on operands of these types, by itself. */
+typedef struct single {
+    tow__check *k;
+    const tow_primitive *primitive;
+    const void *params;
+    size_t n_in, n_out;
+    tow_type in[TOW__CHECK_IN];
+} single;
+
+static void record(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const single *s = user;
+    tow__bind(trace, s->primitive, s->params, s->n_in, in, s->n_out, out);
+}
+
+static tow_graph *graph_of(single *s)
+{
+    tow_graph *graph = NULL;
+    if (tow_trace_function(s->k->ctx, record, s, s->n_in, s->in, NULL, s->n_out, &graph) == TOW_OK) return graph;
+    return NULL;
+}
+
+/* Elements [begin, begin + n) along `axis`, copied from (or, if `back`, to) an array of all. */
+static void copy_block(tow_type whole, int axis, int64_t begin, int64_t n, double *all, double *block, bool back)
+{
+    int64_t before = 1, after = 1;
+    for (int a = 0; a < whole.rank; a++) *(a < axis ? &before : &after) *= a == axis ? 1 : whole.dims[a];
+    for (int64_t i = 0; i < before; i++) {
+        double *x = all + (i * whole.dims[axis] + begin) * after, *y = block + i * n * after;
+        memcpy(back ? x : y, back ? y : x, (size_t)(n * after) * sizeof *x);
+    }
+}
+
+static int64_t smallest(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* What the rule says about `axis` of the results; false: it does not pass through. */
+static bool ask(const single *s, const tow_graph *graph, int axis, int *from)
+{
+    tow__view in[TOW__CHECK_IN], out[TOW__CHECK_OUT];
+    for (size_t i = 0; i < s->n_in; i++) in[i] = tow__view_whole(0, s->in[i]);
+    for (size_t i = 0; i < s->n_out; i++) out[i] = tow__view_whole(0, tow_graph_output_type(graph, i));
+    const tow__operation o = {s->params, (uint32_t)s->n_in, (uint32_t)s->n_out, in, out, s->primitive};
+    return s->primitive->tile(&o, axis, from);
+}
+
+/* The operands of a block, whose types are those of `block`. */
+static bool cut(const single *s, const single *block, const int *from, int64_t begin, int64_t n,
+                const tow__check_values *x, tow__check_values *in)
+{
+    for (size_t i = 0; i < s->n_in; i++) {
+        double *array = tow__check_array(in, tow_type_count(block->in[i]));
+        if (!array) return false;
+        if (from[i] == TOW__WHOLE)
+            memcpy(array, x->arrays[i], (size_t)in->counts[i] * sizeof(double));
+        else
+            copy_block(s->in[i], from[i], begin, n, x->arrays[i], array, false);
+    }
+    return true;
+}
+
+/* One block, written to its place in `tiled`. */
+static bool run_block(const tow_graph *graph, const single *s, const int *from, int axis, int64_t begin, int64_t n,
+                      const tow__check_values *x, tow__check_values *tiled)
+{
+    single block = *s;
+    tow__check_values in = tow__check_no_values(s->k), out = in;
+    for (size_t i = 0; i < s->n_in; i++)
+        if (from[i] != TOW__WHOLE) block.in[i].dims[from[i]] = n;
+    tow_graph *g = cut(s, &block, from, begin, n, x, &in) ? graph_of(&block) : NULL;
+    if (!g) tow__check_fail(s->k, "a block cannot be built: %s", tow_context_error(s->k->ctx));
+    const bool done = g && tow__check_evaluate(s->k, g, &in, &out);
+    for (size_t i = 0; done && i < s->n_out; i++)
+        copy_block(tow_graph_output_type(graph, i), axis, begin, n, tiled->arrays[i], out.arrays[i], true);
+    tow_graph_release(g);
+    tow__check_free(&in);
+    tow__check_free(&out);
+    return done;
+}
+
+/* Do blocks of `size` give the bits of the whole? */
+static bool blocks_agree(const tow_graph *graph, const single *s, const int *from, int axis, int64_t size,
+                         const tow__check_values *x, const tow__check_values *whole)
+{
+    tow__check_values tiled = tow__check_no_values(s->k);
+    const int64_t extent = tow_graph_output_type(graph, 0).dims[axis];
+    bool good = true;
+    for (size_t i = 0; i < whole->n && good; i++) good = tow__check_array(&tiled, whole->counts[i]);
+    if (!good) tow__check_fail(s->k, "%s", tow_context_error(s->k->ctx));
+    for (int64_t begin = 0; begin < extent && good; begin += size)
+        good = run_block(graph, s, from, axis, begin, smallest(size, extent - begin), x, &tiled);
+    for (size_t i = 0; i < whole->n && good; i++) {
+        const int64_t e = tow__check_difference(s->k, tiled.arrays[i], whole->arrays[i], whole->counts[i]);
+        if (e < 0) continue;
+        good = false;
+        tow__check_fail_at(s->k, i, e, whole->arrays[i][e], tiled.arrays[i][e],
+                           "blocks of %lld along axis %d, of %lld elements, differ from the whole: result %zu, "
+                           "element %lld: expected %.17g, found %.17g",
+                           (long long)size, axis, (long long)extent, i, (long long)e, whole->arrays[i][e],
+                           tiled.arrays[i][e]);
+    }
+    tow__check_free(&tiled);
+    return good;
+}
+
+static void check_axis(const tow_graph *graph, const single *s, const int *from, int axis, const tow__check_values *x,
+                       const tow__check_values *whole)
+{
+    const int64_t extent = tow_graph_output_type(graph, 0).dims[axis], sizes[] = {1, 3, (extent + 1) / 2};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < extent && !blocks_agree(graph, s, from, axis, sizes[i], x, whole)) return;
+}
+
+/* claim: takes the first axis for one that passes through, whatever the rule says. */
+static void check_axes(const single *s, const tow_graph *graph, const tow__check_values *x, bool claim, size_t *axes)
+{
+    tow__check_values whole = tow__check_no_values(s->k);
+    const tow_type type = tow_graph_output_type(graph, 0);
+    if (!tow__check_evaluate(s->k, graph, x, &whole)) return;
+    for (int axis = 0; axis < (claim ? 1 : type.rank); axis++) {
+        int from[TOW__CHECK_IN] = {0};
+        if (type.dims[axis] < 2 || (!claim && !ask(s, graph, axis, from))) continue;
+        ++*axes;
+        s->k->done |= 1u << TOW_CHECK_TILING;
+        check_axis(graph, s, from, axis, x, &whole);
+    }
+    tow__check_free(&whole);
+}
+
+/* The case with every axis `factor` times as long, unless its parameters do not fit that. */
+static void check_scaled(tow__check *k, int64_t factor, tow_dtype floats, bool claim, size_t *axes)
+{
+    const tow__check_case *c = k->c;
+    tow__check_case scaled = *c;
+    tow__dot_params dot;
+    single s = {.k = k,
+                .primitive = tow__check_primitive(c),
+                .params = c->params,
+                .n_in = c->n_in,
+                .n_out = c->n_out ? c->n_out : 1};
+    for (size_t i = 0; i < c->n_in; i++) {
+        tow__check_input *in = &scaled.in[i];
+        for (int a = 0; a < in->rank; a++) in->dims[a] *= in->dims[a] > 1 ? factor : 1;
+        s.in[i] = tow__check_input_type(&scaled, i, floats);
+    }
+    if (s.primitive->kind == TOW__DOT) {
+        dot = *(const tow__dot_params *)c->params;
+        tow__dot_sizes(&dot, s.in[0], s.in[1]);
+        s.params = &dot;
+    }
+    tow_graph *graph = graph_of(&s);
+    tow__check_values x = {0};
+    if (!graph && factor == 1) tow__check_fail(k, "%s", tow_context_error(k->ctx));
+    tow_context_clear_error(k->ctx);
+    if (!graph) return;
+    if (factor > 1) scaled.prepare = NULL; /* it knows the shapes of the case; bits compare on any operands */
+    if (tow__check_draw(k, &scaled, 0, &x))
+        check_axes(&s, graph, &x, claim, axes);
+    else
+        tow__check_fail(k, "%s", tow_context_error(k->ctx));
+    tow__check_free(&x);
+    tow_graph_release(graph);
+}
+
+void tow__check_tiling(tow__check *k, bool claim, size_t *axes)
+{
+    const int64_t larger = k->c->in[0].rank > 2 ? 5 : 9;
+    k->kind = TOW_CHECK_TILING;
+    if (k->c->build) return;
+    for (int floats = TOW_F32; floats <= TOW_F64; floats++) {
+        if (!tow__check_runs(k->c, (tow_dtype)floats)) continue;
+        if (!claim) check_scaled(k, 1, (tow_dtype)floats, claim, axes);
+        if (!k->c->fixed) check_scaled(k, larger, (tow_dtype)floats, claim, axes);
+        if (claim) return;
+    }
+}
