@@ -174,11 +174,16 @@ class Graph:
 
     # ---- text ---------------------------------------------------------------------------------------------------------
 
+    def happens(self, e):
+        """Something is printed, here or in a nested graph."""
+        graphs = [g for p in e.params.values() for g in (p if isinstance(p, (list, tuple)) else [p]) if isinstance(g, Graph)]
+        return e.primitive == "debug_print" or any(g.happens(inner) for g in graphs for inner in g.equations)
+
     def needed(self):
-        """Equations whose results are read, in order."""
+        """Equations whose results are read, or in which something is printed, in order."""
         alive, kept = set(self.outputs), []
         for e in reversed(self.equations):
-            if any(r in alive for r in e.results):
+            if any(r in alive for r in e.results) or self.happens(e):
                 alive.update(e.operands)
                 kept.append(e)
         return kept[::-1], alive
@@ -193,9 +198,9 @@ class Graph:
         for e in equations:
             for r in e.results:
                 names[r] = next(fresh) if r in alive else "_"
-            results = " ".join(f"{names[r]}:{r.type}" for r in e.results)
+            results = "".join(f"{names[r]}:{r.type} " for r in e.results)
             operands = "".join(" " + names[x] for x in e.operands)
-            lines.append(f"{pad}{results} = {e.primitive}{self.params(e, indent + 6)}{operands}")
+            lines.append(f"{pad}{results}= {e.primitive}{self.params(e, indent + 6)}{operands}")
         labels = self.labels or [None] * len(self.inputs)
         inputs = "".join(f" {names[v]}:{v.type}" + (param_text(s) if s else "") for v, s in zip(self.inputs, labels))
         body = "".join(line + "\n" for line in lines)

@@ -2,6 +2,8 @@
 
 A rule takes a Call and returns the values of its results. TABLE has them by the name of the primitive. Regions (remat, scan,
 while, cond) are in jaxpr_regions.py, custom rules in jaxpr_custom.py."""
+import string
+
 import jax
 import numpy as np
 from jax import lax
@@ -228,9 +230,30 @@ def name(c):
     return [c.op("name", c.x, name=str(c.p["name"]))]
 
 
-@rule("debug_callback", "debug_print")
+@rule("debug_callback")
 def dropped(c):
     c.conv.warn(f"{c.name} is left out")
+    return []
+
+
+@rule("debug_print")
+def debug_print(c):
+    """Values in the places of the format, by their number or name; what a place says about digits is left out."""
+    if c.p["static_args"] or not c.p["has_placeholders"]:
+        return dropped(c)
+    args, named = jax.tree.unflatten(c.p["in_tree"], c.xs)
+    text, xs, n = "", [], 0
+    for literal, field, _, _ in string.Formatter().parse(c.p["fmt"]):
+        text += literal.replace("{", "{{").replace("}", "}}")
+        if field is None:
+            continue
+        if field == "":
+            field, n = str(n), n + 1
+        if not (field.isdigit() and int(field) < len(args)) and field not in named:
+            return dropped(c)
+        xs.append(args[int(field)] if field.isdigit() else named[field])
+        text += "{}"
+    c.g.emit("debug_print", [], xs, format=text)
     return []
 
 

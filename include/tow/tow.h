@@ -11,6 +11,7 @@
 #include "tow/control.h"
 #include "tow/custom.h"
 #include "tow/graph.h"
+#include "tow/host.h"
 #include "tow/indexing.h"
 #include "tow/io.h"
 #include "tow/kernel.h"

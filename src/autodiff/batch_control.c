@@ -8,6 +8,8 @@
  *   fori    likewise: with counts of their own, rows take part in iterations below their count, of which there are no
  *           more than the bound says
  *
+ * Loops and choices of rows that differ, with effects inside, run row after row.
+ *
  * A carry is batched if it starts so or the body makes it so, a fixpoint over the body. */
 #include "src/autodiff/batch.h"
 #include "src/autodiff/reach.h"
@@ -111,7 +113,14 @@ static void choose_row_by_row(tow__batch *r)
     }
 }
 
-void tow__batch_cond(tow__batch *r) { tow__is_batched(r->x[0]) ? choose_row_by_row(r) : choose_together(r); }
+/* What has effects is not run for rows that it is not for: then the choice runs row after row. */
+void tow__batch_cond(tow__batch *r)
+{
+    if (!tow__is_batched(r->x[0]))
+        choose_together(r);
+    else
+        tow__has_effect(r->e) ? r->looped(r) : choose_row_by_row(r);
+}
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
@@ -272,7 +281,10 @@ void tow__batch_while(tow__batch *r)
     if (b.in && find_batched(r, &s)) {
         const tow__reach *condition = s.states->next;
         bool own = condition->var[condition->g->outputs[0]];
-        own ? while_row_by_row(r, &b) : repeat_together(r, &form, s.out);
+        if (!own)
+            repeat_together(r, &form, s.out);
+        else
+            tow__has_effect(r->e) ? r->looped(r) : while_row_by_row(r, &b);
         tow__arena_free(&s.arena);
     }
 }
@@ -330,7 +342,7 @@ void tow__batch_fori(tow__batch *r)
     row_body b = {.r = r, .form = &form, .in = tow__trace_alloc(r->t, (size_t)r->e->n_in + 1, sizeof *b.in)};
     if (!b.in) return;
     if (tow__is_batched(r->x[0])) {
-        fori_row_by_row(r, &b);
+        tow__has_effect(r->e) ? r->looped(r) : fori_row_by_row(r, &b);
     } else if (find_batched(r, &s)) {
         repeat_together(r, &form, s.out);
         tow__arena_free(&s.arena);

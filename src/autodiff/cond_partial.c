@@ -350,7 +350,7 @@ static bool bind_known(choice *c, tow_value *results)
     in[n++] = s->vars[c->e->in[0]].known;
     for (uint32_t i = 0; i < c->n_in; i++)
         if (!c->unknown[i]) in[n++] = s->vars[c->e->in[1 + i]].known;
-    if (n_out > 0 && make_branches(c, known_branch, &params.branches))
+    if ((n_out > 0 || tow__has_effect(c->e)) && make_branches(c, known_branch, &params.branches))
         tow__bind(s->k, &tow__cond_p, &params, n, in, n_out, results);
     release_branches(&params.branches);
     n = 0;

@@ -122,7 +122,9 @@ static void bind_choice(closure *c, tow_value index, size_t n_out, tow_value *ou
     if (n_kept < n_out && !drop_outputs(c, kept)) return;
     for (size_t k = 0; k < c->n; k++) graphs[k] = c->bodies[k].graph;
     tow__cond_params params = {.branches = {.n = (uint32_t)c->n, .v = graphs}};
-    if (n_kept) tow__bind(t, &tow__cond_p, &params, n_in + 1, operands, n_kept, results);
+    bool happens = n_kept > 0;
+    for (size_t k = 0; k < c->n; k++) happens |= graphs[k]->has_effects;
+    if (happens) tow__bind(t, &tow__cond_p, &params, n_in + 1, operands, n_kept, results);
     for (size_t i = 0, next = 0; i < n_out; i++)
         out[i] = to[i].kept ? results[next++] : to[i].same < i ? out[to[i].same] : c->operands[to[i].input];
 }

@@ -119,7 +119,7 @@ static fate fate_of(const loop *l, const tow__equation *e)
         if (f == STAYS) return STAYS;
         numbers &= f == NUMBER;
     }
-    if (e->primitive->kind == TOW__REGION) return STAYS;
+    if (e->primitive->kind == TOW__REGION || tow__has_effect(e)) return STAYS;
     if (e->primitive == &tow__name_p) return l->fates[e->in[0]];
     if (e->primitive->kind == TOW__SOURCE) return NUMBER;
     if (numbers && e->primitive->kind == TOW__MOVE && e->n_in == 1) return NUMBER;

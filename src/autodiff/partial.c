@@ -4,6 +4,7 @@
  *   equation with an unknown operand            -> unknown graph
  *   known, kept by the policy                   -> known graph; a residual if the unknown graph reads it
  *   known, not kept                             -> known graph, and repeated in the unknown graph where that reads it
+ *   known, with an effect                       -> as if it were kept: nothing happens twice
  *
  * Repeating happens on demand, directly before the first reader, so an unneeded repetition never arises and the order
  * of the unknown graph is already "as late as possible". Dead code elimination then drops what nested regions do not
@@ -261,7 +262,8 @@ static void split_equation(tow__split *s, const tow__equation *e)
         record_known(s, e);
         if (p == &tow__name_p) name_region_result(s, s->vars[e->out[0]].root, e);
         const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
-        const bool keep = !again && (region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e));
+        const bool saves = region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e);
+        const bool keep = tow__has_effect(e) || (!again && saves);
         for (uint32_t i = 0; i < e->n_out; i++) {
             tow__pvar *v = &s->vars[e->out[i]];
             v->available = !keep, v->constant = constant, v->again = again;

@@ -151,7 +151,7 @@ static void bind_region(tow_trace *t, const tow_primitive *p, void *params, size
         return;
     }
     memcpy((char *)params + body_offset, &reduced, sizeof reduced);
-    if (n_kept) tow__bind(t, p, params, g->n_inputs, operands, n_kept, results);
+    if (n_kept || reduced->has_effects) tow__bind(t, p, params, g->n_inputs, operands, n_kept, results);
     size_t next = 0;
     for (size_t i = 0; i < n_out; i++) {
         const tow__var *v = &g->vars[g->outputs[i]];

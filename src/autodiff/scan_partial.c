@@ -219,7 +219,7 @@ static bool bind_known(tow__loop_split *l, tow_value *stacks)
         in[n++] = s->vars[l->e->in[tow__operand_behind(l, i)]].known;
         params.consts += i < l->consts;
     }
-    if (k.n_kept) tow__bind(s->k, &tow__scan_p, &params, n, in, k.n_kept, out);
+    if (k.n_kept || params.body->has_effects) tow__bind(s->k, &tow__scan_p, &params, n, in, k.n_kept, out);
     tow_graph_release(params.body);
     n = 0;
     for (uint32_t i = 0; i < l->n_out; i++)

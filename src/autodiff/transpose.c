@@ -107,7 +107,7 @@ static void transpose_region(tow__transpose *r)
     if (n_captures)
         tow_trace_fail(r->t, TOW_INTERNAL_ERROR, "the transpose of a remat region captured %zu outer values",
                        n_captures);
-    else if (n_changed)
+    else if (n_changed || params.body->has_effects)
         tow__bind(r->t, &tow__remat_p, &params, n, operands, n_changed, results);
     tow_graph_release(params.body);
     n = 0;

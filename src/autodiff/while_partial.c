@@ -132,7 +132,7 @@ static bool bind_known(known_loop *k, tow_value *rows, tow_value *count)
     tow_value *in = tow__trace_alloc(s->k, most, sizeof *in), *out = tow__trace_alloc(s->k, most, sizeof *out);
     uint32_t n = 0, consts = 0, carry = k->n_carry + k->counts + k->n_stacks;
     if (!in || !out) return false;
-    if (carry == 0) return true;
+    if (carry == 0 && !k->g->has_effects) return true;
     if (known_body(k, &body) != TOW_OK) {
         tow__adopt_error(s->k);
         return false;
@@ -235,11 +235,18 @@ static bool bind_unknown(const known_loop *k, const tow_value *rows, tow_value c
 
 /* ---- the rule ---------------------------------------------------------------------------------------------------- */
 
-/* The unknown loop is the whole loop. */
+/* The unknown loop is the whole loop, but for its effects, which the known one has. */
 static void repeat_whole(tow__loop_split *l)
 {
     tow__split *s = l->s;
-    tow__split_record_unknown(s, l->e);
+    tow__equation e = *l->e;
+    void *params = NULL;
+    if (tow__has_effect(l->e)) {
+        if (tow__own_without_effects(s->u, l->e, &params) != TOW_OK) tow__adopt_error(s->u);
+        e.params = params;
+    }
+    if (!tow__failed(s->u)) tow__split_record_unknown(s, &e);
+    tow__release_owned(e.primitive, params);
     for (uint32_t i = 0; i < l->carry; i++) {
         tow__pvar *v = &s->vars[l->e->out[i]];
         v->unknown = l->carry_unknown[i];
@@ -296,7 +303,7 @@ static void split_bounded(tow__loop_split *l)
     tow_value count = {0};
     if (!tow__loop_split_body(l)) return;
     tow_value *rows = tow__trace_alloc(l->s->k, l->part.n_residuals, sizeof *rows);
-    bool whole = l->s->policy && keeps_nothing(l);
+    bool whole = l->s->policy && keeps_nothing(l) && !tow__has_effect(l->e);
     if (!rows || !plan_known(&k, l, l->part.known, l->part.n_residuals)) return;
     k.counts = !is_fori(l) && !whole;
     if (!bind_known(&k, rows, &count)) return;

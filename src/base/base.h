@@ -26,6 +26,9 @@ struct tow_context {
     tow__arena trace_memory;         /* what values point to, also when their traces have ended; and what is defined */
     struct tow_trace *ended;         /* of it, what the next traces take */
     struct tow__definition *defined; /* primitives of users (src/ops/define.c), the last one first */
+    struct tow__host *hosts;         /* functions that programs call (src/base/host.h) */
+    void (*debug_write)(void *user, const char *text, size_t length); /* of debug_print; NULL: standard output */
+    void *debug_user;
     uint64_t hash_seed;              /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;

@@ -29,6 +29,20 @@ typedef struct tow__empty_params {
     tow__ints shape;
 } tow__empty_params; /* empty */
 
+/* calls of host functions */
+typedef struct tow__types {
+    uint32_t n;
+    const tow_type *v;
+} tow__types;
+typedef struct tow__call_host_params {
+    const char *name; /* of the function, which the context knows */
+    tow__types results;
+    bool pure, whole_batch; /* what is said of the function */
+} tow__call_host_params;    /* call_host */
+typedef struct tow__debug_print_params {
+    const char *format;    /* {} for a value */
+} tow__debug_print_params; /* debug_print */
+
 /* elementwise */
 typedef struct tow__integer_pow_params {
     int64_t exponent;

@@ -250,7 +250,7 @@ void tow__check_derivatives(tow__check *k, const tow__check_values *inputs)
         const int before = k->failures;
         k->done |= 1u << TOW_CHECK_JVP | 1u << TOW_CHECK_TRANSPOSE | 1u << TOW_CHECK_GRADIENT;
         k->kind = TOW_CHECK_JVP;
-        if (!k->c->reverse_only) check_forward(k, graph, inputs, wrt, n_wrt, p, "jvp");
+        if (!k->c->reverse_only) check_forward(k, graph, inputs, wrt, n_wrt, p, "first derivative");
         k->kind = TOW_CHECK_TRANSPOSE;
         if (!k->c->reverse_only && k->failures == before) check_reverse(k, graph, inputs, wrt, n_wrt, p);
         k->kind = TOW_CHECK_GRADIENT;

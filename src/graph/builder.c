@@ -232,6 +232,7 @@ tow_graph *tow__builder_close(tow__builder *b, uint32_t n_outputs, const uint32_
     }
     g->equations = equations;
     g->n_equations = b->equations.count;
+    g->has_effects = tow__any_effect(equations, g->n_equations);
     g->n_vars = b->vars.count;
     free_vectors(b, ctx);
     return g;

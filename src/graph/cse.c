@@ -91,8 +91,8 @@ static tow_status merge_equation(merge *m, const tow__equation *e)
                  .in = in,
                  .out = out};
     new.hash = hash_call(m->g->ctx->hash_seed, new.primitive, new.params, new.n_in, in);
-    entry *slot = find_slot(m, &new);
-    if (slot->primitive) {
+    entry *slot = tow__has_effect(e) ? &new : find_slot(m, &new); /* effects happen as often as they stand there */
+    if (slot->primitive && slot != &new) {
         m->merged++;
     } else {
         tow__set_source(m->t, &e->source);

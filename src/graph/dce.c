@@ -9,8 +9,8 @@
  *                           ── marks of its bodies
  *
  * so a region is walked again only when one more of its outputs is found to be live. The live part is then recorded
- * anew. Branches of a cond, and the condition and the body of a while, have the same inputs: what is live in one of
- * them stays an input of all. */
+ * anew. What has effects is live, whoever reads its results. Branches of a cond, and the condition and the body of a
+ * while, have the same inputs: what is live in one of them stays an input of all. */
 #include "src/graph/builder.h"
 
 typedef struct marks marks;
@@ -153,11 +153,12 @@ static bool mark_region(walk *w, const tow__equation *e, region *r, const bool *
     return true;
 }
 
-static bool any_live(const tow__equation *e, const bool *live)
+/* Effects are kept, whoever reads the results. */
+static bool is_kept(const tow__equation *e, const bool *live)
 {
     for (uint32_t i = 0; i < e->n_out; i++)
         if (live[e->out[i]]) return true;
-    return false;
+    return tow__has_effect(e);
 }
 
 /* used: [outputs], NULL: all. False: out of memory. */
@@ -168,7 +169,7 @@ static bool mark(walk *w, marks *m, const bool *used)
         if (!used || used[i]) m->var[g->outputs[i]] = true;
     for (uint32_t i = g->n_equations; i-- > 0;) {
         const tow__equation *e = &g->equations[i];
-        if (!any_live(e, m->var)) continue;
+        if (!is_kept(e, m->var)) continue;
         region *r = kind_of(w, e) == PLAIN ? NULL : &m->regions[i];
         if (r && !mark_region(w, e, r, m->var)) return false;
         for (uint32_t j = 0; j < e->n_in; j++)
@@ -209,7 +210,7 @@ static bool whole(const walk *w, const marks *m)
 {
     for (uint32_t i = 0; i < m->g->n_equations; i++) {
         const tow__equation *e = &m->g->equations[i];
-        if (!any_live(e, m->var)) return false;
+        if (!is_kept(e, m->var)) return false;
         if (kind_of(w, e) != PLAIN && !region_is_whole(w, e, &m->regions[i])) return false;
     }
     return true;
@@ -276,7 +277,7 @@ static tow_status record_equations(walk *w, tow_trace *t, const marks *m, tow_va
     tow_status status = TOW_OK;
     for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) {
         const tow__equation *e = &g->equations[i];
-        if (!any_live(e, m->var)) continue;
+        if (!is_kept(e, m->var)) continue;
         if (i < g->forward_equations) ++*n_forward;
         tow_value *operands = tow__alloc(g->ctx, (size_t)e->n_in + e->n_out, sizeof *operands);
         if (!operands) return TOW_OUT_OF_MEMORY;

@@ -50,6 +50,7 @@ struct tow_graph {
     uint32_t *outputs;
     uint32_t n_outputs;
     uint32_t forward_equations; /* equations [0, n) are the forward pass of a gradient; 0: unknown */
+    bool has_effects;           /* of an equation, here or in a nested graph (effects.c) */
     uint32_t depth;             /* levels of nested graphs, this one counted */
 };
 
@@ -141,6 +142,16 @@ bool tow__rebind_among(tow_trace *t, const tow__equation *e, tow_value *values);
 
 /* One more reference to a graph that is only read: counting changes nothing else in it. */
 tow_graph *tow__graph_share(const tow_graph *g);
+
+/* Does anything happen besides the results: is the equation, or one that its regions run, kept, once, in its place? */
+bool tow__has_effect(const tow__equation *e);
+bool tow__any_effect(const tow__equation *equations, uint32_t n);
+/* The graph without what is there for its effects alone, for what repeats work. An equation with an effect and results is an
+ * error. */
+tow_status tow__without_effects(const tow_graph *g, tow_graph **result);
+/* The parameters of a region over such bodies, and the end of their references, also after an error. */
+tow_status tow__own_without_effects(tow_trace *t, const tow__equation *e, void **params);
+void tow__release_owned(const tow_primitive *primitive, void *params);
 
 /* DCE with outputs dropped: keeps outputs i with used[i] (NULL: all). kept_inputs (may be NULL; n_inputs long) receives
  * which inputs the rest still needs; with `drop_inputs` the unneeded ones are removed from the result. */

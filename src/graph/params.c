@@ -69,16 +69,23 @@ const char *tow__missing_param(const tow_primitive *primitive, const void *param
     return NULL;
 }
 
-/* A list of graphs gets an array of its own. */
+/* A list of graphs or types gets an array of its own. */
 static bool copy_lists(tow__arena *arena, const tow_primitive *primitive, void *params)
 {
     for (const tow__param *p = primitive->params; p && !is_last(p); p++) {
-        if (p->kind != TOW__P_GRAPHS) continue;
-        tow__graphs list;
-        memcpy(&list, field(params, p), sizeof list);
-        list.v = tow__arena_copy(arena, list.v, list.n, sizeof(tow_graph *));
-        if (!list.v) return false;
-        memcpy((char *)params + p->offset, &list, sizeof list);
+        if (p->kind == TOW__P_GRAPHS) {
+            tow__graphs list;
+            memcpy(&list, field(params, p), sizeof list);
+            list.v = tow__arena_copy(arena, list.v, list.n, sizeof(tow_graph *));
+            if (!list.v) return false;
+            memcpy((char *)params + p->offset, &list, sizeof list);
+        } else if (p->kind == TOW__P_TYPES) {
+            tow__types list;
+            memcpy(&list, field(params, p), sizeof list);
+            list.v = tow__arena_copy(arena, list.v, list.n, sizeof *list.v);
+            if (!list.v) return false;
+            memcpy((char *)params + p->offset, &list, sizeof list);
+        }
     }
     return true;
 }
@@ -165,6 +172,14 @@ static bool lists_equal(const tow__graphs *a, const tow__graphs *b)
     return true;
 }
 
+static bool types_equal(const tow__types *a, const tow__types *b)
+{
+    if (a->n != b->n) return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (!tow_type_equal(a->v[i], b->v[i])) return false;
+    return true;
+}
+
 static bool strings_equal(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
 static bool fields_equal(const tow__param *p, const void *a, const void *b)
@@ -184,6 +199,8 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
         return *(const tow_dtype *)x == *(const tow_dtype *)y;
     case TOW__P_INTS:
         return ints_equal(x, y);
+    case TOW__P_TYPES:
+        return types_equal(x, y);
     case TOW__P_STRING:
         return strings_equal(pointer_in(a, p), pointer_in(b, p));
     case TOW__P_GRAPH:
@@ -267,6 +284,7 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
     const void *x = field(params, p);
     const tow__ints *ints = x;
     const tow__graphs *list = x;
+    const tow__types *types = x;
     const char *text;
     switch (p->kind) {
     case TOW__P_INT:
@@ -282,6 +300,9 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
         return tow__hash(h, x, sizeof(tow_dtype));
     case TOW__P_INTS:
         return tow__hash(h, ints->v, (size_t)ints->n * sizeof ints->v[0]);
+    case TOW__P_TYPES:
+        for (uint32_t i = 0; i < types->n; i++) h = hash_type(h, types->v[i]);
+        return h;
     case TOW__P_STRING:
         return (text = pointer_in(params, p)) ? tow__hash(h, text, strlen(text)) : h;
     case TOW__P_GRAPH:

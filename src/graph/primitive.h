@@ -47,6 +47,7 @@ typedef enum tow__param_kind {
     TOW__P_DTYPE,     /* tow_dtype */
     TOW__P_SUM_DTYPE, /* int64_t: 1 + a tow_dtype, or 0 for none; neither printed nor read then */
     TOW__P_INTS,      /* tow__ints */
+    TOW__P_TYPES,     /* tow__types (the array is copied into the arena) */
     TOW__P_STRING,    /* const char * (copied into the arena) */
     TOW__P_GRAPH,     /* tow_graph * (retained by the equation) */
     TOW__P_GRAPHS,    /* tow__graphs (the array is copied into the arena, each graph is retained) */
@@ -183,6 +184,8 @@ struct tow_primitive {
     bool batched_dot;  /* what policies treat as a dot with batch dimensions (attention, convolutions) */
     bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
     bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
+    bool (*effect)(const void *params); /* of these parameters: something happens besides the results; NULL: nothing */
+    bool host;         /* runs on the thread that runs the program, and may end the run */
     bool varies;       /* two calls on the same operands may give other bits: it is never computed again */
     bool continues;    /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
     size_t params_size;

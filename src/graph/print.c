@@ -64,6 +64,16 @@ static void add_graphs(tow__string *s, const tow__graphs *list, int indent)
     tow__string_add(s, ")");
 }
 
+static void add_types(tow__string *s, const tow__types *list)
+{
+    tow__string_add(s, "(");
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (i > 0) tow__string_add(s, ",");
+        tow__string_add_type(s, list->v[i]);
+    }
+    tow__string_add(s, ")");
+}
+
 static bool is_nested(const tow__param *p) { return p->kind == TOW__P_GRAPH || p->kind == TOW__P_GRAPHS; }
 
 static void add_param(tow__string *s, const tow__param *p, const void *params, const tow_type *result, int indent)
@@ -94,6 +104,9 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
         break;
     case TOW__P_INTS:
         add_ints(s, field);
+        break;
+    case TOW__P_TYPES:
+        add_types(s, field);
         break;
     case TOW__P_STRING:
         if (pointer)

@@ -133,6 +133,28 @@ static bool read_graphs(tow__reader *r, tow__graphs *list)
     return fine;
 }
 
+/* Types in parentheses. */
+static bool read_types(tow__reader *r, tow__types *list)
+{
+    tow__vector all = {0};
+    bool fine = tow__reader_expect(r, '(');
+    while (fine && !tow__reader_accept(r, ')')) {
+        tow_type type, *at;
+        if (all.count > 0) tow__reader_accept(r, ',');
+        if (!(fine = tow__read_type(r, &type))) break;
+        if ((at = tow__vector_push(r->ctx, &all, sizeof *at)))
+            *at = type;
+        else
+            fine = tow__reader_wrap(r, r->at);
+    }
+    tow_type *types = fine ? tow__trace_alloc(r->t, all.count, sizeof *types) : NULL;
+    if (fine && !types) fine = tow__reader_wrap(r, r->at);
+    if (fine && all.count > 0) memcpy(types, all.data, all.count * sizeof *types);
+    if (fine) *list = (tow__types){.n = all.count, .v = types};
+    tow__vector_free(r->ctx, &all, sizeof(tow_type));
+    return fine;
+}
+
 static bool read_value(tow__reader *r, const tow__param *p, const tow_type *result, char *params)
 {
     void *field = params + p->offset;
@@ -155,6 +177,8 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
         return read_sum_dtype(r, field);
     case TOW__P_INTS:
         return read_ints(r, field);
+    case TOW__P_TYPES:
+        return read_types(r, field);
     case TOW__P_STRING:
         return tow__read_string(r, field);
     case TOW__P_GRAPH:
@@ -204,8 +228,8 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
 
 static bool may_be_left_out(tow__param_kind kind)
 {
-    return kind == TOW__P_INTS || kind == TOW__P_BOOL || kind == TOW__P_STRING || kind == TOW__P_POLICY ||
-           kind == TOW__P_PLAN || kind == TOW__P_COUNT || kind == TOW__P_SUM_DTYPE;
+    return kind == TOW__P_INTS || kind == TOW__P_TYPES || kind == TOW__P_BOOL || kind == TOW__P_STRING ||
+           kind == TOW__P_POLICY || kind == TOW__P_PLAN || kind == TOW__P_COUNT || kind == TOW__P_SUM_DTYPE;
 }
 
 /* A policy that was read must fit the nested graph beside it. at: of the primitive. */

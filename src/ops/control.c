@@ -216,7 +216,7 @@ static void run_branch(choice *c, const tow_graph *branch, tow_value p)
     for (uint32_t i = 0; i < n_out; i++)
         if (is_changed(c, branch, i)) in[n++] = c->y[i];
     tow__scan_params params = {.body = body, .length = 1, .consts = n_in, .carry = (int64_t)(n - n_in), .stops = 1};
-    if (n - n_in > 1) tow__bind(c->t, &tow__scan_p, &params, n, in, n - n_in, out);
+    if (n - n_in > 1 || branch->has_effects) tow__bind(c->t, &tow__scan_p, &params, n, in, n - n_in, out);
     tow_graph_release(body);
     n = 1;
     for (uint32_t i = 0; i < n_out; i++)

@@ -24,6 +24,7 @@
     X(bitcast) \
     X(broadcast_in_dim) \
     X(call) \
+    X(call_host) \
     X(cbrt) \
     X(ceil) \
     X(clamp) \
@@ -43,6 +44,7 @@
     X(custom_jvp) \
     X(custom_self) \
     X(custom_vjp) \
+    X(debug_print) \
     X(digamma) \
     X(div) \
     X(dot_general) \

@@ -132,6 +132,7 @@ typedef struct tow__instruction {
     tow__body *body;           /* of a scan */
     /* until lowering */
     uint32_t *operands, *results; /* values of the function */
+    bool effect;                  /* runs once, where it stands among others with effects */
     bool late;                    /* runs directly before its first reader */
     /* since lowering */
     tow__view *in, *out;

@@ -144,6 +144,7 @@ typedef struct tow__executable {
     char *arena;             /* NULL: planned only */
     size_t arena_size;
     bool flush_subnormals;
+    tow_status failure; /* of a host function, which ends the run */
     tow__recording *recording; /* of runs (record.h), or NULL */
 } tow__executable;
 

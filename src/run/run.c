@@ -89,9 +89,10 @@ static inline void run_call(tow__executable *x, const tow__code *code, uint32_t 
     poison_freed(code, i);
 }
 
+/* A host function may end the run; it runs on the thread of the caller, and no other one is at work then. */
 static void run_code(tow__executable *x, const tow__code *code, int64_t block, int thread)
 {
-    for (uint32_t i = 0; i < code->n; i++) run_call(x, code, i, block, thread);
+    for (uint32_t i = 0; i < code->n && x->failure == TOW_OK; i++) run_call(x, code, i, block, thread);
 }
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
@@ -146,7 +147,7 @@ static bool goes_on(const tow__executable_loop *loop, int64_t i)
 static void run_until_it_stops(tow__executable *x, tow__executable_loop *loop)
 {
     int64_t i = 0;
-    for (; goes_on(loop, i); i++) {
+    for (; x->failure == TOW_OK && goes_on(loop, i); i++) {
         begin_iteration(x, loop, i, 0, 0);
         run_code(x, &loop->codes[0], -1, 0);
     }
@@ -182,7 +183,7 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
         run_until_it_stops(x, loop);
         return;
     }
-    for (int64_t i = 0; i < loop->length; i++) {
+    for (int64_t i = 0; i < loop->length && x->failure == TOW_OK; i++) {
         *loop->row = row_of(loop, i);
         begin_iteration(x, loop, i, 0, 0);
         run_code(x, &loop->codes[0], -1, 0);
@@ -231,7 +232,9 @@ tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array 
     memset(x->arena, 0xFF, x->arena_size);
 #endif
     if (x->recording) tow__recording_reset(x->recording);
+    x->failure = TOW_OK;
     run_all(x);
+    status = x->failure;
 done:
     return status;
 }

@@ -35,6 +35,7 @@ static const char *const values[] = {
     [TOW__P_COUNT] = "1",
     [TOW__P_DTYPE] = "i32",
     [TOW__P_INTS] = "(0,1)",
+    [TOW__P_TYPES] = "(f32[2])",
     [TOW__P_STRING] = "\"a\"",
     [TOW__P_ARRAY] = "2.0",
     [TOW__P_POLICY] = "\"nothing\"",

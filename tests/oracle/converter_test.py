@@ -130,11 +130,23 @@ class Warnings(unittest.TestCase):
         return jaxpr_to_tow.convert(fun, *args).warnings
 
     def test_what_is_left_out(self):
-        def printing(x):
-            jax.debug.print("{}", x)
+        def calling(x):
+            jax.debug.callback(print, x)
             return x
-        self.assertEqual(len(self.warnings(printing, f32)), 1)
+        self.assertEqual(len(self.warnings(calling, f32)), 1)
         self.assertEqual(self.warnings(lambda x: jnp.sin(x), f32), [])
+
+    def test_prints(self):
+        def printing(x):
+            def body(c, v):
+                jax.debug.print("{1} of {0:.2f}", c, v)
+                return c * v, None
+            jax.debug.print("x = {x} {{}}", x=x)
+            return jax.lax.scan(body, jnp.float32(1), jnp.ravel(x))[0]
+        program = jaxpr_to_tow.convert(printing, f32)
+        self.assertEqual(program.warnings, [])
+        self.assertIn('= debug_print[format="x = {} {{}}"] a', program.text)
+        self.assertIn('= debug_print[format="{} of {}"] b a', program.text)
 
     def test_rules_without_end(self):
         found = self.warnings(jnp.sinc, f32)

@@ -334,6 +334,17 @@ case("custom_vmap", lambda x, w: jax.vmap(lambda x: scaled(clipped(x), w) * prod
 case("custom_hessian", lambda x: jax.hessian(lambda x: jnp.sum(clipped(x) * own_sine(x[::-1])))(x), f32(4), both=True)
 case("custom_grad_of_vjp", lambda x, w: jax.grad(lambda x: jnp.sum(scaled(x, w) ** 2))(x), f32(3, 4), f32(4, 2))
 
+# ---- prints -----------------------------------------------------------------------------------------------------------------
+
+
+def printing(c, w):
+    """A print in a loop, in what is recomputed"""
+    jax.debug.print("carry {}", c)
+    return jnp.sin(c @ w), jnp.sum(c)
+
+
+case("debug_print", lambda x, w: lax.scan(jax.checkpoint(printing), x, w), f32(2, 3), f32(3, 3, 3))
+
 # ---- jax.numpy ------------------------------------------------------------------------------------------------------------
 
 case("np_indexing", lambda i, x: (x[i], x[1:, ::2], x[::-1], x.at[i, 0].set(2.0), x.at[i].add(1.5), x.at[i, 1].max(0.1), jnp.take(x, i, axis=1, mode="clip")),

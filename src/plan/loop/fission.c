@@ -99,7 +99,7 @@ static bool is_worth_it(const parts *s)
     bool first = false, second = false;
     for (uint32_t i = 0; i < s->body->n_equations; i++) {
         const tow__equation *e = &s->body->equations[i];
-        if (is_region(e) || (s->first[i] && !keeps_rows(s, e))) return false;
+        if (is_region(e) || e->primitive->host || (s->first[i] && !keeps_rows(s, e))) return false;
         if (!TOW__IS(e, dot_general)) continue;
         *(s->first[i] ? &first : &second) = true;
         work += work_of(s, e);

@@ -36,11 +36,11 @@ typedef struct parallelize_state {
     bool *parted, *shared; /* [n_storages] a block uses its own rows of it; a block reads all of it */
 } parallelize_state;
 
-/* True if every instruction of the body is a kernel with results. */
+/* True if every instruction of the body is a kernel with results that any thread may run. */
 static bool has_kernels(const tow__loop *loop)
 {
     for (uint32_t i = 0; i < loop->body->n_insts; i++)
-        if (!loop->body->insts[i].kernel || !loop->body->insts[i].n_out) return false;
+        if (!loop->body->insts[i].kernel || !loop->body->insts[i].n_out || loop->body->insts[i].op->host) return false;
     return loop->body->n_insts > 0;
 }
 

@@ -41,7 +41,7 @@ static tow_dtype kernel_dtype(const tow_graph *g, const tow__equation *e)
     if ((int)half < TOW_DTYPE_COUNT) return half;
     for (uint32_t i = 0; i < e->n_in; i++)
         if (tow_dtype_is_float(g->vars[e->in[i]].type.dtype)) return g->vars[e->in[i]].type.dtype;
-    return g->vars[e->n_in ? e->in[0] : e->out[0]].type.dtype;
+    return e->n_in + e->n_out > 0 ? g->vars[e->n_in ? e->in[0] : e->out[0]].type.dtype : TOW_F32;
 }
 
 /* What is known about the equations that are being inlined. */
@@ -117,7 +117,8 @@ static tow_status add_inst(inliner *in, const tow_graph *g, const tow__equation 
         .source = &e->source,
         .operands = tow__arena_copy(in->scratch, operands, e->n_in, sizeof *operands),
         .results = tow__arena_copy(in->scratch, results, e->n_out, sizeof *results),
-        .late = e->n_in == 0 || (in->differentiated && !carries),
+        .effect = tow__has_effect(e),
+        .late = !tow__has_effect(e) && (e->n_in == 0 || (in->differentiated && !carries)),
         .backward = in->backward,
         .scratch = TOW__NONE,
     };

@@ -182,7 +182,7 @@ static tow_status lower_kernel(tow__lowering *l, const tow__instruction *inst)
         l->env[inst->results[i]] = tow__view_whole(s, type);
         bytes += tow_type_bytes(type);
     }
-    if (!bytes) return TOW_OK; /* nothing to write */
+    if (!bytes && !inst->effect) return TOW_OK; /* nothing to write */
     lowered.params = whole_params(l, inst);
     lowered.in = tow__arena_alloc(&l->p->memory, inst->n_in, sizeof *lowered.in);
     lowered.out = tow__arena_alloc(&l->p->memory, inst->n_out, sizeof *lowered.out);

@@ -1,5 +1,5 @@
 /* Orders the instructions of a function: in the order of the graph, except late ones, which run directly before their
- * first reader. Instructions that no output needs are left out. */
+ * first reader. Instructions that no output needs, and that have no effect, are left out. Effects keep their order. */
 #include "src/plan/lower/inline.h"
 
 /* Puts the maker of the value on the stack of instructions whose operands are still to be looked at. */
@@ -11,13 +11,15 @@ static void need(const tow__body *f, uint32_t value, bool *needed, uint32_t *sta
     stack[(*n)++] = maker;
 }
 
-/* needed[i]: an output depends on instruction i. */
+/* needed[i]: an output, or an effect, depends on instruction i. */
 static bool *needed_insts(const tow__body *f, tow__arena *scratch)
 {
     bool *needed = tow__arena_alloc(scratch, f->n_insts, sizeof *needed);
     uint32_t *stack = tow__arena_alloc(scratch, f->n_insts, sizeof *stack), n = 0;
     if (!needed || !stack) return NULL;
     for (uint32_t i = 0; i < f->n_outputs; i++) need(f, f->outputs[i], needed, stack, &n);
+    for (uint32_t i = 0; i < f->n_insts; i++)
+        if (f->insts[i].effect && !needed[i]) needed[i] = true, stack[n++] = i;
     while (n > 0) {
         const tow__instruction *inst = &f->insts[stack[--n]];
         for (uint32_t i = 0; i < inst->n_in; i++) need(f, inst->operands[i], needed, stack, &n);

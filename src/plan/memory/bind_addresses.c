@@ -2,6 +2,7 @@
  * that never change are written once; what depends on a base gets a relocation. */
 #include <stdlib.h>
 
+#include "src/base/host.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/ir.h"
 #include "src/plan/memory/memory.h"
@@ -197,6 +198,20 @@ static tow_status prepare_call(binder *b, tow__call *call)
     return TOW_OK;
 }
 
+/* A call of a host function knows where it was recorded and how it ends the run. */
+static tow_status bind_site(binder *b, const tow__instruction *inst, tow__kernel_call *arguments)
+{
+    tow_program *p = b->p;
+    tow__host_site *site = tow__arena_alloc(&p->memory, 1, sizeof *site);
+    if (!site) return TOW_OUT_OF_MEMORY;
+    *site = (tow__host_site){.ctx = p->ctx, .failure = &p->executable.failure};
+    if (inst->source) site->here = inst->source->here, site->scope = inst->source->scope;
+    if (TOW__COMPUTES(inst, call_host))
+        site->host = tow__host_find(p->ctx, ((const tow__call_host_params *)inst->params)->name);
+    arguments->user = site;
+    return TOW_OK;
+}
+
 static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, tow__call *call)
 {
     const tow__instruction *inst = &body->insts[index];
@@ -214,6 +229,7 @@ static tow_status bind_call(binder *b, const tow__body *body, uint32_t index, to
         arguments->scratch = b->p->executable.arena + body->arena_offset + body->bytes;
     else if (inst->scratch != TOW__NONE)
         TRY(bind_view(b, &arguments->scratch, &(tow__view){.storage = inst->scratch}));
+    if (inst->op->host) TRY(bind_site(b, inst, arguments));
     TRY(bind_next_rows(b, body, index, arguments));
     TRY(prepare_call(b, call));
 done:

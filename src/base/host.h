@@ -1,0 +1,23 @@
+/* Host functions: those that a context knows, and the place where a program calls one. */
+#ifndef TOW_SRC_HOST_H
+#define TOW_SRC_HOST_H
+
+#include "tow/host.h"
+
+typedef struct tow__host {
+    tow_host_function function; /* its name is the context's */
+    struct tow__host *next;
+} tow__host;
+
+/* The function of that name; NULL: the context knows none. */
+const tow__host *tow__host_find(const tow_context *ctx, const char *name);
+
+/* What the kernel of a host call gets as `user`. */
+typedef struct tow__host_site {
+    tow_context *ctx;
+    const tow__host *host;    /* NULL: debug_print */
+    const char *here, *scope; /* where it was recorded, or NULL */
+    tow_status *failure;      /* of the run: TOW_OK until a function fails */
+} tow__host_site;
+
+#endif

@@ -1,0 +1,93 @@
+/* Calls of functions on the host: a pure one whose derivative a rule around it gives, one that counts, and prints. */
+#include "tests/property/property.h"
+#include "tow/custom.h"
+#include "tow/host.h"
+
+/* y = 3 x, in either type */
+static tow_status triple(const tow_host_call *call)
+{
+    const tow_buffer *x = &call->inputs[0];
+    for (int64_t i = 0; i < x->dims[0]; i++)
+        if (x->dtype == TOW_F32)
+            ((float *)call->outputs[0].data)[i] = 3 * ((const float *)x->data)[i];
+        else
+            ((double *)call->outputs[0].data)[i] = 3 * ((const double *)x->data)[i];
+    return TOW_OK;
+}
+
+/* The number of elements. */
+static tow_status count(const tow_host_call *call)
+{
+    *(int32_t *)call->outputs[0].data = (int32_t)call->inputs[0].dims[0];
+    return TOW_OK;
+}
+
+static const tow_host_function triples = {.name = "triple", .run = triple, .pure = true},
+                               counts = {.name = "count", .run = count};
+
+static void call_triple(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const tow_type type = tow_value_type(in[0]);
+    (void)user;
+    tow_call_host(trace, &triples, 1, in, 1, &type, out);
+}
+
+static void triple_rule(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    call_triple(trace, in, out, user);
+    out[1] = tow_mul_scalar(in[1], 3);
+}
+
+static void record_triple(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    (void)c;
+    tow_custom_jvp_function(trace, call_triple, triple_rule, NULL, NULL, 1, in, 1, out);
+}
+
+static void tripled(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = 3 * in[0][i];
+}
+
+static void record_count(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    const tow_type number = tow_make_type(TOW_I32, 0, NULL);
+    (void)c;
+    tow_call_host(trace, &counts, 1, in, 1, &number, out);
+    out[1] = tow_mul(in[0], tow_convert(tow_broadcast_to(out[0], 1, (int64_t[]){5}), tow_value_type(in[0]).dtype));
+}
+
+static void counted(const property_case *c, double *const *in, double *const *out)
+{
+    out[0][0] = 5;
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[1][i] = 5 * in[0][i];
+}
+
+static void discard(void *user, const char *text, size_t length) { (void)user, (void)text, (void)length; }
+
+static void record_print(tow_trace *trace, const tow_value *in, tow_value *out, const property_case *c)
+{
+    (void)c;
+    tow_debug_output(tow_trace_context(trace), discard, NULL);
+    tow_debug_print("x = {}, its square {}", in[0], tow_square(in[0]));
+    out[0] = tow_mul(in[0], in[0]);
+    tow_debug_print("{}", out[0]);
+}
+
+static void squared(const property_case *c, double *const *in, double *const *out)
+{
+    for (int64_t i = 0; i < property_count(&c->in[0]); i++) out[0][i] = in[0][i] * in[0][i];
+}
+
+static const property_case cases[] = {
+    {.primitive = "call_host", .n_in = 1, .build = record_triple, .value = tripled, .in = {{TOW_F64, S1(4)}}},
+    {.primitive = "call_host",
+     .label = "with an effect",
+     .n_in = 1,
+     .n_out = 2,
+     .build = record_count,
+     .value = counted,
+     .in = {{TOW_F64, S1(5)}}},
+    {.primitive = "debug_print", .n_in = 1, .build = record_print, .value = squared, .in = {{TOW_F64, S2(2, 3)}}},
+};
+const property_table host_cases = TABLE(cases);
