@@ -62,7 +62,8 @@ static tow_value attend_with_dropout(const tow_multi_head_attention *m, const he
                                                       .rhs_batch = {0, 2}}); /* [B, G, T, R, S] */
     logits = tow_transpose(logits, 5, (int[]){0, 1, 3, 2, 4});
     logits = tow_reshape(logits, 4, (int64_t[]){h->B, h->H, h->T, h->S});
-    tow_value lowest = tow_scalar(tow_value_trace(q), TOW_F32, -FLT_MAX);
+    tow_dtype dtype = tow_value_type(q).dtype;
+    tow_value lowest = tow_scalar(tow_value_trace(q), dtype, dtype == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX);
     if (m->causal) logits = tow_select(causal_mask(tow_value_trace(q), h), logits, lowest);
     if (!tow_is_null(mask)) logits = tow_select(mask, logits, lowest);
     tow_value weights = tow_softmax(logits, -1);
@@ -89,11 +90,11 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!tow__check_counts(scope, "MultiHeadAttention (without its bool mask)", n_in, 1, 2, n_out)) return;
     for (size_t i = 0; i < n_in; i++) {
         tow_type type = tow_value_type(in[i]);
-        if (type.dtype == TOW_F32 && type.rank == 3) continue;
-        tow_scope_fail(
-            scope, TOW_SHAPE_MISMATCH,
-            "MultiHeadAttention: input %zu: expected f32[batch,time,features], found %s; a mask is bool and comes last",
-            i, tow__type_name(type).text);
+        if (tow__is_float(type.dtype) && type.rank == 3 && type.dtype == tow_value_type(in[0]).dtype) continue;
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
+                       "MultiHeadAttention: input %zu: expected f32 or f64 [batch,time,features], all of one type, "
+                       "found %s; a mask is bool and comes last",
+                       i, tow__type_name(type).text);
         return;
     }
     tow_value x_q = in[0], x_kv = in[n_in - 1];

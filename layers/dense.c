@@ -5,16 +5,15 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_dense *m = (const tow_dense *)module;
-    if (!tow__check_counts(scope, "Dense", n_in, 1, 1, n_out) || !tow__check_f32(scope, "Dense", 0, in[0], 1) ||
+    if (!tow__check_counts(scope, "Dense", n_in, 1, 1, n_out) || !tow__check_float(scope, "Dense", 0, in[0], 1) ||
         !tow__check_option(scope, "Dense", m->features > 0, "features", (double)m->features, "a positive number"))
         return;
     tow_type type = tow_value_type(in[0]); /* [..., in] */
     int64_t dims[] = {type.dims[type.rank - 1], m->features};
-    tow_value kernel = tow_param(scope, "kernel", 2, dims, tow__init_or(m->kernel_init, tow_init_lecun_normal()));
+    tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
+    tow_value kernel = tow__param_like(scope, "kernel", 2, dims, init, in[0]);
     tow_value y = tow_dot_general(in[0], kernel, (tow_dot_dims){.n_contract = 1, .lhs_contract = {type.rank - 1}});
-    if (!m->no_bias)
-        y = tow_add(y, tow_param(scope, "bias", 1, &m->features, tow__init_or(m->bias_init, tow_init_zeros())));
-    out[0] = y;
+    out[0] = m->no_bias ? y : tow__add_bias(scope, y, m->bias_init);
 }
 
 const tow_module_class tow_dense_class = {.name = "Dense", .call = call};

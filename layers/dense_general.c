@@ -60,7 +60,7 @@ static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const ax
         if (own) dims[n++] = type.dims[i];
     }
     tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
-    tow_value bias = tow_param(scope, "bias", n, dims, init);
+    tow_value bias = tow__param_like(scope, "bias", n, dims, init, y);
     if (a->batch > 0) bias = tow_reshape(bias, type.rank, spread);
     return tow_add(y, bias);
 }
@@ -71,7 +71,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     const tow_dense_general *m = (const tow_dense_general *)module;
     axes a = {0};
     if (!tow__check_counts(scope, "DenseGeneral", n_in, 1, 1, n_out) ||
-        !tow__check_f32(scope, "DenseGeneral", 0, in[0], 1) || !read_axes(scope, m, tow_value_type(in[0]), &a))
+        !tow__check_float(scope, "DenseGeneral", 0, in[0], 1) || !read_axes(scope, m, tow_value_type(in[0]), &a))
         return;
     tow_type type = tow_value_type(in[0]);
     tow_dot_dims dot = {.n_contract = a.contract, .n_batch = a.batch};
@@ -89,7 +89,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     for (int i = 0; i < a.features; i++) dims[n++] = m->features[i];
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
     init.in_axes = a.batch + a.contract; /* fans of the flattening (batch * contracted, features), as in Flax */
-    tow_value y = tow_dot_general(in[0], tow_param(scope, "kernel", n, dims, init), dot);
+    tow_value y = tow_dot_general(in[0], tow__param_like(scope, "kernel", n, dims, init, in[0]), dot);
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, y);
 }
 

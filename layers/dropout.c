@@ -5,7 +5,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_dropout *m = (const tow_dropout *)module;
-    if (!tow__check_counts(scope, "Dropout", n_in, 1, 1, n_out) || !tow__check_f32(scope, "Dropout", 0, in[0], 0) ||
+    if (!tow__check_counts(scope, "Dropout", n_in, 1, 1, n_out) || !tow__check_float(scope, "Dropout", 0, in[0], 0) ||
         !tow__check_option(scope, "Dropout", m->rate >= 0 && m->rate <= 1, "rate", m->rate, "a number in [0, 1]") ||
         !tow__check_axes(scope, "Dropout", "broadcast_axes", m->n_broadcast_axes, m->broadcast_axes))
         return;

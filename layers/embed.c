@@ -1,7 +1,7 @@
 /* Embed: rows of a table by index, and the product with the same table for tied output projections. */
 #include "layers/layer.h"
 
-/* embedding [num_embeddings, features] */
+/* embedding [num_embeddings, features], f32 */
 static tow_value table(tow_scope *scope, const tow_embed *m)
 {
     if (!tow__check_option(scope, "Embed", m->num_embeddings > 0, "num_embeddings", (double)m->num_embeddings,
@@ -12,6 +12,14 @@ static tow_value table(tow_scope *scope, const tow_embed *m)
     init.out_axis_first = true;
     return tow_param(scope, "embedding", 2, (int64_t[]){m->num_embeddings, m->features},
                      tow__init_or(m->embedding_init, init));
+}
+
+/* The same in the type of x. */
+static tow_value table_like(tow_scope *scope, const tow_embed *m, tow_value x)
+{
+    tow_value embedding = table(scope, m);
+    tow_dtype dtype = tow_value_type(x).dtype;
+    return tow_is_null(embedding) || dtype == TOW_F32 ? embedding : tow_convert(embedding, dtype);
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -32,7 +40,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 static bool check_features(tow_scope *scope, const tow_embed *embed, tow_value x)
 {
     if (!embed) tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "Embed attend: expected a layer, found NULL; pass one");
-    if (tow__scope_failed(scope) || !tow__check_f32(scope, "Embed attend", 0, x, 1)) return false;
+    if (tow__scope_failed(scope) || !tow__check_float(scope, "Embed attend", 0, x, 1)) return false;
     tow_type type = tow_value_type(x);
     if (type.dims[type.rank - 1] == embed->features) return true;
     tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "Embed attend: expected %lld features in the last axis, found %s",
@@ -46,7 +54,7 @@ tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *
     tow_value y = {0};
     if (check_features(child, embed, x)) {
         int last = tow_value_type(x).rank - 1;
-        y = tow_dot_general(x, table(child, embed),
+        y = tow_dot_general(x, table_like(child, embed, x),
                             (tow_dot_dims){.n_contract = 1, .lhs_contract = {last}, .rhs_contract = {1}});
     }
     tow_scope_end(child);
@@ -58,7 +66,7 @@ tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_
 {
     tow_scope *child = tow_scope_begin(scope, name);
     tow_value y = {0};
-    if (check_features(child, embed, x)) y = tow_linear_cross_entropy(x, table(child, embed), true, labels);
+    if (check_features(child, embed, x)) y = tow_linear_cross_entropy(x, table_like(child, embed, x), true, labels);
     tow_scope_end(child);
     return y;
 }

@@ -13,20 +13,10 @@ bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t 
     return false;
 }
 
-bool tow__check_f32(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank)
-{
-    tow_type type = tow_value_type(x);
-    if (type.dtype == TOW_F32 && type.rank >= min_rank) return true;
-    tow_scope_fail(scope, type.dtype == TOW_F32 ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
-                   "%s: input %zu: expected f32 of rank %d or more, found %s", layer, i, min_rank,
-                   tow__type_name(type).text);
-    return false;
-}
-
 bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank)
 {
     tow_type type = tow_value_type(x);
-    bool is_float = type.dtype == TOW_F32 || type.dtype == TOW_F64;
+    bool is_float = tow__is_float(type.dtype);
     if (is_float && type.rank >= min_rank) return true;
     tow_scope_fail(scope, is_float ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
                    "%s: input %zu: expected f32 or f64 of rank %d or more, found %s", layer, i, min_rank,

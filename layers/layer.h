@@ -7,8 +7,8 @@
 
 /* Reports unless min_in <= n_in <= max_in and n_out is 1. */
 bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t min_in, size_t max_in, size_t n_out);
-/* Reports unless input i is f32 of at least this rank. */
-bool tow__check_f32(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank);
+/* The types of inputs that layers compute with. */
+static inline bool tow__is_float(tow_dtype dtype) { return dtype == TOW_F32 || dtype == TOW_F64; }
 /* Reports unless input i is f32 or f64 of at least this rank. */
 bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank);
 /* Reports an option that is out of its range; returns ok. */

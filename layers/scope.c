@@ -60,6 +60,7 @@ static tow_scope *child_scope(tow_scope *scope, const char *name)
                          .depth = scope->depth + 1,
                          .name = path + (prefix ? prefix + 1 : 0),
                          .level = scope->level,
+                         .view = scope->view,
                          .fixed = -1};
     return child;
 }

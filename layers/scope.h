@@ -47,6 +47,19 @@ typedef struct tow__frame {
 
 typedef struct tow__model tow__model;
 
+/* How the layers in a layer see their parameters: `value`, which `name` of `scope` holds, is replaced by what map returns.
+ * Views of outer layers come first. */
+typedef struct tow__parameter_view tow__parameter_view;
+typedef tow_value (*tow__parameter_map)(const tow__parameter_view *view, tow_scope *scope, const char *name,
+                                        tow_value value);
+struct tow__parameter_view {
+    tow__parameter_view *outer;
+    tow__parameter_map map;
+    const void *user;
+    const tow_scope *at;                /* of the layer with the view */
+    struct tow__viewed_parameter *seen; /* what it gave, so that a parameter is mapped once in each body */
+};
+
 /* Components of a path, and calls of layers in one another: walks over them may recurse. */
 enum {
     TOW__DEEPEST_SCOPE = 128
@@ -63,6 +76,7 @@ struct tow_scope {
     bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
     int64_t fixed;             /* iteration of an unrolled scan, else -1 */
     const char *const *shared; /* an iteration: the collections whose variables all iterations share; may be NULL */
+    tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
 };
 
 /* How a parameter or the initial value of a variable is drawn. */

@@ -33,8 +33,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     const tow_transformer_block *m = (const tow_transformer_block *)module;
     if (!tow__check_counts(scope, "TransformerBlock", n_in, 1, 2, n_out)) return;
     tow_type type = tow_value_type(in[0]);
-    if (type.dtype != TOW_F32 || type.rank != 3) {
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "TransformerBlock: expected f32[batch,time,features], found %s",
+    if (!tow__is_float(type.dtype) || type.rank != 3) {
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
+                       "TransformerBlock: expected f32 or f64 [batch,time,features], found %s",
                        tow__type_name(type).text);
         return;
     }

@@ -148,7 +148,31 @@ bool tow__same_layer(tow_scope *scope, const tow__store *store, uint32_t index, 
     return false;
 }
 
-tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
+/* A parameter as a view gave it in the body with this serial number. */
+typedef struct tow__viewed_parameter {
+    struct tow__viewed_parameter *next;
+    uint32_t index, body;
+    tow_value value;
+} tow__viewed_parameter;
+
+/* The value of parameter `index` as the views see it. */
+static tow_value viewed(tow__parameter_view *view, tow_scope *scope, const char *name, uint32_t index, tow_value value)
+{
+    if (!view || tow__scope_failed(scope)) return value;
+    value = viewed(view->outer, scope, name, index, value);
+    uint32_t body = tow__innermost_serial(scope->model->trace);
+    for (const tow__viewed_parameter *p = view->seen; p; p = p->next)
+        if (p->index == index && p->body == body) return p->value;
+    tow__viewed_parameter *p = tow__trace_alloc(scope->model->trace, 1, sizeof *p);
+    if (!p) return (tow_value){0};
+    *p = (tow__viewed_parameter){view->seen, index, body, view->map(view, scope, name, value)};
+    view->seen = p;
+    return p->value;
+}
+
+/* The parameter as the store holds it; *found is its place there, and stays as it is after an error. */
+static tow_value stored_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
+                              uint32_t *found)
 {
     tow__model *m = scope->model;
     if (tow__scope_failed(scope)) return (tow_value){0};
@@ -200,10 +224,19 @@ tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t 
         if (index != TOW__NO_NAME && !tow__same_layer(scope, &m->params, index, NULL)) return (tow_value){0};
         tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
         tow__store_record(scope, &m->params, path, index, stacked, recipe, true); /* zeros and ones draw, as in Flax */
+        *found = tow__names_find(&list->names, path);
         return tow_full(m->trace, type, 0);
     }
     m->params.used[index] = true;
+    *found = index;
     return tow__param_value(m, index);
+}
+
+tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
+{
+    uint32_t index = TOW__NO_NAME;
+    tow_value value = stored_param(scope, name, rank, dims, init, &index);
+    return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value);
 }
 
 /* ---- random keys ------------------------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * many places.
  *
  * Parameter names, shapes and initial values are those of Flax's linen. Shapes are given as [..., D] with D the
- * features. Parameters are float32, and so are computations, but for layers from Conv on: these take f64 as well, and convert
- * their parameters to the type of the input. A wrong input is reported with the scope's path, what was expected and
+ * features. Parameters are float32. Inputs are f32 or f64, which is the type that a layer computes in and converts its parameters
+ * to; Embed, whose inputs are indices, gives f32. A wrong input is reported with the scope's path, what was expected and
  * what was found. */
 #ifndef TOW_LAYERS_H
 #define TOW_LAYERS_H

@@ -71,7 +71,39 @@ typedef struct tow_scan {
 } tow_scan;
 #define TOW_SCAN(...) TOW__WRAPPER(tow_scan, __VA_ARGS__)
 
-TOW_API extern const tow_module_class tow_remat_class, tow_scan_class;
+/* ---- WeightNorm: a layer whose kernels have norms that are learned ----------------------------------------------- */
+/* The layer `inner`, which sees its kernels as w rsqrt(sum(w^2) + epsilon) scale, with the sum over the axes that are not features.
+ * Beside a parameter "kernel" stands "WeightNorm/kernel/scale", of the sizes of its feature axes: at first all norms are 1. */
+typedef struct tow_weight_norm {
+    tow_module module;
+    const tow_module *inner;
+    const char *const *filter;  /* NULL-terminated; parameters in whose path below this layer one is; NULL: "kernel" */
+    bool everything;            /* all parameters */
+    int n_axes;                 /* 0: one, the last */
+    int axes[TOW_MAX_RANK];     /* of features, n_axes of them; may be negative */
+    bool whole;                 /* one norm of each whole parameter */
+    bool no_scale;              /* norms stay 1 */
+    double epsilon;             /* 0: 1e-12 */
+    tow_initializer scale_init; /* ones */
+} tow_weight_norm;
+#define TOW_WEIGHT_NORM(...) TOW__WRAPPER(tow_weight_norm, __VA_ARGS__)
+
+/* ---- SpectralNorm: a layer whose kernels have the largest singular value 1 --------------------------------------- */
+/* The layer `inner`, which sees its parameters of rank 2 and more divided by sigma, an estimate of their largest singular value (of
+ * [..., out] as a matrix of `out` columns). n_steps of power iteration begin with the vector u of the call before: variables
+ * "batch_stats" "SpectralNorm/kernel/u" [1, out], drawn from N(0, 1), and "sigma" [] beside a parameter "kernel". A call in training
+ * (without tow_model_options.deterministic) writes both, for which "batch_stats" must be mutable. */
+typedef struct tow_spectral_norm {
+    tow_module module;
+    const tow_module *inner;
+    int64_t n_steps;    /* 0: 1 */
+    double epsilon;     /* of the vectors' norms; 0: 1e-12 */
+    bool keep_stats;    /* write nothing in training either */
+    bool matrices_only; /* parameters of rank 3 and more are an error */
+} tow_spectral_norm;
+#define TOW_SPECTRAL_NORM(...) TOW__WRAPPER(tow_spectral_norm, __VA_ARGS__)
+
+TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_weight_norm_class, tow_spectral_norm_class;
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,8 @@
     case dtype what shape values...
 
 dtype: of the input (parameters are f32). what: param/PATH (initial values of PRNGKey(3)), output, and the gradients of
-sum(output * weights): input, grad/PATH. With variables: state/PATH after that call, and eval, the output with these and
-use_running_average. Inputs and weights are exact fractions. Layers that Flax does not have are written in PyTorch (adaptive
+sum(output * weights): input, grad/PATH. With variables: start/PATH (initial values that are drawn), state/PATH after that call,
+and eval, the output with these and use_running_average. Inputs and weights are exact fractions. Layers that Flax does not have are written in PyTorch (adaptive
 pooling) and NumPy (space to depth). Run: python tests/oracle/flax_catalogue.py
 """
 
@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from flax_models import inputs, shape_text
+from flax_models import MLP, Block, inputs, shape_text
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_default_matmul_precision", "highest")
 SEED = 3
 INIT = nn.initializers
+PLAIN = {}
 
 
 def mask_of(shape):
@@ -64,6 +65,60 @@ def conv_transpose(*args, **options):
 
 def einsum(shape, spec, **options):
     return layer(lambda name: nn.Einsum(shape, spec, **options, name=name))
+
+
+def with_plain(model, inner):
+    """Flax stores normalised parameters in init. Here those of the layer itself are stored: PLAIN has it."""
+    PLAIN[id(model)] = (model, layer(inner))
+    return model
+
+
+def weight_norm(inner, **options):
+    """TOW_WEIGHT_NORM: `inner` is called "layer", and scales stand beside what they scale."""
+
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            return nn.WeightNorm(inner(name="layer"), name="wrapper", **options)(x)
+
+    return with_plain(Normed(), inner)
+
+
+def spectral_norm(inner, **options):
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            return nn.SpectralNorm(inner(name="layer"), name="wrapper", **options)(x, update_stats=train)
+
+    return with_plain(Normed(), inner)
+
+
+def our_path(path):
+    """wrapper/layer/a/kernel/scale -> layer/a/WeightNorm/kernel/scale"""
+    *scope, parameter, what = path.split("/")
+    if scope[:1] != ["wrapper"]:
+        return path
+    kind = "WeightNorm" if what == "scale" else "SpectralNorm"
+    return "/".join([*scope[1:], kind, parameter, what])
+
+
+class Draw(nn.Module):
+    """A normal draw of the scope at a path."""
+
+    names: tuple
+    shape: tuple
+
+    @nn.compact
+    def __call__(self):
+        if self.names:
+            return Draw(self.names[1:], self.shape, name=self.names[0])()
+        return self.param("u", INIT.normal(1.0), self.shape, jnp.float32)
+
+
+def draw(path, shape):
+    *scope, _ = path.split("/")
+    tree = Draw(tuple(scope), shape).init(jax.random.PRNGKey(SEED))["params"]
+    return flax.traverse_util.flatten_dict(tree, sep="/")[path]
 
 
 def function(f):
@@ -133,6 +188,15 @@ CASES = {
     "instance_norm_mask": (norm(nn.InstanceNorm, mask=(2, 5, 1)), (2, 5, 3)),
     "prelu": (layer(lambda name: nn.PReLU(name=name)), (3, 5)),
     "prelu_init": (layer(lambda name: nn.PReLU(negative_slope_init=0.25, name=name)), (3, 5)),
+    "weight_norm": (weight_norm(lambda name: nn.Dense(4, name=name)), (3, 5)),
+    "weight_norm_everything": (weight_norm(lambda name: nn.Conv(4, (3,), bias_init=INIT.normal(1.0), name=name), variable_filter=None), (2, 5, 3)),
+    "weight_norm_axes": (weight_norm(lambda name: nn.Conv(4, (3,), name=name), feature_axes=(-1, 0), scale_init=INIT.constant(1.5)), (2, 5, 3)),
+    "weight_norm_whole": (weight_norm(lambda name: nn.Dense(4, name=name), feature_axes=None, epsilon=0.1), (3, 5)),
+    "weight_norm_no_scale": (weight_norm(lambda name: nn.Dense(4, name=name), use_scale=False), (3, 5)),
+    "weight_norm_filter": (weight_norm(lambda name: MLP((4, 3), name=name), variable_filter={"Dense_1"}), (3, 5)),
+    "spectral_norm": (spectral_norm(lambda name: nn.Dense(4, name=name)), (3, 5)),
+    "spectral_norm_steps": (spectral_norm(lambda name: nn.Conv(4, (3,), name=name), n_steps=3, epsilon=1e-3), (2, 5, 3)),
+    "spectral_norm_mlp": (spectral_norm(lambda name: MLP((4, 3), name=name)), (3, 5)),
     "einsum": (einsum((6, 2, 4), "btd,dhk->bthk"), (2, 3, 6)),
     "einsum_mixed": (einsum((5, 2, 3), "btd , dkt -> bkt", bias_init=INIT.normal(1.0)), (2, 3, 5)),
     "einsum_dots": (einsum((4, 3), "...d,dk->...k"), (2, 2, 3, 4)),
@@ -150,8 +214,24 @@ TORCH = {
     "adaptive_max_3d": (torch.nn.functional.adaptive_max_pool3d, (2, 1, 2), (1, 3, 2, 5, 2)),
 }
 
+# Cases whose f32 is in flax_forward.py.
+DOUBLE_ONLY = {
+    "dense": (layer(lambda name: nn.Dense(6, name=name)), (3, 5)),
+    "general": (layer(lambda name: nn.DenseGeneral((3, 2), axis=(-1,), batch_dims=(0,), name=name)), (2, 4, 5)),
+    "mlp": (layer(lambda name: MLP((7, 6, 4), name=name)), (3, 5)),
+    "layer_norm": (layer(lambda name: nn.LayerNorm(use_fast_variance=False, name=name)), (3, 9)),
+    "rms_norm": (layer(lambda name: nn.RMSNorm(name=name)), (3, 9)),
+    "attention": (layer(lambda name: nn.MultiHeadDotProductAttention(2, name=name)), (2, 5, 8)),
+    "block": (layer(lambda name: Block(2, 16, name=name)), (2, 5, 8)),
+}
 DOUBLE = """conv conv_circular conv_explicit conv_mask conv_transpose conv_transpose_circular pool_max pool_avg space_to_depth
-batch_norm batch_norm_mask group_norm group_norm_mask instance_norm instance_norm_rows prelu einsum adaptive_avg adaptive_max""".split()
+batch_norm batch_norm_mask group_norm group_norm_mask instance_norm instance_norm_rows prelu weight_norm spectral_norm einsum adaptive_avg adaptive_max""".split()
+
+
+def our_state(tree):
+    """{"batch_stats": {"wrapper": {"layer/kernel/u": ...}}} with our paths"""
+    flat = flax.traverse_util.flatten_dict(tree, sep="/")
+    return {c + "/" + our_path(k): v for c, k, v in ((*key.split("/", 1), v) for key, v in flat.items())}
 
 
 class File:
@@ -167,14 +247,22 @@ class File:
 
     def write_tree(self, case, dtype, prefix, tree):
         for key, value in flax.traverse_util.flatten_dict(tree, sep="/").items():
-            self.write(case, dtype, f"{prefix}/{key}", value)
+            self.write(case, dtype, f"{prefix}/{our_path(key)}", value)
 
 
 def write_flax(file, name, model, shape, dtype):
     x = inputs(*shape).astype(jnp.float32 if dtype == "f32" else jnp.float64)
     state = dict(model.init(jax.random.PRNGKey(SEED), x, True))
     params = state.pop("params", {})
+    if id(model) in PLAIN:
+        params = {**params, **PLAIN[id(model)][1].init(jax.random.PRNGKey(SEED), x, True)["params"]}
     file.write_tree(name, dtype, "param", params)
+    if "spectral" in name:  # initial values are our own: keys go by paths, and writes in init do not count
+        stats = flax.traverse_util.flatten_dict(state["batch_stats"]["wrapper"], sep="/")
+        start = {k: draw(our_path("wrapper/" + k), v.shape) if k.endswith("/u") else jnp.ones((), jnp.float32) for k, v in stats.items()}
+        state = {"batch_stats": {"wrapper": start}}
+        for key, value in start.items():
+            file.write(name, dtype, f"start/batch_stats/{our_path('wrapper/' + key)}", value)
 
     def loss(p, x):
         y, new = model.apply({"params": p, **state}, x, True, mutable=list(state))
@@ -186,7 +274,8 @@ def write_flax(file, name, model, shape, dtype):
     file.write(name, dtype, "input", dx)
     file.write_tree(name, dtype, "grad", dp)
     if state:
-        file.write_tree(name, dtype, "state", jax.tree.map(lambda v: v.astype(jnp.float32), dict(new)))
+        for key, value in our_state(dict(new)).items():
+            file.write(name, dtype, f"state/{key}", value.astype(jnp.float32))
         new = jax.tree.map(lambda v: v.astype(jnp.float32), new)
         file.write(name, dtype, "eval", model.apply({"params": params, **new}, x, False))
 
@@ -205,8 +294,8 @@ def write_torch(file, name, function, size, shape, dtype):
 def main():
     file = File("flax_catalogue.txt")
     for dtype in ("f32", "f64"):
-        for name, (model, shape) in CASES.items():
-            if dtype == "f64" and name not in DOUBLE:
+        for name, (model, shape) in (CASES | (DOUBLE_ONLY if dtype == "f64" else {})).items():
+            if dtype == "f64" and name not in DOUBLE and name not in DOUBLE_ONLY:
                 continue
             write_flax(file, name, model, shape, dtype)
         for name, (f, size, shape) in TORCH.items():

@@ -33,6 +33,8 @@ static int layers_have_classes(void)
     tow_einsum_layer einsum = TOW_EINSUM();
     tow_remat remat = TOW_REMAT(&block), named = TOW_REMAT(&mlp, .policy = tow_save_only_these_names("a", "b"));
     tow_scan scan = TOW_SCAN(&remat), loop = TOW_SCAN(&named, .length = 4);
+    tow_weight_norm weight_norm = TOW_WEIGHT_NORM(&dense);
+    tow_spectral_norm spectral_norm = TOW_SPECTRAL_NORM(&dense);
     tow_activation_layer activation = TOW_ACTIVATION(tow_relu);
     tow_sequential one = TOW_SEQUENTIAL(TOW_MODULE(&scan)), two = TOW_SEQUENTIAL(TOW_MODULE(&loop), TOW_MODULE(&dense));
     const tow_module *list[] = {TOW_MODULE(&general), TOW_MODULE(&embed), TOW_MODULE(&activation)};
@@ -47,6 +49,8 @@ static int layers_have_classes(void)
            group_norm.module.cls == &tow_group_norm_class && instance_norm.module.cls == &tow_instance_norm_class &&
            prelu.module.cls == &tow_prelu_class && einsum.module.cls == &tow_einsum_layer_class &&
            block.module.cls == &tow_transformer_block_class && remat.module.cls == &tow_remat_class &&
+           weight_norm.inner == &dense.module && weight_norm.module.cls == &tow_weight_norm_class &&
+           spectral_norm.inner == &dense.module && spectral_norm.module.cls == &tow_spectral_norm_class &&
            remat.inner == &block.module && scan.module.cls == &tow_scan_class && scan.inner == &remat.module &&
            loop.inner == &named.module && loop.length == 4 && named.policy.kind == TOW_POLICY_ONLY_NAMES &&
            named.policy.names[1][0] == 'b' && named.policy.names[2] == NULL && one.n_layers == 1 && two.n_layers == 2 &&

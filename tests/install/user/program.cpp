@@ -33,6 +33,8 @@ static bool layers_have_classes()
     tow_remat remat = TOW_REMAT(&block);
     remat.policy = tow_save_only_these_names("a", "b");
     tow_scan scan = TOW_SCAN(&remat);
+    tow_weight_norm weight_norm = TOW_WEIGHT_NORM(&dense);
+    tow_spectral_norm spectral_norm = TOW_SPECTRAL_NORM(&dense);
     tow_activation_layer activation = TOW_ACTIVATION(tow_relu);
     const tow_module *list[] = {TOW_MODULE(&scan), TOW_MODULE(&dense)};
     tow_sequential of = TOW_SEQUENTIAL_OF(list);
@@ -46,6 +48,8 @@ static bool layers_have_classes()
            group_norm.module.cls == &tow_group_norm_class && instance_norm.module.cls == &tow_instance_norm_class &&
            prelu.module.cls == &tow_prelu_class && einsum.module.cls == &tow_einsum_layer_class &&
            block.module.cls == &tow_transformer_block_class && remat.module.cls == &tow_remat_class &&
+           weight_norm.inner == &dense.module && weight_norm.module.cls == &tow_weight_norm_class &&
+           spectral_norm.inner == &dense.module && spectral_norm.module.cls == &tow_spectral_norm_class &&
            remat.inner == &block.module && scan.module.cls == &tow_scan_class && scan.inner == &remat.module &&
            of.module.cls == &tow_sequential_class && of.n_layers == 2 && of.layers == list &&
            activation.module.cls == &tow_activation_class && activation.activation == tow_relu;

@@ -122,6 +122,13 @@ static void test_norms(void **state)
     refused(TOW_GROUP_NORM(.groups = -2), BAD, (F32(2, 8)), ".groups = -2");
     refused(TOW_INSTANCE_NORM(.n_axes = 1, .axes = {0}), BAD, (F32(2, 8)), "axis 0 of f32[2,8] counts examples");
     refused(TOW_INSTANCE_NORM(), SHAPE, (F32(8)), "InstanceNorm: input 0", "rank 2 or more");
+    tow_conv conv = TOW_CONV(.features = 4, .kernel_size = {3});
+    refused(TOW_WEIGHT_NORM(&conv, .epsilon = -1), BAD, (F32(2, 5, 3)), "WeightNorm: .epsilon = -1");
+    refused(TOW_WEIGHT_NORM(&conv, .n_axes = 1, .axes = {3}), BAD, (F32(2, 5, 3)), "WeightNorm: .axes[0] = 3",
+            "f32[3,3,4]");
+    refused(TOW_SPECTRAL_NORM(&conv, .n_steps = -2), BAD, (F32(2, 5, 3)), "SpectralNorm: .n_steps = -2");
+    refused(TOW_SPECTRAL_NORM(&conv, .matrices_only = true), BAD, (F32(2, 5, 3)), "\"kernel\" is f32[3,3,4]",
+            ".matrices_only");
     refused(TOW_PRELU(), TOW_TYPE_MISMATCH, (TYPE(TOW_I32, 3)), "PReLU: input 0");
 }
 
@@ -185,9 +192,11 @@ static tow_status build(tow_context *context)
     tow_space_to_depth depth = TOW_SPACE_TO_DEPTH(.block = {2, 1});
     tow_adaptive_pool adaptive = TOW_ADAPTIVE_POOL(.kind = TOW_POOL_AVG, .size = {1, 2});
     tow_einsum_layer einsum = TOW_EINSUM(.spec = "...c,cf->...f", .shape = {8, 3});
-    tow_sequential model = TOW_SEQUENTIAL(TOW_MODULE(&conv), TOW_MODULE(&batch), TOW_MODULE(&prelu), TOW_MODULE(&pool),
-                                          TOW_MODULE(&group), TOW_MODULE(&transpose), TOW_MODULE(&instance),
-                                          TOW_MODULE(&depth), TOW_MODULE(&adaptive), TOW_MODULE(&einsum));
+    tow_weight_norm weight = TOW_WEIGHT_NORM(&conv);
+    tow_spectral_norm spectral = TOW_SPECTRAL_NORM(&transpose);
+    tow_sequential model = TOW_SEQUENTIAL(
+        TOW_MODULE(&weight), TOW_MODULE(&batch), TOW_MODULE(&prelu), TOW_MODULE(&pool), TOW_MODULE(&group),
+        TOW_MODULE(&spectral), TOW_MODULE(&instance), TOW_MODULE(&depth), TOW_MODULE(&adaptive), TOW_MODULE(&einsum));
     static const char *const every[] = {TOW_EVERY_COLLECTION, NULL};
     tow_type type = F32(2, 8, 8, 2);
     tow_params *params = NULL, *state = NULL;

@@ -62,7 +62,7 @@ static void test_layers_check_inputs_and_options(void **state)
                  "part/layer: Dense: .features = 0; expected a positive number");
     expect_error(init(TOW_DENSE(.features = -4), F32(2, 3)), TOW_INVALID_ARGUMENT, ".features = -4");
     expect_error(init(TOW_DENSE(.features = 4), TYPE(TOW_I32, 2, 3)), TOW_TYPE_MISMATCH, "part/layer",
-                 "f32 of rank 1 or more", "i32[2,3]");
+                 "f32 or f64 of rank 1 or more", "i32[2,3]");
     expect_error(init(TOW_DENSE(.features = 4), tow_make_type(TOW_F32, 0, NULL)), TOW_SHAPE_MISMATCH, "part/layer",
                  "f32[]");
     expect_error(init(TOW_DENSE(.features = 4), F32(2, 3), F32(2, 3)), TOW_INVALID_ARGUMENT,
@@ -80,8 +80,8 @@ static void test_layers_check_inputs_and_options(void **state)
                  "multiple of .heads");
     expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 4, .kv_heads = 3), F32(1, 2, 8)), TOW_INVALID_ARGUMENT,
                  ".kv_heads = 3");
-    expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 2), F32(2, 8)), TOW_SHAPE_MISMATCH, "f32[batch,time,features]",
-                 "f32[2,8]");
+    expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 2), F32(2, 8)), TOW_SHAPE_MISMATCH,
+                 "f32 or f64 [batch,time,features]", "f32[2,8]");
     expect_error(init(TOW_MULTI_HEAD_ATTENTION(.heads = 2), F32(1, 2, 8), TYPE(TOW_BOOL, 1, 1, 2, 3)),
                  TOW_SHAPE_MISMATCH, "bool[1,1,2,3]");
     expect_error(init(TOW_TRANSFORMER_BLOCK(.heads = 2), F32(4, 8)), TOW_SHAPE_MISMATCH, "TransformerBlock",

@@ -1,0 +1,157 @@
+/* WeightNorm and SpectralNorm: layers around another one, which sees its parameters divided by a norm.
+ *
+ *   WeightNorm     w' = w rsqrt(sum(w^2) + epsilon) scale, the sum over the axes that are not features
+ *   SpectralNorm   w' = w / sigma, sigma = v w u'; v = normalised u w', u = normalised v w, n_steps times
+ *
+ * The inner layer is called in the scope of the norm itself, so nothing about its names and initial values changes; what a norm
+ * keeps of a parameter stands beside it, in a child of the scope that asked for it: "layer/WeightNorm/kernel/scale". */
+#include "layers/layer.h"
+#include "tow/numpy.h"
+#include "tow/transforms.h"
+
+/* Calls the inner layer with its parameters seen through `map`. */
+static void call_mapped(tow_scope *scope, const tow_module *inner, tow__parameter_map map, const void *user,
+                        size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
+{
+    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
+    tow__parameter_view *view = tow__trace_alloc(scope->model->trace, 1, sizeof *view);
+    if (!here || !view) return;
+    *view = (tow__parameter_view){.outer = scope->view, .map = map, .user = user, .at = scope};
+    *here = *scope;
+    here->view = view;
+    tow__call_here(here, inner, n_in, in, n_out, out);
+}
+
+/* A scope "kind/parameter" below the one that asked for the parameter, in which nothing is mapped. */
+static tow_scope *open_beside(tow_scope *scope, const char *kind, const char *parameter)
+{
+    tow_scope *outer = tow_scope_begin(scope, kind), *inner = tow_scope_begin(outer, parameter);
+    if (inner != scope) inner->view = NULL;
+    return inner;
+}
+
+static void close_beside(tow_scope *inner)
+{
+    tow_scope_end(inner);
+    tow_scope_end(inner);
+}
+
+/* Some of the filter's strings is in "layer/kernel", the path of the parameter below the norm. */
+static bool is_listed(const tow_scope *at, const tow_scope *scope, const char *name, const char *const *filter)
+{
+    static const char *const kernels[] = {"kernel", NULL};
+    size_t length = strlen(at->path);
+    const char *path = scope->path + length + (length > 0 && scope->path[length] == '/');
+    for (const char *const *part = filter ? filter : kernels; *part; part++)
+        if (strstr(path, *part) || strstr(name, *part)) return true;
+    return false;
+}
+
+/* x / |x|, the norm over n axes, which stay with size 1; of no axis: of each element. */
+static tow_value normalised(tow_value x, int n, const int *axes, double epsilon)
+{
+    tow_value square = tow_square(x);
+    if (n > 0) square = tow_reduce_sum_keepdims(square, n, axes);
+    return tow_mul(x, tow_rsqrt(tow_add_scalar(square, epsilon)));
+}
+
+/* ---- WeightNorm -------------------------------------------------------------------------------------------------- */
+
+/* The axes of a parameter of this type that are reduced, the shape of the scale, and that shape beside the parameter. */
+static bool read_shape(tow_scope *scope, const tow_weight_norm *m, tow_type type, int *n_reduced, int *reduced, int *n,
+                       int64_t *dims, int64_t *spread)
+{
+    int features[TOW_MAX_RANK];
+    *n = *n_reduced = 0;
+    if (!m->whole && type.rank > 0 && !tow__read_axes(scope, "WeightNorm", type, m->n_axes, m->axes, features, n))
+        return false;
+    for (int axis = 0, next = 0; axis < type.rank; axis++) {
+        bool feature = next < *n && features[next] == axis;
+        spread[axis] = feature ? type.dims[axis] : 1;
+        if (feature)
+            dims[next++] = type.dims[axis];
+        else
+            reduced[(*n_reduced)++] = axis;
+    }
+    return true;
+}
+
+static tow_value weight_normed(const tow__parameter_view *view, tow_scope *scope, const char *name, tow_value value)
+{
+    const tow_weight_norm *m = view->user;
+    tow_type type = tow_value_type(value);
+    int n, n_reduced, reduced[TOW_MAX_RANK];
+    int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
+    if (!m->everything && !is_listed(view->at, scope, name, m->filter)) return value;
+    if (!read_shape(scope, m, type, &n_reduced, reduced, &n, dims, spread)) return (tow_value){0};
+    tow_value y = normalised(value, n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
+    if (m->no_scale) return y;
+    tow_scope *beside = open_beside(scope, "WeightNorm", name);
+    tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_init_ones()));
+    close_beside(beside);
+    return tow_mul(y, tow_reshape(scale, type.rank, spread));
+}
+
+static void call_weight_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                             tow_value *out)
+{
+    const tow_weight_norm *m = (const tow_weight_norm *)module;
+    if (!tow__check_option(scope, "WeightNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number")) return;
+    call_mapped(scope, m->inner, weight_normed, m, n_in, in, n_out, out);
+}
+
+/* ---- SpectralNorm ------------------------------------------------------------------------------------------------ */
+
+/* w [rows, columns], u [1, columns] -> sigma []; *u is the vector that the steps lead to. */
+static tow_value largest_singular_value(tow_value w, int64_t steps, double epsilon, tow_value *u)
+{
+    const tow_dot_dims with_transpose = {.n_contract = 1, .lhs_contract = {1}, .rhs_contract = {1}};
+    tow_value v = {0};
+    int axes[] = {0, 1};
+    for (int64_t i = 0; i < steps; i++) {
+        v = normalised(tow_dot_general(*u, w, with_transpose), 2, axes, epsilon); /* [1, rows] */
+        *u = normalised(tow_dot(v, w), 2, axes, epsilon);
+    }
+    *u = tow_stop_gradient(*u);
+    return tow_reshape(tow_dot_general(tow_dot(tow_stop_gradient(v), w), *u, with_transpose), 0, NULL);
+}
+
+static tow_value spectral_normed(const tow__parameter_view *view, tow_scope *scope, const char *name, tow_value value)
+{
+    const tow_spectral_norm *m = view->user;
+    tow_type type = tow_value_type(value);
+    if (type.rank < 2) return value;
+    if (type.rank > 2 && m->matrices_only) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "SpectralNorm: the parameter \"%s\" is %s; expected matrices, or .matrices_only = false", name,
+                       tow__type_name(type).text);
+        return (tow_value){0};
+    }
+    int64_t columns = type.dims[type.rank - 1];
+    tow_value w = tow_reshape(value, 2, (int64_t[]){tow_type_count(type) / (columns ? columns : 1), columns});
+    tow_scope *beside = open_beside(scope, "SpectralNorm", name);
+    tow_value u = tow_variable(beside, "batch_stats", "u", tow_make_type(TOW_F32, 2, (int64_t[]){1, columns}),
+                               tow_init_normal(1));
+    tow_variable(beside, "batch_stats", "sigma", tow_make_type(TOW_F32, 0, NULL), tow_init_ones());
+    tow_value sigma = largest_singular_value(w, m->n_steps ? m->n_steps : 1, m->epsilon > 0 ? m->epsilon : 1e-12, &u);
+    if (!m->keep_stats && !tow_scope_deterministic(scope)) {
+        tow_set_variable(beside, "batch_stats", "u", u);
+        tow_set_variable(beside, "batch_stats", "sigma", tow_stop_gradient(sigma));
+    }
+    close_beside(beside);
+    tow_value one = tow_full_like(sigma, 1), zero = tow_zeros_like(sigma);
+    return tow_div(value, tow_select(tow_ne(sigma, zero), sigma, one));
+}
+
+static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,
+                               size_t n_out, tow_value *out)
+{
+    const tow_spectral_norm *m = (const tow_spectral_norm *)module;
+    if (!tow__check_option(scope, "SpectralNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number") ||
+        !tow__check_option(scope, "SpectralNorm", m->n_steps >= 0, "n_steps", (double)m->n_steps, "a positive number"))
+        return;
+    call_mapped(scope, m->inner, spectral_normed, m, n_in, in, n_out, out);
+}
+
+const tow_module_class tow_weight_norm_class = {.name = "WeightNorm", .call = call_weight_norm};
+const tow_module_class tow_spectral_norm_class = {.name = "SpectralNorm", .call = call_spectral_norm};
