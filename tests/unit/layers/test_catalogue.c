@@ -479,6 +479,48 @@ static void test_vmap(void **unused)
     with_case(NULL, TOW_F64, check_vmap, NULL);
 }
 
+/* ---- views of parameters ----------------------------------------------------------------------------------------- */
+
+/* Applies one Dense so many times. */
+typedef struct repeated {
+    tow_module module;
+    int times;
+} repeated;
+
+static void call_repeated(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                          tow_value *out)
+{
+    tow_dense dense = TOW_DENSE(.features = tow_value_type(in[0]).dims[1]);
+    (void)n_in, (void)n_out;
+    out[0] = in[0];
+    for (int i = 0; i < ((const repeated *)module)->times; i++) out[0] = tow_apply(s, "dense", &dense, out[0]);
+}
+static const tow_module_class repeated_class = {.name = "repeated", .call = call_repeated};
+
+/* However often a layer asks for a parameter in one call, SpectralNorm makes its iterations once: four products. */
+static void test_a_parameter_is_viewed_once(void **unused)
+{
+    static const char *const every[] = {TOW_EVERY_COLLECTION, NULL};
+    tow_type type = tow_make_type(TOW_F32, 2, (int64_t[]){2, 4});
+    (void)unused;
+    for (int times = 1; times <= 3; times++) {
+        repeated layer = {{&repeated_class}, times};
+        tow_spectral_norm spectral = TOW_SPECTRAL_NORM(&layer);
+        tow_weight_norm model = TOW_WEIGHT_NORM(&spectral);
+        tow_params *params, *state;
+        tow_graph *graph;
+        OK(tow_init_with_options(ctx, TOW_MODULE(&model), 0, 1, &type, NULL, &params, &state));
+        assert_int_equal(tow_params_count(params), 3);
+        assert_string_equal(tow_params_path(params, 1), "dense/WeightNorm/kernel/scale");
+        tow_model_options options = {.state = state, .mutable_collections = every};
+        OK(tow_forward(TOW_MODULE(&model), params, 1, &type, &options, &graph));
+        assert_int_equal(tow_graph_count(graph, "dot_general"), 4 + times);
+        tow_graph_release(graph);
+        tow_params_free(params);
+        tow_params_free(state);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_remat),
         cmocka_unit_test(test_scan),
         cmocka_unit_test(test_vmap),
+        cmocka_unit_test(test_a_parameter_is_viewed_once),
     };
     return cmocka_run_group_tests(tests, portable_setup, teardown);
 }
