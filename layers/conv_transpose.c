@@ -96,6 +96,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         !tow__fill_sizes(scope, "ConvTranspose", "kernel_dilation", n, m->kernel_dilation, 1, o.rhs_dilation))
         return;
     tow_value x = tow__one_batch_axis(in[0], n);
+    if (tow_is_null(x)) return;
     for (int i = 0; i < n; i++) pad(m, i, &o);
     tow_value y = tow_conv_general_dilated(x, make_kernel(scope, m, n, x, n_in == 2 ? &in[1] : NULL), &o);
     if (m->padding == TOW_CONV_CIRCULAR) y = fold(y, tow_value_type(x), n, o.lhs_dilation, m->transpose_kernel);

@@ -42,6 +42,7 @@ static void call_group_norm(tow_scope *scope, const tow_module *module, size_t n
     dims[type.rank - 1] = groups;
     dims[type.rank] = features / groups;
     tow_value x = tow_reshape(in[0], type.rank + 1, dims);
+    if (tow_is_null(x)) return;
     if (!tow_is_null(mask)) mask = tow_reshape(tow_broadcast_to(mask, type.rank, type.dims), type.rank + 1, dims);
     tow__statistics(x, mask, n, axes, &mean, &variance);
     tow__affine affine = {m->epsilon > 0 ? m->epsilon : 1e-6, m->no_scale, m->no_bias, m->scale_init, m->bias_init};

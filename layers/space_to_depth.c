@@ -56,6 +56,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     for (int i = 0; i < n; i++) block *= m->block[i];
     if (!check_sizes(scope, m, n, type, block)) return;
     tow_value x = tow__one_batch_axis(in[0], n);
+    if (tow_is_null(x)) return;
     type = tow_value_type(x);
     int64_t features = type.dims[n + 1];
     fine[0] = result[0] = type.dims[0];
