@@ -1,6 +1,8 @@
 /* See convolution.h. */
 #include "layers/convolution.h"
 
+#include "tow/numpy.h"
+
 int tow__spatial_axes(tow_scope *scope, const char *layer, const char *option, const int64_t *sizes, tow_value x)
 {
     int n = tow__count_sizes(scope, layer, option, TOW_MAX_RANK, sizes);
@@ -72,6 +74,11 @@ tow_value tow__extend_axis(tow_value x, int axis, int64_t low, int64_t high, boo
     int64_t n = tow_value_type(period).dims[axis];
     if (n == 0) return x;
     int64_t at = (n - low % n) % n;
+    if (wanted / n > 3) {
+        int64_t reps[TOW_MAX_RANK];
+        for (int i = 0; i < TOW_MAX_RANK; i++) reps[i] = i == axis ? (at + wanted + n - 1) / n : 1;
+        return tow_slice_axis(tow_tile(period, tow_value_type(period).rank, reps), axis, at, at + wanted);
+    }
     for (int64_t done = 0; done < wanted;) {
         int64_t count = n - at < wanted - done ? n - at : wanted - done;
         tow_value piece = tow_slice_axis(period, axis, at, at + count);

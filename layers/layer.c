@@ -34,7 +34,12 @@ bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char 
 int tow__count_sizes(tow_scope *scope, const char *layer, const char *option, int limit, const int64_t *sizes)
 {
     int n = 0;
-    while (n < limit && sizes[n] > 0) ++n;
+    while (n < limit && sizes[n] > 0) {
+        if (!tow__check_option(scope, layer, sizes[n] < TOW__SIZE_LIMIT, option, (double)sizes[n],
+                               "numbers below 2^30"))
+            return 0;
+        ++n;
+    }
     if (n == 0) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .%s[0] = %lld; expected at least one positive number", layer,
                        option, (long long)sizes[0]);
@@ -60,7 +65,8 @@ bool tow__fill_sizes(tow_scope *scope, const char *layer, const char *option, in
     }
     for (int i = 0; i < n; i++) {
         filled[i] = given == 0 ? otherwise : sizes[given == 1 ? 0 : i];
-        if (!tow__check_option(scope, layer, filled[i] > 0, option, (double)filled[i], "positive numbers"))
+        if (!tow__check_option(scope, layer, filled[i] > 0 && filled[i] < TOW__SIZE_LIMIT, option, (double)filled[i],
+                               "positive numbers below 2^30"))
             return false;
     }
     return true;

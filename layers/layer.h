@@ -15,6 +15,8 @@ bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x
 bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found,
                        const char *expected);
 
+/* Sizes in options are below this, so that sums of products of two of them do not overflow. */
+#define TOW__SIZE_LIMIT ((int64_t)1 << 30)
 /* How many sizes the option has before the first of the zeros that end the list; 0 after an error: none, a negative one,
  * or one behind a zero, which would be left out without a word. */
 int tow__count_sizes(tow_scope *scope, const char *layer, const char *option, int limit, const int64_t *sizes);

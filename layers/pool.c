@@ -33,6 +33,10 @@ static void call_pool(tow_scope *scope, const tow_module *module, size_t n_in, c
 
 /* ---- AdaptivePool ------------------------------------------------------------------------------------------------ */
 
+enum {
+    MOST_WINDOWS = 4096 /* of sizes of their own: each is an operation */
+};
+
 /* One window that covers the whole axis. */
 static tow_value pool_axis(tow_pool_kind kind, tow_value x, int axis)
 {
@@ -54,8 +58,8 @@ static tow_value adapt(tow_pool_kind kind, tow_value x, int axis, int64_t size)
         return pool(kind, x, &o);
     }
     tow_value y = {0};
-    for (int64_t i = 0; i < size; i++) {
-        int64_t start = i * n / size, limit = ((i + 1) * n + size - 1) / size;
+    for (int64_t i = 0, whole = n / size, rest = n % size; i < size; i++) {
+        int64_t start = i * whole + i * rest / size, limit = (i + 1) * whole + ((i + 1) * rest + size - 1) / size;
         tow_value piece = pool_axis(kind, tow_slice_axis(x, axis, start, limit), axis);
         y = i == 0 ? piece : tow_concatenate(2, (tow_value[]){y, piece}, axis);
         if (tow_is_null(y)) break;
@@ -77,6 +81,9 @@ static void call_adaptive(tow_scope *scope, const tow_module *module, size_t n_i
     for (int i = n - 1; i >= 0; i--) { /* the last axis first: ties go to the first element in row-major order */
         int axis = type.rank - 1 - n + i;
         if (m->size[i] == -1) continue;
+        if (!tow__check_option(scope, "AdaptivePool", m->size[i] <= MOST_WINDOWS || type.dims[axis] % m->size[i] == 0,
+                               "size", (double)m->size[i], "at most 4096 windows, or a divisor of the axis"))
+            return;
         if (type.dims[axis] == 0) {
             tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "AdaptivePool: axis %d of the input %s has no elements to pool",
                            axis, tow__type_name(type).text);

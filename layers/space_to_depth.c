@@ -53,7 +53,13 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_type type = tow_value_type(in[0]);
     int64_t block = 1, fine[TOW_MAX_RANK], result[TOW_MAX_RANK];
     int permutation[TOW_MAX_RANK];
-    for (int i = 0; i < n; i++) block *= m->block[i];
+    for (int i = 0; i < n; i++) {
+        block *= m->block[i];
+        bool small = block < TOW__SIZE_LIMIT && type.dims[type.rank - 1 - n + i] < TOW__SIZE_LIMIT;
+        if (!tow__check_option(scope, "SpaceToDepth", small, "block", (double)m->block[i],
+                               "blocks and axes below 2^30"))
+            return;
+    }
     if (!check_sizes(scope, m, n, type, block)) return;
     tow_value x = tow__one_batch_axis(in[0], n);
     if (tow_is_null(x)) return;

@@ -83,6 +83,9 @@ static void test_convolutions(void **state)
             "TOW_CONV_CIRCULAR has nothing to pad with", "is empty");
     refused(TOW_CONV(.features = 3, .kernel_size = {3}), SHAPE, (F32(2, 5, 3), TYPE(TOW_BOOL, 3, 3)),
             "expected a mask of the kernel's shape f32[3,3,3], found bool[3,3]");
+    refused(TOW_CONV(.features = 1, .kernel_size = {INT64_MAX}), BAD, (F32(2, 5, 3)), ".kernel_size", "below 2^30");
+    refused(TOW_CONV(.features = 1, .kernel_size = {3}, .kernel_dilation = {INT64_MAX}), BAD, (F32(2, 5, 3)),
+            ".kernel_dilation", "below 2^30");
     refused(TOW_CONV_TRANSPOSE(.features = 3, .kernel_size = {3}, .padding = TOW_CONV_REFLECT), BAD, (F32(2, 5, 3)),
             "ConvTranspose: .padding", "_CIRCULAR or _EXPLICIT");
     refused(TOW_CONV_TRANSPOSE(.kernel_size = {3}), BAD, (F32(2, 5, 3)), "ConvTranspose: .features = 0");
@@ -98,6 +101,9 @@ static void test_pools(void **state)
     refused(TOW_POOL(.window = {2}, .low = {1}), BAD, (F32(2, 5, 3)), ".low[0] = 1");
     refused(TOW_ADAPTIVE_POOL(.size = {0}), BAD, (F32(2, 5, 3)), "AdaptivePool: .size[0] = 0");
     refused(TOW_ADAPTIVE_POOL(.size = {2}), SHAPE, (F32(2, 0, 3)), "axis 1 of the input f32[2,0,3] has no elements");
+    refused(TOW_ADAPTIVE_POOL(.size = {5000}), BAD, (F32(2, 7, 3)), ".size = 5000", "at most 4096");
+    refused(TOW_SPACE_TO_DEPTH(.block = {1 << 20, 1 << 20}, .inverse = true), BAD, (F32(2, 4, 4, 6)), ".block",
+            "below 2^30");
     refused(TOW_SPACE_TO_DEPTH(.block = {2, 2}), SHAPE, (F32(2, 4, 5, 3)), "axis 2 of f32[2,4,5,3]", ".block[1] = 2");
     refused(TOW_SPACE_TO_DEPTH(.block = {2, 2}, .inverse = true), SHAPE, (F32(2, 4, 4, 6)),
             "multiple of the 4 elements");
