@@ -273,10 +273,13 @@ static tow_program *compile(const bench *b, const bench_gradient *g, tow_graph *
     tow_graph *loss = NULL;
     tow_program *program = NULL;
     bench_check(b, tow_trace_function(b->context, g->loss, g->user, g->n_inputs, g->types, NULL, 1, &loss));
-    bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, false, gradient));
+    if (g->n_wrt == 0)
+        *gradient = loss;
+    else
+        bench_check(b, tow_value_and_grad(loss, g->n_wrt, g->wrt, false, gradient));
     const tow_compile_options options = {.flush_subnormals = true, .keep_within = g->keep_within};
     bench_check(b, tow_compile(b->context, *gradient, &options, &program));
-    tow_graph_release(loss);
+    if (g->n_wrt > 0) tow_graph_release(loss);
     return program;
 }
 

@@ -66,7 +66,7 @@ void bench_set_program_bytes(bench *b, const tow_program *program);
 /* Uniform numbers from [-scale, scale), the same in every run. i32: from {0, ..., scale - 1}. */
 void bench_fill(tow_array *array, uint64_t seed, double scale);
 
-/* Value and gradient of a scalar function, compiled and timed. Input i is filled with bench_fill(scales[i]). */
+/* Value and gradient of a scalar function, or with n_wrt 0 the value of any function of one result, compiled and timed. Input i is filled with bench_fill(scales[i]). */
 typedef struct bench_gradient {
     tow_function loss;
     void *user;

@@ -124,4 +124,11 @@ ROWS = [
                "--batch 8 --height 56 --width 56 --features 256 --out 256 --depthwise", None),
     *conv_rows(21, "causal depthwise convolution 4, [16,1024,256]",
                "--batch 16 --height 0 --width 1024 --features 256 --out 256 --kernel 4 --depthwise", None),
+    Row(22, "ResNet-18, [8,64,64,3]", "resnet", "resnet", both("resnet", ""), 1.1),
+    Row(23, "while, 1000 iterations of [8,32] x [32,32] and tanh", "while", "while", both("while", ""), 1.0),
+    *[Row(number, f"sort {name}{': gradient' if gradient else ': values'}", "sort " + name, "sort" + options + gradient,
+          both("sort", options + gradient), 1.0)
+      for number, name, options in ((24, "of 2^20 numbers", " --rows 1 --length 1048576"),
+                                    (25, "along 1000 rows of 1000 numbers", " --rows 1000 --length 1000"))
+      for gradient in ("", " --gradient")],
 ]

@@ -72,7 +72,7 @@ typedef struct tow_context_options {
      * work is cut. NULL: the environment variable TOW_ENGINE, else what is best for each product. */
     const char *engine;
     /* Products only by what has the same bits on all machines, so that a seed gives the same losses everywhere: without
-     * the matrix unit, and f64 without BLIS. What f64 takes from the C library (exp, log, tanh and the like) has the
+     * the matrix unit. What f64 takes from the C library (exp, log, tanh and the like) has the
      * bits of that library. */
     bool portable_bits;
 } tow_context_options;

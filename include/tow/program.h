@@ -107,8 +107,7 @@ TOW_API tow_status tow_program_check(const tow_program *program);
 
 /* Runs. inputs and outputs are caller's arrays of exactly the graph's types; an output may share no memory with an
  * input or another output. outputs[i] is ignored, and may be NULL, where a consumer takes output i or an input is donated
- * to it. Allocates nothing
- * (BLIS, which computes products of f64, keeps buffers of its own).
+ * to it. Allocates nothing.
  * Errors: TOW_TYPE_MISMATCH with index, name, expected and found; TOW_INVALID_ARGUMENT for a missing array and for a
  * program that was compiled with .plan_only. */
 TOW_API tow_status tow_program_run(tow_program *program, tow_array *const *inputs, tow_array *const *outputs);

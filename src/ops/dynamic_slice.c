@@ -1,14 +1,15 @@
 /* Batching rules of dynamic_slice and dynamic_update_slice. If all rows share the starts, the batch axis is one more axis
- * that is taken whole. Starts of each row make the slices rows that a gather finds:
+ * that is taken whole. Slices at starts of each row are rows that a gather finds:
  *
  *   axes of x:  [leading | trailing, taken whole]        x as a table: [product of leading, trailing...]
- *   dynamic_slice         gathers the row of every place of the slice
- *   dynamic_update_slice  asks at every place of x whether it is in the slice, and gathers the row of the update there
  *
- * An array of bool, and places that i32 does not count, go through a loop over the rows. */
+ * A slice whose places i32 does not count goes through a loop over the rows. Updates at starts of each row are windows that a
+ * scatter puts into their rows, where x lies if nothing else reads it. */
 #include "src/ops/dynamic_slice.h"
 
 #include "src/ops/rules.h"
+#include "tow/indexing.h"
+#include "tow/numpy.h"
 
 /* Axes of x from which on the slice, of `sizes`, is the whole. */
 static int leading_axes(tow_type x, const int64_t *sizes)
@@ -113,29 +114,20 @@ void tow__batch_dynamic_slice(tow__batch *r)
     r->y[0] = (tow__mapped){.value = find_rows(r, 0, lead, place), .axis = 0};
 }
 
-/* bool [rows, leading...] -> [rows, leading..., trailing...] */
-static tow_value repeat_trailing(tow_value x, tow_type type)
-{
-    int axes[TOW_MAX_RANK];
-    for (int d = 0; d < TOW_MAX_RANK; d++) axes[d] = d;
-    return tow_broadcast_in_dim(x, type.rank, type.dims, axes);
-}
-
+/* The update of each row is a window of that row, scattered to its start. */
 static void update_by_rows(tow__batch *r, int lead)
 {
-    tow_type type = places_type(r, lead, r->in[0].dims);
-    tow_value place = tow__null(), inside = tow__null();
+    tow_scatter_dims dims = {.n_window = r->in[0].rank, .n_batching = 1, .n_index = lead};
+    tow_value start[TOW_MAX_RANK];
+    for (int d = 0; d < dims.n_window; d++) dims.update_window_dims[d] = 1 + d;
     for (int d = 0; d < lead; d++) {
-        int64_t size = r->in[1].dims[d];
-        tow_value first = clamped_start(r, 2 + (uint32_t)d, r->in[0].dims[d] - size, type);
-        tow_value at = tow_sub(tow_iota(r->t, type, d + 1), first), zero = tow_zeros_like(at);
-        tow_value within = tow_and(tow_ge(at, zero), tow_lt(at, tow_full_like(at, (double)size)));
-        inside = tow_is_null(inside) ? within : tow_and(inside, within);
-        place = next_place(place, size, tow_clamp(zero, at, tow_full_like(at, (double)(size - 1))));
+        start[d] = tow__batch_operand(r, 2 + (uint32_t)d, 0);
+        dims.scatter_dims_to_operand_dims[d] = 1 + d;
     }
-    tow_value x = tow__batch_operand(r, 0, 0);
-    inside = repeat_trailing(inside, tow_value_type(x));
-    r->y[0] = (tow__mapped){.value = tow_select(inside, find_rows(r, 1, lead, place), x), .axis = 0};
+    tow_value x = tow__batch_operand(r, 0, 0), update = tow__batch_operand(r, 1, 0);
+    tow_value places = tow_stack((size_t)lead, start, 1);
+    x = tow_scatter_general(TOW_SCATTER_SET, x, places, update, &dims, TOW_INDEX_CLIP, true);
+    r->y[0] = (tow__mapped){.value = x, .axis = 0};
 }
 
 void tow__batch_dynamic_update_slice(tow__batch *r)
@@ -153,8 +145,6 @@ void tow__batch_dynamic_update_slice(tow__batch *r)
         r->y[0] = r->x[1];
     else if (tow_type_count(r->in[1]) == 0)
         r->y[0] = r->x[0];
-    else if (may_gather(r, lead))
-        update_by_rows(r, lead);
     else
-        r->looped(r);
+        update_by_rows(r, lead);
 }

@@ -7,7 +7,9 @@
 #include "src/kernels/tables.h"
 
 enum {
-    MOST_TAPS = 64 /* along an axis, of a result that is summed over positions */
+    MOST_TAPS = 64, /* along an axis, of a result that is summed over positions */
+    NARROW = 20,    /* results along w below which a product of theirs is too small */
+    SHORT = 48      /* elements that a row of the kernel sums, below which a product with it is too small */
 };
 
 /* ---- the convolution as loops ------------------------------------------------------------------------------------ */
@@ -118,6 +120,17 @@ static void fill(tow__conv *c, const tow__conv_axes *axes, const tow__kernel_cal
     }
 }
 
+/* Products of rows of w have as many rows as a phase of w has results, and sum what a phase of a row of the kernel holds. */
+static bool wants_gathering(const tow__conv *c)
+{
+    int64_t rows = 1, last = c->spatial - 1;
+    for (int64_t i = last; i >= 0 && is_single(&c->axes[i]); i--) rows *= c->axes[i].result;
+    if (last < 0 || is_single(&c->axes[last]))
+        return rows < NARROW; /* these axes are one, and k is what it is in both */
+    const tow__window_axis *w = &c->axes[last];
+    return w->result / w->base_dilation < NARROW || w->window * c->inputs / w->base_dilation < SHORT;
+}
+
 /* Sums or not: by sizes alone, and not by those of the batch, the features and the groups. Channels have the same bits. */
 static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p)
 {
@@ -126,7 +139,8 @@ static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p
         if (c->axes[i].base_dilation > 1 || c->axes[i].result > MOST_TAPS) sums = false;
     if (!sums && p->feature_groups > 1 && c->inputs == 1 && c->features == 1) return &tow__conv_channels;
     if (sums && p->batch_groups > 1 && c->batch == 1 && c->features == 1) return &tow__conv_channel_sums;
-    return sums ? &tow__conv_sums : &tow__conv_rows;
+    if (sums) return &tow__conv_sums;
+    return wants_gathering(c) ? &tow__conv_gathered : &tow__conv_rows;
 }
 
 static conv_job job_of(const tow__kernel_call *call)
@@ -139,7 +153,7 @@ static conv_job job_of(const tow__kernel_call *call)
     const bool in_blocks = job.way->transposes && job.c.spatial > 0 && job.c.y[job.c.spatial - 1] == job.c.size;
     job.transposes = job.c.y_feature != job.c.size && !in_blocks;
     if (job.transposes) lay_out(&job.c, job.way->batch_last);
-    if (job.way == &tow__conv_rows) join_axes(&job.c);
+    if (job.way == &tow__conv_rows || job.way == &tow__conv_gathered) join_axes(&job.c);
     add_single_axes(&job.c);
     return job;
 }
@@ -163,6 +177,8 @@ static size_t result_bytes(const tow__buffer *y)
 
 static size_t scratch_conv(const tow__kernel_call *call)
 {
+    for (size_t i = 0; i < 2; i++)
+        if (tow__buffer_count(&call->in[i]) == 0) return 0;
     if (tow__buffer_count(&call->out[0]) == 0) return 0;
     conv_job job = job_of(call);
     size_t result = job.transposes ? result_bytes(&call->out[0]) : 0;
@@ -174,6 +190,7 @@ static void run_job(const tow__kernel_call *call, const conv_job *job)
     const tow__buffer *y = &call->out[0];
     tow__conv_run r = {
         .c = &job->c, .x = call->in[0].data, .w = call->in[1].data, .y = y->data, .scratch = call->scratch};
+    r.threads = tow__threads(call);
     if (call->team != NULL && call->team->products != NULL) r.choice = *call->team->products;
     if (job->transposes) {
         r.y = call->scratch;
@@ -208,7 +225,7 @@ static void run_conv(const tow__kernel_call *call)
 static const char *engine_of(const tow__kernel_call *call) { return job_of(call).way->engine; }
 
 static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
-                                       .dtypes = 1u << TOW_F32,
+                                       .dtypes = TOW__FLOATS,
                                        .run = run_conv,
                                        .runs_epilogue = true,
                                        .scratch = scratch_conv,

@@ -1,6 +1,8 @@
-/* Convolutions: what the three ways to compute one share. conv.c picks a way by sizes alone, which cuts of the batch and of
+/* Convolutions: what the ways to compute one share. conv.c picks a way by sizes alone, which cuts of the batch and of
  * features leave as they are:
  *   conv_rows.c       sums over few taps: for each tap, products of rows of positions with the kernel
+ *   conv_gathered.c   the same for results that are narrow along w, or a kernel whose rows are short: for blocks of
+ *                     positions of all axes and entries, products of what some taps meet, gathered in a tile
  *   conv_sums.c       sums over many positions, which is what the gradients of kernels are
  *   conv_channels.c   groups of one feature: vectors of channels, without products
  * Their bits are those of the own kernel of products, whatever the instruction set and the threads. Each makes rows of
@@ -34,7 +36,8 @@ typedef struct tow__conv_run {
     const char *x, *w;
     char *y;
     char *scratch;
-    const tow__team *team;
+    const tow__team *team; /* NULL: the work is too small for threads */
+    int threads;           /* for which scratch memory was asked */
     const tow__epilogue *epilogue; /* NULL: none, or it runs when all of the result is complete */
     tow__gemm_choice choice;
 } tow__conv_run;
@@ -46,7 +49,7 @@ typedef struct tow__conv_way {
     size_t (*scratch)(const tow__conv *c, int threads);
     void (*run)(const tow__conv_run *r);
 } tow__conv_way;
-extern const tow__conv_way tow__conv_rows, tow__conv_sums, tow__conv_channels, tow__conv_channel_sums;
+extern const tow__conv_way tow__conv_rows, tow__conv_gathered, tow__conv_sums, tow__conv_channels, tow__conv_channel_sums;
 
 static inline size_t tow__conv_round(size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -13,15 +13,16 @@ enum {
 
 const tow__conv_lanes *tow__conv_lanes_of(tow_dtype dtype, const tow__gemm_choice *choice)
 {
-    (void)dtype;
+    const bool doubles = dtype == TOW_F64;
 #if defined(__x86_64__)
     const tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
-    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512()) return &tow__conv_lanes_avx512;
-    if (set != TOW__GEMM_PLAIN && tow__has_avx2()) return &tow__conv_lanes_avx2;
+    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512())
+        return doubles ? &tow__conv_lanes_avx512_f64 : &tow__conv_lanes_avx512;
+    if (set != TOW__GEMM_PLAIN && tow__has_avx2()) return doubles ? &tow__conv_lanes_avx2_f64 : &tow__conv_lanes_avx2;
 #else
     (void)choice;
 #endif
-    return &tow__conv_lanes_plain;
+    return doubles ? &tow__conv_lanes_plain_f64 : &tow__conv_lanes_plain;
 }
 
 typedef struct channels_job {

@@ -256,7 +256,7 @@ static void run_share(void *user, int64_t index, int thread)
 static void run_sums(const tow__conv_run *r)
 {
     sums_job job = {.r = r};
-    plan(&job, r->c, r->team != NULL ? r->team->threads : 1);
+    plan(&job, r->c, r->threads);
     tow__team_run_indexed(r->team, job.c->groups * job.slices * job.tap_slices, run_share, &job);
 }
 

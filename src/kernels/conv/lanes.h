@@ -32,9 +32,10 @@ typedef struct tow__conv_lanes {
     void (*end)(int64_t lanes, tow__conv_chain *chain, void *y);
 } tow__conv_lanes;
 
-extern const tow__conv_lanes tow__conv_lanes_plain;
+extern const tow__conv_lanes tow__conv_lanes_plain, tow__conv_lanes_plain_f64;
 #if defined(__x86_64__)
 extern const tow__conv_lanes tow__conv_lanes_avx2, tow__conv_lanes_avx512;
+extern const tow__conv_lanes tow__conv_lanes_avx2_f64, tow__conv_lanes_avx512_f64;
 #endif
 /* Those of a type for the instruction set that `choice` asks for, or the best below it that the processor has. */
 const tow__conv_lanes *tow__conv_lanes_of(tow_dtype dtype, const tow__gemm_choice *choice);

@@ -3,9 +3,11 @@
  *   axes of x:  leading ones, whose windows are single elements | windowed ones | a run of elements that lie together,
  *               whose windows are single elements (channels)
  *
- * A window is walked tap by tap, and each tap is a loop over the run. Taps that meet padding or the holes of a dilated
- * operand are never looked at, so a window costs what it meets. Taps are combined in row-major order: the bits are those
- * of the reference. What is scattered meets where windows overlap; so threads share leading axes and pieces of the run. */
+ * A window is walked tap by tap, and each tap is a loop over lanes: the elements of the run. Where there is no run, as with
+ * features first, the lanes are windows that follow each other along the last axis, and the taps along that axis are loops over
+ * those lanes that they do not lead into padding. Taps that meet padding or the holes of a dilated operand are never looked at,
+ * so a window costs what it meets. Taps are combined in row-major order: the bits are those of the reference. What is
+ * scattered meets where windows overlap; so threads share leading axes and pieces of a run of channels. */
 #include <string.h>
 
 #include "src/base/window.h"
@@ -24,9 +26,11 @@ struct window_job {
     char *out;
     int rank, leading; /* axes before the run; of them, those that threads may share */
     tow__window_axis axes[TOW_MAX_RANK];
-    int64_t windows, shared; /* over all axes before the run; over the leading ones */
-    int64_t run, pieces, per_block;
+    int64_t windows, shared;        /* over all axes before the run; over the leading ones */
+    int64_t run, pieces, per_block; /* lanes in all, and in pieces of PIECE */
     bool minimum;
+    bool along; /* lanes are windows along axes[rank], which is none of the `rank` axes that are walked */
+    int64_t x_step, other_step; /* from lane to lane */
     void (*one)(const window_job *job, int64_t window, int64_t first, int64_t n);
 };
 
@@ -52,6 +56,14 @@ static void describe(window_job *job, const tow__kernel_call *call, const tow__b
         if (!is_single(&job->axes[last]) || x->strides[last] != step) break;
         if (job->other.rank > 0 && job->other.strides[last] != step) break;
         job->run *= x->dims[last];
+    }
+    job->x_step = job->other_step = 1;
+    job->along = job->run == 1 && job->rank > 0 && job->axes[job->rank - 1].base_dilation == 1;
+    if (job->along) {
+        const tow__window_axis *a = &job->axes[--job->rank];
+        job->run = a->result;
+        job->x_step = a->stride * x->strides[job->rank];
+        job->other_step = a->stride * job->other.strides[job->rank];
     }
     while (job->leading < job->rank && is_single(&job->axes[job->leading])) job->shared *= x->dims[job->leading++];
     for (int i = 0; i < job->rank; i++) job->windows *= job->axes[i].result;
@@ -99,6 +111,38 @@ static bool next(const window_job *job, walk *w)
     return false;
 }
 
+/* Lanes begin .. end of a piece that meet a tap, and where lane `begin` meets it in x and in the other array. */
+typedef struct lane_tap {
+    int64_t begin, end, x, other;
+} lane_tap;
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+/* Taps [*from, end) along the lanes [first, first + n) that meet an element at one of them; gives the end. */
+static int64_t lane_taps(const window_job *job, int64_t first, int64_t n, int64_t *from)
+{
+    *from = 0;
+    if (!job->along) return 1;
+    const tow__window_axis *a = &job->axes[job->rank];
+    const int64_t last = first + n - 1;
+    *from = tow__max(0, -floor_div(last * a->stride - a->low, a->window_dilation));
+    return tow__min(a->window, floor_div(a->size - 1 + a->low - first * a->stride, a->window_dilation) + 1);
+}
+
+/* Tap k along the lanes of those that w has come to, for lanes [first, first + n). */
+static lane_tap find_lanes(const window_job *job, const walk *w, int64_t k, int64_t first, int64_t n)
+{
+    if (!job->along) return (lane_tap){0, n, w->x + first, w->other + first};
+    const tow__window_axis *a = &job->axes[job->rank];
+    const int64_t at = k * a->window_dilation - a->low; /* lane p meets the element p * stride + at */
+    lane_tap t = {.begin = tow__max(first, -floor_div(at, a->stride)) - first};
+    t.end = tow__min(first + n, floor_div(a->size - 1 - at, a->stride) + 1) - first;
+    const int64_t element = (first + t.begin) * a->stride + at;
+    t.x = w->x + element * job->x->strides[job->rank];
+    t.other = w->other + element * job->other.strides[job->rank];
+    return t;
+}
+
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 #define ADD(a, b)     ((a) + (b))
@@ -106,22 +150,27 @@ static bool next(const window_job *job, walk *w)
 #define LESS(a, b)    ((a) < (b) ? (a) : (b))
 
 #define REDUCE(name, T, identity, COMBINE)                                                                             \
-    TOW__CLONES static void add_##name##_##T(int64_t n, T *restrict y, const T *restrict x)                            \
+    TOW__CLONES static void add_##name##_##T(int64_t n, T *restrict y, const T *restrict x, int64_t step)              \
     {                                                                                                                  \
-        for (int64_t i = 0; i < n; i++) y[i] = COMBINE(y[i], x[i]);                                                    \
+        if (step == 1)                                                                                                 \
+            for (int64_t i = 0; i < n; i++) y[i] = COMBINE(y[i], x[i]);                                                \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) y[i] = COMBINE(y[i], x[i * step]);                                         \
     }                                                                                                                  \
     static void name##_##T(const window_job *job, int64_t window, int64_t first, int64_t n)                            \
     {                                                                                                                  \
         T y[PIECE];                                                                                                    \
         walk w;                                                                                                        \
+        int64_t from;                                                                                                  \
+        const int64_t end = lane_taps(job, first, n, &from);                                                           \
         for (int64_t i = 0; i < n; i++) y[i] = (identity);                                                             \
         if (begin(job, window, &w)) {                                                                                  \
-            const T *x = (const T *)job->x->data + first;                                                              \
+            const T *x = job->x->data;                                                                                 \
             do {                                                                                                       \
-                if (n == 1)                                                                                            \
-                    y[0] = COMBINE(y[0], x[w.x]);                                                                      \
-                else                                                                                                   \
-                    add_##name##_##T(n, y, x + w.x);                                                                   \
+                for (int64_t k = from; k < end; k++) {                                                                 \
+                    const lane_tap t = find_lanes(job, &w, k, first, n);                                               \
+                    if (t.begin < t.end) add_##name##_##T(t.end - t.begin, y + t.begin, x + t.x, job->x_step);         \
+                }                                                                                                      \
             } while (next(job, &w));                                                                                   \
         }                                                                                                              \
         memcpy((T *)(void *)job->out + window * job->run + first, y, (size_t)n * sizeof *y);                           \
@@ -140,43 +189,54 @@ REDUCE(min, u32, UINT32_MAX, LESS)
 
 /* ---- selection --------------------------------------------------------------------------------------------------- */
 
-/* Where the other array has what the window selects, for n elements of the run. Another element takes the place of the
- * best so far unless that is at least (at most) as large; so does a NaN. False: the window meets nothing. */
+#define NOWHERE INT64_MIN
+
+/* at[i]: where the other array has what lane i selects, NOWHERE if its window meets nothing. Another element takes the place of
+ * the best so far unless that is at least (at most) as large; so does a NaN. */
 #define SELECT(T)                                                                                                      \
-    TOW__CLONES static void better_##T(int64_t n, bool minimum, const T *restrict x, int64_t tap, T *restrict best,    \
-                                       int64_t *restrict at)                                                           \
+    TOW__CLONES static void better_##T(int64_t n, bool minimum, const T *restrict x, int64_t x_step, int64_t other,    \
+                                       int64_t other_step, T *restrict best, int64_t *restrict at)                     \
     {                                                                                                                  \
         for (int64_t i = 0; i < n; i++) {                                                                              \
-            bool stays = minimum ? best[i] <= x[i] : best[i] >= x[i];                                                  \
-            best[i] = stays ? best[i] : x[i];                                                                          \
-            at[i] = stays ? at[i] : tap;                                                                               \
+            const T value = x[i * x_step];                                                                             \
+            const bool stays = (at[i] != NOWHERE) & (minimum ? best[i] <= value : best[i] >= value);                   \
+            best[i] = stays ? best[i] : value;                                                                         \
+            at[i] = stays ? at[i] : other + i * other_step;                                                            \
         }                                                                                                              \
     }                                                                                                                  \
-    static bool select_##T(const window_job *job, int64_t window, int64_t first, int64_t n, int64_t *at)               \
+    static void select_##T(const window_job *job, int64_t window, int64_t first, int64_t n, int64_t *at)               \
     {                                                                                                                  \
-        T best[PIECE];                                                                                                 \
+        T best[PIECE] = {0};                                                                                           \
         walk w;                                                                                                        \
-        if (!begin(job, window, &w)) return false;                                                                     \
-        const T *x = (const T *)job->x->data + first;                                                                  \
-        for (int64_t i = 0; i < n; i++) best[i] = x[w.x + i], at[i] = w.other;                                         \
-        while (next(job, &w)) better_##T(n, job->minimum, x + w.x, w.other, best, at);                                 \
-        return true;                                                                                                   \
+        int64_t from;                                                                                                  \
+        const int64_t end = lane_taps(job, first, n, &from);                                                           \
+        for (int64_t i = 0; i < n; i++) at[i] = NOWHERE;                                                               \
+        if (!begin(job, window, &w)) return;                                                                           \
+        const T *x = job->x->data;                                                                                     \
+        do {                                                                                                           \
+            for (int64_t k = from; k < end; k++) {                                                                     \
+                const lane_tap t = find_lanes(job, &w, k, first, n);                                                   \
+                better_##T(t.end - t.begin, job->minimum, x + t.x, job->x_step, t.other, job->other_step,              \
+                           best + t.begin, at + t.begin);                                                              \
+            }                                                                                                          \
+        } while (next(job, &w));                                                                                       \
     }                                                                                                                  \
     static void gather_##T(const window_job *job, int64_t window, int64_t first, int64_t n)                            \
     {                                                                                                                  \
         int64_t at[PIECE];                                                                                             \
         T *y = (T *)(void *)job->out + window * job->run + first;                                                      \
-        const T *t = (const T *)job->other.data + first;                                                               \
-        const bool meets = select_##T(job, window, first, n, at);                                                      \
-        for (int64_t i = 0; i < n; i++) y[i] = meets ? t[at[i] + i] : 0;                                               \
+        const T *t = job->other.data;                                                                                  \
+        select_##T(job, window, first, n, at);                                                                         \
+        for (int64_t i = 0; i < n; i++) y[i] = at[i] != NOWHERE ? t[at[i]] : 0;                                        \
     }                                                                                                                  \
     static void scatter_##T(const window_job *job, int64_t window, int64_t first, int64_t n)                           \
     {                                                                                                                  \
         int64_t at[PIECE];                                                                                             \
-        T *y = (T *)(void *)job->out + first;                                                                          \
+        T *y = (T *)(void *)job->out;                                                                                  \
         const T *t = (const T *)(const void *)job->t + window * job->run + first;                                      \
-        if (!select_##T(job, window, first, n, at)) return;                                                            \
-        for (int64_t i = 0; i < n; i++) y[at[i] + i] += t[i];                                                          \
+        select_##T(job, window, first, n, at);                                                                         \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            if (at[i] != NOWHERE) y[at[i]] += t[i];                                                                    \
     }
 SELECT(f32)
 SELECT(f64)
@@ -207,12 +267,16 @@ static void run_windows(const tow__kernel_call *call, window_job *job)
     if (job->run > 0) tow__team_run(call->team, tow__ceil_div(job->windows, job->per_block), window_block, job);
 }
 
-/* All windows of one index of the leading axes and one piece of the run, in order. */
+/* Pieces of lanes that scatter to different elements: channels. */
+static int64_t pieces_apart(const window_job *job) { return job->along ? 1 : job->pieces; }
+
+/* All windows of one index of the leading axes and of one piece of a run of channels, in order. */
 static void ordered_block(void *user, int64_t block)
 {
     const window_job *job = user;
-    int64_t each = job->windows / job->shared, at = block / job->pieces;
-    for (int64_t window = at * each; window < (at + 1) * each; window++) run_piece(job, window, block % job->pieces);
+    const int64_t each = job->windows / job->shared, at = block / pieces_apart(job), first = block % pieces_apart(job);
+    for (int64_t window = at * each; window < (at + 1) * each; window++)
+        for (int64_t piece = first; piece < job->pieces; piece += pieces_apart(job)) run_piece(job, window, piece);
 }
 
 #define RUN(name, ...)                                                                                                 \
@@ -253,7 +317,7 @@ static void run_scatter(const tow__kernel_call *call)
         tow__strided_store(call->team, &to, &from);
         job.t = call->scratch;
     }
-    if (job.windows > 0 && job.run > 0) tow__team_run(call->team, job.shared * job.pieces, ordered_block, &job);
+    if (job.windows > 0 && job.run > 0) tow__team_run(call->team, job.shared * pieces_apart(&job), ordered_block, &job);
 }
 
 enum {

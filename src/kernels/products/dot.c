@@ -194,7 +194,7 @@ static dot_job job_of(const tow__kernel_call *call, int64_t kc)
     job.y = prepare_operand(&call->in[1], &p->rhs_batch, &p->rhs_contract, false);
     /* One column becomes one row, unless it is a part of more columns: the matrix unit rounds an exchanged product in
      * another order, and parts have the bits of the whole. */
-    job.exchanged = job.dtype == TOW_F32 && p->columns <= 1 && count(&job.y.free) == 1 && count(&job.x.free) > 1;
+    job.exchanged = p->columns <= 1 && count(&job.y.free) == 1 && count(&job.x.free) > 1;
     if (job.exchanged) {
         operand x = job.x;
         job.x = job.y, job.y = x;
@@ -317,7 +317,7 @@ static void pack_columns(void *user, int64_t block)
     const pack_job *job = user;
     tow__gemm g = job->whole;
     g.packed_column = block * PACK;
-    g.b = (const f32 *)g.b + g.packed_column * g.b_column;
+    g.b = (const char *)g.b + g.packed_column * g.b_column * (int64_t)tow__element_bytes(g.dtype);
     g.n = tow__min(PACK, g.n - g.packed_column);
     tow__gemm_pack(&g, job->engine);
 }
@@ -389,7 +389,7 @@ void tow__dot_sizes(tow__dot_params *p, tow_type x, tow_type y)
 int64_t tow__dot_kc(const tow__kernel_call *call)
 {
     const tow__dot_params *p = call->params;
-    if (p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
+    if (call->out[0].dtype != TOW_F32 || p->lhs_batch.n > 0 || p->lhs_contract.n == 0) return 0;
     dot_job job = job_of(call, 0);
     return job.engine->in_parts ? tow__gemm_kc(job.product.k) : 0;
 }
@@ -429,6 +429,7 @@ static void run_add(const tow__kernel_call *call)
 
 size_t tow__dot_packed(const tow__kernel_call *call, tow__dot_pack_params *params)
 {
+    if (call->out[0].dtype != TOW_F32) return 0; /* who packs has no operand of f64 */
     dot_job job = job_of(call, 0);
     if (job.y.pack_bytes > 0 || job.jobs != 1 || job.exchanged) return 0;
     *params = (tow__dot_pack_params){*(const tow__dot_params *)call->params, job.engine};

@@ -33,7 +33,7 @@
  *   - Large f32 products (at least 128 rows, columns and k, and 2^22 multiply-adds in a block of k) run on the matrix unit
  *     where there is one: 1.3 to 1.9 times as fast as the own kernel. Smaller ones would gain alone, but not among
  *     others: they wait for memory.
- *   - f64 runs on BLIS. */
+ *   - f64 runs on the own kernel as well. */
 #ifndef TOW_SRC_KERNELS_GEMM_H
 #define TOW_SRC_KERNELS_GEMM_H
 

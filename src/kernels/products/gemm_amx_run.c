@@ -56,6 +56,7 @@ enum {
 
 _Static_assert((int)TOW__GEMM_KC % (int)GROUP == 0, "a block of k is whole groups");
 
+typedef f32 element;
 typedef __m512 vector;
 typedef __mmask16 lanes;
 
@@ -67,6 +68,7 @@ static inline __attribute__((always_inline)) lanes first_lanes(int64_t n)
 #include "src/kernels/products/transpose_avx512.inc"
 
 #include "src/kernels/products/gemm_amx_split.inc"
+#include "src/kernels/products/gemm_sums.inc"
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
@@ -526,7 +528,7 @@ static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
                 x.adds = first > 0;
                 run_piece(j, &x);
             }
-            tow__gemm_add_sums(g, row, rows, from, limit, sums, ld);
+            add_sums(g, row, rows, from, limit, sums, ld);
         }
     }
 }

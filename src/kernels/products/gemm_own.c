@@ -1,33 +1,37 @@
 /* The own kernel of matrix products as an engine: picks the version for the processor. */
 #include "src/kernels/products/gemm_own.h"
 
-/* The version that `choice` asks for, or the best below it that the processor can run. */
-static const tow__gemm_version *version(const tow__gemm_choice *choice)
+/* The version of a type that `choice` asks for, or the best below it that the processor can run. */
+static const tow__gemm_version *version(tow_dtype dtype, const tow__gemm_choice *choice)
 {
+    const bool doubles = dtype == TOW_F64;
 #if defined(__x86_64__)
     tow__gemm_set set = choice != NULL ? (tow__gemm_set)choice->set : TOW__GEMM_AUTO;
-    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512()) return &tow__gemm_avx512_version;
-    if (set != TOW__GEMM_PLAIN && tow__has_avx2()) return &tow__gemm_avx2_version;
+    if ((set == TOW__GEMM_AUTO || set == TOW__GEMM_AVX512) && tow__has_avx512())
+        return doubles ? &tow__gemm_avx512_f64_version : &tow__gemm_avx512_version;
+    if (set != TOW__GEMM_PLAIN && tow__has_avx2())
+        return doubles ? &tow__gemm_avx2_f64_version : &tow__gemm_avx2_version;
 #else
     (void)choice;
 #endif
-    return &tow__gemm_plain_version;
+    return doubles ? &tow__gemm_plain_f64_version : &tow__gemm_plain_version;
 }
 
 static bool applicable(const tow__gemm *g)
 {
-    return g->dtype == TOW_F32 && g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 && g->b_column >= 0;
+    return (g->dtype == TOW_F32 || g->dtype == TOW_F64) && g->a_row >= 0 && g->a_column >= 0 && g->b_row >= 0 &&
+           g->b_column >= 0;
 }
 
-static void run(const tow__gemm *g) { version(g->choice)->run(g); }
+static void run(const tow__gemm *g) { version(g->dtype, g->choice)->run(g); }
 
-static const char *describe(void) { return version(NULL)->text; }
+static const char *describe(void) { return version(TOW_F32, NULL)->text; }
 
-static size_t scratch(const tow__gemm *g) { return version(g->choice)->scratch(g); }
+static size_t scratch(const tow__gemm *g) { return version(g->dtype, g->choice)->scratch(g); }
 
-static size_t packed(const tow__gemm *g) { return version(g->choice)->packed(g); }
+static size_t packed(const tow__gemm *g) { return version(g->dtype, g->choice)->packed(g); }
 
-static void pack(const tow__gemm *g) { version(g->choice)->pack(g); }
+static void pack(const tow__gemm *g) { version(g->dtype, g->choice)->pack(g); }
 
 const tow__gemm_engine tow__gemm_own = {
     "own", applicable, run, describe, true, true, .in_parts = true, .scratch = scratch, .packed = packed, .pack = pack};

@@ -16,33 +16,18 @@ static inline int64_t tow__gemm_kc(int64_t k)
     return tow__min(k, tow__ceil_div(tow__ceil_div(k, blocks), 16) * 16);
 }
 
-/* C += sums, rows [row, row + rows) and columns [from, limit), each as soon as it is done given to g->epilogue. sums:
- * [rows][ld]. */
-static inline void tow__gemm_add_sums(const tow__gemm *g, int64_t row, int64_t rows, int64_t from, int64_t limit,
-                                      const float *sums, int64_t ld)
-{
-    for (int64_t at = from, columns; at < limit; at += columns) {
-        columns = tow__min(TOW__GEMM_EPILOGUE_COLUMNS, limit - at);
-        for (int64_t i = 0; i < rows; i++) {
-            float *c = (float *)g->c + (row + i) * g->ldc + at;
-            const float *sum = sums + i * ld + (at - from);
-            for (int64_t y = 0; y < columns; y++) c[y] += sum[y];
-        }
-        if (g->epilogue) g->epilogue(g->user, row, rows, at, columns);
-    }
-}
-
 typedef struct tow__gemm_version {
     const char *text;
-    void (*run)(const tow__gemm *g); /* m, n, k > 0; f32 */
+    void (*run)(const tow__gemm *g); /* m, n, k > 0; of its type */
     size_t (*scratch)(const tow__gemm *g);
     size_t (*packed)(const tow__gemm *g);
     void (*pack)(const tow__gemm *g);
 } tow__gemm_version;
 
-extern const tow__gemm_version tow__gemm_plain_version;
+extern const tow__gemm_version tow__gemm_plain_version, tow__gemm_plain_f64_version;
 #if defined(__x86_64__)
 extern const tow__gemm_version tow__gemm_avx2_version, tow__gemm_avx512_version;
+extern const tow__gemm_version tow__gemm_avx2_f64_version, tow__gemm_avx512_f64_version;
 #endif
 
 /* In gemm_amx_run.c: f32; m, n, k > 0; only if tow__gemm_amx_usable. */

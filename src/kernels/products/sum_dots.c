@@ -85,7 +85,9 @@ static void (*tiles_for(const dot_job *job))(const tow__sum_dots *)
 {
 #if defined(__x86_64__)
     const tow__gemm *g = &job->product;
-    if (job->engine != &tow__gemm_own || g->k < 1 || g->k > TOW__SUM_DOTS_ROWS || g->b_column != 1) return NULL;
+    if (job->engine != &tow__gemm_own || g->dtype != TOW_F32 || g->k < 1 || g->k > TOW__SUM_DOTS_ROWS ||
+        g->b_column != 1)
+        return NULL;
     if (tow__has_avx512()) return tow__sum_dots_avx512;
     if (tow__has_avx2()) return tow__sum_dots_avx2;
 #else

@@ -86,6 +86,22 @@ static const conv_case cases[] = {
     {"NCWH,OIWH->NCWH", 4, {2, 5, 9, 8}, {7, 5, 3, 3}, .low = LIST(1, 1), .high = LIST(1, 1)},
     {"CHWN,IHWO->CHWN", 4, {5, 9, 8, 3}, {5, 3, 3, 12}, .low = LIST(1, 1), .high = LIST(1, 1)},
     {"CNHW,IOHW->NCHW", 4, {5, 2, 9, 8}, {5, 7, 9, 8}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    /* narrow, or with short rows of the kernel: gathered */
+    {IMAGES, {9, 2, 2, 70}, {3, 3, 70, 150}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    {IMAGES, {3, 30, 40, 3}, {7, 7, 3, 64}, .strides = LIST(2, 2), .low = LIST(3, 3), .high = LIST(3, 3)},
+    {IMAGES, {5, 4, 4, 33}, {3, 3, 33, 40}, .lhs_dilation = LIST(2, 2), .low = LIST(1, 1), .high = LIST(2, 2)},
+    {IMAGES,
+     {2, 3, 3, 5},
+     {3, 2, 5, 6},
+     .strides = LIST(2, 2),
+     .lhs_dilation = LIST(2, 4),
+     .low = LIST(2, 1),
+     .high = LIST(1, 3)},
+    {IMAGES, {40, 7, 7, 65}, {1, 1, 65, 70}, .strides = LIST(2, 2)},
+    {IMAGES, {30, 14, 14, 200}, {3, 3, 200, 64}, .low = LIST(1, 1), .high = LIST(1, 1)},
+    {IMAGES, {2, 6, 6, 12}, {3, 3, 4, 30}, .low = LIST(1, 1), .high = LIST(1, 1), .feature_groups = 3},
+    {"NCHW,OIHW->NCHW", 4, {3, 3, 16, 18}, {40, 3, 5, 5}, .strides = LIST(1, 2), .low = LIST(2, 2), .high = LIST(2, 2)},
+    {"NHWC,OHWI->NCHW", 4, {3, 6, 5, 20}, {66, 3, 3, 20}, .rhs_dilation = LIST(2, 1), .low = LIST(2, 1)},
     {"NC,IO->NC", 2, {70, 40}, {40, 33}},
 };
 
@@ -99,7 +115,7 @@ static tow__conv_params params_of(const conv_case *c)
     return p;
 }
 
-static tow__buffer result_of(const conv_case *c, const tow__conv_params *p)
+static tow__buffer result_of(tow_dtype dtype, const conv_case *c, const tow__conv_params *p)
 {
     int64_t dims[TOW_MAX_RANK];
     tow__conv_axes axes;
@@ -111,12 +127,12 @@ static tow__buffer result_of(const conv_case *c, const tow__conv_params *p)
         assert_true(tow__window_result(&a));
         dims[axes.out[2 + i]] = a.result;
     }
-    return make(TOW_F32, c->rank, dims, ROW_MAJOR);
+    return make(dtype, c->rank, dims, ROW_MAJOR);
 }
 
 static void run_on_set(tow__gemm_set set, const tow__buffer *in, tow__buffer *out, const tow__conv_params *p)
 {
-    const tow__kernel *kernel = tow__kernel_find("conv_general_dilated", TOW_F32);
+    const tow__kernel *kernel = tow__kernel_find("conv_general_dilated", in[0].dtype);
     tow__gemm_choice choice = {.set = (int)set};
     tow__team team = {.threads = 1, .products = &choice};
     tow__kernel_call call = {.n_in = 2, .n_out = 1, .in = in, .out = out, .params = p, .team = &team};
@@ -128,7 +144,8 @@ static void run_on_set(tow__gemm_set set, const tow__buffer *in, tow__buffer *ou
 static void expect_close(const conv_case *c, const tow__buffer *found, const tow__buffer *expected)
 {
     for (int64_t i = 0; i < count_of(found); i++)
-        assert_close(get(found, i), get(expected, i), 1e-4 * (1 + fabs(get(expected, i))), c->dimensions, i);
+        assert_close(get(found, i), get(expected, i),
+                     (found->dtype == TOW_F64 ? 1e-12 : 1e-4) * (1 + fabs(get(expected, i))), c->dimensions, i);
 }
 
 static void kernels_agree(void **state)
@@ -137,12 +154,14 @@ static void kernels_agree(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const conv_case *c = &cases[k];
         const tow__conv_params p = params_of(c);
-        for (int how = 0; how < LAYOUTS; how++) {
-            tow__buffer in[2] = {random_operand(TOW_F32, c->rank, c->lhs, (layout)how),
-                                 random_operand(TOW_F32, c->rank, c->rhs, (layout)((how * 2 + 1) % LAYOUTS))};
-            tow__buffer plain = result_of(c, &p), fast = result_of(c, &p), other = result_of(c, &p);
-            run_kernel(tow__kernel_reference("conv_general_dilated", TOW_F32), 2, in, 1, &plain, &p);
-            run_kernel(tow__kernel_find("conv_general_dilated", TOW_F32), 2, in, 1, &fast, &p);
+        for (int how = 0; how < 2 * LAYOUTS; how++) {
+            const tow_dtype dtype = how < LAYOUTS ? TOW_F32 : TOW_F64;
+            tow__buffer in[2] = {random_operand(dtype, c->rank, c->lhs, (layout)(how % LAYOUTS)),
+                                 random_operand(dtype, c->rank, c->rhs, (layout)((how * 2 + 1) % LAYOUTS))};
+            tow__buffer plain = result_of(dtype, c, &p), fast = result_of(dtype, c, &p),
+                        other = result_of(dtype, c, &p);
+            run_kernel(tow__kernel_reference("conv_general_dilated", dtype), 2, in, 1, &plain, &p);
+            run_kernel(tow__kernel_find("conv_general_dilated", dtype), 2, in, 1, &fast, &p);
             expect_close(c, &fast, &plain);
             for (int set = TOW__GEMM_PLAIN; set <= TOW__GEMM_AVX512; set++) {
                 run_on_set((tow__gemm_set)set, in, &other, &p);
@@ -196,10 +215,11 @@ static void epilogues_cover_results(void **state)
         const conv_case *c = &cases[k];
         const tow__conv_params p = params_of(c);
         for (int threads = 1; threads <= 2; threads++) {
-            tow__buffer in[2] = {random_operand(TOW_F32, c->rank, c->lhs, ROW_MAJOR),
-                                 random_operand(TOW_F32, c->rank, c->rhs, (layout)(k % LAYOUTS))};
-            tow__buffer plain = result_of(c, &p), found = result_of(c, &p);
-            run_kernel(tow__kernel_find("conv_general_dilated", TOW_F32), 2, in, 1, &plain, &p);
+            const tow_dtype dtype = (k + (size_t)threads) % 3 == 0 ? TOW_F64 : TOW_F32;
+            tow__buffer in[2] = {random_operand(dtype, c->rank, c->lhs, ROW_MAJOR),
+                                 random_operand(dtype, c->rank, c->rhs, (layout)(k % LAYOUTS))};
+            tow__buffer plain = result_of(dtype, c, &p), found = result_of(dtype, c, &p);
+            run_kernel(tow__kernel_find("conv_general_dilated", dtype), 2, in, 1, &plain, &p);
             const size_t bytes = (size_t)count_of(&plain) * sizeof(int);
             epilogue_log log = {&plain, &found, take(bytes)};
             memset(log.times, 0, bytes);

@@ -185,18 +185,26 @@ static void splits_keep_bits(void **state)
 /* What gemm.h says about the bits of the own kernel, with any instruction set: blocks of k, each a chain of fused
  * multiply-adds, added in order; an accumulated C is added last. What is fetched meanwhile, from wherever, changes
  * none. */
-static float defined_element(const problem *p, int64_t i, int64_t j)
-{
-    const float *a = p->a.data, *b = p->b.data;
-    int64_t k = p->g.k, blocks = (k + 383) / 384, kc = ((k + blocks - 1) / blocks + 15) / 16 * 16;
-    float sum = 0;
-    for (int64_t first = 0; first < k; first += kc) {
-        float part = 0;
-        for (int64_t q = first; q < k && q < first + kc; q++)
-            part = fmaf(a[i * p->g.a_row + q * p->g.a_column], b[q * p->g.b_row + j * p->g.b_column], part);
-        sum = first == 0 ? part : sum + part;
+#define DEFINED_ELEMENT(T, FMA)                                                                                        \
+    static T defined_##T(const problem *p, int64_t i, int64_t j)                                                       \
+    {                                                                                                                  \
+        const T *a = p->a.data, *b = p->b.data;                                                                        \
+        int64_t k = p->g.k, blocks = (k + 383) / 384, kc = ((k + blocks - 1) / blocks + 15) / 16 * 16;                 \
+        T sum = 0;                                                                                                     \
+        for (int64_t first = 0; first < k; first += kc) {                                                              \
+            T part = 0;                                                                                                \
+            for (int64_t q = first; q < k && q < first + kc; q++)                                                      \
+                part = FMA(a[i * p->g.a_row + q * p->g.a_column], b[q * p->g.b_row + j * p->g.b_column], part);        \
+            sum = first == 0 ? part : sum + part;                                                                      \
+        }                                                                                                              \
+        return p->g.accumulate ? ((const T *)p->c.data)[i * p->g.ldc + j] + sum : sum;                                 \
     }
-    return p->g.accumulate ? ((const float *)p->c.data)[i * p->g.ldc + j] + sum : sum;
+DEFINED_ELEMENT(float, fmaf)
+DEFINED_ELEMENT(double, fma)
+
+static double defined_element(const problem *p, int64_t i, int64_t j)
+{
+    return p->g.dtype == TOW_F64 ? defined_double(p, i, j) : (double)defined_float(p, i, j);
 }
 
 /* Columns from .. limit of g, all columns of which lie in g->packed. */
@@ -205,8 +213,9 @@ static tow__gemm columns_of(const tow__gemm *g, int64_t from, int64_t limit)
     tow__gemm part = *g;
     part.packed_column = from;
     part.n = limit - from;
-    part.b = (const float *)g->b + from * g->b_column;
-    part.c = (float *)g->c + from;
+    const int64_t size = (int64_t)tow_dtype_size(g->dtype);
+    part.b = (const char *)g->b + from * g->b_column * size;
+    part.c = (char *)g->c + from * size;
     return part;
 }
 
@@ -237,24 +246,24 @@ static void run_parts(const tow__gemm *whole, int64_t blocks)
     g.kc = tow__gemm_kc(whole->k);
     for (int64_t first = 0; first < whole->k; first += g.k) {
         g.k = whole->k - first < blocks * g.kc ? whole->k - first : blocks * g.kc;
-        g.a = (const float *)whole->a + first * g.a_column;
-        g.b = (const float *)whole->b + first * g.b_row;
+        g.a = (const char *)whole->a + first * g.a_column * (int64_t)tow_dtype_size(g.dtype);
+        g.b = (const char *)whole->b + first * g.b_row * (int64_t)tow_dtype_size(g.dtype);
         g.accumulate = first > 0;
         tow__gemm_run(&g, NULL);
     }
 }
 
 /* Returns how often B was packed. */
-static int check_definition(const int64_t *size, unsigned transposed, bool accumulate)
+static int check_definition(tow_dtype dtype, const int64_t *size, unsigned transposed, bool accumulate)
 {
     int packed = 0;
-    problem p = make_problem(TOW_F32, size, transposed);
+    problem p = make_problem(dtype, size, transposed);
     p.g.accumulate = accumulate;
-    size_t bytes = (size_t)count_of(&p.c) * sizeof(float);
-    tow__buffer want = make(TOW_F32, 2, p.c.dims, ROW_MAJOR), got = make(TOW_F32, 2, p.c.dims, ROW_MAJOR);
+    size_t bytes = (size_t)count_of(&p.c) * tow_dtype_size(dtype);
+    tow__buffer want = make(dtype, 2, p.c.dims, ROW_MAJOR), got = make(dtype, 2, p.c.dims, ROW_MAJOR);
     memcpy(want.data, p.c.data, bytes);
     for (int64_t i = 0; i < p.g.m; i++)
-        for (int64_t j = 0; j < p.g.n; j++) ((float *)want.data)[i * p.g.ldc + j] = defined_element(&p, i, j);
+        for (int64_t j = 0; j < p.g.n; j++) set(&want, i * p.g.ldc + j, defined_element(&p, i, j));
     for (int set = TOW__GEMM_AUTO; set <= TOW__GEMM_AVX512; set++) {
         tow__gemm_choice choice = {.portable = true, .set = set};
         tow__gemm g = p.g;
@@ -288,10 +297,12 @@ static void own_bits_are_the_same_everywhere(void **state)
                                       {20, 300, 400}, {50, 160, 50},  {6, 140, 20},   {15, 65, 1024}};
     int packed = 0;
     for (unsigned transposed = 0; transposed < 12; transposed++) {
-        for (int accumulate = 0; accumulate < 2; accumulate++) {
-            for (int s = 0; s < SIZES; s++) packed += check_definition(sizes[s], transposed, accumulate);
+        for (int variant = 0; variant < 4; variant++) {
+            const tow_dtype dtype = variant / 2 ? TOW_F64 : TOW_F32;
+            const bool accumulate = variant % 2;
+            for (int s = 0; s < SIZES; s++) packed += check_definition(dtype, sizes[s], transposed, accumulate);
             for (size_t s = 0; s < sizeof more / sizeof more[0]; s++)
-                packed += check_definition(more[s], transposed, accumulate);
+                packed += check_definition(dtype, more[s], transposed, accumulate);
         }
     }
     assert_true(packed > 100);
@@ -539,7 +550,7 @@ static void contexts_choose_engines(void **state)
     assert_described(&(tow_context_options){.engine = "-amx"}, "; without those that the caller leaves out");
     assert_described(&(tow_context_options){.engine = "reference"}, "f32 by reference, f64 by reference");
     assert_described(&(tow_context_options){.portable_bits = true}, "f32 by own kernel");
-    assert_described(&(tow_context_options){.portable_bits = true}, "f64 by reference; bits are portable");
+    assert_described(&(tow_context_options){.portable_bits = true}, "f64 by own kernel");
     assert_described(NULL, "own kernel");
     assert_described(&(tow_context_options){.engine = "amx"},
                      tow__gemm_amx_usable() ? "AMX, f64 by" : "the chosen engine cannot run here");

@@ -1,0 +1,88 @@
+/* Fast kernels of reductions over windows and of what windows select against the plain ones, bit for bit: features last, first and
+ * none, strides, dilations, padding that cuts, in all layouts of operands, with one and two threads.
+ *
+ * Tests pooling.c. */
+#include "tests/unit/support/kernels.h"
+
+#include "src/base/window.h"
+
+typedef struct window_case {
+    int rank;
+    int64_t dims[4];
+    tow__window_params p;
+} window_case;
+
+#define LIST(...)                                                                                                      \
+    {                                                                                                                  \
+        .n = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .v = { __VA_ARGS__ }                                  \
+    }
+
+static const window_case cases[] = {
+    {4,
+     {2, 9, 8, 5},
+     {.window = LIST(1, 3, 3, 1), .strides = LIST(1, 2, 2, 1), .low = LIST(0, 1, 1, 0), .high = LIST(0, 1, 1, 0)}},
+    {4,
+     {2, 3, 9, 300},
+     {.window = LIST(1, 1, 3, 3), .strides = LIST(1, 1, 2, 2), .low = LIST(0, 0, 1, 1), .high = LIST(0, 0, 1, 1)}},
+    {4, {2, 3, 6, 7}, {.window = LIST(1, 1, 2, 2), .low = LIST(0, 0, 3, 4), .high = LIST(0, 0, 2, 3)}},
+    {3,
+     {2, 5, 140},
+     {.window = LIST(1, 1, 5), .low = LIST(0, 0, -2), .high = LIST(0, 0, 9), .window_dilation = LIST(1, 1, 3)}},
+    {3, {2, 3, 20}, {.window = LIST(1, 1, 4), .low = LIST(0, 0, 2), .base_dilation = LIST(1, 1, 2)}},
+    {3,
+     {2, 3, 20},
+     {.window = LIST(2, 2, 4), .strides = LIST(1, 2, 3), .low = LIST(1, 0, 7), .base_dilation = LIST(1, 3, 1)}},
+    {1, {50}, {.window = LIST(60), .low = LIST(30), .high = LIST(40)}},
+    {2, {3, 4}, {.window = LIST(1, 3), .low = LIST(0, 10), .high = LIST(0, 10)}},
+};
+
+static tow__buffer result_of(tow_dtype dtype, const window_case *c)
+{
+    int64_t dims[4];
+    for (int i = 0; i < c->rank; i++) {
+        tow__window_axis a = tow__window_axis_of(&c->p, i, c->dims[i]);
+        assert_true(tow__window_result(&a));
+        dims[i] = a.result;
+    }
+    return make(dtype, c->rank, dims, ROW_MAJOR);
+}
+
+static void expect_same(const char *name, size_t n_in, const tow__buffer *in, const tow__buffer *like,
+                        const window_case *c)
+{
+    const tow_dtype dtype = in[0].dtype;
+    tow__buffer fast = make(dtype, like->rank, like->dims, ROW_MAJOR),
+                plain = make(dtype, like->rank, like->dims, ROW_MAJOR);
+    run_kernel(tow__kernel_find(name, dtype), n_in, in, 1, &fast, &c->p);
+    run_kernel(tow__kernel_reference(name, dtype), n_in, in, 1, &plain, &c->p);
+    assert_equal_bits(&fast, &plain, name);
+}
+
+static void kernels_agree(void **state)
+{
+    static const tow_dtype types[] = {TOW_F32, TOW_F64, TOW_I32};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int how = 0; how < LAYOUTS; how++)
+            for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+                const window_case *c = &cases[k];
+                const tow_dtype dtype = types[t];
+                tow__buffer x = random_operand(dtype, c->rank, c->dims, (layout)how), y = result_of(dtype, c);
+                expect_same("reduce_window_max", 1, &x, &y, c);
+                expect_same("reduce_window_min", 1, &x, &y, c);
+                expect_same("reduce_window_sum", 1, &x, &y, c);
+                if (dtype != TOW_I32) {
+                    tow__buffer of_x = random_operand(dtype, c->rank, c->dims, (layout)((how + 3) % LAYOUTS));
+                    tow__buffer of_y = random_operand(dtype, c->rank, y.dims, (layout)((how + 1) % LAYOUTS));
+                    expect_same("select_and_gather_add", 2, (tow__buffer[]){of_x, x}, &y, c);
+                    expect_same("select_and_scatter_add", 2, (tow__buffer[]){of_y, x}, &x, c);
+                }
+                release_all();
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree)};
+    return cmocka_run_group_tests_name("kernels_pooling", tests, NULL, NULL);
+}
