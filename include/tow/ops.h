@@ -131,8 +131,13 @@ typedef struct tow_dot_dims {
     int n_contract, n_batch;
     int lhs_contract[TOW_MAX_RANK], rhs_contract[TOW_MAX_RANK], lhs_batch[TOW_MAX_RANK], rhs_batch[TOW_MAX_RANK];
 } tow_dot_dims;
-/* result: batch dimensions, free dimensions of x, free dimensions of y, each in order. */
+/* result: batch dimensions, free dimensions of x, free dimensions of y, each in order. Numbers of one type: integers wrap;
+ * products of bf16 and f16 are summed in f32 and rounded once. */
 TOW_API tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims);
+/* The same, summed in another type, which is that of the result (JAX's preferred_element_type): f32 of bf16 products, i32
+ * of i8 products. A float, or an integer of the same sign; no narrower than the operands. Cotangents of the operands are
+ * summed in it, too, and rounded to the operands' type. Error: another type. */
+TOW_API tow_value tow_dot_general_preferred(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred);
 /* Last axis of x with the last but one (or only) axis of y: numpy.dot. x: [..., k], y: [..., k, n] or [k]. */
 TOW_API tow_value tow_dot(tow_value x, tow_value y);
 /* numpy.matmul: leading axes are batch dimensions and broadcast. */
@@ -165,6 +170,9 @@ typedef struct tow_conv_options {
  * dimensions: dots_saveable keeps it, dots_with_no_batch_dims_saveable does not. Errors: features that do not divide into
  * groups, strides and dilations below 1, sizes that overflow. */
 TOW_API tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options);
+/* The same, summed in another type, which is that of the result, as tow_dot_general_preferred does. */
+TOW_API tow_value tow_conv_general_dilated_preferred(tow_value lhs, tow_value rhs, const tow_conv_options *options,
+                                                     tow_dtype preferred);
 
 #define TOW_REDUCTION_LIST(X)                                                                                          \
     X(sum)                                                                                                             \

@@ -63,6 +63,7 @@ typedef struct tow__dtype_params {
 /* products, reductions */
 typedef struct tow__dot_params {                                /* dot_general */
     tow__ints lhs_contract, rhs_contract, lhs_batch, rhs_batch; /* result: batch, free lhs, free rhs, in order */
+    int64_t preferred;     /* 1 + the dtype to sum in and of the result; 0: that of the operands */
     int64_t mapped;        /* so many of the batch axes are there because of vmap: policies do not count them */
     int64_t rows, columns; /* free elements of each side before a plan cut or joined products; 0: as they are */
 } tow__dot_params;
@@ -72,6 +73,7 @@ typedef struct tow__conv_params {
     const char *dimensions; /* "NHWC,HWIO->NHWC" */
     tow__ints strides, low, high, lhs_dilation, rhs_dilation;
     int64_t feature_groups, batch_groups;
+    int64_t preferred; /* 1 + the dtype to sum in and of the result; 0: that of the operands */
 } tow__conv_params;
 /* reduce_window_sum, _max, _min, select_and_gather_add, select_and_scatter_add: `window` has an entry for each axis, the
  * others may be empty as above. The selecting ones look for the first maximum, or with `minimum` minimum, of a window. */

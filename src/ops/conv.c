@@ -60,15 +60,11 @@ static tow_status check_groups(const tow__typing *ty, const tow__conv_params *p,
     return TOW_OK;
 }
 
-static tow_status check_operands(const tow__typing *ty, tow__conv_axes *axes)
+static tow_status check_operands(const tow__typing *ty, tow__conv_axes *axes, tow_dtype *dtype)
 {
     const tow__conv_params *p = ty->params;
-    tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
+    tow_status status = tow__product_dtype(ty, p->preferred, dtype);
     if (status != TOW_OK) return status;
-    if (ty->in[0].dtype != ty->in[1].dtype)
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH,
-                              "operands must have one element type, found %s and %s; convert one with tow_convert",
-                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
     if (!tow__conv_axes_read(p->dimensions, axes))
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
                               "expected dimension numbers such as \"NHWC,HWIO->NHWC\" (left operand, kernel, result; N "
@@ -84,11 +80,12 @@ static tow_status conv_type(const tow__typing *ty)
 {
     const tow__conv_params *p = ty->params;
     tow__conv_axes axes;
-    tow_status status = check_operands(ty, &axes);
+    tow_dtype dtype;
+    tow_status status = check_operands(ty, &axes, &dtype);
     if (status == TOW_OK) status = check_lists(ty, p, axes.spatial);
     if (status == TOW_OK) status = check_groups(ty, p, &axes);
     if (status != TOW_OK) return status;
-    tow_type out = {.dtype = ty->in[0].dtype, .rank = axes.spatial + 2};
+    tow_type out = {.dtype = dtype, .rank = axes.spatial + 2};
     out.dims[axes.out[0]] = ty->in[0].dims[axes.lhs[0]] / p->batch_groups;
     out.dims[axes.out[1]] = ty->in[1].dims[axes.rhs[0]];
     for (int i = 0; i < axes.spatial; i++) {
@@ -246,14 +243,17 @@ static void conv_transpose(tow__transpose *r)
     int side = r->linear[0] ? 0 : 1;
     tow__conv_axes axes;
     tow__conv_axes_read(p->dimensions, &axes);
+    /* in the type of the sums; the result is rounded to the operand's */
+    const tow_dtype dtype = tow__dtype(r->ct[0]);
     bool empty = tow_type_count(tow_value_type(r->ct[0])) == 0;
     for (size_t i = 0; i < 2; i++) empty = empty || tow_type_count(r->in_types[i]) == 0;
     if (empty) /* sizes of nothing are lost in strides */
         r->dx[side] = tow__zeros(r->t, r->in_types[side]);
     else if (side == 0)
-        r->dx[0] = transpose_lhs(p, &axes, r->ct[0], r->x[1], r->in_types[0]);
+        r->dx[0] = transpose_lhs(p, &axes, r->ct[0], tow_convert(r->x[1], dtype), r->in_types[0]);
     else
-        r->dx[1] = transpose_rhs(p, &axes, r->ct[0], r->x[0], r->in_types[1]);
+        r->dx[1] = transpose_rhs(p, &axes, r->ct[0], tow_convert(r->x[0], dtype), r->in_types[1]);
+    r->dx[side] = tow_convert(r->dx[side], r->in_types[side].dtype);
 }
 
 /* ---- batching ---------------------------------------------------------------------------------------------------- */
@@ -340,7 +340,8 @@ TOW__PRIMITIVE(conv_general_dilated, TOW__CONVOLUTION, tile_conv, conv_cost, .ba
                            TOW__PARAM(tow__conv_params, lhs_dilation, TOW__P_INTS),
                            TOW__PARAM(tow__conv_params, rhs_dilation, TOW__P_INTS),
                            TOW__PARAM(tow__conv_params, feature_groups, TOW__P_INT),
-                           TOW__PARAM(tow__conv_params, batch_groups, TOW__P_INT)));
+                           TOW__PARAM(tow__conv_params, batch_groups, TOW__P_INT),
+                           TOW__PARAM(tow__conv_params, preferred, TOW__P_SUM_DTYPE)));
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 
@@ -391,14 +392,14 @@ static bool is_zero(const int64_t *v)
     return true;
 }
 
-tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options)
+static tow_value conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options, int64_t preferred)
 {
     tow_conv_options o = options != NULL ? *options : (tow_conv_options){0};
     tow__conv_axes axes = {0};
     char text[TOW__CONV_TEXT];
     if (tow__any_null(2, (tow_value[]){lhs, rhs})) return tow__null();
     int rank = tow_value_type(lhs).rank;
-    tow__conv_params p = {.dimensions = o.dimensions != NULL ? o.dimensions : text};
+    tow__conv_params p = {.dimensions = o.dimensions != NULL ? o.dimensions : text, .preferred = preferred};
     if (o.dimensions == NULL && rank < 2)
         return tow__op_fail(lhs, "conv_general_dilated", TOW_SHAPE_MISMATCH,
                             "the left operand needs a batch and a feature axis, found %s",
@@ -420,4 +421,15 @@ tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_
     p.batch_groups = o.batch_groups != 0 ? o.batch_groups : 1;
     if (!pad_by_name(lhs, rhs, &axes, o.padding, &p)) return tow__null();
     return bind_conv(lhs, rhs, &p);
+}
+
+tow_value tow_conv_general_dilated(tow_value lhs, tow_value rhs, const tow_conv_options *options)
+{
+    return conv_general_dilated(lhs, rhs, options, 0);
+}
+
+tow_value tow_conv_general_dilated_preferred(tow_value lhs, tow_value rhs, const tow_conv_options *options,
+                                             tow_dtype preferred)
+{
+    return conv_general_dilated(lhs, rhs, options, 1 + (int64_t)preferred);
 }

@@ -45,13 +45,9 @@ static tow_status dot_type(const tow__typing *ty)
     const tow__dot_params *p = ty->params;
     const tow__ints *axes[2][2] = {{&p->lhs_batch, &p->lhs_contract}, {&p->rhs_batch, &p->rhs_contract}};
     bool used[2][TOW_MAX_RANK] = {{false}};
-    tow_status status = tow__require_dtype(ty, 0, TOW__FLOATS);
+    tow_dtype dtype;
+    tow_status status = tow__product_dtype(ty, p->preferred, &dtype);
     if (status != TOW_OK) return status;
-    if (ty->in[0].dtype != ty->in[1].dtype)
-        return tow__type_fail(ty, TOW_TYPE_MISMATCH,
-                              "operands must have one element type, found %s and %s; convert one with "
-                              "tow_convert",
-                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
     for (size_t side = 0; side < 2; side++)
         for (int i = 0; i < 2; i++)
             if ((status = mark_axes(ty, side, axes[side][i], used[side])) != TOW_OK) return status;
@@ -73,7 +69,7 @@ static tow_status dot_type(const tow__typing *ty)
                               "the result would have rank %d, at most %d is possible; reshape axes "
                               "together",
                               rank, TOW_MAX_RANK);
-    ty->out[0] = tow_make_type(ty->in[0].dtype, rank, dims);
+    ty->out[0] = tow_make_type(dtype, rank, dims);
     return tow__require_valid(ty, ty->out[0]);
 }
 
@@ -111,7 +107,8 @@ static tow__ints range(int start, int n)
     return result;
 }
 
-/* Cotangent of one operand (`side`), the other being w: contract ct with w over w's free axes.
+/* Cotangent of one operand (`side`), the other being w: contract ct with w over w's free axes, in ct's type, which is that
+ * of the sums, and round the result to the operand's.
  *   left:  ct [batch, free of x, free of w] . w -> [batch, free of x, w's contracted axes in w's order]
  *   right: w . ct [batch, free of w, free of x] -> [batch, w's contracted axes in w's order, free of x]
  * and each of these axes belongs to one axis of x. */
@@ -133,7 +130,7 @@ static void dot_transpose(tow__transpose *r)
         for (int i = 0; i < w_contract->n; i++)
             if (w_contract->v[i] == d) order.v[order.n++] = contract->v[i];
 
-    tow_value w = r->x[1 - side], dx;
+    tow_value w = tow_convert(r->x[1 - side], tow__dtype(r->ct[0])), dx;
     if (left)
         dx = bind_dot(r->ct[0], w,
                       &(tow__dot_params){.lhs_contract = ct_w,
@@ -153,6 +150,7 @@ static void dot_transpose(tow__transpose *r)
     const tow__ints *parts[3] = {batch, left ? &x_free : &order, left ? &order : &x_free};
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < parts[k]->n; i++) permutation[parts[k]->v[i]] = place++;
+    dx = tow_convert(dx, r->in_types[side].dtype);
     r->dx[side] = place == 0 ? dx : tow_transpose(dx, place, permutation);
 }
 
@@ -245,6 +243,7 @@ TOW__PRIMITIVE(dot_general, TOW__DOT, tile_dot, dot_cost, .operands = "lhs, rhs"
                            TOW__PARAM(tow__dot_params, rhs_contract, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, lhs_batch, TOW__P_INTS),
                            TOW__PARAM(tow__dot_params, rhs_batch, TOW__P_INTS),
+                           TOW__PARAM(tow__dot_params, preferred, TOW__P_SUM_DTYPE),
                            TOW__PARAM(tow__dot_params, mapped, TOW__P_COUNT),
                            TOW__PARAM(tow__dot_params, rows, TOW__P_PLAN),
                            TOW__PARAM(tow__dot_params, columns, TOW__P_PLAN)));
@@ -259,9 +258,9 @@ static bool take_axes(tow_value x, int n, const int *axes, tow__ints *result)
     return true;
 }
 
-tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims)
+static tow_value dot_general(tow_value x, tow_value y, tow_dot_dims dims, int64_t preferred)
 {
-    tow__dot_params p = {.lhs_contract = {0}};
+    tow__dot_params p = {.preferred = preferred};
     if (tow__any_null(2, (tow_value[]){x, y})) return tow__null();
     if (dims.n_contract < 0 || dims.n_contract > TOW_MAX_RANK || dims.n_batch < 0 || dims.n_batch > TOW_MAX_RANK)
         return tow__op_fail(x, "dot_general", TOW_INVALID_ARGUMENT,
@@ -274,6 +273,13 @@ tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims)
         !take_axes(y_here, dims.n_batch, dims.rhs_batch, &p.rhs_batch))
         return tow__null();
     return bind_dot(x, y, &p);
+}
+
+tow_value tow_dot_general(tow_value x, tow_value y, tow_dot_dims dims) { return dot_general(x, y, dims, 0); }
+
+tow_value tow_dot_general_preferred(tow_value x, tow_value y, tow_dot_dims dims, tow_dtype preferred)
+{
+    return dot_general(x, y, dims, 1 + (int64_t)preferred);
 }
 
 tow_value tow_dot(tow_value x, tow_value y)

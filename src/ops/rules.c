@@ -164,6 +164,28 @@ tow_status tow__require_same(const tow__typing *ty, size_t first)
     return TOW_OK;
 }
 
+tow_status tow__product_dtype(const tow__typing *ty, int64_t preferred, tow_dtype *dtype)
+{
+    tow_status status = tow__require_dtype(ty, 0, TOW__NUMBERS);
+    if (status != TOW_OK) return status;
+    const tow_dtype own = *dtype = ty->in[0].dtype;
+    if (ty->in[1].dtype != own)
+        return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                              "operands must have one element type, found %s and %s; convert one with tow_convert",
+                              tow__type_name(ty->in[0]).text, tow__type_name(ty->in[1]).text);
+    if (preferred == 0) return TOW_OK;
+    *dtype = (tow_dtype)(preferred - 1);
+    const bool is_signed = tow__dtype_in(own, TOW__SIGNED);
+    const unsigned kinds = TOW__FLOATS | (is_signed ? TOW__SIGNED : tow_dtype_is_float(own) ? 0 : TOW__UNSIGNED);
+    if (preferred > 0 && preferred <= TOW_DTYPE_COUNT && tow__dtype_in(*dtype, kinds) &&
+        tow_dtype_size(*dtype) >= tow_dtype_size(own))
+        return TOW_OK;
+    return tow__type_fail(ty, TOW_TYPE_MISMATCH,
+                          "products of %s are summed in that type, in a float or an integer of the same sign that is as "
+                          "wide or wider, found preferred=%s",
+                          tow_dtype_name(own), tow_dtype_name(*dtype));
+}
+
 tow_status tow__require_rank(const tow__typing *ty, size_t i, int rank)
 {
     if (ty->in[i].rank == rank) return TOW_OK;

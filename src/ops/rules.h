@@ -53,6 +53,9 @@ tow_value tow__sum_axis(tow_value x, int64_t axis);
 tow_status tow__require_dtype(const tow__typing *ty, size_t i, unsigned set);
 /* Operands first .. n_in-1 must have the type of operand `first`. */
 tow_status tow__require_same(const tow__typing *ty, size_t first);
+/* The element type of a product of these operands: operand 0's, or the one that is preferred (1 + dtype), which must be of
+ * its kind and no narrower. */
+tow_status tow__product_dtype(const tow__typing *ty, int64_t preferred, tow_dtype *dtype);
 tow_status tow__require_rank(const tow__typing *ty, size_t i, int rank);
 tow_status tow__require_count(const tow__typing *ty, size_t n_in, size_t n_out);
 /* 0 <= axis < rank of operand 0. */

@@ -25,6 +25,7 @@ static bool sums(const tow__tiler *f, const tow__instruction *inst)
 {
     if (inst->base != &tow__dot_general_p || inst->n_in != 2) return false;
     if (!inst->kernel || inst->op != &tow__dot_general_p) return false;
+    if (!tow__kernel_of(&tow__dot_general_part_p, inst->out[0].type.dtype)) return false;
     const tow__dot_params *p = inst->params;
     f->from[0] = f->from[1] = 0;
     return p->lhs_contract.n && p->lhs_contract.v[0] == 0 && p->rhs_contract.v[0] == 0 && sum_depth(f, inst) &&
