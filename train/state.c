@@ -9,6 +9,7 @@
 #include "layers/keys.h"
 #include "layers/params.h"
 #include "src/base/arithmetic.h"
+#include "src/base/dtypes.h"
 #include "src/io/json.h"
 #include "tow/program.h"
 
@@ -274,8 +275,7 @@ static tow_status run(tow_train_state *state, tow_program *program, tow_array *c
     set_keys(state);
     tow_status status = tow_program_run(program, state->inputs, state->outputs);
     if (status != TOW_OK || !loss) return status;
-    const void *data = tow_array_data(state->outputs[0]);
-    *loss = tow_array_type(state->outputs[0]).dtype == TOW_F64 ? *(const double *)data : (double)*(const float *)data;
+    *loss = tow__load_element(tow_array_type(state->outputs[0]).dtype, tow_array_data(state->outputs[0]), 0).f;
     return TOW_OK;
 }
 

@@ -28,7 +28,7 @@ TOW_API void tow_cond_function(tow_trace *trace, tow_value predicate, tow_functi
                                tow_value *outputs);
 
 /* Runs branches[index], index being clamped: the first one for a negative index, the last one for one that is too large.
- *   index: [] i32 or u32 (read as i32: from 2^31 on it is negative).
+ *   index: [] an integer (read as i32: from 2^31 on it is negative).
  * A single branch is recorded without a choice. Errors: as tow_cond_function, and no branch. */
 TOW_API void tow_switch_function(tow_trace *trace, tow_value index, size_t n_branches, const tow_branch *branches,
                                  size_t n_inputs, const tow_value *inputs, size_t n_outputs, tow_value *outputs);

@@ -52,7 +52,7 @@ typedef struct tow_gather_dims {
     int start_index_map[TOW_MAX_RANK];             /* [n_index] axes of x that the index vectors' elements belong to */
 } tow_gather_dims;
 
-/* x, indices: i32 or u32 [..., n_index]; slice_sizes: size of the window along each axis of x. fill: of TOW_INDEX_FILL,
+/* x, indices: integers [..., n_index]; slice_sizes: size of the window along each axis of x. fill: of TOW_INDEX_FILL,
  * NULL: NaN, the least i32, the largest u32, true. */
 TOW_API tow_value tow_gather_general(tow_value x, tow_value indices, const tow_gather_dims *dims,
                                      const int64_t *slice_sizes, tow_index_mode mode, const double *fill);

@@ -87,7 +87,7 @@ TOW_API tow_value tow_ravel(tow_value x); /* one axis */
 /* x, in the last two axes with zeros above (tril) or below (triu) the diagonal k, which is above the main one if k > 0. */
 TOW_API tow_value tow_tril(tow_value x, int64_t k);
 TOW_API tow_value tow_triu(tow_value x, int64_t k);
-/* 1 where an index (i32 or u32) equals the place along the new axis of n places, else 0. axis: of the result. */
+/* 1 where an index (an integer) equals the place along the new axis of n places, else 0. axis: of the result. */
 TOW_API tow_value tow_one_hot(tow_value indices, int64_t n, int axis, tow_dtype dtype);
 /* [rows, columns], 1 on the diagonal k. */
 TOW_API tow_value tow_eye(tow_trace *trace, tow_dtype dtype, int64_t rows, int64_t columns, int64_t k);
@@ -97,7 +97,7 @@ TOW_API tow_value tow_arange(tow_trace *trace, tow_dtype dtype, double start, do
 TOW_API tow_value tow_linspace(tow_trace *trace, tow_dtype dtype, double start, double stop, int64_t n);
 
 /* ---- indices: negative ones count from the end, those outside give NaN (the least i32, the largest u32, true) ---- */
-/* The parts of x at indices i32 or u32 [I...] along the axis, which becomes the axes I... */
+/* The parts of x at indices integers [I...] along the axis, which becomes the axes I... */
 TOW_API tow_value tow_take(tow_value x, tow_value indices, int axis);
 /* The elements of x at indices of x's rank; other axes go along, and broadcast where one has size 1. */
 TOW_API tow_value tow_take_along_axis(tow_value x, tow_value indices, int axis);

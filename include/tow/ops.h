@@ -120,7 +120,7 @@ TOW_API tow_value tow_mul_scalar(tow_value x, double y);
 TOW_API tow_value tow_fma(tow_value x, tow_value y, tow_value z);
 /* on_true where predicate (bool), else on_false. All three broadcast. */
 TOW_API tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false);
-/* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), i32 or u32, of their shape
+/* cases[which] element by element, of n > 0 cases of one type. which: bool (for at most 2 cases), an integer, of their shape
  * or a scalar; below 0 it counts as 0, from n on as n - 1. */
 TOW_API tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases);
 /* min(max(x, low), high); low and high: x's shape or scalars. The gradient passes strictly inside only. */
@@ -237,7 +237,7 @@ TOW_API tow_value tow_squeeze(tow_value x, int axis);                           
 TOW_API tow_value tow_slice(tow_value x, const int64_t *start, const int64_t *limit, const int64_t *stride);
 /* Elements [start, limit) of one axis, all of the others. */
 TOW_API tow_value tow_slice_axis(tow_value x, int axis, int64_t start, int64_t limit);
-/* `sizes` elements from `start` on: i32 scalars, clamped so that the part lies in x. */
+/* `sizes` elements from `start` on: integer scalars, clamped so that the part lies in x. */
 TOW_API tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes);
 /* x with the part of update's shape from `start` on, clamped likewise, replaced by update. */
 TOW_API tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_value *start);
@@ -248,7 +248,7 @@ TOW_API tow_value tow_pad(tow_value x, tow_value value, const int64_t *low, cons
 TOW_API tow_value tow_concatenate(size_t n, const tow_value *x, int axis);
 /* Reverses the order along these axes; n_axes 0: along all. */
 TOW_API tow_value tow_rev(tow_value x, int n_axes, const int *axes);
-/* Rows of table [V, ...] at indices (i32 or u32) [I...]: [I..., ...]. Indices -V to -1 are the rows 0 to V-1, counted from
+/* Rows of table [V, ...] at indices (integers) [I...]: [I..., ...]. Indices -V to -1 are the rows 0 to V-1, counted from
  * the end; outside of [-V, V) a row is NaN (0 in tables of integers and booleans) and gets no gradient. */
 TOW_API tow_value tow_gather(tow_value table, tow_value indices);
 /* zeros [rows, ...] plus updates [I..., ...] at the rows indices [I...], in the order of the indices. Indices

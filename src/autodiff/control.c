@@ -173,11 +173,10 @@ void tow_cond_function(tow_trace *trace, tow_value predicate, tow_function if_tr
 static tow_value index_of(tow_value index)
 {
     tow_type type = tow_value_type(index);
-    if (type.rank == 0 && (type.dtype == TOW_I32 || type.dtype == TOW_U32)) return tow_convert(index, TOW_I32);
-    tow_trace_fail(
-        index.trace, type.rank ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
-        "switch: the index must be an integer scalar (i32[] or u32[]), found %s; convert it with tow_convert",
-        tow__type_name(type).text);
+    if (type.rank == 0 && tow_dtype_is_integer(type.dtype)) return tow_convert(index, TOW_I32);
+    tow_trace_fail(index.trace, type.rank ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+                   "switch: the index must be an integer scalar (i32[], say), found %s; convert it with tow_convert",
+                   tow__type_name(type).text);
     return (tow_value){0};
 }
 
@@ -374,10 +373,10 @@ static tow_value bound_of(tow_trace *t, tow_value given, tow_value other, int64_
 static bool bounds_are_fine(tow_trace *t, tow_value lower, tow_value upper)
 {
     tow_type a = tow_value_type(lower), b = tow_value_type(upper);
-    bool fine = a.rank == 0 && (a.dtype == TOW_I32 || a.dtype == TOW_U32) && tow_type_equal(a, b);
+    bool fine = a.rank == 0 && tow_dtype_is_integer(a.dtype) && tow_type_equal(a, b);
     if (!fine && !tow__failed(t))
         tow_trace_fail(t, TOW_TYPE_MISMATCH,
-                       "fori: the bounds are %s and %s, expected integer scalars of one type (i32[] or u32[])",
+                       "fori: the bounds are %s and %s, expected integer scalars of one type (i32[], say)",
                        tow__type_name(a).text, tow__type_name(b).text);
     return fine;
 }

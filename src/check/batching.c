@@ -380,16 +380,17 @@ void tow__check_batching_rule(tow__check *k, void (*rule)(tow__batch *r))
 
 void tow__check_batching(tow__check *k)
 {
-    static const tow_dtype dtypes[] = {TOW_F64, TOW_F32};
+    static const tow_dtype dtypes[] = {TOW_F64, TOW_F32, TOW_BF16, TOW_F16};
+    const bool halves = tow__is_half(tow__check_widest(k->c)); /* too coarse for derivatives */
     size_t wrt[TOW__CHECK_IN];
     const tow__check_case *c = k->c;
-    const size_t n_wrt = c->no_derivative ? 0 : tow__check_differentiable(c, wrt);
+    const size_t n_wrt = c->no_derivative || halves ? 0 : tow__check_differentiable(c, wrt);
     const tow_primitive *primitive = tow__check_primitive(c);
     k->kind = TOW_CHECK_BATCH;
     /* Companions of composites decompose by what the composite gave, which rows of other operands do not fit. */
     const bool companion = strstr(c->primitive, "_jvp") || strstr(c->primitive, "_vjp");
-    if (!c->build && !c->defined && primitive->batch && !companion) tow__check_batching_rule(k, NULL);
-    for (size_t d = 0; d < 2; d++) {
+    if (!c->build && !c->defined && !halves && primitive->batch && !companion) tow__check_batching_rule(k, NULL);
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         batching b;
         if (!tow__check_runs(c, dtypes[d])) continue;
         const int before = k->failures;

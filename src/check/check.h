@@ -33,6 +33,7 @@ typedef struct tow__check_input {
     int rank;
     int64_t dims[TOW_MAX_RANK];
     double low, high; /* both 0: floats from [-1, 1), integers from {0, 1, 2}, bool either; integers include high */
+    bool statistic; /* float, in f32 where the others have 16 bits */
     bool constant; /* float, but not differentiated: its derivative is zero by definition or depends on other inputs */
 } tow__check_input;
 
@@ -98,6 +99,8 @@ const tow_primitive *tow__check_primitive(const tow__check_case *c);
 int64_t tow__check_count(const tow__check_input *in);
 /* Whether the case runs with these floats. */
 bool tow__check_runs(const tow__check_case *c, tow_dtype floats);
+/* The widest float type that the case runs in. */
+tow_dtype tow__check_widest(const tow__check_case *c);
 /* The type of an input, if floats are `floats`. */
 tow_type tow__check_input_type(const tow__check_case *c, size_t i, tow_dtype floats);
 uint64_t tow__check_random(uint64_t *state); /* splitmix64 */

@@ -78,7 +78,7 @@ static void fail_in_turn(tow__check *k, failing *f, const tow_graph *graph, bool
 
 void tow__check_failing(tow__check *k)
 {
-    const tow_dtype floats = tow__check_runs(k->c, TOW_F64) ? TOW_F64 : TOW_F32;
+    const tow_dtype floats = tow__check_widest(k->c);
     k->kind = TOW_CHECK_MEMORY;
     tow_graph *graph = tow__check_graph(k, k->c, floats);
     if (!graph) return;

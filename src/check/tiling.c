@@ -176,8 +176,8 @@ void tow__check_tiling(tow__check *k, bool claim, size_t *axes)
     const int64_t larger = k->c->in[0].rank > 2 ? 5 : 9;
     k->kind = TOW_CHECK_TILING;
     if (k->c->build) return;
-    for (int floats = TOW_F32; floats <= TOW_F64; floats++) {
-        if (!tow__check_runs(k->c, (tow_dtype)floats)) continue;
+    for (int floats = 0; floats < TOW_DTYPE_COUNT; floats++) {
+        if (!tow__dtype_in((tow_dtype)floats, TOW__FLOATS) || !tow__check_runs(k->c, (tow_dtype)floats)) continue;
         if (!claim) check_scaled(k, 1, (tow_dtype)floats, claim, axes);
         if (!k->c->fixed) check_scaled(k, larger, (tow_dtype)floats, claim, axes);
         if (claim) return;

@@ -59,9 +59,18 @@ bool tow__check_runs(const tow__check_case *c, tow_dtype floats)
     return c->floats == 0 ? floats == TOW_F32 || floats == TOW_F64 : c->floats >> floats & 1;
 }
 
+tow_dtype tow__check_widest(const tow__check_case *c)
+{
+    static const tow_dtype dtypes[] = {TOW_F64, TOW_F32, TOW_BF16, TOW_F16};
+    size_t i = 0;
+    while (i < 3 && !tow__check_runs(c, dtypes[i])) i++;
+    return dtypes[i];
+}
+
 tow_type tow__check_input_type(const tow__check_case *c, size_t i, tow_dtype floats)
 {
     const tow__check_input *in = &c->in[i];
+    if (in->statistic) floats = tow__wide(floats);
     return tow_make_type(in->dtype == TOW_F64 ? floats : in->dtype, in->rank, in->dims);
 }
 
@@ -189,7 +198,7 @@ static void record(tow_trace *trace, const tow_value *in, tow_value *out, void *
     for (size_t i = 0; i < (c->first_only ? 1 : n_out); i++) {
         if (!tow_dtype_is_float(tow_value_type(y[i]).dtype)) continue;
         tow_value term = tow_reduce_sum(tow_mul(y[i], in[weight++]), 0, NULL);
-        out[0] = tow_is_null(out[0]) ? term : tow_add(out[0], term);
+        out[0] = tow_is_null(out[0]) ? term : tow_add(out[0], tow_convert(term, tow_value_type(out[0]).dtype));
     }
 }
 

@@ -12,7 +12,7 @@
     X(erf, FLOATS) X(erf_inv, FLOATS) X(erfc, FLOATS) X(exp, FLOATS) X(exp2, FLOATS) X(expm1, FLOATS) \
     X(floor, FLOATS) X(fma, FLOATS) X(ge, ALL) X(gelu, FLOATS) X(gelu_grad, FLOATS) X(gt, ALL) X(integer_pow, NUMBERS) \
     X(is_finite, FLOATS) X(le, ALL) X(lgamma, FLOATS) X(log, FLOATS) X(log1p, FLOATS) X(logistic, FLOATS) X(lt, ALL) \
-    X(max, ALL) X(min, ALL) X(mul, NUMBERS) X(ne, ALL) X(neg, NUMBERS) X(nextafter, FLOATS) X(not, LOGICAL) \
+    X(max, ALL) X(min, ALL) X(mul, NUMBERS) X(ne, ALL) X(neg, NUMBERS) X(nextafter, ALL_FLOATS) X(not, LOGICAL) \
     X(or, LOGICAL) X(polygamma, FLOATS) X(population_count, INTEGERS) X(pow, NUMBERS) X(reduce_precision, FLOATS) \
     X(relu, FLOATS) X(rem, NUMBERS) X(round, FLOATS) X(rsqrt, FLOATS) X(shift_left, INTEGERS) \
     X(shift_right, INTEGERS) X(shift_right_arithmetic, INTEGERS) X(sign, NUMBERS) X(silu, FLOATS) \

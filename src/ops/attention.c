@@ -206,7 +206,7 @@ static tow_type out_type(const tow__typing *ty)
 static tow_type lse_type(const tow__typing *ty)
 {
     tow_type q = ty->in[0];
-    return tow_make_type(q.dtype, 3, (int64_t[]){q.dims[0], q.dims[2], q.dims[1]});
+    return tow_make_type(tow__wide(q.dtype), 3, (int64_t[]){q.dims[0], q.dims[2], q.dims[1]});
 }
 
 static tow_status attention_type(const tow__typing *ty)

@@ -123,3 +123,28 @@ bool tow__batch_rows(tow__batch *r, const bool *whole)
     tow__batch_bind(r, r->e->params, in, axis);
     return true;
 }
+
+static void widen(tow_type *type) { type->dtype = tow__wide(type->dtype); }
+
+static tow_value converted(tow_value x) { return tow_is_null(x) ? x : tow_convert(x, tow__wide(tow__dtype(x))); }
+
+void tow__batch_wide(tow__batch *r, void (*rule)(tow__batch *r))
+{
+    const uint32_t n_in = r->e->n_in, n_out = r->e->n_out;
+    tow__mapped *x = tow__trace_alloc(r->t, n_in, sizeof *x);
+    tow_type *types = tow__trace_alloc(r->t, (size_t)n_in + n_out, sizeof *types);
+    if (!x || !types) return;
+    tow__batch wide = *r;
+    wide.x = x;
+    wide.in = types;
+    wide.out = types + n_in;
+    memcpy(types, r->in, n_in * sizeof *types);
+    memcpy(types + n_in, r->out, n_out * sizeof *types);
+    for (uint32_t i = 0; i < n_in + n_out; i++) widen(&types[i]);
+    for (uint32_t i = 0; i < n_in; i++)
+        x[i] = (tow__mapped){converted(r->x[i].value), r->x[i].axis, converted(r->x[i].scalar)};
+    if (tow__failed(r->t)) return;
+    rule(&wide);
+    for (uint32_t i = 0; i < n_out; i++)
+        if (!tow_is_null(r->y[i].value)) r->y[i].value = tow_convert(r->y[i].value, r->out[i].dtype);
+}

@@ -38,5 +38,8 @@ void tow__batch_along_axis(tow__batch *r);
 /* Everything happens within the last axis, which operand 0 has: leading axes may be any. Operands with whole[i] have no
  * leading axes; if one of those is batched, false, and nothing is recorded. */
 bool tow__batch_rows(tow__batch *r, const bool *whole);
+/* A rule that records several operations, applied in f32 where there are floats of 16 bits: its results are rounded once,
+ * as those of the equation are. */
+void tow__batch_wide(tow__batch *r, void (*rule)(tow__batch *r));
 
 #endif

@@ -54,6 +54,7 @@ static tow_status cross_entropy_type(const tow__typing *ty)
     tow_type row;
     tow_status status = operands_type(ty, &row);
     if (status == TOW_OK) ty->out[0] = ty->out[1] = row;
+    if (status == TOW_OK) ty->out[1].dtype = tow__wide(row.dtype);
     return status;
 }
 
@@ -89,6 +90,7 @@ static tow_status companion_type(const tow__typing *ty, bool jvp)
     if (status != TOW_OK) return status;
     for (size_t i = 2; i < 4; i++) {
         tow_type want = jvp && i == 3 ? ty->in[0] : row;
+        if (i == 2) want.dtype = tow__wide(row.dtype);
         if (!tow_type_equal(ty->in[i], want))
             return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand %zu must be %s, found %s", i,
                                   tow__type_name(want).text, tow__type_name(ty->in[i]).text);

@@ -163,16 +163,11 @@ TOW__PRIMITIVE(gather_general, TOW__MOVE, tile_gather, tow__element_cost, .opera
 
 double tow__usual_fill(tow_dtype dtype)
 {
-    switch (dtype) {
-    case TOW_I32:
-        return INT32_MIN;
-    case TOW_U32:
-        return UINT32_MAX;
-    case TOW_BOOL:
-        return 1;
-    default:
-        return (double)NAN;
-    }
+    const int bits = 8 * (int)tow_dtype_size(dtype);
+    if (tow_dtype_is_float(dtype)) return (double)NAN;
+    if (dtype == TOW_BOOL) return 1;
+    if (tow__dtype_in(dtype, TOW__SIGNED)) return -ldexp(1, bits - 1);
+    return bits == 64 ? 0x1p64 : ldexp(1, bits) - 1; /* the greatest u64, which is no double: what becomes it */
 }
 
 tow_value tow_gather_general(tow_value x, tow_value indices, const tow_gather_dims *dims, const int64_t *slice_sizes,

@@ -44,19 +44,22 @@ static tow_value part_tables(tow_value x, int64_t n, int64_t rows)
 /* True where the index names one of so many rows. */
 static tow_value names_row(tow_value indices, double rows)
 {
+    indices = tow__index_words(indices);
     tow_value inside = tow_lt(indices, tow_full_like(indices, rows));
-    if (tow__dtype(indices) == TOW_U32) return inside;
+    if (tow__dtype_in(tow__dtype(indices), TOW__UNSIGNED)) return inside;
     return tow_and(inside, tow_ge(indices, tow_full_like(indices, -rows)));
 }
 
 /* indices [n, I...] into n tables of so many rows -> indices into the joined one; what is outside stays outside. */
 static tow_value joined_indices(tow_value indices, int64_t rows)
 {
+    indices = tow__index_words(indices);
     tow_type type = tow_value_type(indices);
     if (tow_is_null(indices)) return indices;
     tow_value count = tow_full_like(indices, (double)rows), row = indices;
     tow_value outside = tow_full_like(indices, (double)(type.dims[0] * rows));
-    if (type.dtype == TOW_I32) row = tow_select(tow_lt(row, tow_zeros_like(row)), tow_add(row, count), row);
+    if (tow__dtype_in(type.dtype, TOW__SIGNED))
+        row = tow_select(tow_lt(row, tow_zeros_like(row)), tow_add(row, count), row);
     row = tow_add(row, tow_mul(tow_iota(indices.trace, type, 0), count));
     return tow_select(names_row(indices, (double)rows), row, outside);
 }
@@ -328,6 +331,17 @@ TOW__PRIMITIVE(dynamic_slice, TOW__MOVE, tow__no_tiling, tow__element_cost, .ope
                .batch = tow__batch_dynamic_slice,
                TOW__PARAMS(tow__sizes_params, TOW__PARAM(tow__sizes_params, sizes, TOW__P_INTS)));
 
+/* A start of any integer type as i32: clamped into its range, beyond which no slice begins. */
+static tow_value start_of(tow_value start)
+{
+    start = tow__index_words(start);
+    if (tow_is_null(start) || !tow_dtype_is_integer(tow__dtype(start))) return start;
+    const bool is_signed = tow__dtype_in(tow__dtype(start), TOW__SIGNED);
+    if (tow__dtype(start) != TOW_I32)
+        start = tow_clamp(tow_full_like(start, is_signed ? INT32_MIN : 0), start, tow_full_like(start, INT32_MAX));
+    return tow_convert(start, TOW_I32);
+}
+
 tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *sizes)
 {
     if (tow_is_null(x)) return x;
@@ -335,7 +349,7 @@ tow_value tow_dynamic_slice(tow_value x, const tow_value *start, const int64_t *
     if (!tow__given(x, "dynamic_slice", rank == 0 || (start && sizes), "start and size of each axis"))
         return tow__null();
     tow_value v[1 + TOW_MAX_RANK] = {x};
-    for (int d = 0; d < rank; d++) v[1 + d] = start[d];
+    for (int d = 0; d < rank; d++) v[1 + d] = start_of(start[d]);
     return tow__op(&tow__dynamic_slice_p, &(tow__sizes_params){tow__ints_of(rank, sizes)}, 1 + (size_t)rank, v);
 }
 
@@ -377,6 +391,6 @@ tow_value tow_dynamic_update_slice(tow_value x, tow_value update, const tow_valu
     int rank = tow_value_type(x).rank;
     if (!tow__given(x, "dynamic_update_slice", rank == 0 || start, "a start for each axis")) return tow__null();
     tow_value v[2 + TOW_MAX_RANK] = {x, update};
-    for (int d = 0; d < rank; d++) v[2 + d] = start[d];
+    for (int d = 0; d < rank; d++) v[2 + d] = start_of(start[d]);
     return tow__op(&tow__dynamic_update_slice_p, NULL, 2 + (size_t)rank, v);
 }

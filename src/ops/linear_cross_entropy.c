@@ -64,6 +64,7 @@ static tow_status forward_type(const tow__typing *ty)
     tow_type row;
     tow_status status = operands_type(ty, ((const tow__linear_cross_entropy_params *)ty->params)->rows, &row);
     if (status == TOW_OK) ty->out[0] = ty->out[1] = row;
+    if (status == TOW_OK) ty->out[1].dtype = tow__wide(row.dtype);
     return status;
 }
 
@@ -78,8 +79,11 @@ static tow_status companion_type(const tow__typing *ty, size_t n_in, size_t n_ou
                               (long long)p->wrt);
     tow_status status = tow__require_count(ty, n_in, n_out);
     if (status == TOW_OK) status = operands_type(ty, p->rows, row);
-    if (status == TOW_OK && !tow_type_equal(ty->in[3], *row))
-        status = tow__type_fail(ty, TOW_SHAPE_MISMATCH, "log-sum-exp must be %s, found %s", tow__type_name(*row).text,
+    if (status != TOW_OK) return status;
+    tow_type lse = *row;
+    lse.dtype = tow__wide(row->dtype);
+    if (!tow_type_equal(ty->in[3], lse))
+        status = tow__type_fail(ty, TOW_SHAPE_MISMATCH, "log-sum-exp must be %s, found %s", tow__type_name(lse).text,
                                 tow__type_name(ty->in[3]).text);
     return status;
 }

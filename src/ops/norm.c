@@ -77,7 +77,7 @@ static tow_status norm_type(const tow__typing *ty)
                                   i == 1 ? "scale" : "bias", tow__type_name(features).text, tow__type_name(x).text,
                                   tow__type_name(ty->in[i]).text);
     ty->out[0] = x;
-    for (size_t i = 1; i < ty->n_out; i++) ty->out[i] = tow_make_type(x.dtype, x.rank - 1, x.dims);
+    for (size_t i = 1; i < ty->n_out; i++) ty->out[i] = tow_make_type(tow__wide(x.dtype), x.rank - 1, x.dims);
     return TOW_OK;
 }
 
@@ -151,7 +151,7 @@ static tow_status residuals_type(const tow__typing *ty, size_t residuals)
     if (ty->n_in <= residuals) return tow__require_count(ty, residuals + 1, ty->n_out);
     if (x.rank == 0)
         return tow__type_fail(ty, TOW_SHAPE_MISMATCH, "operand 0 needs a last axis, found %s", tow__type_name(x).text);
-    tow_type row = tow_make_type(x.dtype, x.rank - 1, x.dims),
+    tow_type row = tow_make_type(tow__wide(x.dtype), x.rank - 1, x.dims),
              features = tow_make_type(x.dtype, 1, &x.dims[x.rank - 1]);
     for (size_t i = 1; i < residuals; i++) {
         tow_type want = i == 1 ? features : row;
@@ -295,7 +295,7 @@ static void norm_by_rows(tow__batch *r)
 
 static void norm_batch(tow__batch *r)
 {
-    if (!tow__batch_rows(r, (const bool[3]){[1] = true, [2] = true})) norm_by_rows(r);
+    if (!tow__batch_rows(r, (const bool[3]){[1] = true, [2] = true})) tow__batch_wide(r, norm_by_rows);
 }
 
 /* The cotangent of x for all rows, [rows, ..., D]. A scale of each row: that of ct scale with the scale 1. */
@@ -327,14 +327,16 @@ static void vjp_of_vectors(tow__batch *r)
     for (uint32_t i = 0; i < next; i++) r->y[i] = (tow__mapped){.value = y[i], .axis = 0};
 }
 
+static void x_alone_by_rows(tow__batch *r) { r->y[0] = (tow__mapped){.value = dx_of_rows(r), .axis = 0}; }
+
 /* Sums over several vectors have the order of the kernel in each row of the batch, so those go through a loop. */
 static void norm_vjp_batch(tow__batch *r)
 {
     if (wrt_of(r->e->params) == WRT_X && tow__batch_rows(r, (const bool[6]){[1] = true})) return;
     if (r->in[0].rank == 1)
-        vjp_of_vectors(r);
+        tow__batch_wide(r, vjp_of_vectors);
     else if (wrt_of(r->e->params) == WRT_X)
-        r->y[0] = (tow__mapped){.value = dx_of_rows(r), .axis = 0};
+        tow__batch_wide(r, x_alone_by_rows);
     else
         r->looped(r);
 }

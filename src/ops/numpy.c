@@ -55,7 +55,7 @@ tow_value tow_floor_divide(tow_value x, tow_value y)
         return tow_round(tow_select(tow_and(left, differ), tow_add_scalar(quotient, -1), quotient));
     }
     tow_value quotient = tow_div(x, y), differ = tow_ne(tow_sign(x), tow_sign(y));
-    if (tow__dtype(x) == TOW_U32) return quotient;
+    if (tow__dtype_in(tow__dtype(x), TOW__UNSIGNED)) return quotient;
     return tow_select(tow_and(left, differ), tow_add_scalar(quotient, -1), quotient);
 }
 
@@ -90,6 +90,9 @@ KEEP(mean)
 
 tow_value tow_var(tow_value x, int n_axes, const int *axes, double correction, bool keepdims)
 {
+    if (!tow_is_null(x) && tow__is_half(tow__dtype(x))) /* in f32, rounded once */
+        return tow_convert(tow_var(tow_at(tow_convert(x, TOW_F32), x.here), n_axes, axes, correction, keepdims),
+                           tow__dtype(x));
     tow_value mean = tow_mean_keepdims(x, n_axes, axes);
     if (tow_is_null(mean)) return mean;
     tow_value squares = tow_square(tow_sub(x, mean));
@@ -114,7 +117,8 @@ tow_value tow_norm(tow_value x, int n_axes, const int *axes, bool keepdims)
 /* Negative indices, which count from the end of an axis of n places, from its beginning. */
 static tow_value from_the_end(tow_value indices, int64_t n)
 {
-    if (tow__dtype(indices) != TOW_I32) return indices;
+    indices = tow__index_words(indices);
+    if (!tow__dtype_in(tow__dtype(indices), TOW__SIGNED)) return indices;
     tow_value wrapped = tow_add(indices, tow_full_like(indices, (double)n));
     return tow_select(tow_lt(indices, tow_zeros_like(indices)), wrapped, indices);
 }
@@ -122,9 +126,9 @@ static tow_value from_the_end(tow_value indices, int64_t n)
 static bool are_indices(tow_value x, tow_value indices, const char *op, int64_t size)
 {
     tow_dtype dtype = tow__dtype(indices);
-    if ((dtype != TOW_I32 && dtype != TOW_U32) || size > INT32_MAX) {
+    if (!tow_dtype_is_integer(dtype) || size > INT32_MAX) {
         tow__op_fail(x, op, TOW_TYPE_MISMATCH,
-                     "indices must be i32 or u32 and the axis shorter than 2^31, found %s and %lld",
+                     "indices must be integers and the axis shorter than 2^31, found %s and %lld",
                      tow__type_name(tow_value_type(indices)).text, (long long)size);
         return false;
     }

@@ -177,10 +177,12 @@ tow_value tow_one_hot(tow_value indices, int64_t n, int axis, tow_dtype dtype)
     tow_type type = tow_value_type(indices);
     int64_t at = 0;
     if (tow_is_null(indices) || !tow__normal_axis(indices, "one_hot", axis, type.rank + 1, &at)) return tow__null();
-    if ((type.dtype != TOW_I32 && type.dtype != TOW_U32) || n < 0 || type.rank == TOW_MAX_RANK)
+    if (!tow_dtype_is_integer(type.dtype) || n < 0 || type.rank == TOW_MAX_RANK)
         return tow__op_fail(indices, "one_hot", TOW_TYPE_MISMATCH,
-                            "expected i32 or u32 indices of rank below %d and at least 0 places, found %s and %lld",
+                            "expected integer indices of rank below %d and at least 0 places, found %s and %lld",
                             TOW_MAX_RANK, tow__type_name(type).text, (long long)n);
+    indices = tow__index_words(indices);
+    type.dtype = tow__dtype(indices);
     for (int d = type.rank++; d > at; d--) type.dims[d] = type.dims[d - 1];
     type.dims[at] = n;
     tow_value places = tow_iota(indices.trace, type, (int)at);

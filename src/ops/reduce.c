@@ -131,6 +131,8 @@ tow_value tow_mean(tow_value x, int n_axes, const int *axes)
         return tow__op_fail(x, "mean", TOW_TYPE_MISMATCH,
                             "%s has no mean of its own type; convert it to a float type first",
                             tow__type_name(tow_value_type(x)).text);
+    if (!tow_is_null(x) && tow__is_half(tow__dtype(x))) /* in f32, rounded once */
+        return tow_convert(tow_mean(tow_at(tow_convert(x, TOW_F32), x.here), n_axes, axes), tow__dtype(x));
     tow_value sum = tow_reduce_sum(x, n_axes, axes);
     if (tow_is_null(sum)) return sum;
     int64_t count = tow_type_count(tow_value_type(sum));

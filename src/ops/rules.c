@@ -108,6 +108,12 @@ tow__ints tow__ints_of(int n, const int64_t *v)
     return ints;
 }
 
+tow_value tow__index_words(tow_value indices)
+{
+    if (tow_is_null(indices)) return indices;
+    return tow_dtype_size(tow__dtype(indices)) == 1 ? tow_convert(indices, TOW_I32) : indices;
+}
+
 tow_value tow__unreduce(tow_value x, tow_type type, tow__ints axes)
 {
     int kept[TOW_MAX_RANK] = {0}, n = 0, next = 0;
@@ -180,10 +186,11 @@ tow_status tow__product_dtype(const tow__typing *ty, int64_t preferred, tow_dtyp
     if (preferred > 0 && preferred <= TOW_DTYPE_COUNT && tow__dtype_in(*dtype, kinds) &&
         tow_dtype_size(*dtype) >= tow_dtype_size(own))
         return TOW_OK;
-    return tow__type_fail(ty, TOW_TYPE_MISMATCH,
-                          "products of %s are summed in that type, in a float or an integer of the same sign that is as "
-                          "wide or wider, found preferred=%s",
-                          tow_dtype_name(own), tow_dtype_name(*dtype));
+    return tow__type_fail(
+        ty, TOW_TYPE_MISMATCH,
+        "products of %s are summed in that type, in a float or an integer of the same sign that is as "
+        "wide or wider, found preferred=%s",
+        tow_dtype_name(own), tow_dtype_name(*dtype));
 }
 
 tow_status tow__require_rank(const tow__typing *ty, size_t i, int rank)

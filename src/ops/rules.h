@@ -42,6 +42,9 @@ bool tow__normal_axis(tow_value x, const char *op, int axis, int rank, int64_t *
 bool tow__normal_axes(tow_value x, const char *op, int n, const int *axes, tow__ints *result);
 tow__ints tow__ints_of(int n, const int64_t *v);
 
+/* Indices in a type in which places can be computed: those of 8 bits as i32. */
+tow_value tow__index_words(tow_value indices);
+
 /* x with the axes that a reduction removed put back: x [kept dims] -> type's shape, repeated along `axes`. */
 tow_value tow__unreduce(tow_value x, tow_type type, tow__ints axes);
 /* `x` reduced over one axis (0 <= axis < rank) by the sum. */

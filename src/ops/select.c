@@ -59,7 +59,7 @@ tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases)
     tow_type type = tow_value_type(which), of_case = tow_value_type(cases[0]);
     if (tow_dtype_is_float(type.dtype) || (type.dtype == TOW_BOOL && n > 2))
         return tow__op_fail(which, "select_n", TOW_TYPE_MISMATCH,
-                            "expected an i32 or u32, or a bool for at most 2 cases, to choose among %zu; found %s", n,
+                            "expected an integer, or a bool for at most 2 cases, to choose among %zu; found %s", n,
                             tow__type_name(type).text);
     for (size_t i = 0; i < n; i++)
         if (!tow_type_equal(tow_value_type(cases[i]), of_case))
@@ -72,7 +72,7 @@ tow_value tow_select_n(tow_value which, size_t n, const tow_value *cases)
                             "what chooses must be a scalar or have the shape of the cases, found %s and %s",
                             tow__type_name(type).text, tow__type_name(of_case).text);
     if (n == 2 && type.dtype == TOW_BOOL) return tow_select(which, cases[1], cases[0]);
-    return select_among(which, 0, n, cases);
+    return select_among(tow__index_words(which), 0, n, cases);
 }
 
 /* ---- clamp(low, x, high) = min(max(x, low), high): dx strictly inside; keeps one bool mask per differentiated operand

@@ -41,7 +41,7 @@ static void *wide_params(tow_trace *t, const tow__equation *e)
     return params;
 }
 
-/* The operands of the equation in the types in which it is computed. NULL: out of memory. */
+/* The operands of the equation in the types in which it is computed. NULL: the trace has failed. */
 static tow_value *widened(tow_trace *t, const tow__equation *e, const tow_value *x)
 {
     const tow_dtype preferred = tow__preferred(e->primitive, e->params);
@@ -50,7 +50,7 @@ static tow_value *widened(tow_trace *t, const tow__equation *e, const tow_value 
         const tow_dtype dtype = tow__dtype(x[i]);
         wide[i] = tow_convert(x[i], tow__wide((int)preferred < TOW_DTYPE_COUNT ? preferred : dtype));
     }
-    return wide;
+    return tow__failed(t) ? NULL : wide; /* null values have no shapes */
 }
 
 static void narrow(uint32_t n, const tow_type *types, tow_value *y)

@@ -18,10 +18,8 @@ bool tow__list(int n, const int *axes, tow__ints *list)
 
 bool tow__holds(tow_dtype dtype, double value)
 {
-    if (tow_dtype_is_float(dtype)) return true;
-    double low = dtype == TOW_I32 ? (double)INT32_MIN : 0;
-    double high = dtype == TOW_I32 ? (double)INT32_MAX : dtype == TOW_U32 ? (double)UINT32_MAX : 1;
-    return value >= low && value <= high && value == (double)(int64_t)value;
+    if (dtype == TOW_U64 && value == 0x1p64) return true; /* becomes the greatest, which is no double */
+    return tow__dtype_holds(dtype, value);
 }
 
 tow_status tow__require_distinct(const tow__typing *ty, const char *name, const tow__ints *list, int rank, bool sorted)

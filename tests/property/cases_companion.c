@@ -248,34 +248,35 @@ static const tow__attention_ad_params attention_all = {.causal = true, .scale = 
                                       attention_qv = {.masked = true, .scale = 0.7, .wrt = 5};
 
 /* Operands that are residuals or differentiated elsewhere. */
-#define FIXED .dtype = TOW_F64, .constant = true
+#define FIXED     .dtype = TOW_F64, .constant = true
+#define STATISTIC FIXED, .statistic = true
 #define COMPANION(name, text, p, inputs, function, ...)                                                                \
     {                                                                                                                  \
         .primitive = name, .label = text, .params = p, .n_in = inputs, .value = function, .prepare = fill_residuals,   \
         .loose = 16, .loose_f64 = 1e4, __VA_ARGS__                                                                     \
     }
 #define LAYER_NORM                                                                                                     \
-    {FIXED, S2(2, 5)}, {FIXED, S1(5)}, {FIXED, S1(2)}, { FIXED, S1(2) }
+    {FIXED, S2(2, 5)}, {FIXED, S1(5)}, {STATISTIC, S1(2)}, { STATISTIC, S1(2) }
 #define RMS_NORM                                                                                                       \
-    {FIXED, S2(2, 5)}, {FIXED, S1(5)}, { FIXED, S1(2) }
+    {FIXED, S2(2, 5)}, {FIXED, S1(5)}, { STATISTIC, S1(2) }
 #define ATTENTION                                                                                                      \
     {FIXED, S4(2, 3, 4, 2)}, {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 3, 2, 3)}, {FIXED, S4(2, 3, 4, 3)},                \
     {                                                                                                                  \
-        FIXED, S3(2, 4, 3)                                                                                             \
+        STATISTIC, S3(2, 4, 3)                                                                                         \
     }
 #define MASKED                                                                                                         \
     {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 4, 2, 2)}, {FIXED, S4(2, 4, 2, 3)}, {FIXED, S4(2, 3, 2, 3)},                \
-        {FIXED, S3(2, 2, 3)},                                                                                          \
+        {STATISTIC, S3(2, 2, 3)},                                                                                      \
     {                                                                                                                  \
         .dtype = TOW_BOOL, S4(1, 2, 3, 4)                                                                              \
     }
 #define LOGITS                                                                                                         \
-    {FIXED, S2(3, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
+    {FIXED, S2(3, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { STATISTIC, S1(3) }
 
 #define LINEAR                                                                                                         \
-    {FIXED, S2(3, 4)}, {FIXED, S2(4, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
+    {FIXED, S2(3, 4)}, {FIXED, S2(4, 5)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { STATISTIC, S1(3) }
 #define TABLE_ONLY                                                                                                     \
-    {FIXED, S2(3, 4)}, {FIXED, S2(5, 4)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { FIXED, S1(3) }
+    {FIXED, S2(3, 4)}, {FIXED, S2(5, 4)}, {.dtype = TOW_I32, S1(3), .low = 0, .high = 4}, { STATISTIC, S1(3) }
 static const tow__linear_cross_entropy_ad_params linear_all = {.wrt = 3}, linear_table = {.rows = true, .wrt = 2};
 
 static const property_case cases[] = {
@@ -285,9 +286,9 @@ static const property_case cases[] = {
     COMPANION("layer_norm_vjp", "layer_norm", &norm_all, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}, .n_out = 3),
     COMPANION("layer_norm_vjp", "layer_norm, x only", &norm_x, 5, vjp, .in = {LAYER_NORM, {F, S2(2, 5)}}),
     COMPANION("layer_norm_vjp", "layer_norm of a vector", &norm_all, 5, vjp,
-              .in = {{FIXED, S1(5)}, {FIXED, S1(5)}, {FIXED, S0}, {FIXED, S0}, {F, S1(5)}}, .n_out = 3),
+              .in = {{FIXED, S1(5)}, {FIXED, S1(5)}, {STATISTIC, S0}, {STATISTIC, S0}, {F, S1(5)}}, .n_out = 3),
     COMPANION("rms_norm_vjp", "rms_norm of a vector", &rms_all, 4, vjp,
-              .in = {{FIXED, S1(5)}, {FIXED, S1(5)}, {FIXED, S0}, {F, S1(5)}}, .n_out = 2),
+              .in = {{FIXED, S1(5)}, {FIXED, S1(5)}, {STATISTIC, S0}, {F, S1(5)}}, .n_out = 2),
     COMPANION("rms_norm_jvp", "rms_norm", &rms_all, 5, jvp, .in = {RMS_NORM, {F, S2(2, 5)}, {F, S1(5)}}),
     COMPANION("rms_norm_vjp", "rms_norm", &rms_all, 4, vjp, .in = {RMS_NORM, {F, S2(2, 5)}}, .n_out = 2),
     COMPANION("rms_norm_jvp", "rms_norm, x only", &norm_x, 4, jvp, .in = {RMS_NORM, {F, S2(2, 5)}}),

@@ -42,6 +42,24 @@ static int check_failing(const property_case *c)
     return k.failures + (count.blocks != 0) + (count.wrong_sizes != 0);
 }
 
+/* What one rounding says, and the same ways through other code: rows and failing allocations. */
+static int check_halves(tow_context *context, tow_context *portable, const property_case *c)
+{
+    int failures = 0;
+    for (int floats = 0; floats < TOW_DTYPE_COUNT; floats++) {
+        if (!tow__is_half((tow_dtype)floats)) continue;
+        property_case half = *c;
+        half.floats = 1u << floats;
+        tow__check k = property_begin(context, &half), rows = property_begin(portable, &half);
+        property_check_halves(&k, (tow_dtype)floats);
+        failures += k.failures;
+        if (floats != TOW_BF16) continue;
+        tow__check_batching(&rows);
+        failures += rows.failures + check_failing(&half);
+    }
+    return failures;
+}
+
 int property_check(tow_context *context, tow_context *portable, const property_case *c)
 {
     tow__check k = property_begin(context, c), rows = property_begin(portable, c);
@@ -54,5 +72,5 @@ int property_check(tow_context *context, tow_context *portable, const property_c
     tow__check_free(&x);
     tow__check_round_trips(&k);
     tow__check_batching(&rows);
-    return k.failures + rows.failures + check_failing(c);
+    return k.failures + rows.failures + check_failing(c) + check_halves(context, portable, c);
 }

@@ -71,6 +71,29 @@
 #define NAME(name) name##_u64
 #include "src/kernels/reference/integer.inc"
 
+/* ---- floats of 16 bits: what is lost in f32 ---------------------------------------------------------------------- */
+
+/* The next one in the direction of y: their magnitudes count on from one to the next. */
+TOW__INLINE u32 nextafter_half(u32 x, u32 y, f32 value, f32 towards)
+{
+    if (value != value || towards != towards) return value != value ? x : y;
+    if (value == towards) return y;
+    if ((x & 0x7FFF) == 0) return (y & 0x8000) | 1;
+    return (value < towards) == (value > 0) ? x + 1 : x - 1;
+}
+#define NEXTAFTER(T)                                                                                                   \
+    static void nextafter_##T(int64_t n, void *const *out, const void *const *in, const void *params)                  \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        const T *x = in[0], *y = in[1];                                                                                \
+        T *z = out[0];                                                                                                 \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            z[i] = (T)nextafter_half(x[i], y[i], tow__from_##T(x[i]), tow__from_##T(y[i]));                            \
+    }
+NEXTAFTER(bf16)
+NEXTAFTER(f16)
+#undef NEXTAFTER
+
 /* ---- bool: bytes that are 0 or 1 -------------------------------------------------------------------------------- */
 
 static void not_bool(int64_t n, void *const *out, const void *const *in, const void *params)
@@ -189,9 +212,10 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
 #define INTEGERS(name)                                                                                                 \
     [TOW_I32] = name##_i32, [TOW_U32] = name##_u32, [TOW_I8] = name##_i8, [TOW_U8] = name##_u8,                        \
     [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
-#define NUMBERS(name) FLOATS(name), INTEGERS(name)
-#define LOGICAL(name) INTEGERS(name), [TOW_BOOL] = name##_bool
-#define ALL(name)     FLOATS(name), LOGICAL(name)
+#define NUMBERS(name)    FLOATS(name), INTEGERS(name)
+#define ALL_FLOATS(name) FLOATS(name), [TOW_BF16] = name##_bf16, [TOW_F16] = name##_f16
+#define LOGICAL(name)    INTEGERS(name), [TOW_BOOL] = name##_bool
+#define ALL(name)        FLOATS(name), LOGICAL(name)
 #define X(name, set)                                                                                                   \
     static tow__tile pick_##name(const tow__kernel_call *call)                                                         \
     {                                                                                                                  \
@@ -209,6 +233,7 @@ TOW__FUNCTION_LIST(X)
 
 enum {
     SET_FLOATS = TOW__WIDE_FLOATS,
+    SET_ALL_FLOATS = TOW__FLOATS,
     SET_INTEGERS = TOW__INTEGERS,
     SET_NUMBERS = TOW__WIDE_NUMBERS,
     SET_LOGICAL = TOW__BITS,

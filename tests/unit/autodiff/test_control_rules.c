@@ -165,7 +165,7 @@ static void refusals(void **state)
     } cases[] = {
         {other_types, "output 0 is f32[2,3] in if_false and f32[3] in if_true"},
         {no_scalar, "the predicate must be a scalar, found f32[2,3]"},
-        {float_index, "the index must be an integer scalar (i32[] or u32[]), found f32[]"},
+        {float_index, "the index must be an integer scalar (i32[], say), found f32[]"},
         {no_branch, "expected one branch or more, found 0"},
         {no_condition, "the condition must write one value of type bool[], found f32[2,3]"},
         {other_carry, "carry 0 enters the body as f32[2,3] and leaves it as f32[3]"},

@@ -76,9 +76,8 @@ static void failing_allocations(void **state)
     X(inverse_of_integers, tow_integer_pow(I32, -1), "operand 0 must be of type f32, f64")                             \
     X(no_cases, tow_select_n(I32, 0, (tow_value[]){F32}), "select_n: expected at least one case")                      \
     X(null_cases, tow_select_n(I32, 2, NULL), "select_n: expected at least one case")                                  \
-    X(float_choice, tow_select_n(F32, 2, (tow_value[]){F32, F32}), "select_n: expected an i32 or u32")                 \
-    X(bool_among_3, tow_select_n(tow_eq(I32, I32), 3, (tow_value[]){F32, F32, F32}),                                   \
-      "select_n: expected an i32 or u32")                                                                              \
+    X(float_choice, tow_select_n(F32, 2, (tow_value[]){F32, F32}), "select_n: expected an integer")                    \
+    X(bool_among_3, tow_select_n(tow_eq(I32, I32), 3, (tow_value[]){F32, F32, F32}), "select_n: expected an integer")  \
     X(cases_of_two_types, tow_select_n(I32, 2, (tow_value[]){F32, I32}), "select_n: all cases must have one type")     \
     X(choice_of_another_shape, tow_select_n(tow_reshape(I32, 2, (int64_t[]){3, 1}), 2, (tow_value[]){F32, F32}),       \
       "must be a scalar or have the shape of the cases")
