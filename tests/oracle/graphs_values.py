@@ -18,7 +18,8 @@ import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "graphs"
-DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
+DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "u32": np.uint32, "bool": np.bool_,
+          "bf16": jnp.bfloat16, "f16": np.float16, "i8": np.int8, "u8": np.uint8, "i64": np.int64, "u64": np.uint64}
 
 
 def sin(x): return jnp.sum(jnp.sin(x))
@@ -55,6 +56,11 @@ def index_add(operand, rows, updates, table, others):
     return jnp.sum(a * table) + jnp.sum((a[others] * table[others]) ** 2)
 def stop_gradient(x): return jnp.sum(x * jax.lax.stop_gradient(x))
 def call(x): return jnp.sum(jnp.sin(jnp.sin(x)))
+def sixteen_bits(x, w):
+    h = jax.nn.relu(x @ w)
+    return jnp.sum(jnp.square(jax.lax.dot(h, h, preferred_element_type=jnp.float32).astype(jnp.float16)))
+def whole_numbers(x, y, z):
+    return x + y, x * y, jax.lax.div(x, y), jax.lax.dot(y, y, preferred_element_type=jnp.int32), z << 40, z.astype(jnp.uint8)
 def call_in_known_remat(x, y): return jnp.sum(x * jnp.sin(y))
 def fma(x, y, z):
     if isinstance(x, jax.core.Tracer): return jnp.sum(x * y + z)
@@ -279,12 +285,12 @@ def show(x):
     """What the command prints of one array."""
     x = np.asarray(x)
     name = next(n for n, d in DTYPES.items() if d == x.dtype)
-    data = json.dumps(x.tolist()) if x.dtype != np.float32 else json.dumps(np.float64(x).tolist())
+    data = json.dumps(x.tolist() if x.dtype.kind in "iub" else np.float64(x).tolist())
     return f"{name}[{','.join(map(str, x.shape))}] {data.replace('NaN', 'nan').replace('Infinity', 'inf')}\n"
 
 
 def inputs_of(text, arguments):
-    types = re.findall(r':(f32|f64|i32|u32|bool)\[([\d,]*)\]', text[text.index("lambda"):text.index("let")])
+    types = re.findall(r':(' + '|'.join(DTYPES) + r')\[([\d,]*)\]', text[text.index("lambda"):text.index("let")])
     values = [re.sub(r"^\w+=", "", arguments[i + 1]) for i, a in enumerate(arguments) if a == "--input"]  # in order
     arrays = []
     for i, value in enumerate(values):
