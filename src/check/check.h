@@ -33,7 +33,7 @@ typedef struct tow__check_input {
     int rank;
     int64_t dims[TOW_MAX_RANK];
     double low, high; /* both 0: floats from [-1, 1), integers from {0, 1, 2}, bool either; integers include high */
-    bool statistic; /* float, in f32 where the others have 16 bits */
+    bool statistic;   /* float, in f32 where the others have 16 bits */
     bool constant; /* float, but not differentiated: its derivative is zero by definition or depends on other inputs */
 } tow__check_input;
 

@@ -70,8 +70,8 @@ TOW__EXTREMES(f64, uint64_t)
  * square and multiply; negative exponents give the exact inverse of 1 and -1, else 0. W: unsigned, as wide as arithmetic
  * is. */
 #define TOW__UNSIGNED_ARITHMETIC(T, W)                                                                                 \
-    static inline T tow__div_##T(T x, T y) { return y == 0 ? (T)-1 : (T)(x / y); }                                     \
-    static inline T tow__rem_##T(T x, T y) { return y == 0 ? x : (T)(x % y); }                                         \
+    static inline T tow__div_##T(T x, T y) { return (T)(y == 0 ? (T)-1 : x / y); }                                     \
+    static inline T tow__rem_##T(T x, T y) { return (T)(y == 0 ? x : x % y); }                                         \
     static inline T tow__power_##T(T x, u64 exponent)                                                                  \
     {                                                                                                                  \
         W result = 1, power = x;                                                                                       \
@@ -86,12 +86,13 @@ TOW__EXTREMES(f64, uint64_t)
     static inline T tow__div_##T(T x, T y)                                                                             \
     {                                                                                                                  \
         if (y == 0) return -1;                                                                                         \
-        return y == -1 ? (T)(0 - (W)x) : (T)(x / y);                                                                   \
+        if (y == -1) return (T)(0 - (W)x);                                                                             \
+        return (T)(x / y);                                                                                             \
     }                                                                                                                  \
     static inline T tow__rem_##T(T x, T y)                                                                             \
     {                                                                                                                  \
         if (y == 0) return x;                                                                                          \
-        return y == -1 ? 0 : (T)(x % y);                                                                               \
+        return (T)(y == -1 ? 0 : x % y);                                                                               \
     }                                                                                                                  \
     static inline T tow__power_##T(T x, u64 exponent) { return (T)tow__power_##U((U)x, exponent); }                    \
     static inline T tow__pow_##T(T x, T y)                                                                             \

@@ -59,6 +59,12 @@ def call(x): return jnp.sum(jnp.sin(jnp.sin(x)))
 def sixteen_bits(x, w):
     h = jax.nn.relu(x @ w)
     return jnp.sum(jnp.square(jax.lax.dot(h, h, preferred_element_type=jnp.float32).astype(jnp.float16)))
+def sixteen_bits_chain(c, x):
+    y = []
+    for row in x:
+        c = jnp.tanh(c * jnp.bfloat16(1.0078125) + jnp.bfloat16(0.00390625))
+        y.append(jax.nn.softmax(c * row))
+    return jnp.sum(c * c) + jnp.max(jnp.sum(jnp.stack(y) * x, axis=1))
 def whole_numbers(x, y, z):
     return x + y, x * y, jax.lax.div(x, y), jax.lax.dot(y, y, preferred_element_type=jnp.int32), z << 40, z.astype(jnp.uint8)
 def call_in_known_remat(x, y): return jnp.sum(x * jnp.sin(y))

@@ -17,6 +17,17 @@ enum {
     TABLES = sizeof tables / sizeof *tables
 };
 
+/* The case as it is, and in bf16. */
+static int check_tiling_of_case(const property_case *c, tow_context *context, size_t *axes)
+{
+    property_case half = *c;
+    half.floats = 1u << TOW_BF16;
+    tow__check k = property_begin(context, c), in_16_bits = property_begin(context, &half);
+    tow__check_tiling(&k, false, axes);
+    tow__check_tiling(&in_16_bits, false, axes);
+    return k.failures + in_16_bits.failures;
+}
+
 /* Tiling rules on all cases of a primitive. A rule that lets axes pass must have been asked about one. */
 static int check_tiling(const tow_primitive *primitive, tow_context *context)
 {
@@ -24,11 +35,8 @@ static int check_tiling(const tow_primitive *primitive, tow_context *context)
     int failures = 0;
     for (size_t t = 0; t < TABLES; t++)
         for (size_t i = 0; i < tables[t]->count; i++)
-            if (strcmp(tables[t]->cases[i].primitive, primitive->name) == 0) {
-                tow__check k = property_begin(context, &tables[t]->cases[i]);
-                tow__check_tiling(&k, false, &axes);
-                failures += k.failures;
-            }
+            if (strcmp(tables[t]->cases[i].primitive, primitive->name) == 0)
+                failures += check_tiling_of_case(&tables[t]->cases[i], context, &axes);
     if (primitive->tile != tow__no_tiling && axes == 0) {
         printf("  tiling: the rule lets no axis of any case pass; give it a case where it does\n");
         failures++;

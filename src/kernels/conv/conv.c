@@ -225,7 +225,7 @@ static void run_conv(const tow__kernel_call *call)
 static const char *engine_of(const tow__kernel_call *call) { return job_of(call).way->engine; }
 
 static const tow__kernel kernels[] = {{.primitive = "conv_general_dilated",
-                                       .dtypes = TOW__FLOATS,
+                                       .dtypes = TOW__WIDE_FLOATS,
                                        .run = run_conv,
                                        .runs_epilogue = true,
                                        .scratch = scratch_conv,
