@@ -75,7 +75,8 @@ def gradients(g, leaves, tree, forward, compiled):
     return results, dict(zip(floats, grads))
 
 
-def write(name, f, args, low=-1.0, high=1.0, tolerance=None, **options):
+def write(name, f, args, low=-1.0, high=1.0, tolerance=None, reverse=False, **options):
+    """reverse: JAX can reverse the while loops, which custom rules hide."""
     rng = np.random.default_rng(sum(map(ord, name)))
     g, arguments = with_loss(f)
     names = [jaxpr_to_tow.leaf_name(a, path) for a, tree in zip(arguments, args)
@@ -86,7 +87,8 @@ def write(name, f, args, low=-1.0, high=1.0, tolerance=None, **options):
     rows = []
     for _ in range(2):
         leaves, tree = jax.tree_util.tree_flatten(tuple(drawn(args, rng, low, high)))
-        results, grads = gradients(g, leaves, tree, options.get("max_iterations", 0) > 0, coarsest not in ("bfloat16", "float16"))
+        forward = options.get("max_iterations", 0) > 0 and not reverse
+        results, grads = gradients(g, leaves, tree, forward, coarsest not in ("bfloat16", "float16"))
         row = {n: np.asarray(x) for n, x in zip(names, leaves)}
         row.update((f"out.{i}", np.asarray(x)) for i, x in enumerate(results))
         row.update((f"grad.{names[i]}", np.asarray(x)) for i, x in grads.items())

@@ -527,3 +527,4 @@ def optax_cases():
 
 
 optax_cases()
+import jax_programs_more  # noqa: E402,F401  registers further programs

@@ -81,16 +81,11 @@ def of_tow(tow, g, args, policy, options):
 
 
 # Why Tow keeps or runs more, by the beginning of the program's name. An excess without a reason is an error.
-BROADCAST = "an array of fewer elements that is broadcast is kept as its reader sees it, repeated"
-RULE = "the converter leaves the custom_jvp rule out (of logaddexp, xlogy, log1mexp, ...); the derivative of the value keeps masks besides"
-REASONS = {
-    "nn_log_sigmoid": RULE, "nn_softplus": RULE, "nn_mish": RULE, "nn_log1mexp": RULE, "optax_sigmoid_binary": RULE, "optax_log_cosh": RULE,
-    "optax_ctc_loss": RULE, "scipy_special": RULE, "nn_softmax": BROADCAST, "nn_standardize": BROADCAST, "nn_dot_product": BROADCAST,
-    "fori_static": BROADCAST, "np_shapes": BROADCAST, "hessian_of_jax": BROADCAST, "flax_": BROADCAST, "diffusion_step": BROADCAST,
-    "optax_adafactor": BROADCAST, "optax_clipped_warmup": BROADCAST,
-    "remat_policies": "names that an inner policy saves are lost where an outer remat repeats the inner one: one more sine",
-}
-SHOWN = ("flax_", "diffusion", "ode_", "remat_", "scan_of_remat", "nn_dot_product", "optax_adam_")
+ARGUMENT = ("an argument that the backward pass of a branch reads is read where it lies, and counted; JAX copies it into an output of the "
+            "forward cond, which another branch's residual of that shape shares")
+REASONS = {"custom_cond": ARGUMENT, "custom_switch": ARGUMENT}
+SHOWN = ("flax_", "diffusion", "ode_", "remat_", "scan_of_remat", "nn_dot_product", "optax_adam_", "optax_step_adam", "optax_step_lamb", "custom_", "rotary",
+         "streamed", "state_space", "mixture", "variational", "normalising", "sinkhorn", "hidden", "physics", "adapted")
 
 
 def reason(name):
