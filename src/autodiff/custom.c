@@ -25,6 +25,17 @@ typedef struct wanted {
 
 static void want(wanted *w, tow_type type) { w->types[w->n++] = type; }
 
+static void want_all(wanted *w, size_t n, const tow_type *types)
+{
+    for (size_t i = 0; i < n; i++) want(w, types[i]);
+}
+
+/* Results of g from number `first` on. */
+static void want_results(wanted *w, const tow_graph *g, size_t first)
+{
+    for (size_t i = first; i < g->n_outputs; i++) want(w, tow_graph_output_type(g, i));
+}
+
 static void want_tangents(wanted *w, size_t n, const tow_type *types)
 {
     for (size_t i = 0; i < n; i++)
@@ -55,7 +66,7 @@ static tow_status body_types(const tow__typing *ty, const tow_graph *body, int64
         return tow__type_fail(ty, TOW_INVALID_ARGUMENT,
                               "%lld captured values and %lld fixed inputs are not among %zu operands",
                               (long long)captured, (long long)fixed, ty->n_in);
-    for (size_t i = 0; i < ty->n_in; i++) want(w, ty->in[i]);
+    want_all(w, ty->n_in, ty->in);
     tow_status status = tow__require_count(ty, ty->n_in, body->n_outputs);
     if (status == TOW_OK) status = compare(ty, "body", body, false, w);
     for (size_t i = 0; status == TOW_OK && i < ty->n_out; i++) ty->out[i] = tow_graph_output_type(body, i);
@@ -73,7 +84,7 @@ static tow_status custom_jvp_type(const tow__typing *ty)
     want_tangents(&w, ty->n_in - first, ty->in + first);
     TRY(compare(ty, "rule", p->rule, false, &w));
     w.n = 0;
-    for (size_t i = 0; i < ty->n_out; i++) want(&w, ty->out[i]);
+    want_all(&w, ty->n_out, ty->out);
     want_tangents(&w, ty->n_out, ty->out);
     TRY(compare(ty, "rule", p->rule, true, &w));
 done:
@@ -93,12 +104,12 @@ static tow_status custom_vjp_type(const tow__typing *ty)
     TRY(body_types(ty, p->body, p->captured, p->fixed, &w));
     TRY(compare(ty, "forward function", p->forward, false, &w));
     w.n = 0;
-    for (size_t i = 0; i < ty->n_out; i++) want(&w, ty->out[i]);
-    for (size_t i = ty->n_out; i < n_results; i++) want(&w, tow_graph_output_type(p->forward, i));
+    want_all(&w, ty->n_out, ty->out);
+    want_results(&w, p->forward, ty->n_out);
     TRY(compare(ty, "forward function", p->forward, true, &w));
     w.n = 0;
-    for (size_t i = 0; i < (size_t)p->captured; i++) want(&w, ty->in[i]);
-    for (size_t i = ty->n_out; i < n_results; i++) want(&w, tow_graph_output_type(p->forward, i));
+    want_all(&w, (size_t)p->captured, ty->in);
+    want_results(&w, p->forward, ty->n_out);
     want_tangents(&w, ty->n_out, ty->out);
     TRY(compare(ty, "backward function", p->backward, false, &w));
     w.n = 0;

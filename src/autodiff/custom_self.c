@@ -64,79 +64,72 @@ static bool fits(const tow_graph *g, const tow__equation *e, const tow_graph *bo
     return same;
 }
 
-static tow_status tie(const tow__equation *call, const tow_graph *g, int64_t level, tow_graph **result);
+/* A call, and how many rules further in the graph at hand stands than the call's own. */
+typedef struct tying {
+    const tow__equation *call;
+    int64_t level;
+} tying;
 
-/* e with `call` in its nested graphs, in *changed, whose parameters are memory of t and hold a reference to each graph. */
-static tow_status tie_nested(tow_trace *t, const tow__equation *call, const tow__equation *e, int64_t level,
-                             tow__equation *changed)
-{
-    void *own;
-    uint32_t n = tow__nested_count(e->primitive, e->params);
-    *changed = *e;
-    if (n == 0) return TOW_OK;
-    if (!tow__params_own(t, e->primitive, e->params, &own)) return TOW_OUT_OF_MEMORY;
-    for (uint32_t k = 0; k < n; k++) tow__set_nested(e->primitive, own, k, NULL);
-    changed->params = own;
-    for (uint32_t k = 0; k < n; k++) {
-        tow_graph *tied;
-        tow_status status = tie(call, tow__nested(e->primitive, e->params, k), level + is_rule(e, k), &tied);
-        if (status != TOW_OK) return status;
-        tow__set_nested(e->primitive, own, k, tied);
-    }
-    return TOW_OK;
-}
+static tow_status tie(const tying *what, const tow_graph *g, tow_graph **result);
 
-static void release_nested(const tow__equation *e, const tow__equation *changed)
-{
-    if (changed->params == e->params) return;
-    for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n; k++)
-        tow_graph_release(tow__nested(changed->primitive, changed->params, k));
-}
-
-static tow_status tie_equations(tow_trace *t, const tow__equation *call, const tow_graph *g, int64_t level,
-                                tow_value *values)
+/* Nested graphs of e with the call in them, for own, whose places for graphs are empty. */
+static tow_status tie_nested(const tying *what, const tow__equation *e, void *own)
 {
     tow_status status = TOW_OK;
-    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK; i++) {
-        const tow__equation *e = &g->equations[i];
-        tow__equation changed = *e;
-        if (is_self(e, level) && fits(g, e, tow__nested(call->primitive, call->params, 0))) {
-            changed.primitive = call->primitive;
-            changed.params = call->params;
-            if (!tow__rebind_among(t, &changed, values)) status = TOW_OUT_OF_MEMORY;
-            continue;
-        }
-        status = tie_nested(t, call, e, level, &changed);
-        if (status == TOW_OK && !tow__rebind_among(t, &changed, values)) status = TOW_OUT_OF_MEMORY;
-        release_nested(e, &changed);
+    for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n && status == TOW_OK; k++) {
+        const tying inside = {what->call, what->level + is_rule(e, k)};
+        tow_graph *tied = NULL;
+        status = tie(&inside, tow__nested(e->primitive, e->params, k), &tied);
+        tow__set_nested(e->primitive, own, k, tied);
     }
     return status;
 }
 
-static tow_status tie(const tow__equation *call, const tow_graph *g, int64_t level, tow_graph **result)
+static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                   const void *user)
 {
+    const tying *what = user;
+    const uint32_t n = tow__nested_count(e->primitive, e->params);
+    tow__equation changed = *e;
+    void *own;
+    if (is_self(e, what->level) && fits(g, e, tow__nested(what->call->primitive, what->call->params, 0))) {
+        changed.primitive = what->call->primitive;
+        changed.params = what->call->params;
+        tow__rebind(t, &changed, x, y);
+        return;
+    }
+    if (n == 0) {
+        tow__rebind(t, e, x, y);
+        return;
+    }
+    if (!tow__params_own(t, e->primitive, e->params, &own)) return;
+    for (uint32_t k = 0; k < n; k++) tow__set_nested(e->primitive, own, k, NULL);
+    changed.params = own;
+    if (tie_nested(what, e, own) == TOW_OK)
+        tow__rebind(t, &changed, x, y);
+    else
+        tow__adopt_error(t);
+    for (uint32_t k = 0; k < n; k++) tow_graph_release(tow__nested(e->primitive, own, k));
+}
+
+static tow_status tie(const tying *what, const tow_graph *g, tow_graph **result)
+{
+    tow_value *in, *out;
     *result = NULL;
-    if (!calls(g, level)) {
+    if (!calls(g, what->level)) {
         *result = tow__graph_share(g);
         return TOW_OK;
     }
-    tow_value *in, *out;
     tow_trace *t = tow__trace_begin_over(g, &in, &out);
-    tow_value *values = t ? tow__trace_alloc(t, g->n_vars, sizeof *values) : NULL;
-    if (!values) {
-        tow__trace_abandon(t);
-        return TOW_OUT_OF_MEMORY;
-    }
-    for (uint32_t i = 0; i < g->n_inputs; i++)
-        values[g->inputs[i]] = tow__input(t, tow_graph_input_type(g, i), g->input_names[i]);
-    if (tie_equations(t, call, g, level, values) != TOW_OK) tow__adopt_error(t);
-    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
+    if (!t) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < g->n_inputs; i++) in[i] = tow__input(t, tow_graph_input_type(g, i), g->input_names[i]);
+    tow__inline_by(t, g, record, what, in, out);
     return tow__trace_end(t, g->n_outputs, out, false, result);
 }
 
 tow_status tow__tie(const tow__equation *e, const tow_graph *rule, tow_graph **result)
 {
-    return tie(e, rule, 0, result);
+    return tie(&(tying){e, 0}, rule, result);
 }
 
 static void custom_self_decompose(tow_trace *t, const tow__equation *e, const tow_value *x, tow_value *y)

@@ -8,7 +8,6 @@
  *   others with a transpose rule    zero if all operands that are floats are
  *   anything else                   gets an array of zeros */
 #include "src/autodiff/custom.h"
-#include "src/graph/builder.h"
 #include "src/ops/rules.h"
 
 static bool is_product(const tow_primitive *p)
@@ -34,9 +33,11 @@ static tow_value only_term(const tow__equation *e, const tow_value *x)
     return e->primitive == &tow__sub_p ? x[0] : tow__null();
 }
 
-static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y)
+static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                   const void *user)
 {
     bool any = false;
+    (void)user;
     for (uint32_t i = 0; i < e->n_in; i++) any |= tow_is_null(x[i]);
     if (any && is_zero(g, e, x)) return;
     if (any && !tow_is_null(y[0] = only_term(e, x))) return;
@@ -47,24 +48,5 @@ static void record(tow_trace *t, const tow_graph *g, const tow__equation *e, tow
 
 void tow__inline_zeros(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out)
 {
-    size_t most = 1;
-    for (uint32_t i = 0; i < g->n_equations; i++) {
-        size_t n = (size_t)g->equations[i].n_in + g->equations[i].n_out;
-        if (n > most) most = n;
-    }
-    tow_value *values = tow__trace_alloc(t, g->n_vars + most, sizeof *values), *x = values + g->n_vars;
-    const tow__source *source = tow__get_source(t);
-    if (!values) return;
-    for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = in[i];
-    for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
-        const tow__equation *e = &g->equations[i];
-        tow_value *y = x + e->n_in;
-        for (uint32_t j = 0; j < e->n_in; j++) x[j] = values[e->in[j]];
-        for (uint32_t j = 0; j < e->n_out; j++) y[j] = tow__null();
-        tow__set_source(t, &e->source);
-        record(t, g, e, x, y);
-        for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = y[j];
-    }
-    tow__set_source(t, source);
-    for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
+    tow__inline_by(t, g, record, NULL, in, out);
 }

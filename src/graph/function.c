@@ -85,20 +85,23 @@ static void clear_values(size_t n, tow_value *values)
 }
 
 /* values: [g->n_vars], inputs filled in. */
-static void inline_equations(tow_trace *t, const tow_graph *g, tow_value *values)
+static void inline_equations(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user,
+                             tow_value *values)
 {
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(t); i++) {
         const tow__equation *e = &g->equations[i];
         tow_value *operands = values + g->n_vars; /* room for the most operands, then results, of one equation */
-        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
         tow_value *results = operands + e->n_in;
+        for (uint32_t j = 0; j < e->n_in; j++) operands[j] = values[e->in[j]];
+        clear_values(e->n_out, results);
         tow__set_source(t, &e->source);
-        tow__rebind(t, e, operands, results);
+        record(t, g, e, operands, results, user);
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = results[j];
     }
 }
 
-void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out)
+void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user, const tow_value *in,
+                    tow_value *out)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < g->n_equations; i++) {
@@ -115,10 +118,22 @@ void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_valu
     }
     for (uint32_t i = 0; i < g->n_inputs; i++) values[g->inputs[i]] = in[i];
     const tow__source *source = tow__get_source(t);
-    inline_equations(t, g, values);
+    inline_equations(t, g, record, user, values);
     tow__set_source(t, source);
     for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];
     tow__free(g->ctx, values, count, sizeof *values);
+}
+
+static void rebind(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                   const void *user)
+{
+    (void)g, (void)user;
+    tow__rebind(t, e, x, y);
+}
+
+void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out)
+{
+    tow__inline_by(t, g, rebind, NULL, in, out);
 }
 
 void tow_inline(tow_trace *trace, const tow_graph *graph, const tow_value *inputs, tow_value *outputs)

@@ -135,6 +135,12 @@ void tow__check_guards(tow_trace *t, const char *what, size_t n, const tow_value
 
 /* Records all equations of `g` in the innermost builder, inputs replaced by `in`; nested graphs stay nested. */
 void tow__inline(tow_trace *t, const tow_graph *g, const tow_value *in, tow_value *out);
+/* The same with something else recorded for each equation e of g. x: its operands, which may be changed; y: its results,
+ * null at first. */
+typedef void (*tow__recorder)(tow_trace *t, const tow_graph *g, const tow__equation *e, tow_value *x, tow_value *y,
+                              const void *user);
+void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user, const tow_value *in,
+                    tow_value *out);
 /* Re-binds one equation on new operands. */
 void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out);
 /* The same with its source on values [n_vars] of its graph, which receive the results. False: no memory. */

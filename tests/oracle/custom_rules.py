@@ -184,4 +184,5 @@ file.case("vmap", lambda x, y: rows(lambda x: gate(choosy(x), y) + wave(x))(x), 
 file.case("vmap1", lambda x, y: rows(derivative(lambda x: gate(choosy(x), y)))(x.T), draw(4, 3), draw(4), loose=4)
 file.case("grad_of_vmap", derivative(rows(choosy)), draw(3, 4), loose=4)
 file.case("captured", lambda x, w, v: captured(x, w, v), draw(4), draw(4), draw(4), loose=4)
+file.case("captured_rows", lambda x, w, v: jnp.stack([captured(a, b, v) for a, b in zip(x, w)]), draw(3, 4), draw(3, 4), draw(4), loose=4)
 file.write()

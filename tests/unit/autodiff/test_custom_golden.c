@@ -336,6 +336,13 @@ F(vmap1)
     (void)user;
     tow_vmap_function(trace, row1, NULL, &options, 2, in, 1, out);
 }
+/* A captured value of which each row has its own, and one that all rows share. */
+F(captured_rows)
+{
+    const tow_vmap_options options = {.in_axes = (const int[]){0, 0, TOW_NOT_MAPPED}};
+    (void)user;
+    tow_vmap_function(trace, captured, NULL, &options, 3, in, 1, out);
+}
 F(choosy_rows) { (void)user, tow_vmap_function(trace, choosy, NULL, NULL, 1, in, 1, out); }
 DERIVATIVE(grad_of_vmap, choosy_rows, 1, 0, 1)
 
@@ -360,6 +367,7 @@ static const golden_function table[] = {
     ROW(outer_jvp, 1),
     ROW(outer_jvp1, 1),
     ROW(captured, 1),
+    ROW(captured_rows, 1),
     ROW(forward_of_forward, 1),
     ROW(one_tangent, 2),
     ROW(no_tangent, 1),
