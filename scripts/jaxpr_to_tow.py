@@ -202,7 +202,7 @@ def argument(text):
     try:
         return jax.tree_util.tree_map(jnp.asarray, ast.literal_eval(text))
     except (ValueError, SyntaxError):
-        raise ValueError(f"argument {text!r}: expected a type ({', '.join(DTYPES)}, as f32[8,4]), a Python literal, FILE.npy, or "
+        raise ValueError(f"argument {text!r}: expected a type ({', '.join(NUMPY)}, as f32[8,4]), a Python literal, FILE.npy, or "
                          "MODULE:NAME") from None
 
 
