@@ -62,7 +62,8 @@ static bool has_no_differences(const tow_graph *g)
     return mentions(g, "stop_gradient") || mentions(g, "reduce_precision");
 }
 
-/* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there. */
+/* Wrong only if several directions and steps say so, and none agrees: a kink between the points is rarely twice there. Where
+ * the gradient is 1e6 and more (a chaotic loop), the least step takes values of moderate size from one end to the other. */
 static verdict compare_input(trial *t, moved *m, const tow_array *gradient)
 {
     const double steps[] = {1e-4, 1e-5, 1e-6};
@@ -73,7 +74,7 @@ static verdict compare_input(trial *t, moved *m, const tow_array *gradient)
     if (tow_array_create(t->plain, tow_array_type(gradient), &direction) != TOW_OK) abort();
     m->direction = direction;
     verdict v = UNDECIDED;
-    for (int try = 0; try < 3 && v == UNDECIDED; try++) {
+    for (int try = 0; try < 3 && norm(gradient) < 1e6 && v == UNDECIDED; try++) {
         double size = 0;
         fill(direction, &c);
         found = product(gradient, direction, &size);

@@ -5,7 +5,7 @@
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 
-/* splitmix64 */
+/* splitmix64. Seeds are multiplied by another number than it counts in, or streams would be one stream, shifted. */
 int draw(drawing *d, int n)
 {
     uint64_t z = d->random += 0x9e3779b97f4a7c15u;
@@ -88,7 +88,7 @@ tow_value tamed(drawing *d, tow_value x)
 void add_value(drawing *d, tow_value x)
 {
     if (tow_is_null(x) || d->n == MOST_VALUES) return;
-    if (count_of(x) <= MOST_NUMBERS && tow_value_type(x).rank <= MOST_AXES) d->values[d->n++] = x;
+    if (count_of(x) <= d->most && tow_value_type(x).rank <= MOST_AXES) d->values[d->n++] = x;
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -131,6 +131,7 @@ typedef struct program {
     drawing d;
     tow_type inputs[N_INPUTS];
     size_t n_outputs;
+    bool large;
 } program;
 
 static void draw_inputs(program *p)
@@ -140,9 +141,13 @@ static void draw_inputs(program *p)
     for (int i = 0; i < 3; i++) d->sizes[i] = common[1 + draw(d, 7)];
     if (draw(d, 12) == 0) d->sizes[draw(d, 3)] = 0;
     if (draw(d, 6) == 0) d->sizes[draw(d, 3)] = large[draw(d, 4)];
+    if (p->large) {
+        d->sizes[0] = 500 + draw(d, 1000);
+        d->sizes[1] = d->sizes[2] = 64;
+    }
     for (int i = 0; i < N_FLOATS; i++) {
         int64_t dims[3];
-        const int rank = i == 0 ? 2 : draw(d, 4);
+        const int rank = i == 0 ? 2 : draw(d, p->large ? 3 : 4);
         for (int k = 0; k < rank; k++) dims[k] = draw(d, 10) ? d->sizes[draw(d, 3)] : 1;
         p->inputs[i] = tow_make_type(d->floats, rank, dims);
     }
@@ -175,15 +180,17 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     d->n = N_INPUTS;
     d->key = in[N_INPUTS - 1];
     memcpy(d->values, in, N_INPUTS * sizeof *in);
-    draw_operations(d, 6 + draw(d, 9));
+    draw_operations(d, (p->large ? 3 : 6) + draw(d, p->large ? 5 : 9));
     if (d->fault) add_value(d, record_fault(t, d->fault, draw_ranked(d, 1)));
     out[0] = make_loss(d);
     for (size_t i = 1; i < p->n_outputs; i++) out[i] = d->values[d->n - (int)i];
 }
 
-tow_graph *draw_program(tow_context *context, uint32_t seed, const char *fault)
+tow_graph *draw_program(tow_context *context, uint32_t seed, const char *fault, bool large)
 {
-    program p = {.d = {.random = seed * 0x9e3779b97f4a7c15u + 1, .fault = fault, .depth = 3}};
+    program p = {
+        .large = large,
+        .d = {.most = large ? 1 << 17 : 3000, .random = seed * 0xd6e8feb86659fd93u + 1, .fault = fault, .depth = 3}};
     tow_graph *graph = NULL;
     p.d.floats = draw(&p.d, 5) < 2 ? TOW_F64 : TOW_F32;
     p.n_outputs = 1 + (size_t)draw(&p.d, MOST_OUTPUTS);

@@ -15,7 +15,6 @@
 
 enum {
     MOST_VALUES = 48,
-    MOST_NUMBERS = 3000, /* elements of a value */
     MOST_AXES = 4,
     N_FLOATS = 4, /* inputs: floats, indices, a small index, unsigned numbers, a flag, a key */
     N_INPUTS = N_FLOATS + 5,
@@ -27,6 +26,7 @@ typedef struct drawing {
     tow_trace *t;
     tow_dtype floats;  /* of all float values */
     int64_t sizes[3];  /* that inputs and new axes have */
+    int64_t most;      /* elements of a value */
     const char *fault; /* the planted operation that is still to be recorded (fault.h), or NULL */
     int depth;         /* regions that may be nested in the values at hand */
     tow_value values[MOST_VALUES];
@@ -84,7 +84,8 @@ void draw_operations(drawing *d, int n);
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-/* fault: the name of a planted operation, or NULL. NULL with the context's error. */
-tow_graph *draw_program(tow_context *context, uint32_t seed, const char *fault);
+/* fault: the name of a planted operation, or NULL. large: fewer operations, on so many numbers that plans cut them in blocks
+ * for threads and caches. NULL with the context's error. */
+tow_graph *draw_program(tow_context *context, uint32_t seed, const char *fault, bool large);
 
 #endif

@@ -1,8 +1,9 @@
 /* random_programs: random programs in every construct that graphs have, each checked for what Tow promises. A program that
  * fails is shrunk and written as a .tow file, which begins with what is wrong and the command that repeats it.
  *
- *     random_programs [--first SEED] [--count N] [--most FAILURES] [--check NAME,...] [--output PREFIX] [--progress]
- *         programs SEED, SEED + 1, ...; those that fail go to PREFIX_SEED.tow, else to the standard output
+ *     random_programs [--first SEED] [--count N] [--most FAILURES] [--check NAME,...] [--output PREFIX] [--progress] [--large]
+ *         programs SEED, SEED + 1, ...; those that fail go to PREFIX_SEED.tow, else to the standard output; --large: fewer
+ *         operations, on so many numbers that plans cut them in blocks for threads and caches
  *     random_programs --file FILE [--first SEED] [--check NAME,...]
  *         the program in FILE; SEED says which variants checks take
  *     random_programs --print --first SEED        prints a program and nothing else
@@ -20,7 +21,7 @@
 typedef struct options {
     uint32_t first, count, most;
     const char *checks, *output, *file, *fault, *broken;
-    bool progress, print, keep;
+    bool progress, print, keep, large;
 } options;
 
 typedef struct totals {
@@ -159,7 +160,7 @@ static tow_graph *read_file(tow_context *context, const char *path)
 
 static void run_one(const options *o, uint32_t seed, trial *t, totals *all)
 {
-    tow_graph *g = o->file ? read_file(t->plain, o->file) : draw_program(t->plain, seed, o->fault);
+    tow_graph *g = o->file ? read_file(t->plain, o->file) : draw_program(t->plain, seed, o->fault, o->large);
     if (g == NULL) {
         fprintf(stderr, "program %" PRIu32 " cannot be drawn: %s\n", seed, tow_context_error(t->plain));
         all->failures++;
@@ -186,7 +187,7 @@ static bool read_options(int argc, char **argv, options *o)
                  {"--output", NULL, &o->output, NULL},     {"--file", NULL, &o->file, NULL},
                  {"--fault", NULL, &o->fault, NULL},       {"--break", NULL, &o->broken, NULL},
                  {"--progress", NULL, NULL, &o->progress}, {"--print", NULL, NULL, &o->print},
-                 {"--keep", NULL, NULL, &o->keep}};
+                 {"--keep", NULL, NULL, &o->keep},         {"--large", NULL, NULL, &o->large}};
     for (int i = 1; i < argc; i++) {
         size_t k = 0, n = sizeof known / sizeof *known;
         while (k < n && strcmp(known[k].name, argv[i]) != 0) k++;

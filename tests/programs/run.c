@@ -117,7 +117,7 @@ void fill(tow_array *array, choices *c)
 arrays inputs_of(const tow_graph *g, uint32_t seed)
 {
     arrays in = room_for(tow_graph_inputs(g));
-    choices c = {.random = seed};
+    choices c = {.random = seed * 0xd6e8feb86659fd93u};
     for (size_t i = 0; i < in.n; i++) {
         if (tow_array_create(tow_graph_context(g), tow_graph_input_type(g, i), &in.list[i]) != TOW_OK) abort();
         fill(in.list[i], &c);
