@@ -43,6 +43,7 @@ typedef struct tow__partial {
     bool *out_unknown; /* [outputs] depends on an unknown input */
     bool *out_staged;  /* [outputs] is an output of `unknown`; all unknown ones are */
     bool *input_used;  /* [inputs] is an input of `unknown` */
+    bool *pinned;      /* [n_residuals] a policy insists on it */
     tow__arena arena;
 } tow__partial;
 
@@ -62,14 +63,23 @@ typedef struct tow__split_memo {
     tow__arena arena;
 } tow__split_memo;
 
-/* policy NULL: everything is saved (not inside a remat). in_available[i]: known input i can be read by the unknown
- * graph as an input of its own; otherwise it becomes a residual when needed. stage_known: known outputs that the
- * unknown graph can recompute are outputs of it, too (inside an outer remat). force_staged (may be NULL): outputs that
- * the unknown graph must have, by way of residuals if need be. memo (may be NULL): what earlier calls found. */
-tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available,
-                             const tow_policy *policy, bool stage_known, const bool *force_staged,
-                             tow__split_memo *memo, tow__partial *p);
+/* How to split. */
+typedef struct tow__manner {
+    const tow_policy *policy; /* NULL: everything is saved (not inside a remat) */
+    bool stage_known; /* known outputs that the unknown graph can recompute are outputs of it, too (inside an outer
+                                 remat) */
+    bool runs_once;   /* the unknown graph, for each run of the known one: arithmetic may be repeated in it */
+} tow__manner;
+
+/* in_available[i]: known input i can be read by the unknown graph as an input of its own; otherwise it becomes a residual
+ * when needed. force_staged (may be NULL): outputs that the unknown graph must have, by way of residuals if need be. memo
+ * (may be NULL): what earlier calls found. */
+tow_status tow__partial_eval(const tow_graph *g, const bool *in_unknown, const bool *in_available, tow__manner manner,
+                             const bool *force_staged, tow__split_memo *memo, tow__partial *p);
 void tow__partial_free(tow__partial *p);
+/* Gives up residuals that the unknown graph can make from what it is given anyway (thin.c): by moves alone, or with
+ * arithmetic as well. in_unknown: [n_inputs] as above. On failure p is as it was, or half of it is; free it. */
+tow_status tow__thin(tow__partial *p, uint32_t n_inputs, const bool *in_unknown, bool arithmetic);
 void tow__split_memo_free(tow__split_memo *memo);
 
 /* ---- transpose.c ------------------------------------------------------------------------------------------------- */

@@ -8,9 +8,9 @@
  *   a residual that is a known result         no slot but the result, if no other branch could share a slot with it
  *   a constant                                no slot: it is made again
  *   types that residuals of all branches have one slot for one of each
- *   what is left, in one branch only          a slot for each
- *   what is left, in several branches         one slot per element type: an array with room for the branch that needs
- *                                             most, in which residuals lie one behind the other
+ *   what is left of an element type           slots that residuals of one type share, if these together are not larger than
+ *                                             what the branch keeps that needs most; else one slot: an array with room
+ *                                             for that branch, in which residuals lie one behind the other
  *
  * so slots take no more bytes than the residuals of one branch do, if they are of one element type. A branch leaves slots
  * that are not its own empty, which costs nothing. */
@@ -77,8 +77,9 @@ static bool split_branches(choice *c)
     if (known) known->branches = c->parts, known->n_branches = c->branches->n;
     for (uint32_t i = 0; i < c->n_in; i++) available[i] = true;
     for (uint32_t k = 0; k < c->branches->n; k++)
-        if (tow__partial_eval(c->branches->v[k], c->unknown, available, s->policy, s->policy != NULL, c->out_unknown,
-                              NULL, &c->parts[k]) != TOW_OK) {
+        if (tow__partial_eval(c->branches->v[k], c->unknown, available, tow__manner_of(s), c->out_unknown, NULL,
+                              &c->parts[k]) != TOW_OK ||
+            tow__thin(&c->parts[k], c->n_in, c->unknown, s->runs_once) != TOW_OK) {
             tow__adopt_error(s->u);
             return false;
         }
@@ -187,28 +188,73 @@ static int64_t count_left(const choice *c, uint32_t k, tow_dtype dtype)
     return n;
 }
 
-/* What is left of one element type: side by side if it is of one branch, else one behind the other. */
-static void place_rest(choice *c, tow_dtype dtype)
+/* Residuals before r of branch k that have its type and no place yet; r n_residuals: all of `type`. */
+static uint32_t count_before(const choice *c, uint32_t k, uint32_t r, tow_type type)
 {
-    uint32_t owners = 0;
-    int64_t most = 0;
-    for (uint32_t k = 0; k < c->branches->n; k++) {
-        int64_t n = count_left(c, k, dtype);
-        owners += n > 0;
-        most = n > most ? n : most;
-    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r; i++)
+        n += !c->slots[k][i].placed && tow_type_equal(residual_type(&c->parts[k], i), type);
+    return n;
+}
+
+/* Elements of all slots if those of each type were its own. */
+static int64_t count_typed(const choice *c, tow_dtype dtype)
+{
+    int64_t elements = 0;
+    for (uint32_t k = 0; k < c->branches->n; k++)
+        for (uint32_t r = 0; r < c->parts[k].n_residuals; r++) {
+            const tow_type type = residual_type(&c->parts[k], r);
+            if (c->slots[k][r].placed || type.dtype != dtype) continue;
+            const uint32_t before = count_before(c, k, r, type);
+            bool more = true; /* than any earlier branch has */
+            for (uint32_t i = 0; i < k; i++) more &= count_before(c, i, c->parts[i].n_residuals, type) <= before;
+            if (more) elements += tow_type_count(type);
+        }
+    return elements;
+}
+
+/* A slot for each residual that has none, which a residual of the same type of each other branch shares. */
+static void place_typed(choice *c, tow_dtype dtype)
+{
+    for (uint32_t k = 0; k < c->branches->n; k++)
+        for (uint32_t r = 0; r < c->parts[k].n_residuals; r++) {
+            const tow_type type = residual_type(&c->parts[k], r);
+            if (c->slots[k][r].placed || type.dtype != dtype) continue;
+            for (uint32_t i = k; i < c->branches->n; i++) {
+                const uint32_t other = find_unplaced(c, i, type);
+                if (other != TOW__INPUT) c->slots[i][other] = (slot_of){.index = c->n_slots, .placed = true};
+            }
+            c->types[c->n_slots++] = type;
+        }
+}
+
+/* One slot, in which the residuals of a branch lie one behind the other. */
+static void place_joined(choice *c, tow_dtype dtype, int64_t most)
+{
     for (uint32_t k = 0; k < c->branches->n; k++) {
         int64_t start = 0;
         for (uint32_t r = 0; r < c->parts[k].n_residuals; r++) {
             tow_type type = residual_type(&c->parts[k], r);
             if (c->slots[k][r].placed || type.dtype != dtype) continue;
-            bool joined = owners > 1;
-            c->slots[k][r] = (slot_of){.joined = joined, .index = c->n_slots, .start = start, .placed = true};
+            c->slots[k][r] = (slot_of){.joined = true, .index = c->n_slots, .start = start, .placed = true};
             start += tow_type_count(type);
-            if (!joined) c->types[c->n_slots++] = type;
         }
     }
-    if (owners > 1) c->types[c->n_slots++] = tow_make_type(dtype, 1, &most);
+    c->types[c->n_slots++] = tow_make_type(dtype, 1, &most);
+}
+
+/* What is left of one element type. */
+static void place_rest(choice *c, tow_dtype dtype)
+{
+    int64_t most = 0;
+    for (uint32_t k = 0; k < c->branches->n; k++) {
+        const int64_t n = count_left(c, k, dtype);
+        most = n > most ? n : most;
+    }
+    if (count_typed(c, dtype) <= most)
+        place_typed(c, dtype);
+    else
+        place_joined(c, dtype, most);
 }
 
 static bool place_residuals(choice *c)
@@ -384,11 +430,12 @@ static bool bind_unknown(choice *c, const tow_value *results)
     for (uint32_t i = 0, index = 0; i < c->n_out; i++) {
         if (c->out_unknown[i]) continue;
         tow_type type = tow_graph_output_type(c->branches->v[0], i);
-        in[n++] = is_residual(c, index) ? tow__split_residual(s, results[index], s->vars[c->e->out[i]].root)
+        in[n++] = is_residual(c, index) ? tow__split_residual(s, results[index], s->vars[c->e->out[i]].root, false)
                                         : empty_of(s->u, type);
         index++;
     }
-    for (uint32_t i = 0; i < c->n_slots; i++) in[n++] = tow__split_residual(s, results[c->n_known + i], TOW__INPUT);
+    for (uint32_t i = 0; i < c->n_slots; i++)
+        in[n++] = tow__split_residual(s, results[c->n_known + i], TOW__INPUT, false);
     tow__set_source(s->u, &c->e->source);
     if (make_branches(c, unknown_branch, &params.branches)) tow__bind(s->u, &tow__cond_p, &params, n, in, n_out, out);
     release_branches(&params.branches);

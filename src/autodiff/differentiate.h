@@ -19,8 +19,8 @@ typedef struct tow__parts {
 tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool *chosen);
 /* An error if no input is of float type. */
 tow_status tow__check_any_float(const tow_graph *g, const char *caller);
-/* Errors name `caller`. n_wrt 0: all float inputs. */
-tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
+/* Errors name `caller`. n_wrt 0: all float inputs. runs_once: the unknown graph, for each run of the known one. */
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool runs_once,
                               tow__parts *parts);
 void tow__parts_free(tow__parts *parts);
 

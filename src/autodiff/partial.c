@@ -18,7 +18,16 @@
 
 /* ---- residuals and repeated equations ---------------------------------------------------------------------------- */
 
-tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root)
+static bool is_save(tow_verdict v) { return v >= TOW_PREFER_SAVE; }
+
+/* A value that the policy lets be kept under its name is kept as that. */
+static bool is_kept_by_name(const tow__split *s, uint32_t var)
+{
+    const tow__pvar *v = &s->vars[var];
+    return s->policy && v->named != TOW__INPUT && is_save(v->tags);
+}
+
+tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root, bool pinned)
 {
     if (s->n_residuals == s->capacity) {
         uint32_t capacity = s->capacity ? 2 * s->capacity : 32;
@@ -30,7 +39,7 @@ tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root)
         s->residuals = grown;
         s->capacity = capacity;
     }
-    s->residuals[s->n_residuals++] = (tow__residual_slot){.known = known, .root = root};
+    s->residuals[s->n_residuals++] = (tow__residual_slot){.known = known, .root = root, .pinned = pinned};
     return tow__input(s->u, tow_value_type(known), NULL);
 }
 
@@ -68,7 +77,7 @@ tow_value tow__split_staged(tow__split *s, uint32_t var)
         repeat(s, e);
         for (uint32_t i = 0; i < e->n_out; i++) repeat_names(s, e->out[i]);
     } else {
-        v->staged = tow__split_residual(s, v->known, root);
+        v->staged = tow__split_residual(s, v->known, root, v->pinned || is_kept_by_name(s, root));
     }
     return v->staged;
 }
@@ -76,7 +85,7 @@ tow_value tow__split_staged(tow__split *s, uint32_t var)
 /* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 /* Finds the roots of names, and what the policy says about the tags. */
-void tow__split_find_roots(tow__split *s)
+static void find_roots(tow__split *s)
 {
     const tow_graph *g = s->g;
     for (uint32_t v = 0; v < g->n_vars; v++) s->vars[v].root = v, s->vars[v].named = s->vars[v].next_name = TOW__INPUT;
@@ -97,30 +106,22 @@ void tow__split_find_roots(tow__split *s)
     }
 }
 
-static bool is_save(tow_verdict v) { return v >= TOW_PREFER_SAVE; }
-
-bool tow__split_saves(tow__split *s, const tow__equation *e)
+/* What the policy says about the outputs of equation e. */
+static tow_verdict verdict_on(const tow__split *s, const tow__equation *e)
 {
-    if (e->primitive->varies) return true;
+    if (e->primitive->varies || tow__has_effect(e)) return TOW_MUST_SAVE; /* computed again they might differ */
     tow_verdict verdict = s->policy ? tow__policy_ask(s->policy, s->g, e) : TOW_PREFER_SAVE;
     for (uint32_t i = 0; i < e->n_out; i++) {
         const tow__pvar *v = &s->vars[e->out[i]];
         if (v->named != TOW__INPUT) verdict = tow__verdict_meet(verdict, v->tags);
     }
-    return is_save(verdict);
+    return verdict;
 }
 
 bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e)
 {
     if (e->n_in != 1 || e->n_out != 1 || !(e->primitive->view || e->primitive == &tow__convert_p)) return false;
     return tow_type_bytes(g->vars[e->out[0]].type) >= tow_type_bytes(g->vars[e->in[0]].type);
-}
-
-/* A value that the policy lets be kept under its name is kept as that. */
-static bool is_kept_by_name(const tow__split *s, uint32_t var)
-{
-    const tow__pvar *v = &s->vars[var];
-    return s->policy && v->named != TOW__INPUT && is_save(v->tags);
 }
 
 /* Scalar constants, counters, and moves of them: cheaper to repeat than to keep, policy or not. */
@@ -191,6 +192,7 @@ static void split_remat(tow__split *s, const tow__equation *e)
     static const tow_policy nothing = {.kind = TOW_POLICY_NOTHING};
     tow__remat_params params = *(const tow__remat_params *)e->params;
     const tow_policy *policy = s->policy ? s->policy : params.policy ? params.policy : &nothing;
+    const tow__manner manner = {.policy = policy, .stage_known = s->policy != NULL, .runs_once = s->runs_once};
     bool *unknown = tow__trace_alloc(s->u, e->n_in, sizeof *unknown),
          *available = tow__trace_alloc(s->u, e->n_in, sizeof *available);
     if (!unknown || !available) return;
@@ -199,8 +201,8 @@ static void split_remat(tow__split *s, const tow__equation *e)
         available[i] = true;
     }
     tow__split_region own = {0}, *split = s->memo ? tow__split_remembered(s, e) : &own;
-    if (!split->done && tow__partial_eval(params.body, unknown, available, policy, s->policy != NULL, NULL, NULL,
-                                          &split->part) != TOW_OK) {
+    if (!split->done &&
+        tow__partial_eval(params.body, unknown, available, manner, NULL, NULL, &split->part) != TOW_OK) {
         tow__adopt_error(s->u);
         return;
     }
@@ -220,7 +222,7 @@ static void split_remat(tow__split *s, const tow__equation *e)
     for (uint32_t i = 0; i < e->n_in; i++)
         if (p.input_used[i]) u_in[n_in++] = tow__split_staged(s, e->in[i]);
     for (uint32_t i = 0; i < p.n_residuals; i++)
-        u_in[n_in++] = tow__split_residual(s, out[n_known_out - p.n_residuals + i], TOW__INPUT);
+        u_in[n_in++] = tow__split_residual(s, out[n_known_out - p.n_residuals + i], TOW__INPUT, p.pinned[i]);
     bool linear = false;
     for (uint32_t i = 0; i < e->n_out; i++) linear |= p.out_unknown[i];
     params.body = p.unknown;
@@ -262,11 +264,14 @@ static void split_equation(tow__split *s, const tow__equation *e)
         record_known(s, e);
         if (p == &tow__name_p) name_region_result(s, s->vars[e->out[0]].root, e);
         const bool constant = is_constant(s, e), again = constant || is_made_again(s, e);
-        const bool saves = region || e->n_in == 0 ? !s->policy : tow__split_saves(s, e);
-        const bool keep = tow__has_effect(e) || (!again && saves);
+        const bool asked = tow__has_effect(e) || (!again && !region && e->n_in > 0);
+        const tow_verdict verdict = asked                ? verdict_on(s, e)
+                                    : s->policy || again ? TOW_PREFER_RECOMPUTE
+                                                         : TOW_PREFER_SAVE;
         for (uint32_t i = 0; i < e->n_out; i++) {
             tow__pvar *v = &s->vars[e->out[i]];
-            v->available = !keep, v->constant = constant, v->again = again;
+            v->available = !is_save(verdict), v->pinned = verdict == TOW_MUST_SAVE;
+            v->constant = constant, v->again = again;
         }
     }
     tow__set_source(s->k, NULL);
@@ -320,7 +325,7 @@ static size_t list_known(const tow__split *s, const bool *residual_kept, tow__pa
         bool named = r->root != TOW__INPUT && s->vars[r->root].named != TOW__INPUT;
         if (!residual_kept[i]) continue;
         outputs[n++] = named ? s->vars[s->vars[r->root].named].known : r->known;
-        p->n_residuals++;
+        p->pinned[p->n_residuals++] = r->pinned;
     }
     return n;
 }
@@ -345,6 +350,8 @@ static tow_status close_traces(tow__split *s, bool stage_known, const bool *forc
 
     tow_value *known = tow__trace_alloc(s->k, (size_t)g->n_outputs + s->n_residuals, sizeof *known);
     TRY(known ? TOW_OK : TOW_OUT_OF_MEMORY);
+    p->pinned = tow__arena_alloc(&p->arena, s->n_residuals, sizeof *p->pinned);
+    TRY(p->pinned ? TOW_OK : TOW_OUT_OF_MEMORY);
     n = list_known(s, kept + n_created, p, known);
     tow_trace *k = s->k;
     s->k = NULL;
@@ -378,8 +385,7 @@ void tow__split_memo_free(tow__split_memo *memo)
 }
 
 tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, const bool *in_available,
-                             const tow_policy *policy, bool stage_known, const bool *force_staged,
-                             tow__split_memo *memo, tow__partial *p)
+                             tow__manner manner, const bool *force_staged, tow__split_memo *memo, tow__partial *p)
 {
     *p = (tow__partial){0};
     tow_context *ctx = original->ctx;
@@ -390,7 +396,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     p->out_unknown = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->out_staged = tow__arena_alloc(&p->arena, g->n_outputs, sizeof(bool));
     p->input_used = tow__arena_alloc(&p->arena, g->n_inputs, sizeof(bool));
-    tow__split s = {.g = g, .policy = policy, .memo = memo};
+    tow__split s = {.g = g, .policy = manner.policy, .runs_once = manner.runs_once, .memo = memo};
     s.vars = tow__arena_alloc(&p->arena, g->n_vars, sizeof *s.vars);
     if (memo && !memo->regions) TRY(begin_memo(memo, g));
     uint32_t *created = tow__arena_alloc(&p->arena, g->n_inputs, sizeof *created), n_created = 0;
@@ -401,7 +407,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
         tow__trace_abandon(s.k);
         TRY(TOW_OUT_OF_MEMORY);
     }
-    tow__split_find_roots(&s);
+    find_roots(&s);
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         tow__pvar *v = &s.vars[g->inputs[i]];
         tow_type type = g->vars[g->inputs[i]].type;
@@ -415,7 +421,7 @@ tow_status tow__partial_eval(const tow_graph *original, const bool *in_unknown, 
     }
     for (uint32_t i = 0; i < g->n_equations && !tow__failed(s.k) && !tow__failed(s.u); i++)
         split_equation(&s, &g->equations[i]);
-    status = close_traces(&s, stage_known, force_staged, n_created, created, p);
+    status = close_traces(&s, manner.stage_known, force_staged, n_created, created, p);
     tow__free(ctx, s.residuals, s.capacity, sizeof *s.residuals);
 done:
     tow_graph_release(g);

@@ -10,6 +10,7 @@ typedef struct tow__pvar {
     bool unknown;       /* depends on an unknown input */
     bool available;     /* the unknown graph can make it by itself: as an input, or by repeating its equation */
     bool constant;      /* a scalar constant, a counter, or a move of one */
+    bool pinned;        /* the policy insists that it is kept */
     bool again;         /* repeated whatever the policy says: a constant, or a view or conversion of what is at hand */
     tow_value known;    /* in the known trace; null for unknown values */
     tow_value staged;   /* in the unknown trace; null until it is needed there */
@@ -22,11 +23,13 @@ typedef struct tow__pvar {
 typedef struct tow__residual_slot {
     tow_value known;
     uint32_t root; /* of the graph that is split, or TOW__INPUT for values of nested graphs */
+    bool pinned;   /* a policy insists on it */
 } tow__residual_slot;
 
 typedef struct tow__split {
     const tow_graph *g;
     const tow_policy *policy; /* NULL: not inside a remat, everything is saved */
+    bool runs_once;           /* the unknown graph, for each run of the known one */
     tow_trace *k, *u;         /* the traces of the known and of the unknown graph */
     tow__pvar *vars;
     tow__residual_slot *residuals;
@@ -36,17 +39,19 @@ typedef struct tow__split {
 
 /* The value in the unknown trace: made on demand by repeating equations, or handed over as a residual. */
 tow_value tow__split_staged(tow__split *s, uint32_t var);
-/* Hands a value of the known trace over as a residual. root: see above. */
-tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root);
-/* Finds the roots of names, and what the policy says about the tags. */
-void tow__split_find_roots(tow__split *s);
+/* Hands a value of the known trace over as a residual. root, pinned: see above. */
+tow_value tow__split_residual(tow__split *s, tow_value known, uint32_t root, bool pinned);
 /* g with regions that repeat nothing replaced by their bodies, and with what does not change from iteration to iteration
  * in front of its loop (flatten.c). *result is retained. */
 tow_status tow__flatten(const tow_graph *g, const bool *in_unknown, tow_graph **result);
-/* True if the policy lets equation e's outputs be kept, or they have to be, because computed again they might differ. */
-bool tow__split_saves(tow__split *s, const tow__equation *e);
 /* A view or conversion of one operand of g that is at least as large as the operand: made again from it, never kept. */
 bool tow__is_never_smaller(const tow_graph *g, const tow__equation *e);
+
+/* How the bodies of loops and choices are split. */
+static inline tow__manner tow__manner_of(const tow__split *s)
+{
+    return (tow__manner){.policy = s->policy, .stage_known = s->policy != NULL, .runs_once = s->runs_once};
+}
 
 /* What is remembered of equation e; NULL: nothing is to be. */
 static inline tow__split_region *tow__split_remembered(const tow__split *s, const tow__equation *e)

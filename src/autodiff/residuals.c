@@ -238,7 +238,7 @@ tow_status tow_saved_residuals(const tow_graph *graph, size_t n_wrt, const size_
         return tow__missing(tow__context_of(graph), "saved_residuals", "a graph and a place for its residuals");
     TOW__ARITHMETIC(false);
     tow__parts parts;
-    tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, &parts);
+    tow_status status = tow__differentiate(graph, "saved_residuals", n_wrt, wrt, true, &parts);
     if (status != TOW_OK) return status;
     tow__arena *arena = tow__alloc(graph->ctx, 1, sizeof *arena);
     if (arena) {

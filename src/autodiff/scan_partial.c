@@ -62,7 +62,7 @@ static bool split_until_stable(tow__loop_split *l)
     while (fine && again) {
         again = false;
         tow__partial_free(&l->part);
-        fine = tow__partial_eval(l->form.body, l->unknown, l->available, s->policy, s->policy != NULL, l->force, &memo,
+        fine = tow__partial_eval(l->form.body, l->unknown, l->available, tow__manner_of(s), l->force, &memo,
                                  &l->part) == TOW_OK;
         for (uint32_t i = 0; fine && i < l->carry; i++) {
             uint32_t in = l->consts + i;
@@ -71,6 +71,7 @@ static bool split_until_stable(tow__loop_split *l)
             again = true;
         }
     }
+    if (fine) fine = tow__thin(&l->part, l->n_in, l->unknown, s->runs_once) == TOW_OK;
     if (fine && known) {
         known->available = tow__arena_copy(&s->memo->arena, l->available, l->n_in, sizeof *l->available);
         fine = known->done = known->available != NULL;
@@ -272,7 +273,7 @@ static bool bind_unknown(tow__loop_split *l, const tow_value *stacks)
         params.consts += i < l->consts;
         params.carry += is_carry;
     }
-    for (uint32_t r = 0; r < n_res; r++) in[n++] = tow__split_residual(s, stacks[r], TOW__INPUT);
+    for (uint32_t r = 0; r < n_res; r++) in[n++] = tow__split_residual(s, stacks[r], TOW__INPUT, l->part.pinned[r]);
     tow__set_source(s->u, &l->e->source);
     tow__bind(s->u, &tow__scan_p, &params, n, in, n_out, out);
     tow_graph_release(body);

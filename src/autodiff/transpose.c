@@ -33,7 +33,7 @@ void tow__transpose_body(tow_trace *t, const tow_graph *g, const bool *linear, c
     if (!available) return;
     for (uint32_t i = 0; i < g->n_inputs; i++) available[i] = true;
     tow__partial p;
-    if (tow__partial_eval(g, linear, available, NULL, false, NULL, NULL, &p) != TOW_OK) {
+    if (tow__partial_eval(g, linear, available, (tow__manner){.runs_once = true}, NULL, NULL, &p) != TOW_OK) {
         tow__adopt_error(t);
         return;
     }
@@ -228,6 +228,48 @@ static void find_first(const tow__equation *e, uint32_t *place, uint32_t *first)
     for (uint32_t i = 0; i < e->n_in; i++) place[e->in[i]] = 0;
 }
 
+/* What does not depend on tangents runs forward, each equation directly before the first transposed one that needs it.
+ * first[i], next[e]: lists of what is due before linear equation i, in order; TOW__INPUT ends them. first[n_equations]: what
+ * is due at once. */
+typedef struct due {
+    uint32_t *first, *next;
+} due;
+
+/* False: no memory. */
+static bool find_due(tow_trace *t, const tow_graph *g, const bool *linear, due *d)
+{
+    uint32_t *by_value =
+        tow__trace_alloc(t, g->n_vars, sizeof *by_value); /* 1 + the last linear equation that needs it */
+    d->first = tow__trace_alloc(t, (size_t)g->n_equations + 1, sizeof *d->first);
+    d->next = tow__trace_alloc(t, g->n_equations, sizeof *d->next);
+    if (!by_value || !d->first || !d->next) return false;
+    for (uint32_t i = 0; i <= g->n_equations; i++) d->first[i] = TOW__INPUT;
+    for (uint32_t i = 0; i < g->n_outputs; i++) by_value[g->outputs[i]] = g->n_equations + 1;
+    for (uint32_t i = g->n_equations; i-- > 0;) {
+        const tow__equation *e = &g->equations[i];
+        uint32_t at = i + 1;
+        if (!has_linear_operand(e, linear)) {
+            at = tow__has_effect(e) ? g->n_equations + 1 : 0;
+            for (uint32_t j = 0; j < e->n_out; j++) at = by_value[e->out[j]] > at ? by_value[e->out[j]] : at;
+            if (at == 0) continue; /* nothing reads it */
+            d->next[i] = d->first[at - 1];
+            d->first[at - 1] = i;
+        }
+        for (uint32_t j = 0; j < e->n_in; j++)
+            if (by_value[e->in[j]] < at) by_value[e->in[j]] = at;
+    }
+    return true;
+}
+
+/* Records what is due before linear equation i. False: no memory. */
+static bool record_due(tow_trace *t, const tow_graph *g, const due *d, uint32_t i, tow_value *values)
+{
+    for (uint32_t e = d->first[i]; e != TOW__INPUT; e = d->next[e])
+        if (!tow__rebind_among(t, &g->equations[e], values)) return false;
+    tow__set_source(t, NULL);
+    return true;
+}
+
 void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_inputs, const tow_value *in,
                            const tow_value *ct, tow_value *dx)
 {
@@ -252,11 +294,8 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
         else
             values[g->inputs[i]] = in[i];
     }
-    for (uint32_t i = 0; i < g->n_equations; i++) { /* what does not depend on tangents runs forward */
-        const tow__equation *e = &g->equations[i];
-        if (!has_linear_operand(e, linear) && !tow__rebind_among(t, e, values)) return;
-    }
-    tow__set_source(t, NULL);
+    due d;
+    if (!find_due(t, g, linear, &d) || !record_due(t, g, &d, g->n_equations, values)) return;
     for (uint32_t i = 0; i < g->n_outputs; i++)
         if (linear[g->outputs[i]]) accumulate(&sums[g->outputs[i]], ct[i]);
 
@@ -264,6 +303,7 @@ void tow__transpose_inline(tow_trace *t, const tow_graph *g, const bool *linear_
         const tow__equation *e = &g->equations[i];
         bool any = false;
         if (!has_linear_operand(e, linear)) continue;
+        if (!record_due(t, g, &d, i, values)) return;
         for (uint32_t j = 0; j < e->n_out; j++) {
             buffer[j] = sums[e->out[j]];
             any |= !tow_is_null(buffer[j]);

@@ -37,7 +37,7 @@ tow_status tow__choose_inputs(const tow_graph *g, const char *caller, size_t n_w
 
 /* Dead equations go first, as they do from the body of a region: a dead reader of the statistics of a composite would
  * rule its fused pair out, and the bits of a gradient would depend on what nobody reads. */
-tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt,
+tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_wrt, const size_t *wrt, bool runs_once,
                               tow__parts *parts)
 {
     *parts = (tow__parts){.g = g};
@@ -55,7 +55,8 @@ tow_status tow__differentiate(const tow_graph *g, const char *caller, size_t n_w
     TRY(tow__jvp_graph(live, NULL, true, parts->chosen, parts->nonzero, &jvp));
     for (size_t i = 0; i < n_in; i++) available[i] = true;
     for (; n < jvp->n_inputs; n++) unknown[n] = available[n] = true;
-    TRY(tow__partial_eval(jvp, unknown, available, NULL, false, NULL, NULL, &parts->split));
+    TRY(tow__partial_eval(jvp, unknown, available, (tow__manner){.runs_once = runs_once}, NULL, NULL, &parts->split));
+    TRY(tow__thin(&parts->split, jvp->n_inputs, unknown, runs_once));
     for (size_t i = 0, j = n_out; i < n_out; i++) /* a tangent that does not depend on the inputs' tangents is zero */
         if (parts->nonzero[i]) parts->nonzero[i] = parts->split.out_unknown[j++];
     for (size_t i = 0; i < n_in; i++) parts->n_used += parts->split.input_used[i];
@@ -249,7 +250,7 @@ static tow_status pair(const tow_graph *graph, const char *caller, size_t n_wrt,
         return tow__missing(tow__context_of(graph), caller, "a graph and places for two results");
     TOW__ARITHMETIC(false);
     tow__parts parts;
-    tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, &parts);
+    tow_status status = tow__differentiate(graph, caller, n_wrt, wrt, make_second == backward_graph, &parts);
     if (status != TOW_OK) return status;
     TRY(forward_graph(&parts, first));
     TRY(make_second(&parts, second));
@@ -312,7 +313,7 @@ static tow_status gradient(const tow_graph *g, const char *caller, size_t n_wrt,
     if (status != TOW_OK) return status;
     tow__parts parts;
     if ((status = tow__check_any_float(g, caller)) != TOW_OK) return status;
-    if ((status = tow__differentiate(g, caller, n_wrt, wrt, &parts)) != TOW_OK) return status;
+    if ((status = tow__differentiate(g, caller, n_wrt, wrt, true, &parts)) != TOW_OK) return status;
     const tow_graph *k = parts.split.known;
     tow_graph *whole = NULL;
     tow_trace *t = tow__trace_begin(g->ctx);

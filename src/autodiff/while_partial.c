@@ -214,11 +214,11 @@ static bool bind_unknown(const known_loop *k, const tow_value *rows, tow_value c
         tow__adopt_error(s->u);
         return false;
     }
-    in[0] = is_fori(l) ? tow__split_staged(s, l->e->in[0]) : tow__split_residual(s, count, TOW__INPUT);
+    in[0] = is_fori(l) ? tow__split_staged(s, l->e->in[0]) : tow__split_residual(s, count, TOW__INPUT, false);
     for (uint32_t i = 0; i < tow__first_rest(l); i++) {
         if (i == l->consts) {
             for (uint32_t r = 0, stack = 0; r < k->n_res; r++)
-                if (k->stack[r] == stack) in[n++] = tow__split_residual(s, rows[r], TOW__INPUT), stack++;
+                if (k->stack[r] == stack) in[n++] = tow__split_residual(s, rows[r], TOW__INPUT, false), stack++;
             params.consts = n - 1;
         }
         if (!enters(l, i)) continue;

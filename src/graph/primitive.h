@@ -178,6 +178,7 @@ struct tow_primitive {
     tow__cost_rule cost;
     tow__view_rule view;
     tow__aliasing aliasing;
+    bool arithmetic;   /* to compute it again costs no more than to read what was kept of it */
     bool is_product;   /* its cost is that of products, which tiles are cut for */
     bool reduces_axis; /* each row, or a part of it, becomes fewer numbers or is compared with them, so that several
                           operations in turn read whole rows */

@@ -20,7 +20,7 @@ static void relu_decompose(tow_trace *t, const tow__equation *e, const tow_value
     y[0] = tow_max(x[0], tow_zeros_like(x[0]));
 }
 
-ACTIVATION(relu, .jvp = relu_jvp, .decompose = relu_decompose)
+ACTIVATION(relu, .arithmetic = true, .jvp = relu_jvp, .decompose = relu_decompose)
 
 /* ---- silu(x) = x s, s = logistic(x): dx c, c = silu_grad(x) = s (1 + x (1 - s)) ---------------------------------- */
 

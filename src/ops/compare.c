@@ -2,7 +2,7 @@
 #include "src/ops/broadcast.h"
 #include "src/ops/rules.h"
 
-#define COMPARE(op) TOW__ELEMENTWISE_PRIMITIVE(op, .inputs = 2, .outputs = 1, .type = tow__type_compare);
+#define COMPARE(op) TOW__ARITHMETIC_PRIMITIVE(op, .inputs = 2, .outputs = 1, .type = tow__type_compare);
 COMPARE(eq)
 COMPARE(ne)
 COMPARE(lt)
@@ -10,7 +10,7 @@ COMPARE(le)
 COMPARE(gt)
 COMPARE(ge)
 
-#define LOGIC(op, count, rule) TOW__ELEMENTWISE_PRIMITIVE(op, .inputs = count, .outputs = 1, .type = rule);
+#define LOGIC(op, count, rule) TOW__ARITHMETIC_PRIMITIVE(op, .inputs = count, .outputs = 1, .type = rule);
 LOGIC(not, 1, tow__type_same_bits)
 LOGIC(and, 2, tow__type_same_bits)
 LOGIC(or, 2, tow__type_same_bits)

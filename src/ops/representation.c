@@ -11,7 +11,7 @@ static tow_status is_finite_type(const tow__typing *ty)
     return status;
 }
 
-TOW__ELEMENTWISE_PRIMITIVE(is_finite, .inputs = 1, .outputs = 1, .type = is_finite_type);
+TOW__ARITHMETIC_PRIMITIVE(is_finite, .inputs = 1, .outputs = 1, .type = is_finite_type);
 
 tow_value tow_is_finite(tow_value x) { return tow__op1(&tow__is_finite_p, x); }
 
@@ -47,7 +47,7 @@ static void reduce_precision_transpose(tow__transpose *r)
     r->dx[0] = tow__op(&tow__reduce_precision_p, r->e->params, 1, r->ct);
 }
 
-TOW__ELEMENTWISE_PRIMITIVE(reduce_precision, .inputs = 1, .outputs = 1, .type = reduce_precision_type,
+TOW__ARITHMETIC_PRIMITIVE(reduce_precision, .inputs = 1, .outputs = 1, .type = reduce_precision_type,
                            .transpose = reduce_precision_transpose,
                            TOW__PARAMS(tow__precision_params,
                                        TOW__PARAM(tow__precision_params, exponent_bits, TOW__P_INT),

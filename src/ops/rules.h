@@ -108,6 +108,9 @@ void tow__transpose_to_vjp(tow__transpose *r, const tow_primitive *vjp, void *pa
     TOW__PRIMITIVE(name_, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .aliasing = TOW__ALIAS_ANY,      \
                    .batch = tow__batch_elementwise, __VA_ARGS__)
 
+/* The same for what a few cycles compute. */
+#define TOW__ARITHMETIC_PRIMITIVE(name_, ...) TOW__ELEMENTWISE_PRIMITIVE(name_, .arithmetic = true, __VA_ARGS__)
+
 #define TOW__PARAM(struct_type, field, field_kind)                                                                     \
     {                                                                                                                  \
         .name = #field, .kind = field_kind, .offset = offsetof(struct_type, field)                                     \

@@ -34,7 +34,7 @@ static void select_transpose(tow__transpose *r)
     if (r->linear[2]) r->dx[2] = tow_select(r->x[0], zeros, ct);
 }
 
-TOW__ELEMENTWISE_PRIMITIVE(select, .operands = "predicate, on_true, on_false", .inputs = 3, .outputs = 1,
+TOW__ARITHMETIC_PRIMITIVE(select, .operands = "predicate, on_true, on_false", .inputs = 3, .outputs = 1,
                            .type = select_type, .jvp = select_jvp, .transpose = select_transpose);
 
 tow_value tow_select(tow_value predicate, tow_value on_true, tow_value on_false)
@@ -90,7 +90,7 @@ static void clamp_jvp(tow__jvp *r)
             r->dy[0] = tow__add_or(r->dy[0], tow_select(masks[i], r->dx[i], tow_zeros_like(r->dx[i])));
 }
 
-TOW__ELEMENTWISE_PRIMITIVE(clamp, .operands = "low, x, high", .inputs = 3, .outputs = 1, .type = tow__type_same_number,
+TOW__ARITHMETIC_PRIMITIVE(clamp, .operands = "low, x, high", .inputs = 3, .outputs = 1, .type = tow__type_same_number,
                            .jvp = clamp_jvp);
 
 tow_value tow_clamp(tow_value low, tow_value x, tow_value high)
@@ -138,7 +138,7 @@ static tow_status bitcast_type(const tow__typing *ty)
 TOW__PRIMITIVE(convert, TOW__ELEMENTWISE, tow__tile_elementwise, tow__element_cost, .inputs = 1, .outputs = 1,
                .batch = tow__batch_elementwise, .type = convert_type, .jvp = convert_jvp,
                .transpose = convert_transpose, DTYPE_PARAM);
-TOW__ELEMENTWISE_PRIMITIVE(bitcast, .inputs = 1, .outputs = 1, .type = bitcast_type, DTYPE_PARAM);
+TOW__ARITHMETIC_PRIMITIVE(bitcast, .inputs = 1, .outputs = 1, .type = bitcast_type, DTYPE_PARAM);
 
 tow_value tow_convert(tow_value x, tow_dtype dtype)
 {

@@ -149,17 +149,17 @@ static void stop_gradient_transpose(tow__transpose *r) { r->dx[0] = tow__null();
 
 #define UNARY .inputs = 1, .outputs = 1
 
-TOW__ELEMENTWISE_PRIMITIVE(neg, UNARY, .type = tow__type_same_number, .jvp = neg_jvp, .transpose = neg_transpose);
-TOW__ELEMENTWISE_PRIMITIVE(abs, UNARY, .type = tow__type_same_number, .jvp = abs_jvp);
+TOW__ARITHMETIC_PRIMITIVE(neg, UNARY, .type = tow__type_same_number, .jvp = neg_jvp, .transpose = neg_transpose);
+TOW__ARITHMETIC_PRIMITIVE(abs, UNARY, .type = tow__type_same_number, .jvp = abs_jvp);
 /* Steps: all derivatives are zero. */
-TOW__ELEMENTWISE_PRIMITIVE(sign, UNARY, .type = tow__type_same_number);
-TOW__ELEMENTWISE_PRIMITIVE(floor, UNARY, .type = tow__type_same_float);
-TOW__ELEMENTWISE_PRIMITIVE(ceil, UNARY, .type = tow__type_same_float);
-TOW__ELEMENTWISE_PRIMITIVE(round, UNARY, .type = tow__type_same_float);
+TOW__ARITHMETIC_PRIMITIVE(sign, UNARY, .type = tow__type_same_number);
+TOW__ARITHMETIC_PRIMITIVE(floor, UNARY, .type = tow__type_same_float);
+TOW__ARITHMETIC_PRIMITIVE(ceil, UNARY, .type = tow__type_same_float);
+TOW__ARITHMETIC_PRIMITIVE(round, UNARY, .type = tow__type_same_float);
 /* The identity whose derivatives of every order are zero. Batching makes select(mask, x, stop_gradient(x)) of operands of
  * a choice, also of tangents in custom rules; reverse mode lets nothing through there, either. */
-TOW__ELEMENTWISE_PRIMITIVE(stop_gradient, UNARY, .type = tow__type_same_any, .jvp = tow__jvp_primal,
-                           .transpose = stop_gradient_transpose);
+TOW__ARITHMETIC_PRIMITIVE(stop_gradient, UNARY, .type = tow__type_same_any, .jvp = tow__jvp_primal,
+                          .transpose = stop_gradient_transpose);
 
 #define FLOAT_UNARY(op) TOW__ELEMENTWISE_PRIMITIVE(op, UNARY, .type = tow__type_same_float, .jvp = op##_jvp);
 FLOAT_UNARY(exp)
@@ -175,9 +175,9 @@ FLOAT_UNARY(logistic)
 FLOAT_UNARY(erf)
 FLOAT_UNARY(erf_inv)
 
-TOW__ELEMENTWISE_PRIMITIVE(integer_pow, UNARY, .type = integer_pow_type, .jvp = integer_pow_jvp,
-                           TOW__PARAMS(tow__integer_pow_params,
-                                       TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)));
+TOW__ARITHMETIC_PRIMITIVE(integer_pow, UNARY, .type = integer_pow_type, .jvp = integer_pow_jvp,
+                          TOW__PARAMS(tow__integer_pow_params,
+                                      TOW__PARAM(tow__integer_pow_params, exponent, TOW__P_INT)));
 
 /* ---- public functions -------------------------------------------------------------------------------------------- */
 

@@ -287,6 +287,17 @@ def scan_invariants(w, h):
     return jnp.sum(h)
 
 
+def kept_anyway(x, y):
+    n = x.astype(jnp.float32)
+    return jnp.sum(x * y + x / y + jnp.sin(x) + jnp.exp(x) + (n * n).astype(x.dtype)) + jnp.sum(x[:2] * y[2:])
+
+
+def scan_kept_anyway(h, xs):
+    for x in xs:
+        h = jnp.tanh(h * x * h)
+    return jnp.sum(h)
+
+
 def show(x):
     """What the command prints of one array."""
     x = np.asarray(x)

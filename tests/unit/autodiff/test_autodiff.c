@@ -136,14 +136,15 @@ static void test_name_lists(void **state)
     expect_list_count(tow_save_any_names_but_these("z", "w"), 1);
     expect_list_count(tow_save_any_names_but_these("w"), 2);
     expect_list_count((tow_policy){.kind = TOW_POLICY_ANY_NAMES_BUT}, 3);
-    expect_list_count(tow_save_anything_except_these_names("y"), 3); /* z, w, u */
-    expect_list_count(tow_save_anything_except_these_names("y", "z", "w"), 1);
+    /* z, w; u = 2 * 2, on which the policy does not insist, is made again from numbers */
+    expect_list_count(tow_save_anything_except_these_names("y"), 2);
+    expect_list_count(tow_save_anything_except_these_names("y", "z", "w"), 0);
     tow_policy p = tow_save_only_these_names("y"), q = tow_save_only_these_names("z");
     expect_list_count(tow_save_either(&p, &q), 2);
     expect_list_count(tow_save_both(&p, &q), 0);
-    expect_list_count(tow_save_not(&p), 3);
+    expect_list_count(tow_save_not(&p), 2);
     tow_policy everything = tow_everything_saveable();
-    expect_list_count(tow_save_except_names(&everything, "y", "w"), 2);
+    expect_list_count(tow_save_except_names(&everything, "y", "w"), 1); /* z */
 }
 
 /* A misspelt name would change what is kept without a word: it is an error, at any depth of the policy. */

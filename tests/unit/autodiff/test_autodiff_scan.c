@@ -120,7 +120,7 @@ static void test_hoisting(void **state)
 }
 
 /* The same with W as a carry that the body hands on: it never changes, so it is a constant, and what depends on it is
- * kept once. Expected: what JAX keeps. */
+ * kept once. Expected: what JAX keeps, without the cosine, which is made of W, kept for the last product. */
 static void handed_step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
 {
     (void)t, (void)user;
@@ -151,7 +151,7 @@ static void test_handed_on(void **state)
     tow_type types[] = {f32(2, 4, 4, 0), f32(1, 4, 0, 0)};
     const char *names[] = {"W", "c"};
     expect_residuals(trace(handed_loop, NULL, 2, types, names, 1), 0, NULL,
-                     "f32[4,4] W; f32[4,4] sin; f32[4,4] cos; f32[4] scan; f32[9,4] scan");
+                     "f32[4,4] W; f32[4,4] sin; f32[4] scan; f32[9,4] scan");
     expect_residuals(trace(handed_loop, &(bool){true}, 2, types, names, 1), 0, NULL,
                      "f32[4,4] W; f32[4] scan; f32[9,4] scan");
 }

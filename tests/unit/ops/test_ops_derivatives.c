@@ -270,7 +270,7 @@ static const kept_case kept_cases[] = {
     {reciprocal, "div", 40},
     {clamp, "clamp", 10},
     {where_positive, "select", 10},
-    {largest, "reduce_max", 14},
+    {largest, "reduce_max", 10},
     {product, "reduce_prod", 40},
     {tow_stop_gradient, "stop_gradient", 0},
     {tow_floor, "floor", 0},
