@@ -16,13 +16,25 @@
 
 /* ---- regions that repeat nothing --------------------------------------------------------------------------------- */
 
-/* The body of such a region, or NULL. */
+static bool has_remat(const tow_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_equations; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (e->primitive == &tow__remat_p) return true;
+        for (uint32_t k = 0, n = tow__nested_count(e->primitive, e->params); k < n; k++)
+            if (has_remat(tow__nested(e->primitive, e->params, k))) return true;
+    }
+    return false;
+}
+
+/* The body of such a region, or NULL. A region that keeps everything stays around other ones, for which it decides. */
 static const tow_graph *transparent_body(const tow__equation *e)
 {
     if (e->primitive == &tow__call_p) return ((const tow__call_params *)e->params)->body;
     if (e->primitive != &tow__remat_p) return NULL;
     const tow__remat_params *p = e->params;
-    return p->policy && p->policy->kind == TOW_POLICY_EVERYTHING ? p->body : NULL;
+    const bool keeps_all = p->policy && p->policy->kind == TOW_POLICY_EVERYTHING;
+    return keeps_all && !has_remat(p->body) ? p->body : NULL;
 }
 
 /* Records the body of a region among the values of the graph around it. False: no memory. */
