@@ -8,9 +8,9 @@
 #include "tow/ops.h"
 #include "tow/optimizer.h"
 #include "train/pattern.h"
+#include "train/transforms.h"
 
-/* A scalar as an array like g. */
-static tow_value spread(tow_value scalar, tow_value g)
+tow_value tow__spread(tow_value scalar, tow_value g)
 {
     const tow_type type = tow_value_type(g);
     return tow_broadcast_to(scalar, type.rank, type.dims);
@@ -75,31 +75,29 @@ static tow_value learning_rate_each(tow_update *u, const tow_gradient_transform 
     const tow_dtype dtype = tow_value_type(g).dtype;
     const tow_schedule *schedule = &((const tow_scale_by_learning_rate *)self)->schedule;
     tow_value rate = tow_update_number(u, "value", schedule, dtype);
-    return tow_mul(spread(tow_neg(rate), g), g); /* the sign of a NaN stays what it was in the gradient */
+    return tow_mul(tow__spread(tow_neg(rate), g), g); /* the sign of a NaN stays what it was in the gradient */
 }
 const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "learning_rate",
                                                                        .each = learning_rate_each};
 
 /* ---- adam -------------------------------------------------------------------------------------------------------- */
 
-static double or_default(double value, double usual) { return value == 0 ? usual : value; }
-
 static double bias1(const void *self, int64_t step)
 {
-    return 1.0 - pow(or_default(((const tow_scale_by_adam *)self)->b1, 0.9), (double)step + 1.0);
+    return 1.0 - pow(tow__or_default(((const tow_scale_by_adam *)self)->b1, 0.9), (double)step + 1.0);
 }
+static double next_bias1(const void *self, int64_t step) { return bias1(self, step + 1); }
 static double bias2(const void *self, int64_t step)
 {
-    return 1.0 - pow(or_default(((const tow_scale_by_adam *)self)->b2, 0.999), (double)step + 1.0);
+    return 1.0 - pow(tow__or_default(((const tow_scale_by_adam *)self)->b2, 0.999), (double)step + 1.0);
 }
 
-/* b m + (1-b) x */
-static tow_value average(tow_value m, tow_value x, double b)
+tow_value tow__average(tow_value m, tow_value x, double b)
 {
     return tow_add(tow_mul_scalar(x, 1.0 - b), tow_mul_scalar(m, b));
 }
 
-static bool is_share(tow_update *u, const char *name, double value)
+bool tow__is_share(tow_update *u, const char *name, double value)
 {
     if (value >= 0.0 && (float)value < 1.0f) return true;
     tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT, "optimizer: expected %s in [0, 1), found %.9g", name,
@@ -111,15 +109,20 @@ static tow_value adam_each(tow_update *u, const tow_gradient_transform *self, to
 {
     (void)p;
     const tow_scale_by_adam *o = (const tow_scale_by_adam *)self;
-    const double b1 = or_default(o->b1, 0.9), b2 = or_default(o->b2, 0.999), eps = or_default(o->eps, 1e-8);
+    const double b1 = tow__or_default(o->b1, 0.9), b2 = tow__or_default(o->b2, 0.999),
+                 eps = tow__or_default(o->eps, 1e-8);
     const tow_dtype dtype = tow_value_type(g).dtype;
-    if (!is_share(u, "b1", b1) || !is_share(u, "b2", b2)) return (tow_value){0};
-    tow_value m = average(tow_slot(u, "mu"), g, b1), v = average(tow_slot(u, "nu"), tow_mul(g, g), b2);
+    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return (tow_value){0};
+    tow_value m = tow__average(tow_slot(u, "mu"), g, b1), v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), b2);
     tow_set_slot(u, "mu", m);
     tow_set_slot(u, "nu", v);
-    tow_value c1 = spread(tow_update_function(u, "bias1", bias1, o, dtype), g);
-    tow_value c2 = spread(tow_update_function(u, "bias2", bias2, o, dtype), g);
-    return tow_div(tow_div(m, c1), tow_add_scalar(tow_sqrt(tow_div(v, c2)), eps));
+    tow_value c1 = tow__spread(tow_update_function(u, "bias1", bias1, o, dtype), g), first = tow_div(m, c1);
+    tow_value c2 = tow__spread(tow_update_function(u, "bias2", bias2, o, dtype), g);
+    if (o->nesterov) {
+        tow_value next = tow__spread(tow_update_function(u, "next_bias1", next_bias1, o, dtype), g);
+        first = tow_add(tow_mul_scalar(tow_div(m, next), b1), tow_mul_scalar(tow_div(g, c1), 1 - b1));
+    }
+    return tow_div(first, tow_add_scalar(tow_sqrt(tow_div(v, c2)), eps));
 }
 const tow_gradient_transform_class tow_scale_by_adam_class = {.name = "adam", .each = adam_each};
 
@@ -172,7 +175,7 @@ static void clip_all(tow_update *u, const tow_gradient_transform *self)
     for (size_t i = 0; i < n; i++) {
         tow_value g = tow_update_gradient(u, i);
         tow_value factor = tow_convert(scale, tow_value_type(g).dtype);
-        tow_update_set_gradient(u, i, tow_mul(g, spread(factor, g)));
+        tow_update_set_gradient(u, i, tow_mul(g, tow__spread(factor, g)));
     }
 }
 const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};

@@ -190,9 +190,99 @@ TOW_API extern const tow_gradient_transform_class tow_scale_by_learning_rate_cla
 typedef struct tow_scale_by_adam {
     tow_gradient_transform base;
     double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
+    bool nesterov;      /* NAdam: b1 m / (1-b1^(t+1)) + (1-b1) g / (1-b1^t) in place of m / (1-b1^t) (Dozat, 2016) */
 } tow_scale_by_adam;
 TOW_API extern const tow_gradient_transform_class tow_scale_by_adam_class;
 #define TOW_SCALE_BY_ADAM(...) TOW__TRANSFORM(tow_scale_by_adam, __VA_ARGS__)
+
+/* g rsqrt(nu + eps), with nu = decay nu + (1-decay) g^2 (Tieleman and Hinton, 2012); centered: of nu - mu^2, with mu the same
+ * average of g; eps_outside: g / (sqrt(nu) + eps). */
+typedef struct tow_scale_by_rms {
+    tow_gradient_transform base;
+    double decay, eps, initial_scale; /* 0: 0.9, 1e-8, 0 */
+    bool eps_outside, centered, bias_correction;
+} tow_scale_by_rms;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_rms_class;
+#define TOW_SCALE_BY_RMS(...) TOW__TRANSFORM(tow_scale_by_rms, __VA_ARGS__)
+
+/* Adagrad: g rsqrt(s + eps), with s the sum of all g^2 so far, at first initial_accumulator; 0 where s is 0. */
+typedef struct tow_scale_by_rss {
+    tow_gradient_transform base;
+    double initial_accumulator, eps; /* 0: 0.1, 1e-7 */
+} tow_scale_by_rss;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_rss_class;
+#define TOW_SCALE_BY_RSS(...) TOW__TRANSFORM(tow_scale_by_rss, __VA_ARGS__)
+
+/* Adam by the largest v / (1-b2^t) so far (Reddi and others, 2018). */
+typedef struct tow_scale_by_amsgrad {
+    tow_gradient_transform base;
+    double b1, b2, eps; /* 0: 0.9, 0.999, 1e-8 */
+} tow_scale_by_amsgrad;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_amsgrad_class;
+#define TOW_SCALE_BY_AMSGRAD(...) TOW__TRANSFORM(tow_scale_by_amsgrad, __VA_ARGS__)
+
+/* sign(b1 m + (1-b1) g), then m = b2 m + (1-b2) g (Chen and others, 2023). */
+typedef struct tow_scale_by_lion {
+    tow_gradient_transform base;
+    double b1, b2; /* 0: 0.9, 0.99 */
+} tow_scale_by_lion;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_lion_class;
+#define TOW_SCALE_BY_LION(...) TOW__TRANSFORM(tow_scale_by_lion, __VA_ARGS__)
+
+/* m = decay m + (1-decay) g;  m */
+typedef struct tow_ema_gradients {
+    tow_gradient_transform base;
+    double decay;
+} tow_ema_gradients;
+TOW_API extern const tow_gradient_transform_class tow_ema_gradients_class;
+#define TOW_EMA_GRADIENTS(...) TOW__TRANSFORM(tow_ema_gradients, __VA_ARGS__)
+
+/* g coefficient |p| / (|g| + eps), of LAMB and LARS; g where one of the norms is 0. Norms are those of one layer. */
+typedef struct tow_scale_by_trust_ratio {
+    tow_gradient_transform base;
+    double coefficient, eps; /* 0: 1, 0 */
+} tow_scale_by_trust_ratio;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_trust_ratio_class;
+#define TOW_SCALE_BY_TRUST_RATIO(...) TOW__TRANSFORM(tow_scale_by_trust_ratio, __VA_ARGS__)
+
+/* Of Adafactor (Shazeer and Stern, 2018), whose chain is factored_rms, block_clip, scale(rate), block_rms, scale(-1).
+ * g / sqrt(v), where v is made of averages over rows and over columns if the two largest axes have at least
+ * min_dim_size_to_factor elements and not `whole`; the averages have a decay of 1 - t^-decay_rate. */
+typedef struct tow_scale_by_factored_rms {
+    tow_gradient_transform base;
+    double decay_rate, eps;         /* 0: 0.8, 1e-30 */
+    int64_t min_dim_size_to_factor; /* 0: 128 */
+    bool whole;
+} tow_scale_by_factored_rms;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_factored_rms_class;
+#define TOW_SCALE_BY_FACTORED_RMS(...) TOW__TRANSFORM(tow_scale_by_factored_rms, __VA_ARGS__)
+
+/* g / max(1, rms(g) / threshold) */
+typedef struct tow_clip_by_block_rms {
+    tow_gradient_transform base;
+    double threshold; /* 0: 1 */
+} tow_clip_by_block_rms;
+TOW_API extern const tow_gradient_transform_class tow_clip_by_block_rms_class;
+#define TOW_CLIP_BY_BLOCK_RMS(...) TOW__TRANSFORM(tow_clip_by_block_rms, __VA_ARGS__)
+
+/* g max(rms(p), min_scale) */
+typedef struct tow_scale_by_param_block_rms {
+    tow_gradient_transform base;
+    double min_scale; /* 0: 1e-3 */
+} tow_scale_by_param_block_rms;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_param_block_rms_class;
+#define TOW_SCALE_BY_PARAM_BLOCK_RMS(...) TOW__TRANSFORM(tow_scale_by_param_block_rms, __VA_ARGS__)
+
+/* Of matrices: the momentum (Nesterov's, unless plain_momentum), made nearly orthogonal by steps of a Newton-Schulz iteration,
+ * times sqrt(max(1, columns / rows)) (Jordan, 2024). Other parameters take another transform, by TOW_PARTITION. */
+typedef struct tow_scale_by_muon {
+    tow_gradient_transform base;
+    double beta, eps; /* 0: 0.95, 1e-8 */
+    int steps;        /* 0: 5 */
+    bool plain_momentum;
+} tow_scale_by_muon;
+TOW_API extern const tow_gradient_transform_class tow_scale_by_muon_class;
+#define TOW_SCALE_BY_MUON(...) TOW__TRANSFORM(tow_scale_by_muon, __VA_ARGS__)
 
 /* Momentum: m = g + decay m;  m, or g + decay m with nesterov. */
 typedef struct tow_trace_gradients {

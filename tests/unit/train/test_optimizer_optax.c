@@ -1,0 +1,211 @@
+/* The optimisers that there are, beside Optax: parameters after 20 steps (tests/oracle/optax_trajectories.py). Tests
+ * scaling_transforms.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/support/running_layer.h"
+
+enum {
+    PARAMETERS = 3,
+    STEPS = 20,
+    LIST = 8
+};
+static const char *const paths[PARAMETERS] = {"b", "k", "w"};
+
+static tow_type type_of(size_t i, tow_dtype dtype)
+{
+    static const int64_t dims[PARAMETERS][2] = {{7, 0}, {6, 4}, {4, 6}};
+    return tow_make_type(dtype, i ? 2 : 1, dims[i]);
+}
+
+static void fill(tow_array *x, size_t parameter, int step)
+{
+    const tow_type type = tow_array_type(x);
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        const double value = (double)((7919 * i + 31 * (int64_t)parameter + 17 * step) % 257 - 128) / 64;
+        if (type.dtype == TOW_F64)
+            ((double *)tow_array_data(x))[i] = value;
+        else
+            ((float *)tow_array_data(x))[i] = (float)value;
+    }
+}
+
+/* ---- the chains --------------------------------------------------------------------------------------------------- */
+
+static const tow_scale_by_learning_rate rate = {.base = {&tow_scale_by_learning_rate_class},
+                                                .schedule = {.kind = TOW_SCHEDULE_CONSTANT, .peak_value = 0.01}};
+static const tow_trace_gradients momentum = {{&tow_trace_gradients_class}, 0.9, false};
+static const tow_trace_gradients nesterov = {{&tow_trace_gradients_class}, 0.9, true};
+static const tow_scale_by_rss adagrad = {{&tow_scale_by_rss_class}, 0, 0};
+static const tow_scale_by_rms rms = {.base = {&tow_scale_by_rms_class}};
+static const tow_scale_by_rms outside = {.base = {&tow_scale_by_rms_class}, .eps_outside = true, .initial_scale = 1};
+static const tow_scale_by_rms centered = {.base = {&tow_scale_by_rms_class}, .centered = true, .initial_scale = 1};
+static const tow_scale_by_rms corrected = {.base = {&tow_scale_by_rms_class}, .bias_correction = true};
+static const tow_scale_by_adam adam = {.base = {&tow_scale_by_adam_class}};
+static const tow_scale_by_adam nadam = {.base = {&tow_scale_by_adam_class}, .nesterov = true};
+static const tow_scale_by_adam of_lamb = {.base = {&tow_scale_by_adam_class}, .eps = 1e-6};
+static const tow_scale_by_amsgrad amsgrad = {.base = {&tow_scale_by_amsgrad_class}};
+static const tow_scale_by_lion lion = {.base = {&tow_scale_by_lion_class}};
+static const tow_add_decayed_weights decay = {{&tow_add_decayed_weights_class}, 0.1, true};
+static const tow_add_decayed_weights small_decay = {{&tow_add_decayed_weights_class}, 0.01, true};
+static const tow_scale_by_trust_ratio trust = {.base = {&tow_scale_by_trust_ratio_class}};
+static const tow_scale_by_factored_rms factored = {.base = {&tow_scale_by_factored_rms_class},
+                                                   .min_dim_size_to_factor = 4};
+static const tow_scale_by_factored_rms whole = {.base = {&tow_scale_by_factored_rms_class}, .whole = true};
+static const tow_clip_by_block_rms block_clip = {.base = {&tow_clip_by_block_rms_class}};
+static const tow_scale_by_param_block_rms block_rms = {.base = {&tow_scale_by_param_block_rms_class}};
+static const tow_scale hundredth = {{&tow_scale_class}, 0.01}, minus_hundredth = {{&tow_scale_class}, -0.01},
+                       minus = {{&tow_scale_class}, -1};
+static const tow_ema_gradients ema = {{&tow_ema_gradients_class}, 0.9};
+static const tow_scale_by_muon muon = {.base = {&tow_scale_by_muon_class}};
+static const tow_clip_by_global_norm global_clip = {{&tow_clip_by_global_norm_class}, 1.0};
+static const tow_clip_elements clip = {{&tow_clip_elements_class}, 0.25};
+
+#define LIST_OF(...)                                                                                                   \
+    {                                                                                                                  \
+        __VA_ARGS__, NULL                                                                                              \
+    }
+static const struct {
+    const char *name;
+    const tow_gradient_transform *transforms[LIST];
+    double tolerance[2]; /* relative, of f32 and f64 */
+} optimisers[] = {
+    /* f32: 20 roundings; where there are bias corrections, Optax computes them in f32, where 1 - 0.999^t has 4 digits at
+     * first. Adafactor's decay is f32 there in f64, too. */
+    {"sgd", LIST_OF(&rate.base), {3e-6, 1e-14}},
+    {"momentum", LIST_OF(&momentum.base, &rate.base), {3e-6, 1e-14}},
+    {"nesterov", LIST_OF(&nesterov.base, &rate.base), {3e-6, 1e-14}},
+    {"adagrad", LIST_OF(&adagrad.base, &rate.base), {3e-6, 1e-14}},
+    {"rmsprop", LIST_OF(&rms.base, &rate.base), {3e-6, 1e-14}},
+    {"rmsprop_outside", LIST_OF(&outside.base, &rate.base), {3e-6, 1e-14}},
+    {"rmsprop_centered", LIST_OF(&centered.base, &rate.base), {3e-6, 1e-13}},
+    {"rmsprop_corrected", LIST_OF(&corrected.base, &rate.base), {3e-6, 1e-13}},
+    {"rmsprop_momentum", LIST_OF(&rms.base, &rate.base, &momentum.base), {3e-6, 1e-14}},
+    {"adam", LIST_OF(&adam.base, &rate.base), {3e-6, 1e-13}},
+    {"nadam", LIST_OF(&nadam.base, &rate.base), {3e-6, 1e-13}},
+    {"adamw", LIST_OF(&adam.base, &decay.base, &rate.base), {3e-6, 1e-13}},
+    {"amsgrad", LIST_OF(&amsgrad.base, &rate.base), {3e-6, 1e-13}},
+    {"lion", LIST_OF(&lion.base, &decay.base, &rate.base), {3e-6, 1e-14}},
+    {"lamb", LIST_OF(&of_lamb.base, &decay.base, &trust.base, &rate.base), {3e-6, 1e-13}},
+    {"adafactor",
+     LIST_OF(&factored.base, &block_clip.base, &hundredth.base, &block_rms.base, &ema.base, &small_decay.base,
+             &minus.base),
+     {3e-6, 1e-7}},
+    {"adafactor_whole",
+     LIST_OF(&whole.base, &block_clip.base, &hundredth.base, &block_rms.base, &minus.base),
+     {3e-6, 1e-7}},
+    {"clipped", LIST_OF(&global_clip.base, &clip.base, &rate.base), {3e-6, 1e-14}},
+    {"ema", LIST_OF(&ema.base, &minus_hundredth.base), {3e-6, 1e-14}},
+};
+
+static tow_chain chain_of(const tow_gradient_transform *const *list)
+{
+    size_t n = 0;
+    while (list[n]) n++;
+    return (tow_chain){.base = {&tow_chain_class}, .transforms = list, .n = n};
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------ */
+
+/* Compares with the lines of the file; returns how many there were. */
+static int compare(const char *name, tow_dtype dtype, double tolerance, tow_array *const *parameters)
+{
+    static char line[1 << 14];
+    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/optax.txt", "r");
+    int found = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        char which[32], type[8], parameter[8];
+        int read;
+        assert_int_equal(sscanf(line, "%31s %7s %7s%n", which, type, parameter, &read), 3);
+        if (strcmp(which, name) != 0 || strcmp(type, tow_dtype_name(dtype)) != 0) continue;
+        size_t index = 0;
+        while (strcmp(paths[index], parameter) != 0) index++;
+        char *at = line + read;
+        for (int64_t i = 0; i < tow_type_count(type_of(index, dtype)); i++) {
+            const void *data = tow_array_data(parameters[index]);
+            const double expected = strtod(at, &at);
+            const double value = dtype == TOW_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+            if (!(fabs(value - expected) <= tolerance * fmax(1, fabs(expected))))
+                fail_msg("%s, %s, %s[%d]: expected %.17g, found %.17g", name, type, parameter, (int)i, expected, value);
+        }
+        found++;
+    }
+    fclose(file);
+    return found;
+}
+
+static void expect(const char *name, const tow_gradient_transform *transform, tow_dtype dtype, double tolerance)
+{
+    tow_array *parameters[PARAMETERS], *gradients[PARAMETERS];
+    tow_params *params;
+    tow_optimizer_state *state;
+    for (size_t i = 0; i < PARAMETERS; i++) {
+        OK(tow_array_create(ctx, type_of(i, dtype), &parameters[i]));
+        OK(tow_array_create(ctx, type_of(i, dtype), &gradients[i]));
+        fill(parameters[i], i, 1000);
+    }
+    OK(tow_params_from_arrays(ctx, PARAMETERS, paths, parameters, &params));
+    if (tow_optimizer_create(ctx, transform, params, NULL, &state) != TOW_OK)
+        fail_msg("%s: %s", name, tow_context_error(ctx));
+    for (int step = 0; step < STEPS; step++) {
+        for (size_t i = 0; i < PARAMETERS; i++) fill(gradients[i], i, step);
+        OK(tow_optimizer_update(state, gradients));
+    }
+    assert_int_equal(compare(name, dtype, tolerance, parameters), PARAMETERS);
+    tow_optimizer_free(state);
+    tow_params_free(params);
+    for (size_t i = 0; i < PARAMETERS; i++) {
+        tow_array_release(parameters[i]);
+        tow_array_release(gradients[i]);
+    }
+}
+
+static void trajectories(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof optimisers / sizeof *optimisers; i++) {
+        const tow_chain chain = chain_of(optimisers[i].transforms);
+        expect(optimisers[i].name, TOW_TRANSFORM(&chain), TOW_F32, optimisers[i].tolerance[0]);
+        expect(optimisers[i].name, TOW_TRANSFORM(&chain), TOW_F64, optimisers[i].tolerance[1]);
+    }
+}
+
+/* Matrices by Muon, the vector by NAdam. */
+static void muon_for_matrices(void **state)
+{
+    (void)state;
+    static const tow_gradient_transform *const matrices[] = LIST_OF(&muon.base, &decay.base, &rate.base);
+    static const tow_gradient_transform *const others[] = LIST_OF(&nadam.base, &rate.base);
+    const tow_chain of_matrices = chain_of(matrices), of_others = chain_of(others);
+    const tow_partition_rule rules[] = {{"b", TOW_TRANSFORM(&of_others)}, {"**", TOW_TRANSFORM(&of_matrices)}};
+    const tow_partition partition = TOW_PARTITION(.rules = rules, .n = 2);
+    expect("muon", TOW_TRANSFORM(&partition), TOW_F32, 2e-5);
+    expect("muon", TOW_TRANSFORM(&partition), TOW_F64, 1e-11);
+    tow_array *vector;
+    tow_params *params;
+    tow_optimizer_state *none;
+    OK(tow_array_create(ctx, type_of(0, TOW_F32), &vector));
+    OK(tow_params_from_arrays(ctx, 1, paths, &vector, &params));
+    expect_error(tow_optimizer_create(ctx, TOW_TRANSFORM(&of_matrices), params, NULL, &none), TOW_INVALID_ARGUMENT,
+                 "muon of parameter b: expected a matrix, found f32[7]", "TOW_PARTITION");
+    tow_params_free(params);
+    tow_array_release(vector);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(trajectories, setup, teardown),
+        cmocka_unit_test_setup_teardown(muon_for_matrices, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("optimizer_optax", tests, NULL, NULL);
+}

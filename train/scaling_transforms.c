@@ -1,0 +1,263 @@
+/* Gradient transforms that scale by statistics of gradients and parameters: RMSprop, Adagrad, AMSGrad, Lion, LAMB,
+ * Adafactor, Muon. Formulas and their order of operations are those of Optax 0.2.8. */
+#include <math.h>
+
+#include "tow/numpy.h"
+#include "tow/ops.h"
+#include "tow/optimizer.h"
+#include "train/transforms.h"
+
+/* ---- moments ----------------------------------------------------------------------------------------------------- */
+
+static double rms_bias(const void *self, int64_t step)
+{
+    return 1.0 - pow(tow__or_default(((const tow_scale_by_rms *)self)->decay, 0.9), (double)step + 1.0);
+}
+
+static tow_value rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_rms *o = (const tow_scale_by_rms *)self;
+    const double decay = tow__or_default(o->decay, 0.9), eps = tow__or_default(o->eps, 1e-8);
+    const tow_type type = tow_value_type(g);
+    (void)p;
+    if (!tow__is_share(u, "decay", decay)) return (tow_value){0};
+    tow_value nu = tow__average(tow_slot_of(u, "nu", type, o->initial_scale), tow_mul(g, g), decay), mu = {0};
+    tow_set_slot(u, "nu", nu);
+    if (o->centered) {
+        mu = tow__average(tow_slot(u, "mu"), g, decay);
+        tow_set_slot(u, "mu", mu);
+    }
+    if (o->bias_correction) {
+        tow_value bias = tow__spread(tow_update_function(u, "bias", rms_bias, o, type.dtype), g);
+        nu = tow_div(nu, bias);
+        if (o->centered) mu = tow_div(mu, bias);
+    }
+    if (o->centered) nu = tow_sub(nu, tow_mul(mu, mu));
+    if (o->eps_outside) return tow_div(g, tow_add_scalar(tow_sqrt(nu), eps));
+    return tow_mul(g, tow_rsqrt(tow_add_scalar(nu, eps)));
+}
+const tow_gradient_transform_class tow_scale_by_rms_class = {.name = "rms", .each = rms_each};
+
+static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_rss *o = (const tow_scale_by_rss *)self;
+    const double initial = tow__or_default(o->initial_accumulator, 0.1), eps = tow__or_default(o->eps, 1e-7);
+    (void)p;
+    tow_value sum = tow_add(tow_mul(g, g), tow_slot_of(u, "sum", tow_value_type(g), initial));
+    tow_set_slot(u, "sum", sum);
+    tow_value zero = tow_full_like(g, 0), scale = tow_rsqrt(tow_add_scalar(sum, eps));
+    return tow_mul(tow_select(tow_gt(sum, zero), scale, zero), g);
+}
+const tow_gradient_transform_class tow_scale_by_rss_class = {.name = "rss", .each = rss_each};
+
+static double amsgrad_bias1(const void *self, int64_t step)
+{
+    return 1.0 - pow(tow__or_default(((const tow_scale_by_amsgrad *)self)->b1, 0.9), (double)step + 1.0);
+}
+static double amsgrad_bias2(const void *self, int64_t step)
+{
+    return 1.0 - pow(tow__or_default(((const tow_scale_by_amsgrad *)self)->b2, 0.999), (double)step + 1.0);
+}
+
+/* As Adam, by the largest corrected second moment so far. */
+static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_amsgrad *o = (const tow_scale_by_amsgrad *)self;
+    const double b1 = tow__or_default(o->b1, 0.9), b2 = tow__or_default(o->b2, 0.999),
+                 eps = tow__or_default(o->eps, 1e-8);
+    const tow_dtype dtype = tow_value_type(g).dtype;
+    (void)p;
+    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return (tow_value){0};
+    tow_value m = tow__average(tow_slot(u, "mu"), g, b1), v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), b2);
+    tow_set_slot(u, "mu", m);
+    tow_set_slot(u, "nu", v);
+    tow_value c1 = tow__spread(tow_update_function(u, "bias1", amsgrad_bias1, o, dtype), g);
+    tow_value c2 = tow__spread(tow_update_function(u, "bias2", amsgrad_bias2, o, dtype), g);
+    tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(v, c2));
+    tow_set_slot(u, "nu_max", most);
+    return tow_div(tow_div(m, c1), tow_add_scalar(tow_sqrt(most), eps));
+}
+const tow_gradient_transform_class tow_scale_by_amsgrad_class = {.name = "amsgrad", .each = amsgrad_each};
+
+static tow_value lion_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_lion *o = (const tow_scale_by_lion *)self;
+    const double b1 = tow__or_default(o->b1, 0.9), b2 = tow__or_default(o->b2, 0.99);
+    tow_value m = tow_slot(u, "mu");
+    (void)p;
+    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return (tow_value){0};
+    tow_set_slot(u, "mu", tow__average(m, g, b2));
+    return tow_sign(tow__average(m, g, b1));
+}
+const tow_gradient_transform_class tow_scale_by_lion_class = {.name = "lion", .each = lion_each};
+
+static tow_value ema_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    (void)p;
+    tow_value m = tow__average(tow_slot(u, "ema"), g, ((const tow_ema_gradients *)self)->decay);
+    tow_set_slot(u, "ema", m);
+    return m;
+}
+const tow_gradient_transform_class tow_ema_gradients_class = {.name = "ema", .each = ema_each};
+
+/* ---- by the norm of a parameter ---------------------------------------------------------------------------------- */
+
+static tow_value norm_of(tow_value x) { return tow_sqrt(tow_reduce_sum(tow_mul(x, x), 0, NULL)); }
+
+/* The root of the mean of the squares. */
+static tow_value rms_of(tow_value x) { return tow_sqrt(tow_mean(tow_mul(x, x), 0, NULL)); }
+
+static tow_value trust_ratio_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_trust_ratio *o = (const tow_scale_by_trust_ratio *)self;
+    const double coefficient = tow__or_default(o->coefficient, 1);
+    (void)u;
+    tow_value of_p = norm_of(p), of_g = norm_of(g), zero = tow_full_like(of_g, 0), one = tow_full_like(of_g, 1);
+    tow_value ratio = tow_div(tow_mul_scalar(of_p, coefficient), tow_add_scalar(of_g, o->eps));
+    tow_value some_zero = tow_or(tow_eq(of_p, zero), tow_eq(of_g, zero));
+    return tow_mul(g, tow__spread(tow_select(some_zero, one, ratio), g));
+}
+const tow_gradient_transform_class tow_scale_by_trust_ratio_class = {.name = "trust_ratio", .each = trust_ratio_each};
+
+static tow_value block_clip_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const double threshold = tow__or_default(((const tow_clip_by_block_rms *)self)->threshold, 1);
+    (void)u, (void)p;
+    tow_value rms = rms_of(g);
+    return tow_div(g, tow__spread(tow_max(tow_full_like(rms, 1), tow_div_scalar(rms, threshold)), g));
+}
+const tow_gradient_transform_class tow_clip_by_block_rms_class = {.name = "block_clip", .each = block_clip_each};
+
+static tow_value block_rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const double least = tow__or_default(((const tow_scale_by_param_block_rms *)self)->min_scale, 1e-3);
+    (void)u;
+    tow_value rms = rms_of(p);
+    return tow_mul(g, tow__spread(tow_max(rms, tow_full_like(rms, least)), g));
+}
+const tow_gradient_transform_class tow_scale_by_param_block_rms_class = {.name = "block_rms", .each = block_rms_each};
+
+/* ---- adafactor --------------------------------------------------------------------------------------------------- */
+
+static double factored_decay(const void *self, int64_t step)
+{
+    const tow_scale_by_factored_rms *o = self;
+    return 1.0 - pow((double)step + 1.0, -tow__or_default(o->decay_rate, 0.8));
+}
+
+/* The largest axis and the second largest, the later of equal ones first; false: no two are large enough. */
+static bool find_factors(tow_type type, int64_t least, int *largest, int *second)
+{
+    *largest = *second = -1;
+    for (int i = 0; i < type.rank; i++) {
+        if (*largest < 0 || type.dims[i] >= type.dims[*largest]) {
+            *second = *largest;
+            *largest = i;
+        } else if (*second < 0 || type.dims[i] >= type.dims[*second]) {
+            *second = i;
+        }
+    }
+    return type.rank >= 2 && type.dims[*second] >= least;
+}
+
+static tow_type without_axis(tow_type type, int axis)
+{
+    int64_t dims[TOW_MAX_RANK];
+    for (int i = 0, k = 0; i < type.rank; i++)
+        if (i != axis) dims[k++] = type.dims[i];
+    return tow_make_type(type.dtype, type.rank - 1, dims);
+}
+
+/* d old + (1-d) new, with d a scalar that changes. */
+static tow_value mixed(tow_value old, tow_value new, tow_value decay)
+{
+    tow_value d = tow__spread(decay, old), rest = tow__spread(tow_rsub_scalar(decay, 1), old);
+    return tow_add(tow_mul(d, old), tow_mul(rest, new));
+}
+
+/* x with an axis of one element put back, spread along it. */
+static tow_value spread_axis(tow_value x, tow_type type, int axis)
+{
+    int axes[TOW_MAX_RANK], n = 0;
+    for (int i = 0; i < type.rank; i++)
+        if (i != axis) axes[n++] = i;
+    return tow_broadcast_in_dim(x, type.rank, type.dims, axes);
+}
+
+/* v_row: means of the squares over the largest axis, v_col: over the second largest one;
+ * g (v_row / mean(v_row))^-1/2 v_col^-1/2, or g v^-1/2 of small parameters. (Shazeer and Stern, 2018) */
+static tow_value factored_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_factored_rms *o = (const tow_scale_by_factored_rms *)self;
+    const tow_type type = tow_value_type(g);
+    const int64_t least = o->min_dim_size_to_factor ? o->min_dim_size_to_factor : 128;
+    tow_value square = tow_add_scalar(tow_mul(g, g), tow__or_default(o->eps, 1e-30));
+    tow_value decay = tow_update_function(u, "decay", factored_decay, o, type.dtype);
+    int d0, d1;
+    (void)p;
+    if (o->whole || !find_factors(type, least, &d0, &d1)) {
+        tow_value v = mixed(tow_slot(u, "v"), square, decay);
+        tow_set_slot(u, "v", v);
+        return tow_mul(g, tow_rsqrt(v));
+    }
+    tow_value row = mixed(tow_slot_of(u, "v_row", without_axis(type, d0), 0), tow_mean(square, 1, &d0), decay);
+    tow_value column = mixed(tow_slot_of(u, "v_col", without_axis(type, d1), 0), tow_mean(square, 1, &d1), decay);
+    tow_set_slot(u, "v_row", row);
+    tow_set_slot(u, "v_col", column);
+    const int reduced = d1 > d0 ? d1 - 1 : d1;
+    tow_value mean = spread_axis(tow_mean(row, 1, &reduced), tow_value_type(row), reduced);
+    tow_value by_row = spread_axis(tow_rsqrt(tow_div(row, mean)), type, d0);
+    return tow_mul(tow_mul(g, by_row), spread_axis(tow_rsqrt(column), type, d1));
+}
+const tow_gradient_transform_class tow_scale_by_factored_rms_class = {.name = "factored_rms", .each = factored_each};
+
+/* ---- muon -------------------------------------------------------------------------------------------------------- */
+
+static double muon_bias(const void *self, int64_t step)
+{
+    return 1.0 - pow(tow__or_default(((const tow_scale_by_muon *)self)->beta, 0.95), (double)step + 1.0);
+}
+static double muon_next_bias(const void *self, int64_t step) { return muon_bias(self, step + 1); }
+
+/* A = X X^T;  X <- a X + (b A + c A A) X */
+static tow_value newton_schulz(tow_value x)
+{
+    tow_value square = tow_matmul(x, tow_transpose(x, 2, (int[]){1, 0}));
+    tow_value b = tow_add(tow_mul_scalar(square, -4.7750), tow_mul_scalar(tow_matmul(square, square), 2.0315));
+    return tow_add(tow_mul_scalar(x, 3.4445), tow_matmul(b, x));
+}
+
+/* The momentum of a matrix, made nearly orthogonal. (Jordan, 2024) */
+static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
+{
+    const tow_scale_by_muon *o = (const tow_scale_by_muon *)self;
+    const tow_type type = tow_value_type(g);
+    const double beta = tow__or_default(o->beta, 0.95);
+    (void)p;
+    if (!tow__is_share(u, "beta", beta)) return (tow_value){0};
+    if (type.rank != 2) {
+        char text[160];
+        tow_type_text(type, text, sizeof text);
+        tow_trace_fail(tow_update_trace(u), TOW_INVALID_ARGUMENT,
+                       "optimizer: muon of parameter %s: expected a matrix, found %s; give it other parameters with "
+                       "TOW_PARTITION",
+                       tow_update_path(u, 0), text);
+        return (tow_value){0};
+    }
+    tow_value m = tow__average(tow_slot(u, "mu"), g, beta);
+    tow_set_slot(u, "mu", m);
+    tow_value now = tow__spread(tow_update_function(u, "bias", muon_bias, o, type.dtype), g), x = tow_div(m, now);
+    if (!o->plain_momentum) {
+        tow_value next = tow__spread(tow_update_function(u, "next_bias", muon_next_bias, o, type.dtype), g);
+        x = tow_add(tow_mul_scalar(tow_div(m, next), beta), tow_mul_scalar(tow_div(g, now), 1 - beta));
+    }
+    const bool tall = type.dims[0] > type.dims[1];
+    if (tall) x = tow_transpose(x, 2, (int[]){1, 0});
+    x = tow_div(x, tow__spread(tow_add_scalar(norm_of(x), tow__or_default(o->eps, 1e-8)), x));
+    const int steps = o->steps ? o->steps : 5;
+    for (int i = 0; i < steps; i++) x = newton_schulz(x);
+    if (tall) x = tow_transpose(x, 2, (int[]){1, 0});
+    const double wide = (double)type.dims[1] / (double)(type.dims[0] ? type.dims[0] : 1);
+    return tow_mul_scalar(x, sqrt(wide > 1 ? wide : 1));
+}
+const tow_gradient_transform_class tow_scale_by_muon_class = {.name = "muon", .each = muon_each};
