@@ -24,7 +24,14 @@ static tow_status check_range(tow_context *ctx, const char *name, double value, 
 static tow_status check_schedule(tow_context *ctx, const tow_schedule *s)
 {
     tow_status status = TOW_OK;
-    if (s->kind == TOW_SCHEDULE_FUNCTION && s->function) return TOW_OK;
+    if (s->kind > TOW_SCHEDULE_WARMUP_COSINE && s->kind <= TOW_SCHEDULE_JOINED)
+        return isfinite(tow_schedule_at(s, 0))
+                   ? TOW_OK
+                   : tow__fail(
+                         ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected a learning rate that is a finite number at step 0, found %g; does the "
+                         "schedule have its function, its steps and its arrays?",
+                         tow_schedule_at(s, 0));
     if (s->kind != TOW_SCHEDULE_CONSTANT && s->kind != TOW_SCHEDULE_WARMUP_COSINE)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "optimizer: %d is no kind of schedule", (int)s->kind);
     TRY(check_range(ctx, "learning_rate.init_value", s->init_value, -FLT_MAX, FLT_MAX));

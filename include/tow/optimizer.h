@@ -40,11 +40,18 @@ extern "C" {
 typedef enum tow_schedule_kind {
     TOW_SCHEDULE_CONSTANT,      /* peak_value */
     TOW_SCHEDULE_WARMUP_COSINE, /* linear from init_value to peak_value, then half a cosine down to end_value */
-    TOW_SCHEDULE_FUNCTION       /* function(user, step) */
+    TOW_SCHEDULE_FUNCTION,      /* function(user, step) */
+    TOW_SCHEDULE_POLYNOMIAL,
+    TOW_SCHEDULE_EXPONENTIAL,
+    TOW_SCHEDULE_COSINE,
+    TOW_SCHEDULE_PIECEWISE_CONSTANT,
+    TOW_SCHEDULE_ONECYCLE,
+    TOW_SCHEDULE_JOINED
 } tow_schedule_kind;
 
 /* A number that depends on the step. The formulas are those of optax; decay_steps includes the warm-up, and from step
- * decay_steps on the value is end_value. */
+ * decay_steps on the value is end_value. The functions below say what other kinds read. Arrays live as long as what uses the
+ * schedule. */
 typedef struct tow_schedule {
     tow_schedule_kind kind;
     double init_value, peak_value, end_value;
@@ -52,6 +59,11 @@ typedef struct tow_schedule {
     double exponent; /* of the cosine; 0: 1 */
     double (*function)(const void *user, int64_t step);
     const void *user;
+    bool staircase, cosine;
+    size_t n;
+    const int64_t *boundaries;
+    const double *scales;
+    const struct tow_schedule *schedules;
 } tow_schedule;
 
 TOW_API tow_schedule tow_schedule_constant(double value);
@@ -60,7 +72,28 @@ TOW_API tow_schedule tow_schedule_warmup_cosine(double init_value, double peak_v
                                                 int64_t decay_steps, double end_value);
 /* A function of one's own. `user` lives as long as what uses the schedule. */
 TOW_API tow_schedule tow_schedule_function(double (*function)(const void *user, int64_t step), const void *user);
-/* The value for the update that follows `step` finished updates: the first update takes the value at 0. */
+/* (init - end) (1 - c/steps)^power + end, with c the steps since `begin`, from 0 to `steps`; linear: power 1. Without steps
+ * init, always. */
+TOW_API tow_schedule tow_schedule_linear(double init_value, double end_value, int64_t steps, int64_t begin);
+TOW_API tow_schedule tow_schedule_polynomial(double init_value, double end_value, double power, int64_t steps,
+                                             int64_t begin);
+/* init rate^(c/steps), with c the steps since `begin`; staircase: c/steps without what is behind its point. */
+TOW_API tow_schedule tow_schedule_exponential(double init_value, int64_t steps, double rate, int64_t begin,
+                                              bool staircase);
+/* init ((1-alpha) (0.5 (1 + cos(pi c/steps)))^exponent + alpha), with c at most `steps`; exponent 0: 1. */
+TOW_API tow_schedule tow_schedule_cosine(double init_value, int64_t steps, double alpha, double exponent);
+/* init, times scales[i] from step boundaries[i] on, for each of n. */
+TOW_API tow_schedule tow_schedule_piecewise_constant(double init_value, size_t n, const int64_t *boundaries,
+                                                     const double *scales);
+/* From peak/25 up to peak until 0.3 of the steps, back until 0.85 of them, then down to peak/25e4, in straight lines or in
+ * halves of cosines; the latter go down to peak/25e4 at once. (Smith and Topin, 2018) */
+TOW_API tow_schedule tow_schedule_linear_onecycle(int64_t steps, double peak_value);
+TOW_API tow_schedule tow_schedule_cosine_onecycle(int64_t steps, double peak_value);
+/* schedules[0] before step boundaries[0], then schedules[1], which counts from there, and so on; boundaries has one less.
+ * With schedules of tow_schedule_warmup_cosine: cosine with restarts (SGDR). */
+TOW_API tow_schedule tow_schedule_joined(size_t n, const tow_schedule *schedules, const int64_t *boundaries);
+/* The value for the update that follows `step` finished updates: the first update takes the value at 0. NAN for what is no
+ * schedule: one of an unknown kind, or without the function or the arrays that it needs. */
 TOW_API double tow_schedule_at(const tow_schedule *schedule, int64_t step);
 
 /* ---- gradient transforms ----------------------------------------------------------------------------------------- */

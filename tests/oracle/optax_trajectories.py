@@ -3,7 +3,8 @@
     name dtype parameter values...
 
 Parameters w [4,6], b [7] and k [6,4] begin with ((7919 i + 31 j + 17000) mod 257 - 128) / 64, where i is the element and j the
-number of the parameter; the gradient of step s is ((7919 i + 31 j + 17 s) mod 257 - 128) / 64. Lines of f64 come from JAX with
+number of the parameter; the gradient of step s is ((7919 i + 31 j + 17 s) mod 257 - 128) / 64. Lines "schedule name -" have the values of a schedule at steps 0 to 14.
+Lines of f64 come from JAX with
 64-bit types. Run: python tests/oracle/optax_trajectories.py
 """
 
@@ -55,6 +56,21 @@ OPTIMISERS = {
 }
 
 
+SCHEDULES = {
+    "linear": optax.linear_schedule(1.0, 0.1, 6, 3),
+    "polynomial": optax.polynomial_schedule(1.0, 0.1, 2.5, 9, 2),
+    "exponential": optax.exponential_decay(0.5, 4, 0.3, 2),
+    "staircase": optax.exponential_decay(0.5, 4, 0.3, 2, staircase=True),
+    "cosine": optax.cosine_decay_schedule(0.5, 9, 0.1, 1.5),
+    "piecewise": optax.piecewise_constant_schedule(2.0, {3: 0.5, 4: 0.1, 9: 3.0}),
+    "linear_onecycle": optax.linear_onecycle_schedule(11, 0.7),
+    "cosine_onecycle": optax.cosine_onecycle_schedule(11, 0.7),
+    "restarts": optax.sgdr_schedule(
+        [dict(init_value=0.1, peak_value=1.0, decay_steps=6, warmup_steps=2, end_value=0.2),
+         dict(init_value=0.2, peak_value=0.6, decay_steps=5, warmup_steps=1, end_value=0.0)]),
+}
+
+
 def main():
     lines = []
     for name, optimiser in OPTIMISERS.items():
@@ -68,6 +84,8 @@ def main():
             for parameter, array in params.items():
                 assert array.dtype == kind
                 lines.append(" ".join([name, dtype, parameter] + [repr(float(x)) for x in np.ravel(array)]))
+    for name, schedule in SCHEDULES.items():
+        lines.append(" ".join(["schedule", name, "-"] + [repr(float(schedule(step))) for step in range(15)]))
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "optax.txt")
     with open(path, "w", encoding="ascii") as file:
         file.write("\n".join(lines) + "\n")

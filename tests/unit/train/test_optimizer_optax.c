@@ -201,10 +201,61 @@ static void muon_for_matrices(void **state)
     tow_array_release(vector);
 }
 
+/* Schedules at steps 0 to 14. Optax computes them in f32 or f64. */
+static void schedules(void **state)
+{
+    (void)state;
+    static const int64_t boundaries[] = {3, 4, 9}, restart = 6;
+    static const double scales[] = {0.5, 0.1, 3};
+    const tow_schedule waves[] = {tow_schedule_warmup_cosine(0.1, 1, 2, 6, 0.2),
+                                  tow_schedule_warmup_cosine(0.2, 0.6, 1, 5, 0)};
+    const struct {
+        const char *name;
+        tow_schedule schedule;
+    } cases[] = {{"linear", tow_schedule_linear(1, 0.1, 6, 3)},
+                 {"polynomial", tow_schedule_polynomial(1, 0.1, 2.5, 9, 2)},
+                 {"exponential", tow_schedule_exponential(0.5, 4, 0.3, 2, false)},
+                 {"staircase", tow_schedule_exponential(0.5, 4, 0.3, 2, true)},
+                 {"cosine", tow_schedule_cosine(0.5, 9, 0.1, 1.5)},
+                 {"piecewise", tow_schedule_piecewise_constant(2, 3, boundaries, scales)},
+                 {"linear_onecycle", tow_schedule_linear_onecycle(11, 0.7)},
+                 {"cosine_onecycle", tow_schedule_cosine_onecycle(11, 0.7)},
+                 {"restarts", tow_schedule_joined(2, waves, &restart)}};
+    enum {
+        CASES = sizeof cases / sizeof *cases
+    };
+    static char line[1 << 14];
+    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/optax.txt", "r");
+    int found = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        char name[32];
+        int read;
+        if (sscanf(line, "schedule %31s -%n", name, &read) != 1) continue;
+        size_t k = 0;
+        while (k < CASES && strcmp(cases[k].name, name) != 0) k++;
+        assert_true(k < CASES);
+        char *at = line + read;
+        for (int64_t step = 0; step < 15; step++) {
+            const double expected = strtod(at, &at), value = tow_schedule_at(&cases[k].schedule, step);
+            if (!(fabs(value - expected) <= 2e-7)) /* some of f32 */
+                fail_msg("%s at %d: expected %.9g, found %.9g", name, (int)step, expected, value);
+        }
+        found++;
+    }
+    fclose(file);
+    assert_int_equal(found, CASES);
+    assert_true(isnan(tow_schedule_at(&(tow_schedule){.kind = TOW_SCHEDULE_JOINED}, 0)));
+    assert_true(isnan(tow_schedule_at(&(tow_schedule){.kind = TOW_SCHEDULE_FUNCTION}, 0)));
+    assert_true(isnan(tow_schedule_at(&(tow_schedule){.kind = (tow_schedule_kind)77}, 0)));
+    assert_true(tow_schedule_at(&cases[0].schedule, -5) == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(trajectories, setup, teardown),
+        cmocka_unit_test(schedules),
         cmocka_unit_test_setup_teardown(muon_for_matrices, setup, teardown),
     };
     return cmocka_run_group_tests_name("optimizer_optax", tests, NULL, NULL);
