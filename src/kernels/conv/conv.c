@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "src/kernels/conv/lanes.h"
 #include "src/kernels/products/gemm_own.h"
 #include "src/kernels/tables.h"
 
@@ -125,6 +126,7 @@ static bool wants_gathering(const tow__conv *c)
 {
     int64_t rows = 1, last = c->spatial - 1;
     for (int64_t i = last; i >= 0 && is_single(&c->axes[i]); i--) rows *= c->axes[i].result;
+    if (c->taps > TOW__CONV_TAPS) return false; /* as many as channels of one feature list at once */
     if (last < 0 || is_single(&c->axes[last]))
         return rows < NARROW; /* these axes are one, and k is what it is in both */
     const tow__window_axis *w = &c->axes[last];
@@ -140,7 +142,7 @@ static const tow__conv_way *choose(const tow__conv *c, const tow__conv_params *p
     if (!sums && p->feature_groups > 1 && c->inputs == 1 && c->features == 1) return &tow__conv_channels;
     if (sums && p->batch_groups > 1 && c->batch == 1 && c->features == 1) return &tow__conv_channel_sums;
     if (sums) return &tow__conv_sums;
-    return wants_gathering(c) ? &tow__conv_gathered : &tow__conv_rows;
+    return c->gathers ? &tow__conv_gathered : &tow__conv_rows;
 }
 
 static conv_job job_of(const tow__kernel_call *call)
@@ -149,6 +151,7 @@ static conv_job job_of(const tow__kernel_call *call)
     conv_job job = {.transposes = false};
     tow__conv_axes_read(p->dimensions, &job.axes);
     fill(&job.c, &job.axes, call);
+    job.c.gathers = wants_gathering(&job.c);
     job.way = choose(&job.c, p);
     const bool in_blocks = job.way->transposes && job.c.spatial > 0 && job.c.y[job.c.spatial - 1] == job.c.size;
     job.transposes = job.c.y_feature != job.c.size && !in_blocks;

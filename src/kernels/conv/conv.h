@@ -29,6 +29,7 @@ typedef struct tow__conv {
     int64_t w_input, w_feature, w_group;
     int64_t y_entry, y_group, y_feature; /* y_feature is `size`, but for ways that make the result in blocks */
     int64_t positions, taps;
+    bool gathers; /* without groups of one feature, the taps of a position would be gathered and be one product */
 } tow__conv;
 
 typedef struct tow__conv_run {

@@ -132,8 +132,15 @@ static void add_taps(const channels_job *job, tow__tap_list *list, const tow__ta
 /* Rows of taps of the axes but w that one row of results meets, in order. */
 typedef struct tap_rows {
     int64_t n;
+    int64_t number[TOW__CONV_TAPS]; /* of a row among all that such a position can meet */
     const char *x[TOW__CONV_TAPS], *w[TOW__CONV_TAPS];
 } tap_rows;
+
+/* Taps that positions like one that meets `t` can meet. */
+static int64_t taps_met(const tow__window_axis *a, const tow__taps *t)
+{
+    return t->step > 0 ? (a->window - 1 - t->first % t->step) / t->step + 1 : 0;
+}
 
 /* `from` is the first row that is taken, of *all. */
 static void find_tap_rows(const channels_job *job, const tow__taps *taps, const char *x, int64_t from, int64_t *all,
@@ -144,13 +151,16 @@ static void find_tap_rows(const channels_job *job, const tow__taps *taps, const 
     for (int i = 0; i < c->spatial - 1; i++) *all *= taps[i].count;
     rows->n = 0;
     for (int64_t k = from; k < *all && rows->n < TOW__CONV_TAPS; k++) {
-        int64_t rest = k, a = 0, b = 0;
+        int64_t rest = k, a = 0, b = 0, number = 0, size = 1;
         for (int i = c->spatial - 2; i >= 0; i--) {
             int64_t j = rest % taps[i].count;
             rest /= taps[i].count;
+            number += (taps[i].first / taps[i].step + j) * size;
+            size *= taps_met(&c->axes[i], &taps[i]);
             a += (taps[i].element + j * taps[i].element_step) * job->x_strides[i];
             b += (taps[i].first + j * taps[i].step) * job->w_strides[i];
         }
+        rows->number[rows->n] = number;
         rows->x[rows->n] = x + a;
         rows->w[rows->n++] = job->w + b;
     }
@@ -181,6 +191,36 @@ static void one_position(const channels_job *job, const tap_rows *rows, const to
     if (list.n > 0 || !adds) job->lanes->taps(job->c->groups, &list, adds, y);
 }
 
+/* The same where groups of several features are gathered: all taps, in order, are one product, with its blocks. There are no
+ * more of them than a list holds. */
+static void one_gathered_position(const channels_job *job, const tap_rows *rows, const tow__taps *t, int64_t kc,
+                                  char *y)
+{
+    const int last = job->c->spatial - 1;
+    const int64_t width = taps_met(&job->c->axes[last], t);
+    tow__tap_list list;
+    list.n = list.runs = 0;
+    for (int64_t r = 0, block = -1; r < rows->n; r++) {
+        for (int64_t j = 0; j < t->count; j++) {
+            const int64_t at = (rows->number[r] * width + t->first / t->step + j) / kc;
+            if (at != block && list.n > 0) list.ends[list.runs++] = list.n;
+            block = at;
+            list.x[list.n] = rows->x[r] + (t->element + j * t->element_step) * job->x_strides[last];
+            list.w[list.n++] = rows->w[r] + (t->first + j * t->step) * job->w_strides[last];
+        }
+    }
+    if (list.n > 0) list.ends[list.runs++] = list.n;
+    job->lanes->taps(job->c->groups, &list, false, y);
+}
+
+/* The blocks of the product of all taps that such a position can meet. */
+static int64_t gathered_kc(const tow__conv *c, const tow__taps *taps)
+{
+    int64_t all = 1;
+    for (int i = 0; i < c->spatial; i++) all *= taps_met(&c->axes[i], &taps[i]);
+    return all > 0 ? tow__gemm_kc(all) : 1;
+}
+
 /* One row of w of the result. */
 static void forward_row(void *user, int64_t index)
 {
@@ -202,7 +242,11 @@ static void forward_row(void *user, int64_t index)
         find_tap_rows(job, taps, x, from, &all, &rows);
         for (int64_t p = 0; p < c->axes[last].result; p++) {
             tow__taps t = tow__window_taps(&c->axes[last], p);
-            one_position(job, &rows, &t, from > 0, y + p * c->y[last]);
+            taps[last] = t;
+            if (c->gathers)
+                one_gathered_position(job, &rows, &t, gathered_kc(c, taps), y + p * c->y[last]);
+            else
+                one_position(job, &rows, &t, from > 0, y + p * c->y[last]);
         }
         from += rows.n;
     } while (from < all);

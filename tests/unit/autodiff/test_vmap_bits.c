@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "src/graph/graph.h"
+#include "tests/unit/support/elements.h"
 #include "tow/tow.h"
 
 enum {
@@ -51,17 +52,13 @@ static uint32_t draw(uint32_t *random, uint32_t n)
 static void fill(tow_array *array, uint32_t *random)
 {
     tow_type type = tow_array_type(array);
-    void *data = tow_array_data(array);
+    const bool is_unsigned = type.dtype == TOW_U8 || type.dtype == TOW_U32 || type.dtype == TOW_U64;
     for (int64_t i = 0; i < tow_type_count(type); i++) {
-        int32_t x = (int32_t)draw(random, 256) - 128;
-        if (type.dtype == TOW_F32)
-            ((float *)data)[i] = (float)x / 77;
-        else if (type.dtype == TOW_F64)
-            ((double *)data)[i] = (double)x / 77;
-        else if (type.dtype == TOW_BOOL)
-            ((bool *)data)[i] = x < 0;
-        else
-            ((int32_t *)data)[i] = type.dtype == TOW_I32 ? x / 32 : (x + 128) / 32;
+        const int32_t x = (int32_t)draw(random, 256) - 128;
+        double value = is_unsigned ? (x + 128) / 32 : x / 32;
+        if (tow_dtype_is_float(type.dtype)) value = (double)x / 77;
+        if (type.dtype == TOW_BOOL) value = x < 0;
+        set_array_element(array, i, value);
     }
 }
 
@@ -85,8 +82,7 @@ static bool same_bits(const tow_array *a, const tow_array *b)
     for (int64_t i = 0; i < tow_type_count(type); i++) {
         const void *x = tow_array_data(a), *y = tow_array_data(b);
         size_t size = tow_dtype_size(type.dtype), at = (size_t)i * size;
-        if (type.dtype == TOW_F32 && isnan(((const float *)x)[i]) && isnan(((const float *)y)[i])) continue;
-        if (type.dtype == TOW_F64 && isnan(((const double *)x)[i]) && isnan(((const double *)y)[i])) continue;
+        if (isnan(array_element(a, i)) && isnan(array_element(b, i))) continue;
         if (memcmp((const char *)x + at, (const char *)y + at, size) != 0) return false;
     }
     return true;

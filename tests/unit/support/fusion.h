@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/support/elements.h"
 #include "tests/unit/support/pick.h"
 #include "tests/unit/support/threaded_context.h"
 #include "tow/graph.h"
@@ -31,8 +32,7 @@ static inline void fill(tow_array *x)
     tow_type type = tow_array_type(x);
     for (int64_t i = 0; i < tow_type_count(type); i++) {
         double value = (pick(4001) - 2000) * 1e-3;
-        if (type.dtype == TOW_F32) ((float *)tow_array_data(x))[i] = (float)value;
-        if (type.dtype == TOW_F64) ((double *)tow_array_data(x))[i] = value;
+        if (tow_dtype_is_float(type.dtype)) set_array_element(x, i, value);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/support/counting_allocator.h"
+#include "tests/unit/support/elements.h"
 #include "tow/graph.h"
 #include "tow/program.h"
 
@@ -46,10 +47,9 @@ static inline void set_graph(problem *p, tow_graph *graph, float scale)
         tow_type type = tow_array_type(p->inputs[i]);
         for (int64_t j = 0; j < tow_type_count(type); j++) {
             seed = seed * 1664525u + 1013904223u;
-            if (type.dtype == TOW_I32)
-                ((int32_t *)tow_array_data(p->inputs[i]))[j] = (int32_t)(seed >> 16) % 64;
-            else
-                ((float *)tow_array_data(p->inputs[i]))[j] = ((float)(seed >> 8) / 16777216.0f - 0.5f) * scale;
+            const float value = ((float)(seed >> 8) / 16777216.0f - 0.5f) * scale;
+            const bool whole = tow_dtype_is_integer(type.dtype);
+            set_array_element(p->inputs[i], j, whole ? (double)((seed >> 16) % 64) : (double)value);
         }
     }
     for (size_t i = 0; i < tow_graph_outputs(graph); i++)
