@@ -260,17 +260,21 @@ def debug_print(c):
 # ---- products, reductions -----------------------------------------------------------------------------------------------
 
 
-def accumulated(c, compute, *xs):
-    """compute(type of operands, operands) with operands in the preferred type: what JAX accumulates in."""
+def product(c, primitive, **params):
+    """A product, summed in the type that JAX prefers: asked for, where Tow can sum the operands in it, else by converting them."""
     kind = c.type.dtype
-    return compute(*(c.g.convert(x, kind) for x in xs))
+    kinds = {x.type.dtype for x in c.xs}
+    floats, signed = {"bf16", "f16", "f32", "f64"}, {"i8", "i32", "i64"}
+    alike = any(kinds | {kind} <= group for group in (floats, signed, {"u8", "u32", "u64"}))
+    if kinds != {kind} and len(kinds) == 1 and alike:
+        return c.op(primitive, *c.xs, preferred=Dtype(kind), **params)
+    return c.op(primitive, *(c.g.convert(x, kind) for x in c.xs), **params)
 
 
 @rule("dot_general")
 def dot_general(c):
     (lc, rc), (lb, rb) = c.p["dimension_numbers"]
-    return [accumulated(c, lambda x, y: c.op("dot_general", x, y, lhs_contract=lc, rhs_contract=rc, lhs_batch=lb, rhs_batch=rb),
-                        *c.xs)]
+    return [product(c, "dot_general", lhs_contract=lc, rhs_contract=rc, lhs_batch=lb, rhs_batch=rb)]
 
 
 def axes_text(spec, marks, spatial="WHD"):
@@ -289,10 +293,9 @@ def conv(c):
     c.require(1 <= len(d.lhs_spec) - 2 <= 3, f"with {len(d.lhs_spec) - 2} spatial axes")
     dimensions = f"{axes_text(d.lhs_spec, 'NC')},{axes_text(d.rhs_spec, 'OI')}->{axes_text(d.out_spec, 'NC')}"
     low, high = zip(*c.p["padding"])
-    return [accumulated(c, lambda x, w: c.op(
-        "conv_general_dilated", x, w, dimensions=dimensions, strides=c.p["window_strides"], low=low, high=high,
-        lhs_dilation=c.p["lhs_dilation"], rhs_dilation=c.p["rhs_dilation"], feature_groups=c.p["feature_group_count"],
-        batch_groups=c.p["batch_group_count"]), *c.xs)]
+    return [product(c, "conv_general_dilated", dimensions=dimensions, strides=c.p["window_strides"], low=low, high=high,
+                    lhs_dilation=c.p["lhs_dilation"], rhs_dilation=c.p["rhs_dilation"],
+                    feature_groups=c.p["feature_group_count"], batch_groups=c.p["batch_group_count"])]
 
 
 @rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or")

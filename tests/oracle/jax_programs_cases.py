@@ -155,6 +155,8 @@ case("halves", lambda x, y: (jnp.exp(x) * y, x @ y.T, jnp.sum(x * y), jnp.where(
      np.zeros((3, 4), np.float16), np.zeros((3, 4), np.float16))
 case("preferred_f32", lambda x, w, v: (jnp.einsum("bi,io->bo", x, w, preferred_element_type=jnp.float32), x @ w, jnp.tanh(x @ w) @ v),
      bf16(3, 4), bf16(4, 5), bf16(5, 2))
+case("quantised", lambda x, w, scale: lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32) * scale,
+     np.array([[1, -128, 127], [50, 3, -7]], np.int8), np.array([[127, 100], [-128, 5], [-3, 77]], np.int8), f32(2))
 case("remat_bf16", lambda w, v, x: jax.checkpoint(lambda h: jnp.tanh(jnp.dot(h, w)) @ v, policy=jax.checkpoint_policies.dots_saveable)(x).astype(jnp.float32),
      bf16(4, 5), bf16(5, 4), bf16(3, 4))
 case("scan_bf16", lambda w, h, xs: lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h.astype(jnp.float32)), h, xs), bf16(3, 3), bf16(2, 3), bf16(4, 2, 3))
