@@ -44,6 +44,8 @@ typedef struct tow_while_options {
 /* carry = body(carry) as long as condition(carry) holds.
  *   condition: reads carry[n_carry] and writes outputs[0], bool [].     body: reads and writes carry[n_carry].
  * carry_out is the last carry: the init values if the condition does not hold at first. Types of carries must not change.
+ * What reverse mode keeps has a row for each of max_iterations; rows of iterations that did not run have no particular
+ * values, which shows where tow_linearize hands them out, and are not read.
  * options may be NULL. Errors: a condition that is not a bool scalar, a carry whose type changes, a negative bound. */
 TOW_API void tow_while_function(tow_trace *trace, tow_function condition, tow_function body, void *user,
                                 const tow_while_options *options, size_t n_carry, const tow_value *carry,
