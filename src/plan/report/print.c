@@ -120,8 +120,10 @@ const char *tow__engine_of(const tow_program *p, const tow__instruction *inst)
 {
     if (!inst->kernel->engine_of) return inst->kernel->engine;
     tow__team team = p->team;
-    tow__buffer in[2], out = tow__view_buffer(&inst->out[0]);
-    tow__kernel_call call = {.n_out = 1, .in = in, .out = &out, .params = inst->params, .team = &team};
+    tow__buffer in[2], out[TOW__FUSED_OUT + 1]; /* what kernels with several engines look at */
+    tow__kernel_call call = {.in = in, .out = out, .params = inst->params, .team = &team};
+    for (; call.n_out <= TOW__FUSED_OUT && call.n_out < inst->n_out; call.n_out++)
+        out[call.n_out] = tow__view_buffer(&inst->out[call.n_out]);
     for (; call.n_in < 2 && call.n_in < inst->n_in; call.n_in++) in[call.n_in] = tow__view_buffer(&inst->in[call.n_in]);
     return inst->kernel->engine_of(&call);
 }
