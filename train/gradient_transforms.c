@@ -74,8 +74,8 @@ static tow_value learning_rate_each(tow_update *u, const tow_gradient_transform 
     (void)p;
     const tow_dtype dtype = tow_value_type(g).dtype;
     const tow_schedule *schedule = &((const tow_scale_by_learning_rate *)self)->schedule;
-    tow_value rate = tow_update_number(u, "value", schedule, dtype);
-    return tow_mul(tow__spread(tow_neg(rate), g), g); /* the sign of a NaN stays what it was in the gradient */
+    /* the sign of a NaN stays what it was in the gradient */
+    return tow_mul(tow__spread(tow__update_negated(u, "value", schedule, dtype), g), g);
 }
 const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "learning_rate",
                                                                        .each = learning_rate_each};
@@ -172,10 +172,10 @@ static void clip_all(tow_update *u, const tow_gradient_transform *self)
     tow_update_report(u, "norm", norm);
     /* a NaN norm reaches all parameters, and is seen */
     tow_value scale = tow_select(tow_lt(norm, limit), tow_scalar(t, TOW_F64, 1), tow_div(limit, norm));
+    tow_value in_f32 = tow_convert(scale, TOW_F32);
     for (size_t i = 0; i < n; i++) {
-        tow_value g = tow_update_gradient(u, i);
-        tow_value factor = tow_convert(scale, tow_value_type(g).dtype);
-        tow_update_set_gradient(u, i, tow_mul(g, tow__spread(factor, g)));
+        const tow_dtype dtype = tow_value_type(tow_update_gradient(u, i)).dtype;
+        tow__update_scale(u, i, dtype == TOW_F32 ? in_f32 : tow_convert(scale, dtype));
     }
 }
 const tow_gradient_transform_class tow_clip_by_global_norm_class = {.name = "clip", .all = clip_all};

@@ -1,6 +1,8 @@
 /* Recording an update: what transforms call, and the graphs that come of it. */
 #include "train/update.h"
 
+#include "train/transforms.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -13,6 +15,10 @@ typedef struct used {
     struct used *next;
     const char *name;
 } used;
+
+/* What is still to be done to the gradient of a parameter. It is done when somebody asks for the gradient, or at the end, so
+ * that all that concerns a parameter is recorded in one place and the compiler makes one pass of it. */
+typedef struct pending pending;
 
 /* One transform on some parameters. Arrays of values are shared by all transforms of a recording. */
 struct tow_update {
@@ -28,11 +34,20 @@ struct tow_update {
     const uint32_t *which;
     uint32_t parameter;                /* in `each`; else TOW__NO_PARAMETER */
     tow_value *parameters, *gradients; /* [parameters of the state] */
+    pending **first, **last;           /* likewise; NULL: nothing */
     bool *frozen;                      /* likewise */
     tow_value *slots;                  /* [slots], once they are known */
     tow_value *numbers;                /* [numbers] f64[] */
-    tow_value *converted;              /* [numbers] f32[], or null */
+    tow_value *converted;              /* [numbers] f32[] */
+    tow_value *negated;                /* [numbers] f32[], likewise */
     tow_value *reports;
+};
+
+struct pending {
+    pending *next;
+    tow_update u;                            /* for the one parameter */
+    const tow_gradient_transform *transform; /* NULL: */
+    tow_value factor;                        /* a scalar */
 };
 
 static const char *join(tow_trace *t, const char *a, const char *b, const char *c)
@@ -234,13 +249,12 @@ static bool add_number(tow_update *u, const char *key, tow__number number)
     return false;
 }
 
-/* The number's input, converted once for all parameters. */
+/* The number's input. As f32 it was converted before anything else, once for all parameters: what is computed in between would
+ * keep the passes over a parameter apart. */
 static tow_value read_number(tow_update *u, uint32_t index, tow_dtype dtype)
 {
     if (dtype == TOW_F64) return u->numbers[index];
-    if (dtype != TOW_F32) return tow_convert(u->numbers[index], dtype);
-    if (tow_is_null(u->converted[index])) u->converted[index] = tow_convert(u->numbers[index], dtype);
-    return u->converted[index];
+    return dtype == TOW_F32 ? u->converted[index] : tow_convert(u->numbers[index], dtype);
 }
 
 static tow_value number(tow_update *u, const char *name, tow__number wanted, tow_dtype dtype)
@@ -266,6 +280,13 @@ tow_value tow_update_number(tow_update *u, const char *name, const tow_schedule 
         return (tow_value){0};
     }
     return number(u, name, (tow__number){.schedule = *schedule, .fixed = NAN}, dtype);
+}
+
+tow_value tow__update_negated(tow_update *u, const char *name, const tow_schedule *schedule, tow_dtype dtype)
+{
+    tow_value value = tow_update_number(u, name, schedule, dtype);
+    if (u->discovering || dtype != TOW_F32 || tow_is_null(value)) return tow_neg(value);
+    return u->negated[tow__names_find(&u->o->number_names, join(u->trace, u->owner, "/", name))];
 }
 
 tow_value tow_update_function(tow_update *u, const char *name, double (*function)(const void *self, int64_t step),
@@ -323,14 +344,19 @@ tow_value tow_update_parameter(tow_update *u, size_t index)
     return has(u, index) ? u->parameters[u->which[index]] : (tow_value){0};
 }
 
+static void settle(tow_update *u, uint32_t i);
+
 tow_value tow_update_gradient(tow_update *u, size_t index)
 {
-    return has(u, index) ? u->gradients[u->which[index]] : (tow_value){0};
+    if (!has(u, index)) return (tow_value){0};
+    settle(u, u->which[index]);
+    return u->gradients[u->which[index]];
 }
 
 void tow_update_set_gradient(tow_update *u, size_t index, tow_value gradient)
 {
     if (!has(u, index) || tow_is_null(gradient)) return;
+    settle(u, u->which[index]);
     const tow_type expected = tow_value_type(u->gradients[u->which[index]]), found = tow_value_type(gradient);
     if (tow_type_equal(expected, found))
         u->gradients[u->which[index]] = gradient;
@@ -366,8 +392,7 @@ static void transform_row(tow_trace *trace, const tow_value *in, tow_value *out,
     tow_value *slots = tow__trace_alloc(trace, s->u->o->slot_names.count + 1, sizeof *slots);
     tow_update row = *s->u;
     row.trace = trace;
-    row.converted = tow__trace_alloc(trace, s->u->o->number_names.count + 1, sizeof *row.converted);
-    if (!slots || !row.converted) return; /* what is converted here is no value of the trace around */
+    if (!slots) return;
     memcpy(slots, s->u->slots, s->u->o->slot_names.count * sizeof *slots);
     for (size_t i = 0; i < s->n_slots; i++) slots[s->slots[i]] = in[2 + i];
     row.slots = slots;
@@ -413,19 +438,53 @@ static void transform_stack(tow_update *u, const tow_gradient_transform *transfo
     }
 }
 
-static void transform_parameter(tow_update *u, const tow_gradient_transform *transform, uint32_t i)
+static void transform_parameter(tow_update *one, const tow_gradient_transform *transform)
 {
-    const tow_type type = layer_type(u->o, i);
-    tow_update one = *u;
-    one.n = 1;
-    one.which = &i;
-    one.parameter = i;
-    if (u->discovering)
-        transform_layer(&one, transform, tow_full(u->trace, type, 0), tow_full(u->trace, type, 0));
-    else if (levels_of(u, i) == 0)
-        u->gradients[i] = transform_layer(&one, transform, u->gradients[i], u->parameters[i]);
+    const uint32_t i = one->parameter;
+    const tow_type type = layer_type(one->o, i);
+    if (one->discovering)
+        transform_layer(one, transform, tow_full(one->trace, type, 0), tow_full(one->trace, type, 0));
+    else if (levels_of(one, i) == 0)
+        one->gradients[i] = transform_layer(one, transform, one->gradients[i], one->parameters[i]);
     else
-        transform_stack(&one, transform, i);
+        transform_stack(one, transform, i);
+}
+
+static void add_pending(tow_update *u, uint32_t i, const tow_gradient_transform *transform, tow_value factor)
+{
+    pending *entry = tow__trace_alloc(u->trace, 1, sizeof *entry);
+    uint32_t *which = tow__trace_alloc(u->trace, 1, sizeof *which);
+    if (!entry || !which) return;
+    *which = i;
+    *entry = (pending){.u = *u, .transform = transform, .factor = factor};
+    entry->u.n = 1;
+    entry->u.which = which;
+    entry->u.parameter = i;
+    if (u->last[i])
+        u->last[i]->next = entry;
+    else
+        u->first[i] = entry;
+    u->last[i] = entry;
+}
+
+/* Does what is still to be done to a gradient. */
+static void settle(tow_update *u, uint32_t i)
+{
+    pending *entry = u->first[i];
+    u->first[i] = u->last[i] = NULL;
+    for (; entry; entry = entry->next) {
+        if (entry->transform) {
+            transform_parameter(&entry->u, entry->transform);
+        } else if (!u->discovering) {
+            const tow_type type = tow_value_type(u->gradients[i]);
+            u->gradients[i] = tow_mul(u->gradients[i], tow_broadcast_to(entry->factor, type.rank, type.dims));
+        }
+    }
+}
+
+void tow__update_scale(tow_update *u, size_t index, tow_value factor)
+{
+    if (has(u, index)) add_pending(u, u->which[index], NULL, factor);
 }
 
 /* ---- transforms in transforms ------------------------------------------------------------------------------------ */
@@ -478,7 +537,7 @@ static void run_on(tow_update *u, const tow_gradient_transform *transform, size_
     if (transform->cls->all)
         transform->cls->all(&child, transform);
     else
-        for (size_t i = 0; i < n; i++) transform_parameter(&child, transform, which[i]);
+        for (size_t i = 0; i < n; i++) add_pending(&child, which[i], transform, (tow_value){0});
 }
 
 void tow_update_run(tow_update *u, const tow_gradient_transform *transform) { run_on(u, transform, u->n, u->which); }
@@ -529,11 +588,15 @@ static bool begin(const recording *r, tow_trace *t, tow_update *u)
                       .parameters = tow__trace_alloc(t, n + 1, sizeof *u->parameters),
                       .gradients = tow__trace_alloc(t, n + 1, sizeof *u->gradients),
                       .frozen = tow__trace_alloc(t, n + 1, sizeof *u->frozen),
+                      .first = tow__trace_alloc(t, n + 1, sizeof *u->first),
+                      .last = tow__trace_alloc(t, n + 1, sizeof *u->last),
                       .slots = tow__trace_alloc(t, o->slot_names.count + 1, sizeof *u->slots),
                       .numbers = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->numbers),
                       .converted = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->converted),
+                      .negated = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->negated),
                       .reports = tow__trace_alloc(t, o->report_names.count + 1, sizeof *u->reports)};
-    return u->parameters && u->gradients && u->frozen && u->slots && u->numbers && u->converted && u->reports;
+    return u->parameters && u->gradients && u->frozen && u->first && u->last && u->slots && u->numbers &&
+           u->converted && u->negated && u->reports;
 }
 
 static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
@@ -546,11 +609,13 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     for (size_t i = 0; i < r->n; i++) u.gradients[r->which[i]] = in[k++];
     for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
         if (takes_part(r, &r->o->slots[i])) u.slots[i] = in[k++];
-    for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++) u.numbers[i] = in[k++];
+    for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++)
+        u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = in[k++], TOW_F32));
     run_on(&u, r->o->transform, r->n, r->which);
     k = 0;
     for (size_t i = 0; i < r->n; i++) {
         const uint32_t p = r->which[i];
+        settle(&u, p);
         out[k++] = u.frozen[p] || r->discovering ? u.parameters[p] : tow_add(u.parameters[p], u.gradients[p]);
     }
     for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
