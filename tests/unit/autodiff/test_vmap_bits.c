@@ -177,7 +177,7 @@ static void compare(const tow_graph *g, uint32_t random, const char *what)
 static void compare_all(const tow_graph *g, uint32_t random, const char *what)
 {
     static const char *const policies[] = {NULL, "nothing", "dots", "dots_with_no_batch_dims", "any_names_but:other"};
-    char text[256];
+    char text[512];
     tow_graph *region = NULL, *gradient;
     compare(g, random, what);
     const char *policy = policies[random % 5];
