@@ -82,14 +82,12 @@ const tow_gradient_transform_class tow_scale_by_learning_rate_class = {.name = "
 
 /* ---- adam -------------------------------------------------------------------------------------------------------- */
 
-static double bias1(const void *self, int64_t step)
+static double bias(const void *b, int64_t step) { return 1.0 - pow(*(const double *)b, (double)step + 1.0); }
+static double next_bias(const void *b, int64_t step) { return bias(b, step + 1); }
+
+tow_value tow__bias(tow_update *u, const char *name, const double *b, bool next, tow_value x)
 {
-    return 1.0 - pow(tow__or_default(((const tow_scale_by_adam *)self)->b1, 0.9), (double)step + 1.0);
-}
-static double next_bias1(const void *self, int64_t step) { return bias1(self, step + 1); }
-static double bias2(const void *self, int64_t step)
-{
-    return 1.0 - pow(tow__or_default(((const tow_scale_by_adam *)self)->b2, 0.999), (double)step + 1.0);
+    return tow__spread(tow_update_function(u, name, next ? next_bias : bias, b, tow_value_type(x).dtype), x);
 }
 
 tow_value tow__average(tow_value m, tow_value x, double b)
@@ -105,24 +103,32 @@ bool tow__is_share(tow_update *u, const char *name, double value)
     return false;
 }
 
+const double tow__usual_b1 = 0.9, tow__usual_b2 = 0.999;
+
+bool tow__moments(tow_update *u, tow_value g, double b1, double b2, tow_value *m, tow_value *v)
+{
+    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return false;
+    *m = tow__average(tow_slot(u, "mu"), g, b1);
+    *v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), b2);
+    tow_set_slot(u, "mu", *m);
+    tow_set_slot(u, "nu", *v);
+    return true;
+}
+
 static tow_value adam_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
-    (void)p;
     const tow_scale_by_adam *o = (const tow_scale_by_adam *)self;
-    const double b1 = tow__or_default(o->b1, 0.9), b2 = tow__or_default(o->b2, 0.999),
-                 eps = tow__or_default(o->eps, 1e-8);
-    const tow_dtype dtype = tow_value_type(g).dtype;
-    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return (tow_value){0};
-    tow_value m = tow__average(tow_slot(u, "mu"), g, b1), v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), b2);
-    tow_set_slot(u, "mu", m);
-    tow_set_slot(u, "nu", v);
-    tow_value c1 = tow__spread(tow_update_function(u, "bias1", bias1, o, dtype), g), first = tow_div(m, c1);
-    tow_value c2 = tow__spread(tow_update_function(u, "bias2", bias2, o, dtype), g);
+    const double *b1 = tow__option(&o->b1, &tow__usual_b1), *b2 = tow__option(&o->b2, &tow__usual_b2);
+    tow_value m, v;
+    (void)p;
+    if (!tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
+    tow_value bias1 = tow__bias(u, "bias1", b1, false, g), bias2 = tow__bias(u, "bias2", b2, false, g);
+    tow_value first = tow_div(m, bias1);
     if (o->nesterov) {
-        tow_value next = tow__spread(tow_update_function(u, "next_bias1", next_bias1, o, dtype), g);
-        first = tow_add(tow_mul_scalar(tow_div(m, next), b1), tow_mul_scalar(tow_div(g, c1), 1 - b1));
+        tow_value ahead = tow_div(m, tow__bias(u, "next_bias1", b1, true, g));
+        first = tow_add(tow_mul_scalar(ahead, *b1), tow_mul_scalar(tow_div(g, bias1), 1 - *b1));
     }
-    return tow_div(first, tow_add_scalar(tow_sqrt(tow_div(v, c2)), eps));
+    return tow_div(first, tow_add_scalar(tow_sqrt(tow_div(v, bias2)), tow__or_default(o->eps, 1e-8)));
 }
 const tow_gradient_transform_class tow_scale_by_adam_class = {.name = "adam", .each = adam_each};
 

@@ -9,26 +9,21 @@
 
 /* ---- moments ----------------------------------------------------------------------------------------------------- */
 
-static double rms_bias(const void *self, int64_t step)
-{
-    return 1.0 - pow(tow__or_default(((const tow_scale_by_rms *)self)->decay, 0.9), (double)step + 1.0);
-}
-
 static tow_value rms_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_rms *o = (const tow_scale_by_rms *)self;
-    const double decay = tow__or_default(o->decay, 0.9), eps = tow__or_default(o->eps, 1e-8);
-    const tow_type type = tow_value_type(g);
+    const double *decay = tow__option(&o->decay, &tow__usual_b1), eps = tow__or_default(o->eps, 1e-8);
     (void)p;
-    if (!tow__is_share(u, "decay", decay)) return (tow_value){0};
-    tow_value nu = tow__average(tow_slot_of(u, "nu", type, o->initial_scale), tow_mul(g, g), decay), mu = {0};
+    if (!tow__is_share(u, "decay", *decay)) return (tow_value){0};
+    tow_value old = tow_slot_of(u, "nu", tow_value_type(g), o->initial_scale);
+    tow_value nu = tow__average(old, tow_mul(g, g), *decay), mu = {0};
     tow_set_slot(u, "nu", nu);
     if (o->centered) {
-        mu = tow__average(tow_slot(u, "mu"), g, decay);
+        mu = tow__average(tow_slot(u, "mu"), g, *decay);
         tow_set_slot(u, "mu", mu);
     }
     if (o->bias_correction) {
-        tow_value bias = tow__spread(tow_update_function(u, "bias", rms_bias, o, type.dtype), g);
+        tow_value bias = tow__bias(u, "bias", decay, false, g);
         nu = tow_div(nu, bias);
         if (o->centered) mu = tow_div(mu, bias);
     }
@@ -50,32 +45,18 @@ static tow_value rss_each(tow_update *u, const tow_gradient_transform *self, tow
 }
 const tow_gradient_transform_class tow_scale_by_rss_class = {.name = "rss", .each = rss_each};
 
-static double amsgrad_bias1(const void *self, int64_t step)
-{
-    return 1.0 - pow(tow__or_default(((const tow_scale_by_amsgrad *)self)->b1, 0.9), (double)step + 1.0);
-}
-static double amsgrad_bias2(const void *self, int64_t step)
-{
-    return 1.0 - pow(tow__or_default(((const tow_scale_by_amsgrad *)self)->b2, 0.999), (double)step + 1.0);
-}
-
 /* As Adam, by the largest corrected second moment so far. */
 static tow_value amsgrad_each(tow_update *u, const tow_gradient_transform *self, tow_value g, tow_value p)
 {
     const tow_scale_by_amsgrad *o = (const tow_scale_by_amsgrad *)self;
-    const double b1 = tow__or_default(o->b1, 0.9), b2 = tow__or_default(o->b2, 0.999),
-                 eps = tow__or_default(o->eps, 1e-8);
-    const tow_dtype dtype = tow_value_type(g).dtype;
+    const double *b1 = tow__option(&o->b1, &tow__usual_b1), *b2 = tow__option(&o->b2, &tow__usual_b2);
+    tow_value m, v;
     (void)p;
-    if (!tow__is_share(u, "b1", b1) || !tow__is_share(u, "b2", b2)) return (tow_value){0};
-    tow_value m = tow__average(tow_slot(u, "mu"), g, b1), v = tow__average(tow_slot(u, "nu"), tow_mul(g, g), b2);
-    tow_set_slot(u, "mu", m);
-    tow_set_slot(u, "nu", v);
-    tow_value c1 = tow__spread(tow_update_function(u, "bias1", amsgrad_bias1, o, dtype), g);
-    tow_value c2 = tow__spread(tow_update_function(u, "bias2", amsgrad_bias2, o, dtype), g);
-    tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(v, c2));
+    if (!tow__moments(u, g, *b1, *b2, &m, &v)) return (tow_value){0};
+    tow_value most = tow_max(tow_slot(u, "nu_max"), tow_div(v, tow__bias(u, "bias2", b2, false, g)));
     tow_set_slot(u, "nu_max", most);
-    return tow_div(tow_div(m, c1), tow_add_scalar(tow_sqrt(most), eps));
+    tow_value first = tow_div(m, tow__bias(u, "bias1", b1, false, g));
+    return tow_div(first, tow_add_scalar(tow_sqrt(most), tow__or_default(o->eps, 1e-8)));
 }
 const tow_gradient_transform_class tow_scale_by_amsgrad_class = {.name = "amsgrad", .each = amsgrad_each};
 
@@ -213,11 +194,7 @@ const tow_gradient_transform_class tow_scale_by_factored_rms_class = {.name = "f
 
 /* ---- muon -------------------------------------------------------------------------------------------------------- */
 
-static double muon_bias(const void *self, int64_t step)
-{
-    return 1.0 - pow(tow__or_default(((const tow_scale_by_muon *)self)->beta, 0.95), (double)step + 1.0);
-}
-static double muon_next_bias(const void *self, int64_t step) { return muon_bias(self, step + 1); }
+static const double usual_beta = 0.95;
 
 /* A = X X^T;  X <- a X + (b A + c A A) X */
 static tow_value newton_schulz(tow_value x)
@@ -232,9 +209,9 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
 {
     const tow_scale_by_muon *o = (const tow_scale_by_muon *)self;
     const tow_type type = tow_value_type(g);
-    const double beta = tow__or_default(o->beta, 0.95);
+    const double *beta = tow__option(&o->beta, &usual_beta);
     (void)p;
-    if (!tow__is_share(u, "beta", beta)) return (tow_value){0};
+    if (!tow__is_share(u, "beta", *beta)) return (tow_value){0};
     if (type.rank != 2) {
         char text[160];
         tow_type_text(type, text, sizeof text);
@@ -244,12 +221,12 @@ static tow_value muon_each(tow_update *u, const tow_gradient_transform *self, to
                        tow_update_path(u, 0), text);
         return (tow_value){0};
     }
-    tow_value m = tow__average(tow_slot(u, "mu"), g, beta);
+    tow_value m = tow__average(tow_slot(u, "mu"), g, *beta);
     tow_set_slot(u, "mu", m);
-    tow_value now = tow__spread(tow_update_function(u, "bias", muon_bias, o, type.dtype), g), x = tow_div(m, now);
+    tow_value now = tow__bias(u, "bias", beta, false, g), x = tow_div(m, now);
     if (!o->plain_momentum) {
-        tow_value next = tow__spread(tow_update_function(u, "next_bias", muon_next_bias, o, type.dtype), g);
-        x = tow_add(tow_mul_scalar(tow_div(m, next), beta), tow_mul_scalar(tow_div(g, now), 1 - beta));
+        tow_value ahead = tow_div(m, tow__bias(u, "next_bias", beta, true, g));
+        x = tow_add(tow_mul_scalar(ahead, *beta), tow_mul_scalar(tow_div(g, now), 1 - *beta));
     }
     const bool tall = type.dims[0] > type.dims[1];
     if (tall) x = tow_transpose(x, 2, (int[]){1, 0});

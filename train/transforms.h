@@ -14,6 +14,16 @@ tow_value tow__update_negated(tow_update *update, const char *name, const tow_sc
 void tow__update_scale(tow_update *update, size_t index, tow_value factor);
 /* Is the option `name` at least 0 and below 1? If not, that is the trace's error. */
 bool tow__is_share(tow_update *update, const char *name, double value);
+/* Adam's moments of a gradient, which become the slots "mu" and "nu". False: one of the numbers is no share. */
+bool tow__moments(tow_update *update, tow_value g, double b1, double b2, tow_value *m, tow_value *v);
+extern const double tow__usual_b1, tow__usual_b2;
+/* 1 - b^t, of the update that follows t - 1 finished ones, in the type of x and spread over it; `next`: of the one after it. b lives
+ * as long as the optimiser. */
+tow_value tow__bias(tow_update *update, const char *name, const double *b, bool next, tow_value x);
+static inline const double *tow__option(const double *value, const double *usual)
+{
+    return *value == 0 ? usual : value;
+}
 static inline double tow__or_default(double value, double usual) { return value == 0 ? usual : value; }
 
 #endif

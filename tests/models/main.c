@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "tests/models/spec.h"
+#include "tests/unit/support/flags.h"
 #include "tests/unit/support/pick.h"
 
 /* How the second side differs from the model. */
@@ -355,27 +356,12 @@ static int print_model(const options *o)
 
 static bool read_options(int argc, char **argv, options *o)
 {
-    const struct {
-        const char *name;
-        uint32_t *number;
-        const char **text;
-        bool *truth;
-    } known[] = {{"--first", &o->first, NULL, NULL}, {"--count", &o->count, NULL, NULL},
-                 {"--most", &o->most, NULL, NULL},   {"--output", NULL, &o->output, NULL},
-                 {"--print", NULL, &o->print, NULL}, {"--fault", NULL, &o->fault, NULL},
-                 {"--flip", NULL, &o->flip, NULL},   {"--progress", NULL, NULL, &o->progress},
-                 {"--bits", NULL, NULL, &o->bits}};
-    for (int i = 1; i < argc; i++) {
-        size_t k = 0, n = sizeof known / sizeof *known;
-        while (k < n && strcmp(known[k].name, argv[i]) != 0) k++;
-        if (k == n || (!known[k].truth && i + 1 == argc)) return false;
-        if (known[k].truth)
-            *known[k].truth = true;
-        else if (known[k].text)
-            *known[k].text = argv[++i];
-        else
-            *known[k].number = (uint32_t)strtoul(argv[++i], NULL, 10);
-    }
+    const flag known[] = {{"--first", &o->first, NULL, NULL}, {"--count", &o->count, NULL, NULL},
+                          {"--most", &o->most, NULL, NULL},   {"--output", NULL, &o->output, NULL},
+                          {"--print", NULL, &o->print, NULL}, {"--fault", NULL, &o->fault, NULL},
+                          {"--flip", NULL, &o->flip, NULL},   {"--progress", NULL, NULL, &o->progress},
+                          {"--bits", NULL, NULL, &o->bits}};
+    if (!read_flags(argc, argv, sizeof known / sizeof *known, known)) return false;
     return !o->fault || model_op(o->fault) >= 0;
 }
 

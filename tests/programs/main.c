@@ -17,6 +17,7 @@
 #include "tests/programs/draw.h"
 #include "tests/programs/fault.h"
 #include "tests/programs/programs.h"
+#include "tests/unit/support/flags.h"
 
 typedef struct options {
     uint32_t first, count, most;
@@ -177,28 +178,13 @@ static void run_one(const options *o, uint32_t seed, trial *t, totals *all)
 
 static bool read_options(int argc, char **argv, options *o)
 {
-    const struct {
-        const char *name;
-        uint32_t *number;
-        const char **text;
-        bool *truth;
-    } known[] = {{"--first", &o->first, NULL, NULL},       {"--count", &o->count, NULL, NULL},
-                 {"--most", &o->most, NULL, NULL},         {"--check", NULL, &o->checks, NULL},
-                 {"--output", NULL, &o->output, NULL},     {"--file", NULL, &o->file, NULL},
-                 {"--fault", NULL, &o->fault, NULL},       {"--break", NULL, &o->broken, NULL},
-                 {"--progress", NULL, NULL, &o->progress}, {"--print", NULL, NULL, &o->print},
-                 {"--keep", NULL, NULL, &o->keep},         {"--large", NULL, NULL, &o->large}};
-    for (int i = 1; i < argc; i++) {
-        size_t k = 0, n = sizeof known / sizeof *known;
-        while (k < n && strcmp(known[k].name, argv[i]) != 0) k++;
-        if (k == n || (!known[k].truth && i + 1 == argc)) return false;
-        if (known[k].truth)
-            *known[k].truth = true;
-        else if (known[k].text)
-            *known[k].text = argv[++i];
-        else
-            *known[k].number = (uint32_t)strtoul(argv[++i], NULL, 10);
-    }
+    const flag known[] = {{"--first", &o->first, NULL, NULL},       {"--count", &o->count, NULL, NULL},
+                          {"--most", &o->most, NULL, NULL},         {"--check", NULL, &o->checks, NULL},
+                          {"--output", NULL, &o->output, NULL},     {"--file", NULL, &o->file, NULL},
+                          {"--fault", NULL, &o->fault, NULL},       {"--break", NULL, &o->broken, NULL},
+                          {"--progress", NULL, NULL, &o->progress}, {"--print", NULL, NULL, &o->print},
+                          {"--keep", NULL, NULL, &o->keep},         {"--large", NULL, NULL, &o->large}};
+    if (!read_flags(argc, argv, sizeof known / sizeof *known, known)) return false;
     return !o->fault || is_fault(o->fault);
 }
 

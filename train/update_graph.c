@@ -1,0 +1,335 @@
+/* Graphs of updates: running transforms on parameters and layers, one in another. */
+#include <stdio.h>
+
+#include "tow/autodiff.h"
+#include "tow/ops.h"
+#include "train/recording.h"
+#include "train/transforms.h"
+
+/* ---- transforms of single parameters ----------------------------------------------------------------------------- */
+
+/* How many axes of layers a value of the parameter has here: where parameters are updated one by one, of a row of the outermost
+ * stack. */
+static int levels_of(const tow_update *u, uint32_t parameter)
+{
+    const int levels = tow__path_levels(u->o->params->names.names[parameter]);
+    return u->one_by_one && levels > 0 ? levels - 1 : levels;
+}
+
+/* `each` on one layer. */
+static tow_value transform_layer(tow_update *u, const tow_gradient_transform *transform, tow_value g, tow_value p)
+{
+    const tow_type expected = tow_value_type(g);
+    tow_value result = transform->cls->each(u, transform, g, p);
+    if (tow_is_null(result) || tow_type_equal(tow_value_type(result), expected)) return result;
+    tow__update_fail(u, TOW_TYPE_MISMATCH, "expected a gradient of type %s, found %s", tow__type_name(expected).text,
+                     tow__type_name(tow_value_type(result)).text);
+    return (tow_value){0};
+}
+
+/* `each` on all layers of a stack. */
+typedef struct stack {
+    tow_update *u;
+    const tow_gradient_transform *transform;
+    const uint32_t *slots; /* of the transform and the parameter */
+    size_t n_slots;
+} stack;
+
+static void transform_row(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const stack *s = user;
+    tow_value *slots = tow__trace_alloc(trace, s->u->o->slot_names.count + 1, sizeof *slots);
+    tow_update row = *s->u;
+    row.trace = trace;
+    if (!slots) return;
+    memcpy(slots, s->u->slots, s->u->o->slot_names.count * sizeof *slots);
+    for (size_t i = 0; i < s->n_slots; i++) slots[s->slots[i]] = in[2 + i];
+    row.slots = slots;
+    out[0] = transform_layer(&row, s->transform, in[0], in[1]);
+    for (size_t i = 0; i < s->n_slots; i++) out[1 + i] = slots[s->slots[i]];
+}
+
+/* x [levels..., layer...] as [all of them, layer...], and back. */
+static tow_value flatten(tow_value x, int levels)
+{
+    const tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK] = {1};
+    for (int i = 0; i < levels; i++) dims[0] *= type.dims[i];
+    for (int i = levels; i < type.rank; i++) dims[i - levels + 1] = type.dims[i];
+    return levels == 1 ? x : tow_reshape(x, type.rank - levels + 1, dims);
+}
+
+static void transform_stack(tow_update *u, const tow_gradient_transform *transform, uint32_t i)
+{
+    const uint32_t n_all = u->o->slot_names.count;
+    uint32_t *slots = tow__trace_alloc(u->trace, n_all + 1, sizeof *slots);
+    tow_value *in = tow__trace_alloc(u->trace, n_all + 2, sizeof *in),
+              *out = tow__trace_alloc(u->trace, n_all + 1, sizeof *out);
+    if (!slots || !in || !out) return;
+    stack s = {.u = u, .transform = transform, .slots = slots};
+    const int levels = levels_of(u, i);
+    const size_t owner = strlen(u->owner);
+    for (uint32_t k = u->o->first_slot[i]; k != TOW__NO_NAME; k = u->o->slots[k].next) {
+        const char *prefix = u->o->slots[k].prefix; /* "owner/name/" */
+        if (strncmp(prefix, u->owner, owner) == 0 && prefix[owner] == '/' && strchr(prefix + owner + 1, '/')[1] == '\0')
+            slots[s.n_slots++] = k;
+    }
+    in[0] = flatten(u->gradients[i], levels);
+    in[1] = flatten(u->parameters[i], levels);
+    for (size_t k = 0; k < s.n_slots; k++) in[2 + k] = flatten(u->slots[slots[k]], levels);
+    tow_vmap_function(u->trace, transform_row, &s, NULL, 2 + s.n_slots, in, 1 + s.n_slots, out);
+    const tow_type type = tow_value_type(u->gradients[i]);
+    u->gradients[i] = levels == 1 ? out[0] : tow_reshape(out[0], type.rank, type.dims);
+    for (size_t k = 0; k < s.n_slots; k++) {
+        const tow_type slot = tow_value_type(u->slots[slots[k]]);
+        u->slots[slots[k]] = levels == 1 ? out[1 + k] : tow_reshape(out[1 + k], slot.rank, slot.dims);
+    }
+}
+
+static void transform_parameter(tow_update *one, const tow_gradient_transform *transform)
+{
+    const uint32_t i = one->parameter;
+    const tow_type type = tow__layer_type(one->o, i);
+    if (one->discovering)
+        transform_layer(one, transform, tow_full(one->trace, type, 0), tow_full(one->trace, type, 0));
+    else if (levels_of(one, i) == 0)
+        one->gradients[i] = transform_layer(one, transform, one->gradients[i], one->parameters[i]);
+    else
+        transform_stack(one, transform, i);
+}
+
+static void add_pending(tow_update *u, uint32_t i, const tow_gradient_transform *transform, tow_value factor)
+{
+    tow__pending *entry = tow__trace_alloc(u->trace, 1, sizeof *entry);
+    uint32_t *which = tow__trace_alloc(u->trace, 1, sizeof *which);
+    if (!entry || !which) return;
+    *which = i;
+    *entry = (tow__pending){.u = *u, .transform = transform, .factor = factor};
+    entry->u.n = 1;
+    entry->u.which = which;
+    entry->u.parameter = i;
+    if (u->last[i])
+        u->last[i]->next = entry;
+    else
+        u->first[i] = entry;
+    u->last[i] = entry;
+}
+
+void tow__update_settle(tow_update *u, uint32_t i)
+{
+    tow__pending *entry = u->first[i];
+    u->first[i] = u->last[i] = NULL;
+    for (; entry; entry = entry->next) {
+        if (entry->transform) {
+            transform_parameter(&entry->u, entry->transform);
+        } else if (!u->discovering) {
+            const tow_type type = tow_value_type(u->gradients[i]);
+            u->gradients[i] = tow_mul(u->gradients[i], tow_broadcast_to(entry->factor, type.rank, type.dims));
+        }
+    }
+}
+
+void tow__update_scale(tow_update *u, size_t index, tow_value factor)
+{
+    if (tow__update_has(u, index)) add_pending(u, u->which[index], NULL, factor);
+}
+
+/* ---- transforms in transforms ------------------------------------------------------------------------------------ */
+
+/* The class's name, or "name_1", "name_2" where a composite has used it before. */
+static const char *name_child(tow_update *u, const char *name)
+{
+    tow__used *entry = tow__trace_alloc(u->trace, 1, sizeof *entry);
+    char number[24] = "";
+    unsigned n = 0;
+    if (!entry) return NULL;
+    for (const tow__used *c = u->children; c; c = c->next) n += strcmp(c->name, name) == 0;
+    *entry = (tow__used){u->children, name};
+    u->children = entry;
+    if (n) snprintf(number, sizeof number, "_%u", n);
+    return tow__joined(u->trace, u->prefix, name, number);
+}
+
+static bool is_transform(tow_update *u, const tow_gradient_transform *t)
+{
+    if (!t || !t->cls || !t->cls->name || !t->cls->each == !t->cls->all) {
+        tow__update_fail(
+            u, TOW_INVALID_ARGUMENT,
+            "expected a transform whose class has a name and one of .each and .all, found %s; set .base = {&its_class}",
+            t ? "another struct" : "NULL");
+        return false;
+    }
+    if (!u->one_by_one || !t->cls->all || t->cls->separate) return true;
+    tow__update_fail(
+        u, TOW_UNSUPPORTED,
+        "%s needs all parameters together, but they are updated one by one here (early_update); update them at the end "
+        "of the step",
+        t->cls->name);
+    return false;
+}
+
+static void run_on(tow_update *u, const tow_gradient_transform *transform, size_t n, const uint32_t *which)
+{
+    if (!is_transform(u, transform)) return;
+    tow_update child = *u;
+    const bool root = !u->owner;
+    child.owner = name_child(u, transform->cls->name);
+    if (!child.owner) return;
+    child.prefix = root && transform->cls == &tow_chain_class ? "" : tow__joined(u->trace, child.owner, "/", "");
+    child.children = NULL;
+    child.n = n;
+    child.which = which;
+    child.parameter = TOW__NO_PARAMETER;
+    if (!child.prefix) return;
+    if (transform->cls->all)
+        transform->cls->all(&child, transform);
+    else
+        for (size_t i = 0; i < n; i++) add_pending(&child, which[i], transform, (tow_value){0});
+}
+
+void tow_update_run(tow_update *u, const tow_gradient_transform *transform) { run_on(u, transform, u->n, u->which); }
+
+void tow_update_run_on(tow_update *u, const tow_gradient_transform *transform, size_t n, const size_t *indices)
+{
+    uint32_t *which = tow__trace_alloc(u->trace, n + 1, sizeof *which);
+    if (!which || (n > 0 && !indices)) return;
+    for (size_t i = 0; i < n; i++) {
+        if (!tow__update_has(u, indices[i])) return;
+        which[i] = u->which[indices[i]];
+        if (!transform) u->frozen[which[i]] = true;
+    }
+    if (transform) run_on(u, transform, n, which);
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+typedef struct recording {
+    tow_optimizer_state *o;
+    size_t n;
+    const uint32_t *which;
+    bool discovering, one_by_one;
+} recording;
+
+/* A slot of one of these parameters, or of the transform itself? */
+static bool takes_part(const recording *r, const tow__slot *s)
+{
+    if (r->n == r->o->params->names.count) return true;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->which[i] == s->parameter) return true;
+    return false;
+}
+
+static bool begin(const recording *r, tow_trace *t, tow_update *u)
+{
+    const tow_optimizer_state *o = r->o;
+    const uint32_t n = o->params->names.count;
+    *u = (tow_update){.o = r->o,
+                      .trace = t,
+                      .discovering = r->discovering,
+                      .one_by_one = r->one_by_one,
+                      .prefix = "",
+                      .n = r->n,
+                      .which = r->which,
+                      .parameter = TOW__NO_PARAMETER,
+                      .parameters = tow__trace_alloc(t, n + 1, sizeof *u->parameters),
+                      .gradients = tow__trace_alloc(t, n + 1, sizeof *u->gradients),
+                      .frozen = tow__trace_alloc(t, n + 1, sizeof *u->frozen),
+                      .first = tow__trace_alloc(t, n + 1, sizeof *u->first),
+                      .last = tow__trace_alloc(t, n + 1, sizeof *u->last),
+                      .slots = tow__trace_alloc(t, o->slot_names.count + 1, sizeof *u->slots),
+                      .numbers = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->numbers),
+                      .converted = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->converted),
+                      .negated = tow__trace_alloc(t, o->number_names.count + 1, sizeof *u->negated),
+                      .reports = tow__trace_alloc(t, o->report_names.count + 1, sizeof *u->reports)};
+    return u->parameters && u->gradients && u->frozen && u->first && u->last && u->slots && u->numbers &&
+           u->converted && u->negated && u->reports;
+}
+
+static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const recording *r = user;
+    tow_update u;
+    size_t k = 0;
+    if (!begin(r, t, &u)) return;
+    for (size_t i = 0; i < r->n; i++) u.parameters[r->which[i]] = in[k++];
+    for (size_t i = 0; i < r->n; i++) u.gradients[r->which[i]] = in[k++];
+    for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
+        if (takes_part(r, &r->o->slots[i])) u.slots[i] = in[k++];
+    for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++)
+        u.negated[i] = tow_neg(u.converted[i] = tow_convert(u.numbers[i] = in[k++], TOW_F32));
+    run_on(&u, r->o->transform, r->n, r->which);
+    k = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const uint32_t p = r->which[i];
+        tow__update_settle(&u, p);
+        out[k++] = u.frozen[p] || r->discovering ? u.parameters[p] : tow_add(u.parameters[p], u.gradients[p]);
+    }
+    for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
+        if (takes_part(r, &r->o->slots[i])) out[k++] = u.slots[i];
+    for (uint32_t i = 0; !r->discovering && !r->one_by_one && i < r->o->report_names.count; i++)
+        out[k++] = u.reports[i];
+}
+
+/* A row of the outermost stack. */
+static tow_type row_type(tow_type type, int levels)
+{
+    return levels > 0 ? tow_make_type(type.dtype, type.rank - 1, type.dims + 1) : type;
+}
+
+static tow_status make_graph(const recording *r, tow_graph **graph)
+{
+    tow_optimizer_state *o = r->o;
+    const size_t most = 2 * r->n + o->slot_names.count + o->number_names.count + 1;
+    tow_type *types = tow__alloc(o->ctx, most, sizeof *types);
+    if (!types) return TOW_OUT_OF_MEMORY;
+    size_t n = 0, n_slots = 0;
+    for (int twice = 0; twice < 2; twice++)
+        for (size_t i = 0; i < r->n; i++) {
+            const int levels = tow__path_levels(o->params->names.names[r->which[i]]);
+            types[n++] = row_type(o->params->types[r->which[i]], r->one_by_one && !r->discovering ? levels : 0);
+        }
+    for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) {
+        const tow__slot *s = &o->slots[i];
+        if (!takes_part(r, s)) continue;
+        const int levels =
+            s->parameter == TOW__NO_PARAMETER ? 0 : tow__path_levels(o->params->names.names[s->parameter]);
+        types[n++] = row_type(s->type, r->one_by_one ? levels : 0);
+        n_slots++;
+    }
+    for (uint32_t i = 0; !r->discovering && i < o->number_names.count; i++)
+        types[n++] = tow_make_type(TOW_F64, 0, NULL);
+    const size_t n_reports = r->discovering || r->one_by_one ? 0 : o->report_names.count;
+    recording copy = *r;
+    tow_status status = tow_trace_function(o->ctx, record, &copy, n, types, NULL, r->n + n_slots + n_reports, graph);
+    tow__free(o->ctx, types, most, sizeof *types);
+    return status;
+}
+
+/* Calls make_graph with all parameters. */
+static tow_status make_whole(tow_optimizer_state *o, bool discovering, bool one_by_one, tow_graph **graph)
+{
+    const uint32_t n = o->params->names.count;
+    uint32_t *which = tow__alloc(o->ctx, (size_t)n + 1, sizeof *which);
+    if (!which) return TOW_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) which[i] = i;
+    const recording r = {o, n, which, discovering, one_by_one};
+    tow_status status = make_graph(&r, graph);
+    tow__free(o->ctx, which, (size_t)n + 1, sizeof *which);
+    return status;
+}
+
+tow_status tow__update_discover(tow_optimizer_state *o, bool one_by_one)
+{
+    tow_graph *graph = NULL;
+    tow_status status = make_whole(o, true, one_by_one, &graph);
+    tow_graph_release(graph);
+    return status;
+}
+
+tow_status tow__update_graph(tow_optimizer_state *o, tow_graph **graph) { return make_whole(o, false, false, graph); }
+
+tow_status tow__update_row_graph(tow_optimizer_state *o, uint32_t parameter, tow_graph **graph)
+{
+    const recording r = {o, 1, &parameter, false, true};
+    return make_graph(&r, graph);
+}
