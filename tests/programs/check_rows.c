@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/programs/programs.h"
+#include "tests/unit/support/rows.h"
 
 enum {
     MOST_ROWS = 3,
@@ -28,20 +29,6 @@ static rows choose_rows(choices *c, const tow_graph *g)
     }
     for (size_t i = 0; i < tow_graph_outputs(g); i++) r.out_axes[i] = some_axis(c, tow_graph_output_type(g, i));
     return r;
-}
-
-/* Copies row r of `all` to `row`, or back. */
-static void copy_row(tow_array *all, int axis, int64_t r, tow_array *row, bool back)
-{
-    const tow_type type = tow_array_type(row), whole = tow_array_type(all);
-    size_t size = tow_dtype_size(type.dtype), before = 1, after = 1;
-    if (axis < 0) axis += whole.rank;
-    for (int d = 0; d < type.rank; d++) *(d < axis ? &before : &after) *= (size_t)type.dims[d];
-    for (size_t i = 0; i < before; i++) {
-        char *x = (char *)tow_array_data(all) + (i * (size_t)whole.dims[axis] + (size_t)r) * after * size;
-        char *y = (char *)tow_array_data(row) + i * after * size;
-        memcpy(back ? x : y, back ? y : x, after * size);
-    }
 }
 
 static tow_array *new_array(tow_context *context, tow_type type)

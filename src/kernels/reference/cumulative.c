@@ -3,6 +3,7 @@
 #include "src/base/params.h"
 #include "src/kernels/math.h"
 #include "src/kernels/math_f32.h"
+#include "src/kernels/reference/by_type.h"
 #include "src/kernels/tables.h"
 
 typedef struct cumulative_job {
@@ -68,14 +69,6 @@ static void run(const tow__kernel_call *call, void (*const body[])(void *, int64
     if (job.x.count > 0) tow__team_run(call->team, job.x.count / (job.length * job.inner), body[out->dtype], &job);
 }
 
-/* Signed sums and products are the unsigned ones. */
-#define FLOATS(name) [TOW_F32] = name##_f32, [TOW_F64] = name##_f64
-#define WORDS(name)                                                                                                    \
-    [TOW_I8] = name##_u8, [TOW_U8] = name##_u8, [TOW_I32] = name##_u32, [TOW_U32] = name##_u32,                        \
-    [TOW_I64] = name##_u64, [TOW_U64] = name##_u64
-#define ORDERED(name)                                                                                                  \
-    [TOW_I8] = name##_i8, [TOW_U8] = name##_u8, [TOW_I32] = name##_i32, [TOW_U32] = name##_u32,                        \
-    [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
 #define RUN(name, ...)                                                                                                 \
     static void run_cum##name(const tow__kernel_call *call)                                                            \
     {                                                                                                                  \
@@ -84,8 +77,8 @@ static void run(const tow__kernel_call *call, void (*const body[])(void *, int64
     }
 RUN(sum, FLOATS(sum), WORDS(sum))
 RUN(prod, FLOATS(prod), WORDS(prod))
-RUN(max, FLOATS(max), ORDERED(max))
-RUN(min, FLOATS(min), ORDERED(min))
+RUN(max, FLOATS(max), INTEGERS(max))
+RUN(min, FLOATS(min), INTEGERS(min))
 RUN(logsumexp, FLOATS(logsumexp))
 
 enum {

@@ -3,6 +3,7 @@
 
 #include "src/base/params.h"
 #include "src/kernels/math.h"
+#include "src/kernels/reference/by_type.h"
 #include "src/kernels/reference/convert.h"
 #include "src/kernels/special.h"
 #include "src/kernels/tables.h"
@@ -208,10 +209,6 @@ static tow__tile pick_threefry2x32(const tow__kernel_call *call)
 
 /* The tiles of a function by dtype. functions.h has the functions with their sets. Floats of 16 bits have none: plans
  * compute them in f32. */
-#define FLOATS(name) [TOW_F32] = name##_f32, [TOW_F64] = name##_f64
-#define INTEGERS(name)                                                                                                 \
-    [TOW_I32] = name##_i32, [TOW_U32] = name##_u32, [TOW_I8] = name##_i8, [TOW_U8] = name##_u8,                        \
-    [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
 #define NUMBERS(name)    FLOATS(name), INTEGERS(name)
 #define ALL_FLOATS(name) FLOATS(name), [TOW_BF16] = name##_bf16, [TOW_F16] = name##_f16
 #define LOGICAL(name)    INTEGERS(name), [TOW_BOOL] = name##_bool

@@ -3,6 +3,7 @@
 
 #include "src/base/window.h"
 #include "src/kernels/math.h"
+#include "src/kernels/reference/by_type.h"
 #include "src/kernels/tables.h"
 
 /* Windows over x, whose axes are those of the operation. */
@@ -84,18 +85,15 @@ static void reduce(const tow__kernel_call *call, void (*const body[])(void *, in
     tow__team_run(call->team, job.windows, body[call->in[0].dtype], &job);
 }
 
-/* Signed sums are the unsigned ones. */
-#define RUN(name, I8, I32, I64)                                                                                        \
+#define RUN(name, integers)                                                                                            \
     static void run_##name(const tow__kernel_call *call)                                                               \
     {                                                                                                                  \
-        static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {                                                \
-            [TOW_F32] = name##_f32, [TOW_F64] = name##_f64, [TOW_I8] = I8,   [TOW_U8] = name##_u8,                     \
-            [TOW_I32] = I32,        [TOW_U32] = name##_u32, [TOW_I64] = I64, [TOW_U64] = name##_u64};                  \
+        static void (*const body[TOW_DTYPE_COUNT])(void *, int64_t) = {FLOATS(name), integers(name)};                  \
         reduce(call, body);                                                                                            \
     }
-RUN(sum, sum_u8, sum_u32, sum_u64)
-RUN(max, max_i8, max_i32, max_i64)
-RUN(min, min_i8, min_i32, min_i64)
+RUN(sum, WORDS)
+RUN(max, INTEGERS)
+RUN(min, INTEGERS)
 
 /* ---- the element that a window selects --------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include "src/kernels/reductions/reduce.h"
 
 #include "src/kernels/math.h"
+#include "src/kernels/reference/by_type.h"
 #include "src/kernels/tables.h"
 
 typedef struct reduce_job {
@@ -83,14 +84,6 @@ REDUCE_ORDERED(u64, 0, UINT64_MAX)
 REDUCE(max, b8, 0, OR_BYTES)
 REDUCE(min, b8, 1, AND_BYTES)
 
-/* Signed sums, products and bit operations are the unsigned ones. */
-#define FLOATS(name) [TOW_F32] = name##_f32, [TOW_F64] = name##_f64
-#define WORDS(name)                                                                                                    \
-    [TOW_I8] = name##_u8, [TOW_U8] = name##_u8, [TOW_I32] = name##_u32, [TOW_U32] = name##_u32,                        \
-    [TOW_I64] = name##_u64, [TOW_U64] = name##_u64
-#define ORDERED(name)                                                                                                  \
-    [TOW_I8] = name##_i8, [TOW_U8] = name##_u8, [TOW_I32] = name##_i32, [TOW_U32] = name##_u32,                        \
-    [TOW_I64] = name##_i64, [TOW_U64] = name##_u64
 #define RUN(name, ...)                                                                                                 \
     static void run_reduce_##name(const tow__kernel_call *call)                                                        \
     {                                                                                                                  \
@@ -99,8 +92,8 @@ REDUCE(min, b8, 1, AND_BYTES)
     }
 RUN(sum, FLOATS(sum), WORDS(sum))
 RUN(prod, FLOATS(prod), WORDS(prod))
-RUN(max, FLOATS(max), ORDERED(max), [TOW_BOOL] = max_b8)
-RUN(min, FLOATS(min), ORDERED(min), [TOW_BOOL] = min_b8)
+RUN(max, FLOATS(max), INTEGERS(max), [TOW_BOOL] = max_b8)
+RUN(min, FLOATS(min), INTEGERS(min), [TOW_BOOL] = min_b8)
 RUN(or, WORDS(or), [TOW_BOOL] = max_b8)
 RUN(and, WORDS(and), [TOW_BOOL] = min_b8)
 
@@ -128,7 +121,7 @@ ARGMAX(b8)
 static void run_argmax(const tow__kernel_call *call)
 {
     static void (*const one[TOW_DTYPE_COUNT])(const reduce_job *, int64_t) = {FLOATS(argmax),
-                                                                              ORDERED(argmax), [TOW_BOOL] = argmax_b8};
+                                                                              INTEGERS(argmax), [TOW_BOOL] = argmax_b8};
     const tow__axis_params *p = call->params;
     tow__axes_params axes = {{1, {p->axis}}};
     tow__kernel_call as_reduction = *call;

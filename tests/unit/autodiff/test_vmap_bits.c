@@ -12,6 +12,7 @@
 
 #include "src/graph/graph.h"
 #include "tests/unit/support/elements.h"
+#include "tests/unit/support/rows.h"
 #include "tow/tow.h"
 
 enum {
@@ -59,20 +60,6 @@ static void fill(tow_array *array, uint32_t *random)
         if (tow_dtype_is_float(type.dtype)) value = (double)x / 77;
         if (type.dtype == TOW_BOOL) value = x < 0;
         set_array_element(array, i, value);
-    }
-}
-
-/* Copies row r of `all`, whose batch axis is `axis`, to `row` or back. */
-static void copy_row(tow_array *all, int axis, int64_t r, tow_array *row, bool back)
-{
-    tow_type type = tow_array_type(row), whole = tow_array_type(all);
-    size_t size = tow_dtype_size(type.dtype), before = 1, after = 1;
-    if (axis < 0) axis += whole.rank;
-    for (int d = 0; d < type.rank; d++) *(d < axis ? &before : &after) *= (size_t)type.dims[d];
-    for (size_t i = 0; i < before; i++) {
-        char *x = (char *)tow_array_data(all) + (i * (size_t)whole.dims[axis] + (size_t)r) * after * size;
-        char *y = (char *)tow_array_data(row) + i * after * size;
-        memcpy(back ? x : y, back ? y : x, after * size);
     }
 }
 
