@@ -1,7 +1,8 @@
 # Shared by the other scripts: installs what is missing, configures and builds a preset. Sourced, not run.
 
-# Debian packages that Tow is built with. build-essential and pkg-config bring the compiler and find the libraries.
-TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev zlib1g-dev libxxhash-dev libcmocka-dev"
+# Debian packages that Tow is built and tested with. build-essential and pkg-config bring the compiler and find the libraries; file
+# tells CPack what is a program.
+TOW_PACKAGES="build-essential cmake ninja-build pkg-config libblis-openmp-dev libxsmm-dev libjansson-dev libmd-dev zlib1g-dev libxxhash-dev libcmocka-dev file"
 
 say() { printf '%s\n' "tow: $*" >&2; }
 die() { say "$*"; exit 1; }

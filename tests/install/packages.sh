@@ -6,7 +6,7 @@ here=$(dirname "$(realpath "$0")")
 . "$here/common.sh"
 scratch=$1 cpack=$2 build=$3 program=$4
 fresh_directory "$scratch"
-needs dpkg-deb dpkg-shlibdeps
+needs dpkg-deb dpkg-shlibdeps file
 
 quietly "$cpack" --config "$build/CPackConfig.cmake" -G DEB -B "$PWD/packages"
 set -- packages/*.deb
