@@ -11,11 +11,13 @@
 #include "src/kernels/tables.h"
 
 enum {
-    STACK = 32 << 10, /* bytes of all tiles of one thread */
-    NEAR = 16 << 10,  /* bytes of tiles, and of what streams past them, that should stay in the nearest cache */
-    LONGEST = 1024,   /* elements of a tile */
-    GRAIN = 64,       /* tiles are multiples of this */
-    SHORT_ROW = 256   /* rows shorter than this share tiles */
+    STACK = 32 << 10,   /* bytes of all tiles of one thread */
+    NEAR = 24 << 10,    /* bytes of tiles that should stay in the nearest cache */
+    CROWDED = 16 << 10, /* the same where many arrays stream past, with what is fetched of them early */
+    FEW = 3,            /* arrays that leave the cache to the tiles: large ones often lie alike, and share few ways */
+    LONGEST = 1024,     /* elements of a tile */
+    GRAIN = 64,         /* tiles are multiples of this */
+    SHORT_ROW = 256     /* rows shorter than this share tiles */
 };
 
 #define NANOSECONDS 0.1 /* of one operation on one element, about */
@@ -65,13 +67,18 @@ static tow__access access_of(const tow__fused_layout *l, uint32_t operand)
 /* Elements of a tile such that all tiles stay in L1; the program's limits keep them on the stack in any case. */
 static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l)
 {
-    int64_t bytes = 1;
-    for (uint32_t i = 0; i < program->n_in; i++)
-        bytes += l->access[i] != TOW__CONTIGUOUS ? program->sizes[i] : 2 * program->sizes[i];
+    int64_t bytes = 1, streams = 0, streamed = 0;
+    for (uint32_t i = 0; i < program->n_in; i++) {
+        if (l->access[i] != TOW__CONTIGUOUS)
+            bytes += program->sizes[i];
+        else
+            streams++, streamed += 2 * program->sizes[i]; /* of this tile and of the next */
+    }
     for (uint32_t i = 0; i < program->n_out; i++)
         if (program->read_after_write[i]) bytes += program->sizes[program->n_in + i];
     for (uint32_t i = 0; i < program->n_temps; i++) bytes += program->sizes[program->n_in + program->n_out + i];
-    return tow__max(GRAIN, tow__min(LONGEST, NEAR / bytes / GRAIN * GRAIN));
+    const int64_t most = streams > FEW ? CROWDED / (bytes + streamed) : NEAR / bytes;
+    return tow__max(GRAIN, tow__min(LONGEST, most / GRAIN * GRAIN));
 }
 _Static_assert(GRAIN * 8 * TOW__FUSED_VALUES <= STACK && NEAR <= STACK,
                "the shortest tiles of the largest program fit");
