@@ -4,7 +4,7 @@
 #define TOW_LAYERS_PARAMS_H
 
 #include "layers/names.h"
-#include "tow/module.h"
+#include "tow/params.h"
 
 /* Parameter i: names.names[i], types[i], arrays[i]. "{}" in a path stands for the iteration of a scan; the leading
  * axes of the array are these, outermost first. */

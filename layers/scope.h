@@ -17,7 +17,7 @@
 #include "layers/keys.h"
 #include "layers/params.h"
 #include "src/graph/graph.h"
-#include "tow/module.h"
+#include "tow/model.h"
 
 /* One scan around the code that is being traced. */
 typedef struct tow__level {

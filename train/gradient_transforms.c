@@ -7,7 +7,6 @@
 #include "tow/numpy.h"
 #include "tow/ops.h"
 #include "tow/optimizer.h"
-#include "train/pattern.h"
 #include "train/transforms.h"
 
 tow_value tow__spread(tow_value scalar, tow_value g)
@@ -29,7 +28,7 @@ const tow_gradient_transform_class tow_chain_class = {.name = "chain", .all = ch
 static size_t rule_of(const tow_partition *o, const char *path)
 {
     size_t i = 0;
-    while (i < o->n && !(o->rules[i].pattern && tow__path_matches(o->rules[i].pattern, path))) i++;
+    while (i < o->n && !(o->rules[i].pattern && tow_path_matches(o->rules[i].pattern, path))) i++;
     return i;
 }
 

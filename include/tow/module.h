@@ -1,11 +1,9 @@
-/* Modules, scopes and variables: a model is a struct of layers; a scope is where its parameters, variables and random
- * keys come from. */
+/* Modules, scopes and variables, as layers use them: a model is a struct of layers; a scope is where its parameters,
+ * variables and random keys come from. tow/params.h has lists of parameters, tow/model.h runs models. */
 #ifndef TOW_MODULE_H
 #define TOW_MODULE_H
 
-#include "tow/io.h"
 #include "tow/ops.h"
-#include "tow/program.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +24,9 @@ typedef struct tow_module_class {
 struct tow_module {
     const tow_module_class *cls;
 };
+
+/* The module of a layer struct, for functions that take any. */
+#define TOW_MODULE(layer) (&(layer)->module)
 
 /* What the macros of layers.h and transforms.h are made of. In C++, which has no compound literals, they take no options:
  * options are assigned afterwards.
@@ -158,109 +159,6 @@ TOW_API bool tow_scope_deterministic(const tow_scope *scope);
 /* A new child scope without a module; close it with tow_scope_end. */
 TOW_API tow_scope *tow_scope_begin(tow_scope *scope, const char *name);
 TOW_API void tow_scope_end(tow_scope *child);
-
-/* ---- parameters and variables ------------------------------------------------------------------------------------ */
-
-/* A flat list of named arrays in order of first use: parameters, or the variables of all other collections, whose paths
- * begin with their collection ("batch_stats/norm/mean"). Layers of a scan are stacked on axis 0 (outermost scan first)
- * and called "blocks/{}/attn/kernel"; on disk they are "blocks/0/attn/kernel", "blocks/1/...". */
-typedef struct tow_params tow_params;
-/* Frees the list and drops its arrays. NULL is accepted. */
-TOW_API void tow_params_free(tow_params *params);
-TOW_API size_t tow_params_count(const tow_params *params);
-/* Of entry `index`; NULL behind the last one. */
-TOW_API const char *tow_params_path(const tow_params *params, size_t index);
-TOW_API tow_array *tow_params_array(const tow_params *params, size_t index); /* not retained */
-/* The array of exactly this path, not retained, or NULL. tow_params_get finds single layers as well. */
-TOW_API tow_array *tow_params_find(const tow_params *params, const char *path);
-/* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage.
- * A new reference. Error: TOW_NOT_FOUND, with the paths that there are. */
-TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
-/* Of all arrays together. */
-TOW_API int64_t tow_params_elements(const tow_params *params);
-/* A list of n arrays, which it shares with the caller, under the given paths. Errors: TOW_INVALID_ARGUMENT for a path that is
- * no UTF-8, empty, or there twice, and for a missing array. */
-TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths,
-                                          tow_array *const *arrays, tow_params **params);
-/* Same paths and types, zeros. */
-TOW_API tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros);
-/* Table of path, shape, count and bytes with a total, in the manner of Flax's tabulate; like snprintf. */
-TOW_API size_t tow_params_table(const tow_params *params, char *text, size_t size);
-/* The same for a whole model, with a total for each collection. state may be NULL. */
-TOW_API size_t tow_variables_table(const tow_params *params, const tow_params *state, char *text, size_t size);
-/* Adds copies of all arrays, layer by layer, to a set of tensors, names prefixed ("params/", "adam/mu/"). What happens to
- * the parameters later does not change them. Errors: TOW_OUT_OF_MEMORY, TOW_INVALID_ARGUMENT for a name that is there
- * already. */
-TOW_API tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors);
-/* Copies such entries into the arrays of `params`, whoever shares them. First checks that every parameter is there with
- * its type and that there are no other names with that prefix; if not, nothing is copied. */
-TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors);
-
-typedef struct tow_load_options {
-    /* Tensors of other element types become the parameters': everything converts to floats, rounded once, and integers to
-     * integers, in which each must fit (tow/io.h). So weights that were saved as bf16 load into f32 parameters. */
-    bool convert;
-} tow_load_options;
-/* The same with options, which may be NULL. Error: TOW_TYPE_MISMATCH without .convert, or for an integer that does not
- * fit; then nothing is copied. */
-TOW_API tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix,
-                                                        const tow_tensors *tensors, const tow_load_options *options);
-/* The same from a safetensors file, or the files of an index, whose other tensors are not read; no second copy of the data
- * is in memory. Checksums and integers are compared before the first byte is copied. Errors: also those of
- * tow_safetensors_read. */
-TOW_API tow_status tow_params_load(tow_params *params, const char *prefix, const char *path,
-                                   const tow_load_options *options);
-
-/* ---- running a model --------------------------------------------------------------------------------------------- */
-
-#define TOW_MODULE(layer) (&(layer)->module)
-
-/* In .mutable_collections: all that .state has. */
-#define TOW_EVERY_COLLECTION "*"
-
-/* How a model is called. Streams of random keys are names; each is one more u32[2] input of the graph, after the
- * model's inputs. */
-typedef struct tow_model_options {
-    const char *const *streams; /* NULL-terminated; NULL: none */
-    size_t n_outputs;           /* of the model; 0: 1 */
-    bool deterministic;         /* evaluation: layers such as Dropout are the identity and draw nothing */
-    const tow_params *state;    /* variables besides the parameters, from tow_init_with_options; NULL: none */
-    /* Collections that the call may change. Their new values are outputs of the graph after all others: the variables
-     * of `state` in these collections in their order, written or not, then what was sown. NULL-terminated; NULL: none.
-     * Error: TOW_NOT_FOUND for a name under which the model has nothing. */
-    const char *const *mutable_collections;
-    tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
-} tow_model_options;
-
-/* Traces the model on inputs of the given types, and draws its parameters from PRNGKey(seed). Error:
- * TOW_INVALID_ARGUMENT if it has variables in other collections.
- * What is initialised can be saved. Names of children, parameters, variables and collections are UTF-8 without '/', not
- * empty, and neither "{}" nor "__metadata__"; and no two layers may have one path on disk, as iteration 0 of a scan "f" and
- * a child "0" of a scope "f" would. Errors: TOW_INVALID_ARGUMENT, with both paths. */
-TOW_API tow_status tow_init(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                            const tow_type *input_types, tow_params **params);
-/* The same for models with several outputs or with variables in other collections than "params": these go to *state
- * (NULL: there must be none). Streams need no keys here: nothing is computed but initial values, and writes do not
- * count. */
-TOW_API tow_status tow_init_with_options(tow_context *context, const tow_module *model, uint64_t seed, size_t n_inputs,
-                                         const tow_type *input_types, const tow_model_options *options,
-                                         tow_params **params, tow_params **state);
-/* A function of the model's outputs: what tow_forward and tow_loss add after the model. outputs: n_out of the model;
- * extra: inputs that the model does not see (labels). Writes the scalar *loss and aux[0..n_aux), with the n_aux that was
- * given to tow_loss; aux is NULL where that is 0, as in training. A write within 64 values behind aux is found when the
- * function returns (TOW_INVALID_ARGUMENT). */
-typedef void (*tow_loss_function)(tow_trace *trace, const tow_value *outputs, const tow_value *extra, tow_value *loss,
-                                  tow_value *aux, void *user);
-/* Graph (params..., state..., inputs..., stream keys...) -> (outputs..., updates...). params and .state give paths and
- * types (from tow_init). Error: TOW_INVALID_ARGUMENT if a layer writes a variable of an immutable collection. */
-TOW_API tow_status tow_forward(const tow_module *model, const tow_params *params, size_t n_inputs,
-                               const tow_type *input_types, const tow_model_options *options, tow_graph **graph);
-/* Graph (params..., state..., inputs..., extra..., stream keys...) -> (loss, aux..., updates...). Differentiate it with
- * respect to inputs 0..tow_params_count-1. */
-TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs,
-                            const tow_type *input_types, size_t n_extra, const tow_type *extra_types,
-                            tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,
-                            tow_graph **graph);
 
 #ifdef __cplusplus
 }

@@ -29,7 +29,9 @@
 #ifndef TOW_OPTIMIZER_H
 #define TOW_OPTIMIZER_H
 
-#include "tow/module.h"
+#include "tow/ops.h"
+#include "tow/params.h"
+#include "tow/program.h"
 
 #ifdef __cplusplus
 extern "C" {

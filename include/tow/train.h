@@ -16,7 +16,7 @@
 #define TOW_TRAIN_H
 
 #include "tow/autodiff.h"
-#include "tow/module.h"
+#include "tow/model.h"
 #include "tow/optimizer.h"
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@
 #include "tests/unit/support/shape_text.h"
 #include "tow/autodiff.h"
 #include "tow/layers.h"
+#include "tow/model.h"
 #include "tow/transforms.h"
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */

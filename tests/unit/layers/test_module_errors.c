@@ -11,6 +11,7 @@
 #include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/layers.h"
+#include "tow/model.h"
 #include "tow/transforms.h"
 
 #define TYPE(dtype, ...)                                                                                               \

@@ -12,6 +12,7 @@
 #include "tests/unit/support/plain_context.h"
 #include "tow/autodiff.h"
 #include "tow/layers.h"
+#include "tow/model.h"
 #include "tow/transforms.h"
 
 #define TYPE(dtype, ...)                                                                                               \

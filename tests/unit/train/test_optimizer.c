@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "tests/unit/support/running_layer.h"
-#include "train/pattern.h"
 #include "train/update.h"
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -268,7 +267,7 @@ static void patterns_match(void **unused)
                  {"a", "", false},
                  {"*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (tow__path_matches(cases[i].pattern, cases[i].path) != cases[i].matches)
+        if (tow_path_matches(cases[i].pattern, cases[i].path) != cases[i].matches)
             fail_msg("'%s' and '%s'", cases[i].pattern, cases[i].path);
 }
 

@@ -1,11 +1,10 @@
 /* Patterns of paths. The last star seen is tried again with more text before anything else is, so that the time is at most
  * the product of the lengths. */
-#include "train/pattern.h"
+#include "tow/params.h"
 
-#include <stddef.h>
-
-bool tow__path_matches(const char *pattern, const char *path)
+bool tow_path_matches(const char *pattern, const char *path)
 {
+    if (!pattern || !path) return false;
     const char *single = NULL, *single_at = NULL; /* behind the last "*", and the text that it has not taken yet */
     const char *twice = NULL, *twice_at = NULL;   /* the same of the last "**" */
     for (;;) {
