@@ -63,7 +63,8 @@ TOW_API tow_status tow_tensors_get(const tow_tensors *tensors, const char *name,
  * top of this file. */
 TOW_API tow_status tow_tensors_get_as(const tow_tensors *tensors, const char *name, tow_dtype dtype, tow_array **array);
 /* The __metadata__ of the file: strings by key, both copied. A key that is there gets the new value. Error:
- * TOW_INVALID_ARGUMENT for "tow.xxh3" and keys that begin with "tow.xxh3/", which are made on writing and not seen here. */
+ * TOW_INVALID_ARGUMENT for "tow.xxh3", "tow.xxh3.set" and keys that begin with "tow.xxh3/", which are made on writing and
+ * not seen here. */
 TOW_API tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const char *value);
 /* NULL if there is no such key. */
 TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char *key);
@@ -74,7 +75,7 @@ TOW_API const char *tow_tensors_metadata(const tow_tensors *tensors, const char 
  * A path may also be that of an index, as "model.safetensors.index.json": an object whose "weight_map" names, for each
  * tensor, the file beside the index that has it. Then the set holds the tensors of all these files, and of metadata that
  * several have what the first one says. Every tensor of the index must be where it says; those that it does not mention
- * are there, too.
+ * are there, too. Where there is no file PATH but an index "PATH.index.json", that is read.
  *
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found, for wrong data the name of the
  * tensor. */
@@ -88,6 +89,17 @@ TOW_API tow_status tow_safetensors_map(tow_context *context, const char *path, t
  * file and keeps its metadata must leave these keys out. Errors: TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT where
  * the names need a header of more than 100 MB, or are not UTF-8. */
 TOW_API tow_status tow_safetensors_write(const char *path, const tow_tensors *tensors);
+
+/* The same in several files if all data together have more than `max_file_bytes` (0: no limit). Tensors go to files in
+ * their order, as many as fit, at least one. Of the path "DIR/model.safetensors" the files are
+ * "DIR/model-00001-of-00003.safetensors" and so on, and the index is "DIR/model.safetensors.index.json"; tow_safetensors_read
+ * reads them by that index or by `path`. Nothing is copied in memory; there are as many open files as the set has.
+ *
+ * All files are written and synced beside the old ones, then they are renamed, the index last, and what an earlier writing
+ * left under this path goes: the one file or the index, and files of the names above that are not of the new set. A writer
+ * that fails before the renames changes nothing. One that is killed between two of them may leave files of both sets, if
+ * these have equally many files; they say what they belong to, and readers refuse the mixture (TOW_BAD_FORMAT). */
+TOW_API tow_status tow_safetensors_write_sharded(const char *path, const tow_tensors *tensors, uint64_t max_file_bytes);
 
 /* Reads an archive of .npy files, as numpy.savez and numpy.savez_compressed write them: member "NAME.npy" becomes the tensor
  * NAME, in the order of the archive. Members of other names are left out. Each member's CRC is compared. Errors: those of

@@ -255,6 +255,16 @@ static tow_status sync_directory(const tow__output_file *file)
                      strerror(errno));
 }
 
+tow_status tow__output_sync(tow__output_file *file)
+{
+    int result;
+    if (!file->temporary) return TOW_OK;
+    tow_status status = file->replaces ? keep_permissions(file) : TOW_OK;
+    if (status != TOW_OK) return status;
+    TOW__RETRY(result, tow__calls(file->ctx)->fsync(file->fd));
+    return result == 0 ? TOW_OK : cannot_write(file);
+}
+
 tow_status tow__output_commit(tow__output_file *file)
 {
     const tow__file_calls *calls = tow__calls(file->ctx);
@@ -264,10 +274,8 @@ tow_status tow__output_commit(tow__output_file *file)
         file->fd = -1;
         return result == 0 || errno == EINTR ? TOW_OK : cannot_write(file);
     }
-    tow_status status = file->replaces ? keep_permissions(file) : TOW_OK;
+    const tow_status status = tow__output_sync(file);
     if (status != TOW_OK) return status;
-    TOW__RETRY(result, calls->fsync(file->fd));
-    if (result != 0) return cannot_write(file);
     TOW__RETRY(result, calls->rename(file->temporary, file->target));
     if (result != 0)
         return tow__fail(file->ctx, TOW_IO_ERROR, "%s: cannot rename %s to it: %s", file->path, file->temporary,

@@ -48,6 +48,9 @@ typedef struct tow__output_file {
  * is at work is an error. */
 tow_status tow__output_open(tow_context *ctx, const char *path, tow__output_file *file);
 tow_status tow__output_write(tow__output_file *file, const void *data, size_t count);
+/* Gives the temporary file the permissions of the old version and syncs it. Committing does so, too; a writer of several
+ * files calls this for all of them first, so that their renames follow one another at once. */
+tow_status tow__output_sync(tow__output_file *file);
 /* Gives the temporary file the permissions of the old version, syncs it, renames it to `path` and syncs the directory.
  * After an error of the last step the new version is in place, but a power cut may undo it. */
 tow_status tow__output_commit(tow__output_file *file);

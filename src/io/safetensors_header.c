@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "src/base/xxh3.h"
+#include "src/io/file_calls.h"
 #include "src/io/json.h"
 #include "src/io/tensors.h"
 
@@ -155,14 +156,17 @@ static tow_status read_metadata(reader *r)
             TRY(add_checksum(r, name, value));
             continue;
         }
-        const bool known = tow_tensors_metadata(r->tensors, key) != NULL;
-        if (known && r->file == 0) /* what several files say is taken from the first */
+        const bool set = strcmp(key, tow__set_key) == 0;
+        const char **file_set = &r->tensors->files[r->file].set;
+        const bool known = set ? *file_set != NULL : tow_tensors_metadata(r->tensors, key) != NULL;
+        if (known && (set || r->file == 0)) /* what several files say is taken from the first */
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: duplicate metadata '%.100s'", r->path, key));
         if (r->n_metadata++ == MAX_METADATA)
             TRY(tow__fail(r->ctx, TOW_BAD_FORMAT, "%s: expected at most %d entries of __metadata__, found more",
                           r->path, MAX_METADATA));
         r->metadata_sum += tow__metadata_sum(key, value);
-        if (!known) TRY(tow_tensors_set_metadata(r->tensors, key, value));
+        if (set && !(*file_set = tow__arena_string(&r->tensors->strings, value))) TRY(TOW_OUT_OF_MEMORY);
+        if (!known && !set) TRY(tow_tensors_set_metadata(r->tensors, key, value));
     }
 done:
     return status;
@@ -449,15 +453,36 @@ done:
     return status;
 }
 
+/* The index beside a path where there is no file, "PATH.index.json", if that is there: left in *index. */
+static tow_status find_index(tow_context *ctx, const char *path, tow__string *index)
+{
+    const tow__file_calls *calls = tow__calls(ctx);
+    struct stat info;
+    int result;
+    if (!path) return TOW_OK;
+    TOW__RETRY(result, calls->stat(path, &info));
+    if (result == 0) return TOW_OK;
+    if (errno != ENOENT) return tow__fail(ctx, TOW_IO_ERROR, "%s: cannot open for reading: %s", path, strerror(errno));
+    tow__string_add(index, "%s.index.json", path);
+    if (index->failed) return TOW_OUT_OF_MEMORY;
+    TOW__RETRY(result, calls->stat(index->text, &info));
+    if (result != 0) tow__string_free(index);
+    return TOW_OK;
+}
+
 tow_status tow__safetensors_open(tow_context *ctx, const char *path, tow_tensors **tensors)
 {
     tow_status status = tow_tensors_create(ctx, tensors);
     bool is_index;
+    tow__string index;
     if (status != TOW_OK) return status;
-    TRY(tow__tensors_open_file(*tensors, path));
+    tow__string_init(&index, ctx);
+    TRY(find_index(ctx, path, &index));
+    TRY(tow__tensors_open_file(*tensors, index.text ? index.text : path));
     TRY(tow__safetensors_is_index(&(*tensors)->files[0].input, &is_index));
     TRY(is_index ? tow__safetensors_read_index(*tensors) : tow__safetensors_read_header(*tensors, 0));
 done:
+    tow__string_free(&index);
     if (status != TOW_OK) {
         tow_tensors_free(*tensors);
         *tensors = NULL;

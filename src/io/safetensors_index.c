@@ -141,6 +141,20 @@ static tow_status check_entry(const reader *r, const entry *e)
                      tensor ? r->tensors->files[tensor->file].path : "");
 }
 
+/* Files of one writing say so, unless another program wrote them. */
+static tow_status check_sets(const tow_tensors *t)
+{
+    for (size_t i = 2; i < t->n_files; i++) {
+        const char *first = t->files[1].set, *set = t->files[i].set;
+        if ((!first && !set) || (first && set && strcmp(first, set) == 0)) continue;
+        return tow__fail(t->ctx, TOW_BAD_FORMAT,
+                         "%s and %s are not of one set: the program that replaced one set with another did not come to "
+                         "its end, or a file was copied over one of these; write or copy the whole set again",
+                         t->files[1].path, t->files[i].path);
+    }
+    return TOW_OK;
+}
+
 tow_status tow__safetensors_read_index(tow_tensors *t)
 {
     tow_status status = TOW_OK;
@@ -149,6 +163,7 @@ tow_status tow__safetensors_read_index(tow_tensors *t)
     TRY(read_object(&r));
     tow__input_close(&t->files[0].input);
     for (uint32_t i = 1; i < t->n_files; i++) TRY(tow__safetensors_read_header(t, i));
+    TRY(check_sets(t));
     for (size_t i = 0; i < r.count; i++) TRY(check_entry(&r, &r.entries[i]));
 done:
     if (r.text) tow__free(t->ctx, r.text, r.length + 1, 1);

@@ -7,6 +7,7 @@
 #include "src/base/hash.h"
 
 const char tow__checksum_key[] = "tow.xxh3";
+const char tow__set_key[] = "tow.xxh3.set";
 
 bool tow__is_checksum_key(const char *key, const char **name)
 {
@@ -261,7 +262,7 @@ tow_status tow_tensors_set_metadata(tow_tensors *tensors, const char *key, const
     tow_context *ctx = tensors->ctx;
     if (!key || !value)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT, "expected a key and a value of metadata, found NULL");
-    if (tow__is_checksum_key(key, &name))
+    if (tow__is_checksum_key(key, &name) || strcmp(key, tow__set_key) == 0)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "'%.200s' cannot be set as metadata: checksums that are made on writing have such keys", key);
     tow__metadata *found = find_metadata(tensors, key);

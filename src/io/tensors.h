@@ -20,6 +20,7 @@ typedef struct tow__tensor_file {
     const char *path; /* for messages */
     tow__input_file input;
     tow_array *mapping; /* of the whole file; NULL: not mapped */
+    const char *set;    /* which set of files it says that it belongs to; NULL: none */
 } tow__tensor_file;
 
 typedef struct tow__metadata {
@@ -66,6 +67,9 @@ const char *tow__safetensors_dtype(tow_dtype dtype);
  * that tensor. With the key "tow.xxh3": of the header, whatever the order of its entries and its spaces, the sum of what
  * the functions below give for all tensors and for all metadata but checksums. A file has all of them or none. */
 extern const char tow__checksum_key[];
+/* Metadata of one file of several: 16 hexadecimal digits that depend on the names, types and data of all of them, so that a
+ * reader finds files of two sets that a killed writer left side by side. */
+extern const char tow__set_key[];
 /* True for the key of a checksum. Sets *name to the tensor's, or to NULL. */
 bool tow__is_checksum_key(const char *key, const char **name);
 uint64_t tow__tensor_sum(const char *name, tow_type type, uint64_t checksum);
@@ -86,5 +90,35 @@ tow_status tow__safetensors_read_index(tow_tensors *tensors);
 tow_status tow__tensors_copy(const tow_tensors *tensors, size_t index, tow_dtype dtype, void *data);
 /* Finds what would make that fail, but for errors of the system, without a place for the data. */
 tow_status tow__tensors_check(const tow_tensors *tensors, size_t index, tow_dtype dtype);
+
+/* ---- writing safetensors ----------------------------------------------------------------------------------------- */
+
+/* Where a writer gets the data of tensor `index` of a set from. They are valid until the next call. */
+typedef struct tow__tensor_data {
+    tow_status (*get)(void *user, size_t index, const void **data);
+    void *user;
+} tow__tensor_data;
+/* Those that the set has, or reads. */
+tow__tensor_data tow__tensors_data(const tow_tensors *tensors);
+
+/* A file of the tensors `first` to `end` of a set, whose names and types these are. */
+typedef struct tow__tensor_writer {
+    const tow_tensors *tensors;
+    tow__tensor_data data;
+    uint64_t *checksums; /* [count] of the data of all tensors */
+    size_t first, end;
+    const char *set; /* which set of files it belongs to; NULL: none */
+} tow__tensor_writer;
+/* Makes the checksums: asks for all data once. */
+tow_status tow__tensor_writer_sum(tow__tensor_writer *writer);
+void tow__tensor_writer_free(tow__tensor_writer *writer);
+/* Writes the file without committing it; it is to be closed, also after an error. */
+tow_status tow__tensor_writer_write(const tow__tensor_writer *writer, const char *path, tow__output_file *file);
+/* Error: TOW_INVALID_ARGUMENT for names and metadata that are not UTF-8. */
+tow_status tow__safetensors_check_names(const char *path, const tow_tensors *tensors);
+/* tow_safetensors_write and tow_safetensors_write_sharded with data from elsewhere. */
+tow_status tow__safetensors_write_file(const char *path, const tow_tensors *tensors, tow__tensor_data data);
+tow_status tow__safetensors_write_sharded(const char *path, const tow_tensors *tensors, tow__tensor_data data,
+                                          uint64_t max_file_bytes);
 
 #endif
