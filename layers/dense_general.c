@@ -88,7 +88,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     }
     for (int i = 0; i < a.features; i++) dims[n++] = m->features[i];
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
-    init.in_axes = a.batch + a.contract; /* fans of the flattening (batch * contracted, features), as in Flax */
+    init.matrix_of = a.batch + a.contract; /* drawn as the flattening (batch * contracted, features), as in Flax */
     tow_value y = tow_dot_general(in[0], tow__param_like(scope, "kernel", n, dims, init, in[0]), dot);
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, y);
 }

@@ -9,7 +9,7 @@ static tow_value table(tow_scope *scope, const tow_embed *m)
         !tow__check_option(scope, "Embed", m->features > 0, "features", (double)m->features, "a positive number"))
         return (tow_value){0};
     tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
-    init.out_axis_first = true;
+    init.fan.n_out = 1; /* axis 0 */
     return tow_param(scope, "embedding", 2, (int64_t[]){m->num_embeddings, m->features},
                      tow__init_or(m->embedding_init, init));
 }

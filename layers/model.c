@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "layers/initializers.h"
 #include "layers/scope.h"
 #include "src/base/arithmetic.h"
-#include "src/base/dtypes.h"
 
 /* Calls the model in the root scope. */
 static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -46,34 +46,6 @@ static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow
 
 /* ---- initialising ------------------------------------------------------------------------------------------------ */
 
-/* data[i] = values[i] as `dtype`. Error: a value that the type does not have. */
-static tow_status convert_values(tow_context *ctx, tow_dtype dtype, int64_t count, const float *values, void *data)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const double x = (double)values[i];
-        if (!tow__dtype_holds(dtype, x))
-            return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                             "the initial value %g is no %s; use another one, or the type f32", x,
-                             tow_dtype_name(dtype));
-        tow__store_element(dtype, data, i, x);
-    }
-    return TOW_OK;
-}
-
-/* One layer's values; initialisers draw f32. */
-static tow_status fill_row(tow_context *ctx, const tow_initializer *init, tow_type type, tow__key key, void *data)
-{
-    if (type.dtype == TOW_F32) return init->fill(ctx, init, type, key.k, data);
-    size_t count = (size_t)tow_type_count(type);
-    float *values = tow__alloc(ctx, count, sizeof *values);
-    if (!values) return TOW_OUT_OF_MEMORY;
-    tow_type f32 = tow_make_type(TOW_F32, type.rank, type.dims);
-    tow_status status = init->fill(ctx, init, f32, key.k, values);
-    if (!status) status = convert_values(ctx, type.dtype, (int64_t)count, values, data);
-    tow__free(ctx, values, count, sizeof *values);
-    return status;
-}
-
 /* Draws entry i: every layer of a stack with the key of its own path. */
 static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t i, tow__key root)
 {
@@ -93,7 +65,7 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
             rest /= stacked.dims[l];
         }
         tow__key key = tow__scope_key(r->scope, root, index, r->counter);
-        status = fill_row(ctx, &r->init, type, key, data + (size_t)row * tow_type_bytes(type));
+        status = tow__initialize(ctx, &r->init, type, key.k, data + (size_t)row * tow_type_bytes(type));
     }
     return status;
 }

@@ -3,6 +3,7 @@
 #ifndef TOW_MODULE_H
 #define TOW_MODULE_H
 
+#include "tow/initializers.h"
 #include "tow/ops.h"
 
 #ifdef __cplusplus
@@ -63,52 +64,6 @@ __attribute__((format(printf, 3, 4)))
 #endif
 TOW_API void
 tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
-
-/* Fills data (float32, row-major) of a parameter of `type` from a key. An initialiser is a function and its options; a
- * struct of zeros stands for the default of whoever takes it, options without `fill` are an error. */
-typedef struct tow_initializer {
-    tow_status (*fill)(tow_context *context, const struct tow_initializer *self, tow_type type, const uint32_t key[2],
-                       float *data);
-    double a, b; /* meaning by initialiser */
-    int mode, distribution;
-    bool out_axis_first; /* Embed: axis 0 is the output */
-    int in_axes;   /* 0: the usual fan rule; n: the first n axes are contracted, the rest features (DenseGeneral) */
-    bool compiled; /* draw what JAX draws inside a function that XLA compiles; set by scopes, see below */
-} tow_initializer;
-/* Those of jax.nn.initializers, bit for bit as JAX draws them on a CPU with FMA: eagerly, operation by operation, as
- * module.init does, and below a scan with TOW_KEYS_FLAX as in the body of flax.linen.scan, which XLA compiles. There a
- * normal draw (tow_init_normal, variance scaling with TOW_NORMAL, the default of Embed) is multiplied by
- * sqrt(2) * stddev once, not by one factor after the other, so that it may differ in its last bits. Equal bits of whole
- * models that are initialised under jax.jit are not promised. */
-TOW_API tow_initializer tow_init_zeros(void);
-TOW_API tow_initializer tow_init_ones(void);
-TOW_API tow_initializer tow_init_constant(double value);
-TOW_API tow_initializer tow_init_normal(double stddev);
-TOW_API tow_initializer tow_init_uniform(double scale);           /* [0, scale) */
-TOW_API tow_initializer tow_init_truncated_normal(double stddev); /* normal, of what lies within 2 stddev */
-typedef enum tow_fan_mode {
-    TOW_FAN_IN,
-    TOW_FAN_OUT,
-    TOW_FAN_AVG,
-    TOW_FAN_GEO_AVG
-} tow_fan_mode;
-typedef enum tow_distribution {
-    TOW_TRUNCATED_NORMAL,
-    TOW_NORMAL,
-    TOW_UNIFORM
-} tow_distribution;
-/* Mean 0 and variance scale / fan, for parameters of rank 2 or more: axis -2 is the input, axis -1 the output, each
- * times the size of all other axes; fans of mode _AVG and _GEO_AVG are the arithmetic and the geometric mean of the
- * two. lecun: scale 1, fan in; he: scale 2, fan in; glorot: scale 1, average. _normal is truncated. */
-TOW_API tow_initializer tow_init_variance_scaling(double scale, tow_fan_mode mode, tow_distribution distribution);
-TOW_API tow_initializer tow_init_lecun_normal(void);
-TOW_API tow_initializer tow_init_lecun_uniform(void);
-TOW_API tow_initializer tow_init_he_normal(void);
-TOW_API tow_initializer tow_init_he_uniform(void);
-TOW_API tow_initializer tow_init_glorot_normal(void);
-TOW_API tow_initializer tow_init_glorot_uniform(void);
-/* True for a zeroed struct, of which nothing is set, and for NULL: layers then take their default. */
-TOW_API bool tow_initializer_is_default(const tow_initializer *init);
 
 /* The parameter `name` (collection "params") of this scope, shape [dims], f32. Asked for twice with the same type in
  * one scope path it is the same parameter (tied weights); another shape is an error with both shapes. */

@@ -13,6 +13,7 @@
 #include "tow/graph.h"
 #include "tow/host.h"
 #include "tow/indexing.h"
+#include "tow/initializers.h"
 #include "tow/io.h"
 #include "tow/kernel.h"
 #include "tow/layers.h"
