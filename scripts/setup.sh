@@ -61,14 +61,17 @@ presets() {
 
 is_preset() { presets | grep -qxF -e "$1"; }
 
-# build PRESET [cmake arguments]: configures and builds build/PRESET. Prints the log only if something fails.
+# build PRESET [cmake arguments]: configures and builds build/PRESET, all of it or $targets. Prints the log only if something
+# fails.
+targets=""
 build() {
     preset=$1
     shift
     say "building preset $preset in build/$preset"
     mkdir -p "build/$preset"
     log="build/$preset/setup.log"
-    { cmake --preset "$preset" "$@" && cmake --build --preset "$preset"; } >"$log" 2>&1 </dev/null || {
+    # shellcheck disable=SC2086
+    { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" ${targets:+--target $targets}; } >"$log" 2>&1 </dev/null || {
         tail -n 80 "$log" >&2
         die "building preset $preset failed; the whole log is in $log"
     }

@@ -4,45 +4,23 @@
  * stopped, or killed, and resumed gives the same parameters as one that was not, to the last bit. */
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/common.h"
+#include "common/progress.h"
 #include "model.h"
 #include "options.h"
-#include "progress.h"
 #include "report.h"
 #include "sample.h"
 #include "text.h"
 
 enum {
-    SUCCESS = 0,
-    FAILURE = 1,
-    BAD_OPTION = 2,
-    INTERRUPTED = 130
-};
-enum {
     VALIDATION_BATCHES = 4
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
-
-/* The first Ctrl-C asks the loop to stop; a second one ends the program at once. */
-static void catch_interrupts(void)
-{
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* Everything that a run owns. */
 typedef struct run {
@@ -248,7 +226,7 @@ static int step(run *r, progress *p)
     double loss, val_loss = NAN;
     uint64_t position = tow_train_data_position(r->state);
     fill_batch(r, TRAIN, position);
-    bool traced = r->trace != NULL && tow_train_step_number(r->state) == p->first + 1;
+    bool traced = r->trace != NULL && tow_train_step_number(r->state) == p->options.first + 1;
     if ((traced ? traced_step(r, &loss) : tow_train_step(r->state, r->batch, &loss)) != TOW_OK)
         return complain(r, FAILURE);
     tow_train_set_data_position(r->state, position + (uint64_t)o->batch);
@@ -273,12 +251,18 @@ static int train(run *r)
 {
     const options *o = &r->options;
     progress p;
-    if (!progress_start(&p, tow_train_step_number(r->state), o->steps, o->batch * o->context, o->log)) return FAILURE;
+    const progress_options shown = {.program = "gpt",
+                                    .first = tow_train_step_number(r->state),
+                                    .steps = o->steps,
+                                    .unit = "tokens",
+                                    .units_per_step = o->batch * o->context,
+                                    .log = o->log};
+    if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();
-    while (status == SUCCESS && !interrupted && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
+    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
-    if (status != SUCCESS || !interrupted) return status;
+    if (status != SUCCESS || !interrupted()) return status;
     if (r->checkpoint && (status = save(r, true)) != SUCCESS) return status;
     if (r->checkpoint)
         printf("stopped after step %lld; saved to %s; add --resume to go on\n",

@@ -1,15 +1,14 @@
 /* The command line, by glibc's argp: one table of options, and one table that says which numbers are allowed. */
 #include "options.h"
 
-#include <argp.h>
-#include <errno.h>
-#include <float.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/common.h"
+#include "common/options.h"
 #include "tow/version.h"
 
 #ifndef GPT_INSTALLED_TEXT
@@ -118,36 +117,6 @@ enum {
     N_NUMBERS = sizeof numbers / sizeof numbers[0]
 };
 
-static int64_t whole_number(struct argp_state *state, const char *name, const char *text, int64_t low, int64_t high)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < low || value > high)
-        argp_error(state, "%s: expected a whole number from %lld to %lld, found '%s'", name, (long long)low,
-                   (long long)high, text);
-    return value;
-}
-
-static uint64_t seed_number(struct argp_state *state, const char *text)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0)
-        argp_error(state, "--seed: expected a whole number from 0 to 2^64-1, found '%s'", text);
-    return value;
-}
-
-static double positive_number(struct argp_state *state, const char *name, const char *text)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value > 0 && value <= FLT_MAX))
-        argp_error(state, "%s: expected a number above 0 and at most %g, found '%s'", name, (double)FLT_MAX, text);
-    return value;
-}
-
 static void check_together(struct argp_state *state, const options *o)
 {
     if (o->width % o->heads != 0)
@@ -181,7 +150,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
         o->unrolled = true;
         break;
     case SEED:
-        o->seed = seed_number(state, value);
+        o->seed = seed_number(state, "--seed", value);
         break;
     case THREADS:
         o->threads = (int)whole_number(state, "--threads", value, 1, 1024);
@@ -232,15 +201,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
  * installed tree. Where that directory is not known (without /proc) they are where this build or a package installs them. */
 static void find_default_text(options *o)
 {
-    static const char name[] = "/share/tow/tow.txt";
     char *path = o->default_text;
-    ssize_t length = readlink("/proc/self/exe", path, sizeof o->default_text - sizeof name);
-    for (int levels = 0; levels < 2 && length > 0; levels++) {
-        while (length > 0 && path[length - 1] != '/') length--;
-        if (length > 0) length--;
-    }
-    if (length > 0) strcpy(path + length, name);
-    if (length > 0 && access(path, R_OK) == 0) return;
+    find_shared("tow.txt", path, sizeof o->default_text);
+    if (path[0] != '\0') return;
     strcpy(path, access(GPT_INSTALLED_TEXT, R_OK) == 0 ? GPT_INSTALLED_TEXT : GPT_PACKAGED_TEXT);
 }
 

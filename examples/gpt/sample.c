@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/common.h"
+
 static const double temperature = 0.8;
 
 /* The program and its arrays. */

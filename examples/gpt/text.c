@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/common.h"
+
 enum {
     LIMIT = 1 << 30 /* of bytes: a device that never ends must not fill the memory */
 };
@@ -75,19 +77,6 @@ void text_free(text *t)
 {
     free(t->tokens);
     t->tokens = NULL;
-}
-
-/* The finaliser of splitmix64 (Steele, Lea and Flood 2014). */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-uint64_t random_bits(uint64_t seed, uint64_t index)
-{
-    return mix(mix(seed + 0x9e3779b97f4a7c15u) + (index + 1) * 0x9e3779b97f4a7c15u);
 }
 
 void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context,

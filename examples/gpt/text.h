@@ -31,7 +31,4 @@ typedef enum split {
 void text_batch(const text *t, split part, uint64_t seed, uint64_t position, size_t batch, size_t context,
                 int32_t *inputs, int32_t *labels);
 
-/* Number `index` of the stream of random numbers `seed`: 64 bits, a hash of both. */
-uint64_t random_bits(uint64_t seed, uint64_t index);
-
 #endif

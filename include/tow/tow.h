@@ -17,6 +17,7 @@
 #include "tow/io.h"
 #include "tow/kernel.h"
 #include "tow/layers.h"
+#include "tow/log.h"
 #include "tow/model.h"
 #include "tow/module.h"
 #include "tow/numpy.h"

@@ -2,28 +2,8 @@
 #ifndef TOW_SRC_GRAPH_TEXT_H
 #define TOW_SRC_GRAPH_TEXT_H
 
-#include <locale.h>
-
+#include "src/base/locale.h"
 #include "src/graph/builder.h"
-
-/* Numbers are written and read with a decimal point, whatever the locale of the program is. */
-typedef struct tow__locale {
-    locale_t c, old;
-} tow__locale;
-
-static inline tow__locale tow__locale_enter(void)
-{
-    tow__locale l = {.c = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
-    if (l.c) l.old = uselocale(l.c);
-    return l;
-}
-
-static inline void tow__locale_leave(tow__locale l)
-{
-    if (!l.c) return;
-    uselocale(l.old);
-    freelocale(l.c);
-}
 
 /* The number whose name follows that of `last` (TOW__NAME_NONE: the first one): 0, 1, 2, ... are a, b, ..., z, aa, ab,
  * ...; numbers of reserved words are left out. */

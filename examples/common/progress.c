@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 enum {
     BAR = 24,      /* columns, at most */
@@ -17,18 +18,11 @@ enum {
     LINE_EVERY = 20
 };
 
-double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- log --------------------------------------------------------------------------------------------------------- */
 
 static bool log_failed(const progress *p)
 {
-    fprintf(stderr, "gpt: %s: cannot write the log: %s\n", p->log_path, strerror(errno));
+    fprintf(stderr, "%s: %s: cannot write the log: %s\n", p->options.program, p->options.log, strerror(errno));
     return false;
 }
 
@@ -36,22 +30,23 @@ static bool log_failed(const progress *p)
  * that was killed may have logged steps that its last checkpoint does not know. */
 static bool open_log(progress *p)
 {
-    p->log = fopen(p->log_path, p->first > 0 ? "a+" : "w");
+    const int64_t first = p->options.first;
+    p->log = fopen(p->options.log, first > 0 ? "a+" : "w");
     if (!p->log) return log_failed(p);
     long keep = 0;
     char *line = NULL;
     size_t capacity = 0;
-    if (p->first > 0) rewind(p->log);
-    while (p->first > 0) {
+    if (first > 0) rewind(p->log);
+    while (first > 0) {
         ssize_t length = getline(&line, &capacity, p->log);
         long long step;
-        if (length < 0 || line[length - 1] != '\n' || sscanf(line, "{\"step\": %lld", &step) != 1 || step > p->first)
+        if (length < 0 || line[length - 1] != '\n' || sscanf(line, "{\"step\": %lld", &step) != 1 || step > first)
             break;
         keep += length;
     }
     free(line);
     fflush(p->log);
-    if (p->first > 0 && ftruncate(fileno(p->log), keep) != 0) return log_failed(p);
+    if (first > 0 && ftruncate(fileno(p->log), keep) != 0) return log_failed(p);
     return fseek(p->log, 0, SEEK_END) == 0 || errno == ESPIPE || log_failed(p); /* a pipe is always at its end */
 }
 
@@ -64,13 +59,15 @@ static void log_number(FILE *log, const char *key, double value)
         fprintf(log, ", \"%s\": null", key);
 }
 
-static bool log_step(progress *p, int64_t step, double loss, double val_loss, double now, double rate)
+static bool log_step(progress *p, int64_t step, double loss, double measured, double now, double rate)
 {
     fprintf(p->log, "{\"step\": %lld", (long long)step);
     log_number(p->log, "loss", loss);
-    if (!isnan(val_loss)) log_number(p->log, "val_loss", val_loss);
+    if (!isnan(measured)) log_number(p->log, p->options.measure_key, measured);
     log_number(p->log, "seconds", now - p->start);
-    log_number(p->log, "tokens_per_second", rate);
+    char key[64];
+    snprintf(key, sizeof key, "%s_per_second", p->options.unit);
+    log_number(p->log, key, rate);
     fputs("}\n", p->log);
     return (fflush(p->log) == 0 && !ferror(p->log)) || log_failed(p);
 }
@@ -97,7 +94,7 @@ static size_t terminal_columns(void)
 enum {
     AT,
     LOSS,
-    VAL,
+    MEASURE,
     RATE,
     LEFT,
     N_ITEMS
@@ -107,7 +104,7 @@ enum {
  * is cut is the last resort. */
 static void join_items(char items[N_ITEMS][64], size_t columns, char line[LINE])
 {
-    static const int dispensable[] = {RATE, LEFT, VAL, LOSS};
+    static const int dispensable[] = {RATE, LEFT, MEASURE, LOSS};
     size_t length = 0;
     for (int i = 0; i < N_ITEMS; i++) length += strlen(items[i]);
     for (size_t i = 0; i < sizeof dispensable / sizeof *dispensable; i++) {
@@ -130,7 +127,7 @@ static void show_bar(const progress *p, int64_t step, char items[N_ITEMS][64])
     size_t room = columns - strlen(line), width = room < 3 ? 0 : room - 3;
     if (width > BAR) width = BAR;
     memset(bar, '.', BAR);
-    memset(bar, '#', (size_t)((double)step * (double)width / (double)p->steps));
+    memset(bar, '#', (size_t)((double)step * (double)width / (double)p->options.steps));
     bar[width] = '\0';
     if (width >= LEAST_BAR)
         printf("\r\033[K[%s] %s", bar, line);
@@ -140,44 +137,46 @@ static void show_bar(const progress *p, int64_t step, char items[N_ITEMS][64])
 
 static void show(const progress *p, int64_t step, double loss, double now)
 {
+    const progress_options *o = &p->options;
     char items[N_ITEMS][64] = {{0}}, left[32];
-    double mean_rate = (double)((step - p->first) * p->tokens_per_step) / (now - p->start);
-    format_duration((double)((p->steps - step) * p->tokens_per_step) / mean_rate, left, sizeof left);
-    snprintf(items[AT], sizeof items[AT], "%lld/%lld", (long long)step, (long long)p->steps);
+    double steps_per_second = (double)(step - o->first) / (now - p->start);
+    format_duration((double)(o->steps - step) / steps_per_second, left, sizeof left);
+    snprintf(items[AT], sizeof items[AT], "%lld/%lld", (long long)step, (long long)o->steps);
     snprintf(items[LOSS], sizeof items[LOSS], "  loss %.4f", loss);
-    if (!isnan(p->val_loss)) snprintf(items[VAL], sizeof items[VAL], "  val %.4f", p->val_loss);
-    snprintf(items[RATE], sizeof items[RATE], "  %.0f tokens/s", mean_rate);
+    if (!isnan(p->measured)) snprintf(items[MEASURE], sizeof items[MEASURE], "  %.40s %.4f", o->measure, p->measured);
+    snprintf(items[RATE], sizeof items[RATE], "  %.0f %.40s/s", steps_per_second * (double)o->units_per_step, o->unit);
     snprintf(items[LEFT], sizeof items[LEFT], "  %s left", left);
     if (p->terminal)
         show_bar(p, step, items);
     else
-        printf("step %s%s%s%s%s\n", items[AT], items[LOSS], items[VAL], items[RATE], items[LEFT]);
+        printf("step %s%s%s%s%s\n", items[AT], items[LOSS], items[MEASURE], items[RATE], items[LEFT]);
     fflush(stdout);
 }
 
-bool progress_start(progress *p, int64_t first, int64_t steps, int64_t tokens_per_step, const char *log_path)
+bool progress_start(progress *p, const progress_options *options)
 {
-    *p = (progress){.terminal = isatty(STDOUT_FILENO) == 1,
-                    .first = first,
-                    .steps = steps,
-                    .tokens_per_step = tokens_per_step,
-                    .val_loss = NAN,
-                    .log_path = log_path};
+    *p = (progress){.options = *options, .terminal = isatty(STDOUT_FILENO) == 1, .measured = NAN};
+    progress_options *o = &p->options;
+    if (!o->unit) o->unit = "steps";
+    if (!o->units_per_step) o->units_per_step = 1;
+    if (!o->measure) o->measure = "val";
+    if (!o->measure_key) o->measure_key = "val_loss";
     p->start = p->last = seconds_now();
-    return !log_path || open_log(p);
+    return !o->log || open_log(p);
 }
 
-bool progress_step(progress *p, int64_t step, double loss, double val_loss)
+bool progress_step(progress *p, int64_t step, double loss, double measured)
 {
-    double now = seconds_now(), rate = (double)p->tokens_per_step / (now - p->last);
-    bool measured = !isnan(val_loss);
-    if (measured) p->val_loss = val_loss;
-    bool due = p->terminal ? now - p->last_shown > 0.1 : measured || step % LINE_EVERY == 0 || step == 1;
-    if (due || step == p->steps) {
+    const progress_options *o = &p->options;
+    double now = seconds_now(), rate = (double)o->units_per_step / (now - p->last);
+    bool fresh = !isnan(measured);
+    if (fresh) p->measured = measured;
+    bool due = p->terminal ? now - p->last_shown > 0.1 : fresh || step % LINE_EVERY == 0 || step == 1;
+    if (due || step == o->steps) {
         show(p, step, loss, now);
         p->last_shown = now;
     }
-    bool ok = !p->log || log_step(p, step, loss, val_loss, now, rate);
+    bool ok = !p->log || log_step(p, step, loss, measured, now, rate);
     p->last = now;
     return ok;
 }

@@ -1,0 +1,154 @@
+/* Trains a convolutional network on handwritten digits. It prints how many of the held-out ones it reads correctly and
+ * which it confuses, and writes its weights, the images that it misread, its first filters and its curve of accuracy.
+ * `digits --help` lists the options. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/common.h"
+#include "common/options.h"
+#include "common/progress.h"
+#include "data.h"
+#include "evaluate.h"
+#include "model.h"
+
+typedef struct run {
+    common_options options;
+    int64_t batch;
+    tow_context *context;
+    digits_data data;
+    digits_model model;
+    tow_train_state *state;
+    tow_array *images, *labels; /* of a batch */
+    evaluation evaluation;
+} run;
+
+static int complain(const run *r)
+{
+    fprintf(stderr, "digits: %s\n", tow_context_error(r->context));
+    return FAILURE;
+}
+
+static void read_run_options(int argc, char **argv, run *r)
+{
+    common_options *o = &r->options;
+    *o = (common_options){.steps = 660, .learning_rate = 3e-3, .out = "out/digits"};
+    r->batch = 64;
+    const example_option table[] = {
+        COMMON_OPTIONS(o), {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024}, {0}};
+    read_command_line(argc, argv, "digits", "Trains a convolutional network on handwritten digits of 8 x 8 pixels.",
+                      table);
+}
+
+static tow_status make_state(run *r)
+{
+    const common_options *o = &r->options;
+    static const char *const streams[] = {"dropout", NULL};
+    const tow_model_options model = {.streams = streams};
+    const tow_type images = tow_make_type(TOW_F32, 4, (int64_t[]){r->batch, SIDE, SIDE, 1});
+    const tow_type labels = tow_make_type(TOW_I32, 1, (int64_t[]){r->batch});
+    digits_make(&r->model);
+    const tow_train_options train = {
+        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
+                      .weight_decay = 1e-2},
+        .seed = o->seed,
+        .n_inputs = 1,
+        .input_types = &images,
+        .n_extra = 1,
+        .extra_types = &labels,
+        .loss = digits_loss,
+        .model = &model,
+        .description = "digits"};
+    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    if (!status) status = tow_array_create(r->context, images, &r->images);
+    if (!status) status = tow_array_create(r->context, labels, &r->labels);
+    return status ? status : evaluation_create(r->context, &r->data, TOW_MODULE(&r->model), r->state, &r->evaluation);
+}
+
+static int prepare(run *r)
+{
+    const tow_context_options context = {.threads = (int)r->options.threads};
+    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
+    if (!digits_read(r->context, 0, &r->data) || !make_directory("digits", r->options.out)) return FAILURE;
+    if (r->batch > r->data.n_train) {
+        fprintf(stderr, "digits: expected --batch of at most %lld, the images for training, found %lld\n",
+                (long long)r->data.n_train, (long long)r->batch);
+        return BAD_OPTION;
+    }
+    return make_state(r) == TOW_OK ? SUCCESS : complain(r);
+}
+
+/* One update; after each epoch, and the last update, the accuracy on what is held out. */
+static int step(run *r, progress *p)
+{
+    const int64_t done = tow_train_step_number(r->state), per_epoch = r->data.n_train / r->batch;
+    double loss, accuracy = NAN;
+    tow_array *const inputs[] = {r->images, r->labels};
+    digits_batch(&r->data, r->options.seed, done, r->images, r->labels);
+    if (tow_train_step(r->state, inputs, &loss) != TOW_OK) return complain(r);
+    if ((done + 1) % per_epoch == 0 || done + 1 == r->options.steps) {
+        if (evaluate(&r->evaluation) != TOW_OK) return complain(r);
+        accuracy = r->evaluation.accuracy;
+        if (!evaluation_note(&r->evaluation, done + 1)) return FAILURE;
+    }
+    return progress_step(p, done + 1, loss, accuracy) ? SUCCESS : FAILURE;
+}
+
+static int train(run *r)
+{
+    const common_options *o = &r->options;
+    progress p;
+    const progress_options shown = {.program = "digits",
+                                    .steps = o->steps,
+                                    .unit = "images",
+                                    .units_per_step = r->batch,
+                                    .measure = "accuracy",
+                                    .measure_key = "accuracy",
+                                    .log = o->log};
+    if (!progress_start(&p, &shown)) return FAILURE;
+    int status = SUCCESS;
+    catch_interrupts();
+    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
+    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
+    if (status == SUCCESS && interrupted()) {
+        printf("stopped after step %lld\n", (long long)tow_train_step_number(r->state));
+        status = INTERRUPTED;
+    }
+    return status;
+}
+
+/* What a run leaves, also one that was stopped. */
+static tow_status finish(run *r)
+{
+    const char *out = r->options.out;
+    tow_status status = evaluate(&r->evaluation);
+    if (!status) evaluation_print(&r->evaluation);
+    if (!status) status = evaluation_draw(&r->evaluation, r->state, out);
+    char *path = status ? NULL : path_in("digits", out, "digits.safetensors");
+    if (path) status = tow_train_save(r->state, path);
+    if (path && !status) printf("weights: %s\n", path);
+    free(path);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    read_run_options(argc, argv, &r);
+    int status = prepare(&r);
+    if (status == SUCCESS) status = train(&r);
+    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
+        fprintf(stderr, "digits: cannot write the output: %s\n", strerror(errno));
+        status = FAILURE;
+    }
+    evaluation_free(&r.evaluation);
+    tow_array_release(r.images);
+    tow_array_release(r.labels);
+    tow_train_free(r.state);
+    digits_free(&r.data);
+    tow_context_destroy(r.context);
+    return status;
+}
