@@ -12,6 +12,7 @@ extern "C" {
 
 typedef struct tow_scope tow_scope;
 typedef struct tow_module tow_module;
+struct tow_cell_methods;
 
 /* What all layers of one kind share. */
 typedef struct tow_module_class {
@@ -19,6 +20,7 @@ typedef struct tow_module_class {
     /* Records the layer: in[0..n_in) -> out[0..n_out). Wrong counts are reported with tow_scope_fail. */
     void (*call)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out);
+    const struct tow_cell_methods *cell; /* of cells of recurrent networks, see recurrent.h; NULL: any other layer */
 } tow_module_class;
 
 /* First member of every layer struct. */

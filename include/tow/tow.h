@@ -26,6 +26,7 @@
 #include "tow/primitive.h"
 #include "tow/program.h"
 #include "tow/random.h"
+#include "tow/recurrent.h"
 #include "tow/train.h"
 #include "tow/transforms.h"
 #include "tow/version.h"

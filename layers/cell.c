@@ -1,0 +1,173 @@
+/* See cell.h. */
+#include "layers/cell.h"
+#include "layers/initializers.h"
+
+/* ---- checks and carries ------------------------------------------------------------------------------------------ */
+
+bool tow__carry_type(tow_scope *scope, const char *cell, int64_t features, tow_type x, tow_type *type)
+{
+    *type = x;
+    if (!tow__is_float(x.dtype) || x.rank < 1) {
+        tow_scope_fail(scope, x.rank < 1 ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
+                       "%s: x: expected f32 or f64 of rank 1 or more, found %s", cell, tow__type_name(x).text);
+        return false;
+    }
+    if (!tow__check_option(scope, cell, features > 0 && features < TOW__SIZE_LIMIT, "features", (double)features,
+                           "a positive number below 2^30"))
+        return false;
+    type->dims[x.rank - 1] = features;
+    return true;
+}
+
+bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *carry, tow_value x)
+{
+    tow_type type;
+    if (!tow__carry_type(scope, g->cell, g->features, tow_value_type(x), &type)) return false;
+    for (size_t i = 0; i < g->n_carry; i++) {
+        if (tow_type_equal(tow_value_type(carry[i]), type)) continue;
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: carry %zu: expected %s (batch axes of x, .features), found %s",
+                       g->cell, i, tow__type_name(type).text, tow__type_name(tow_value_type(carry[i])).text);
+        return false;
+    }
+    return true;
+}
+
+bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out)
+{
+    size_t n = g->n_carry;
+    if (n_in != n + 1 || n_out != n + 1) {
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "%s: expected %zu inputs (carry %zu, x) and as many outputs, found %zu and %zu; TOW_RNN makes the "
+            "carry and calls the cell for each element of a sequence",
+            g->cell, n + 1, n, n_in, n_out);
+        return false;
+    }
+    return tow__check_carry(scope, g, in, in[n]);
+}
+
+/* A constant of what the initialiser fills: f32, as parameters are. */
+static tow_value drawn(tow_scope *scope, tow_initializer init, tow_type type, tow__key key)
+{
+    tow_trace *t = tow_scope_trace(scope);
+    tow_type f32 = tow_make_type(TOW_F32, type.rank, type.dims);
+    tow_array *array = NULL;
+    tow_value value = {0};
+    tow_status status = tow_array_create(scope->model->ctx, f32, &array);
+    if (!status) status = tow__initialize(scope->model->ctx, &init, f32, key.k, tow_array_data(array));
+    if (status)
+        tow__adopt_error(t);
+    else
+        value = tow_convert(tow_constant(t, array), type.dtype);
+    tow_array_release(array);
+    return value;
+}
+
+void tow__draw_carry(tow_scope *scope, tow_initializer init, tow_type type, const uint32_t key[2], size_t n,
+                     tow_value *carry)
+{
+    bool zeros = tow_initializer_is_default(&init) || init.fill == tow_init_zeros().fill;
+    if (!zeros && !init.fill) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       ".carry_init: found options but no function .fill; make it with tow_init_normal(1) or the like");
+        return;
+    }
+    for (size_t i = 0; i < n && !tow__scope_failed(scope); i++) {
+        tow__key own = {{key[0], key[1]}};
+        if (n > 1) own = tow__key_fold_in(own, (uint32_t)i);
+        carry[i] = zeros ? tow_full(tow_scope_trace(scope), type, 0) : drawn(scope, init, type, own);
+    }
+}
+
+/* ---- gates ------------------------------------------------------------------------------------------------------- */
+
+typedef struct sides {
+    tow_value input_kernel[TOW__MOST_GATES], input_bias[TOW__MOST_GATES];
+    tow_value hidden_kernel[TOW__MOST_GATES], hidden_bias[TOW__MOST_GATES];
+} sides;
+
+tow_initializer tow__recurrent_init(tow_initializer given) { return tow__init_or(given, tow_init_orthogonal(1, -1)); }
+
+static void read_side(tow_scope *scope, const char *name, const int64_t *dims, tow_initializer kernel_init, bool biased,
+                      tow_initializer bias_init, tow_value like, tow_value *kernel, tow_value *bias)
+{
+    tow_scope *child = tow_scope_begin(scope, name);
+    *kernel = tow__param_like(child, "kernel", 2, dims, kernel_init, like);
+    if (biased) *bias = tow__param_like(child, "bias", 1, dims + 1, tow__init_or(bias_init, tow_init_zeros()), like);
+    tow_scope_end(child);
+}
+
+static void read_gate(tow_scope *scope, const tow__gates *g, int k, tow_value like, sides *s)
+{
+    tow_type x = tow_value_type(like);
+    const tow__gate *gate = &g->gate[k];
+    const int64_t input[] = {x.dims[x.rank - 1], g->features}, hidden[] = {g->features, g->features};
+    read_side(scope, gate->input, input, tow__init_or(g->kernel_init, tow_init_lecun_normal()), gate->input_bias,
+              gate->bias_init, like, &s->input_kernel[k], &s->input_bias[k]);
+    read_side(scope, gate->hidden, hidden, tow__recurrent_init(g->recurrent_kernel_init), gate->hidden_bias,
+              gate->bias_init, like, &s->hidden_kernel[k], &s->hidden_bias[k]);
+}
+
+static tow_value product(tow_value x, tow_value kernel)
+{
+    int last = tow_value_type(x).rank - 1;
+    return tow_dot_general(x, kernel, (tow_dot_dims){.n_contract = 1, .lhs_contract = {last}});
+}
+
+void tow__gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_value h, tow_value *input,
+                        tow_value *hidden)
+{
+    sides s = {0};
+    for (int k = 0; k < g->n; k++) {
+        read_gate(scope, g, k, x, &s);
+        if (tow__scope_failed(scope)) return;
+        input[k] = product(x, s.input_kernel[k]);
+        hidden[k] = product(h, s.hidden_kernel[k]);
+        if (g->gate[k].input_bias) input[k] = tow_add(input[k], s.input_bias[k]);
+        if (g->gate[k].hidden_bias) hidden[k] = tow_add(hidden[k], s.hidden_bias[k]);
+    }
+}
+
+/* The parts side by side on the last axis. */
+static tow_value side_by_side(int n, const tow_value *parts)
+{
+    return n == 1 ? parts[0] : tow_concatenate((size_t)n, parts, tow_value_type(parts[0]).rank - 1);
+}
+
+/* shared: [0] hidden kernel [features, n features]; then biases of the hidden side: one for all gates if all have one, else
+ * those of the gates that have, in their order. */
+void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow_cell_prepared *prepared)
+{
+    sides s = {0};
+    bool input_bias = true, hidden_bias = true;
+    for (int k = 0; k < g->n; k++) {
+        read_gate(scope, g, k, xs, &s);
+        input_bias = input_bias && g->gate[k].input_bias;
+        hidden_bias = hidden_bias && g->gate[k].hidden_bias;
+    }
+    if (tow__scope_failed(scope)) return;
+    prepared->xs = product(xs, side_by_side(g->n, s.input_kernel));
+    if (input_bias) prepared->xs = tow_add(prepared->xs, side_by_side(g->n, s.input_bias));
+    prepared->shared[prepared->n_shared++] = side_by_side(g->n, s.hidden_kernel);
+    if (hidden_bias) {
+        prepared->shared[prepared->n_shared++] = side_by_side(g->n, s.hidden_bias);
+        return;
+    }
+    for (int k = 0; k < g->n; k++)
+        if (g->gate[k].hidden_bias) prepared->shared[prepared->n_shared++] = s.hidden_bias[k];
+}
+
+tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cell_prepared *prepared,
+                            const tow_value *carry, tow_value x)
+{
+    if (!tow__check_carry(scope, g, carry, x)) return (tow_value){0};
+    tow_value y = product(carry[g->n_carry - 1], prepared->shared[0]);
+    bool hidden_bias = true;
+    for (int k = 0; k < g->n; k++) hidden_bias = hidden_bias && g->gate[k].hidden_bias;
+    return hidden_bias ? tow_add(y, prepared->shared[1]) : y;
+}
+
+tow_value tow__gate_slice(tow_value gates, int64_t features, int k)
+{
+    return tow_slice_axis(gates, tow_value_type(gates).rank - 1, k * features, (k + 1) * features);
+}

@@ -1,0 +1,62 @@
+/* What recurrent cells share: gates that are products of x and of h with kernels of their own,
+ *
+ *   input_k = x . W_k (+ b_k),   hidden_k = h . U_k (+ b_k),   k = 0, ..., n - 1,
+ *
+ * kernels and biases being those of Dense children. A cell that is called makes 2 n products. prepare puts the kernels side by
+ * side, so that all inputs of all steps are one product, and each step makes one more. An element is the same sum in both. */
+#ifndef TOW_LAYERS_CELL_H
+#define TOW_LAYERS_CELL_H
+
+#include "layers/layer.h"
+#include "tow/recurrent.h"
+
+enum {
+    TOW__MOST_GATES = 4
+};
+
+typedef struct tow__gate {
+    const char *input, *hidden; /* children */
+    bool input_bias, hidden_bias;
+    tow_initializer bias_init;
+} tow__gate;
+
+/* A cell as its gates see it. */
+typedef struct tow__gates {
+    const char *cell; /* its name in messages */
+    int64_t features;
+    size_t n_carry;
+    tow_initializer kernel_init, recurrent_kernel_init;
+    int n;
+    tow__gate gate[TOW__MOST_GATES];
+} tow__gates;
+
+/* Reports unless inputs are (carry..., x) with outputs (carry..., y), x [batch..., in] of a type that layers compute with and each carry
+ * [batch..., features] of the same type. */
+bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out);
+/* Reports unless each carry [batch..., features] has the batch axes and the type of x. */
+bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *carry, tow_value x);
+/* input[k] and hidden[k], each a product of its own. */
+void tow__gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_value h, tow_value *input,
+                        tow_value *hidden);
+/* prepared->xs [..., n features]: the inputs of all gates; shared: kernel and biases of tow__gate_step. */
+void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow_cell_prepared *prepared);
+/* The hidden sides of all gates as one product, [batch..., n features], for a step with this carry, of which h is the last, and x
+ * from prepared->xs. A null value after an error. */
+tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cell_prepared *prepared,
+                            const tow_value *carry, tow_value x);
+/* Features of gate k. */
+tow_value tow__gate_slice(tow_value gates, int64_t features, int k);
+
+/* The recurrent kernels' default. */
+tow_initializer tow__recurrent_init(tow_initializer given);
+/* n carries of this type; several that are drawn have keys split(key, n). */
+void tow__draw_carry(tow_scope *scope, tow_initializer init, tow_type type, const uint32_t key[2], size_t n,
+                     tow_value *carry);
+/* type with so many features in place of its last axis; false, reported: x has none, or the option is out of its range. */
+bool tow__carry_type(tow_scope *scope, const char *cell, int64_t features, tow_type x, tow_type *type);
+static inline tow_activation tow__activation_or(tow_activation given, tow_activation otherwise)
+{
+    return given ? given : otherwise;
+}
+
+#endif

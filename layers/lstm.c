@@ -1,0 +1,119 @@
+/* LSTMCell and OptimizedLSTMCell: of gates i, f, g, o = W x + U h + b,
+ *
+ *   c' = sigma(f) c + sigma(i) tanh(g),   h' = sigma(o) tanh(c').
+ *
+ * Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997), with forget gates. */
+#include "layers/cell.h"
+
+/* Both structs have the same options; this is where they are read. */
+typedef struct options {
+    const char *name;
+    int64_t features;
+    tow_activation gate, activation;
+    tow_initializer kernel_init, recurrent_kernel_init, bias_init, carry_init;
+} options;
+
+#define READ(layer, text)                                                                                              \
+    ((options){.name = (text),                                                                                         \
+               .features = (layer)->features,                                                                          \
+               .gate = tow__activation_or((layer)->gate, tow_logistic),                                                \
+               .activation = tow__activation_or((layer)->activation, tow_tanh),                                        \
+               .kernel_init = (layer)->kernel_init,                                                                    \
+               .recurrent_kernel_init = (layer)->recurrent_kernel_init,                                                \
+               .bias_init = (layer)->bias_init,                                                                        \
+               .carry_init = (layer)->carry_init})
+
+static options read_options(const tow_module *module)
+{
+    if (module->cls == &tow_lstm_cell_class) return READ((const tow_lstm_cell *)module, "LSTMCell");
+    return READ((const tow_optimized_lstm_cell *)module, "OptimizedLSTMCell");
+}
+
+enum {
+    I,
+    F,
+    G,
+    O
+};
+
+static tow__gates gates_of(const options *o)
+{
+    tow__gates g = {.cell = o->name,
+                    .features = o->features,
+                    .n_carry = 2,
+                    .kernel_init = o->kernel_init,
+                    .recurrent_kernel_init = o->recurrent_kernel_init,
+                    .n = 4,
+                    .gate = {[I] = {"ii", "hi"}, [F] = {"if", "hf"}, [G] = {"ig", "hg"}, [O] = {"io", "ho"}}};
+    for (int k = 0; k < g.n; k++) {
+        g.gate[k].hidden_bias = true;
+        g.gate[k].bias_init = o->bias_init;
+    }
+    return g;
+}
+
+/* sums: W x + U h + b of each gate. out: c', h', h' */
+static void combine(const options *o, const tow_value *sums, tow_value c, tow_value *out)
+{
+    tow_value kept = tow_mul(o->gate(sums[F]), c);
+    tow_value added = tow_mul(o->gate(sums[I]), o->activation(sums[G]));
+    out[0] = tow_add(kept, added);
+    out[1] = out[2] = tow_mul(o->gate(sums[O]), o->activation(out[0]));
+}
+
+static void prepare(tow_scope *scope, const tow_module *module, tow_value xs, tow_cell_prepared *prepared)
+{
+    options o = read_options(module);
+    tow__gates g = gates_of(&o);
+    tow__gates_prepare(scope, &g, xs, prepared);
+}
+
+static void step(tow_scope *scope, const tow_module *module, const tow_cell_prepared *prepared, const tow_value *carry,
+                 tow_value x, tow_value *out)
+{
+    options o = read_options(module);
+    tow__gates g = gates_of(&o);
+    tow_value hidden = tow__gates_hidden(scope, &g, prepared, carry, x), sums[4];
+    if (tow_is_null(hidden)) return;
+    tow_value all = tow_add(x, hidden);
+    for (int k = 0; k < g.n; k++) sums[k] = tow__gate_slice(all, o.features, k);
+    combine(&o, sums, carry[0], out);
+}
+
+static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                 tow_value *out)
+{
+    options o = read_options(module);
+    tow__gates g = gates_of(&o);
+    tow_value input[4], hidden[4], sums[4];
+    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
+    tow__gate_products(scope, &g, in[2], in[1], input, hidden);
+    if (tow__scope_failed(scope)) return;
+    for (int k = 0; k < g.n; k++) sums[k] = tow_add(input[k], hidden[k]);
+    combine(&o, sums, in[0], out);
+}
+
+static void joined(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                   tow_value *out)
+{
+    options o = read_options(module);
+    tow__gates g = gates_of(&o);
+    tow_cell_prepared prepared = {0};
+    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
+    tow__gates_prepare(scope, &g, in[2], &prepared);
+    if (!tow__scope_failed(scope)) step(scope, module, &prepared, in, prepared.xs, out);
+}
+
+static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x, const uint32_t key[2],
+                          tow_value *carry)
+{
+    options o = read_options(module);
+    tow_type type;
+    if (tow__carry_type(scope, o.name, o.features, x, &type)) tow__draw_carry(scope, o.carry_init, type, key, 2, carry);
+}
+
+static const tow_cell_methods methods = {
+    .n_carry = 2, .initial_carry = initial_carry, .prepare = prepare, .step = step};
+
+const tow_module_class tow_lstm_cell_class = {.name = "LSTMCell", .call = call, .cell = &methods};
+const tow_module_class tow_optimized_lstm_cell_class = {.name = "OptimizedLSTMCell", .call = joined, .cell = &methods};

@@ -1,0 +1,536 @@
+/* RNN: order and lengths, cells of one's own, equal bits under remat, scan and vmap, one product for all inputs, memory of long
+ * sequences, and what goes wrong. Values against Flax are in test_recurrent.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/counting_allocator.h"
+#include "tests/unit/support/plain_context.h"
+#include "tow/tow.h"
+
+#define TYPE(dtype, ...)                                                                                               \
+    tow_make_type(dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+#define F32(...) TYPE(TOW_F32, __VA_ARGS__)
+
+/* ---- c' = 10 c + x ----------------------------------------------------------------------------------------------- */
+
+static void call_digits(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
+{
+    (void)s, (void)module, (void)n_in, (void)n_out;
+    out[0] = out[1] = tow_add(tow_mul_scalar(in[0], 10), in[1]);
+}
+static void start_digits(tow_scope *s, const tow_module *module, tow_type x, const uint32_t key[2], tow_value *carry)
+{
+    (void)module, (void)key;
+    carry[0] = tow_full(tow_scope_trace(s), x, 0);
+}
+static const tow_cell_methods digits_methods = {.n_carry = 1, .initial_carry = start_digits};
+static const tow_module_class digits_class = {.name = "digits", .call = call_digits, .cell = &digits_methods};
+/* The same, without saying that it is a cell. */
+static const tow_module_class secret_class = {.name = "secret", .call = call_digits};
+
+/* Runs the RNN on x [sequences, T, 1] of `dtype` with lengths (NULL: none); carry (n_out 2) and y as numbers. */
+static void run_digits(tow_rnn rnn, tow_dtype dtype, int64_t sequences, int64_t steps, const int *x, const int *lengths,
+                       double *carry, double *y)
+{
+    tow_module cell = {&digits_class};
+    if (!rnn.inner) rnn.inner = &cell;
+    rnn.module.cls = &tow_rnn_class;
+    rnn.lengths = lengths != NULL;
+    tow_type types[] = {TYPE(dtype, sequences, steps, 1), TYPE(TOW_I32, sequences)};
+    tow_model_options options = {.n_outputs = 2};
+    tow_params *params;
+    tow_graph *graph;
+    size_t n_in = 1 + (size_t)rnn.lengths;
+    OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 0, n_in, types, &options, &params, NULL));
+    OK(tow_forward(TOW_MODULE(&rnn), params, n_in, types, &options, &graph));
+    tow_array *in[2] = {0}, *out[2], *wide;
+    OK(tow_array_create(ctx, types[0], &in[0]));
+    for (int64_t i = 0; i < sequences * steps; i++) {
+        if (dtype == TOW_F64) ((double *)tow_array_data(in[0]))[i] = x[i];
+        if (dtype == TOW_F32) ((float *)tow_array_data(in[0]))[i] = (float)x[i];
+        if (dtype == TOW_I32) ((int32_t *)tow_array_data(in[0]))[i] = x[i];
+    }
+    OK(tow_array_create(ctx, types[1], &in[1]));
+    if (lengths) memcpy(tow_array_data(in[1]), lengths, (size_t)sequences * sizeof *lengths);
+    OK(tow_evaluate(graph, in, out));
+    for (int k = 0; k < 2; k++) {
+        OK(tow_array_convert(out[k], TOW_F64, &wide));
+        memcpy(k ? y : carry, tow_array_data(wide), tow_type_bytes(tow_array_type(wide)));
+        tow_array_release(wide);
+        tow_array_release(out[k]);
+        tow_array_release(in[k]);
+    }
+    tow_graph_release(graph);
+    tow_params_free(params);
+}
+
+/* The table of Flax's RNN, printed by it. */
+static void test_orders_and_lengths(void **unused)
+{
+    (void)unused;
+    static const int x[] = {1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 1};
+    static const tow_rnn plain = {0}, reverse = {.reverse = true}, keep_order = {.reverse = true, .keep_order = true};
+    static const int counts[] = {4, 2, 0}, outside[] = {9, -4, -9}, others[] = {4, 5, -1};
+    static const struct {
+        const tow_rnn *rnn;
+        const int *lengths;
+        double carry[3], y[12];
+    } rows[] = {
+        {&plain, NULL, {1234, 5600, 7891}, {1, 12, 123, 1234, 5, 56, 560, 5600, 7, 78, 789, 7891}},
+        {&plain, counts, {1234, 56, 7891}, {1, 12, 123, 1234, 5, 56, 560, 5600, 7, 78, 789, 7891}},
+        {&plain, others, {1234, 5600, 789}, {1, 12, 123, 1234, 5, 56, 560, 5600, 7, 78, 789, 7891}},
+        {&plain, outside, {1234, 5, 7}, {1, 12, 123, 1234, 5, 56, 560, 5600, 7, 78, 789, 7891}},
+        {&reverse, NULL, {4321, 65, 1987}, {4, 43, 432, 4321, 0, 0, 6, 65, 1, 19, 198, 1987}},
+        {&reverse, counts, {4321, 65, 1987}, {4, 43, 432, 4321, 6, 65, 650, 6500, 1, 19, 198, 1987}},
+        {&reverse, others, {4321, 5006, 987}, {4, 43, 432, 4321, 5, 50, 500, 5006, 9, 98, 987, 9871}},
+        {&reverse, outside, {1432, 0, 9}, {1, 14, 143, 1432, 0, 0, 6, 65, 9, 98, 987, 9871}},
+        {&keep_order, NULL, {4321, 65, 1987}, {4321, 432, 43, 4, 65, 6, 0, 0, 1987, 198, 19, 1}},
+        {&keep_order, counts, {4321, 65, 1987}, {4321, 432, 43, 4, 65, 6, 6500, 650, 1987, 198, 19, 1}},
+        {&keep_order, others, {4321, 5006, 987}, {4321, 432, 43, 4, 5, 5006, 500, 50, 987, 98, 9, 9871}},
+        {&keep_order, outside, {1432, 0, 9}, {1, 1432, 143, 14, 65, 6, 0, 0, 987, 98, 9, 9871}},
+    };
+    static const tow_dtype dtypes[] = {TOW_F32, TOW_F64, TOW_I32};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 3; k++) {
+            double carry[3], y[12];
+            run_digits(*rows[i].rnn, dtypes[k], 3, 4, x, rows[i].lengths, carry, y);
+            for (int j = 0; j < 12; j++)
+                if (y[j] != rows[i].y[j] || carry[j % 3] != rows[i].carry[j % 3])
+                    fail_msg("row %zu, dtype %d: y[%d] = %g, carry[%d] = %g", i, k, j, y[j], j % 3, carry[j % 3]);
+        }
+}
+
+/* No steps, or no sequences: the carry is the initial one. */
+static void test_empty(void **unused)
+{
+    (void)unused;
+    static const int none[] = {0, 0};
+    static const tow_rnn kinds[] = {{.keep_order = false}, {.reverse = true}, {.reverse = true, .keep_order = true}};
+    double carry[2] = {-1, -1}, y[1];
+    for (int k = 0; k < 3; k++)
+        for (int with = 0; with < 2; with++) {
+            run_digits(kinds[k], TOW_F32, 2, 0, none, with ? none : NULL, carry, y);
+            assert_true(carry[0] == 0 && carry[1] == 0);
+            run_digits(kinds[k], TOW_F32, 0, 3, none, with ? none : NULL, carry, y);
+        }
+}
+
+/* ---- equal bits -------------------------------------------------------------------------------------------------- */
+
+enum {
+    MOST = 64
+};
+
+static tow_array *fractions(tow_type type, int64_t first)
+{
+    tow_array *array;
+    OK(tow_array_create(ctx, type, &array));
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        double value = (double)(((first + i) * 7919) % 257 - 128) / 64;
+        if (type.dtype == TOW_F64)
+            ((double *)tow_array_data(array))[i] = value;
+        else
+            ((float *)tow_array_data(array))[i] = (float)value;
+    }
+    return array;
+}
+
+static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss,
+                         tow_value *aux, void *user)
+{
+    size_t n = *(size_t *)user;
+    (void)extra;
+    for (size_t k = 0; k < n; k++) {
+        tow_array *weights = fractions(tow_value_type(outputs[k]), 100 * (int64_t)k);
+        tow_value sum = tow_reduce_sum(tow_mul(outputs[k], tow_constant(t, weights)), 0, NULL);
+        *loss = k ? tow_add(*loss, sum) : sum;
+        aux[k] = outputs[k];
+        tow_array_release(weights);
+    }
+}
+
+/* loss, outputs, gradients of parameters and x */
+typedef struct results {
+    tow_params *params;
+    size_t n;
+    size_t products; /* in the graph of the gradient */
+    tow_array *arrays[MOST];
+} results;
+
+static void compute(results *r, const tow_module *model, tow_type type, size_t n_out)
+{
+    tow_model_options options = {.n_outputs = n_out};
+    tow_graph *loss, *gradient;
+    tow_array *in[MOST];
+    size_t wrt[MOST];
+    OK(tow_init_with_options(ctx, model, 3, 1, &type, &options, &r->params, NULL));
+    size_t n = tow_params_count(r->params);
+    OK(tow_loss(model, r->params, 1, &type, 0, NULL, weighted_sum, &n_out, n_out, &options, &loss));
+    for (size_t i = 0; i <= n; i++) wrt[i] = i;
+    OK(tow_value_and_grad(loss, n + 1, wrt, true, &gradient));
+    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(r->params, i);
+    in[n] = fractions(type, 0);
+    r->n = 1 + n_out + n + 1;
+    r->products = tow_graph_count(gradient, "dot_general");
+    assert_true(r->n <= MOST);
+    OK(tow_evaluate(gradient, in, r->arrays));
+    tow_array_release(in[n]);
+    tow_graph_release(loss);
+    tow_graph_release(gradient);
+}
+
+static void release(results *r)
+{
+    for (size_t i = 0; i < r->n; i++) tow_array_release(r->arrays[i]);
+    tow_params_free(r->params);
+    *r = (results){0};
+}
+
+static bool same_bits(tow_array *a, tow_array *b)
+{
+    return tow_type_equal(tow_array_type(a), tow_array_type(b)) &&
+           memcmp(tow_array_data(a), tow_array_data(b), tow_type_bytes(tow_array_type(a))) == 0;
+}
+
+static void expect_equal(const char *what, const results *a, const results *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++)
+        if (!same_bits(a->arrays[i], b->arrays[i])) fail_msg("%s: result %zu has other bits", what, i);
+}
+
+/* use(name, cell, n_carry) for every kind of cell; x is [2, 5, 6], or [2, 5, 4, 6] for ConvLSTM. */
+typedef void (*cell_use)(const char *name, const tow_module *cell, size_t n_carry, tow_type x);
+static void with_cells(cell_use use)
+{
+    tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 6);
+    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 6, .carry_init = tow_init_normal(1));
+    tow_optimized_lstm_cell optimized = TOW_OPTIMIZED_LSTM_CELL(.features = 6);
+    tow_gru_cell gru = TOW_GRU_CELL(.features = 6);
+    tow_mgu_cell mgu = TOW_MGU_CELL(.features = 6), plain = TOW_MGU_CELL(.features = 6, .no_reset_gate = true);
+    tow_conv_lstm_cell conv = TOW_CONV_LSTM_CELL(.features = 6, .kernel_size = {3});
+    for (int wide = 0; wide < 2; wide++) {
+        tow_dtype dtype = wide ? TOW_F64 : TOW_F32;
+        use("simple", TOW_MODULE(&simple), 1, TYPE(dtype, 2, 5, 6));
+        use("lstm", TOW_MODULE(&lstm), 2, TYPE(dtype, 2, 5, 6));
+        use("optimized", TOW_MODULE(&optimized), 2, TYPE(dtype, 2, 5, 6));
+        use("gru", TOW_MODULE(&gru), 1, TYPE(dtype, 2, 5, 6));
+        use("mgu", TOW_MODULE(&mgu), 1, TYPE(dtype, 2, 5, 6));
+        use("mgu without reset", TOW_MODULE(&plain), 1, TYPE(dtype, 2, 5, 6));
+        use("conv", TOW_MODULE(&conv), 2, TYPE(dtype, 2, 5, 4, 6));
+    }
+}
+
+/* A cell that says nothing of whole sequences: RNN calls it in every step. */
+typedef struct stepwise {
+    tow_module module;
+    const tow_module *inner;
+} stepwise;
+static const tow_module *inner_of(const tow_module *module) { return ((const stepwise *)module)->inner; }
+static void call_stepwise(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                          tow_value *out)
+{
+    inner_of(module)->cls->call(s, inner_of(module), n_in, in, n_out, out);
+}
+static void start_stepwise(tow_scope *s, const tow_module *module, tow_type x, const uint32_t key[2], tow_value *carry)
+{
+    inner_of(module)->cls->cell->initial_carry(s, inner_of(module), x, key, carry);
+}
+static int axes_of_stepwise(const tow_module *module)
+{
+    int (*axes)(const tow_module *) = inner_of(module)->cls->cell->feature_axes;
+    return axes ? axes(inner_of(module)) : 1;
+}
+static const tow_cell_methods stepwise_methods[] = {
+    {0},
+    {.n_carry = 1, .initial_carry = start_stepwise, .feature_axes = axes_of_stepwise},
+    {.n_carry = 2, .initial_carry = start_stepwise, .feature_axes = axes_of_stepwise},
+};
+static const tow_module_class stepwise_class[] = {
+    {0},
+    {.name = "stepwise", .call = call_stepwise, .cell = &stepwise_methods[1]},
+    {.name = "stepwise", .call = call_stepwise, .cell = &stepwise_methods[2]},
+};
+
+/* Outputs and carries have the bits of the cell called in every step. Gradients of parameters are sums over steps in another
+ * order. */
+static void check_stepwise(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
+{
+    stepwise by_step = {{&stepwise_class[n_carry]}, cell};
+    tow_rnn whole = {.module = {&tow_rnn_class}, .inner = cell}, steps = TOW_RNN(&by_step);
+    results a = {0}, b = {0};
+    compute(&a, TOW_MODULE(&whole), x, 1 + n_carry);
+    compute(&b, TOW_MODULE(&steps), x, 1 + n_carry);
+    assert_int_equal(a.n, b.n);
+    for (size_t i = 0; i < 2 + n_carry; i++)
+        if (!same_bits(a.arrays[i], b.arrays[i])) fail_msg("%s: result %zu has other bits than step by step", name, i);
+    release(&a);
+    release(&b);
+}
+
+static void test_bits_of_single_steps(void **unused)
+{
+    (void)unused;
+    with_cells(check_stepwise);
+}
+
+/* One product each for: inputs, the step; the gradients of x, of h, and of both kernels. */
+static void check_products(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
+{
+    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell};
+    results r = {0};
+    if (strcmp(name, "conv") == 0) return;
+    compute(&r, TOW_MODULE(&rnn), x, 1 + n_carry);
+    if (r.products != 6) fail_msg("%s: %zu products", name, r.products);
+    release(&r);
+}
+
+static void test_one_product_for_all_inputs(void **unused)
+{
+    (void)unused;
+    with_cells(check_products);
+}
+
+/* Around the RNN and around its cell. */
+static void check_remat(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
+{
+    const tow_policy policies[] = {tow_nothing_saveable(), tow_dots_saveable(), tow_everything_saveable(),
+                                   tow_dots_with_no_batch_dims_saveable()};
+    tow_rnn plain = {.module = {&tow_rnn_class}, .inner = cell};
+    results a = {0}, b = {0};
+    compute(&a, TOW_MODULE(&plain), x, 1 + n_carry);
+    for (int i = 0; i < 4; i++) {
+        tow_remat step = {.module = {&tow_remat_class}, .inner = cell, .policy = policies[i]};
+        tow_rnn inside = TOW_RNN(&step);
+        tow_remat around = TOW_REMAT(&plain, .policy = policies[i]), both = TOW_REMAT(&inside, .policy = policies[i]);
+        const tow_module *models[] = {TOW_MODULE(&inside), TOW_MODULE(&around), TOW_MODULE(&both)};
+        for (int k = 0; k < 3; k++) {
+            compute(&b, models[k], x, 1 + n_carry);
+            expect_equal(name, &a, &b);
+            release(&b);
+        }
+    }
+    release(&a);
+}
+
+static void test_remat(void **unused)
+{
+    (void)unused;
+    with_cells(check_remat);
+}
+
+/* A stack of RNNs as a loop, and written out. */
+static void check_deep(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
+{
+    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell};
+    tow_remat region = TOW_REMAT(&rnn);
+    tow_scan loop = TOW_SCAN(&region, .length = 3), unrolled = TOW_SCAN(&region, .length = 3, .unrolled = true);
+    results a = {0}, b = {0};
+    (void)n_carry;
+    compute(&a, TOW_MODULE(&loop), x, 1);
+    compute(&b, TOW_MODULE(&unrolled), x, 1);
+    if (!same_bits(a.arrays[1], b.arrays[1]) || !same_bits(a.arrays[a.n - 1], b.arrays[b.n - 1]))
+        fail_msg("%s: a scan of three has other bits than three", name);
+    assert_true(strncmp(tow_params_path(a.params, 0), "{}/cell/", 8) == 0);
+    release(&a);
+    release(&b);
+}
+
+static void test_deep(void **unused)
+{
+    (void)unused;
+    with_cells(check_deep);
+}
+
+/* Row r of the batched forward pass has the bits of the pass on row r. */
+static void check_vmap(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
+{
+    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell, .reverse = true};
+    tow_model_options options = {.n_outputs = 1 + n_carry};
+    tow_params *params;
+    tow_graph *one, *both;
+    tow_array *in[MOST], *out[3], *expected[3];
+    int axes[MOST];
+    OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 3, 1, &x, &options, &params, NULL));
+    OK(tow_forward(TOW_MODULE(&rnn), params, 1, &x, &options, &one));
+    size_t n = tow_params_count(params);
+    for (size_t i = 0; i < n; i++) {
+        axes[i] = TOW_NOT_MAPPED;
+        in[i] = tow_params_array(params, i);
+    }
+    axes[n] = 0;
+    OK(tow_vmap(one, 2, axes, NULL, &both));
+    tow_type rows = x;
+    memmove(rows.dims + 1, rows.dims, (size_t)x.rank * sizeof *rows.dims);
+    rows.dims[0] = 2;
+    rows.rank++;
+    tow_array *all = fractions(rows, 0);
+    in[n] = all;
+    OK(tow_evaluate(both, in, out));
+    for (int row = 0; row < 2; row++) {
+        in[n] = fractions(x, row * tow_type_count(x));
+        OK(tow_evaluate(one, in, expected));
+        for (size_t i = 0; i < 1 + n_carry; i++) {
+            size_t bytes = tow_type_bytes(tow_array_type(expected[i]));
+            if (memcmp((char *)tow_array_data(out[i]) + (size_t)row * bytes, tow_array_data(expected[i]), bytes) != 0)
+                fail_msg("%s under vmap: row %d of result %zu has other bits", name, row, i);
+            tow_array_release(expected[i]);
+        }
+        tow_array_release(in[n]);
+    }
+    for (size_t i = 0; i < 1 + n_carry; i++) tow_array_release(out[i]);
+    tow_array_release(all);
+    tow_graph_release(one);
+    tow_graph_release(both);
+    tow_params_free(params);
+}
+
+static void test_vmap(void **unused)
+{
+    (void)unused;
+    with_cells(check_vmap);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+#define expect_error(model, status, text, n_out, ...)                                                                  \
+    check_error(TOW_MODULE(&(model)), status, text, n_out, sizeof((tow_type[]){__VA_ARGS__}) / sizeof(tow_type),       \
+                (tow_type[]){__VA_ARGS__})
+static void check_error(const tow_module *model, tow_status expected, const char *text, size_t n_out, size_t n_in,
+                        const tow_type *types)
+{
+    tow_model_options options = {.n_outputs = n_out};
+    tow_params *params = NULL;
+    tow_status status = tow_init_with_options(ctx, model, 0, n_in, types, &options, &params, NULL);
+    assert_null(params);
+    if (status != expected || !strstr(tow_context_error(ctx), text))
+        fail_msg("expected %s and \"%s\", found %s: %s", tow_status_text(expected), text, tow_status_text(status),
+                 tow_context_error(ctx));
+}
+
+static void narrow(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                   tow_value *out)
+{
+    (void)s, (void)module, (void)n_in, (void)n_out;
+    out[0] = out[1] = tow_slice_axis(in[0], 1, 0, 1);
+}
+static const tow_module_class narrow_class = {.name = "narrow", .call = narrow};
+
+static void test_errors(void **unused)
+{
+    (void)unused;
+    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 4), none = TOW_LSTM_CELL();
+    tow_lstm_cell half = TOW_LSTM_CELL(.features = 4, .carry_init = {.a = 1});
+    tow_gru_cell gru = TOW_GRU_CELL(.features = 4);
+    tow_conv_lstm_cell conv = TOW_CONV_LSTM_CELL(.features = 4, .kernel_size = {3}),
+                       no_kernel = TOW_CONV_LSTM_CELL(.features = 4);
+    stepwise secret = {{&secret_class}, NULL}, narrows = {{&narrow_class}, NULL}, classless = {{NULL}, NULL};
+    tow_rnn rnn = TOW_RNN(&lstm), with_lengths = TOW_RNN(&lstm, .lengths = true), of_none = TOW_RNN(&none),
+            of_half = TOW_RNN(&half), of_conv = TOW_RNN(&conv), of_no_kernel = TOW_RNN(&no_kernel),
+            of_secret = TOW_RNN(&secret), of_narrow = TOW_RNN(&narrows), of_classless = TOW_RNN(&classless),
+            of_gru = TOW_RNN(&gru);
+    tow_rnn of_nothing = {.module = {&tow_rnn_class}};
+    tow_bidirectional both = TOW_BIDIRECTIONAL(.forward_rnn = &rnn, .backward_rnn = &of_gru),
+                      no_forward = TOW_BIDIRECTIONAL(.backward_rnn = &rnn);
+    tow_type h = F32(2, 4), x = F32(2, 3), xs = F32(2, 5, 3);
+    expect_error(none, TOW_INVALID_ARGUMENT, "LSTMCell: .features = 0", 3, h, h, x);
+    expect_error(lstm, TOW_INVALID_ARGUMENT, "LSTMCell: expected 3 inputs (carry 2, x)", 1, x);
+    expect_error(lstm, TOW_INVALID_ARGUMENT, "as many outputs, found 3 and 2", 2, h, h, x);
+    expect_error(lstm, TOW_SHAPE_MISMATCH, "LSTMCell: carry 1: expected f32[2,4]", 3, h, F32(2, 5), x);
+    expect_error(lstm, TOW_SHAPE_MISMATCH, "carry 0: expected f32[2,4] (batch axes of x, .features), found f64[2,4]", 3,
+                 TYPE(TOW_F64, 2, 4), h, x);
+    expect_error(gru, TOW_TYPE_MISMATCH, "GRUCell: x: expected f32 or f64", 2, h, TYPE(TOW_I32, 2, 3));
+    expect_error(gru, TOW_SHAPE_MISMATCH, "rank 1 or more, found f32[]", 2, h, tow_make_type(TOW_F32, 0, NULL));
+    expect_error(conv, TOW_SHAPE_MISMATCH, "ConvLSTMCell: x: expected 1 spatial axes", 3, F32(4), F32(4), F32(3));
+    expect_error(no_kernel, TOW_INVALID_ARGUMENT, "ConvLSTMCell: .kernel_size[0] = 0", 3, F32(2, 6, 4), F32(2, 6, 4),
+                 F32(2, 6, 3));
+    expect_error(of_nothing, TOW_INVALID_ARGUMENT, "RNN: expected a cell, found NULL", 1, xs);
+    expect_error(of_classless, TOW_INVALID_ARGUMENT, "RNN: expected a cell, found a layer without a class", 1, xs);
+    expect_error(of_none, TOW_INVALID_ARGUMENT, "LSTMCell: .features = 0", 1, xs);
+    expect_error(of_half, TOW_INVALID_ARGUMENT, ".carry_init: found options but no function .fill", 1, xs);
+    expect_error(of_conv, TOW_SHAPE_MISMATCH, "RNN: x: expected a time axis and 2 of features, found f32[3,5]", 1,
+                 F32(3, 5));
+    expect_error(of_no_kernel, TOW_INVALID_ARGUMENT, ".kernel_size[0] = 0", 1, xs);
+    expect_error(rnn, TOW_INVALID_ARGUMENT, "expected 1 inputs (x), or 3 with the carry of LSTMCell", 1, h, xs);
+    expect_error(rnn, TOW_INVALID_ARGUMENT, "1 output (y) or 3 (carry, y), found 1 and 2", 2, xs);
+    expect_error(rnn, TOW_SHAPE_MISMATCH, "LSTMCell: carry 0: expected f32[2,4]", 1, F32(3, 4), h, xs);
+    expect_error(with_lengths, TOW_TYPE_MISMATCH, "RNN: lengths: expected i32[2], a number for each sequence", 1, xs,
+                 F32(2));
+    expect_error(with_lengths, TOW_SHAPE_MISMATCH, "RNN: lengths: expected i32[2]", 1, xs, TYPE(TOW_I32, 3));
+    expect_error(of_secret, TOW_INVALID_ARGUMENT, "the layer secret is no cell that can make its carry", 1, xs);
+    expect_error(of_narrow, TOW_TYPE_MISMATCH, "RNN: carry 0 enters a step as f32[2,4] and leaves it as f32[2,1]", 1, h,
+                 xs);
+    expect_error(no_forward, TOW_INVALID_ARGUMENT, "Bidirectional: expected RNNs", 1, xs);
+    expect_error(both, TOW_INVALID_ARGUMENT, "or 4 with the carries of both RNNs", 1, h, xs);
+    expect_error(both, TOW_INVALID_ARGUMENT, "1 output (y) or 4 (carries, y), found 1 and 3", 3, xs);
+}
+
+/* ---- every allocation failing in turn ---------------------------------------------------------------------------- */
+
+static tow_status use_models(tow_context *c)
+{
+    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 2, .carry_init = tow_init_normal(1));
+    tow_gru_cell gru = TOW_GRU_CELL(.features = 2);
+    tow_remat region = TOW_REMAT(&gru);
+    tow_rnn a = TOW_RNN(&lstm), b = TOW_RNN(&region);
+    tow_bidirectional both = TOW_BIDIRECTIONAL(.forward_rnn = &a, .backward_rnn = &b, .lengths = true);
+    tow_type types[] = {F32(2, 3, 2), TYPE(TOW_I32, 2)};
+    tow_model_options options = {.n_outputs = 4};
+    tow_params *params = NULL;
+    tow_graph *graph = NULL;
+    tow_status status = tow_init_with_options(c, TOW_MODULE(&both), 0, 2, types, &options, &params, NULL);
+    if (!status) status = tow_forward(TOW_MODULE(&both), params, 2, types, &options, &graph);
+    tow_graph_release(graph);
+    tow_params_free(params);
+    return status;
+}
+
+static void test_every_allocation_failing(void **unused)
+{
+    (void)unused;
+    counting count;
+    long runs = 0;
+    for (long n = 0;; ++n, ++runs) {
+        tow_context_options options = counting_options(&count, n);
+        tow_context *c = NULL;
+        tow_status status = tow_context_create(&options, &c);
+        if (!status) status = use_models(c);
+        bool failed = count.calls > n;
+        if (status != (failed ? TOW_OUT_OF_MEMORY : TOW_OK))
+            fail_msg("allocation %ld: %s: %s", n, tow_status_text(status), c ? tow_context_error(c) : "");
+        tow_context_destroy(c);
+        if (count.blocks != 0 || count.wrong_sizes != 0)
+            fail_msg("allocation %ld: %ld blocks leak, %d wrong sizes", n, count.blocks, count.wrong_sizes);
+        if (!failed) break;
+    }
+    assert_true(runs > 100);
+}
+
+static int portable_setup(void **unused)
+{
+    (void)unused;
+    tow_context_options options = {.portable_bits = true};
+    return tow_context_create(&options, &ctx) == TOW_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_orders_and_lengths),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_bits_of_single_steps),
+        cmocka_unit_test(test_one_product_for_all_inputs),
+        cmocka_unit_test(test_remat),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_vmap),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_every_allocation_failing),
+    };
+    return cmocka_run_group_tests(tests, portable_setup, teardown);
+}
