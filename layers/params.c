@@ -18,13 +18,19 @@ tow_status tow__params_create(tow_context *ctx, tow_params **params)
     return TOW_OK;
 }
 
+static void free_columns(tow_params *p)
+{
+    if (p->types) tow__free(p->ctx, p->types, p->capacity, sizeof *p->types);
+    if (p->arrays) tow__free(p->ctx, p->arrays, p->capacity, sizeof *p->arrays);
+    if (p->frozen) tow__free(p->ctx, p->frozen, p->capacity, sizeof *p->frozen);
+}
+
 void tow_params_free(tow_params *params)
 {
     if (!params) return;
     tow_context *ctx = params->ctx;
     for (uint32_t i = 0; i < params->names.count; i++) tow_array_release(params->arrays[i]);
-    if (params->types) tow__free(ctx, params->types, params->capacity, sizeof *params->types);
-    if (params->arrays) tow__free(ctx, params->arrays, params->capacity, sizeof *params->arrays);
+    free_columns(params);
     tow__names_free(&params->names);
     tow__free(ctx, params, 1, sizeof *params);
 }
@@ -32,23 +38,24 @@ void tow_params_free(tow_params *params)
 static tow_status reserve(tow_params *p)
 {
     if (p->names.count < p->capacity) return TOW_OK;
-    uint32_t capacity = p->capacity ? 2 * p->capacity : 8;
-    tow_type *types = tow__alloc(p->ctx, capacity, sizeof *types);
-    tow_array **arrays = tow__alloc(p->ctx, capacity, sizeof *arrays);
-    if (!types || !arrays) {
-        if (types) tow__free(p->ctx, types, capacity, sizeof *types);
-        if (arrays) tow__free(p->ctx, arrays, capacity, sizeof *arrays);
+    tow_params wider = {.ctx = p->ctx, .capacity = p->capacity ? 2 * p->capacity : 8};
+    wider.types = tow__alloc(p->ctx, wider.capacity, sizeof *wider.types);
+    wider.arrays = tow__alloc(p->ctx, wider.capacity, sizeof *wider.arrays);
+    wider.frozen = tow__alloc(p->ctx, wider.capacity, sizeof *wider.frozen);
+    if (!wider.types || !wider.arrays || !wider.frozen) {
+        free_columns(&wider);
         return TOW_OUT_OF_MEMORY;
     }
     if (p->capacity) {
-        memcpy(types, p->types, p->capacity * sizeof *types);
-        memcpy(arrays, p->arrays, p->capacity * sizeof *arrays);
-        tow__free(p->ctx, p->types, p->capacity, sizeof *types);
-        tow__free(p->ctx, p->arrays, p->capacity, sizeof *arrays);
+        memcpy(wider.types, p->types, p->capacity * sizeof *p->types);
+        memcpy(wider.arrays, p->arrays, p->capacity * sizeof *p->arrays);
+        memcpy(wider.frozen, p->frozen, p->capacity * sizeof *p->frozen);
     }
-    p->types = types;
-    p->arrays = arrays;
-    p->capacity = capacity;
+    free_columns(p);
+    p->types = wider.types;
+    p->arrays = wider.arrays;
+    p->frozen = wider.frozen;
+    p->capacity = wider.capacity;
     return TOW_OK;
 }
 
@@ -59,7 +66,34 @@ tow_status tow__params_add(tow_params *params, const char *path, tow_type type)
     uint32_t index = params->names.count;
     params->types[index] = type;
     params->arrays[index] = NULL;
+    params->frozen[index] = false;
     return tow__names_add(&params->names, path) == TOW__NO_NAME ? TOW_OUT_OF_MEMORY : TOW_OK;
+}
+
+tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, bool frozen)
+{
+    tow_status status = tow__params_add(params, path, tow_array_type(array));
+    if (status) return status;
+    params->arrays[params->names.count - 1] = tow_array_retain(array);
+    params->frozen[params->names.count - 1] = frozen;
+    return TOW_OK;
+}
+
+tow_status tow__params_shared(const tow_params *params, tow_params **shared)
+{
+    tow_status status = tow__params_create(params->ctx, shared);
+    for (uint32_t i = 0; i < params->names.count && !status; i++)
+        status = tow__params_append(*shared, params->names.names[i], params->arrays[i], params->frozen[i]);
+    if (!status) return TOW_OK;
+    tow_params_free(*shared);
+    *shared = NULL;
+    return status;
+}
+
+uint32_t tow__params_index(const tow_params *params, const char *path, uint32_t guess)
+{
+    if (guess < params->names.count && strcmp(params->names.names[guess], path) == 0) return guess;
+    return tow__names_find(&params->names, path);
 }
 
 size_t tow_params_count(const tow_params *params) { return params->names.count; }
@@ -71,6 +105,8 @@ tow_array *tow_params_array(const tow_params *params, size_t index)
 {
     return index < params->names.count ? params->arrays[index] : NULL;
 }
+
+tow_array *const *tow_params_arrays(const tow_params *params) { return params->arrays; }
 
 tow_array *tow_params_find(const tow_params *params, const char *path)
 {
@@ -94,12 +130,14 @@ static tow_status add_array(tow_params *params, size_t index, const char *path, 
                          : !*path ? "an empty path"
                          : !array ? "no array"
                                   : "other bytes");
+    if (tow__path_levels(path) > tow_array_type(array).rank)
+        return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_params_from_arrays: %.200s: expected an axis for each \"{}\", found %s", path,
+                         tow__type_name(tow_array_type(array)).text);
     if (tow__names_find(&params->names, path) != TOW__NO_NAME)
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
                          "tow_params_from_arrays: the path '%.200s' is there twice; name every array once", path);
-    tow_status status = tow__params_add(params, path, tow_array_type(array));
-    if (status == TOW_OK) params->arrays[params->names.count - 1] = tow_array_retain(array);
-    return status;
+    return tow__params_append(params, path, array, false);
 }
 
 tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths, tow_array *const *arrays,
@@ -138,6 +176,17 @@ tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
 
 static bool is_level(const char *component, size_t length) { return length == 2 && memcmp(component, "{}", 2) == 0; }
 
+bool tow__is_path(const char *path)
+{
+    if (!tow__is_utf8(path)) return false;
+    for (;;) {
+        const size_t length = strcspn(path, "/");
+        if (length == 0 || (length == 12 && memcmp(path, "__metadata__", 12) == 0)) return false;
+        if (!path[length]) return true;
+        path += length + 1;
+    }
+}
+
 int tow__path_levels(const char *path)
 {
     int levels = 0;
@@ -163,8 +212,7 @@ void tow__params_add_layer_path(tow__string *s, const char *path, const int64_t 
     }
 }
 
-/* The view of `array` at index[0..levels), a new reference. */
-static tow_status layer_view(tow_array *array, int levels, const int64_t *index, tow_array **view)
+tow_status tow__params_layer(tow_array *array, int levels, const int64_t *index, tow_array **view)
 {
     *view = tow_array_retain(array);
     for (int i = 0; i < levels; i++) {
@@ -212,7 +260,7 @@ static tow_status visit_layers(const tow_params *p, const char *prefix, layer_vi
             tow__params_add_layer_path(&name, path, index);
             if (name.failed) TRY(TOW_OUT_OF_MEMORY);
             tow_array *view = NULL;
-            TRY(layer_view(p->arrays[i], levels, index, &view));
+            TRY(tow__params_layer(p->arrays[i], levels, index, &view));
             status = visit(user, name.text, view);
             tow_array_release(view);
             if (status) goto done;
@@ -402,7 +450,7 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
         int64_t index[TOW_MAX_RANK] = {0};
         int levels = tow__path_levels(params->names.names[i]);
         if (levels == 0 || !matches_layer(params->names.names[i], path, index)) continue;
-        tow_status status = layer_view(params->arrays[i], levels, index, array);
+        tow_status status = tow__params_layer(params->arrays[i], levels, index, array);
         if (status != TOW_INVALID_ARGUMENT) return status;
         return tow__fail(params->ctx, status, "params/%s: no such layer; params/%s is %s, one row for each layer", path,
                          params->names.names[i], tow__type_name(params->types[i]).text);
@@ -460,11 +508,11 @@ static sum add_entries(table *t, const tow_params *params, const char *prefix, c
     return s;
 }
 
-static size_t finish(table *t, char *text, size_t size)
+size_t tow__string_hand_out(tow__string *s, char *text, size_t size)
 {
-    if (t->text.failed) t->text.length = 0; /* a part of a table would mislead; the context has the error */
-    size_t length = tow__string_export(&t->text, text, size);
-    tow__string_free(&t->text);
+    if (s->failed) s->length = 0; /* the context has the error */
+    size_t length = tow__string_export(s, text, size);
+    tow__string_free(s);
     return length;
 }
 
@@ -475,7 +523,7 @@ size_t tow_params_table(const tow_params *params, char *text, size_t size)
     for (uint32_t i = 0; i < params->names.count; i++) widen(&t, strlen(params->names.names[i]));
     add_head(&t);
     add_sum(&t, "total", add_entries(&t, params, "", NULL));
-    return finish(&t, text, size);
+    return tow__string_hand_out(&t.text, text, size);
 }
 
 /* True if no earlier entry has the collection of entry i. */
@@ -513,5 +561,5 @@ size_t tow_variables_table(const tow_params *params, const tow_params *state, ch
         all.bytes += s.bytes;
     }
     add_sum(&t, "total", all);
-    return finish(&t, text, size);
+    return tow__string_hand_out(&t.text, text, size);
 }

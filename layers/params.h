@@ -13,12 +13,32 @@ struct tow_params {
     tow__names names;
     tow_type *types;
     tow_array **arrays; /* NULL until filled */
-    uint32_t capacity;  /* of types and arrays */
+    bool *frozen;       /* no gradient is taken with respect to it */
+    uint32_t capacity;  /* of types, arrays and frozen */
 };
 
 tow_status tow__params_create(tow_context *ctx, tow_params **params);
 /* Appends a parameter without an array; the path must be new. */
 tow_status tow__params_add(tow_params *params, const char *path, tow_type type);
+/* Appends a parameter with its array, of which it takes a reference; the path must be new. */
+tow_status tow__params_append(tow_params *params, const char *path, tow_array *array, bool frozen);
+/* A list of the same arrays under the same paths. */
+tow_status tow__params_shared(const tow_params *params, tow_params **shared);
+/* TOW_NOT_FOUND, with the paths that there are, if one of the patterns (NULL: none) matches no path. caller and what: for the
+ * message. */
+tow_status tow__params_check_patterns(const tow_params *params, const char *caller, const char *what,
+                                      const char *const *patterns);
+/* One of the patterns matches, or there are none (NULL). */
+bool tow__path_wanted(const char *const *patterns, const char *path);
+/* Components joined by '/', none of them empty, in UTF-8. */
+bool tow__is_path(const char *path);
+/* Hands the text out as tow__string_export does, and frees it; after a failed allocation nothing of it, since a part would
+ * mislead. */
+size_t tow__string_hand_out(tow__string *s, char *text, size_t size);
+/* The view of `array` at index[0..levels), a new reference. */
+tow_status tow__params_layer(tow_array *array, int levels, const int64_t *index, tow_array **view);
+/* Index of `path`, which is probably that of `guess`; TOW__NO_NAME if there is none. */
+uint32_t tow__params_index(const tow_params *params, const char *path, uint32_t guess);
 /* As tow_params_to_tensors, but the set shares the arrays: for a set that is written before anything changes them. */
 tow_status tow__params_share(const tow_params *params, const char *prefix, tow_tensors *tensors);
 

@@ -1,33 +1,96 @@
-/* Patterns of paths. The last star seen is tried again with more text before anything else is, so that the time is at most
- * the product of the lengths. */
+/* Patterns of paths. Each star takes as little text as it can. The last star seen is tried again with more text before
+ * anything else is, so that the time is at most the product of the lengths. */
+#include "layers/pattern.h"
+
+#include <string.h>
+
 #include "tow/params.h"
 
-bool tow_path_matches(const char *pattern, const char *path)
+/* The last star of one kind. */
+typedef struct star {
+    const char *behind; /* in the pattern; NULL: none seen */
+    const char *taken;  /* behind the text that it has taken so far */
+    int number;         /* which star of the pattern it is */
+} star;
+
+/* Star `number` has taken text up to `end`. */
+static void capture(tow__captures *captures, int number, const char *begin, const char *end)
 {
-    if (!pattern || !path) return false;
-    const char *single = NULL, *single_at = NULL; /* behind the last "*", and the text that it has not taken yet */
-    const char *twice = NULL, *twice_at = NULL;   /* the same of the last "**" */
+    if (!captures || number >= TOW__MAX_CAPTURES) return;
+    if (begin) captures->begin[number] = begin;
+    captures->end[number] = end;
+}
+
+bool tow__path_capture(const char *pattern, const char *path, tow__captures *captures)
+{
+    star single = {0}, twice = {0};
+    int stars = 0;
     for (;;) {
-        if (pattern[0] == '*' && pattern[1] == '*') {
-            twice = pattern += 2;
-            twice_at = path;
-            single = NULL;
-        } else if (pattern[0] == '*') {
-            single = ++pattern;
-            single_at = path;
+        if (pattern[0] == '*') {
+            star *s = pattern[1] == '*' ? &twice : &single;
+            pattern += pattern[1] == '*' ? 2 : 1;
+            *s = (star){pattern, path, stars};
+            if (s == &twice) single.behind = NULL;
+            capture(captures, stars++, path, path);
         } else if (*pattern == *path && *path) {
             pattern++, path++;
         } else if (*pattern == *path) {
+            if (captures) captures->count = stars < TOW__MAX_CAPTURES ? stars : TOW__MAX_CAPTURES;
             return true;
-        } else if (single && *single_at && *single_at != '/') {
-            pattern = single;
-            path = ++single_at;
-        } else if (twice && *twice_at) {
-            pattern = twice;
-            path = ++twice_at;
-            single = NULL;
         } else {
-            return false;
+            star *s = single.behind && *single.taken && *single.taken != '/' ? &single : &twice;
+            if (!s->behind || !*s->taken) return false;
+            if (s == &twice) single.behind = NULL;
+            pattern = s->behind;
+            path = ++s->taken;
+            stars = s->number + 1;
+            capture(captures, s->number, NULL, path);
         }
     }
+}
+
+bool tow_path_matches(const char *pattern, const char *path)
+{
+    return pattern && path && tow__path_capture(pattern, path, NULL);
+}
+
+int tow__pattern_stars(const char *pattern)
+{
+    int stars = 0;
+    for (; *pattern; pattern += pattern[0] == '*' && pattern[1] == '*' ? 2 : 1) stars += *pattern == '*';
+    return stars;
+}
+
+int tow__replacement_captures(const char *replacement)
+{
+    int largest = 0;
+    for (const char *r = replacement; *r; r++) {
+        if (*r != '$') continue;
+        r++;
+        if (*r == '$') continue;
+        if (*r < '0' || *r > '9') return -1;
+        if (*r - '0' > largest) largest = *r - '0';
+    }
+    return largest;
+}
+
+bool tow__path_rewrite(const char *pattern, const char *replacement, const char *path, tow__string *text)
+{
+    tow__captures captures = {0};
+    if (!tow__path_capture(pattern, path, &captures)) return false;
+    for (const char *r = replacement; *r; r++) {
+        if (*r != '$') {
+            tow__string_add(text, "%c", *r);
+            continue;
+        }
+        const int k = *++r - '1';
+        if (*r == '$')
+            tow__string_add(text, "$");
+        else if (k == -1)
+            tow__string_add(text, "%s", path);
+        else if (k >= 0 && k < captures.count)
+            tow__string_add(text, "%.*s", (int)(captures.end[k] - captures.begin[k]), captures.begin[k]);
+        if (!*r) break;
+    }
+    return true;
 }

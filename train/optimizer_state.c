@@ -201,11 +201,16 @@ tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transfo
     if (!context || !transform || !params || !state)
         return tow__missing(context, __func__, "a context, a transform, parameters and a place for the state");
     TOW__ARITHMETIC(false);
+    tow_params *trainable = NULL;
     tow_optimizer_state *o = tow__alloc(context, 1, sizeof *o);
     if (!o) return TOW_OUT_OF_MEMORY;
+    if (tow_params_trainable(params, &trainable)) {
+        tow__free(context, o, 1, sizeof *o);
+        return TOW_OUT_OF_MEMORY;
+    }
     o->ctx = context;
     o->transform = transform;
-    o->params = params;
+    o->params = trainable;
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);
@@ -238,6 +243,7 @@ void tow_optimizer_free(tow_optimizer_state *o)
     if (o->slots) tow__free(ctx, o->slots, o->slots_capacity, sizeof *o->slots);
     if (o->numbers) tow__free(ctx, o->numbers, o->numbers_capacity, sizeof *o->numbers);
     if (o->first_slot) tow__free(ctx, o->first_slot, n + 1, sizeof *o->first_slot);
+    tow_params_free(o->params);
     tow__names_free(&o->slot_names);
     tow__names_free(&o->number_names);
     tow__names_free(&o->report_names);

@@ -54,7 +54,7 @@ typedef struct tow__row_update {
 struct tow_optimizer_state {
     tow_context *ctx;
     const tow_gradient_transform *transform;
-    tow_params *params;
+    tow_params *params; /* those that are not frozen; arrays shared with the caller's list */
     int64_t step;
     tow__names slot_names, number_names, report_names;
     tow__slot *slots;

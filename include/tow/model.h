@@ -57,6 +57,134 @@ TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, s
                             tow_loss_function loss, void *user, size_t n_aux, const tow_model_options *options,
                             tow_graph **graph);
 
+/* ---- a model as a function of arrays ----------------------------------------------------------------------------- */
+
+/* A model made callable. A call gets arrays of any shapes that the model takes; for each combination of their types a
+ * program is compiled when it first comes, and kept. All of these programs share the parameters, the variables, and the
+ * arrays that gradients and new variables are written to. After the first call with inputs of some types, others of the same
+ * types allocate nothing.
+ *
+ *     tow_model_function_options options = {.n_inputs = 1, .n_extra = 1, .loss = mean_cross_entropy};
+ *     tow_model_value_and_grad(TOW_MODULE(&model), params, &options, &function);
+ *     tow_optimizer_create(context, TOW_TRANSFORM(&sgd), params, NULL, &optimizer);
+ *     for (int step = 0; step < 1000; step++) {
+ *         tow_model_call(function, &(tow_model_arguments){.inputs = &x, .extra = &labels, .step = step}, &results);
+ *         tow_optimizer_update(optimizer, tow_params_arrays(results.gradients));
+ *     } */
+typedef struct tow_model_function tow_model_function;
+
+/* The model, and what the options point to, live as long as the function. */
+typedef struct tow_model_function_options {
+    size_t n_inputs; /* what the model takes */
+    size_t n_extra;  /* what only the loss function sees (labels) */
+    tow_loss_function loss;
+    void *loss_user;
+    size_t n_aux;                   /* values besides the loss that `loss` writes */
+    const tow_model_options *model; /* NULL: none. .updates is left NULL */
+    /* Patterns (tow_path_matches) of the parameters that gradients are taken of, NULL-terminated; NULL: all. Frozen ones
+     * (tow_params_freeze) are left out in either case. */
+    const char *const *wrt;
+    const tow_compile_options *compile; /* NULL: subnormal numbers are taken as zeros, as in training states */
+    size_t limit;                       /* programs that are kept (tow_program_cache_options); 0: 8 */
+} tow_model_function_options;
+
+/* What a call takes. */
+typedef struct tow_model_arguments {
+    /* Other values for the parameters and variables that the function was made with: the same paths, in any order, with the
+     * same types. NULL: those that it was made with, as they are at the time of the call. */
+    const tow_params *params, *state;
+    tow_array *const *inputs, *const *extra; /* [n_inputs], [n_extra] */
+    /* The keys of the streams, one for each; NULL: that of stream i is fold_in(fold_in(PRNGKey(seed), i), step), as in
+     * training states. */
+    const uint32_t (*keys)[2];
+    uint64_t seed;
+    uint32_t step;
+} tow_model_arguments;
+
+/* What a call gives. All of it belongs to the function: gradients and updates are overwritten by the next call, outputs and
+ * sown values by the next one with inputs of the same types, and they go with their program when the cache drops it. */
+typedef struct tow_model_results {
+    double loss; /* 0 without a loss function */
+    size_t n_outputs;
+    tow_array *const *outputs; /* the model's outputs; with a loss function, aux[0..n_aux) */
+    tow_params *gradients;     /* paths and types of the parameters that they belong to; NULL without */
+    tow_params *updates; /* new values of the variables in mutable collections, by their paths: tow_params_assign puts
+                                * them into the state */
+    tow_params *sown;    /* what was sown or captured */
+    const tow_program *program;
+} tow_model_results;
+
+/* jax.value_and_grad(has_aux=True) of loss(model(params, ...)), with respect to parameters. Traces nothing yet.
+ * Errors: TOW_INVALID_ARGUMENT without a loss function, or if no parameter is left to differentiate; TOW_NOT_FOUND for a
+ * pattern in .wrt that no parameter matches. */
+TOW_API tow_status tow_model_value_and_grad(const tow_module *model, const tow_params *params,
+                                            const tow_model_function_options *options, tow_model_function **function);
+/* The same without gradients: of the model's outputs, or of loss and aux values if there is a loss function; with
+ * .model->deterministic, evaluation. */
+TOW_API tow_status tow_model_forward(const tow_module *model, const tow_params *params,
+                                     const tow_model_function_options *options, tow_model_function **function);
+/* NULL is accepted. */
+TOW_API void tow_model_function_free(tow_model_function *function);
+/* Runs the program for inputs of these types, which is compiled if there is none.
+ * Errors: those of tow_loss or tow_forward, tow_value_and_grad and tow_compile; TOW_NOT_FOUND and TOW_TYPE_MISMATCH for
+ * parameters or variables that are not those of the function, with the path; TOW_INVALID_ARGUMENT for a missing array. */
+TOW_API tow_status tow_model_call(tow_model_function *function, const tow_model_arguments *arguments,
+                                  tow_model_results *results);
+/* Compiles the program for inputs of these types beforehand, so that errors show and calls allocate nothing. */
+TOW_API tow_status tow_model_prepare(tow_model_function *function, const tow_type *input_types,
+                                     const tow_type *extra_types);
+
+/* One of the programs of a function. */
+typedef struct tow_model_program {
+    const tow_type *types;      /* of the inputs, then the extra ones */
+    const tow_program *program; /* tow_program_get_bytes says its exact bytes */
+    /* Graph (params..., state..., inputs..., extra..., stream keys...) -> (loss, aux..., updates..., sown...), or the model's
+     * outputs in place of loss and aux: to differentiate otherwise (tow_hessian, tow_vmap), to print, for
+     * tow_saved_residuals. */
+    const tow_graph *graph;
+    const tow_graph *gradient; /* the same with gradients behind the results; NULL without */
+} tow_model_program;
+/* How many programs there are now, and one of them: index 0 ran last. A struct of zeros behind the last one. */
+TOW_API size_t tow_model_programs(const tow_model_function *function);
+TOW_API tow_model_program tow_model_program_at(const tow_model_function *function, size_t index);
+/* The parameters that gradients are taken of: how many, and which inputs of .graph they are, in increasing order. */
+TOW_API size_t tow_model_wrt(const tow_model_function *function, const size_t **indices);
+
+/* ---- programs by the types of their inputs ----------------------------------------------------------------------- */
+
+/* A small cache of programs that compute the same for inputs of different types: batch sizes, lengths of sequences. When one
+ * more than `limit` was made, the one that was used least recently is freed. */
+typedef struct tow_program_cache tow_program_cache;
+
+typedef struct tow_program_cache_options {
+    size_t n_types; /* of a program */
+    size_t limit;   /* programs that are kept; 0: 8 */
+    /* Makes the program for these types[n_types], and in *data what the caller wants to keep beside it. */
+    tow_status (*make)(void *user, const tow_type *types, tow_program **program, void **data);
+    void (*free_data)(void *user, void *data); /* when the program is freed; NULL: there is nothing to free */
+    void *user;
+} tow_program_cache_options;
+
+typedef struct tow_cached_program {
+    const tow_type *types;
+    tow_program *program;
+    void *data;
+} tow_cached_program;
+
+/* Error: TOW_INVALID_ARGUMENT without .make. */
+TOW_API tow_status tow_program_cache_create(tow_context *context, const tow_program_cache_options *options,
+                                            tow_program_cache **cache);
+/* Frees the programs as well. NULL is accepted. */
+TOW_API void tow_program_cache_free(tow_program_cache *cache);
+/* The program for inputs of these types, made if it is not there. It is valid until as many others as `limit` says were
+ * asked for. After an error of .make the cache is as before. */
+TOW_API tow_status tow_program_cache_get(tow_program_cache *cache, const tow_type *types, tow_cached_program *program);
+/* How many there are, and one of them: index 0 was used last. A struct of zeros behind the last one. */
+TOW_API size_t tow_program_cache_count(const tow_program_cache *cache);
+TOW_API tow_cached_program tow_program_cache_at(const tow_program_cache *cache, size_t index);
+/* How many were made so far, those that were freed counted. */
+TOW_API size_t tow_program_cache_made(const tow_program_cache *cache);
+
 #ifdef __cplusplus
 }
 #endif

@@ -363,8 +363,8 @@ typedef struct tow_optimizer_options {
     bool one_by_one; /* tow_optimizer_update_rows instead of tow_optimizer_update; every transform is separate */
 } tow_optimizer_options;
 
-/* Makes slots and program for the parameters, which live longer than the state; so does the transform, with all that it
- * points to. options may be NULL. Errors: what transforms report, with the path of the parameter;
+/* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The transform,
+ * with all that it points to, lives longer than the state. options may be NULL. Errors: what transforms report, with the path of the parameter;
  * TOW_TYPE_MISMATCH for a parameter that is not of a float type; TOW_UNSUPPORTED with .one_by_one for a transform that
  * needs all parameters together. */
 TOW_API tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transform *transform,
@@ -372,7 +372,8 @@ TOW_API tow_status tow_optimizer_create(tow_context *context, const tow_gradient
                                         tow_optimizer_state **state);
 /* NULL is accepted. */
 TOW_API void tow_optimizer_free(tow_optimizer_state *state);
-/* One update of all parameters, in place, by gradients[0 .. tow_params_count), each of its parameter's type. Allocates
+/* One update of all parameters, in place, by gradients[0 .. tow_params_count), each of its parameter's type; frozen parameters
+ * have none. Allocates
  * nothing. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *const *gradients);
 /* Finished updates. */

@@ -18,6 +18,8 @@ TOW_API size_t tow_params_count(const tow_params *params);
 /* Of entry `index`; NULL behind the last one. */
 TOW_API const char *tow_params_path(const tow_params *params, size_t index);
 TOW_API tow_array *tow_params_array(const tow_params *params, size_t index); /* not retained */
+/* All arrays in order, not retained: for functions that take them as a list. */
+TOW_API tow_array *const *tow_params_arrays(const tow_params *params);
 /* The array of exactly this path, not retained, or NULL. tow_params_get finds single layers as well. */
 TOW_API tow_array *tow_params_find(const tow_params *params, const char *path);
 /* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage.
@@ -58,12 +60,107 @@ TOW_API tow_status tow_params_from_tensors_with_options(tow_params *params, cons
 TOW_API tow_status tow_params_load(tow_params *params, const char *prefix, const char *path,
                                    const tow_load_options *options);
 
-/* ---- paths ------------------------------------------------------------------------------------------------------- */
+/* ---- patterns of paths ------------------------------------------------------------------------------------------- */
 
 /* True if the pattern stands for the whole path. In a pattern one star is any text without '/', two stars are any text,
  * and every other character is itself: as "mlp_*" is for "mlp_3" and not for "mlp_3/kernel", which "mlp_**" is for.
- * False if one of the two is NULL. */
+ * False if one of the two is NULL.
+ * Lists of patterns end with NULL: TOW_NAMES("head", "blocks/{}/norm/scale") of tow/autodiff.h makes one. */
 TOW_API bool tow_path_matches(const char *pattern, const char *path);
+
+/* ---- parts and wholes -------------------------------------------------------------------------------------------- */
+
+/* Functions here make new lists, which share the arrays of those that they are made of: what an optimiser does to one is
+ * seen in all. Entries keep their order and their marks (tow_params_freeze). Errors of all: TOW_OUT_OF_MEMORY;
+ * TOW_NOT_FOUND for a pattern that matches nothing, with the paths that there are. */
+
+/* The entries that match one of the patterns. */
+TOW_API tow_status tow_params_select(const tow_params *params, const char *const *patterns, tow_params **selected);
+/* Those, and all others. (Equinox: partition) */
+TOW_API tow_status tow_params_split(const tow_params *params, const char *const *patterns, tow_params **selected,
+                                    tow_params **rest);
+/* What happens to a path that both lists have. */
+typedef enum tow_merge {
+    TOW_MERGE_DISTINCT, /* TOW_INVALID_ARGUMENT, with the path */
+    TOW_MERGE_FIRST,    /* the array of the first list counts */
+    TOW_MERGE_SECOND    /* that of the second one, in the place of the first */
+} tow_merge;
+/* The entries of a, then those of b. (Equinox: combine) */
+TOW_API tow_status tow_params_merge(const tow_params *a, const tow_params *b, tow_merge conflicts, tow_params **merged);
+/* The entries below `path`, which is left out of their own: of "encoder" the list has "norm/scale" for
+ * "encoder/norm/scale". `path` may name a layer of a stack, as "blocks/3" does where the entries are "blocks/{}/norm/scale":
+ * then the arrays are views of its rows. A layer called with such a list is a part of the model with the whole's parameters
+ * (tow_model_forward, tow_forward). "": everything. Error: TOW_NOT_FOUND. */
+TOW_API tow_status tow_params_subtree(const tow_params *params, const char *path, tow_params **part);
+/* The same entries below `path`: the opposite of tow_params_subtree. */
+TOW_API tow_status tow_params_under(const tow_params *params, const char *path, tow_params **whole);
+/* Other paths for entries that match: "$1" in a replacement is the text that the first star of the pattern stands for, up to
+ * "$9", "$0" is the whole path and "$$" is '$'. The first rule that matches counts; entries that none matches keep their
+ * paths. {"h_**", "blocks_$1"}, for instance.
+ * Errors: also TOW_INVALID_ARGUMENT for a replacement with more captures than its pattern has stars, for what is no path,
+ * and for two entries of one path. */
+typedef struct tow_path_rule {
+    const char *pattern, *replacement;
+} tow_path_rule;
+TOW_API tow_status tow_params_rename(const tow_params *params, size_t n, const tow_path_rule *rules,
+                                     tow_params **renamed);
+/* A list with an entry for each layer of each stack: "blocks/0/attn/kernel", "blocks/1/attn/kernel", views of the rows of
+ * "blocks/{}/attn/kernel". They are the parameters of the model without its scans. */
+TOW_API tow_status tow_params_unstack(const tow_params *params, tow_params **layers);
+/* The opposite for one scan, with copies: entries "blocks/0/attn/kernel" to "blocks/11/attn/kernel" become
+ * "blocks/{}/attn/kernel" with an axis of 12 more, if `scan` is "blocks". A scan within it is "blocks/{}/inner" afterwards.
+ * Errors: TOW_NOT_FOUND for no such layers, and for one that is missing; TOW_TYPE_MISMATCH for layers that differ. */
+TOW_API tow_status tow_params_stack(const tow_params *params, const char *scan, tow_params **stacked);
+
+/* ---- frozen parameters ------------------------------------------------------------------------------------------- */
+
+/* Marks the entries that match, or takes the mark away: tow_model_value_and_grad takes no gradients with respect to marked
+ * ones, and tow_optimizer_create leaves them alone, so that the gradients of the one are those that the other expects.
+ * patterns NULL: all. Layers of a stack are frozen together. */
+TOW_API tow_status tow_params_freeze(tow_params *params, const char *const *patterns, bool frozen);
+TOW_API bool tow_params_is_frozen(const tow_params *params, size_t index);
+/* The entries that are not frozen. */
+TOW_API tow_status tow_params_trainable(const tow_params *params, tow_params **trainable);
+
+/* ---- values of whole lists --------------------------------------------------------------------------------------- */
+
+/* The same paths with copies of the arrays. */
+TOW_API tow_status tow_params_copy(const tow_params *params, tow_params **copy);
+/* Copies the values of `from` into the arrays of `to` that have the same paths; `to` may have others. Errors: TOW_NOT_FOUND,
+ * TOW_TYPE_MISMATCH with the path; then nothing is copied. */
+TOW_API tow_status tow_params_assign(tow_params *to, const tow_params *from);
+/* Called for each path: arrays[n] of the lists, of any types, -> result, zeros at first, of the first array's type. NULL
+ * where the caller wants no list of results. Any status but TOW_OK ends the walk. */
+typedef tow_status (*tow_params_function)(void *user, const char *path, size_t n, tow_array *const *arrays,
+                                          tow_array *result);
+/* The list of what `function` makes of the arrays of one list, or of n lists with the same paths (in any order). result NULL:
+ * the function is only called. Errors: what the function returns, with the path; TOW_NOT_FOUND for a path that is not in all
+ * lists. */
+TOW_API tow_status tow_params_map(const tow_params *params, tow_params_function function, void *user,
+                                  tow_params **result);
+TOW_API tow_status tow_params_zip(size_t n, const tow_params *const *lists, tow_params_function function, void *user,
+                                  tow_params **result);
+/* Elements of the entries that match one of the patterns; NULL: of all. */
+TOW_API int64_t tow_params_elements_of(const tow_params *params, const char *const *patterns);
+
+/* How two lists differ. */
+typedef struct tow_params_difference {
+    size_t only_a, only_b; /* paths that the other list does not have */
+    size_t types;          /* paths with other types */
+    size_t arrays;         /* arrays of the same type with other bits */
+    int64_t elements;      /* in them, elements with other bits */
+    double largest;        /* largest |a - b| among these; infinite where one is NaN and the other is not */
+    const char *where; /* path of the first difference, in the order of a and then of b; NULL: the lists are equal */
+} tow_params_difference;
+/* Paths may be in any order. `where` belongs to the lists. */
+TOW_API tow_params_difference tow_params_compare(const tow_params *a, const tow_params *b);
+/* The same paths, types and bits. */
+TOW_API bool tow_params_equal(const tow_params *a, const tow_params *b);
+/* A line for each difference, and the totals; like snprintf. "": the lists are equal. */
+TOW_API size_t tow_params_compare_text(const tow_params *a, const tow_params *b, char *text, size_t size);
+/* Table of subtrees with at most `depth` components, each with its entries, elements and bytes, and a total; like snprintf.
+ * depth 0: 1. */
+TOW_API size_t tow_params_subtrees_table(const tow_params *params, int depth, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,27 @@
+/* Patterns of paths, with the texts that their stars stand for. tow_path_matches is in tow/params.h. */
+#ifndef TOW_LAYERS_PATTERN_H
+#define TOW_LAYERS_PATTERN_H
+
+#include "src/base/base.h"
+
+enum {
+    TOW__MAX_CAPTURES = 9 /* "$1" to "$9" */
+};
+
+/* Star i stands for the text from begin[i] up to end[i] in the path. */
+typedef struct tow__captures {
+    int count;
+    const char *begin[TOW__MAX_CAPTURES], *end[TOW__MAX_CAPTURES];
+} tow__captures;
+
+/* As tow_path_matches. captures may be NULL; it is filled if the path matches. */
+bool tow__path_capture(const char *pattern, const char *path, tow__captures *captures);
+/* How many stars a pattern has; two side by side are one. */
+int tow__pattern_stars(const char *pattern);
+/* The largest k of the "$k" in a replacement, 0 without any; -1 for a '$' before anything but a digit or another '$'. */
+int tow__replacement_captures(const char *replacement);
+/* Adds the replacement to `text`, with "$k" as the text of star k, "$0" as the whole path and "$$" as '$'. False, and
+ * nothing is added, if the path does not match. */
+bool tow__path_rewrite(const char *pattern, const char *replacement, const char *path, tow__string *text);
+
+#endif
