@@ -80,6 +80,9 @@ foreach(program ${TOW_PROGRAMS})
   install(FILES scripts/completion/${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
 endforeach()
 
+# Also part of the library; these are to be read, and to begin one's own from.
+install(DIRECTORY share/mappings DESTINATION ${CMAKE_INSTALL_DATADIR}/tow COMPONENT development)
+
 # ---- documents ---------------------------------------------------------------------------------------------------------
 
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)

@@ -30,5 +30,6 @@
 #include "tow/train.h"
 #include "tow/transforms.h"
 #include "tow/version.h"
+#include "tow/weights.h"
 
 #endif

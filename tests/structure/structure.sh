@@ -17,14 +17,14 @@ fail() {
 }
 
 sources() {
-    find src layers log transforms train -name '*.[ch]' -o -name '*.inc' | sort
+    find src layers log transforms train weights -name '*.[ch]' -o -name '*.inc' | sort
 }
 
 # Lines "folder other", once each, for every include of a header of another folder.
 includes() {
     sources | while read -r file; do
-        from=$(echo "$file" | sed -E 's#^src/([a-z]+)/.*#\1#; s#^(data|layers|log|transforms|train)/.*#\1#')
-        sed -n -E -e 's#^ *\# *include "src/([a-z]+)/.*#\1#p' -e 's#^ *\# *include "(data|layers|log|transforms|train)/.*#\1#p' "$file" |
+        from=$(echo "$file" | sed -E 's#^src/([a-z]+)/.*#\1#; s#^(data|layers|log|transforms|train|weights)/.*#\1#')
+        sed -n -E -e 's#^ *\# *include "src/([a-z]+)/.*#\1#p' -e 's#^ *\# *include "(data|layers|log|transforms|train|weights)/.*#\1#p' "$file" |
             sed "s/^/$from /"
     done | sort -u | awk '$1 != $2'
 }

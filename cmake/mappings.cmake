@@ -1,0 +1,13 @@
+# weights_tables.inc: the texts of share/mappings as C strings, which are part of the library.
+file(GLOB mappings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/share/mappings/*.map)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${mappings})
+set(tables "")
+foreach(mapping ${mappings})
+  get_filename_component(name ${mapping} NAME_WE)
+  file(READ ${mapping} text)
+  string(REPLACE "\\" "\\\\" text "${text}")
+  string(REPLACE "\"" "\\\"" text "${text}")
+  string(REPLACE "\n" "\\n\"\n     \"" text "${text}")
+  string(APPEND tables "    {\"${name}\",\n     \"${text}\"},\n")
+endforeach()
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/weights_tables.inc CONTENT "${tables}" @ONLY)

@@ -1,0 +1,62 @@
+"""Tiny random models of Hugging Face's transformers, as files, with their logits: golden/weights/NAME.
+
+gpt2, llama (grouped keys, rotary positions), llama_bf16 (in several files), bert (masked language model). Logits are computed
+in double precision from the values in the files. By hand: python tests/oracle/weights_golden.py
+"""
+import json
+import pathlib
+import shutil
+
+import safetensors.numpy
+import torch
+import transformers
+
+FOLDER = pathlib.Path(__file__).parent / "golden" / "weights"
+
+
+def randomise(model, seed):
+    """Values of ordinary size everywhere, so that no bias is zero and no scale is one."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * 0.2 + (1.0 if p.dim() == 1 and "norm" in name.lower() or ".ln_" in name and name.endswith("weight") else 0.0))
+
+
+def save(name, model, ids, dtype=torch.float32, **options):
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(dtype).save_pretrained(folder, **options)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    with torch.no_grad():
+        logits = model.double().eval()(**{k: torch.tensor(v) for k, v in ids.items()}).logits
+    arrays = {k: torch.tensor(v, dtype=torch.int32).numpy() for k, v in ids.items()}
+    safetensors.numpy.save_file({"logits": logits.float().numpy(), **arrays}, folder / "expected.safetensors")
+
+
+def main():
+    torch.manual_seed(0)
+    ids = torch.randint(0, 60, (2, 9), generator=torch.Generator().manual_seed(1)).tolist()
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=60, n_positions=12, n_embd=16, n_layer=2, n_head=4, attn_implementation="eager"))
+    randomise(gpt2, 2)
+    save("gpt2", gpt2, {"input_ids": ids})
+    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=60, hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32, rms_norm_eps=1e-5, attn_implementation="eager",
+        rope_theta=10000.0))
+    randomise(llama, 3)
+    save("llama", llama, {"input_ids": ids})
+    save("llama_bf16", llama, {"input_ids": ids}, torch.bfloat16, max_shard_size="4KB")
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
+        max_position_embeddings=12, attn_implementation="eager"))
+    randomise(bert, 4)
+    types = [[0] * 5 + [1] * 4, [0] * 9]
+    save("bert", bert, {"input_ids": ids, "token_type_ids": types})
+    for config in FOLDER.glob("*/config.json"):  # without what changes with the version of transformers
+        values = json.loads(config.read_text())
+        values.pop("transformers_version", None)
+        config.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n")
+
+
+main()
