@@ -1,117 +1,187 @@
 /* MultiHeadAttention: projections, attention by heads, output projection.
  *
- * Without dropout of the weights the attention is the fused primitive, which keeps its output and log-sum-exp only;
- * with it, it is written out, since the weights [B, H, T, S] must exist to be dropped. */
-#include <float.h>
+ * The attention is the fused primitive, which keeps its output and log-sum-exp only. With dropout of the weights it is written out
+ * (attention_weights.c), since the weights [B, H, T, S] must exist to be dropped. */
+#include "layers/attention.h"
+
 #include <math.h>
 
-#include "layers/layer.h"
 #include "tow/autodiff.h"
 
-/* What one call works on. */
-typedef struct heads {
-    int64_t B, T, S, H, G, D; /* G key heads, D features of a head */
-} heads;
+static const char layer[] = "MultiHeadAttention";
 
-static bool read_sizes(tow_scope *scope, const tow_multi_head_attention *m, tow_type q, tow_type kv, heads *h)
+/* ---- reading the call -------------------------------------------------------------------------------------------- */
+
+static bool check_options(tow_scope *scope, const tow_multi_head_attention *m, int64_t features, int64_t kv_heads)
 {
-    const char *layer = "MultiHeadAttention";
-    int64_t features = m->qkv_features ? m->qkv_features : q.dims[2];
-    int64_t kv_heads = m->kv_heads ? m->kv_heads : m->heads;
-    if (!tow__check_option(scope, layer, m->heads > 0, "heads", (double)m->heads, "a positive number") ||
-        !tow__check_option(scope, layer, kv_heads > 0 && m->heads % kv_heads == 0, "kv_heads", (double)kv_heads,
-                           "a positive divisor of .heads") ||
-        !tow__check_option(scope, layer, features > 0 && features % m->heads == 0, "qkv_features", (double)features,
-                           "a positive multiple of .heads (the default is the input's last axis)") ||
-        !tow__check_option(scope, layer, m->dropout_rate >= 0 && m->dropout_rate <= 1, "dropout_rate", m->dropout_rate,
-                           "a number in [0, 1]"))
+    return tow__check_option(scope, layer, m->heads > 0, "heads", (double)m->heads, "a positive number") &&
+           tow__check_option(scope, layer, kv_heads > 0 && m->heads % kv_heads == 0, "kv_heads", (double)kv_heads,
+                             "a positive divisor of .heads") &&
+           tow__check_option(scope, layer, features > 0 && features % m->heads == 0, "qkv_features", (double)features,
+                             "a positive multiple of .heads (the default is the input's last axis)") &&
+           tow__check_option(scope, layer, m->dropout_rate >= 0 && m->dropout_rate <= 1, "dropout_rate",
+                             m->dropout_rate, "a number in [0, 1]") &&
+           tow__check_option(scope, layer, m->window >= 0, "window", (double)m->window,
+                             "0 (all keys) or a number of keys") &&
+           tow__check_option(scope, layer, m->logit_cap >= 0, "logit_cap", m->logit_cap, "a positive number") &&
+           tow__check_option(scope, layer, m->qk_norm_epsilon >= 0, "qk_norm_epsilon", m->qk_norm_epsilon,
+                             "a positive number") &&
+           tow__check_option(scope, layer, (unsigned)m->qk_norm <= TOW_QK_RMS_NORM, "qk_norm", m->qk_norm,
+                             "one of enum tow_qk_norm") &&
+           tow__check_option(scope, layer, m->cache_length >= 0 && m->cache_length < TOW__SIZE_LIMIT, "cache_length",
+                             (double)m->cache_length, "a positive number below 2^30") &&
+           tow__check_option(scope, layer, isfinite(m->scale), "scale", m->scale, "a finite number");
+}
+
+/* Which of the values an input is, by its type; NULL: none of them. */
+static tow_value *place_of(tow__attention_call *c, size_t i, tow_type type, tow_dtype dtype)
+{
+    if (type.dtype == TOW_BOOL && i > 0) return &c->mask;
+    if (type.dtype == TOW_I32 && i > 0) return &c->positions;
+    if (!tow__is_float(type.dtype) || type.dtype != dtype) return NULL;
+    if (type.rank == 4 && i > 0) return &c->bias;
+    if (type.rank != 3 || i > 1) return NULL;
+    return i == 0 ? &c->x_q : &c->x_kv;
+}
+
+static bool read_inputs(tow_scope *scope, size_t n_in, const tow_value *in, tow__attention_call *c)
+{
+    for (size_t i = 0; i < n_in; i++) {
+        tow_type type = tow_value_type(in[i]);
+        tow_value *place = place_of(c, i, type, tow_value_type(in[0]).dtype);
+        if (place && tow_is_null(*place)) {
+            *place = in[i];
+            continue;
+        }
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
+                       "%s: input %zu: expected f32 or f64 [batch,time,features], one or two of one type, then at most "
+                       "one mask (bool), "
+                       "bias (of that type, rank 4) and positions (i32), found %s",
+                       layer, i, tow__type_name(type).text);
         return false;
-    *h = (heads){q.dims[0], q.dims[1], kv.dims[1], m->heads, kv_heads, features / m->heads};
+    }
+    if (tow_is_null(c->x_kv)) c->x_kv = c->x_q;
     return true;
 }
+
+/* The bias broadcasts to the logits. */
+static bool check_bias(tow_scope *scope, const tow__attention_call *c)
+{
+    if (tow_is_null(c->bias)) return true;
+    tow_type type = tow_value_type(c->bias);
+    int64_t full[4] = {c->B, c->H, c->T, c->S};
+    bool fits = true;
+    for (int d = 0; d < 4; d++) fits = fits && (type.dims[d] == full[d] || type.dims[d] == 1);
+    if (!fits)
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: the bias must be %s or have axes of size 1 in it, found %s",
+                       layer, tow__type_name(tow_make_type(type.dtype, 4, full)).text, tow__type_name(type).text);
+    return fits;
+}
+
+static bool read_call(tow_scope *scope, const tow_multi_head_attention *m, size_t n_in, const tow_value *in,
+                      size_t n_out, tow__attention_call *c)
+{
+    *c = (tow__attention_call){.causal = m->causal || m->decode};
+    if (!tow__check_counts(scope, layer, n_in, 1, 5, n_out) || !read_inputs(scope, n_in, in, c)) return false;
+    tow_type q = tow_value_type(c->x_q), kv = tow_value_type(c->x_kv);
+    int64_t features = m->qkv_features ? m->qkv_features : q.dims[2], kv_heads = m->kv_heads ? m->kv_heads : m->heads;
+    if (!check_options(scope, m, features, kv_heads)) return false;
+    c->B = q.dims[0], c->T = q.dims[1], c->S = kv.dims[1];
+    c->H = m->heads, c->G = kv_heads, c->D = features / m->heads;
+    c->scale = m->scale != 0 ? m->scale : 1 / sqrt((double)c->D);
+    if (m->decode && c->x_q.id != c->x_kv.id) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: .decode with a second input; expected x alone, whose keys are cached", layer);
+        return false;
+    }
+    if (!tow_is_null(c->positions) && (!m->rope || m->decode)) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: positions are for .rope, and without .decode, which counts them", layer);
+        return false;
+    }
+    return true;
+}
+
+/* ---- computing --------------------------------------------------------------------------------------------------- */
 
 /* x [B, T, E] -> [B, T, heads, D] */
 static tow_value project(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value x, int64_t n,
                          int64_t D)
 {
-    tow_dense_general dense = TOW_DENSE_GENERAL(.features = {n, D}, .no_bias = m->no_bias,
+    tow_dense_general dense = TOW_DENSE_GENERAL(.features = {n, D}, .no_bias = m->no_bias || m->no_qkv_bias,
                                                 .kernel_init = m->kernel_init, .bias_init = m->bias_init);
     return tow_checkpoint_name(tow_apply(scope, name, &dense, x), name);
 }
 
-/* bool [T, S]: key j is visible to query i if j <= i + S - T. */
-static tow_value causal_mask(tow_trace *t, const heads *h)
+static tow_value normalise(tow_scope *scope, const tow_multi_head_attention *m, const char *name, tow_value x)
 {
-    tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){h->T, h->S});
-    return tow_le(tow_iota(t, type, 1), tow_add_scalar(tow_iota(t, type, 0), (double)(h->S - h->T)));
+    tow_layer_norm layer_norm = TOW_LAYER_NORM(.epsilon = m->qk_norm_epsilon, .no_bias = true);
+    tow_rms_norm rms_norm = TOW_RMS_NORM(.epsilon = m->qk_norm_epsilon);
+    if (m->qk_norm == TOW_QK_NO_NORM) return x;
+    return tow_apply_module(scope, name, m->qk_norm == TOW_QK_RMS_NORM ? &rms_norm.module : &layer_norm.module, x);
 }
 
-/* q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D], with weights dropped by `key`. */
-static tow_value attend_with_dropout(const tow_multi_head_attention *m, const heads *h, tow_value q, tow_value k,
-                                     tow_value v, tow_value mask, tow_value key)
+/* Queries and keys at their positions. */
+static void rotate(const tow_multi_head_attention *m, const tow__attention_call *c, tow_value *q, tow_value *k)
 {
-    int64_t R = h->H / h->G;
-    q = tow_mul_scalar(q, 1 / sqrt((double)h->D)); /* before the product, as in Flax */
-    q = tow_reshape(q, 5, (int64_t[]){h->B, h->T, h->G, R, h->D});
-    tow_value logits = tow_dot_general(q, k,
-                                       (tow_dot_dims){.n_contract = 1,
-                                                      .n_batch = 2,
-                                                      .lhs_contract = {4},
-                                                      .rhs_contract = {3},
-                                                      .lhs_batch = {0, 2},
-                                                      .rhs_batch = {0, 2}}); /* [B, G, T, R, S] */
-    logits = tow_transpose(logits, 5, (int[]){0, 1, 3, 2, 4});
-    logits = tow_reshape(logits, 4, (int64_t[]){h->B, h->H, h->T, h->S});
-    tow_dtype dtype = tow_value_type(q).dtype;
-    tow_value lowest = tow_scalar(tow_value_trace(q), dtype, dtype == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX);
-    if (m->causal) logits = tow_select(causal_mask(tow_value_trace(q), h), logits, lowest);
-    if (!tow_is_null(mask)) logits = tow_select(mask, logits, lowest);
-    tow_value weights = tow_softmax(logits, -1);
-    weights = tow_dropout_with_key(weights, key, m->dropout_rate, m->dropout_each ? 0 : 2, (int[]){0, 1});
-    weights = tow_reshape(weights, 5, (int64_t[]){h->B, h->G, R, h->T, h->S});
-    tow_value out = tow_dot_general(weights, v,
-                                    (tow_dot_dims){.n_contract = 1,
-                                                   .n_batch = 2,
-                                                   .lhs_contract = {4},
-                                                   .rhs_contract = {1},
-                                                   .lhs_batch = {0, 1},
-                                                   .rhs_batch = {0, 2}}); /* [B, G, R, T, D] */
-    out = tow_transpose(out, 5, (int[]){0, 3, 1, 2, 4});
-    return tow_reshape(out, 4, (int64_t[]){h->B, h->T, h->H, h->D});
+    tow_value at = c->positions;
+    if (!m->rope) return;
+    if (!tow_is_null(c->start)) {
+        tow_value here = tow_iota(tow_value_trace(*q), tow_make_type(TOW_I32, 1, &c->T), 0);
+        at = tow_add(here, c->start);
+    }
+    *q = tow_apply_rope(*q, at, &m->rope_options);
+    *k = tow_apply_rope(*k, c->x_q.id == c->x_kv.id ? at : (tow_value){0}, &m->rope_options);
+}
+
+/* q [B, T, H, D], k and v [B, S, G, D] -> [B, T, H, D] */
+static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c, tow_value q,
+                        tow_value k, tow_value v)
+{
+    bool drops = m->dropout_rate > 0 && !m->deterministic && !tow_scope_deterministic(scope);
+    bool sows = m->sow_weights && tow_is_mutable(scope, "intermediates");
+    bool plain = m->window == 0 && m->logit_cap == 0 && tow_is_null(c->bias) && tow_is_null(c->start);
+    tow_value weights = drops || sows || !plain ? tow__attention_weights(m, c, q, k) : (tow_value){0};
+    if (sows) tow_sow(scope, "intermediates", "attention_weights", weights);
+    if (drops) {
+        tow_value key = tow_make_rng(scope, "dropout");
+        weights = tow_dropout_with_key(weights, key, m->dropout_rate, m->dropout_each ? 0 : 2, (int[]){0, 1});
+    }
+    if (drops || !plain) return tow__weigh_values(c, weights, v);
+    return tow_attention(q, k, v, (&(tow_attention_options){.causal = c->causal, .scale = m->scale, .mask = c->mask}));
+}
+
+/* y [B, T, H, D] times logistic(gate(x)) [B, T, H] */
+static tow_value gate_heads(tow_scope *scope, const tow_multi_head_attention *m, const tow__attention_call *c,
+                            tow_value y)
+{
+    tow_dense gate = TOW_DENSE(.features = c->H, .no_bias = m->no_bias || m->no_qkv_bias, .kernel_init = m->kernel_init,
+                               .bias_init = m->bias_init);
+    tow_value open = tow_logistic(tow_apply(scope, "gate", &gate, c->x_q));
+    return tow_is_null(open) ? open : tow_mul(y, tow_expand_dims(open, -1));
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {
     const tow_multi_head_attention *m = (const tow_multi_head_attention *)module;
-    if (!tow__check_counts(scope, "MultiHeadAttention", n_in, 1, 3, n_out)) return;
-    tow_value mask = {0};
-    if (n_in > 1 && tow_value_type(in[n_in - 1]).dtype == TOW_BOOL) mask = in[--n_in];
-    if (!tow__check_counts(scope, "MultiHeadAttention (without its bool mask)", n_in, 1, 2, n_out)) return;
-    for (size_t i = 0; i < n_in; i++) {
-        tow_type type = tow_value_type(in[i]);
-        if (tow__is_float(type.dtype) && type.rank == 3 && type.dtype == tow_value_type(in[0]).dtype) continue;
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
-                       "MultiHeadAttention: input %zu: expected f32 or f64 [batch,time,features], all of one type, "
-                       "found %s; a mask is bool and comes last",
-                       i, tow__type_name(type).text);
-        return;
-    }
-    tow_value x_q = in[0], x_kv = in[n_in - 1];
-    heads h;
-    if (!read_sizes(scope, m, tow_value_type(x_q), tow_value_type(x_kv), &h)) return;
-    tow_value q = project(scope, m, "query", x_q, h.H, h.D);
-    tow_value k = project(scope, m, "key", x_kv, h.G, h.D);
-    tow_value v = project(scope, m, "value", x_kv, h.G, h.D);
-    tow_value y;
-    if (m->dropout_rate > 0 && !m->deterministic && !tow_scope_deterministic(scope))
-        y = attend_with_dropout(m, &h, q, k, v, mask, tow_make_rng(scope, "dropout"));
-    else
-        y = tow_attention(q, k, v, (&(tow_attention_options){.causal = m->causal, .mask = mask}));
+    tow__attention_call c;
+    if (!read_call(scope, m, n_in, in, n_out, &c)) return;
+    if (m->decode) c.start = tow__advance_index(scope, c.T);
+    tow_value q = project(scope, m, "query", c.x_q, c.H, c.D);
+    tow_value k = project(scope, m, "key", c.x_kv, c.G, c.D);
+    tow_value v = project(scope, m, "value", c.x_kv, c.G, c.D);
+    q = normalise(scope, m, "query_ln", q);
+    k = normalise(scope, m, "key_ln", k);
+    rotate(m, &c, &q, &k);
+    if (m->decode && (tow__scope_failed(scope) || !tow__update_cache(scope, m, &c, &k, &v))) return;
+    if (!check_bias(scope, &c)) return;
+    tow_value y = attend(scope, m, &c, q, k, v);
+    if (m->head_gates) y = gate_heads(scope, m, &c, y);
     y = tow_checkpoint_name(y, "attention");
     tow_dense_general project_out =
-        TOW_DENSE_GENERAL(.features = {m->out_features ? m->out_features : tow_value_type(x_q).dims[2]}, .n_axes = 2,
-                          .axes = {-2, -1}, .no_bias = m->no_bias,
+        TOW_DENSE_GENERAL(.features = {m->out_features ? m->out_features : tow_value_type(c.x_q).dims[2]}, .n_axes = 2,
+                          .axes = {-2, -1}, .no_bias = m->no_bias || m->no_out_bias,
                           .kernel_init = tow__init_or(m->out_kernel_init, m->kernel_init), .bias_init = m->bias_init);
     out[0] = tow_apply(scope, "out", &project_out, y);
 }

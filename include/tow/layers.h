@@ -112,53 +112,6 @@ typedef struct tow_dropout {
 } tow_dropout;
 #define TOW_DROPOUT(...) TOW__LAYER(tow_dropout, __VA_ARGS__)
 
-/* ---- MultiHeadAttention: attention between the projections of its inputs ----------------------------------------- */
-/* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross); a bool input after them is a mask that
- * broadcasts to [B, H, T, S] (true: visible). Result [B, T, out_features].
- * Children query, key, value: kernel [D, H, Dh], bias [H, Dh]; out: kernel [H, Dh, O], bias [O].
- * Checkpoint names: "query", "key", "value" (projections), "attention" (before the output projection). */
-typedef struct tow_multi_head_attention {
-    tow_module module;
-    int64_t heads;
-    int64_t kv_heads;     /* 0: heads; a divisor of heads: grouped queries */
-    int64_t qkv_features; /* 0: D; divisible by heads */
-    int64_t out_features; /* 0: D */
-    bool causal;
-    bool no_bias;
-    double dropout_rate; /* of the attention weights; one mask [T, S] for all batches and heads, as in Flax */
-    bool dropout_each;   /* a mask of their own for every batch and head instead */
-    bool deterministic;
-    tow_initializer kernel_init;     /* lecun_normal */
-    tow_initializer out_kernel_init; /* kernel_init */
-    tow_initializer bias_init;       /* zeros */
-} tow_multi_head_attention;
-#define TOW_MULTI_HEAD_ATTENTION(...) TOW__LAYER(tow_multi_head_attention, __VA_ARGS__)
-
-/* ---- TransformerBlock: attention and MLP, each behind a norm and added to its input ------------------------------ */
-/* x [B, T, D] (and optionally a bool mask as above) -> [B, T, D]:
- *     x = x + dropout(attn(ln1(x)));  x = x + dropout(mlp/down(activation(mlp/up(ln2(x)))))
- * Children ln1, attn, ln2, mlp (up, down), dropout1, dropout2.
- * Checkpoint names, besides those of attention: "ln1", "attn_out" (after the output projection), "attn_residual"
- * (after the first addition), "ln2", "mlp_pre" (before the activation), "mlp_act" (after it), "mlp_out",
- * "block_out". */
-typedef struct tow_transformer_block {
-    tow_module module;
-    int64_t heads;
-    int64_t kv_heads;     /* 0: heads */
-    int64_t mlp_features; /* 0: 4 D */
-    bool causal;
-    bool no_bias;             /* of the six products (query, key, value, out, up, down); a LayerNorm keeps its bias */
-    bool rms_norm;            /* RMSNorm in place of LayerNorm */
-    double epsilon;           /* of the norms; 0: 1e-6 */
-    double dropout_rate;      /* of both branches, before they are added */
-    double attn_dropout_rate; /* of the attention weights */
-    bool deterministic;
-    tow_activation activation;   /* NULL: tow_gelu_tanh */
-    tow_initializer kernel_init; /* lecun_normal */
-    tow_initializer out_init;    /* of attn/out and mlp/down; kernel_init */
-} tow_transformer_block;
-#define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
-
 /* ---- Conv: correlates x with kernels along the axes before the last one ------------------------------------------ */
 /* x [batch..., spatial..., in] -> [batch..., spatial'..., features], any number of batch axes or none. kernel
  * [kernel_size..., in / groups, features], bias [features]. A second input, of the kernel's shape, is a mask that multiplies the kernel.
@@ -370,12 +323,14 @@ typedef struct tow_activation_layer {
 #endif
 
 TOW_API extern const tow_module_class tow_dense_class, tow_dense_general_class, tow_mlp_class, tow_embed_class,
-    tow_layer_norm_class, tow_rms_norm_class, tow_dropout_class, tow_multi_head_attention_class,
-    tow_transformer_block_class, tow_sequential_class, tow_activation_class, tow_conv_class, tow_conv_transpose_class,
+    tow_layer_norm_class, tow_rms_norm_class, tow_dropout_class, tow_sequential_class, tow_activation_class, tow_conv_class, tow_conv_transpose_class,
     tow_pool_class, tow_adaptive_pool_class, tow_space_to_depth_class, tow_batch_norm_class, tow_group_norm_class,
     tow_instance_norm_class, tow_prelu_class, tow_einsum_layer_class;
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "tow/attention.h"
+
 #endif

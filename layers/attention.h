@@ -1,0 +1,35 @@
+/* What the files of attention share: the sizes and options of one call, logits and weights written out, and the cache. */
+#ifndef TOW_LAYERS_ATTENTION_H
+#define TOW_LAYERS_ATTENTION_H
+
+#include "layers/layer.h"
+#include "tow/attention.h"
+#include "tow/numpy.h"
+
+/* What one call works on. Null values: not given. */
+typedef struct tow__attention_call {
+    int64_t B, T, S, H, G, D; /* G key heads, D features of a head */
+    tow_value x_q, x_kv, mask, bias, positions;
+    tow_value start; /* decoding: i32 [], the position of the first query */
+    bool causal;
+    double scale;
+} tow__attention_call;
+
+/* ---- attention_weights.c ----------------------------------------------------------------------------------------- */
+
+/* softmax of the logits, [B, H, T, S]; q [B, T, H, D], k [B, S, G, D] */
+tow_value tow__attention_weights(const tow_multi_head_attention *m, const tow__attention_call *c, tow_value q,
+                                 tow_value k);
+/* weights [B, H, T, S], v [B, S, G, D] -> [B, T, H, D] */
+tow_value tow__weigh_values(const tow__attention_call *c, tow_value weights, tow_value v);
+
+/* ---- attention_cache.c ------------------------------------------------------------------------------------------- */
+
+/* The variable "cache_index" of this scope as the call finds it; it goes on by n. */
+tow_value tow__advance_index(tow_scope *scope, int64_t n);
+/* Puts k and v of this call [B, T, G, D] into the cache, which they become [B, S, G, D]; S of the call is that of the cache. False:
+ * an error, reported. */
+bool tow__update_cache(tow_scope *scope, const tow_multi_head_attention *m, tow__attention_call *c, tow_value *k,
+                       tow_value *v);
+
+#endif

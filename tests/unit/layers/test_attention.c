@@ -1,0 +1,216 @@
+/* Attention, positions, gated feed-forward layers and blocks: initial values, outputs and gradients against Flax and JAX
+ * (tests/oracle/flax_attention.py), and the same bits under remat, vmap and scan. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/plain_context.h"
+
+#include "tests/unit/support/catalogue.h"
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+/* An input after x that is a constant; of the type of x where it is a float. */
+typedef struct constant {
+    char kind; /* 0: the list ends; m: mask, i mod 3 != 0; p: positions, 5 i mod 11; k: memory; b: bias */
+    int rank;
+    int64_t dims[4];
+} constant;
+
+enum {
+    MOST_CONSTANTS = 4
+};
+/* The child "layer" with constants behind its input. */
+typedef struct supplied {
+    tow_module module;
+    const tow_module *inner;
+    constant constants[MOST_CONSTANTS];
+} supplied;
+
+static tow_value value_of(tow_trace *t, const constant *c, tow_dtype dtype)
+{
+    bool mask[256];
+    int32_t positions[256];
+    for (int i = 0; i < 256; i++) {
+        mask[i] = i % 3 != 0;
+        positions[i] = i * 5 % 11;
+    }
+    if (c->kind == 'm') return tow_constant_data(t, tow_make_type(TOW_BOOL, c->rank, c->dims), mask);
+    if (c->kind == 'p') return tow_constant_data(t, tow_make_type(TOW_I32, c->rank, c->dims), positions);
+    tow_array *array = fractions(tow_make_type(dtype, c->rank, c->dims), c->kind == 'k' ? 1000 : 2000);
+    tow_value value = tow_constant(t, array);
+    tow_array_release(array);
+    return value;
+}
+
+static void call_supplied(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                          tow_value *out)
+{
+    const supplied *m = (const supplied *)module;
+    tow_value x[1 + MOST_CONSTANTS] = {in[0]};
+    size_t n = 1;
+    assert_true(n_in == 1 && n_out == 1);
+    for (; n <= MOST_CONSTANTS && m->constants[n - 1].kind; n++)
+        x[n] = value_of(tow_scope_trace(s), &m->constants[n - 1], tow_value_type(in[0]).dtype);
+    tow_apply_module_n(s, "layer", m->inner, n, x, 1, out);
+}
+static const tow_module_class supplied_class = {.name = "supplied", .call = call_supplied};
+
+static tow_value gelu_erf(tow_value x) { return tow_gelu_erf(x); }
+static tow_value logistic(tow_value x) { return tow_logistic(x); }
+
+#define LLAMA3                                                                                                         \
+    {                                                                                                                  \
+        .theta = 500, .scaling = TOW_ROPE_LLAMA3, .factor = 8, .low_frequency = 1, .high_frequency = 4,                \
+        .original_length = 64                                                                                          \
+    }
+
+/* Calls use(user, ...) for the case of this name, or for every case (NULL); false if there is none. */
+static bool with_case(const char *name, tow_dtype dtype, case_use use, void *user)
+{
+    bool found = false;
+#define LIST(...) {__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    {                                                                                                                  \
+        sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ }                                            \
+    }
+#define MASK(...)                                                                                                      \
+    {                                                                                                                  \
+        'm', sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ }                                       \
+    }
+#define AT(...)                                                                                                        \
+    {                                                                                                                  \
+        'p', sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ }                                       \
+    }
+#define MEMORY(...)                                                                                                    \
+    {                                                                                                                  \
+        'k', 3, { __VA_ARGS__ }                                                                                        \
+    }
+#define BIAS(...)                                                                                                      \
+    {                                                                                                                  \
+        'b', 4, { __VA_ARGS__ }                                                                                        \
+    }
+#define CASE(text, shape, layer, ...)                                                                                  \
+    if (!name || strcmp(name, text) == 0) {                                                                            \
+        const struct {                                                                                                 \
+            int rank;                                                                                                  \
+            int64_t dims[4];                                                                                           \
+        } input = shape;                                                                                               \
+        supplied model = {{&supplied_class}, TOW_MODULE(&(layer)), {__VA_ARGS__}};                                     \
+        use(user, text, TOW_MODULE(&model), tow_make_type(dtype, input.rank, input.dims));                             \
+        found = true;                                                                                                  \
+    }
+#define ATTENTION(...) TOW_MULTI_HEAD_ATTENTION(__VA_ARGS__)
+#define BLOCK(...)     TOW_TRANSFORMER_BLOCK(__VA_ARGS__)
+#define X              SHAPE(2, 5, 8)
+    CASE("qk_norm", X, ATTENTION(.heads = 2, .qk_norm = TOW_QK_LAYER_NORM), {0})
+    CASE("bias", X, ATTENTION(.heads = 2), BIAS(1, 2, 5, 5))
+    CASE("bias_mask", X, ATTENTION(.heads = 4), BIAS(2, 1, 1, 5), MASK(1, 4, 5, 5))
+    CASE("cross", SHAPE(2, 4, 8), ATTENTION(.heads = 2, .qkv_features = 12, .out_features = 5), MEMORY(2, 3, 6),
+         MASK(2, 1, 1, 3))
+    CASE("window", X, ATTENTION(.heads = 2, .causal = true, .window = 3), {0})
+    CASE("window_both", SHAPE(2, 7, 8), ATTENTION(.heads = 2, .window = 2), {0})
+    CASE("window_cross", SHAPE(2, 4, 8), ATTENTION(.heads = 4, .kv_heads = 2, .causal = true, .window = 2),
+         MEMORY(2, 6, 8))
+    CASE("window_one", X, ATTENTION(.heads = 2, .causal = true, .window = 1), {0})
+    CASE("window_mask", SHAPE(1, 7, 8), ATTENTION(.heads = 2, .window = 4), MASK(1, 1, 7, 7))
+    CASE("cap", X, ATTENTION(.heads = 2, .logit_cap = 1.5, .scale = 0.7), {0})
+    CASE("cap_causal", X, ATTENTION(.heads = 4, .kv_heads = 1, .logit_cap = 2, .causal = true), {0})
+    CASE("cap_bias_mask", X, ATTENTION(.heads = 2, .logit_cap = 0.5), MASK(2, 2, 5, 5), BIAS(2, 2, 5, 1))
+    CASE("gates", X, ATTENTION(.heads = 4, .kv_heads = 2, .head_gates = true), {0})
+    CASE("no_qkv_bias", X, ATTENTION(.heads = 2, .no_qkv_bias = true, .head_gates = true), {0})
+    CASE("no_out_bias", X, ATTENTION(.heads = 2, .no_out_bias = true), {0})
+    CASE("rope_rms", X, ATTENTION(.heads = 2, .causal = true, .qk_norm = TOW_QK_RMS_NORM, .rope = true), {0})
+    CASE("rope_cross", X, ATTENTION(.heads = 2, .rope = true, .rope_options = {.theta = 100}), MEMORY(2, 3, 8))
+    CASE("rope_positions", X, ATTENTION(.heads = 2, .rope = true), AT(2, 5))
+    CASE("rope_row", X, ATTENTION(.heads = 2, .rope = true, .rope_options = {.interleaved = true}), AT(5))
+    CASE("everything", SHAPE(2, 6, 8),
+         ATTENTION(.heads = 4, .kv_heads = 2, .qkv_features = 16, .out_features = 6, .causal = true, .window = 4,
+                   .logit_cap = 3, .scale = 0.4, .qk_norm = TOW_QK_RMS_NORM, .head_gates = true, .rope = true,
+                   .rope_options = LLAMA3, .no_qkv_bias = true),
+         MASK(2, 1, 6, 6), BIAS(1, 4, 6, 6))
+    CASE("rope", SHAPE(2, 6, 3, 8), TOW_ROPE(), {0})
+    CASE("rope_interleaved", SHAPE(2, 6, 3, 8), TOW_ROPE(.interleaved = true, .theta = 50), {0})
+    CASE("rope_partial", SHAPE(2, 6, 3, 10), TOW_ROPE(.features = 4), {0})
+    CASE("rope_partial_interleaved", SHAPE(6, 2, 7), TOW_ROPE(.features = 6, .interleaved = true), {0})
+    CASE("rope_linear", SHAPE(2, 6, 1, 8), TOW_ROPE(.scaling = TOW_ROPE_LINEAR, .factor = 4), {0})
+    CASE("rope_ntk", SHAPE(2, 6, 1, 8), TOW_ROPE(.scaling = TOW_ROPE_NTK, .factor = 4), {0})
+    CASE("rope_llama3", SHAPE(1, 9, 1, 16),
+         TOW_ROPE(.theta = 500, .scaling = TOW_ROPE_LLAMA3, .factor = 8, .low_frequency = 1, .high_frequency = 4,
+                  .original_length = 64),
+         {0})
+    CASE("rope_batch", SHAPE(2, 4, 1, 6), TOW_ROPE(), AT(2, 4))
+    CASE("learned", SHAPE(2, 5, 4), TOW_LEARNED_POSITIONS(.max_length = 7), {0})
+    CASE("learned_positions", SHAPE(2, 5, 4), TOW_LEARNED_POSITIONS(.max_length = 11), AT(2, 5))
+    CASE("sinusoidal", SHAPE(2, 5, 6), TOW_SINUSOIDAL_POSITIONS(), {0})
+    CASE("sinusoidal_odd", SHAPE(2, 5, 7), TOW_SINUSOIDAL_POSITIONS(.max_timescale = 100), {0})
+    CASE("sinusoidal_halves", SHAPE(2, 5, 7), TOW_SINUSOIDAL_POSITIONS(.halves = true), AT(2, 5))
+    CASE("swiglu", SHAPE(3, 4), TOW_GATED_MLP(.features = 6), {0})
+    CASE("geglu", SHAPE(2, 3, 4), TOW_GATED_MLP(.features = 6, .activation = gelu_erf, .out_features = 5), {0})
+    CASE("glu", SHAPE(3, 4), TOW_GATED_MLP(.features = 6, .activation = logistic, .no_bias = true), {0})
+    CASE("post_norm", X,
+         BLOCK(.heads = 2, .mlp_features = 16, .post_norm = true, .epsilon = 1e-12, .activation = gelu_erf),
+         MASK(2, 1, 1, 5))
+    CASE("parallel", X,
+         BLOCK(.heads = 2, .mlp_features = 16, .parallel = true, .causal = true, .rope = true,
+               .rope_options = {.features = 2}),
+         {0})
+    CASE("parallel_shared", X,
+         BLOCK(.heads = 2, .mlp_features = 16, .parallel = true, .shared_norm = true, .causal = true, .rope = true,
+               .rope_options = {.interleaved = true}),
+         {0})
+    CASE("llama", X,
+         BLOCK(.heads = 4, .kv_heads = 2, .mlp_features = 12, .rms_norm = true, .epsilon = 1e-5, .gated = true,
+               .no_bias = true, .causal = true, .rope = true, .rope_options = LLAMA3),
+         {0})
+    CASE("gemma", X,
+         BLOCK(.heads = 2, .qkv_features = 16, .mlp_features = 12, .rms_norm = true, .branch_norms = true,
+               .gated = true, .activation = tow_gelu_tanh, .no_bias = true, .causal = true, .logit_cap = 5, .window = 3,
+               .rope = true, .qk_norm = TOW_QK_RMS_NORM),
+         {0})
+    CASE("decoder", X, BLOCK(.heads = 2, .mlp_features = 16, .causal = true, .cross = true), MEMORY(2, 3, 6),
+         MASK(2, 1, 1, 5), MASK(2, 1, 1, 3))
+    CASE("decoder_post", X, BLOCK(.heads = 2, .mlp_features = 16, .causal = true, .cross = true, .post_norm = true),
+         MEMORY(2, 3, 8), BIAS(1, 2, 5, 5))
+    return found;
+}
+
+static void test_golden(void **unused)
+{
+    (void)unused;
+    assert_true(check_golden("flax_attention.txt", with_case) > 300);
+}
+
+static void test_remat(void **unused)
+{
+    (void)unused;
+    check_wrapped(with_case);
+}
+
+static void test_scan(void **unused)
+{
+    (void)unused;
+    assert_true(check_stacked(with_case) > 10);
+}
+
+static void test_vmap(void **unused)
+{
+    (void)unused;
+    check_rows(with_case);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_remat),
+        cmocka_unit_test(test_scan),
+        cmocka_unit_test(test_vmap),
+    };
+    return cmocka_run_group_tests(tests, portable_setup, teardown);
+}
