@@ -1,4 +1,4 @@
-/* Checkpoints: parameters, variables, optimiser slots and counters of a train state as one safetensors file.
+/* Checkpoints: parameters, variables, optimiser slots, averages and counters of a train state as one safetensors file.
  *
  * Metadata are texts: format, optimizer, step, seed, data_position, description. Loading compares what the header says
  * with the state, then reads the data once to compare their checksums, and only then reads them again, straight into the
@@ -12,11 +12,13 @@
 
 #include "layers/params.h"
 #include "src/io/tensors.h"
+#include "train/average.h"
 #include "train/state.h"
 
 static const char format[] = "tow-train-state-1";
 static const char params_prefix[] = "params/";
 static const char variables_prefix[] = "state/"; /* then the collection */
+static const char average_prefix[] = "average/";
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
@@ -25,6 +27,19 @@ static tow_status set_number(tow_tensors *tensors, const char *key, uint64_t val
     char text[32];
     snprintf(text, sizeof text, "%" PRIu64, value);
     return tow_tensors_set_metadata(tensors, key, text);
+}
+
+/* Updates that were left out: only where some were, so that other files stay as they are. */
+static tow_status save_skipped(const tow_train_state *state, tow_tensors *tensors)
+{
+    int64_t in_a_row;
+    const int64_t skipped = tow_optimizer_skipped(state->optimizer, &in_a_row);
+    tow_status status = TOW_OK;
+    if (skipped == 0 && in_a_row == 0) return TOW_OK;
+    TRY(set_number(tensors, "skipped", (uint64_t)skipped));
+    TRY(set_number(tensors, "skipped_in_a_row", (uint64_t)in_a_row));
+done:
+    return status;
 }
 
 tow_status tow_train_save(const tow_train_state *state, const char *path)
@@ -45,6 +60,11 @@ tow_status tow_train_save(const tow_train_state *state, const char *path)
     for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
         TRY(tow__params_share(tow_optimizer_slot(state->optimizer, i), tow_optimizer_slot_prefix(state->optimizer, i),
                               tensors));
+    if (state->average) {
+        TRY(set_number(tensors, "average_updates", (uint64_t)tow__average_count(state->average)));
+        TRY(tow__params_share(tow__average_state(state->average), average_prefix, tensors));
+    }
+    TRY(save_skipped(state, tensors));
     TRY(tow_safetensors_write(path, tensors));
 done:
     tow_tensors_free(tensors);
@@ -58,6 +78,9 @@ typedef struct contents {
     tow_tensors *tensors; /* whose data are in the file */
     tow__loading loading;
     uint64_t step, seed, data_position;
+    uint64_t skipped, skipped_in_a_row;
+    bool has_average;
+    uint64_t average_updates;
 } contents;
 
 static tow_status get_number(const tow_train_state *state, const char *path, const tow_tensors *tensors,
@@ -81,16 +104,43 @@ static tow_status expect_text(const tow_train_state *state, const char *path, co
                      path, key, expected, text ? "'" : "", text ? text : "none", text ? "'" : "", advice);
 }
 
+/* A number that older files do not have: then 0. */
+static tow_status get_optional(const tow_train_state *state, const char *path, const tow_tensors *tensors,
+                               const char *key, uint64_t *value)
+{
+    *value = 0;
+    return tow_tensors_metadata(tensors, key) ? get_number(state, path, tensors, key, value) : TOW_OK;
+}
+
+/* Averages that the file has are read if the state wants some. */
+static tow_status check_average(const tow_train_state *state, const char *path, contents *file)
+{
+    tow_status status = TOW_OK;
+    const char *text = tow_tensors_metadata(file->tensors, "average_updates");
+    if (!state->average || !text) return TOW_OK;
+    TRY(get_number(state, path, file->tensors, "average_updates", &file->average_updates));
+    TRY(tow__loading_add(&file->loading, tow__average_state(state->average), average_prefix, path));
+    file->has_average = true;
+done:
+    return status;
+}
+
+static bool is_unwanted_average(const tow_train_state *state, const char *name)
+{
+    return !state->average && strncmp(name, average_prefix, sizeof average_prefix - 1) == 0;
+}
+
 /* No tensor is left over. Names with the prefix of parameters, variables or slots were looked at before. */
 static tow_status check_names(const tow_train_state *state, const char *path, const contents *file)
 {
     for (size_t i = 0; i < file->tensors->count; i++)
-        if (!file->loading.wanted[i])
-            return tow__fail(
-                state->ctx, TOW_BAD_FORMAT,
-                "%s: tensor '%.200s' is neither a parameter (%s...) nor a variable (%s...) nor a slot of the "
-                "optimizer %s",
-                path, file->tensors->items[i].name, params_prefix, variables_prefix, state->optimizer_name);
+        if (!file->loading.wanted[i] && !is_unwanted_average(state, file->tensors->items[i].name))
+            return tow__fail(state->ctx, TOW_BAD_FORMAT,
+                             "%s: tensor '%.200s' is neither a parameter (%s...) nor a variable (%s...) nor an average "
+                             "(%s...) nor a "
+                             "slot of the optimizer %s",
+                             path, file->tensors->items[i].name, params_prefix, variables_prefix, average_prefix,
+                             state->optimizer_name);
     return TOW_OK;
 }
 
@@ -105,6 +155,8 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
     TRY(get_number(state, path, tensors, "step", &file->step));
     TRY(get_number(state, path, tensors, "seed", &file->seed));
     TRY(get_number(state, path, tensors, "data_position", &file->data_position));
+    TRY(get_optional(state, path, tensors, "skipped", &file->skipped));
+    TRY(get_optional(state, path, tensors, "skipped_in_a_row", &file->skipped_in_a_row));
     if (file->step >= INT64_MAX) /* the next step counts one more */
         TRY(tow__fail(state->ctx, TOW_BAD_FORMAT, "%s: expected a step below 2^63 - 1, found %" PRIu64, path,
                       file->step));
@@ -114,6 +166,7 @@ static tow_status check_contents(const tow_train_state *state, const char *path,
     for (size_t i = 0; i < tow_optimizer_slots(state->optimizer); i++)
         TRY(tow__loading_add(&file->loading, tow_optimizer_slot(state->optimizer, i),
                              tow_optimizer_slot_prefix(state->optimizer, i), path));
+    TRY(check_average(state, path, file));
     TRY(check_names(state, path, file));
     TRY(tow__loading_check(&file->loading));
 done:
@@ -142,6 +195,14 @@ tow_status tow_train_load(tow_train_state *state, const char *path)
     state->seed = file.seed;
     state->data_position = file.data_position;
     tow__optimizer_forget_reports(state->optimizer);
+    tow_optimizer_forget_gradients(state->optimizer);
+    state->optimizer->skipped = (int64_t)(file.skipped & INT64_MAX);
+    state->optimizer->skipped_in_a_row = (int64_t)(file.skipped_in_a_row & INT64_MAX);
+    state->gradient_norm = 0;
+    if (file.has_average)
+        TRY(tow__average_loaded(state->average, (int64_t)(file.average_updates & INT64_MAX)));
+    else if (state->average)
+        TRY(tow__average_restart(state->average)); /* the file is of a run without: averages begin here */
 done:
     tow__loading_free(&file.loading);
     tow_tensors_free(file.tensors);

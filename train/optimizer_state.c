@@ -171,9 +171,15 @@ static tow_status make_row_updates(tow_optimizer_state *o)
 
 /* ---- the state --------------------------------------------------------------------------------------------------- */
 
-static tow_status make(tow_optimizer_state *o, bool one_by_one)
+static tow_status make(tow_optimizer_state *o, const tow_optimizer_options *options)
 {
     tow_status status = TOW_OK;
+    const bool one_by_one = options->one_by_one;
+    if (one_by_one && (options->every > 1 || options->skip_not_finite))
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "optimizer: expected .every = 0 and .skip_not_finite = 0 with .one_by_one, found %zu and %zu; "
+                         "both need all gradients before the first update",
+                         options->every, options->skip_not_finite);
     const uint32_t n = o->params->names.count;
     for (uint32_t i = 0; i < n; i++)
         if (!tow_dtype_is_float(o->params->types[i].dtype))
@@ -190,6 +196,9 @@ static tow_status make(tow_optimizer_state *o, bool one_by_one)
     TRY(make_scalars(o->ctx, o->number_names.count, &o->number_arrays));
     TRY(make_scalars(o->ctx, o->report_names.count, &o->report_arrays));
     TRY(one_by_one ? make_row_updates(o) : make_program(o));
+    if (options->every > 1) TRY(tow__gathering_create(o->ctx, o->params, options->every, options->sum, &o->gathering));
+    o->skip_not_finite = options->skip_not_finite;
+    if (o->skip_not_finite) TRY(tow__norm_create(o->ctx, o->params, &o->norm));
 done:
     return status;
 }
@@ -214,7 +223,7 @@ tow_status tow_optimizer_create(tow_context *context, const tow_gradient_transfo
     tow__names_init(&o->slot_names, context);
     tow__names_init(&o->number_names, context);
     tow__names_init(&o->report_names, context);
-    tow_status status = make(o, options && options->one_by_one);
+    tow_status status = make(o, options ? options : &(tow_optimizer_options){0});
     if (status == TOW_OK)
         *state = o;
     else
@@ -233,6 +242,8 @@ void tow_optimizer_free(tow_optimizer_state *o)
     if (o->row_updates) tow__free(ctx, o->row_updates, n + 1, sizeof *o->row_updates);
     if (o->inputs) tow__free(ctx, o->inputs, n_inputs + 1, sizeof *o->inputs);
     if (o->outputs) tow__free(ctx, o->outputs, n_outputs + 1, sizeof *o->outputs);
+    tow__gathering_free(o->gathering);
+    tow__norm_free(o->norm);
     tow_program_free(o->program);
     tow_graph_release(o->graph);
     free_scalars(ctx, o->number_names.count, o->number_arrays);
@@ -264,6 +275,35 @@ void tow__optimizer_begin(tow_optimizer_state *o)
         *(double *)tow_array_data(o->number_arrays[i]) = number_at(&o->numbers[i], o->step);
 }
 
+static tow_status check_gradients(const tow_optimizer_state *o, tow_array *const *gradients)
+{
+    for (uint32_t i = 0; i < o->params->names.count; i++) {
+        const char *path = o->params->names.names[i];
+        if (!gradients[i])
+            return tow__fail(o->ctx, TOW_INVALID_ARGUMENT, "the gradient of params/%s: expected %s, found NULL", path,
+                             tow__type_name(o->params->types[i]).text);
+        if (!tow_type_equal(tow_array_type(gradients[i]), o->params->types[i]))
+            return tow__fail(o->ctx, TOW_TYPE_MISMATCH, "the gradient of params/%s: expected %s, found %s", path,
+                             tow__type_name(o->params->types[i]).text,
+                             tow__type_name(tow_array_type(gradients[i])).text);
+    }
+    return TOW_OK;
+}
+
+/* Is the update left out because of what is in the gradients? */
+static tow_status skips(tow_optimizer_state *o, tow_array *const *gradients, bool *skip)
+{
+    bool finite = true;
+    *skip = false;
+    if (!o->norm) return TOW_OK;
+    tow_status status = tow__norm_run(o->norm, gradients, NULL, &finite);
+    if (status != TOW_OK) return status;
+    o->skipped_in_a_row = finite ? 0 : o->skipped_in_a_row + 1;
+    *skip = !finite && (uint64_t)o->skipped_in_a_row <= o->skip_not_finite;
+    o->skipped += *skip;
+    return TOW_OK;
+}
+
 tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradients)
 {
     if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
@@ -271,19 +311,20 @@ tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradie
         return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
                          "tow_optimizer_update: the state was made .one_by_one; make it without");
     const uint32_t n = o->params->names.count;
-    tow__optimizer_begin(o);
-    for (uint32_t i = 0; i < n; i++) {
-        if (!gradients[i])
-            return tow__fail(o->ctx, TOW_INVALID_ARGUMENT, "the gradient of params/%s: expected %s, found NULL",
-                             o->params->names.names[i], tow__type_name(o->params->types[i]).text);
-        if (!tow_type_equal(tow_array_type(gradients[i]), o->params->types[i]))
-            return tow__fail(o->ctx, TOW_TYPE_MISMATCH, "the gradient of params/%s: expected %s, found %s",
-                             o->params->names.names[i], tow__type_name(o->params->types[i]).text,
-                             tow__type_name(tow_array_type(gradients[i])).text);
-        o->inputs[n + i] = gradients[i];
+    bool skip;
+    tow_status status = TOW_OK;
+    TRY(check_gradients(o, gradients));
+    if (o->gathering) {
+        TRY(tow__gathering_add(o->gathering, gradients, &gradients));
+        if (!gradients) return TOW_OK;
     }
-    tow_status status = tow_program_run(o->program, o->inputs, o->outputs);
-    if (status == TOW_OK) o->step++;
+    TRY(skips(o, gradients, &skip));
+    if (skip) return TOW_OK;
+    tow__optimizer_begin(o);
+    memcpy(o->inputs + n, gradients, n * sizeof *gradients);
+    TRY(tow_program_run(o->program, o->inputs, o->outputs));
+    o->step++;
+done:
     return status;
 }
 
@@ -308,6 +349,22 @@ tow_status tow__optimizer_update_piece(tow_optimizer_state *o, uint32_t paramete
 
 int64_t tow_optimizer_step(const tow_optimizer_state *o) { return o->step; }
 void tow_optimizer_set_step(tow_optimizer_state *o, int64_t step) { o->step = step; }
+
+size_t tow_optimizer_gathered(const tow_optimizer_state *o)
+{
+    return o->gathering ? tow__gathering_count(o->gathering) : 0;
+}
+
+void tow_optimizer_forget_gradients(tow_optimizer_state *o)
+{
+    if (o->gathering) tow__gathering_forget(o->gathering);
+}
+
+int64_t tow_optimizer_skipped(const tow_optimizer_state *o, int64_t *in_a_row)
+{
+    if (in_a_row) *in_a_row = o->skipped_in_a_row;
+    return o->skipped;
+}
 
 tow_status tow_optimizer_set_number(tow_optimizer_state *o, const char *name, double value)
 {
@@ -376,5 +433,6 @@ size_t tow__optimizer_workspace(const tow_optimizer_state *o)
         const tow_program_bytes b = tow_program_get_bytes(program);
         bytes += b.arena + b.constants;
     }
+    if (o->norm) bytes += tow__norm_bytes(o->norm);
     return bytes;
 }

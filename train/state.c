@@ -1,31 +1,13 @@
-/* The train state: parameters, slots and compiled programs, and the step that joins them.
- *
- * All arrays are made with the state; a step fills in the caller's inputs and the random keys, runs the program, which
- * writes loss and gradients, and runs the optimiser, which writes parameters and slots in place. */
+/* The train state: made of options, and asked. All its arrays are made with it, so that a step allocates nothing. */
 #include "train/state.h"
 
 #include <math.h>
 
-#include "layers/keys.h"
 #include "layers/params.h"
 #include "src/base/arithmetic.h"
-#include "src/base/dtypes.h"
 #include "src/io/json.h"
 #include "tow/program.h"
-
-/* ---- random keys ------------------------------------------------------------------------------------------------- */
-
-static size_t first_input(const tow_train_state *state) { return state->n_params + state->n_variables; }
-
-/* The key of stream i at step t is fold_in(fold_in(PRNGKey(seed), i), t): nothing to save but the step. */
-static void set_keys(tow_train_state *state)
-{
-    for (size_t i = 0; i < state->n_streams; i++) {
-        tow__key key = tow__key_fold_in(tow__key_from_seed(state->seed), (uint32_t)i);
-        key = tow__key_fold_in(key, (uint32_t)state->step);
-        memcpy(tow_array_data(state->inputs[first_input(state) + state->n_inputs + i]), key.k, sizeof key.k);
-    }
-}
+#include "train/average.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -55,112 +37,32 @@ static tow_status make_optimizer(tow_train_state *state, const tow_train_options
         transform = TOW_TRANSFORM(&state->transforms.chain);
     }
     TRY(tow_optimizer_create(ctx, transform, state->params,
-                             &(tow_optimizer_options){.one_by_one = options->early_update}, &state->optimizer));
+                             &(tow_optimizer_options){.one_by_one = options->early_update,
+                                                      .every = state->micro_batches,
+                                                      .skip_not_finite = options->skip_not_finite},
+                             &state->optimizer));
 done:
     return status;
 }
 
-/* The lists of inputs and outputs, with keys, loss and gradients as arrays of the state's own. */
-static tow_status make_arrays(tow_train_state *state)
+/* The lists of inputs and outputs, with keys and gradients as arrays of the state's own. */
+static tow_status make_arrays(tow_train_state *s)
 {
-    tow_context *ctx = state->ctx;
+    tow_context *ctx = s->ctx;
     tow_status status = TOW_OK;
-    size_t first_key = first_input(state) + state->n_inputs;
-    state->inputs = tow__alloc(ctx, first_key + state->n_streams + 1, sizeof(tow_array *));
-    state->outputs = tow__alloc(ctx, 1 + state->n_variables + state->n_params, sizeof(tow_array *));
-    if (!state->inputs || !state->outputs) return TOW_OUT_OF_MEMORY;
-    TRY(tow_array_create(ctx, tow_graph_output_type(state->loss_graph, 0), &state->outputs[0]));
-    for (size_t i = 0; i < state->n_variables; i++) {
-        state->inputs[state->n_params + i] = tow_params_array(state->variables, i);
-        state->outputs[1 + i] = tow_params_array(state->updates, i);
+    const size_t first_key = tow__train_first_input(s) + s->n_inputs, first_gradient = tow__train_first_gradient(s);
+    s->inputs = tow__alloc(ctx, first_key + s->n_streams + 1, sizeof(tow_array *));
+    s->outputs = tow__alloc(ctx, first_gradient + s->n_params + 1, sizeof(tow_array *));
+    if (!s->inputs || !s->outputs) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_params; i++) {
+        tow_array *param = tow_params_array(s->params, i);
+        s->inputs[i] = param;
+        if (!s->early) TRY(tow_array_create(ctx, tow_array_type(param), &s->outputs[first_gradient + i]));
     }
-    for (size_t i = 0; i < state->n_params; i++) {
-        tow_array *param = tow_params_array(state->params, i);
-        state->inputs[i] = param;
-        if (!state->early_update)
-            TRY(tow_array_create(ctx, tow_array_type(param), &state->outputs[1 + state->n_variables + i]));
-    }
-    for (size_t i = 0; i < state->n_streams; i++)
-        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &state->inputs[first_key + i]));
+    for (size_t i = 0; i < s->n_streams; i++)
+        TRY(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &s->inputs[first_key + i]));
+    if (s->micro_batches > 1 && s->n_variables > 0) TRY(tow_params_zeros_like(s->updates[0], &s->updates[1]));
 done:
-    return status;
-}
-
-/* Updates a piece of a parameter as soon as its gradient is there. */
-static void take_gradient(void *user, int64_t first, int64_t count, const void *gradient)
-{
-    const tow__early *e = user;
-    tow_status status = tow__optimizer_update_piece(e->state->optimizer, e->parameter, first, count, gradient);
-    if (e->state->early_status == TOW_OK) e->state->early_status = status;
-}
-
-static tow_status compile_gradient(tow_train_state *state, const tow_graph *graph)
-{
-    tow_context *ctx = state->ctx;
-    tow_compile_options options = {.flush_subnormals = true, .keep_within = state->keep_within};
-    if (!state->early_update) return tow_compile(ctx, graph, &options, &state->program);
-    tow_consumer *consumers = tow__alloc(ctx, state->n_params, sizeof *consumers);
-    state->early = tow__alloc(ctx, state->n_params, sizeof *state->early);
-    tow_status status = TOW_OUT_OF_MEMORY;
-    if (consumers && state->early) {
-        for (size_t i = 0; i < state->n_params; i++) {
-            state->early[i] = (tow__early){state, (uint32_t)i};
-            consumers[i] = (tow_consumer){
-                .output = 1 + state->n_variables + i, .input = i, .consume = take_gradient, .user = &state->early[i]};
-        }
-        options.consumers = consumers;
-        options.n_consumers = state->n_params;
-        status = tow_compile(ctx, graph, &options, &state->program);
-    }
-    if (consumers) tow__free(ctx, consumers, state->n_params, sizeof *consumers);
-    return status;
-}
-
-static tow_status compile_step(tow_train_state *state)
-{
-    tow_context *ctx = state->ctx;
-    tow_graph *graph = NULL;
-    tow_status status = TOW_OK;
-    /* an empty list of arguments would mean the first one, which is an input here */
-    if (state->n_params == 0)
-        return tow__fail(
-            ctx, TOW_INVALID_ARGUMENT,
-            "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
-    size_t *wrt = tow__alloc(ctx, state->n_params + 1, sizeof *wrt);
-    if (!wrt) return TOW_OUT_OF_MEMORY;
-    for (size_t i = 0; i < state->n_params; i++) wrt[i] = i;
-    TRY(tow_value_and_grad(state->loss_graph, state->n_params, wrt, state->n_variables > 0, &graph));
-    TRY(compile_gradient(state, graph));
-done:
-    tow_graph_release(graph);
-    tow__free(ctx, wrt, state->n_params + 1, sizeof *wrt);
-    return status;
-}
-
-static tow_status trace_loss(tow_train_state *state, const tow_module *model, const tow_train_options *options,
-                             bool evaluation, tow_graph **graph)
-{
-    tow_model_options model_options = options->model != NULL ? *options->model : (tow_model_options){0};
-    static const char *const every_collection[] = {TOW_EVERY_COLLECTION, NULL};
-    model_options.state = state->variables;
-    if (evaluation) {
-        model_options.deterministic = true;
-    } else {
-        model_options.mutable_collections = every_collection;
-        model_options.updates = &state->updates;
-    }
-    return tow_loss(model, state->params, options->n_inputs, options->input_types, options->n_extra,
-                    options->extra_types, options->loss, options->loss_user, 0, &model_options, graph);
-}
-
-static tow_status compile_evaluation(tow_train_state *state, const tow_module *model, const tow_train_options *options)
-{
-    tow_graph *graph = NULL;
-    tow_status status = TOW_OK;
-    TRY(trace_loss(state, model, options, true, &graph));
-    TRY(tow_compile(state->ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &state->evaluation));
-done:
-    tow_graph_release(graph);
     return status;
 }
 
@@ -187,34 +89,93 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
     return TOW_OK;
 }
 
-static tow_status make_state(tow_train_state *state, const tow_module *model, const tow_train_options *options)
+/* What needs all gradients before the first update. */
+static tow_status check_early(tow_context *ctx, const tow_train_options *o)
 {
-    tow_context *ctx = state->ctx;
-    tow_status status = TOW_OK;
-    state->early_update = options->early_update;
-    state->keep_within = options->keep_within;
-    if (options->early_update && options->optimizer.clip_norm > 0)
+    if (!o->early_update) return TOW_OK;
+    if (o->optimizer.clip_norm > 0)
         return tow__fail(ctx, TOW_INVALID_ARGUMENT,
                          "tow_train_create: expected .clip_norm = 0 with .early_update, found %g; clipping needs the "
                          "norm of all gradients before the first update",
-                         options->optimizer.clip_norm);
-    const char *description = options->description != NULL ? options->description : "";
-    state->description_size = strlen(description) + 1;
-    state->description = tow__alloc(ctx, state->description_size, 1);
-    if (!state->description) TRY(TOW_OUT_OF_MEMORY);
-    memcpy(state->description, description, state->description_size);
-    state->seed = options->seed;
-    state->n_inputs = options->n_inputs + options->n_extra;
-    state->n_streams = count_streams(options->model);
-    TRY(tow_init_with_options(ctx, model, options->seed, options->n_inputs, options->input_types, options->model,
-                              &state->params, &state->variables));
-    state->n_params = tow_params_count(state->params);
-    state->n_variables = tow_params_count(state->variables);
-    TRY(trace_loss(state, model, options, false, &state->loss_graph));
-    TRY(compile_step(state));
-    TRY(make_optimizer(state, options));
-    if (options->evaluation) TRY(compile_evaluation(state, model, options));
-    TRY(make_arrays(state));
+                         o->optimizer.clip_norm);
+    if (o->micro_batches > 1 || o->check_finite || o->skip_not_finite)
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                         "tow_train_create: expected .early_update without .micro_batches, .check_finite and "
+                         ".skip_not_finite, found %s; it needs all gradients before the first update",
+                         o->micro_batches > 1 ? ".micro_batches"
+                         : o->check_finite    ? ".check_finite"
+                                              : ".skip_not_finite");
+    return TOW_OK;
+}
+
+static tow_status copy_options(tow_train_state *s, const tow_module *model, const tow_train_options *options)
+{
+    const char *description = options->description ? options->description : "";
+    s->model = model;
+    s->options = *options;
+    s->description_size = strlen(description) + 1;
+    s->description = tow__alloc(s->ctx, s->description_size, 1);
+    if (!s->description) return TOW_OUT_OF_MEMORY;
+    memcpy(s->description, description, s->description_size);
+    s->seed = options->seed;
+    s->n_inputs = options->n_inputs + options->n_extra;
+    s->n_aux = options->n_aux;
+    s->micro_batches = options->micro_batches > 0 ? options->micro_batches : 1;
+    s->n_streams = count_streams(options->model);
+    return TOW_OK;
+}
+
+/* The parameters are drawn for the whole batch: their number and types do not depend on it. */
+static tow_status make_params(tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    tow_status status = tow_init_with_options(s->ctx, s->model, o->seed, o->n_inputs, o->input_types, o->model,
+                                              &s->params, &s->variables);
+    if (status != TOW_OK) return status;
+    s->n_params = tow_params_count(s->params);
+    s->n_variables = tow_params_count(s->variables);
+    /* an empty list of arguments would mean the first one, which is an input here */
+    if (s->n_params == 0)
+        return tow__fail(
+            s->ctx, TOW_INVALID_ARGUMENT,
+            "tow_train_create: the model has no parameters, so there is nothing to train; use tow_forward");
+    if (!o->early_update) return TOW_OK;
+    s->early = tow__alloc(s->ctx, s->n_params, sizeof *s->early);
+    return s->early ? TOW_OK : TOW_OUT_OF_MEMORY;
+}
+
+/* The programs for batches of the types that the options name. */
+static tow_status make_programs(tow_train_state *s)
+{
+    const tow_train_options *o = &s->options;
+    const tow__train_program *p;
+    tow_status status = TOW_OK;
+    s->types = tow__alloc(s->ctx, 2 * s->n_inputs + 1, sizeof *s->types);
+    if (!s->types) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < s->n_inputs; i++)
+        s->types[i] = i < o->n_inputs ? o->input_types[i] : o->extra_types[i - o->n_inputs];
+    TRY(tow__train_programs_create(s, false));
+    TRY(tow__train_program_for(s, s->types, false, &p));
+    TRY(make_optimizer(s, o));
+    if (o->evaluation) {
+        TRY(tow__train_programs_create(s, true));
+        TRY(tow__train_program_for(s, s->types, true, &p));
+    }
+done:
+    return status;
+}
+
+static tow_status make_state(tow_train_state *s, const tow_module *model, const tow_train_options *options)
+{
+    tow_context *ctx = s->ctx;
+    tow_status status = TOW_OK;
+    TRY(check_early(ctx, options));
+    TRY(copy_options(s, model, options));
+    TRY(make_params(s));
+    TRY(make_programs(s));
+    TRY(make_arrays(s));
+    if (options->average.decay != 0) TRY(tow_average_create(ctx, s->params, &options->average, &s->average));
+    if (options->check_finite) TRY(tow__norm_create(ctx, s->params, &s->norm));
 done:
     return status;
 }
@@ -238,94 +199,32 @@ tow_status tow_train_create(tow_context *context, const tow_module *model, const
     return status;
 }
 
-void tow_train_free(tow_train_state *state)
+void tow_train_free(tow_train_state *s)
 {
-    if (!state) return;
-    tow_context *ctx = state->ctx;
-    size_t first_key = first_input(state) + state->n_inputs;
-    if (state->inputs) {
-        for (size_t i = 0; i < state->n_streams; i++) tow_array_release(state->inputs[first_key + i]);
-        tow__free(ctx, state->inputs, first_key + state->n_streams + 1, sizeof(tow_array *));
+    if (!s) return;
+    tow_context *ctx = s->ctx;
+    const size_t first_key = tow__train_first_input(s) + s->n_inputs, first_gradient = tow__train_first_gradient(s);
+    if (s->inputs) {
+        for (size_t i = 0; i < s->n_streams; i++) tow_array_release(s->inputs[first_key + i]);
+        tow__free(ctx, s->inputs, first_key + s->n_streams + 1, sizeof(tow_array *));
     }
-    if (state->outputs) {
-        tow_array_release(state->outputs[0]);
-        for (size_t i = 0; i < state->n_params; i++) tow_array_release(state->outputs[1 + state->n_variables + i]);
-        tow__free(ctx, state->outputs, 1 + state->n_variables + state->n_params, sizeof(tow_array *));
+    if (s->outputs) {
+        for (size_t i = 0; i < s->n_params; i++) tow_array_release(s->outputs[first_gradient + i]);
+        tow__free(ctx, s->outputs, first_gradient + s->n_params + 1, sizeof(tow_array *));
     }
-    tow_program_free(state->program);
-    tow_program_free(state->evaluation);
-    tow_graph_release(state->loss_graph);
-    tow_optimizer_free(state->optimizer);
-    tow_params_free(state->params);
-    tow_params_free(state->variables);
-    tow_params_free(state->updates);
-    if (state->early) tow__free(ctx, state->early, state->n_params, sizeof *state->early);
-    if (state->description) tow__free(ctx, state->description, state->description_size, 1);
-    tow__free(ctx, state, 1, sizeof *state);
-}
-
-/* ---- running ----------------------------------------------------------------------------------------------------- */
-
-static tow_status run(tow_train_state *state, tow_program *program, tow_array *const *inputs, double *loss)
-{
-    if (!inputs && state->n_inputs > 0)
-        return tow__fail(state->ctx, TOW_INVALID_ARGUMENT, "train: expected a batch of %zu arrays, found NULL",
-                         state->n_inputs);
-    for (size_t i = 0; i < state->n_inputs; i++) state->inputs[first_input(state) + i] = inputs[i];
-    set_keys(state);
-    tow_status status = tow_program_run(program, state->inputs, state->outputs);
-    if (status != TOW_OK || !loss) return status;
-    *loss = tow__load_element(tow_array_type(state->outputs[0]).dtype, tow_array_data(state->outputs[0]), 0).f;
-    return TOW_OK;
-}
-
-static tow_status step(tow_train_state *state, tow_array *const *inputs, double *loss)
-{
-    tow_optimizer_set_step(state->optimizer, state->step);
-    if (state->early_update) tow__optimizer_begin(state->optimizer);
-    state->early_status = TOW_OK;
-    tow_status status = run(state, state->program, inputs, loss);
-    if (status == TOW_OK) status = state->early_status;
-    if (status != TOW_OK) return status;
-    for (size_t i = 0; i < state->n_variables; i++) { /* the program reads one array and writes another */
-        tow_array *array = tow_params_array(state->variables, i);
-        memcpy(tow_array_data(array), tow_array_data(state->outputs[1 + i]), tow_type_bytes(tow_array_type(array)));
-    }
-    if (!state->early_update) status = tow_optimizer_update(state->optimizer, state->outputs + 1 + state->n_variables);
-    if (status == TOW_OK) state->step++;
-    return status;
-}
-
-/* The optimiser flushes subnormal numbers wherever it runs, in the program or after it: the same bits, and moments of
- * parameters without a gradient do not fade away into numbers that are slow. */
-tow_status tow_train_step(tow_train_state *state, tow_array *const *inputs, double *loss)
-{
-    if (!state) return tow__missing(NULL, __func__, "a train state");
-    if (state->torn) return tow__train_torn(state, __func__);
-    TOW__ARITHMETIC(true);
-    return step(state, inputs, loss);
-}
-
-tow_status tow_train_step_traced(tow_train_state *state, tow_array *const *inputs, double *loss, FILE *file)
-{
-    if (!state || !file)
-        return tow__missing(state != NULL ? state->ctx : NULL, __func__, "a train state and a file for the trace");
-    tow_status status = tow_program_record(state->program, true);
-    if (status == TOW_OK) status = tow_train_step(state, inputs, loss);
-    if (status == TOW_OK) status = tow_program_write_trace(state->program, file);
-    tow_program_record(state->program, false);
-    return status;
-}
-
-tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss)
-{
-    if (!state) return tow__missing(NULL, __func__, "a train state");
-    if (state->torn) return tow__train_torn(state, __func__);
-    if (!state->evaluation)
-        return tow__fail(
-            state->ctx, TOW_INVALID_ARGUMENT,
-            "tow_train_evaluate: the state was made without an evaluation program; set .evaluation = true");
-    return run(state, state->evaluation, inputs, loss);
+    tow_program_cache_free(s->steps);
+    tow_program_cache_free(s->evaluations);
+    if (s->types) tow__free(ctx, s->types, 2 * s->n_inputs + 1, sizeof *s->types);
+    tow_average_free(s->average);
+    tow__norm_free(s->norm);
+    tow_optimizer_free(s->optimizer);
+    tow_params_free(s->params);
+    tow_params_free(s->variables);
+    tow_params_free(s->updates[0]);
+    tow_params_free(s->updates[1]);
+    if (s->early) tow__free(ctx, s->early, s->n_params, sizeof *s->early);
+    if (s->description) tow__free(ctx, s->description, s->description_size, 1);
+    tow__free(ctx, s, 1, sizeof *s);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
@@ -335,33 +234,107 @@ uint64_t tow_train_data_position(const tow_train_state *state) { return state->d
 void tow_train_set_data_position(tow_train_state *state, uint64_t position) { state->data_position = position; }
 double tow_train_gradient_norm(const tow_train_state *state)
 {
-    const double norm = tow_optimizer_reported(state->optimizer, "clip/norm");
-    return isnan(norm) && !tow__optimizer_reports(state->optimizer, "clip/norm") ? 0 : norm;
+    if (!tow__optimizer_reports(state->optimizer, "clip/norm")) return state->gradient_norm;
+    return tow_optimizer_reported(state->optimizer, "clip/norm");
 }
 tow_optimizer_state *tow_train_optimizer(const tow_train_state *state) { return state->optimizer; }
 tow_params *tow_train_params(const tow_train_state *state) { return state->params; }
 tow_params *tow_train_variables(const tow_train_state *state) { return state->variables; }
-const tow_graph *tow_train_loss_graph(const tow_train_state *state) { return state->loss_graph; }
-const tow_program *tow_train_program(const tow_train_state *state) { return state->program; }
+tow_params *tow_train_averages(const tow_train_state *state)
+{
+    return state->average ? tow_average_params(state->average) : NULL;
+}
 
-tow_train_bytes tow_train_get_bytes(const tow_train_state *state)
+tow_array *tow_train_aux(const tow_train_state *state, size_t index)
+{
+    return state->last && index < state->n_aux ? state->last->aux[index] : NULL;
+}
+
+const tow_graph *tow_train_loss_graph(const tow_train_state *state)
+{
+    const tow__train_program *p = tow_program_cache_at(state->steps, 0).data;
+    return p->loss_graph;
+}
+const tow_program *tow_train_program(const tow_train_state *state)
+{
+    return tow_program_cache_at(state->steps, 0).program;
+}
+
+/* ---- the learning rate ------------------------------------------------------------------------------------------- */
+
+static const char rate_name[] = "learning_rate/value";
+
+/* "learning_rate/value", also of one transform of several ("partition/learning_rate_1/value"). */
+static bool is_rate(const char *name)
+{
+    const size_t length = strlen(name);
+    const char *begin = name + length;
+    while (begin > name && begin[-1] != '/') begin--; /* "value" */
+    if (strcmp(begin, "value") != 0 || begin == name) return false;
+    begin--;
+    while (begin > name && begin[-1] != '/') begin--;
+    return strncmp(begin, rate_name, sizeof "learning_rate" - 1) == 0;
+}
+
+tow_status tow_train_set_learning_rate(tow_train_state *state, double rate)
+{
+    if (!state) return tow__missing(NULL, __func__, "a train state");
+    tow_optimizer_state *o = state->optimizer;
+    bool found = false;
+    for (uint32_t i = 0; i < o->number_names.count; i++) {
+        if (!is_rate(o->number_names.names[i])) continue;
+        o->numbers[i].fixed = rate;
+        found = true;
+    }
+    return found ? TOW_OK : tow_optimizer_set_number(o, rate_name, rate);
+}
+
+double tow_train_learning_rate(const tow_train_state *state)
+{
+    const tow_optimizer_state *o = state->optimizer;
+    for (uint32_t i = 0; i < o->number_names.count; i++)
+        if (is_rate(o->number_names.names[i])) return tow_optimizer_number(o, o->number_names.names[i]);
+    return NAN;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* What programs of one shape write besides gradients and variables. */
+static size_t bytes_of_outputs(const tow_train_state *s, const tow__train_program *p)
+{
+    size_t bytes = tow_type_bytes(tow_array_type(p->loss));
+    for (size_t i = 0; i < s->n_aux; i++) bytes += tow_type_bytes(tow_array_type(p->aux[i]));
+    return bytes;
+}
+
+static void add_programs(const tow_train_state *s, tow_train_bytes *bytes)
+{
+    tow_cached_program entry;
+    for (size_t i = 0; (entry = tow_program_cache_at(s->steps, i)).program; i++) {
+        const tow_program_bytes b = tow_program_get_bytes(entry.program);
+        bytes->residuals += b.residuals;
+        bytes->workspace += b.arena - b.residuals + b.constants + bytes_of_outputs(s, entry.data);
+    }
+    for (size_t i = 0; (entry = tow_program_cache_at(s->evaluations, i)).program; i++) {
+        const tow_program_bytes b = tow_program_get_bytes(entry.program);
+        bytes->evaluation += b.arena + b.constants + bytes_of_outputs(s, entry.data);
+    }
+}
+
+tow_train_bytes tow_train_get_bytes(const tow_train_state *s)
 {
     tow_train_bytes bytes = {0};
-    for (size_t i = 0; i < state->n_params; i++) bytes.parameters += tow_type_bytes(tow_array_type(state->inputs[i]));
-    for (size_t i = 0; i < state->n_variables; i++)
-        bytes.variables += 2 * tow_type_bytes(tow_array_type(tow_params_array(state->variables, i)));
-    bytes.gradients = state->early_update ? 0 : bytes.parameters;
-    bytes.optimizer = tow_optimizer_bytes(state->optimizer);
-    tow_program_bytes program = tow_program_get_bytes(state->program);
-    bytes.residuals = program.residuals;
-    bytes.workspace = program.arena - program.residuals + program.constants +
-                      (program.outputs - bytes.gradients - bytes.variables / 2) +
-                      tow__optimizer_workspace(state->optimizer);
-    if (state->evaluation) {
-        tow_program_bytes evaluation = tow_program_get_bytes(state->evaluation);
-        bytes.evaluation = evaluation.arena + evaluation.constants;
-    }
+    for (size_t i = 0; i < s->n_params; i++) bytes.parameters += tow_type_bytes(tow_array_type(s->inputs[i]));
+    for (size_t i = 0; i < s->n_variables; i++)
+        bytes.variables +=
+            (s->micro_batches > 1 ? 3 : 2) * tow_type_bytes(tow_array_type(tow_params_array(s->variables, i)));
+    bytes.gradients = s->early ? 0 : bytes.parameters;
+    if (s->optimizer->gathering) bytes.gradients += tow__gathering_bytes(s->optimizer->gathering);
+    bytes.optimizer = tow_optimizer_bytes(s->optimizer);
+    add_programs(s, &bytes);
+    bytes.workspace += tow__optimizer_workspace(s->optimizer) + (s->norm ? tow__norm_bytes(s->norm) : 0);
+    bytes.averages = s->average ? tow__average_bytes(s->average) : 0;
     bytes.total = bytes.parameters + bytes.variables + bytes.gradients + bytes.optimizer + bytes.residuals +
-                  bytes.workspace + bytes.evaluation;
+                  bytes.workspace + bytes.evaluation + bytes.averages;
     return bytes;
 }

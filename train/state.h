@@ -1,7 +1,9 @@
-/* The train state's layout, shared by state.c (making, stepping) and checkpoint.c (saving, loading). */
+/* The train state's layout, shared by state.c (making, asking), programs.c (what is compiled for a shape of the batch), step.c
+ * (stepping, evaluating) and checkpoint.c (saving, loading). */
 #ifndef TOW_TRAIN_STATE_H
 #define TOW_TRAIN_STATE_H
 
+#include "tow/model.h"
 #include "train/optimizer.h"
 #include "train/update.h"
 
@@ -10,6 +12,19 @@ typedef struct tow__early {
     tow_train_state *state;
     uint32_t parameter;
 } tow__early;
+
+/* What is made for batches of one shape: a program for steps, or one for evaluation. Graphs and programs take one
+ * micro-batch. */
+typedef struct tow__train_program {
+    tow_program *program;  /* belongs to the cache */
+    tow_type *micro_types; /* [n_inputs] */
+    tow_graph *loss_graph; /* (loss, aux..., updates...) */
+    tow_graph *step_graph; /* with gradients behind; NULL in evaluation */
+    tow_array *loss;
+    tow_array **aux;   /* [n_aux], of all micro-batches */
+    tow_array **rows;  /* [micro_batches * n_aux] of them, or NULL if there is one micro-batch */
+    tow_array **views; /* [n_inputs] over a micro-batch of the caller's arrays, likewise */
+} tow__train_program;
 
 struct tow_train_state {
     tow_context *ctx;
@@ -21,24 +36,43 @@ struct tow_train_state {
     size_t description_size;
     tow_params *params;
     tow_params *variables; /* of all other collections; a step reads these and writes updates, which it then copies */
-    tow_params *updates;
+    tow_params
+        *updates[2]; /* the second one where micro-batches follow one another: it reads what the first has written */
     tow__optimizer_transforms transforms; /* of the options' .optimizer; the chain is empty if they had a transform */
     const char *optimizer_name;
     tow_optimizer_state *optimizer;
     tow_status early_status; /* of the updates inside the program: the first error */
+    tow_average *average;    /* NULL: none is wanted */
+    tow__norm *norm;         /* NULL: gradients are not looked at */
+    double gradient_norm;    /* then, of the last step */
 
-    tow_graph *loss_graph;
-    tow_program *program, *evaluation;
-    /* inputs: params..., variables..., the caller's n_inputs, one key per stream. outputs: loss, updates...,
-     * gradients.... The evaluation program takes the same inputs and writes the loss only. */
+    const tow_module *model; /* to compile other shapes */
+    tow_train_options options;
+    tow_program_cache *steps, *evaluations;
+    tow_type *types;                /* [2 * n_inputs] of a batch: as the options say, and of the one at hand */
+    const tow__train_program *last; /* whose aux values are asked for */
+    /* inputs: params..., variables..., the caller's n_inputs, one key per stream. outputs: loss, aux..., updates...,
+     * gradients.... The evaluation program takes the same inputs and writes loss and aux only. */
     tow_array **inputs, **outputs;
-    size_t n_params, n_variables, n_inputs, n_streams;
-    bool early_update;  /* then the program hands gradients over, and there are no arrays for them */
-    size_t keep_within; /* of the options */
-    tow__early *early;  /* [n_params] */
+    size_t n_params, n_variables, n_inputs, n_streams, n_aux, micro_batches;
+    tow__early *early; /* [n_params]; then the program hands gradients over, and there are no arrays for them */
 };
 
 /* The error of `function`, which cannot work on a state that is torn. */
 tow_status tow__train_torn(const tow_train_state *state, const char *function);
+
+/* Position of what follows the variables among the inputs, and of new variables and gradients among the outputs. */
+static inline size_t tow__train_first_input(const tow_train_state *s) { return s->n_params + s->n_variables; }
+static inline size_t tow__train_first_update(const tow_train_state *s) { return 1 + s->n_aux; }
+static inline size_t tow__train_first_gradient(const tow_train_state *s)
+{
+    return tow__train_first_update(s) + s->n_variables;
+}
+
+/* Makes the cache of programs for steps or for evaluation. */
+tow_status tow__train_programs_create(tow_train_state *state, bool evaluation);
+/* The program for batches of these types, made if need be. Error: TOW_TYPE_MISMATCH for types for which none may be made. */
+tow_status tow__train_program_for(tow_train_state *state, const tow_type *types, bool evaluation,
+                                  const tow__train_program **program);
 
 #endif

@@ -9,6 +9,7 @@
 #include "layers/params.h"
 #include "src/base/names.h"
 #include "tow/optimizer.h"
+#include "train/gather.h"
 
 enum {
     TOW__NO_PARAMETER = UINT32_MAX /* a slot of the transform itself */
@@ -68,6 +69,10 @@ struct tow_optimizer_state {
     tow_program *program;
     tow_array **inputs, **outputs; /* of the program */
     tow__row_update *row_updates;  /* [parameters], instead of it */
+    tow__gathering *gathering;     /* of several calls' gradients; NULL: each call updates */
+    size_t skip_not_finite;        /* updates in a row; 0: none is skipped */
+    tow__norm *norm;               /* then */
+    int64_t skipped_in_a_row, skipped;
 };
 
 /* Finds the slots, numbers and reports that the transform wants for these parameters, one by one or together. */

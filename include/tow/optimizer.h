@@ -361,6 +361,14 @@ typedef struct tow_optimizer_state tow_optimizer_state;
 
 typedef struct tow_optimizer_options {
     bool one_by_one; /* tow_optimizer_update_rows instead of tow_optimizer_update; every transform is separate */
+    /* Gradient accumulation: tow_optimizer_update adds gradients up, in f32 at least, and every so-many-th call updates the
+     * parameters by their mean, or by their sum with .sum. The memory of one more set of gradients. (Optax: MultiSteps.)
+     * 0: every call updates. */
+    size_t every;
+    bool sum;
+    /* An update whose gradients are not all finite is left out, and nothing changes; but so many in a row at most, and then
+     * the next one is made as it is. One more pass over the gradients. (Optax: apply_if_finite.) 0: none is left out. */
+    size_t skip_not_finite;
 } tow_optimizer_options;
 
 /* Makes slots and program for the parameters that are not frozen (tow_params_freeze), whose arrays it shares. The transform,
@@ -373,12 +381,18 @@ TOW_API tow_status tow_optimizer_create(tow_context *context, const tow_gradient
 /* NULL is accepted. */
 TOW_API void tow_optimizer_free(tow_optimizer_state *state);
 /* One update of all parameters, in place, by gradients[0 .. tow_params_count), each of its parameter's type; frozen parameters
- * have none. Allocates
- * nothing. Errors: TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
+ * have none. No update with .every, if more gradients are to come, and with .skip_not_finite. Allocates nothing. Errors:
+ * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *const *gradients);
 /* Finished updates. */
 TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);
+/* With .every: calls whose gradients wait for an update; these are forgotten by tow_optimizer_forget_gradients. */
+TOW_API size_t tow_optimizer_gathered(const tow_optimizer_state *state);
+TOW_API void tow_optimizer_forget_gradients(tow_optimizer_state *state);
+/* With .skip_not_finite: updates that were left out since the state was made; *in_a_row (may be NULL): since the last one
+ * with finite gradients, made as they are or not. */
+TOW_API int64_t tow_optimizer_skipped(const tow_optimizer_state *state, int64_t *in_a_row);
 /* Fixes number `name` ("learning_rate/value") to `value` from now on, NAN: gives it back to its schedule. Error:
  * TOW_NOT_FOUND, with the names that there are. */
 TOW_API tow_status tow_optimizer_set_number(tow_optimizer_state *state, const char *name, double value);

@@ -54,6 +54,53 @@ typedef struct tow_optimizer {
     double clip_norm; /* 0: no clipping */
 } tow_optimizer;
 
+/* ---- averages of parameters -------------------------------------------------------------------------------------- */
+
+/* An exponential average of parameters from update to update: a <- decay a + (1 - decay) p. It begins with the parameters as
+ * they are; or, with debias, with nothing, and update t divides by 1 - decay^t, so that the average of the first t updates
+ * has weights that add up to 1 (optax.ema). */
+typedef struct tow_average_options {
+    double decay; /* between 0 and 1 */
+    bool debias;
+} tow_average_options;
+
+typedef struct tow_average tow_average;
+
+/* Of the caller's parameters, which live longer. Errors: TOW_INVALID_ARGUMENT for a decay out of range, TOW_TYPE_MISMATCH for
+ * a parameter that is not of a float type. */
+TOW_API tow_status tow_average_create(tow_context *context, const tow_params *params,
+                                      const tow_average_options *options, tow_average **average);
+/* NULL is accepted. */
+TOW_API void tow_average_free(tow_average *average);
+/* After an update of the parameters. Allocates nothing. */
+TOW_API tow_status tow_average_update(tow_average *average);
+/* The averages, with the parameters' paths and types; they change with every update and belong to `average`. (Of parameters
+ * of 16 bits they are kept in f32 besides.) */
+TOW_API tow_params *tow_average_params(const tow_average *average);
+
+/* ---- what is not finite ------------------------------------------------------------------------------------------ */
+
+/* Where the first NaN came up, or else the first infinity: the equation that made it of operands that had none. */
+typedef struct tow_not_finite {
+    bool found;
+    bool backward;            /* in the backward pass of a gradient */
+    int64_t input;            /* of the graph, that was so already; -1: an equation made it */
+    char primitive[32];       /* "log" */
+    char path[200];           /* of the layer, "blocks/3/attn", or the name of the input; "": unknown */
+    char name[64];            /* of tow_checkpoint_name, or "" */
+    char source[200];         /* "model.c:42", or "" */
+    tow_type type;            /* of the value */
+    int64_t nans, infinities; /* so many elements of it */
+    int64_t first;            /* row-major index of the first one */
+} tow_not_finite;
+
+/* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration that
+ * is to blame. For a graph that a program ran with these inputs and from which something came that is not finite. Errors:
+ * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs; TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
+/* A sentence; like snprintf. */
+TOW_API size_t tow_not_finite_text(const tow_not_finite *found, char *text, size_t size);
+
 /* ---- train state ------------------------------------------------------------------------------------------------- */
 
 typedef struct tow_train_state tow_train_state;
@@ -68,12 +115,30 @@ typedef struct tow_train_options {
     const tow_type *extra_types;
     tow_loss_function loss;
     void *loss_user;
+    size_t n_aux;                   /* values that the loss function writes besides the loss, for tow_train_aux */
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
                                      * .state, .mutable_collections and .updates are left NULL */
-    bool early_update;       /* update each parameter inside the backward pass, as soon as its gradient is complete,
+    bool early_update; /* update each parameter inside the backward pass, as soon as its gradient is complete,
                                      * so that whole gradients never exist; the same bits. Not with clip_norm, nor with any
                               * other transform that needs all gradients */
+    /* Gradient accumulation: a batch is cut along axis 0 into so many parts of one size, which go through the model one after
+     * the other, and the parameters are updated once by the mean of their gradients. A step takes the memory of one part
+     * and of one more set of gradients. The loss is the mean of the parts' losses. See docs/training.md for when that is,
+     * bit for bit, the step of the whole batch. Evaluation is cut likewise. 0: 1. Not with .early_update. */
+    size_t micro_batches;
+    const bool *whole_inputs;    /* [n_inputs + n_extra]: not cut, given to every part as it is; NULL: scalars only */
+    tow_average_options average; /* of the parameters, updated with every step, saved in checkpoints; decay 0: none */
+    /* Looks whether the loss and all gradients are finite before it updates: one more pass over the gradients. If not,
+     * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation and
+     * its source line where the first NaN or infinity came up. Not with .early_update. */
+    bool check_finite;
+    size_t skip_not_finite; /* leaves updates out whose gradients are not finite (tow_optimizer_options) */
+    /* How many programs for batches of other sizes than input_types and extra_types say may be kept besides the first one.
+     * They are compiled when a batch of such a size comes for the first time (that step allocates), that used longest ago
+     * goes first, and all share parameters and optimiser. Then model, loss_user and all that the options point to live as
+     * long as the state. 0: none, other sizes are errors. */
+    size_t other_shapes;
     size_t keep_within;      /* a budget of bytes for the arena (tow_compile_options); the same bits */
     bool evaluation;         /* also compile the loss alone, with .deterministic = true, for tow_train_evaluate */
     const char *description; /* what a checkpoint must agree on besides shapes (which data, which vocabulary);
@@ -102,23 +167,39 @@ TOW_API tow_status tow_train_step_traced(tow_train_state *state, tow_array *cons
 /* The loss alone, without dropout; changes nothing: layers write variables only where tow_is_mutable. Errors: as
  * tow_train_step; TOW_INVALID_ARGUMENT if the state was made without .evaluation. */
 TOW_API tow_status tow_train_evaluate(tow_train_state *state, tow_array *const *inputs, double *loss);
+/* The same with the averages in place of the parameters, and the variables as they are. Error: TOW_INVALID_ARGUMENT without
+ * .average. */
+TOW_API tow_status tow_train_evaluate_average(tow_train_state *state, tow_array *const *inputs, double *loss);
+/* Aux value `index` of the last step or evaluation, written by it: belongs to the state, and is valid until the next one.
+ * With micro-batches the values of all of them, [micro_batches, ...]. NULL before the first, and for an index that
+ * there is not. */
+TOW_API tow_array *tow_train_aux(const tow_train_state *state, size_t index);
 
 /* Finished updates. */
 TOW_API int64_t tow_train_step_number(const tow_train_state *state);
 /* Where the caller's data stand: any number that it wants back after loading. 0 at first. */
 TOW_API uint64_t tow_train_data_position(const tow_train_state *state);
 TOW_API void tow_train_set_data_position(tow_train_state *state, uint64_t position);
-/* Norm of all gradients of the last step, before clipping; 0 before the first step and without clip_norm. */
+/* Norm of all gradients of the last step, before clipping; 0 before the first step, and without .clip_norm or .check_finite
+ * (then of the last micro-batch). */
 TOW_API double tow_train_gradient_norm(const tow_train_state *state);
 /* The optimiser: its numbers ("learning_rate/value") can be set between steps, its slots and reports looked at. Belongs to
  * the state, which updates it. */
 TOW_API tow_optimizer_state *tow_train_optimizer(const tow_train_state *state);
+/* Sets the learning rate of all steps from now on, in place of the schedule; NAN: the schedule again. Sets the number
+ * "learning_rate/value" of every tow_scale_by_learning_rate of the optimiser. Error: TOW_NOT_FOUND if there is none. */
+TOW_API tow_status tow_train_set_learning_rate(tow_train_state *state, double rate);
+/* Of the next step; of the first one if there are several; NAN if there is none. */
+TOW_API double tow_train_learning_rate(const tow_train_state *state);
+/* The averages of the parameters, or NULL without .average. They belong to the state. */
+TOW_API tow_params *tow_train_averages(const tow_train_state *state);
 /* The parameters; they change with every step and belong to the state. */
 TOW_API tow_params *tow_train_params(const tow_train_state *state);
 /* The variables of all other collections ("batch_stats/norm/mean"), in the same way; an empty list if there are none. */
 TOW_API tow_params *tow_train_variables(const tow_train_state *state);
-/* The graph (params..., variables..., inputs..., extra..., keys...) -> (loss, new variables...) before differentiation,
- * for tow_saved_residuals and printing, and the program that a step runs. Both belong to the state. */
+/* The graph (params..., variables..., inputs..., extra..., keys...) -> (loss, aux..., new variables...) before differentiation,
+ * for tow_saved_residuals and printing, and the program that a step runs, of the batch size used last. Both belong to the
+ * state. */
 TOW_API const tow_graph *tow_train_loss_graph(const tow_train_state *state);
 TOW_API const tow_program *tow_train_program(const tow_train_state *state);
 
@@ -129,7 +210,8 @@ typedef struct tow_train_bytes {
     size_t variables;  /* of other collections, before and after a step */
     size_t residuals;  /* made in the forward pass, read in the backward pass */
     size_t workspace;  /* the rest of the program's arena, its constants, the loss and the optimiser's sums */
-    size_t evaluation; /* arena of the evaluation program */
+    size_t evaluation; /* arenas of evaluation programs */
+    size_t averages;   /* and what updates them */
     size_t total;
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
@@ -137,7 +219,7 @@ TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
- * "adam/nu/..." or "sgd/trace/..."; layers of a scan one by one, so scanned and unrolled models read each other's
+ * "adam/nu/..." or "sgd/trace/..."), averages ("average/..."; layers of a scan one by one, so scanned and unrolled models read each other's
  * files), the metadata format, optimizer, step, seed, data_position and description, and checksums (tow/io.h). Written
  * to a temporary file, synced and renamed: the file is the old one or the whole new one, whatever happens. After an
  * error the state can go on and be saved later. Errors: TOW_IO_ERROR with the path, also where another process is

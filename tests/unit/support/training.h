@@ -60,7 +60,7 @@ static inline training start(tow_context *ctx, const tow_module *model, int64_t 
     return t;
 }
 
-static void step(training *t, int count)
+static inline void step(training *t, int count)
 {
     double loss;
     for (int i = 0; i < count; i++) {
@@ -69,7 +69,7 @@ static void step(training *t, int count)
     }
 }
 
-static void stop(training *t)
+static inline void stop(training *t)
 {
     tow_train_free(t->state);
     tow_array_release(t->batch[0]);

@@ -11,32 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/support/running_layer.h"
+#include "tests/unit/support/golden_parameters.h"
 
 enum {
-    PARAMETERS = 3,
     STEPS = 20,
     LIST = 8
 };
-static const char *const paths[PARAMETERS] = {"b", "k", "w"};
-
-static tow_type type_of(size_t i, tow_dtype dtype)
-{
-    static const int64_t dims[PARAMETERS][2] = {{7, 0}, {6, 4}, {4, 6}};
-    return tow_make_type(dtype, i ? 2 : 1, dims[i]);
-}
-
-static void fill(tow_array *x, size_t parameter, int step)
-{
-    const tow_type type = tow_array_type(x);
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
-        const double value = (double)((7919 * i + 31 * (int64_t)parameter + 17 * step) % 257 - 128) / 64;
-        if (type.dtype == TOW_F64)
-            ((double *)tow_array_data(x))[i] = value;
-        else
-            ((float *)tow_array_data(x))[i] = (float)value;
-    }
-}
 
 /* ---- the chains --------------------------------------------------------------------------------------------------- */
 
@@ -115,58 +95,19 @@ static tow_chain chain_of(const tow_gradient_transform *const *list)
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 
-/* Compares with the lines of the file; returns how many there were. */
-static int compare(const char *name, tow_dtype dtype, double tolerance, tow_array *const *parameters)
-{
-    static char line[1 << 14];
-    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/optax.txt", "r");
-    int found = 0;
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
-        char which[32], type[8], parameter[8];
-        int read;
-        assert_int_equal(sscanf(line, "%31s %7s %7s%n", which, type, parameter, &read), 3);
-        if (strcmp(which, name) != 0 || strcmp(type, tow_dtype_name(dtype)) != 0) continue;
-        size_t index = 0;
-        while (strcmp(paths[index], parameter) != 0) index++;
-        char *at = line + read;
-        for (int64_t i = 0; i < tow_type_count(type_of(index, dtype)); i++) {
-            const void *data = tow_array_data(parameters[index]);
-            const double expected = strtod(at, &at);
-            const double value = dtype == TOW_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-            if (!(fabs(value - expected) <= tolerance * fmax(1, fabs(expected))))
-                fail_msg("%s, %s, %s[%d]: expected %.17g, found %.17g", name, type, parameter, (int)i, expected, value);
-        }
-        found++;
-    }
-    fclose(file);
-    return found;
-}
-
 static void expect(const char *name, const tow_gradient_transform *transform, tow_dtype dtype, double tolerance)
 {
-    tow_array *parameters[PARAMETERS], *gradients[PARAMETERS];
-    tow_params *params;
+    golden_problem p = make_golden_problem(dtype);
     tow_optimizer_state *state;
-    for (size_t i = 0; i < PARAMETERS; i++) {
-        OK(tow_array_create(ctx, type_of(i, dtype), &parameters[i]));
-        OK(tow_array_create(ctx, type_of(i, dtype), &gradients[i]));
-        fill(parameters[i], i, 1000);
-    }
-    OK(tow_params_from_arrays(ctx, PARAMETERS, paths, parameters, &params));
-    if (tow_optimizer_create(ctx, transform, params, NULL, &state) != TOW_OK)
+    if (tow_optimizer_create(ctx, transform, p.params, NULL, &state) != TOW_OK)
         fail_msg("%s: %s", name, tow_context_error(ctx));
     for (int step = 0; step < STEPS; step++) {
-        for (size_t i = 0; i < PARAMETERS; i++) fill(gradients[i], i, step);
-        OK(tow_optimizer_update(state, gradients));
+        fill_gradients(&p, step);
+        OK(tow_optimizer_update(state, p.gradients));
     }
-    assert_int_equal(compare(name, dtype, tolerance, parameters), PARAMETERS);
+    assert_int_equal(compare_lines("optax.txt", name, tolerance, p.parameters), PARAMETERS);
     tow_optimizer_free(state);
-    tow_params_free(params);
-    for (size_t i = 0; i < PARAMETERS; i++) {
-        tow_array_release(parameters[i]);
-        tow_array_release(gradients[i]);
-    }
+    free_golden_problem(&p);
 }
 
 static void trajectories(void **state)

@@ -197,14 +197,23 @@ static void a_step_allocates_nothing(void **state)
     tow_context *ctx;
     assert_int_equal(tow_context_create(&(tow_context_options){.allocator = {limited, &b}}, &ctx), TOW_OK);
     noisy n;
-    training t = start(ctx, make_noisy(&n), 3, 2,
-                       (tow_train_options){.optimizer = usual, .model = &with_dropout, .evaluation = true});
-    double loss;
-    b.allowed = 0;
-    step(&t, 5);
-    assert_int_equal(tow_train_evaluate(t.state, t.batch, &loss), TOW_OK);
-    assert_int_equal(b.allowed, 0);
-    stop(&t);
+    for (size_t micro = 1; micro <= 2; micro++) {
+        training t = start(ctx, make_noisy(&n), 3, 2,
+                           (tow_train_options){.optimizer = usual,
+                                               .model = &with_dropout,
+                                               .evaluation = true,
+                                               .micro_batches = micro,
+                                               .average = {.decay = micro > 1 ? 0.9 : 0},
+                                               .check_finite = micro > 1,
+                                               .skip_not_finite = micro - 1});
+        double loss;
+        b.allowed = 0;
+        step(&t, 5);
+        assert_int_equal(tow_train_evaluate(t.state, t.batch, &loss), TOW_OK);
+        assert_int_equal(b.allowed, 0);
+        b.allowed = 1000000;
+        stop(&t);
+    }
     tow_context_destroy(ctx);
     assert_int_equal(b.in_use, 0);
 }
@@ -226,6 +235,11 @@ static void allocations_fail_in_turn(void **state)
                                        .n_extra = 1,
                                        .extra_types = &types[1],
                                        .loss = mean_squared_error,
+                                       .evaluation = true,
+                                       .micro_batches = 2,
+                                       .average = {.decay = 0.9},
+                                       .check_finite = true,
+                                       .skip_not_finite = 1,
                                        .model = &with_dropout};
     tow_train_state *first; /* after which the context has what it keeps of traces */
     assert_int_equal(tow_train_create(ctx, model, &options, &first), TOW_OK);

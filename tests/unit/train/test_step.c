@@ -1,0 +1,437 @@
+/* What options do to a step: micro-batches, averages, updates that are left out, other batch sizes, aux values, the learning
+ * rate. Tests step.c, programs.c, checkpoint.c. */
+#include "tests/unit/support/training.h"
+
+enum {
+    BATCH = 8,
+    FEATURES = 3
+};
+
+/* ---- a batch of whole numbers, whose sums are exact -------------------------------------------------------------- */
+
+static tow_array *whole_numbers(tow_context *ctx, int64_t rows, int64_t columns, int seed)
+{
+    tow_array *array = NULL;
+    assert_int_equal(tow_array_create(ctx, tow_make_type(TOW_F32, 2, (int64_t[]){rows, columns}), &array), TOW_OK);
+    float *data = tow_array_data(array);
+    for (int64_t i = 0; i < rows * columns; i++) data[i] = (float)((i * 7 + seed) % 5 - 2);
+    return array;
+}
+
+typedef struct problem {
+    tow_train_state *state;
+    tow_array *batch[2];
+} problem;
+
+static void error_and_outputs(tow_trace *trace, const tow_value *out, const tow_value *extra, tow_value *loss,
+                              tow_value *aux, void *user)
+{
+    mean_squared_error(trace, out, extra, loss, aux, user);
+    if (!aux) return;
+    aux[0] = out[0];
+    aux[1] = tow_reduce_sum(extra[0], 0, NULL);
+}
+
+static problem make(tow_context *ctx, const tow_module *model, int64_t rows, tow_train_options options)
+{
+    problem p = {.batch = {whole_numbers(ctx, rows, FEATURES, 1), whole_numbers(ctx, rows, 2, 3)}};
+    const tow_type types[2] = {tow_array_type(p.batch[0]), tow_array_type(p.batch[1])};
+    options.n_inputs = options.n_extra = 1;
+    options.input_types = &types[0];
+    options.extra_types = &types[1];
+    options.loss = error_and_outputs;
+    if (tow_train_create(ctx, model, &options, &p.state) != TOW_OK) fail_msg("%s", tow_context_error(ctx));
+    return p;
+}
+
+static void drop(problem *p)
+{
+    tow_train_free(p->state);
+    tow_array_release(p->batch[0]);
+    tow_array_release(p->batch[1]);
+}
+
+static void set_to_zero(tow_params *params)
+{
+    for (size_t i = 0; i < tow_params_count(params); i++) {
+        tow_array *x = tow_params_array(params, i);
+        memset(tow_array_data(x), 0, tow_type_bytes(tow_array_type(x)));
+    }
+}
+
+static void assert_equal_params(const tow_params *a, const tow_params *b)
+{
+    assert_int_equal(tow_params_count(a), tow_params_count(b));
+    for (size_t i = 0; i < tow_params_count(a); i++) {
+        const tow_array *x = tow_params_array(a, i), *y = tow_params_array(b, i);
+        if (memcmp(tow_array_data(x), tow_array_data(y), tow_type_bytes(tow_array_type(x))) != 0)
+            fail_msg("%s differs", tow_params_path(a, i));
+    }
+}
+
+static const tow_optimizer half = {.kind = TOW_SGD, .learning_rate = {.peak_value = 0.5}};
+
+/* ---- micro-batches ----------------------------------------------------------------------------------------------- */
+
+/* Sums of whole numbers are exact, and sizes are powers of two: the same bits. */
+static void micro_batches_are_the_large_batch(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    for (size_t n = 1; n <= BATCH; n *= 2) {
+        problem whole = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = half});
+        problem cut =
+            make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = half, .micro_batches = n});
+        set_to_zero(tow_train_params(whole.state));
+        set_to_zero(tow_train_params(cut.state));
+        for (int i = 0; i < 2; i++) {
+            double a, b;
+            assert_int_equal(tow_train_step(whole.state, whole.batch, &a), TOW_OK);
+            assert_int_equal(tow_train_step(cut.state, cut.batch, &b), TOW_OK);
+            assert_true(a == b);
+            assert_equal_params(tow_train_params(whole.state), tow_train_params(cut.state));
+        }
+        assert_int_equal(tow_train_step_number(cut.state), 2);
+        drop(&whole);
+        drop(&cut);
+    }
+}
+
+/* Where sums are rounded, the mean of three means is near the mean of all. */
+static void rounded_sums_are_near(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_mlp model = TOW_MLP(.features = {16, 2});
+    const tow_optimizer adamw = {.learning_rate = {.peak_value = 0.01}, .clip_norm = 0.1};
+    problem whole = make(f->ctx, TOW_MODULE(&model), 12, (tow_train_options){.optimizer = adamw, .seed = 3});
+    problem cut =
+        make(f->ctx, TOW_MODULE(&model), 12, (tow_train_options){.optimizer = adamw, .seed = 3, .micro_batches = 3});
+    for (int i = 0; i < STEPS; i++) {
+        double a, b;
+        assert_int_equal(tow_train_step(whole.state, whole.batch, &a), TOW_OK);
+        assert_int_equal(tow_train_step(cut.state, cut.batch, &b), TOW_OK);
+        assert_true(fabs(a - b) <= 1e-5 * fabs(a)); /* a few roundings per step, amplified by Adam */
+    }
+    drop(&whole);
+    drop(&cut);
+}
+
+/* The program's arena is that of a batch of a fourth, and one set of gradients comes on top. */
+static void memory_is_that_of_a_micro_batch(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_mlp model = TOW_MLP(.features = {64, 2});
+    problem small = make(f->ctx, TOW_MODULE(&model), 64, (tow_train_options){.optimizer = half});
+    problem cut = make(f->ctx, TOW_MODULE(&model), 256, (tow_train_options){.optimizer = half, .micro_batches = 4});
+    const tow_train_bytes a = tow_train_get_bytes(small.state), b = tow_train_get_bytes(cut.state);
+    assert_int_equal(a.residuals, b.residuals);
+    assert_int_equal(a.workspace, b.workspace);
+    assert_true(b.gradients >= 2 * a.gradients && b.gradients < 2 * a.gradients + 4096);
+    drop(&small);
+    drop(&cut);
+}
+
+/* Two micro-batches with dropout: parameters after a step are the mean of two steps' gradients with the keys of the parts, and
+ * resuming draws the same masks. */
+static void micro_batches_resume(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    noisy model;
+    const tow_module *module = make_noisy(&model);
+    const tow_train_options options = {
+        .optimizer = usual, .seed = 5, .micro_batches = 4, .model = &with_dropout, .average = {.decay = 0.5}};
+    problem a = make(f->ctx, module, BATCH, options), b = make(f->ctx, module, BATCH, options);
+    double loss, first, second;
+    for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
+    assert_int_equal(tow_train_save(a.state, f->a), TOW_OK);
+    assert_int_equal(tow_train_load(b.state, f->a), TOW_OK);
+    assert_int_equal(tow_train_step(a.state, a.batch, &first), TOW_OK);
+    assert_int_equal(tow_train_step(b.state, b.batch, &second), TOW_OK);
+    assert_true(first == second);
+    assert_equal_params(tow_train_params(a.state), tow_train_params(b.state));
+    assert_equal_params(tow_train_averages(a.state), tow_train_averages(b.state));
+    drop(&a);
+    drop(&b);
+}
+
+/* The table is not cut; a batch that three does not divide is refused. */
+static void whole_inputs(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    const bool whole[] = {false, true};
+    tow_array *x = whole_numbers(f->ctx, 4, FEATURES, 1), *y = whole_numbers(f->ctx, 2, 2, 3);
+    const tow_type types[2] = {tow_array_type(x), tow_array_type(y)};
+    tow_train_options options = {.optimizer = half,
+                                 .micro_batches = 2,
+                                 .n_inputs = 1,
+                                 .input_types = &types[0],
+                                 .n_extra = 1,
+                                 .extra_types = &types[1],
+                                 .loss = mean_squared_error,
+                                 .whole_inputs = whole};
+    tow_train_state *s;
+    double loss;
+    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &options, &s), TOW_OK);
+    assert_int_equal(tow_train_step(s, (tow_array *[]){x, y}, &loss), TOW_OK);
+    tow_train_free(s);
+    options.micro_batches = 3;
+    assert_int_equal(tow_train_create(f->ctx, TOW_MODULE(&model), &options, &s), TOW_INVALID_ARGUMENT);
+    assert_message(f, "input 0: expected an axis 0 that .micro_batches = 3 divides, found f32[4,3]");
+    tow_array_release(x);
+    tow_array_release(y);
+}
+
+/* ---- averages ---------------------------------------------------------------------------------------------------- */
+
+static void evaluation_with_averages(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    const tow_train_options options = {
+        .optimizer = half, .evaluation = true, .average = {.decay = 0.5, .debias = true}};
+    problem a = make(f->ctx, TOW_MODULE(&model), BATCH, options), b = make(f->ctx, TOW_MODULE(&model), BATCH, options);
+    double loss, with_average, with_params;
+    for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
+    assert_int_equal(tow_train_evaluate_average(a.state, a.batch, &with_average), TOW_OK);
+    for (size_t i = 0; i < tow_params_count(tow_train_params(b.state)); i++) {
+        tow_array *to = tow_params_array(tow_train_params(b.state), i);
+        memcpy(tow_array_data(to), tow_array_data(tow_params_array(tow_train_averages(a.state), i)),
+               tow_type_bytes(tow_array_type(to)));
+    }
+    assert_int_equal(tow_train_evaluate(b.state, b.batch, &with_params), TOW_OK);
+    assert_true(with_average == with_params);
+    assert_int_equal(tow_train_evaluate(a.state, a.batch, &with_params), TOW_OK);
+    assert_true(with_average != with_params);
+    drop(&b);
+    b = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = half});
+    assert_null(tow_train_averages(b.state));
+    assert_int_equal(tow_train_evaluate_average(b.state, b.batch, &loss), TOW_INVALID_ARGUMENT);
+    assert_message(f, "set .average.decay");
+    drop(&a);
+    drop(&b);
+}
+
+/* Files with averages and without are read by states with averages and without. */
+static void averages_in_checkpoints(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    const tow_train_options plain = {.optimizer = half}, averaged = {.optimizer = half, .average = {.decay = 0.5}};
+    problem a = make(f->ctx, TOW_MODULE(&model), BATCH, averaged), b = make(f->ctx, TOW_MODULE(&model), BATCH, plain);
+    double loss;
+    for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(a.state, a.batch, &loss), TOW_OK);
+    assert_int_equal(tow_train_save(a.state, f->a), TOW_OK);
+    assert_int_equal(tow_train_load(b.state, f->a), TOW_OK);
+    assert_equal_params(tow_train_params(a.state), tow_train_params(b.state));
+    assert_int_equal(tow_train_save(b.state, f->b), TOW_OK);
+    assert_int_equal(tow_train_load(a.state, f->b), TOW_OK);
+    assert_equal_params(tow_train_params(a.state), tow_train_averages(a.state)); /* they begin again */
+    drop(&a);
+    drop(&b);
+}
+
+/* ---- not finite -------------------------------------------------------------------------------------------------- */
+
+static void assert_unchanged(const fixture *f, const problem *p)
+{
+    assert_int_equal(tow_train_save(p->state, f->b), TOW_OK);
+    assert_equal_files(f->a, f->b);
+}
+
+static void refused_step_changes_nothing(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    noisy model;
+    for (size_t micro = 1; micro <= 4; micro *= 2) {
+        problem p = make(f->ctx, make_noisy(&model), BATCH,
+                         (tow_train_options){.optimizer = usual,
+                                             .check_finite = true,
+                                             .micro_batches = micro,
+                                             .average = {.decay = 0.9},
+                                             .model = &with_dropout});
+        double loss;
+        assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+        assert_true(tow_train_gradient_norm(p.state) > 0);
+        assert_int_equal(tow_train_save(p.state, f->a), TOW_OK);
+        float *label = (float *)tow_array_data(p.batch[1]) + 2 * BATCH - 1; /* in the last part */
+        const float kept = *label;
+        *label = NAN;
+        assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_CHECK_FAILED);
+        assert_message(f, "step 2: the loss is nan, and gradients are not finite: input ");
+        assert_message(f, "holds NaN already");
+        assert_unchanged(f, &p);
+        *label = kept;
+        assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+        assert_int_equal(tow_train_step_number(p.state), 2);
+        drop(&p);
+    }
+}
+
+static void skipped_steps(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    problem p = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = usual, .skip_not_finite = 2});
+    double loss;
+    int64_t in_a_row;
+    assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+    float *label = tow_array_data(p.batch[1]);
+    const float kept = *label;
+    *label = INFINITY;
+    for (int i = 0; i < 2; i++) assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+    assert_true(isinf(loss));
+    assert_int_equal(tow_train_step_number(p.state), 1);
+    assert_int_equal(tow_optimizer_skipped(tow_train_optimizer(p.state), &in_a_row), 2);
+    assert_int_equal(in_a_row, 2);
+    assert_int_equal(tow_train_save(p.state, f->a), TOW_OK); /* the count is saved */
+    problem q = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.optimizer = usual, .skip_not_finite = 2});
+    assert_int_equal(tow_train_load(q.state, f->a), TOW_OK);
+    *label = kept;
+    assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+    assert_int_equal(tow_train_step_number(p.state), 2);
+    assert_int_equal(tow_optimizer_skipped(tow_train_optimizer(p.state), &in_a_row), 2);
+    assert_int_equal(in_a_row, 0);
+    *label = INFINITY;
+    assert_int_equal(tow_train_step(q.state, p.batch, &loss), TOW_OK); /* the third in a row is made */
+    assert_int_equal(tow_train_step_number(q.state), 2);
+    drop(&p);
+    drop(&q);
+}
+
+/* ---- other sizes ------------------------------------------------------------------------------------------------- */
+
+static void other_sizes_share_parameters(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    const tow_train_options options = {.optimizer = usual, .evaluation = true, .other_shapes = 2};
+    const int64_t sizes[] = {8, 5, 8, 1, 3, 5, 0, 8};
+    problem p = make(f->ctx, TOW_MODULE(&model), 8, options);
+    tow_train_options alone = options;
+    alone.other_shapes = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        problem q = make(f->ctx, TOW_MODULE(&model), sizes[i], alone);
+        double a, b;
+        assert_int_equal(tow_train_save(p.state, f->a), TOW_OK);
+        assert_int_equal(tow_train_load(q.state, f->a), TOW_OK);
+        assert_int_equal(tow_train_evaluate(p.state, q.batch, &a), TOW_OK);
+        assert_int_equal(tow_train_evaluate(q.state, q.batch, &b), TOW_OK);
+        assert_memory_equal(&a, &b, sizeof a);
+        if (sizes[i] > 0) {
+            assert_int_equal(tow_train_step(p.state, q.batch, &a), TOW_OK);
+            assert_int_equal(tow_train_step(q.state, q.batch, &b), TOW_OK);
+            assert_true(a == b);
+            assert_equal_params(tow_train_params(p.state), tow_train_params(q.state));
+        }
+        drop(&q);
+    }
+    problem other = make(f->ctx, TOW_MODULE(&model), 5, alone);
+    double loss;
+    assert_int_equal(tow_train_step(other.state, p.batch, &loss), TOW_TYPE_MISMATCH);
+    assert_message(
+        f, "input 0: expected f32[5,3], found f32[8,3]; pass an array of the expected type, or set .other_shapes");
+    drop(&other);
+    tow_array *transposed = whole_numbers(f->ctx, 8, 2, 1);
+    assert_int_equal(tow_train_step(p.state, (tow_array *[]){transposed, p.batch[1]}, &loss), TOW_SHAPE_MISMATCH);
+    assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+    tow_array_release(transposed);
+    drop(&p);
+}
+
+/* ---- aux values, the learning rate ------------------------------------------------------------------------------- */
+
+static void aux_values(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    for (size_t n = 1; n <= 2; n++) {
+        problem p = make(f->ctx, TOW_MODULE(&model), BATCH,
+                         (tow_train_options){.optimizer = half, .n_aux = 2, .micro_batches = n, .evaluation = true});
+        double loss, sum = 0, error = 0;
+        assert_null(tow_train_aux(p.state, 0));
+        assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+        const float *labels = tow_array_data(p.batch[1]), *out = tow_array_data(tow_train_aux(p.state, 0));
+        const float *sums = tow_array_data(tow_train_aux(p.state, 1));
+        assert_int_equal(tow_array_type(tow_train_aux(p.state, 0)).rank, n == 1 ? 2 : 3);
+        assert_int_equal(tow_array_type(tow_train_aux(p.state, 1)).rank, n == 1 ? 0 : 1);
+        for (int i = 0; i < 2 * BATCH; i++) {
+            sum += labels[i];
+            error += ((double)out[i] - labels[i]) * ((double)out[i] - labels[i]) / (2 * BATCH);
+        }
+        assert_true((double)sums[0] + (n == 1 ? 0 : (double)sums[1]) == sum);
+        assert_true(fabs(error - loss) <= 1e-6 * error);
+        assert_null(tow_train_aux(p.state, 2));
+        const float before = out[0];
+        assert_int_equal(tow_train_evaluate(p.state, p.batch, &loss), TOW_OK);
+        assert_true(((const float *)tow_array_data(tow_train_aux(p.state, 0)))[0] != before);
+        drop(&p);
+    }
+}
+
+static void learning_rate_is_set(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    const tow_scale_by_learning_rate of_kernel = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.5)),
+                                     of_others = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(0.25));
+    const tow_partition_rule rules[] = {{"kernel", TOW_TRANSFORM(&of_kernel)}, {"**", TOW_TRANSFORM(&of_others)}};
+    const tow_partition both = TOW_PARTITION(.rules = rules, .n = 2);
+    const tow_scale scale = TOW_SCALE(.factor = -0.5);
+    problem p = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.transform = TOW_TRANSFORM(&both)});
+    double loss;
+    assert_true(tow_train_learning_rate(p.state) == 0.5);
+    assert_int_equal(tow_train_save(p.state, f->a), TOW_OK);
+    assert_int_equal(tow_train_set_learning_rate(p.state, 0), TOW_OK);
+    assert_true(tow_train_learning_rate(p.state) == 0);
+    set_to_zero(tow_train_params(p.state));
+    assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(*(const float *)tow_array_data(tow_params_array(tow_train_params(p.state), i)) == 0);
+    assert_int_equal(tow_train_set_learning_rate(p.state, NAN), TOW_OK);
+    assert_true(tow_train_learning_rate(p.state) == 0.5);
+    drop(&p);
+    p = make(f->ctx, TOW_MODULE(&model), BATCH, (tow_train_options){.transform = TOW_TRANSFORM(&scale)});
+    assert_int_equal(tow_train_set_learning_rate(p.state, 1), TOW_NOT_FOUND);
+    assert_true(isnan(tow_train_learning_rate(p.state)));
+    drop(&p);
+}
+
+/* ---- refused ----------------------------------------------------------------------------------------------------- */
+
+static void early_updates_need_all_of_it(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    assert_refused(f, TOW_MODULE(&model), 2,
+                   (tow_train_options){.optimizer = half, .early_update = true, .micro_batches = 2},
+                   "found .micro_batches");
+    assert_refused(f, TOW_MODULE(&model), 2,
+                   (tow_train_options){.optimizer = half, .early_update = true, .check_finite = true},
+                   "found .check_finite");
+    assert_refused(f, TOW_MODULE(&model), 2,
+                   (tow_train_options){.optimizer = half, .early_update = true, .skip_not_finite = 1},
+                   "found .skip_not_finite");
+    assert_refused(f, TOW_MODULE(&model), 2, (tow_train_options){.optimizer = half, .average = {.decay = 2}},
+                   "expected .decay between 0 and 1, found 2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(micro_batches_are_the_large_batch, setup, teardown),
+        cmocka_unit_test_setup_teardown(rounded_sums_are_near, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_is_that_of_a_micro_batch, setup, teardown),
+        cmocka_unit_test_setup_teardown(micro_batches_resume, setup, teardown),
+        cmocka_unit_test_setup_teardown(whole_inputs, setup, teardown),
+        cmocka_unit_test_setup_teardown(evaluation_with_averages, setup, teardown),
+        cmocka_unit_test_setup_teardown(averages_in_checkpoints, setup, teardown),
+        cmocka_unit_test_setup_teardown(refused_step_changes_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(skipped_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(other_sizes_share_parameters, setup, teardown),
+        cmocka_unit_test_setup_teardown(aux_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(learning_rate_is_set, setup, teardown),
+        cmocka_unit_test_setup_teardown(early_updates_need_all_of_it, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* Sums and norms of gradients, as compiled programs. Gradients of 16 bits are added up in f32.
+ *
+ *   call 1: s = g       calls 2 .. every-1: s = s + g       call `every`: mean = (s + g) / every
+ *
+ * The order of the sum is that of the calls, and there is one division at the end: where the sums are exact, and `every` is a
+ * power of two, the mean has the bits of one large batch. */
+#include "train/gather.h"
+
+#include <math.h>
+
+#include "layers/params.h"
+#include "src/base/base.h"
+#include "tow/numpy.h"
+#include "tow/ops.h"
+#include "tow/program.h"
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+enum {
+    FIRST,
+    NEXT,
+    LAST,
+    STAGES
+};
+
+struct tow__gathering {
+    tow_context *ctx;
+    const tow_params *params;
+    size_t n, every, have;
+    bool sum;
+    tow_array **sums;              /* [n], of f32 where gradients have 16 bits */
+    tow_array **means;             /* [n] of the gradients' types: the array of the sum where that has the same type */
+    tow_program *programs[STAGES]; /* (sums..., gradients...) -> sums..., or means... */
+    tow_array **inputs;
+};
+
+static tow_type sum_type(tow_type type)
+{
+    if (type.dtype == TOW_BF16 || type.dtype == TOW_F16) type.dtype = TOW_F32;
+    return type;
+}
+
+typedef struct adding {
+    const tow__gathering *g;
+    int stage;
+} adding;
+
+static void record_sums(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const adding *a = user;
+    const size_t n = a->g->n;
+    (void)trace;
+    for (size_t i = 0; i < n; i++) {
+        const tow_dtype dtype = tow_value_type(in[i]).dtype, of_gradient = tow_value_type(in[n + i]).dtype;
+        tow_value sum = dtype == of_gradient ? in[n + i] : tow_convert(in[n + i], dtype);
+        if (a->stage != FIRST) sum = tow_add(in[i], sum);
+        if (a->stage == LAST && !a->g->sum) sum = tow_div_scalar(sum, (double)a->g->every);
+        out[i] = a->stage == LAST && dtype != of_gradient ? tow_convert(sum, of_gradient) : sum;
+    }
+}
+
+/* Results are written over the sums, where they have the same type. */
+static tow_status compile_sums(tow__gathering *g, int stage, const tow_type *types)
+{
+    tow_graph *graph = NULL;
+    tow_donation *donations = tow__alloc(g->ctx, g->n + 1, sizeof *donations);
+    adding a = {g, stage};
+    tow_compile_options options = {.flush_subnormals = true, .donations = donations};
+    tow_status status = TOW_OK;
+    if (!donations) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < g->n; i++)
+        if (stage != LAST || tow_type_equal(types[i], types[g->n + i]))
+            donations[options.n_donations++] = (tow_donation){i, i};
+    TRY(tow_trace_function(g->ctx, record_sums, &a, 2 * g->n, types, NULL, g->n, &graph));
+    TRY(tow_compile(g->ctx, graph, &options, &g->programs[stage]));
+done:
+    tow_graph_release(graph);
+    tow__free(g->ctx, donations, g->n + 1, sizeof *donations);
+    return status;
+}
+
+static tow_status make_sums(tow__gathering *g)
+{
+    tow_status status = TOW_OK;
+    tow_type *types = tow__alloc(g->ctx, 2 * g->n + 1, sizeof *types);
+    if (!types) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < g->n; i++) {
+        types[g->n + i] = g->params->types[i];
+        types[i] = sum_type(types[g->n + i]);
+        TRY(tow_array_create(g->ctx, types[i], &g->sums[i]));
+        if (tow_type_equal(types[i], types[g->n + i]))
+            g->means[i] = tow_array_retain(g->sums[i]);
+        else
+            TRY(tow_array_create(g->ctx, types[g->n + i], &g->means[i]));
+        g->inputs[i] = g->sums[i];
+    }
+    for (int stage = 0; stage < STAGES; stage++) TRY(compile_sums(g, stage, types));
+done:
+    tow__free(g->ctx, types, 2 * g->n + 1, sizeof *types);
+    return status;
+}
+
+tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum,
+                                 tow__gathering **gathering)
+{
+    tow__gathering *g = *gathering = tow__alloc(ctx, 1, sizeof *g);
+    if (!g) return TOW_OUT_OF_MEMORY;
+    *g = (tow__gathering){.ctx = ctx, .params = params, .n = tow_params_count(params), .every = every, .sum = sum};
+    g->sums = tow__alloc(ctx, g->n + 1, sizeof *g->sums);
+    g->means = tow__alloc(ctx, g->n + 1, sizeof *g->means);
+    g->inputs = tow__alloc(ctx, 2 * g->n + 1, sizeof *g->inputs);
+    return g->sums && g->means && g->inputs ? make_sums(g) : TOW_OUT_OF_MEMORY;
+}
+
+static void free_arrays(tow_context *ctx, tow_array **arrays, size_t n)
+{
+    for (size_t i = 0; arrays && i < n; i++) tow_array_release(arrays[i]);
+    if (arrays) tow__free(ctx, arrays, n + 1, sizeof *arrays);
+}
+
+void tow__gathering_free(tow__gathering *g)
+{
+    if (!g) return;
+    free_arrays(g->ctx, g->sums, g->n);
+    free_arrays(g->ctx, g->means, g->n);
+    if (g->inputs) tow__free(g->ctx, g->inputs, 2 * g->n + 1, sizeof *g->inputs);
+    for (int stage = 0; stage < STAGES; stage++) tow_program_free(g->programs[stage]);
+    tow__free(g->ctx, g, 1, sizeof *g);
+}
+
+tow_status tow__gathering_add(tow__gathering *g, tow_array *const *gradients, tow_array *const **complete)
+{
+    const bool last = g->have + 1 == g->every;
+    *complete = NULL;
+    memcpy(g->inputs + g->n, gradients, g->n * sizeof *gradients);
+    tow_status status = tow_program_run(g->programs[g->have == 0 ? FIRST
+                                                    : last       ? LAST
+                                                                 : NEXT],
+                                        g->inputs, last ? g->means : g->sums);
+    if (status != TOW_OK) return status;
+    g->have = last ? 0 : g->have + 1;
+    if (last) *complete = g->means;
+    return TOW_OK;
+}
+
+size_t tow__gathering_count(const tow__gathering *g) { return g->have; }
+void tow__gathering_forget(tow__gathering *g) { g->have = 0; }
+
+size_t tow__gathering_bytes(const tow__gathering *g)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        bytes += tow_type_bytes(tow_array_type(g->sums[i]));
+        if (g->means[i] != g->sums[i]) bytes += tow_type_bytes(tow_array_type(g->means[i]));
+    }
+    for (int stage = 0; stage < STAGES; stage++) {
+        const tow_program_bytes b = tow_program_get_bytes(g->programs[stage]);
+        bytes += b.arena + b.constants;
+    }
+    return bytes;
+}
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+struct tow__norm {
+    tow_context *ctx;
+    tow_program *program;  /* gradients... -> f64[], bool[] */
+    tow_array *outputs[2]; /* the norm; whether all is finite */
+};
+
+/* Squares of f32 are finite in f64, so their sum tells; those of f64 are looked at element by element. */
+static void record_norm(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    const size_t n = *(const size_t *)user;
+    tow_value of_f64 = tow_scalar(trace, TOW_F64, 0), of_others = of_f64, finite = tow_scalar(trace, TOW_BOOL, 1);
+    for (size_t i = 0; i < n; i++) {
+        const bool wide = tow_value_type(in[i]).dtype == TOW_F64;
+        tow_value x = wide ? in[i] : tow_convert(in[i], TOW_F64);
+        tow_value *sum = wide ? &of_f64 : &of_others;
+        *sum = tow_add(*sum, tow_reduce_sum(tow_mul(x, x), 0, NULL));
+        if (wide) finite = tow_and(finite, tow_reduce_and(tow_is_finite(x), 0, NULL));
+    }
+    out[0] = tow_sqrt(tow_add(of_f64, of_others));
+    out[1] = tow_and(finite, tow_is_finite(of_others));
+}
+
+tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__norm **norm)
+{
+    tow_graph *graph = NULL;
+    tow__norm *m = *norm = tow__alloc(ctx, 1, sizeof *m);
+    size_t n = tow_params_count(params);
+    tow_status status = TOW_OK;
+    if (!m) return TOW_OUT_OF_MEMORY;
+    m->ctx = ctx;
+    TRY(tow_trace_function(ctx, record_norm, &n, n, params->types, NULL, 2, &graph));
+    TRY(tow_compile(ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &m->program));
+    for (size_t i = 0; i < 2; i++) TRY(tow_array_create(ctx, tow_graph_output_type(graph, i), &m->outputs[i]));
+done:
+    tow_graph_release(graph);
+    return status;
+}
+
+void tow__norm_free(tow__norm *m)
+{
+    if (!m) return;
+    tow_program_free(m->program);
+    for (size_t i = 0; i < 2; i++) tow_array_release(m->outputs[i]);
+    tow__free(m->ctx, m, 1, sizeof *m);
+}
+
+tow_status tow__norm_run(tow__norm *m, tow_array *const *gradients, double *value, bool *finite)
+{
+    tow_status status = tow_program_run(m->program, gradients, m->outputs);
+    if (status != TOW_OK) return status;
+    if (value) *value = *(const double *)tow_array_data(m->outputs[0]);
+    *finite = *(const bool *)tow_array_data(m->outputs[1]);
+    return TOW_OK;
+}
+
+size_t tow__norm_bytes(const tow__norm *m)
+{
+    const tow_program_bytes b = tow_program_get_bytes(m->program);
+    return b.arena + b.constants + b.outputs;
+}

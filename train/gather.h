@@ -1,0 +1,33 @@
+/* Gradients before an update: the sum of those of several calls, and whether they are finite. */
+#ifndef TOW_TRAIN_GATHER_H
+#define TOW_TRAIN_GATHER_H
+
+#include "tow/params.h"
+
+/* The gradients of `every` calls, added up. */
+typedef struct tow__gathering tow__gathering;
+
+/* For gradients of the parameters' types. sum: their sum is wanted instead of their mean. */
+tow_status tow__gathering_create(tow_context *ctx, const tow_params *params, size_t every, bool sum,
+                                 tow__gathering **gathering);
+/* NULL is accepted. */
+void tow__gathering_free(tow__gathering *gathering);
+/* Adds gradients; *complete receives the mean (or sum) of all, which belongs to the gathering, or NULL if there are more to
+ * come. */
+tow_status tow__gathering_add(tow__gathering *gathering, tow_array *const *gradients, tow_array *const **complete);
+/* How many calls were added since the last time that all were there; forgets them. */
+size_t tow__gathering_count(const tow__gathering *gathering);
+void tow__gathering_forget(tow__gathering *gathering);
+size_t tow__gathering_bytes(const tow__gathering *gathering);
+
+/* The norm of all gradients. */
+typedef struct tow__norm tow__norm;
+
+tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__norm **norm);
+/* NULL is accepted. */
+void tow__norm_free(tow__norm *norm);
+/* *value (may be NULL): the root of the sum of the squares, in f64; *finite: no element is NaN or infinite. */
+tow_status tow__norm_run(tow__norm *norm, tow_array *const *gradients, double *value, bool *finite);
+size_t tow__norm_bytes(const tow__norm *norm);
+
+#endif

@@ -1,0 +1,431 @@
+/* Finds where the first NaN or infinity comes up: an interpreter that runs a graph equation by equation and looks at every
+ * result.
+ *
+ * An equation is to blame if it makes a NaN of operands without one, or an infinity of finite operands. So an infinity that
+ * a mask brings in as a constant is not what is looked for. A region (scan, remat, cond, ...) is run as a whole first; only
+ * one that is to blame is entered, and of a loop only the iteration that is. What the equation before has used is freed
+ * after its last reader, so that no more is in memory than the graph needs. */
+#include "train/not_finite.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/arithmetic.h"
+#include "src/base/dtypes.h"
+#include "src/graph/primitive.h"
+#include "tow/program.h"
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
+
+typedef struct counts {
+    int64_t nans, infinities, first; /* first: index of the first NaN, or else of the first infinity */
+} counts;
+
+/* Elements of `size` bytes whose exponent is all ones, and of these those with a mantissa. */
+static void count_bits(const void *data, int64_t n, size_t size, uint64_t exponent, uint64_t mantissa, counts *c)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = size == 8   ? ((const uint64_t *)data)[i]
+                        : size == 4 ? ((const uint32_t *)data)[i]
+                                    : ((const uint16_t *)data)[i];
+        if ((bits & exponent) != exponent) continue;
+        const bool nan = (bits & mantissa) != 0;
+        if (nan ? c->nans == 0 : c->nans + c->infinities == 0) c->first = i;
+        c->nans += nan;
+        c->infinities += !nan;
+    }
+}
+
+static counts count(const tow_array *x)
+{
+    const tow_type type = tow_array_type(x);
+    counts c = {0};
+    static const struct {
+        tow_dtype dtype;
+        uint64_t exponent, mantissa;
+    } formats[] = {{TOW_F32, 0x7f800000, 0x7fffff},
+                   {TOW_F64, 0x7ff0000000000000, 0xfffffffffffff},
+                   {TOW_BF16, 0x7f80, 0x7f},
+                   {TOW_F16, 0x7c00, 0x3ff}};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (formats[i].dtype == type.dtype)
+            count_bits(tow_array_data(x), tow_type_count(type), tow_dtype_size(type.dtype), formats[i].exponent,
+                       formats[i].mantissa, &c);
+    return c;
+}
+
+static counts count_all(tow_array *const *arrays, size_t n)
+{
+    counts sum = {0};
+    for (size_t i = 0; i < n; i++) {
+        const counts c = count(arrays[i]);
+        sum.nans += c.nans;
+        sum.infinities += c.infinities;
+    }
+    return sum;
+}
+
+/* ---- the search -------------------------------------------------------------------------------------------------- */
+
+typedef struct finder {
+    tow_context *ctx;
+    tow_not_finite nan, infinity; /* where the first ones came up */
+    int64_t iterations[TOW__DEEPEST_GRAPH];
+    int depth; /* loops that are entered */
+    bool backward;
+} finder;
+
+/* Does this make what has not been found yet? */
+static bool is_to_blame(const finder *f, counts operands, counts results)
+{
+    if (operands.nans == 0 && results.nans > 0 && !f->nan.found) return true;
+    return operands.nans + operands.infinities == 0 && results.infinities > 0 && !f->infinity.found;
+}
+
+/* The scope, with the iteration in place of each "{}" that has one; iterations that are left over stand behind it. */
+static void write_path(const finder *f, const char *scope, char *text, size_t size)
+{
+    size_t n = 0;
+    int level = 0;
+    for (const char *c = scope ? scope : ""; *c && n + 24 < size;) {
+        if (strncmp(c, "{}", 2) == 0 && level < f->depth) {
+            n += (size_t)snprintf(text + n, size - n, "%" PRId64, f->iterations[level++]);
+            c += 2;
+        } else {
+            text[n++] = *c++;
+        }
+    }
+    text[n] = '\0';
+    for (; level < f->depth && n + 24 < size; level++)
+        n += (size_t)snprintf(text + n, size - n, "[%" PRId64 "]", f->iterations[level]);
+}
+
+/* The name under which a checkpoint policy knows output i of the equation, or NULL. */
+static const char *name_of(const tow_graph *g, const tow__equation *e, uint32_t i)
+{
+    for (const tow__equation *reader = e; reader < g->equations + g->n_equations; reader++)
+        for (uint32_t k = 0; k < reader->n_in; k++)
+            if (reader->primitive->kind == TOW__NAME && reader->in[k] == e->out[i])
+                return ((const tow__name_params *)reader->params)->name;
+    return e->primitive->kind == TOW__NAME ? ((const tow__name_params *)e->params)->name : NULL;
+}
+
+static void copy_text(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from ? from : ""); }
+
+static void note(const finder *f, tow_not_finite *found, const tow_graph *g, const tow__equation *e,
+                 tow_array *const *results)
+{
+    uint32_t i = 0;
+    counts c = {0};
+    while (i + 1 < e->n_out && (c = count(results[i]), c.nans + c.infinities == 0)) i++;
+    c = count(results[i]);
+    *found = (tow_not_finite){.found = true,
+                              .backward = f->backward,
+                              .input = -1,
+                              .type = tow_array_type(results[i]),
+                              .nans = c.nans,
+                              .infinities = c.infinities,
+                              .first = c.first};
+    copy_text(found->primitive, sizeof found->primitive, e->primitive->name);
+    copy_text(found->source, sizeof found->source, e->source.here);
+    copy_text(found->name, sizeof found->name, name_of(g, e, i));
+    write_path(f, e->source.scope, found->path, sizeof found->path);
+}
+
+static void blame(finder *f, const tow_graph *g, const tow__equation *e, counts operands, tow_array *const *results)
+{
+    const counts c = count_all(results, e->n_out);
+    if (!is_to_blame(f, operands, c)) return;
+    if (c.nans > 0 && operands.nans == 0 && !f->nan.found) note(f, &f->nan, g, e, results);
+    if (c.infinities > 0 && operands.nans + operands.infinities == 0 && !f->infinity.found)
+        note(f, &f->infinity, g, e, results);
+}
+
+/* ---- equations as programs --------------------------------------------------------------------------------------- */
+
+static void release(tow_context *ctx, tow_array **list, size_t n)
+{
+    for (size_t i = 0; list && i < n; i++) tow_array_release(list[i]);
+    if (list) tow__free(ctx, list, n + 1, sizeof *list);
+}
+
+/* A list with references of its own. */
+static tow_array **copy_list(tow_context *ctx, tow_array *const *from, size_t n)
+{
+    tow_array **list = tow__alloc(ctx, n + 1, sizeof *list);
+    for (size_t i = 0; list && from && i < n; i++) list[i] = tow_array_retain(from[i]);
+    return list;
+}
+
+static void put(tow_array **place, tow_array *x)
+{
+    tow_array_retain(x);
+    tow_array_release(*place);
+    *place = x;
+}
+
+static tow_status run_alone(tow_context *ctx, const tow__equation *e, tow_array *const *in, tow_array **out)
+{
+    tow_graph *g = NULL;
+    tow_trace *t = tow__trace_begin(ctx);
+    tow_value *x = t ? tow__trace_alloc(t, (size_t)e->n_in + 1, sizeof *x) : NULL;
+    tow_value *y = t ? tow__trace_alloc(t, (size_t)e->n_out + 1, sizeof *y) : NULL;
+    if (!x || !y) {
+        tow__trace_abandon(t);
+        return TOW_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < e->n_in; i++) x[i] = tow__input(t, tow_array_type(in[i]), NULL);
+    tow__rebind(t, e, x, y);
+    tow_status status = tow__trace_end(t, e->n_out, y, false, &g);
+    if (status == TOW_OK) status = tow_evaluate(g, in, out);
+    tow_graph_release(g);
+    return status;
+}
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
+
+static tow_status search(finder *f, const tow_graph *g, tow_array *const *in);
+
+/* Iterations of a body (consts, carry, x) -> (carry, y): `state` is its operands, of which the carries change. */
+typedef struct loop {
+    const tow_graph *body;
+    size_t consts, carries;
+    tow_array **state;
+} loop;
+
+/* Runs an iteration; one that is to blame is searched. */
+static tow_status iterate(finder *f, loop *l, int64_t iteration, bool *done)
+{
+    const size_t n_in = tow_graph_inputs(l->body), n_out = tow_graph_outputs(l->body);
+    tow_array **out = tow__alloc(f->ctx, n_out + 1, sizeof *out);
+    if (!out) return TOW_OUT_OF_MEMORY;
+    tow_status status = tow_evaluate(l->body, l->state, out);
+    if (status == TOW_OK && is_to_blame(f, count_all(l->state, n_in), count_all(out, n_out))) {
+        f->iterations[f->depth++] = iteration;
+        status = search(f, l->body, l->state);
+        f->depth--;
+        *done = f->nan.found;
+    }
+    for (size_t i = 0; i < l->carries && status == TOW_OK; i++) put(&l->state[l->consts + i], out[i]);
+    release(f->ctx, out, n_out);
+    return status;
+}
+
+static tow_status search_scan(finder *f, const tow__equation *e, tow_array *const *in)
+{
+    const tow__scan_params *p = e->params;
+    loop l = {p->body, (size_t)p->consts, (size_t)p->carry, copy_list(f->ctx, in, e->n_in)};
+    tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
+    bool done = false;
+    for (int64_t k = 0; k < p->length && status == TOW_OK && !done; k++) {
+        const int64_t row = p->reverse ? p->length - 1 - k : k;
+        for (size_t i = l.consts + l.carries; i < e->n_in && status == TOW_OK; i++) {
+            tow_array_release(l.state[i]);
+            l.state[i] = NULL;
+            status = tow_array_row(in[i], row, &l.state[i]);
+        }
+        if (status == TOW_OK) status = iterate(f, &l, row, &done);
+    }
+    release(f->ctx, l.state, e->n_in);
+    return status;
+}
+
+static tow_status search_while(finder *f, const tow__equation *e, tow_array *const *in)
+{
+    const tow__while_params *p = e->params;
+    loop l = {p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in, e->n_in)};
+    tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
+    bool done = false;
+    for (int64_t k = 0; status == TOW_OK && !done && (p->max_iterations == 0 || k < p->max_iterations); k++) {
+        tow_array *holds = NULL;
+        status = tow_evaluate(p->condition, l.state, &holds);
+        const bool more = status == TOW_OK && *(const bool *)tow_array_data(holds);
+        tow_array_release(holds);
+        if (!more) break;
+        status = iterate(f, &l, k, &done);
+    }
+    release(f->ctx, l.state, e->n_in);
+    return status;
+}
+
+static tow_status search_fori(finder *f, const tow__equation *e, tow_array *const *in)
+{
+    const tow__fori_params *p = e->params;
+    const int64_t n = *(const int32_t *)tow_array_data(in[0]);
+    tow_array *index = NULL;
+    loop l = {p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in + 1, e->n_in - 1)};
+    tow_status status = l.state ? tow_array_create(f->ctx, tow_make_type(TOW_I32, 0, NULL), &index) : TOW_OUT_OF_MEMORY;
+    bool done = false;
+    if (status == TOW_OK) l.state[e->n_in - 1] = index; /* there is a place behind the list */
+    for (int64_t k = 0; k < n && status == TOW_OK && !done; k++) {
+        const int64_t i = p->reverse ? n - 1 - k : k;
+        *(int32_t *)tow_array_data(index) = (int32_t)i;
+        status = iterate(f, &l, i, &done);
+    }
+    tow_array_release(index);
+    release(f->ctx, l.state, e->n_in - 1);
+    return status;
+}
+
+static tow_status search_cond(finder *f, const tow__equation *e, tow_array *const *in)
+{
+    const int64_t last = (int64_t)tow__nested_count(e->primitive, e->params) - 1;
+    const bool two = tow_array_type(in[0]).dtype == TOW_BOOL;
+    const int64_t index = two ? *(const bool *)tow_array_data(in[0]) : *(const int32_t *)tow_array_data(in[0]);
+    const int64_t branch = index < 0 ? 0 : index > last ? last : index;
+    return search(f, tow__nested(e->primitive, e->params, (uint32_t)branch), in + 1);
+}
+
+static tow_status search_body(finder *f, const tow__equation *e, tow_array *const *in)
+{
+    return search(f, tow__nested(e->primitive, e->params, 0), in);
+}
+
+static const struct {
+    const char *name;
+    tow_status (*search)(finder *f, const tow__equation *e, tow_array *const *in);
+} regions[] = {{"call", search_body}, {"remat", search_body}, {"custom_jvp", search_body}, {"custom_vjp", search_body},
+               {"cond", search_cond}, {"scan", search_scan},  {"while", search_while},     {"fori", search_fori}};
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+static tow_status run_equation(finder *f, const tow_graph *g, const tow__equation *e, tow_array *const *in,
+                               tow_array **out)
+{
+    tow_status status = run_alone(f->ctx, e, in, out);
+    if (status != TOW_OK) return status;
+    const counts operands = count_all(in, e->n_in);
+    if (!is_to_blame(f, operands, count_all(out, e->n_out))) return TOW_OK;
+    for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
+        if (strcmp(regions[i].name, e->primitive->name) == 0) status = regions[i].search(f, e, in);
+    if (e->n_in > 0) blame(f, g, e, operands, out);
+    return status;
+}
+
+/* Frees values that equation i is the last one to read. */
+static void forget(const tow_graph *g, uint32_t i, const uint32_t *last_reader, tow_array **values)
+{
+    const tow__equation *e = &g->equations[i];
+    for (uint32_t k = 0; k < e->n_in; k++) {
+        if (last_reader[e->in[k]] != i) continue;
+        tow_array_release(values[e->in[k]]);
+        values[e->in[k]] = NULL;
+    }
+}
+
+static tow_status search_in(finder *f, const tow_graph *g, tow_array **values, const uint32_t *last_reader)
+{
+    tow_status status = TOW_OK;
+    const bool outermost = f->depth == 0 && !f->backward;
+    for (uint32_t i = 0; i < g->n_equations && status == TOW_OK && !f->nan.found; i++) {
+        const tow__equation *e = &g->equations[i];
+        if (e->n_out == 0) continue; /* what prints and checks has done so */
+        if (outermost && g->forward_equations > 0) f->backward = i >= g->forward_equations;
+        tow_array **in = tow__alloc(f->ctx, (size_t)e->n_in + 1, sizeof *in);
+        tow_array **out = tow__alloc(f->ctx, (size_t)e->n_out + 1, sizeof *out);
+        for (uint32_t k = 0; in && k < e->n_in; k++) in[k] = tow_array_retain(values[e->in[k]]);
+        status = in && out ? run_equation(f, g, e, in, out) : TOW_OUT_OF_MEMORY;
+        for (uint32_t k = 0; out && k < e->n_out; k++) put(&values[e->out[k]], out[k]);
+        release(f->ctx, in, e->n_in);
+        release(f->ctx, out, e->n_out);
+        forget(g, i, last_reader, values);
+    }
+    return status;
+}
+
+/* Goes through the equations until the first NaN is found. */
+static tow_status search(finder *f, const tow_graph *g, tow_array *const *in)
+{
+    const size_t n = g->n_vars;
+    tow_array **values = tow__alloc(f->ctx, n + 1, sizeof *values);
+    uint32_t *last_reader = tow__alloc(f->ctx, n + 1, sizeof *last_reader);
+    tow_status status = values && last_reader ? TOW_OK : TOW_OUT_OF_MEMORY;
+    if (status == TOW_OK) {
+        for (uint32_t i = 0; i < g->n_inputs; i++) put(&values[g->inputs[i]], in[i]);
+        for (uint32_t i = 0; i < g->n_equations; i++)
+            for (uint32_t k = 0; k < g->equations[i].n_in; k++) last_reader[g->equations[i].in[k]] = i;
+        status = search_in(f, g, values, last_reader);
+    }
+    release(f->ctx, values, n);
+    if (last_reader) tow__free(f->ctx, last_reader, n + 1, sizeof *last_reader);
+    return status;
+}
+
+/* What comes in bad is to blame before all else. */
+static bool search_inputs(const tow_graph *g, tow_array *const *inputs, tow_not_finite *found)
+{
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const counts c = count(inputs[i]);
+        if (c.nans + c.infinities == 0) continue;
+        *found = (tow_not_finite){.found = true,
+                                  .input = (int64_t)i,
+                                  .type = tow_array_type(inputs[i]),
+                                  .nans = c.nans,
+                                  .infinities = c.infinities,
+                                  .first = c.first};
+        copy_text(found->path, sizeof found->path, g->input_names[i]);
+        return true;
+    }
+    return false;
+}
+
+static tow_status check_inputs(const tow_graph *g, tow_array *const *inputs)
+{
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const tow_type expected = tow_graph_input_type(g, i);
+        if (inputs && inputs[i] && tow_type_equal(expected, tow_array_type(inputs[i]))) continue;
+        return tow__fail(g->ctx, inputs && inputs[i] ? TOW_TYPE_MISMATCH : TOW_INVALID_ARGUMENT,
+                         "tow_find_not_finite: input %u: expected %s, found %s", i, tow__type_name(expected).text,
+                         inputs && inputs[i] ? tow__type_name(tow_array_type(inputs[i])).text : "NULL");
+    }
+    return TOW_OK;
+}
+
+tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found)
+{
+    if (!graph || !found) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
+    *found = (tow_not_finite){.input = -1};
+    tow_status status = check_inputs(graph, inputs);
+    if (status != TOW_OK || search_inputs(graph, inputs, found)) return status;
+    finder *f = tow__alloc(graph->ctx, 1, sizeof *f);
+    if (!f) return TOW_OUT_OF_MEMORY;
+    f->ctx = graph->ctx;
+    TOW__ARITHMETIC(true);
+    status = search(f, graph, inputs);
+    if (status == TOW_OK) *found = f->nan.found ? f->nan : f->infinity;
+    tow__free(f->ctx, f, 1, sizeof *f);
+    return status;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+size_t tow_not_finite_text(const tow_not_finite *x, char *text, size_t size)
+{
+    const char *what = x->nans > 0 ? "NaN" : "infinity";
+    char element[256];
+    if (!x->found) return (size_t)snprintf(text, size, "every value is finite");
+    snprintf(element, sizeof element, "%s, %" PRId64 " of %" PRId64 " elements, the first at %" PRId64,
+             tow__type_name(x->type).text, x->nans > 0 ? x->nans : x->infinities, tow_type_count(x->type), x->first);
+    if (x->input >= 0)
+        return (size_t)snprintf(text, size, "input %" PRId64 "%s%s%s holds %s already (%s)", x->input,
+                                x->path[0] ? " (" : "", x->path, x->path[0] ? ")" : "", what, element);
+    return (size_t)snprintf(text, size, "the first %s is made by %s%s%s%s%s%s%s%s%s in the %s pass (%s)", what,
+                            x->primitive, x->path[0] ? " of layer '" : "", x->path, x->path[0] ? "'" : "",
+                            x->name[0] ? ", named '" : "", x->name, x->name[0] ? "'" : "",
+                            x->source[0] ? ", recorded at " : "", x->source, x->backward ? "backward" : "forward",
+                            element);
+}
+
+tow_status tow__fail_not_finite(tow_train_state *s, const tow_graph *step_graph, double loss, bool finite)
+{
+    tow_not_finite found;
+    char text[900];
+    tow_status status = tow_find_not_finite(step_graph, s->inputs, &found);
+    if (status != TOW_OK) return status;
+    tow_not_finite_text(&found, text, sizeof text);
+    return tow__fail(s->ctx, TOW_CHECK_FAILED,
+                     "step %" PRId64 ": the loss is %g, and gradients are %s: %s; nothing has changed", s->step + 1,
+                     loss, finite ? "finite" : "not finite", text);
+}
