@@ -1,71 +1,57 @@
-/* Fits the rates of a predator and its prey to 21 years of measurements, through 10,000 steps of an integrator. */
-#include <argp.h>
+/* Fits the rates of a predator and its prey to 21 years of measurements, through 10,000 steps of an integrator. It prints the
+ * rates, and draws measurements and fit. `ode --help` lists the options. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "common/common.h"
+#include "common/options.h"
+#include "common/progress.h"
 #include "model.h"
 
-typedef struct options {
-    int64_t steps;
-    double rate;
+typedef struct fitting {
+    common_options options;
+    const char *regions_name;
     nesting regions;
     bool compare;
-    const char *picture;
-} options;
+} fitting;
 
 static const char *const nesting_names[] = {"none", "years", "nested"};
 
-/* ---- options ------------------------------------------------------------------------------------------------------ */
-
-const char *argp_program_version = "ode (Tow) " TOW_VERSION;
-
-static const struct argp_option described[] = {
-    {"steps", 's', "N", 0, "Updates of the parameters (400)", 0},
-    {"learning-rate", 'l', "RATE", 0, "Of Adam, at first; it falls to 0 by half a cosine (0.1)", 0},
-    {"regions", 'r', "HOW", 0, "Regions of recomputation: none, years or nested (nested)", 0},
-    {"compare", 'c', NULL, 0, "Print the bytes that each of these needs, and whether the gradients are equal, and end", 0},
-    {"picture", 'p', "FILE", 0, "Draw measurements and trajectories as SVG", 0},
-    {0}};
-
-static error_t parse(int key, char *text, struct argp_state *state)
+/* False, with a message, if there is no such nesting. */
+static bool read_options(int argc, char **argv, fitting *f)
 {
-    options *o = state->input;
-    char *end = NULL;
-    switch (key) {
-    case 's':
-        o->steps = strtoll(text, &end, 10);
-        if (*text == 0 || *end != 0 || o->steps < 0 || o->steps > 1000000) argp_error(state, "--steps %s: expected a number from 0 to 1000000", text);
-        return 0;
-    case 'l':
-        o->rate = strtod(text, &end);
-        if (*text == 0 || *end != 0 || !(o->rate > 0 && o->rate <= 10)) argp_error(state, "--learning-rate %s: expected a number above 0, at most 10", text);
-        return 0;
-    case 'r':
-        for (int i = 0; i < NESTINGS; i++)
-            if (strcmp(text, nesting_names[i]) == 0) {
-                o->regions = (nesting)i;
-                return 0;
-            }
-        argp_error(state, "--regions %s: expected none, years or nested", text);
-        return 0;
-    case 'c': o->compare = true; return 0;
-    case 'p': o->picture = text; return 0;
-    case ARGP_KEY_ARG: argp_error(state, "unexpected argument '%s'", text); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
+    *f = (fitting){.options = {.steps = 400, .learning_rate = 0.1, .out = "out/ode"}, .regions_name = "nested"};
+    const example_option table[] = {COMMON_OPTIONS(&f->options),
+                                    {"regions", "HOW", "Regions of recomputation: none, years or nested", OPTION_TEXT,
+                                     (void *)&f->regions_name, 0, 0},
+                                    {"compare", NULL,
+                                     "Print the bytes that each of these needs, and whether the gradients are equal",
+                                     OPTION_FLAG, &f->compare, 0, 0},
+                                    {0}};
+    read_command_line(
+        argc, argv, "ode",
+        "Fits Lotka and Volterra's equations to 21 years of hares and lynxes, through 10,000 Runge-Kutta steps.",
+        table);
+    for (int i = 0; i < NESTINGS; i++)
+        if (strcmp(f->regions_name, nesting_names[i]) == 0) {
+            f->regions = (nesting)i;
+            return true;
+        }
+    fprintf(stderr, "ode: --regions: expected none, years or nested, found '%s'\n", f->regions_name);
+    return false;
 }
 
 /* ---- the pieces --------------------------------------------------------------------------------------------------- */
 
-static tow_array *make(tow_context *context, tow_type type, const double *numbers)
+/* An array of these numbers; NULL: not yet any. */
+static tow_status make(tow_context *context, tow_type type, const double *numbers, tow_array **array)
 {
-    tow_array *array = NULL;
-    if (tow_array_create(context, type, &array) != TOW_OK) return NULL;
-    if (numbers) memcpy(tow_array_data(array), numbers, tow_type_bytes(type));
-    return array;
+    tow_status status = tow_array_create(context, type, array);
+    if (!status && numbers) memcpy(tow_array_data(*array), numbers, tow_type_bytes(type));
+    return status;
 }
 
 static tow_type theta_type(void) { return tow_make_type(TOW_F64, 1, (const int64_t[]){PARAMETERS}); }
@@ -76,8 +62,8 @@ static tow_status compile(tow_context *context, nesting regions, tow_program **p
 {
     tow_graph *loss = NULL, *gradient = NULL;
     static const char *const names[] = {"theta", "measured"};
-    tow_status status = tow_trace_function(context, ode_loss, &regions, 2, (tow_type[]){theta_type(), years_type()},
-                                           names, 1, &loss);
+    tow_status status =
+        tow_trace_function(context, ode_loss, &regions, 2, (tow_type[]){theta_type(), years_type()}, names, 1, &loss);
     if (!status) status = tow_value_and_grad(loss, 1, (const size_t[]){0}, false, &gradient);
     if (!status) status = tow_compile(context, gradient, NULL, program);
     tow_graph_release(gradient);
@@ -90,7 +76,7 @@ typedef struct arrays {
     tow_array *theta, *measured, *loss, *gradient;
 } arrays;
 
-static bool make_arrays(tow_context *context, arrays *a)
+static tow_status make_arrays(tow_context *context, arrays *a)
 {
     double logarithms[2 * (YEARS + 1)];
     for (int i = 0; i <= YEARS; i++) {
@@ -98,11 +84,10 @@ static bool make_arrays(tow_context *context, arrays *a)
         logarithms[2 * i + 1] = log(lynxes[i]);
     }
     const double guess[PARAMETERS] = {log(0.4), log(1.0), log(0.02), log(0.03), logarithms[0], logarithms[1]};
-    a->theta = make(context, theta_type(), guess);
-    a->measured = make(context, years_type(), logarithms);
-    a->loss = make(context, tow_make_type(TOW_F64, 0, NULL), NULL);
-    a->gradient = make(context, theta_type(), NULL);
-    return a->theta && a->measured && a->loss && a->gradient;
+    tow_status status = make(context, theta_type(), guess, &a->theta);
+    if (!status) status = make(context, years_type(), logarithms, &a->measured);
+    if (!status) status = make(context, tow_make_type(TOW_F64, 0, NULL), NULL, &a->loss);
+    return status ? status : make(context, theta_type(), NULL, &a->gradient);
 }
 
 static void release_arrays(arrays *a)
@@ -142,33 +127,43 @@ static tow_status compare(tow_context *context, const arrays *a)
 
 /* ---- fitting ------------------------------------------------------------------------------------------------------ */
 
-static void show(const options *o, int64_t step, double loss)
+/* Updates the parameters; the loss that is shown is that of the parameters before each update. */
+static tow_status descend(const fitting *f, const arrays *a, tow_program *program, tow_optimizer_state *state,
+                          progress *p, bool *failed)
 {
-    static const char *const format = "step %4lld/%lld  loss %.6f";
-    bool terminal = isatty(STDERR_FILENO), last = step == o->steps;
-    if (!terminal && !last && step % 50 != 0) return;
-    fprintf(stderr, terminal ? "\r" : "");
-    fprintf(stderr, format, (long long)step, (long long)o->steps, loss);
-    fprintf(stderr, terminal && !last ? "\033[K" : "\n");
+    const common_options *o = &f->options;
+    tow_status status = TOW_OK;
+    for (int64_t step = 1; step <= o->steps && !status && !*failed && !interrupted(); step++) {
+        status = run(program, a);
+        if (!status) status = tow_optimizer_update(state, &a->gradient);
+        if (!status) *failed = !progress_step(p, step, *(const double *)tow_array_data(a->loss), NAN);
+    }
+    return status;
 }
 
-static tow_status fit(tow_context *context, const options *o, const arrays *a)
+static tow_status fit(tow_context *context, const fitting *f, const arrays *a, bool *failed)
 {
+    const common_options *o = &f->options;
     tow_scale_by_adam adam = TOW_SCALE_BY_ADAM();
     tow_scale_by_learning_rate rate =
-        TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(o->rate, o->steps, 0, 1));
+        TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_cosine(o->learning_rate, o->steps, 0, 1));
     tow_chain optimizer = TOW_CHAIN(TOW_TRANSFORM(&adam), TOW_TRANSFORM(&rate));
+    const progress_options shown = {
+        .program = "ode", .steps = o->steps, .unit = "fits", .units_per_step = 1, .log = o->log};
+    progress p;
     tow_program *program = NULL;
     tow_params *params = NULL;
     tow_optimizer_state *state = NULL;
-    tow_status status = compile(context, o->regions, &program);
+    tow_status status = compile(context, f->regions, &program);
     if (!status) status = tow_params_from_arrays(context, 1, (const char *const[]){"theta"}, &a->theta, &params);
     if (!status) status = tow_optimizer_create(context, TOW_TRANSFORM(&optimizer), params, NULL, &state);
-    for (int64_t step = 0; step <= o->steps && !status; step++) {
-        status = run(program, a);
-        if (!status) show(o, step, *(const double *)tow_array_data(a->loss));
-        if (!status && step < o->steps) status = tow_optimizer_update(state, &a->gradient);
+    if (!status && !progress_start(&p, &shown)) {
+        *failed = true;
+    } else if (!status) {
+        status = descend(f, a, program, state, &p, failed);
+        *failed |= !progress_end(&p);
     }
+    if (!status) status = run(program, a); /* the loss of what is left */
     tow_optimizer_free(state);
     tow_params_free(params);
     tow_program_free(program);
@@ -177,26 +172,86 @@ static tow_status fit(tow_context *context, const options *o, const arrays *a)
 
 static void print_rates(const double *theta)
 {
-    static const char *const names[PARAMETERS] = {"hares born a year", "lynxes that die", "hares eaten, for each lynx",
-                                                  "lynxes born, for each hare", "hares in 1900", "lynxes in 1900"};
+    static const char *const names[PARAMETERS] = {
+        "hares born a year",          "lynxes that die", "hares eaten, for each lynx",
+        "lynxes born, for each hare", "hares in 1900",   "lynxes in 1900"};
     for (int i = 0; i < PARAMETERS; i++) printf("%-26s %8.4f\n", names[i], exp(theta[i]));
+}
+
+/* ---- the picture -------------------------------------------------------------------------------------------------- */
+
+/* Points of the fitted trajectories of hares (species 0) and lynxes, and of what was measured. */
+static void take_points(const tow_array *trajectory, int species, double years[], double fitted[])
+{
+    const double *logarithms = tow_array_data(trajectory);
+    for (int i = 0; i < POINTS; i++) {
+        years[i] = FIRST_YEAR + (double)i * YEARS / POINTS;
+        fitted[i] = exp(logarithms[2 * i + species]);
+    }
+}
+
+static tow_status draw(tow_context *context, const arrays *a, const char *path)
+{
+    static double years[POINTS], fitted[2][POINTS], measured_years[YEARS + 1];
+    const tow_type type = theta_type();
+    tow_graph *graph = NULL;
+    tow_array *trajectory = NULL;
+    tow_status status = tow_trace_function(context, ode_trajectory, NULL, 1, &type, NULL, 1, &graph);
+    if (!status) status = tow_evaluate(graph, (tow_array *[]){a->theta}, &trajectory);
+    if (!status) {
+        for (int species = 0; species < 2; species++) take_points(trajectory, species, years, fitted[species]);
+        for (int i = 0; i <= YEARS; i++) measured_years[i] = FIRST_YEAR + i;
+        const tow_series series[] = {{"hares, fitted", POINTS, years, fitted[0]},
+                                     {"lynxes, fitted", POINTS, years, fitted[1]},
+                                     {"hares, measured", YEARS + 1, measured_years, hares},
+                                     {"lynxes, measured", YEARS + 1, measured_years, lynxes}};
+        status = tow_chart_write(path,
+                                 &(tow_chart){.title = "Hares and lynxes",
+                                              .x_label = "year",
+                                              .y_label = "thousands of pelts",
+                                              .n_series = 4,
+                                              .series = series},
+                                 context);
+    }
+    tow_array_release(trajectory);
+    tow_graph_release(graph);
+    return status;
+}
+
+/* ---- main --------------------------------------------------------------------------------------------------------- */
+
+/* The fit, what it found, and the picture. *failed: an error that was printed already. */
+static tow_status fit_and_show(tow_context *context, const fitting *f, const arrays *a, bool *failed)
+{
+    char *path = path_in("ode", f->options.out, "fit.svg");
+    *failed = !path || !make_directory("ode", f->options.out);
+    tow_status status = *failed ? TOW_OK : fit(context, f, a, failed);
+    if (!*failed && !status) {
+        printf("%-26s %9.6f\n", "loss", *(const double *)tow_array_data(a->loss));
+        print_rates(tow_array_data(a->theta));
+        status = draw(context, a, path);
+    }
+    free(path);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
-    options o = {.steps = 400, .rate = 0.1, .regions = NESTED};
-    const struct argp parser = {described, parse, NULL, "Fits Lotka and Volterra's equations to 21 years of hares and lynxes, "
-                                "through 10,000 Runge-Kutta steps.", NULL, NULL, NULL};
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, NULL, &o);
+    fitting f;
+    if (!read_options(argc, argv, &f)) return BAD_OPTION;
     tow_context *context = NULL;
     arrays a = {0};
-    tow_status status = tow_context_create(NULL, &context);
-    if (!status && !make_arrays(context, &a)) status = TOW_OUT_OF_MEMORY;
-    if (!status) status = o.compare ? compare(context, &a) : fit(context, &o, &a);
-    if (!status && !o.compare) print_rates(tow_array_data(a.theta));
+    bool failed = false;
+    catch_interrupts();
+    tow_status status = tow_context_create(&(tow_context_options){.threads = (int)f.options.threads}, &context);
+    if (!status) status = make_arrays(context, &a);
+    if (!status) status = f.compare ? compare(context, &a) : fit_and_show(context, &f, &a, &failed);
     if (status) fprintf(stderr, "ode: %s\n", tow_context_error(context));
+    if (!status && !failed && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "ode: cannot write the output: %s\n", strerror(errno));
+        failed = true;
+    }
     release_arrays(&a);
     tow_context_destroy(context);
-    return status ? 1 : 0;
+    return status || failed ? FAILURE : interrupted() ? INTERRUPTED : SUCCESS;
 }

@@ -31,7 +31,8 @@ static void step(tow_trace *trace, const tow_value *x, tow_value *y, void *user)
     *y = tow_add(*x, tow_mul_scalar(tow_add(tow_add(k1, middle), k4), h / 6));
 }
 
-static void repeat(tow_trace *trace, tow_function body, const rates *r, int64_t length, const tow_value *x, tow_value *y)
+static void repeat(tow_trace *trace, tow_function body, const rates *r, int64_t length, const tow_value *x,
+                   tow_value *y)
 {
     tow_scan_function(trace, body, (void *)r, &(tow_scan_options){.length = length}, 1, x, 0, NULL, 0, y, NULL);
 }
@@ -72,7 +73,9 @@ static void year(tow_trace *trace, const tow_value *x, tow_value *out, void *use
 /* [x[i], -x[j]] */
 static tow_value signed_pair(tow_value x, int64_t plus, int64_t minus)
 {
-    return tow_concatenate(2, (const tow_value[]){tow_slice_axis(x, 0, plus, plus + 1), tow_neg(tow_slice_axis(x, 0, minus, minus + 1))}, 0);
+    return tow_concatenate(
+        2, (const tow_value[]){tow_slice_axis(x, 0, plus, plus + 1), tow_neg(tow_slice_axis(x, 0, minus, minus + 1))},
+        0);
 }
 
 static rates rates_of(tow_value theta, nesting regions)

@@ -15,9 +15,9 @@ enum {
 
 /* Regions of recomputation around the loop over the steps of a year. */
 typedef enum nesting {
-    NO_REGION,  /* a loop over years, in it a loop over steps: reverse mode keeps what every step computes */
+    NO_REGION, /* a loop over years, in it a loop over steps: reverse mode keeps what every step computes */
     ONE_REGION, /* a region around each year: it keeps the states between years, and what the steps of one year compute */
-    NESTED,     /* and within a year 20 regions of 25 steps: states between years, between parts of one year, and 25 steps */
+    NESTED, /* and within a year 20 regions of 25 steps: states between years, between parts of one year, and 25 steps */
     NESTINGS
 } nesting;
 

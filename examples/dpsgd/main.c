@@ -1,0 +1,184 @@
+/* Trains a classifier of handwritten digits so that the result says little about any one image: each step clips the gradient of
+ * every image by itself, adds them up, and adds noise. After each epoch it measures how well the held-out digits are read, and
+ * what the run has cost so far. `dpsgd --help` lists the options. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/common.h"
+#include "common/options.h"
+#include "common/progress.h"
+#include "privacy.h"
+#include "trainer.h"
+
+typedef struct run {
+    common_options options;
+    int64_t batch; /* images of a step, on average */
+    double noise, clip, delta;
+    bool budget;
+    tow_context *context;
+    digits_data data;
+    trainer trainer;
+    double *epsilons, *accuracies; /* after each epoch, and after the last step: the curve */
+    size_t n_points, capacity;
+} run;
+
+static int complain(const run *r)
+{
+    fprintf(stderr, "dpsgd: %s\n", tow_context_error(r->context));
+    return FAILURE;
+}
+
+static void read_run_options(int argc, char **argv, run *r)
+{
+    common_options *o = &r->options;
+    *o = (common_options){.steps = 150, .learning_rate = 1e-2, .out = "out/dpsgd"};
+    r->batch = 512;
+    r->noise = 5;
+    r->clip = 1;
+    r->delta = 1e-4;
+    const example_option table[] = {
+        COMMON_OPTIONS(o),
+        {"batch", "N", "Images per step, on average", OPTION_WHOLE, &r->batch, 1, 1 << 20},
+        {"noise", "X", "Standard deviation of the noise, in units of --clip", OPTION_REAL, &r->noise, 0, 0},
+        {"clip", "X", "The norm that the gradient of an image has at most", OPTION_REAL, &r->clip, 0, 0},
+        {"delta", "X", "The probability with which epsilon may be exceeded", OPTION_REAL, &r->delta, 0, 0},
+        {"budget", NULL, "Print the epsilon of such a run, and do not train", OPTION_FLAG, &r->budget, 0, 0},
+        {0}};
+    read_command_line(argc, argv, "dpsgd", "Trains a classifier of handwritten digits with differential privacy.",
+                      table);
+}
+
+/* ---- what it costs ------------------------------------------------------------------------------------------------ */
+
+static double epsilon_after(const run *r, int64_t steps)
+{
+    return dp_epsilon(r->trainer.rate, r->noise, steps, r->delta);
+}
+
+static int print_budget(const run *r)
+{
+    printf("each step takes an image with probability %.6f\n", r->trainer.rate);
+    printf("epsilon %.4f after %lld steps, with delta %g\n", epsilon_after(r, r->options.steps),
+           (long long)r->options.steps, r->delta);
+    return SUCCESS;
+}
+
+/* ---- training ----------------------------------------------------------------------------------------------------- */
+
+static int prepare(run *r)
+{
+    const tow_context_options context = {.threads = (int)r->options.threads};
+    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
+    if (!digits_read(r->context, 0, &r->data)) return FAILURE;
+    if (r->batch > r->data.n_train || !(r->delta < 1)) {
+        fprintf(stderr, "dpsgd: expected --batch of at most %lld, the images for training, and --delta below 1\n",
+                (long long)r->data.n_train);
+        return BAD_OPTION;
+    }
+    const double rate = (double)r->batch / (double)r->data.n_train;
+    const dp_privacy privacy = {.clip = r->clip, .noise = r->noise, .expected = (double)r->batch};
+    if (r->budget) {
+        r->trainer.rate = rate;
+        return SUCCESS;
+    }
+    if (!make_directory("dpsgd", r->options.out)) return FAILURE;
+    return trainer_create(r->context, &r->data, r->options.seed, rate, &privacy, r->options.learning_rate,
+                          &r->trainer) == TOW_OK
+               ? SUCCESS
+               : complain(r);
+}
+
+/* Adds a point to the curve. Prints a message and returns false without memory. */
+static bool note(run *r, int64_t done, double accuracy)
+{
+    if (r->n_points == r->capacity) {
+        size_t capacity = r->capacity ? 2 * r->capacity : 64;
+        double *epsilons = realloc(r->epsilons, capacity * sizeof *epsilons);
+        if (epsilons) r->epsilons = epsilons;
+        double *accuracies = realloc(r->accuracies, capacity * sizeof *accuracies);
+        if (accuracies) r->accuracies = accuracies;
+        if (!epsilons || !accuracies) {
+            fprintf(stderr, "dpsgd: out of memory\n");
+            return false;
+        }
+        r->capacity = capacity;
+    }
+    r->epsilons[r->n_points] = epsilon_after(r, done);
+    r->accuracies[r->n_points++] = accuracy;
+    return true;
+}
+
+static int draw(const run *r)
+{
+    const tow_series curve = {.n = r->n_points, .x = r->epsilons, .y = r->accuracies};
+    const tow_chart chart = {.title = "What accuracy costs",
+                             .x_label = "epsilon",
+                             .y_label = "accuracy on held-out digits",
+                             .n_series = 1,
+                             .series = &curve};
+    char *path = path_in("dpsgd", r->options.out, "dpsgd.svg");
+    if (!path) return FAILURE;
+    tow_status status = tow_chart_write(path, &chart, r->context);
+    free(path);
+    return status ? complain(r) : SUCCESS;
+}
+
+/* One update; after each epoch, and the last update, the accuracy on what is held out. */
+static int step(run *r, int64_t done, progress *p)
+{
+    const int64_t per_epoch = r->data.n_train / r->batch;
+    double loss, accuracy = NAN;
+    if (trainer_step(&r->trainer, &loss) != TOW_OK) return complain(r);
+    if ((done + 1) % per_epoch == 0 || done + 1 == r->options.steps) {
+        if (trainer_accuracy(&r->trainer, &accuracy) != TOW_OK) return complain(r);
+        if (!note(r, done + 1, accuracy)) return FAILURE;
+    }
+    return progress_step(p, done + 1, loss, accuracy) ? SUCCESS : FAILURE;
+}
+
+static int train(run *r)
+{
+    const common_options *o = &r->options;
+    const progress_options shown = {.program = "dpsgd",
+                                    .steps = o->steps,
+                                    .unit = "images",
+                                    .units_per_step = r->batch,
+                                    .measure = "accuracy",
+                                    .measure_key = "accuracy",
+                                    .log = o->log};
+    progress p;
+    int64_t done = 0;
+    int status = SUCCESS;
+    double accuracy;
+    if (!progress_start(&p, &shown)) return FAILURE;
+    catch_interrupts();
+    while (status == SUCCESS && !interrupted() && done < o->steps) status = step(r, done++, &p);
+    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
+    if (status != SUCCESS) return status;
+    if (trainer_accuracy(&r->trainer, &accuracy) != TOW_OK) return complain(r);
+    printf("%.4f of the held-out digits are read after %lld steps, at epsilon %.4f with delta %g\n", accuracy,
+           (long long)done, epsilon_after(r, done), r->delta);
+    status = draw(r);
+    return status == SUCCESS && interrupted() ? INTERRUPTED : status;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    read_run_options(argc, argv, &r);
+    int status = prepare(&r);
+    if (status == SUCCESS) status = r.budget ? print_budget(&r) : train(&r);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
+        fprintf(stderr, "dpsgd: cannot write the output: %s\n", strerror(errno));
+        status = FAILURE;
+    }
+    free(r.epsilons);
+    free(r.accuracies);
+    trainer_free(&r.trainer);
+    digits_free(&r.data);
+    tow_context_destroy(r.context);
+    return status;
+}
