@@ -10,11 +10,11 @@ cd "$directory"
 fail() { printf 'dpsgd test: %s\n' "$*" >&2; exit 1; }
 
 while read -r batch images noise steps delta epsilon; do
-    "$dpsgd" --budget --batch "$batch" --noise "$noise" --steps "$steps" --delta "$delta" >out
+    "$dpsgd" --budget --batch "$batch" --noise "$noise" --steps "$steps" --delta "$delta" >budget
     awk -v images="$images" -v batch="$batch" -v epsilon="$epsilon" '
         NR == 1 { if (($NF - batch / images)^2 > 1e-12) { print "rate " $NF; exit 1 } }
         NR == 2 { found = $2; if ((found - epsilon)^2 > (6e-5)^2) { print "expected " epsilon ", found " found; exit 1 } }
-        END { if (NR != 2) exit 1 }' out || fail "batch $batch, noise $noise, $steps steps: $(cat out)"
+        END { if (NR != 2) exit 1 }' budget || fail "batch $batch, noise $noise, $steps steps: $(cat budget)"
 done <"$golden"
 
 # noise hides an image and not what all have in common: 9 of 10 held-out digits are read
@@ -25,7 +25,7 @@ grep -q '</svg>' out/dpsgd/dpsgd.svg || fail "no picture"
 expect_status() { # expect_status STATUS MESSAGE arguments...
     expected=$1 message=$2 status=0
     shift 2
-    "$dpsgd" "$@" >out.text 2>err </dev/null || status=$?
+    "$dpsgd" "$@" >text 2>err </dev/null || status=$?
     [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
     grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
 }
