@@ -48,32 +48,8 @@ bool tow_is_mutable(const tow_scope *scope, const char *collection)
     return tow__collection_mutable(scope->model, collection);
 }
 
-/* Appends "/component" for every component of the scope that counts for the collection; returns the length. */
-static size_t add_path(const tow_scope *scope, const char *collection, char *text, size_t length)
-{
-    if (!scope->parent) return length;
-    length = add_path(scope->parent, collection, text, length);
-    if (tow__collection_listed(scope->shared, collection)) return length;
-    size_t n = strlen(scope->name);
-    text[length] = '/';
-    memcpy(text + length + 1, scope->name, n);
-    return length + 1 + n;
-}
-
-const char *tow__variable_path(const tow_scope *scope, const char *collection, const char *name)
-{
-    size_t n = strlen(collection), n_name = strlen(name);
-    char *text = tow__trace_alloc(scope->model->trace, n + strlen(scope->path) + n_name + 3, 1);
-    if (!text) return NULL;
-    memcpy(text, collection, n);
-    n = add_path(scope, collection, text, n);
-    text[n] = '/';
-    memcpy(text + n + 1, name, n_name);
-    return text;
-}
-
-/* The path of a variable, or NULL after an error. */
-static const char *checked_path(tow_scope *scope, const char *collection, const char *name)
+/* The path of a variable, or NULL after an error; *resolved: how the scope sees it. */
+static const char *checked_path(tow_scope *scope, const char *collection, const char *name, tow__resolved *resolved)
 {
     if (tow__scope_failed(scope)) return NULL;
     const char *of_collection = tow__component_fault(collection), *fault = tow__component_fault(name);
@@ -92,7 +68,19 @@ static const char *checked_path(tow_scope *scope, const char *collection, const 
                        name);
         return NULL;
     }
-    return tow__variable_path(scope, collection, name);
+    return tow__resolve(scope, collection, name, resolved) ? tow__entry_path(resolved->scope, collection, name) : NULL;
+}
+
+/* False, reported: a transform hides the variable. */
+static bool check_visible(tow_scope *scope, const char *path, const tow__resolved *resolved)
+{
+    if (!resolved->hidden) return true;
+    tow__params_fail(
+        scope->model, TOW_NOT_FOUND,
+        "%s: a rule of the transform %s hides it from the layers in it, which ask for it; leave TOW_HIDDEN "
+        "out",
+        path, resolved->hidden->path[0] ? resolved->hidden->path : "around the model");
+    return false;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -143,29 +131,15 @@ void tow__variable_write(tow__model *m, uint32_t index, tow_value value)
 }
 
 /* The type that the layer sees: without the axes of the iterations. */
-static tow_type seen_type(const tow_scope *scope, const char *collection, tow_type stacked)
+static tow_type seen_type(const tow_scope *resolved, tow_type stacked)
 {
     tow_type scalar = tow_make_type(stacked.dtype, 0, NULL), axes;
     int levels = 0;
-    tow__stacked_type(scope, collection, scalar, &axes, &levels);
+    tow__stacked_type(resolved, scalar, &axes, &levels);
     return tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
 }
 
 /* ---- declaring and reading --------------------------------------------------------------------------------------- */
-
-/* A draw per layer needs a key per layer, which a variable that is shared by layers does not have. */
-static bool check_shared(tow_scope *scope, const char *collection, const char *path, bool draws)
-{
-    for (const tow_scope *s = scope; s && draws; s = s->parent)
-        if (tow__collection_listed(s->shared, collection)) {
-            tow__params_fail(scope->model, TOW_UNSUPPORTED,
-                             "%s: the iterations of a scan share it, so its initial value cannot be random; use "
-                             "tow_init_constant, or leave \"%s\" out of .shared_collections",
-                             path, collection);
-            return false;
-        }
-    return true;
-}
 
 static void fail_missing(tow__model *m, const char *path, const char *wanted)
 {
@@ -182,11 +156,12 @@ static void fail_missing(tow__model *m, const char *path, const char *wanted)
 tow_value tow_variable(tow_scope *scope, const char *collection, const char *name, tow_type type, tow_initializer init)
 {
     tow__model *m = scope->model;
-    const char *path = checked_path(scope, collection, name);
-    if (!path) return (tow_value){0};
+    tow__resolved resolved;
+    const char *path = checked_path(scope, collection, name, &resolved);
+    if (!path || !check_visible(scope, path, &resolved)) return (tow_value){0};
     tow_type stacked = type;
     int levels = 0;
-    if (!tow__type_valid(type) || !tow__stacked_type(scope, collection, type, &stacked, &levels)) {
+    if (!tow__type_valid(type) || !tow__stacked_type(resolved.scope, type, &stacked, &levels)) {
         tow_scope_fail(
             scope, TOW_INVALID_ARGUMENT,
             "variable \"%s\": %s, with the scans around it, exceeds rank %d or 2^60 bytes, or has a negative "
@@ -205,7 +180,6 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
     bool draws = init.fill != tow_init_zeros().fill;
     const tow_params *list = m->state.list;
     uint32_t index = tow__names_find(&list->names, path);
-    if (!check_shared(scope, collection, path, draws)) return (tow_value){0};
     if (index == TOW__NO_NAME && !m->initialising) {
         fail_missing(m, path, tow__type_name(stacked).text);
         return (tow_value){0};
@@ -218,9 +192,9 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
         return (tow_value){0};
     }
     if (m->initialising) {
-        if (index != TOW__NO_NAME && !tow__same_layer(scope, &m->state, index, collection)) return (tow_value){0};
-        tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
-        tow__store_record(scope, &m->state, path, index, stacked, recipe, draws);
+        if (index != TOW__NO_NAME && !tow__same_layer(resolved.scope, &m->state, index, "")) return (tow_value){0};
+        tow__recipe recipe = {.keys = tow__resolve_draw(scope, collection, name), .init = init, .levels = levels};
+        tow__store_record(scope, &resolved, &m->state, path, index, stacked, recipe, draws);
         return tow_full(m->trace, type, 0);
     }
     m->state.used[index] = true;
@@ -230,16 +204,19 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
 bool tow_has_variable(const tow_scope *scope, const char *collection, const char *name)
 {
     if (tow__component_fault(collection) || tow__component_fault(name) || tow__scope_failed(scope)) return false;
-    const char *path = tow__variable_path(scope, collection, name);
+    tow__resolved resolved;
+    if (!tow__resolve(scope, collection, name, &resolved) || resolved.hidden) return false;
+    const char *path = tow__entry_path(resolved.scope, collection, name);
     return path && tow__names_find(&scope->model->state.list->names, path) != TOW__NO_NAME;
 }
 
 /* Index of a variable that must be there, else TOW__NO_NAME after an error. */
-static uint32_t find_variable(tow_scope *scope, const char *collection, const char *name, const char **path)
+static uint32_t find_variable(tow_scope *scope, const char *collection, const char *name, const char **path,
+                              tow__resolved *resolved)
 {
     tow__model *m = scope->model;
-    *path = checked_path(scope, collection, name);
-    if (!*path) return TOW__NO_NAME;
+    *path = checked_path(scope, collection, name, resolved);
+    if (!*path || !check_visible(scope, *path, resolved)) return TOW__NO_NAME;
     uint32_t index = tow__names_find(&m->state.list->names, *path);
     if (index == TOW__NO_NAME)
         fail_missing(m, *path, "it");
@@ -252,9 +229,10 @@ tow_value tow_get_variable(tow_scope *scope, const char *collection, const char 
 {
     tow__model *m = scope->model;
     const char *path;
-    uint32_t index = find_variable(scope, collection, name, &path);
+    tow__resolved resolved;
+    uint32_t index = find_variable(scope, collection, name, &path, &resolved);
     if (index == TOW__NO_NAME) return (tow_value){0};
-    if (m->initialising) return tow_full(m->trace, seen_type(scope, collection, m->state.list->types[index]), 0);
+    if (m->initialising) return tow_full(m->trace, seen_type(resolved.scope, m->state.list->types[index]), 0);
     return tow__variable_value(m, index);
 }
 
@@ -264,7 +242,8 @@ void tow_set_variable(tow_scope *scope, const char *collection, const char *name
 {
     tow__model *m = scope->model;
     const char *path;
-    uint32_t index = find_variable(scope, collection, name, &path);
+    tow__resolved resolved;
+    uint32_t index = find_variable(scope, collection, name, &path, &resolved);
     if (index == TOW__NO_NAME || !check_returned(scope, path, "the variable is written")) return;
     if (!tow_is_mutable(scope, collection)) {
         tow__params_fail(m, TOW_INVALID_ARGUMENT,
@@ -273,7 +252,7 @@ void tow_set_variable(tow_scope *scope, const char *collection, const char *name
                          path, collection, collection);
         return;
     }
-    tow_type type = seen_type(scope, collection, m->state.list->types[index]), found = tow_value_type(value);
+    tow_type type = seen_type(resolved.scope, m->state.list->types[index]), found = tow_value_type(value);
     if (tow_is_null(value) || !tow_type_equal(type, found)) {
         tow__params_fail(m, TOW_TYPE_MISMATCH, "%s: expected %s as its new value, found %s; a variable keeps its type",
                          path, tow__type_name(type).text,
@@ -303,7 +282,8 @@ static void add_sown(tow__model *m, const char *path, tow_value value)
 bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_value value)
 {
     tow__model *m = scope->model;
-    const char *plain = checked_path(scope, collection, name);
+    tow__resolved resolved;
+    const char *plain = checked_path(scope, collection, name, &resolved);
     if (!plain || !check_returned(scope, plain, "a value is sown")) return false;
     if (tow__names_find(&m->sown_collections, collection) == TOW__NO_NAME &&
         tow__names_add(&m->sown_collections, collection) == TOW__NO_NAME) {
@@ -311,14 +291,15 @@ bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_val
         return false;
     }
     if (m->initialising || !tow__collection_listed(m->mutable_collections, collection)) return false;
-    for (const tow_scope *s = scope; s; s = s->parent)
-        if (tow__collection_listed(s->shared, collection)) {
-            tow_scope_fail(scope, TOW_UNSUPPORTED,
-                           "\"%s\" is sown into \"%s\", which the iterations of a scan share; sow into a collection "
-                           "that is not in .shared_collections",
-                           name, collection);
-            return false;
-        }
+    if (resolved.hidden) return false;
+    if (resolved.how != TOW_STACKED) {
+        tow_scope_fail(
+            scope, TOW_UNSUPPORTED,
+            "\"%s\" is sown into \"%s\", which the iterations of a scan share; sow into a collection that is "
+            "not in .shared_collections",
+            name, collection);
+        return false;
+    }
     if (tow_is_null(value)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "\"%s\" is sown into \"%s\": expected a value, found the null value", name, collection);
@@ -329,7 +310,7 @@ bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_val
     const char *path = NULL;
     for (uint32_t i = 0; numbered && (i == 0 || (path && is_sown(m, path))); i++) {
         snprintf(numbered, size, "%s/%u", name, i);
-        path = tow__variable_path(scope, collection, numbered);
+        path = tow__entry_path(resolved.scope, collection, numbered);
     }
     if (!path) return false;
     if (tow__names_find(&m->state.list->names, path) != TOW__NO_NAME) {

@@ -54,17 +54,20 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
     int levels = r->levels;
     tow_type type = tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
     int64_t rows = 1;
+    int depths[TOW_MAX_RANK] = {0}, outer = levels; /* of the scans of which the axes are */
     for (int l = 0; l < levels; l++) rows *= stacked.dims[l];
+    for (const tow_scope *s = r->scope; s; s = s->parent)
+        if (s->iteration) depths[--outer] = s->level->depth;
     tow_status status = tow_array_create(ctx, stacked, &store->list->arrays[i]);
     if (status) return status;
     char *data = tow_array_data(store->list->arrays[i]);
     for (int64_t row = 0; row < rows && !status; row++) {
         int64_t index[TOW_MAX_RANK] = {0}, rest = row;
         for (int l = levels - 1; l >= 0; --l) {
-            index[l] = rest % stacked.dims[l];
+            index[depths[l]] = rest % stacked.dims[l];
             rest /= stacked.dims[l];
         }
-        tow__key key = tow__scope_key(r->scope, root, index, r->counter);
+        tow__key key = tow__scope_key(r->keys, root, index, r->counter);
         status = tow__initialize(ctx, &r->init, type, key.k, data + (size_t)row * tow_type_bytes(type));
     }
     return status;

@@ -61,6 +61,7 @@ static tow_scope *child_scope(tow_scope *scope, const char *name)
                          .name = path + (prefix ? prefix + 1 : 0),
                          .level = scope->level,
                          .view = scope->view,
+                         .lifted = scope->lifted,
                          .fixed = -1};
     return child;
 }
@@ -78,7 +79,7 @@ tow_scope *tow_scope_begin(tow_scope *scope, const char *name)
 void tow_scope_end(tow_scope *child) { tow_trace_pop_scope(child->model->trace); }
 
 tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys,
-                                const char *const *shared)
+                                const tow__lift *lift)
 {
     char name[24] = "{}";
     if (!level) snprintf(name, sizeof name, "%" PRId64, fixed);
@@ -86,7 +87,8 @@ tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fix
     if (child == scope) return scope;
     child->iteration = level != NULL;
     child->flax_keys = flax_keys;
-    child->shared = shared;
+    child->lift = lift;
+    child->lifted = scope->lifted || lift;
     child->fixed = level ? -1 : fixed;
     if (level) child->level = level;
     return child;

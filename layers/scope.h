@@ -60,6 +60,14 @@ struct tow__parameter_view {
     struct tow__viewed_parameter *seen; /* what it gave, so that a parameter is mapped once in each body */
 };
 
+/* What a transform says of what the layer in it asks for (layers/lift.c). */
+typedef struct tow__lift {
+    const tow_lift_rule *variables,
+        *streams;               /* the first one that matches counts; end with .pattern NULL, may be NULL */
+    const char *const *carried; /* collections; may be NULL */
+    bool *used;                 /* per rule of variables: it matched something */
+} tow__lift;
+
 /* Components of a path, and calls of layers in one another: walks over them may recurse. */
 enum {
     TOW__DEEPEST_SCOPE = 128
@@ -75,13 +83,16 @@ struct tow_scope {
     bool iteration;            /* the component is the index of `level` */
     bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
     int64_t fixed;             /* iteration of an unrolled scan, else -1 */
-    const char *const *shared; /* an iteration: the collections whose variables all iterations share; may be NULL */
+    bool transparent;          /* no component: a place for `lift` */
+    bool lifted;               /* here or above is a lift */
+    const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
     tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
 };
 
 /* How a parameter or the initial value of a variable is drawn. */
 typedef struct tow__recipe {
-    const tow_scope *scope;
+    const tow_scope *scope; /* resolved */
+    const tow_scope *keys;  /* the one whose path its key is made of */
     tow_initializer init;
     uint32_t counter;
     int levels;        /* leading axes that are iterations */
@@ -120,7 +131,7 @@ struct tow__model {
 /* Child of `scope` for one iteration of a scan. level: the loop is traced once; NULL: iteration `fixed` of an
  * unrolled one. */
 tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys,
-                                const char *const *shared);
+                                const tow__lift *lift);
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out);
@@ -136,6 +147,33 @@ uint32_t tow__scope_count(tow_scope *scope, const char *stream);
 /* Frees what the model allocated outside the trace. */
 void tow__model_free(tow__model *model);
 
+/* ---- lift.c ------------------------------------------------------------------------------------------------------ */
+
+/* How an entry, or a stream of keys, is seen from a scope. */
+typedef struct tow__resolved {
+    const tow_scope *scope;  /* without the iterations that share it */
+    tow_lifting how;         /* TOW_STACKED, or what an iteration that shares it says */
+    bool in_unrolled;        /* iterations of an unrolled scan share it */
+    const tow_scope *hidden; /* the transform that hides it, or NULL */
+} tow__resolved;
+/* False: out of memory, reported. */
+bool tow__resolve(const tow_scope *scope, const char *collection, const char *name, tow__resolved *result);
+bool tow__resolve_stream(const tow_scope *scope, const char *stream, tow__resolved *result);
+/* The scope by which the initial value of an entry is drawn: also without iterations that share the stream "params". */
+const tow_scope *tow__resolve_draw(const tow_scope *scope, const char *collection, const char *name);
+/* "collection/path/name", without the collection if it is NULL. NULL: out of memory, reported. */
+const char *tow__entry_path(const tow_scope *resolved, const char *collection, const char *name);
+/* What stands behind the path of `scope` in that of an entry; NULL: the entry is not below it. path: without the collection.
+ * *rule: what the iteration `scope` says of the entry. */
+const char *tow__entry_below(const tow_scope *scope, const char *collection, const char *path, tow_lift_rule *rule);
+/* The collection that the path of a variable begins with, and what stands behind it. NULL: out of memory, reported. */
+const char *tow__collection_of(tow__model *model, const char *path, const char **below);
+/* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks. */
+tow__lift *tow__lift_make(tow_scope *scope, const char *transform, const tow_lift_rule *variables,
+                          const tow_lift_rule *streams, const char *const *carried);
+/* After the layer was called: an error for a rule that nothing matched. */
+void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);
+
 /* ---- variables.c ------------------------------------------------------------------------------------------------- */
 
 /* Key of draw `counter` of `scope` on the host: Flax's rule, with index[depth] the iterations of the scans around. */
@@ -143,21 +181,20 @@ tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *in
 /* Value of parameter `index` in the body that is being traced: the graph's input, or the row of the innermost scan that
  * has one. */
 tow_value tow__param_value(const tow__model *model, uint32_t index);
-/* `type` with an axis in front for every scan around that does not share `collection` (NULL: parameters), and how many
- * these are. False: rank beyond the limit. */
-bool tow__stacked_type(const tow_scope *scope, const char *collection, tow_type type, tow_type *stacked, int *levels);
-/* While initialising: whether `scope` is of the same layer as the one that recorded the entry `index`. False, reported: the
- * component that is the iteration of an unrolled scan in one is a child with a number for its name in the other. */
-bool tow__same_layer(tow_scope *scope, const tow__store *store, uint32_t index, const char *collection);
+/* `type` with an axis in front for every scan around a resolved scope, and how many these are. False: rank beyond the
+ * limit. */
+bool tow__stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked, int *levels);
+/* While initialising: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`. False,
+ * reported: the component that is the iteration of an unrolled scan in one is a child with a number for its name in the
+ * other. kind: "params/" or "". */
+bool tow__same_layer(const tow_scope *scope, const tow__store *store, uint32_t index, const char *kind);
 /* While initialising: a new entry at `path`, or the entry `index` whose draw did not count. draws: takes one draw of
- * "params". */
-void tow__store_record(tow_scope *scope, tow__store *store, const char *path, uint32_t index, tow_type stacked,
-                       tow__recipe recipe, bool draws);
+ * "params" in `scope`. */
+void tow__store_record(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
+                       uint32_t index, tow_type stacked, tow__recipe recipe, bool draws);
 
 /* ---- collections.c ----------------------------------------------------------------------------------------------- */
 
-/* "collection/path/name" with the iterations left out that share the collection. NULL: out of memory, reported. */
-const char *tow__variable_path(const tow_scope *scope, const char *collection, const char *name);
 /* Value of variable `index` in the body that is being traced, and a new one. */
 tow_value tow__variable_value(const tow__model *model, uint32_t index);
 void tow__variable_write(tow__model *model, uint32_t index, tow_value value);

@@ -68,11 +68,11 @@ tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *in
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-bool tow__stacked_type(const tow_scope *scope, const char *collection, tow_type type, tow_type *stacked, int *levels)
+bool tow__stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked, int *levels)
 {
     *levels = 0;
     for (const tow_scope *s = scope; s; s = s->parent) {
-        if (!s->iteration || (collection && tow__collection_listed(s->shared, collection))) continue;
+        if (!s->iteration) continue;
         if (type.rank == TOW_MAX_RANK) return false;
         memmove(type.dims + 1, type.dims, (size_t)type.rank * sizeof type.dims[0]);
         type.dims[0] = s->level->length;
@@ -108,9 +108,21 @@ static bool is_compiled(const tow_scope *scope)
     return scope != NULL;
 }
 
-void tow__store_record(tow_scope *scope, tow__store *store, const char *path, uint32_t index, tow_type stacked,
-                       tow__recipe recipe, bool draws)
+/* The first iteration of an unrolled scan draws an entry that all of them share. The others count that draw, as the
+ * iterations of a loop do: once, when they first ask for the entry. */
+static bool asks_first(tow_scope *scope, const char *path)
 {
+    size_t size = strlen(path) + 8;
+    char *asked = tow__trace_alloc(scope->model->trace, size, 1);
+    if (!asked) return false;
+    snprintf(asked, size, "asked %s", path);
+    return tow__scope_count(scope, asked) == 1;
+}
+
+void tow__store_record(tow_scope *scope, const tow__resolved *resolved, tow__store *store, const char *path,
+                       uint32_t index, tow_type stacked, tow__recipe recipe, bool draws)
+{
+    const bool first = draws && resolved->in_unrolled && asks_first(scope, path);
     if (index == TOW__NO_NAME) {
         index = store->list->names.count;
         if (reserve_recipe(scope->model->ctx, store) || tow__params_add(store->list, path, stacked)) {
@@ -118,33 +130,28 @@ void tow__store_record(tow_scope *scope, tow__store *store, const char *path, ui
             return;
         }
     } else if (!store->recipes[index].stale) {
+        if (first) tow__scope_count(scope, "params");
         return;
     }
     if (draws) recipe.counter = tow__scope_count(scope, "params");
-    recipe.init.compiled = recipe.init.compiled || is_compiled(scope);
+    recipe.scope = resolved->scope;
+    recipe.init.compiled = recipe.init.compiled || is_compiled(recipe.scope);
     recipe.recorded = store->recorded++;
     store->recipes[index] = recipe;
 }
 
-/* The next component of a path that counts for the collection. */
-static const tow_scope *counting(const tow_scope *scope, const char *collection)
+bool tow__same_layer(const tow_scope *scope, const tow__store *store, uint32_t index, const char *kind)
 {
-    while (collection && scope->parent && tow__collection_listed(scope->shared, collection)) scope = scope->parent;
-    return scope;
-}
-
-bool tow__same_layer(tow_scope *scope, const tow__store *store, uint32_t index, const char *collection)
-{
-    const tow_scope *a = counting(scope, collection), *b = counting(store->recipes[index].scope, collection);
+    const tow_scope *a = scope, *b = store->recipes[index].scope;
     while (a->parent && b->parent && tow__scope_is_iteration(a) == tow__scope_is_iteration(b)) {
-        a = counting(a->parent, collection);
-        b = counting(b->parent, collection);
+        a = a->parent;
+        b = b->parent;
     }
     if (!a->parent || !b->parent) return true;
     tow__params_fail(scope->model, TOW_INVALID_ARGUMENT,
                      "%s%s: iteration %s of the scan %s and the child \"%s\" of that scope both ask for it; give the "
                      "child another name",
-                     collection ? "" : "params/", store->list->names.names[index], a->name, a->parent->path, b->name);
+                     kind, store->list->names.names[index], a->name, a->parent->path, b->name);
     return false;
 }
 
@@ -191,17 +198,25 @@ static tow_value stored_param(tow_scope *scope, const char *name, int rank, cons
     }
     tow_type type = tow_make_type(TOW_F32, rank, dims), stacked = type;
     int levels = 0;
-    if (!tow__type_valid(type) || !tow__stacked_type(scope, NULL, type, &stacked, &levels)) {
+    tow__resolved resolved;
+    if (!tow__resolve(scope, "params", name, &resolved)) return (tow_value){0};
+    if (!tow__type_valid(type) || !tow__stacked_type(resolved.scope, type, &stacked, &levels)) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "parameter \"%s\": expected a type that with the scans around it has a rank of 0 to %d, no "
                        "negative dimension and less than 2^60 bytes, found %s (rank %d)",
                        name, TOW_MAX_RANK, tow__type_name(type).text, rank);
         return (tow_value){0};
     }
-    size_t size = strlen(scope->path) + strlen(name) + 2;
-    char *path = tow__trace_alloc(m->trace, size, 1);
+    const char *path = tow__entry_path(resolved.scope, NULL, name);
     if (!path) return (tow_value){0};
-    snprintf(path, size, "%s%s%s", scope->path, scope->path[0] ? "/" : "", name);
+    if (resolved.hidden) {
+        tow__params_fail(
+            m, TOW_NOT_FOUND,
+            "params/%s: a rule of the transform %s hides it from the layers in it, which ask for it; leave "
+            "TOW_HIDDEN out",
+            path, resolved.hidden->path[0] ? resolved.hidden->path : "around the model");
+        return (tow_value){0};
+    }
     const tow_params *list = m->params.list;
     uint32_t index = tow__names_find(&list->names, path);
     if (index == TOW__NO_NAME && !m->initialising) {
@@ -221,9 +236,11 @@ static tow_value stored_param(tow_scope *scope, const char *name, int rank, cons
         return (tow_value){0};
     }
     if (m->initialising) {
-        if (index != TOW__NO_NAME && !tow__same_layer(scope, &m->params, index, NULL)) return (tow_value){0};
-        tow__recipe recipe = {.scope = scope, .init = init, .levels = levels};
-        tow__store_record(scope, &m->params, path, index, stacked, recipe, true); /* zeros and ones draw, as in Flax */
+        if (index != TOW__NO_NAME && !tow__same_layer(resolved.scope, &m->params, index, "params/"))
+            return (tow_value){0};
+        tow__recipe recipe = {.keys = tow__resolve_draw(scope, "params", name), .init = init, .levels = levels};
+        tow__store_record(scope, &resolved, &m->params, path, index, stacked, recipe,
+                          true); /* zeros and ones draw, as in Flax */
         *found = tow__names_find(&list->names, path);
         return tow_full(m->trace, type, 0);
     }
@@ -248,9 +265,15 @@ static size_t find_stream(const tow__model *m, const char *stream)
     return i;
 }
 
+static bool is_hidden_stream(const tow_scope *scope, const char *stream)
+{
+    tow__resolved resolved;
+    return tow__resolve_stream(scope, stream, &resolved) && resolved.hidden;
+}
+
 bool tow_has_rng(const tow_scope *scope, const char *stream)
 {
-    if (!stream) return false;
+    if (!stream || is_hidden_stream(scope, stream)) return false;
     return scope->model->initialising || find_stream(scope->model, stream) < scope->model->n_streams;
 }
 
@@ -265,34 +288,33 @@ static tow_value root_value(const tow_scope *scope, tow_value root)
     return tow_random_fold_in(root, data);
 }
 
-/* path_data for every iteration of the scans around, looked up by their traced indices. */
+/* path_data for every iteration of the scans around a resolved scope, looked up by their traced indices. */
 static tow_value path_data_value(const tow_scope *scope, uint32_t counter)
 {
     tow__model *m = scope->model;
-    const tow__level *levels[TOW_MAX_RANK] = {0};
-    int depth = 0;
-    int64_t rows = 1;
-    for (const tow__level *l = scope->level; l; l = l->outer) {
-        if (l->depth > depth) depth = l->depth;
-        levels[l->depth] = l;
-        rows *= l->length;
+    const tow__level *levels[TOW_MAX_RANK] = {0}; /* innermost first */
+    int n = 0;
+    int64_t rows = 1, index[TOW_MAX_RANK] = {0};
+    for (const tow_scope *s = scope; s; s = s->parent) {
+        if (!s->iteration || s->flax_keys) continue;
+        levels[n++] = s->level;
+        rows *= s->level->length;
     }
-    depth = scope->level ? depth + 1 : 0;
     uint32_t *table = tow__trace_alloc(m->trace, rows > 0 ? (size_t)rows : 1, sizeof *table);
     if (!table) return (tow_value){0};
     bool same = true;
     for (int64_t row = 0; row < rows; row++) {
-        int64_t index[TOW_MAX_RANK] = {0}, rest = row;
-        for (int l = depth - 1; l >= 0; --l) {
-            index[l] = rest % levels[l]->length;
+        int64_t rest = row;
+        for (int l = 0; l < n; l++) {
+            index[levels[l]->depth] = rest % levels[l]->length;
             rest /= levels[l]->length;
         }
         table[row] = path_data(scope, index, counter);
         same = same && table[row] == table[0];
     }
     if (same) return tow_constant_data(m->trace, tow_make_type(TOW_U32, 0, NULL), table);
-    tow_value row = levels[0]->index;
-    for (int l = 1; l < depth; l++) row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
+    tow_value row = levels[n - 1]->index;
+    for (int l = n - 2; l >= 0; l--) row = tow_add(tow_mul_scalar(row, (double)levels[l]->length), levels[l]->index);
     return tow_gather(tow_constant_data(m->trace, tow_make_type(TOW_U32, 1, &rows), table), row);
 }
 
@@ -302,6 +324,14 @@ tow_value tow_make_rng(tow_scope *scope, const char *stream)
     if (tow__scope_failed(scope)) return (tow_value){0};
     if (!stream) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "random keys: expected the name of a stream, found NULL; pass one");
+        return (tow_value){0};
+    }
+    if (is_hidden_stream(scope, stream)) {
+        tow_scope_fail(
+            scope, TOW_NOT_FOUND,
+            "needs random keys of stream \"%s\", which a rule of a transform around it hides; leave TOW_HIDDEN "
+            "out, or set .deterministic",
+            stream);
         return (tow_value){0};
     }
     if (m->initialising) return tow_full(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), 0);
@@ -318,7 +348,8 @@ tow_value tow_make_rng(tow_scope *scope, const char *stream)
         tow__string_free(&known);
         return (tow_value){0};
     }
+    tow__resolved resolved;
     uint32_t counter = tow__scope_count(scope, stream);
-    if (!counter) return (tow_value){0};
-    return tow_random_fold_in(root_value(scope, m->stream_keys[i]), path_data_value(scope, counter));
+    if (!counter || !tow__resolve_stream(scope, stream, &resolved)) return (tow_value){0};
+    return tow_random_fold_in(root_value(resolved.scope, m->stream_keys[i]), path_data_value(resolved.scope, counter));
 }

@@ -17,6 +17,7 @@ typedef struct call_info {
     int64_t length;
     size_t n_carry, n_broadcast, n_xs, n_ys;
     const tow_value *carry, *broadcast, *xs; /* slices of the inputs */
+    tow__lift *lift;                         /* lives as long as the trace */
     size_t n_params, n_state, n_shared; /* parameters and variables that enter by rows, variables that are carried */
     uint32_t *params, *state, *shared;
 } call_info;
@@ -76,15 +77,17 @@ static bool read_call(tow_scope *scope, const tow_scan *m, size_t n_in, const to
 
 /* ---- one iteration ----------------------------------------------------------------------------------------------- */
 
-/* After a trace that does not count, entries below the scope that it made, or drew anew after the trace of a scan
- * around this one, are drawn anew. first: how many had been recorded before it. */
-static void set_stale(tow__store *store, uint32_t first, const tow_scope *scope, bool collections)
+/* After a trace that does not count, entries below the iteration that it made, or drew anew after the trace of a scan
+ * around this one, are drawn anew; but not those that the iterations share, which are of the first trace. first: how many had
+ * been recorded before it. */
+static void set_stale(tow__store *store, uint32_t first, const tow_scope *iteration, bool collections)
 {
-    size_t length = strlen(scope->path);
     for (uint32_t i = 0; i < store->list->names.count; i++) {
-        const char *path = store->list->names.names[i];
-        if (collections) path = strchr(path, '/') + 1;
-        if (store->recipes[i].recorded >= first && strncmp(path, scope->path, length) == 0)
+        const char *path = store->list->names.names[i], *below = path;
+        const char *collection = collections ? tow__collection_of(iteration->model, path, &below) : "params";
+        tow_lift_rule rule;
+        if (!collection || store->recipes[i].recorded < first) continue;
+        if (tow__entry_below(iteration, collection, below, &rule) && rule.how == TOW_STACKED)
             store->recipes[i].stale = true;
     }
 }
@@ -148,8 +151,7 @@ static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
     for (size_t i = 0; i < c->n_shared; i++) f->state[c->shared[i]] = shared[i];
     *level = (tow__level){
         .outer = outer, .depth = outer ? outer->depth + 1 : 0, .length = c->length, .index = state[c->n_state]};
-    tow_scope *iteration =
-        tow__scope_iteration(c->scope, level, -1, c->m->keys == TOW_KEYS_FLAX, c->m->shared_collections);
+    tow_scope *iteration = tow__scope_iteration(c->scope, level, -1, c->m->keys == TOW_KEYS_FLAX, c->lift);
     call_inner(c, iteration, in, xs, inner_out);
     tow_scope_end(iteration);
     memcpy(out, inner_out, c->n_carry * sizeof *out);
@@ -176,49 +178,54 @@ static bool add_row(const call_info *c, const char *kind, const char *name, tow_
     return true;
 }
 
-static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
+/* The scope of an iteration, for asking what it says of entries. */
+static tow_scope an_iteration(const call_info *c)
+{
+    tow_scope iteration = *c->scope;
+    iteration.parent = c->scope;
+    iteration.name = "{}";
+    iteration.iteration = true;
+    iteration.transparent = false;
+    iteration.lift = c->lift;
+    return iteration;
+}
 
-/* Parameters below "path/{}/" become xs. */
+/* Parameters of which every iteration has its own become xs. */
 static bool collect_params(call_info *c, tow_value **xs)
 {
     tow__model *model = c->scope->model;
     const tow__names *names = &model->params.list->names;
-    size_t size = strlen(c->scope->path) + 8;
-    char *prefix = tow__trace_alloc(model->trace, size, 1);
+    const tow_scope iteration = an_iteration(c);
     c->params = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->params);
-    if (!prefix || !c->params) return false;
-    snprintf(prefix, size, "%s%s{}/", c->scope->path, c->scope->path[0] ? "/" : "");
+    if (!c->params) return false;
     for (uint32_t i = 0; i < names->count; i++) {
-        if (!starts_with(names->names[i], prefix)) continue;
+        tow_lift_rule rule;
+        if (!tow__entry_below(&iteration, "params", names->names[i], &rule) || rule.how != TOW_STACKED) continue;
         if (!add_row(c, "params/", names->names[i], tow__param_value(model, i), xs)) return false;
         c->params[c->n_params++] = i;
     }
     return true;
 }
 
-/* Variables below "collection/path/{}/" become xs; those below "collection/path/" of collections that are shared and
- * mutable become carries. */
+/* Variables of which every iteration has its own become xs, carried ones that are mutable carries. */
 static bool collect_state(call_info *c, tow_value **xs, tow_value *carry)
 {
     tow__model *model = c->scope->model;
     const tow__names *names = &model->state.list->names;
+    const tow_scope iteration = an_iteration(c);
     c->state = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->state);
     c->shared = tow__trace_alloc(model->trace, names->count + 1U, sizeof *c->shared);
     if (!c->state || !c->shared) return false;
     for (uint32_t i = 0; i < names->count; i++) {
-        const char *path = names->names[i];
-        size_t length = strcspn(path, "/");
-        char *collection = tow__trace_alloc(model->trace, length + 1, 1);
+        const char *path = names->names[i], *below;
+        const char *collection = tow__collection_of(model, path, &below);
+        tow_lift_rule rule;
         if (!collection) return false;
-        memcpy(collection, path, length);
-        bool shared = tow__collection_listed(c->m->shared_collections, collection);
-        const char *prefix = tow__variable_path(c->scope, collection, shared ? "" : "{}/");
-        if (!prefix) return false;
-        if (!starts_with(path, prefix)) continue;
-        if (!shared) {
+        if (!tow__entry_below(&iteration, collection, below, &rule)) continue;
+        if (rule.how == TOW_STACKED) {
             if (!add_row(c, "", path, tow__variable_value(model, i), xs)) return false;
             c->state[c->n_state++] = i;
-        } else if (tow__collection_mutable(model, collection) && !tow__unreturned(model)) {
+        } else if (rule.how == TOW_CARRIED && tow__collection_mutable(model, collection) && !tow__unreturned(model)) {
             c->shared[c->n_shared] = i;
             carry[c->n_carry + c->n_shared++] = tow__variable_value(model, i);
         }
@@ -233,11 +240,12 @@ static bool check_written(const call_info *c, const tow__body *body)
         bool row = false;
         for (size_t k = 0; k < c->n_state; k++) row = row || c->state[k] == body->written[i];
         if (row) continue;
-        tow__params_fail(c->scope->model, TOW_INVALID_ARGUMENT,
-                         "%s: written in the scan %s, in which it was not declared; let the layer declare it in the "
-                         "scope that it is given, and put its collection into .shared_collections if all iterations "
-                         "write one variable",
-                         c->scope->model->state.list->names.names[body->written[i]], c->scope->path);
+        tow__params_fail(
+            c->scope->model, TOW_INVALID_ARGUMENT,
+            "%s: written in the scan %s, in which it was not declared or is TOW_SHARED; let the layer declare "
+            "it in the scope that it is given, and put its collection into .shared_collections, or under a "
+            "rule TOW_CARRIED, if all iterations write one variable",
+            c->scope->model->state.list->names.names[body->written[i]], c->scope->path);
         return false;
     }
     return true;
@@ -326,8 +334,7 @@ static void record_unrolled(call_info *c, tow_value *out)
     for (size_t step = 0; step < length && !tow__failed(t); step++) {
         size_t i = c->m->reverse ? length - 1 - step : step;
         for (size_t k = 0; k < c->n_xs; k++) xs[k] = row_of(c->xs[k], (int64_t)i);
-        tow_scope *iteration =
-            tow__scope_iteration(c->scope, NULL, (int64_t)i, c->m->keys == TOW_KEYS_FLAX, c->m->shared_collections);
+        tow_scope *iteration = tow__scope_iteration(c->scope, NULL, (int64_t)i, c->m->keys == TOW_KEYS_FLAX, c->lift);
         call_inner(c, iteration, carry, xs, next);
         tow_scope_end(iteration);
         memcpy(carry, next, c->n_carry * sizeof *carry);
@@ -340,29 +347,34 @@ static void record_unrolled(call_info *c, tow_value *out)
 
 /* ---- the layer --------------------------------------------------------------------------------------------------- */
 
-static bool shared_is_allowed(tow_scope *scope, const tow_scan *m)
+/* After the body was traced: whether some entry below the scan is in the collection. */
+static bool has_below(const call_info *c, const tow_scope *iteration, const char *collection)
 {
-    if (!tow__collection_listed(m->shared_collections, "params")) return true;
-    tow_scope_fail(scope, TOW_UNSUPPORTED,
-                   "scan: .shared_collections names \"params\"; iterations that share parameters are not there yet");
+    const tow__model *model = c->scope->model;
+    tow_lift_rule rule;
+    if (strcmp(collection, "params") == 0)
+        for (uint32_t i = 0; i < model->params.list->names.count; i++)
+            if (tow__entry_below(iteration, collection, model->params.list->names.names[i], &rule)) return true;
+    for (uint32_t i = 0; i < model->state.list->names.count; i++) {
+        const char *path = model->state.list->names.names[i];
+        if (tow__path_in(path, collection) &&
+            tow__entry_below(iteration, collection, path + strlen(collection) + 1, &rule))
+            return true;
+    }
     return false;
 }
 
-/* After the body was traced: every collection named must be one in which the layer has a variable. */
+/* Every collection named must be one in which the layer has a variable. */
 static void check_shared(const call_info *c)
 {
-    tow__model *model = c->scope->model;
-    const tow__names *names = &model->state.list->names;
-    for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(c->scope); name++) {
-        const char *prefix = tow__variable_path(c->scope, *name, "");
-        bool found = !prefix;
-        for (uint32_t i = 0; i < names->count && !found; i++) found = starts_with(names->names[i], prefix);
-        if (!found)
+    const tow_scope iteration = an_iteration(c);
+    const tow__names *names = &c->scope->model->state.list->names;
+    for (const char *const *name = c->m->shared_collections; name && *name && !tow__scope_failed(c->scope); name++)
+        if (!has_below(c, &iteration, *name))
             tow_scope_fail(c->scope, TOW_NOT_FOUND,
                            "scan: .shared_collections names \"%s\", but the layer declares no variable in it (the "
                            "model has %u variables, the first is %s)",
                            *name, names->count, names->count ? names->names[0] : "none");
-    }
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -374,9 +386,13 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         tow_scope_fail(scope, TOW_UNSUPPORTED, "scan: more than %d scans inside each other", TOW_MAX_RANK);
         return;
     }
-    if (!shared_is_allowed(scope, m) || !read_call(scope, m, n_in, in, n_out, &c)) return;
+    if (!read_call(scope, m, n_in, in, n_out, &c)) return;
+    c.lift = tow__lift_make(scope, "scan", m->variables, m->streams, m->shared_collections);
+    if (tow__scope_failed(scope)) return;
     (m->unrolled ? record_unrolled : record_loop)(&c, out);
-    if (!m->unrolled || c.length > 0) check_shared(&c);
+    if (m->unrolled && c.length == 0) return;
+    check_shared(&c);
+    tow__lift_check_used(scope, "scan", c.lift);
 }
 
 const tow_module_class tow_scan_class = {.name = "scan", .call = call};

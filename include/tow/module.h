@@ -4,6 +4,7 @@
 #define TOW_MODULE_H
 
 #include "tow/initializers.h"
+#include "tow/lifting.h"
 #include "tow/ops.h"
 
 #ifdef __cplusplus

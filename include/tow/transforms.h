@@ -52,11 +52,14 @@ typedef enum tow_scan_keys {
  * Outputs: carry[n_carry], ys... (arrays [length, ...]).
  * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
  * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
- * stacked arrays. The variables of a shared collection are one for all iterations, without "i" in the path: each
- * iteration reads what the one before it wrote (variable_carry in Flax; variable_broadcast if nothing is written).
+ * stacked arrays. Rules say what is different: .variables and .streams (tow/lifting.h) share, carry or hide variables and
+ * streams of random keys by collection and by path. What is shared has the path without "i", and is drawn by it:
+ *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
+ * .shared_collections is short for rules by which collections are carried, and parameters shared.
  * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
  * stack that is itself applied more than once: a loop adds up what comes from one application first.
- * Error: a shared collection in which `inner` declares no variable. */
+ * Errors: a shared collection in which `inner` declares no variable, a rule that nothing matches, TOW_CARRIED for parameters or
+ * streams, a write to what is TOW_SHARED. */
 typedef struct tow_scan {
     tow_module module;
     const tow_module *inner;
@@ -68,6 +71,8 @@ typedef struct tow_scan {
     size_t n_broadcast;
     tow_scan_keys keys;
     const char *const *shared_collections; /* NULL-terminated; NULL: none */
+    const tow_lift_rule *variables;        /* of parameters and variables; NULL: all are stacked */
+    const tow_lift_rule *streams;          /* of streams of random keys ("dropout"); NULL: all are split */
 } tow_scan;
 #define TOW_SCAN(...) TOW__WRAPPER(tow_scan, __VA_ARGS__)
 

@@ -209,30 +209,12 @@ static void test_callers_errors(void **state)
     tow_params_free(longer_variables);
 }
 
-/* A variable that is drawn. */
-static void call_drawn(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                       tow_value *out)
-{
-    (void)module, (void)n_in, (void)n_out;
-    tow_variable(s, "all", "drawn", TYPE(TOW_F32, 2), tow_init_normal(1));
-    out[0] = in[0];
-}
-static const tow_module_class drawn_class = {"drawn", call_drawn};
-
 static void test_shared_collections_errors(void **state)
 {
     (void)state;
     running layer = RUNNING();
-    bare draws = {{&drawn_class}};
     expect_error(init(TOW_MODULE(&TOW_SCAN(&layer, .length = 2, .shared_collections = NAMES("counter")))),
                  TOW_NOT_FOUND, "scan: .shared_collections names \"counter\"", "batch_stats/{}/mean");
-    expect_error(init(TOW_MODULE(&TOW_SCAN(&layer, .length = 2, .shared_collections = NAMES("params")))),
-                 TOW_UNSUPPORTED, "\"params\"");
-    for (int unrolled = 0; unrolled < 2; unrolled++) {
-        tow_scan drawn = TOW_SCAN(&draws, .length = 2, .shared_collections = NAMES("all"), .unrolled = unrolled);
-        expect_error(init(TOW_MODULE(&drawn)), TOW_UNSUPPORTED, "all/drawn: the iterations of a scan share it",
-                     "tow_init_constant");
-    }
     mistaken sows = {{&mistaken_class}, SOWS_NOTHING, NULL};
     tow_scan shares = TOW_SCAN(&sows, .length = 2, .shared_collections = NAMES("intermediates"));
     tow_scan plain = TOW_SCAN(&sows, .length = 2);

@@ -1,0 +1,35 @@
+/* Rules of lifted transforms (tow/transforms.h): what the iterations of a scan have of their own, and what is one for all
+ * of them. */
+#ifndef TOW_LIFTING_H
+#define TOW_LIFTING_H
+
+#include "tow/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the iterations of a transform hold a parameter, a variable or a stream of random keys. */
+typedef enum tow_lifting {
+    TOW_STACKED, /* each iteration has its own: a row of one array; of a stream: keys of its own */
+    TOW_SHARED, /* one for all, without the iteration in its path; of a stream: all draw the same keys. It is not written */
+    TOW_CARRIED, /* one for all, and each iteration reads what the one before it wrote; not for parameters and streams */
+    TOW_HIDDEN   /* the layer inside has none: asking for it is an error, sowing does nothing, tow_has_... is false */
+} tow_lifting;
+
+/* One rule. Of several, the first one that matches counts; what none matches is stacked.
+ * pattern: the name of a collection ("params", "batch_stats") or of a stream; or, with a '/', of "collection/path" below the
+ * layer that is transformed ("params/mlp/kernel"). "*" in it stands for any text without '/', "**" for any text. */
+typedef struct tow_lift_rule {
+    const char *pattern; /* NULL: the end of the rules */
+    tow_lifting how;
+} tow_lift_rule;
+
+/* Rules for .variables and .streams: TOW_RULES({"params", TOW_SHARED}, {"cache", TOW_CARRIED}). It lives as long as the
+ * block that it stands in. */
+#define TOW_RULES(...) ((const tow_lift_rule[]){__VA_ARGS__, {NULL, TOW_STACKED}})
+
+#ifdef __cplusplus
+}
+#endif
+#endif

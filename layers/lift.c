@@ -1,0 +1,228 @@
+/* Rules of lifted transforms: which parameters, variables and streams of keys the iterations of a scan (or the rows of a
+ * vmap) have of their own, which are one for all, and which the layer inside does not have.
+ *
+ * A resolved scope is a copy of a scope as one entry sees it: iterations that share the entry are left out, so that its
+ * parents say what its path, its axes and its keys are made of.
+ *
+ *   scope      "rnn" -- iteration -- "cell"                    path of a stacked entry: "rnn/{}/cell/kernel"
+ *   resolved   "rnn" -- "cell"       for a shared entry        path: "rnn/cell/kernel"
+ */
+#include <stdio.h>
+
+#include "layers/scope.h"
+#include "tow/params.h"
+
+/* ---- rules ------------------------------------------------------------------------------------------------------- */
+
+static const tow_lift_rule stacked = {.how = TOW_STACKED};
+
+static bool is_one_for_all(tow_lifting how) { return how == TOW_SHARED || how == TOW_CARRIED; }
+
+/* What `lift` says of "collection/below". scratch: room for both with a '/' between them. */
+static tow_lift_rule find_rule(const tow__lift *lift, const char *collection, const char *below, char *scratch)
+{
+    if (!lift) return stacked;
+    if (tow__collection_listed(lift->carried, collection)) return (tow_lift_rule){.how = TOW_CARRIED};
+    size_t n = strlen(collection);
+    memcpy(scratch, collection, n);
+    scratch[n] = '/';
+    if (scratch + n + 1 != below) memcpy(scratch + n + 1, below, strlen(below) + 1);
+    for (const tow_lift_rule *rule = lift->variables; rule && rule->pattern; rule++) {
+        if (!tow_path_matches(rule->pattern, strchr(rule->pattern, '/') ? scratch : collection)) continue;
+        if (lift->used) lift->used[rule - lift->variables] = true;
+        return *rule;
+    }
+    return stacked;
+}
+
+static tow_lift_rule find_stream_rule(const tow__lift *lift, const char *stream)
+{
+    for (const tow_lift_rule *rule = lift ? lift->streams : NULL; rule && rule->pattern; rule++)
+        if (tow_path_matches(rule->pattern, stream)) return *rule;
+    return stacked;
+}
+
+/* ---- resolving --------------------------------------------------------------------------------------------------- */
+
+typedef struct resolving {
+    tow_trace *trace;
+    const char *collection; /* NULL: none is asked for */
+    const char *stream;     /* NULL: no keys are asked for */
+    char *at;               /* the path below the scope that is looked at; there is room in front of it */
+    tow__resolved *result;
+} resolving;
+
+static tow_lift_rule rule_at(resolving *r, const tow_scope *scope)
+{
+    tow_lift_rule rule = stacked;
+    if (r->collection) rule = find_rule(scope->lift, r->collection, r->at, r->at - strlen(r->collection) - 1);
+    return rule.how == TOW_STACKED && r->stream ? find_stream_rule(scope->lift, r->stream) : rule;
+}
+
+static void prepend(resolving *r, const char *component)
+{
+    size_t n = strlen(component);
+    if (!r->collection) return;
+    *--r->at = '/';
+    r->at -= n;
+    memcpy(r->at, component, n);
+}
+
+static const tow_scope *resolve(resolving *r, const tow_scope *scope)
+{
+    const bool iteration = tow__scope_is_iteration(scope);
+    if (scope->lift) {
+        tow_lift_rule rule = rule_at(r, scope);
+        if (rule.how == TOW_HIDDEN) r->result->hidden = scope;
+        if (iteration && is_one_for_all(rule.how)) {
+            r->result->how = rule.how;
+            r->result->in_unrolled = r->result->in_unrolled || scope->fixed >= 0;
+            return resolve(r, scope->parent);
+        }
+    }
+    if (!scope->parent) return scope;
+    if (scope->transparent) return resolve(r, scope->parent);
+    prepend(r, scope->name);
+    const tow_scope *parent = resolve(r, scope->parent);
+    size_t prefix = parent ? strlen(parent->path) : 0, size = prefix + strlen(scope->name) + 2;
+    tow_scope *copy = tow__trace_alloc(r->trace, 1, sizeof *copy);
+    char *path = tow__trace_alloc(r->trace, size, 1);
+    if (!parent || !copy || !path) return NULL;
+    snprintf(path, size, "%s%s%s", parent->path, prefix ? "/" : "", scope->name);
+    *copy = *scope;
+    copy->parent = (tow_scope *)parent;
+    copy->path = path;
+    copy->name = path + (prefix ? prefix + 1 : 0);
+    return copy;
+}
+
+/* collection, stream: one or both. */
+static bool resolve_for(const tow_scope *scope, const char *collection, const char *name, const char *stream,
+                        tow__resolved *result)
+{
+    *result = (tow__resolved){.scope = scope};
+    if (!scope->lifted) return true;
+    resolving r = {.trace = scope->model->trace, .collection = collection, .stream = stream, .result = result};
+    if (collection) {
+        size_t length = strlen(name), size = strlen(collection) + strlen(scope->path) + length + 4;
+        char *buffer = tow__trace_alloc(r.trace, size, 1);
+        if (!buffer) return false;
+        r.at = buffer + size - length - 1;
+        memcpy(r.at, name, length);
+    }
+    result->scope = resolve(&r, scope);
+    return result->scope != NULL;
+}
+
+bool tow__resolve(const tow_scope *scope, const char *collection, const char *name, tow__resolved *result)
+{
+    return resolve_for(scope, collection, name, NULL, result);
+}
+
+bool tow__resolve_stream(const tow_scope *scope, const char *stream, tow__resolved *result)
+{
+    return resolve_for(scope, NULL, NULL, stream, result);
+}
+
+const tow_scope *tow__resolve_draw(const tow_scope *scope, const char *collection, const char *name)
+{
+    tow__resolved result;
+    return resolve_for(scope, collection, name, "params", &result) ? result.scope : scope;
+}
+
+const char *tow__entry_path(const tow_scope *resolved, const char *collection, const char *name)
+{
+    size_t size = (collection ? strlen(collection) : 0) + strlen(resolved->path) + strlen(name) + 3;
+    char *path = tow__trace_alloc(resolved->model->trace, size, 1);
+    if (path)
+        snprintf(path, size, "%s%s%s%s%s", collection ? collection : "", collection ? "/" : "", resolved->path,
+                 resolved->path[0] ? "/" : "", name);
+    return path;
+}
+
+/* ---- which entries belong to an iteration ------------------------------------------------------------------------ */
+
+/* What the lift of an iteration says of `below`; out of memory: stacked, and the error sticks. */
+static tow_lift_rule rule_below(const tow_scope *scope, const char *collection, const char *below)
+{
+    if (!scope->lift) return stacked;
+    char *scratch = tow__trace_alloc(scope->model->trace, strlen(collection) + strlen(below) + 2, 1);
+    return scratch ? find_rule(scope->lift, collection, below, scratch) : stacked;
+}
+
+const char *tow__entry_below(const tow_scope *scope, const char *collection, const char *path, tow_lift_rule *rule)
+{
+    tow_lift_rule outer, here;
+    *rule = stacked;
+    if (!scope->parent) return path;
+    const char *rest = tow__entry_below(scope->parent, collection, path, &outer);
+    if (!rest || scope->transparent) return rest;
+    size_t n = strcspn(rest, "/");
+    const char *after = rest[n] ? rest + n + 1 : NULL;
+    const bool named = after && n == strlen(scope->name) && memcmp(rest, scope->name, n) == 0;
+    if (!tow__scope_is_iteration(scope)) return named ? after : NULL;
+    here = named ? rule_below(scope, collection, after) : stacked;
+    *rule = here;
+    if (named && !is_one_for_all(here.how)) return after;
+    *rule = rule_below(scope, collection, rest);
+    return is_one_for_all(rule->how) ? rest : NULL;
+}
+
+const char *tow__collection_of(tow__model *model, const char *path, const char **below)
+{
+    size_t length = strcspn(path, "/");
+    char *collection = tow__trace_alloc(model->trace, length + 1, 1);
+    if (collection) memcpy(collection, path, length);
+    *below = path + length + (path[length] == '/');
+    return collection;
+}
+
+/* ---- checking ---------------------------------------------------------------------------------------------------- */
+
+static bool is_of_params(const char *pattern)
+{
+    return strcmp(pattern, "params") == 0 || tow__path_in(pattern, "params");
+}
+
+/* Returns the count of rules; -1: one is not allowed, which was reported. */
+static int check_list(tow_scope *scope, const char *transform, const char *list, const tow_lift_rule *rules,
+                      bool streams)
+{
+    int n = 0;
+    for (; rules && rules[n].pattern; n++) {
+        const tow_lift_rule *rule = &rules[n];
+        const bool known = rule->how >= TOW_STACKED && rule->how <= TOW_HIDDEN;
+        if (known && (rule->how != TOW_CARRIED || (!streams && !is_of_params(rule->pattern)))) continue;
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "%s: .%s: \"%s\" is %s; expected TOW_STACKED%s, TOW_SHARED or TOW_HIDDEN", transform, list,
+                       rule->pattern, known ? "TOW_CARRIED, but no call changes it" : "under an unknown rule",
+                       streams ? "" : ", TOW_CARRIED (of variables)");
+        return -1;
+    }
+    return n;
+}
+
+tow__lift *tow__lift_make(tow_scope *scope, const char *transform, const tow_lift_rule *variables,
+                          const tow_lift_rule *streams, const char *const *carried)
+{
+    tow_trace *t = scope->model->trace;
+    const int n = check_list(scope, transform, "variables", variables, false),
+              n_streams = check_list(scope, transform, "streams", streams, true);
+    if (n < 0 || n_streams < 0 || (n == 0 && n_streams == 0 && !(carried && *carried))) return NULL;
+    tow__lift *lift = tow__trace_alloc(t, 1, sizeof *lift);
+    bool *used = tow__trace_alloc(t, (size_t)n + 1, sizeof *used);
+    if (lift) *lift = (tow__lift){variables, streams, carried, used};
+    return used ? lift : NULL;
+}
+
+void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift)
+{
+    const tow_lift_rule *rules = lift ? lift->variables : NULL;
+    for (const tow_lift_rule *rule = rules; rule && rule->pattern && !tow__scope_failed(scope); rule++)
+        if (!lift->used[rule - lift->variables])
+            tow_scope_fail(
+                scope, TOW_NOT_FOUND,
+                "%s: .variables: \"%s\" matches no parameter and no variable of the layer, or only what earlier "
+                "rules match; expected a collection (\"params\"), or a pattern of collection/path below it",
+                transform, rule->pattern);
+}

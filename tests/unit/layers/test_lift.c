@@ -1,0 +1,258 @@
+/* Lifted transforms against Flax, option by option: initial values and random keys bit for bit, outputs, gradients and the
+ * variables after two calls to float rounding. The golden file is written by tests/oracle/flax_lift.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/lift_cell.h"
+
+#define FLAX .keys = TOW_KEYS_FLAX
+
+/* Calls `use` with the model of a case. */
+static bool with_case(const char *name, void (*use)(lift_run *r, const tow_module *model, bool u), lift_run *r)
+{
+    const struct {
+        const char *name;
+        bool u; /* a second input, for each iteration */
+        tow_scan scan;
+    } scans[] = {
+        {"stacked", false, TOW_SCAN(&cell, .length = 3, FLAX)},
+        {"xs", true, TOW_SCAN(&cell, .length = 3, FLAX)},
+        {"shared_params", true, TOW_SCAN(&cell, .length = 3, FLAX, .variables = TOW_RULES({"params", TOW_SHARED}))},
+        {"carried", true, TOW_SCAN(&cell, .length = 3, FLAX, .variables = TOW_RULES({"counters", TOW_CARRIED}))},
+        {"shared_noise", true, TOW_SCAN(&cell, .length = 3, FLAX, .streams = TOW_RULES({"noise", TOW_SHARED}))},
+        {"shared_keys", true,
+         TOW_SCAN(&cell, FLAX, .streams = TOW_RULES({"noise", TOW_SHARED}, {"params", TOW_SHARED}))},
+        {"reverse", true, TOW_SCAN(&cell, .reverse = true, FLAX)},
+    };
+    for (size_t i = 0; i < sizeof scans / sizeof *scans; i++) {
+        if (strcmp(scans[i].name, name) != 0) continue;
+        use(r, TOW_MODULE(&STACK(&scans[i].scan)), scans[i].u);
+        return true;
+    }
+    return false;
+}
+
+static void run_case(lift_run *r, const tow_module *model, bool u)
+{
+    free_lift_run(r);
+    run_lifted(r, model, u ? 2 : 1, (tow_type[]){TYPE(TOW_F32, 2, 4), TYPE(TOW_F32, 3, 2, 4)}, 3, NULL);
+}
+
+static void compare(FILE *file, const char *name, const char *what, const tow_array *array)
+{
+    const tow_type type = tow_array_type(array);
+    const bool bits = type.dtype == TOW_U32 || strncmp(what, "param/", 6) == 0;
+    double largest = 1, error = 0;
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        if (bits) {
+            unsigned expected, found;
+            assert_int_equal(fscanf(file, "%x", &expected), 1);
+            memcpy(&found, (const char *)tow_array_data((tow_array *)array) + 4 * i, 4);
+            if (found != expected)
+                fail_msg("%s %s[%d]: expected %08x, found %08x", name, what, (int)i, expected, found);
+            continue;
+        }
+        double expected, difference;
+        assert_int_equal(fscanf(file, "%lf", &expected), 1);
+        difference = fabs(expected - array_element(array, i));
+        largest = fmax(largest, fabs(expected));
+        if (!(difference <= error)) error = difference; /* a NaN stays */
+    }
+    if (!(error <= 1e-5 * largest)) fail_msg("%s %s: off by %g of %g", name, what, error, largest);
+}
+
+static void test_golden(void **unused)
+{
+    (void)unused;
+    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/flax_lift.txt", "r");
+    assert_non_null(file);
+    char name[64], what[128], shape[128], found[128], last[64] = "";
+    lift_run r = {0};
+    int lines = 0;
+    while (fscanf(file, "%63s %127s %127s", name, what, shape) == 3) {
+        if (strcmp(name, last) != 0 && !with_case(name, run_case, &r)) fail_msg("no case %s", name);
+        strcpy(last, name);
+        tow_array *array = lifted_result(&r, what);
+        if (!array) fail_msg("%s: nothing is called %s", name, what);
+        if (strcmp(shape_text(tow_array_type(array), found), shape) != 0)
+            fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
+        compare(file, name, what, array);
+        lines++;
+    }
+    assert_true(feof(file) && lines > 60);
+    fclose(file);
+    free_lift_run(&r);
+}
+
+/* ---- sharing, with keys by path ---------------------------------------------------------------------------------- */
+
+static const tow_type two[] = {{.dtype = TOW_F32, .rank = 2, .dims = {2, 4}},
+                               {.dtype = TOW_F32, .rank = 3, .dims = {3, 2, 4}}};
+
+static void expect_same_lift(const char *what, const lift_run *a, const lift_run *b)
+{
+    expect_same_list(what, a->params, b->params);
+    expect_same_list(what, a->state, b->state);
+    for (size_t i = 0; i < a->n_out; i++)
+        if (memcmp(tow_array_data(a->outputs[i]), tow_array_data(b->outputs[i]),
+                   tow_type_bytes(tow_array_type(a->outputs[i]))))
+            fail_msg("%s: output %zu", what, i);
+    for (size_t i = 0; i < a->n_in; i++)
+        if (memcmp(tow_array_data(a->in_grads[i]), tow_array_data(b->in_grads[i]),
+                   tow_type_bytes(tow_array_type(a->in_grads[i]))))
+            fail_msg("%s: gradient of input %zu", what, i);
+}
+
+/* The loop, the loop over remat and the same written out have equal names on disk, values and bits, whatever is shared. */
+static void test_rules_unrolled(void **unused)
+{
+    (void)unused;
+    const tow_lift_rule *const variables[] = {
+        TOW_RULES({"params", TOW_SHARED}), TOW_RULES({"params/dense/kernel", TOW_SHARED}),
+        TOW_RULES({"params/**", TOW_SHARED}, {"counters", TOW_CARRIED}), TOW_RULES({"*/mean", TOW_CARRIED}),
+        TOW_RULES({"params/dense/bias", TOW_STACKED}, {"*", TOW_CARRIED})};
+    const tow_lift_rule *const streams[] = {NULL, TOW_RULES({"noise", TOW_SHARED}), TOW_RULES({"*", TOW_SHARED})};
+    const tow_remat remat = TOW_REMAT(&cell);
+    for (size_t v = 0; v < 5; v++)
+        for (size_t s = 0; s < 3; s++)
+            for (int reverse = 0; reverse < 2; reverse++) {
+                char what[64];
+                snprintf(what, sizeof what, "rules %zu, streams %zu%s", v, s, reverse ? ", reverse" : "");
+                tow_scan loop = TOW_SCAN(&cell, .variables = variables[v], .streams = streams[s], .reverse = reverse);
+                tow_scan unrolled = loop, over_remat = loop;
+                unrolled.unrolled = true;
+                over_remat.inner = TOW_MODULE(&remat);
+                lift_run a, b, c;
+                run_lifted(&a, TOW_MODULE(&STACK(&loop)), 2, two, 3, NULL);
+                run_lifted(&b, TOW_MODULE(&STACK(&unrolled)), 2, two, 3, NULL);
+                run_lifted(&c, TOW_MODULE(&STACK(&over_remat)), 2, two, 3, NULL);
+                expect_same_lift(what, &a, &b);
+                expect_same_lift(what, &a, &c);
+                free_lift_run(&a);
+                free_lift_run(&b);
+                free_lift_run(&c);
+            }
+}
+
+/* Shared parameters are those of the plain layer at the path of the scan; by a pattern some are and some are not. */
+static void test_shared_parameters(void **unused)
+{
+    (void)unused;
+    lift_run plain, shared, some;
+    tow_scan all = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED})),
+             kernels = TOW_SCAN(&cell, .variables = TOW_RULES({"params/*/kernel", TOW_SHARED})),
+             by_collection = TOW_SCAN(&cell, .shared_collections = (const char *const[]){"params", NULL});
+    run_lifted(&plain, TOW_MODULE(&STACK(&cell)), 1, two, 3, NULL);
+    run_lifted(&shared, TOW_MODULE(&STACK(&all)), 2, two, 3, NULL);
+    expect_same_list("shared", plain.params, shared.params);
+    run_lifted(&some, TOW_MODULE(&STACK(&kernels)), 2, two, 3, NULL);
+    assert_string_equal(tow_params_path(some.params, 0), "stack/dense/kernel");
+    assert_string_equal(tow_params_path(some.params, 1), "stack/{}/dense/bias");
+    assert_memory_equal(tow_array_data(tow_params_array(some.params, 0)),
+                        tow_array_data(tow_params_array(plain.params, 0)), 64);
+    free_lift_run(&some);
+    run_lifted(&some, TOW_MODULE(&STACK(&by_collection)), 2, two, 3, NULL);
+    expect_same_lift("shared by collection", &shared, &some);
+    free_lift_run(&plain);
+    free_lift_run(&shared);
+    free_lift_run(&some);
+}
+
+/* A scan in a scan: shared by the outer, the inner, both, by pattern. */
+static void test_nested_rules(void **unused)
+{
+    (void)unused;
+    const tow_lift_rule *const rules[] = {NULL, TOW_RULES({"params", TOW_SHARED}),
+                                          TOW_RULES({"params/**/kernel", TOW_SHARED})};
+    const char *const kernels[] = {"stack/{}/{}/dense/kernel", "stack/{}/dense/kernel", "stack/dense/kernel"};
+    const tow_type x = {.dtype = TOW_F32, .rank = 2, .dims = {2, 4}};
+    for (int outer = 0; outer < 3; outer++)
+        for (int inner = 0; inner < 3; inner++) {
+            lift_run runs[4];
+            for (int unrolled = 0; unrolled < 4; unrolled++) {
+                tow_scan in = TOW_SCAN(&cell, .length = 3, .variables = rules[inner], .unrolled = unrolled & 1);
+                tow_remat between = TOW_REMAT(&in);
+                tow_scan out = TOW_SCAN(&between, .length = 2, .variables = rules[outer], .unrolled = unrolled >> 1);
+                run_lifted(&runs[unrolled], TOW_MODULE(&STACK(&out)), 1, &x, 1, NULL);
+            }
+            assert_non_null(tow_params_find(runs[0].params, kernels[(outer > 0) + (inner > 0)]));
+            for (int i = 1; i < 4; i++) expect_same_lift("nested", &runs[0], &runs[i]);
+            for (int i = 0; i < 4; i++) free_lift_run(&runs[i]);
+        }
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+static tow_status initialise(tow_scan scan)
+{
+    tow_params *params = NULL, *state = NULL;
+    tow_model_options options = {.n_outputs = 3};
+    tow_status status = tow_init_with_options(ctx, TOW_MODULE(&STACK(&scan)), 3, 2, two, &options, &params, &state);
+    tow_params_free(params);
+    tow_params_free(state);
+    return status;
+}
+
+static void test_errors(void **unused)
+{
+    (void)unused;
+    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"parms", TOW_SHARED}))), TOW_NOT_FOUND,
+                 "scan: .variables: \"parms\" matches no parameter");
+    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"*", TOW_SHARED}, {"params", TOW_SHARED}))),
+                 TOW_NOT_FOUND, "\"params\" matches no parameter", "earlier");
+    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
+                 "\"params\" is TOW_CARRIED", "TOW_SHARED");
+    expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_CARRIED}))), TOW_INVALID_ARGUMENT,
+                 ".streams: \"noise\" is TOW_CARRIED");
+    expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", (tow_lifting)9}))), TOW_INVALID_ARGUMENT,
+                 "unknown rule");
+    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"params/**/kernel", TOW_HIDDEN}))), TOW_NOT_FOUND,
+                 "dense/kernel", "TOW_HIDDEN");
+    expect_error(initialise(TOW_SCAN(&cell, .variables = TOW_RULES({"counters", TOW_HIDDEN}))), TOW_NOT_FOUND,
+                 "counters/stack", "TOW_HIDDEN");
+    expect_error(initialise(TOW_SCAN(&cell, .streams = TOW_RULES({"noise", TOW_HIDDEN}))), TOW_NOT_FOUND, "\"noise\"",
+                 "TOW_HIDDEN");
+}
+
+/* Everything here once, in a context whose allocations fail in turn. */
+static tow_status use_rules(tow_context *c)
+{
+    tow_scan scan =
+        TOW_SCAN(&cell, FLAX, .variables = TOW_RULES({"params/**/kernel", TOW_SHARED}, {"counters", TOW_CARRIED}),
+                 .streams = TOW_RULES({"noise", TOW_SHARED}));
+    const tow_module *model = TOW_MODULE(&STACK(&scan));
+    tow_params *params = NULL, *state = NULL;
+    tow_graph *graph = NULL;
+    tow_model_options options = {.n_outputs = 3, .streams = (const char *const[]){"noise", NULL}};
+    tow_status status = tow_init_with_options(c, model, 3, 2, two, &options, &params, &state);
+    options.state = state;
+    options.mutable_collections = (const char *const[]){TOW_EVERY_COLLECTION, NULL};
+    if (!status) status = tow_forward(model, params, 2, two, &options, &graph);
+    tow_params_free(params);
+    tow_params_free(state);
+    tow_graph_release(graph);
+    return status;
+}
+
+static void test_failing_allocations(void **unused)
+{
+    (void)unused;
+    fail_in_turn(use_rules);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_rules_unrolled),
+        cmocka_unit_test(test_shared_parameters),
+        cmocka_unit_test(test_nested_rules),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
