@@ -19,6 +19,7 @@
 #include "tow/kernel.h"
 #include "tow/layers.h"
 #include "tow/log.h"
+#include "tow/metrics.h"
 #include "tow/model.h"
 #include "tow/module.h"
 #include "tow/numpy.h"

@@ -158,6 +158,7 @@ void tow_array_release(tow_array *array)
     }
 }
 
+tow_context *tow__array_context(const tow_array *array) { return array->ctx; }
 tow_type tow_array_type(const tow_array *array) { return array->type; }
 void *tow_array_data(const tow_array *array) { return array->data; }
 

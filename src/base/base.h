@@ -116,6 +116,8 @@ void tow__array_point(tow_array *array, const void *data);
 /* An array of `type` that shares the storage of `owner` from byte `offset` on and keeps it alive. */
 tow_status tow__array_view(tow_array *owner, size_t offset, tow_type type, tow_array **view);
 
+tow_context *tow__array_context(const tow_array *array);
+
 /* A type's text in a static-lifetime-free way: tow__type_name(type).text inside one full expression. */
 typedef struct tow__type_text {
     char text[160];

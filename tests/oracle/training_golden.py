@@ -4,7 +4,8 @@
 
 Parameters and gradients are those of optax_trajectories.py; names that begin with "if_finite" have NaN as element 0 of the
 gradient of w in calls 3, 4, 5 and 9. Lines "ema ..." and "incremental ..." are averages of parameters that SGD with momentum
-changes. Lines "early_stopping patience min_delta metric improved stop ..." are Flax's EarlyStopping. Run: python
+changes. Lines "early_stopping patience min_delta metric improved stop ..." are Flax's EarlyStopping, lines "metric ..." metrics of nnx and, of
+classes, of numpy. Run: python
 tests/oracle/training_golden.py
 """
 
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
 from flax.training.early_stopping import EarlyStopping
 
 jax.config.update("jax_enable_x64", True)
@@ -47,6 +49,41 @@ WRAPPERS = {
 }
 
 
+def metric_lines():
+    """Metrics over scores ((7919 i) mod 257 - 128) / 64 [40, 5] and labels (i * i + i // 3) mod 5."""
+    scores = jnp.asarray(((7919 * np.arange(200) % 257 - 128) / 64).reshape(40, 5), jnp.float32)
+    labels = jnp.asarray([(i * i + i // 3) % 5 for i in range(40)], jnp.int32)
+    accuracy = nnx.metrics.Accuracy()
+    accuracy.update(logits=scores, labels=labels)
+    binary = nnx.metrics.Accuracy(threshold=0.25)
+    binary.update(logits=scores[:, 0], labels=(labels > 2).astype(jnp.int32))
+    welford = nnx.metrics.Welford()
+    for part in np.split(np.asarray(scores, np.float64), 8):
+        welford.update(values=jnp.asarray(part))
+    statistics = welford.compute()
+    lines = ["metric accuracy - " + repr(float(accuracy.compute())), "metric binary - " + repr(float(binary.compute()))]
+    for k in (1, 2, 3, 5):
+        _, best = jax.lax.top_k(scores, k)
+        lines.append(f"metric top{k} - " + repr(float(jnp.mean(jnp.any(best == labels[:, None], axis=1)))))
+    lines.append("metric welford - " + " ".join(repr(float(x)) for x in (
+        statistics.mean, statistics.standard_deviation, statistics.standard_error_of_mean)))
+    predictions, n = np.argmax(scores, axis=1), 5
+    labels = np.asarray(labels)
+    tables = []
+    for c in range(n):
+        true = np.sum((predictions == c) & (labels == c))
+        precision = true / np.sum(predictions == c) if np.any(predictions == c) else 0.0
+        recall = true / np.sum(labels == c) if np.any(labels == c) else 0.0
+        f1 = 2 * precision * recall / (precision + recall) if true else 0.0
+        tables.append((precision, recall, f1, np.sum(labels == c)))
+        lines.append(f"metric class{c} - " + " ".join(repr(float(x)) for x in tables[-1]))
+    tables = np.asarray(tables, float)
+    lines.append("metric macro - " + " ".join(repr(float(x)) for x in np.mean(tables[:, :3], axis=0)))
+    lines.append("metric weighted - " + " ".join(
+        repr(float(x)) for x in np.average(tables[:, :3], axis=0, weights=tables[:, 3])))
+    return lines
+
+
 def main():
     lines = []
     for name, wrapper in WRAPPERS.items():
@@ -78,6 +115,7 @@ def main():
             stopping = stopping.update(metric)
             words += [repr(metric), str(int(stopping.has_improved)), str(int(stopping.should_stop))]
         lines.append(" ".join(["early_stopping", str(patience), repr(delta)] + words))
+    lines += metric_lines()
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "training.txt")
     with open(path, "w", encoding="ascii") as file:
         file.write("\n".join(lines) + "\n")
