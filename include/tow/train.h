@@ -216,6 +216,72 @@ typedef struct tow_train_bytes {
 } tow_train_bytes;
 TOW_API tow_train_bytes tow_train_get_bytes(const tow_train_state *state);
 
+/* ---- early stopping ---------------------------------------------------------------------------------------------- */
+
+/* Watches a metric. It is better than the best so far if it is smaller by more than min_delta (flax.training's
+ * EarlyStopping); the first one is. After `patience` values in a row that are not, the next such one says stop. NaN is never
+ * better. */
+typedef struct tow_early_stopping_options {
+    int64_t patience;
+    double min_delta;
+    bool larger_is_better;
+    bool restore_best; /* keeps copies of parameters, variables and averages of the best value, for
+                        * tow_early_stopping_restore */
+} tow_early_stopping_options;
+
+typedef struct tow_early_stopping tow_early_stopping;
+
+/* The state lives longer. Errors: TOW_INVALID_ARGUMENT for negative numbers and NaN. */
+TOW_API tow_status tow_early_stopping_create(tow_train_state *state, const tow_early_stopping_options *options,
+                                             tow_early_stopping **stopping);
+/* NULL is accepted. */
+TOW_API void tow_early_stopping_free(tow_early_stopping *stopping);
+/* The next value. improved and stop may be NULL; once it said stop, stop stays true. */
+TOW_API tow_status tow_early_stopping_update(tow_early_stopping *stopping, double metric, bool *improved, bool *stop);
+/* Its best value, and the step after which it was reached; NAN and 0 before the first one. */
+TOW_API double tow_early_stopping_best(const tow_early_stopping *stopping, int64_t *step);
+/* Puts the copies back into the state: parameters, variables and averages. Slots of the optimiser and the step stay. Errors:
+ * TOW_INVALID_ARGUMENT without .restore_best, and before the first value. */
+TOW_API tow_status tow_early_stopping_restore(tow_early_stopping *stopping);
+
+/* ---- a loop ------------------------------------------------------------------------------------------------------ */
+
+/* What a loop is about: handed to its functions. */
+typedef struct tow_train_progress {
+    tow_train_state *state;
+    int64_t calls;     /* of tow_train_step in this loop; the state knows the number of updates */
+    double loss;       /* of the last step */
+    double seconds;    /* since the loop began */
+    int64_t examples;  /* rows of the first input, of all steps of the loop */
+    double evaluation; /* mean loss of the last evaluation, by rows; NAN before the first one */
+    double metric;     /* what early stopping watches: the same, unless on_evaluation writes something else */
+    bool improved;     /* the metric of the last evaluation was the best so far; in on_evaluation, of the one before */
+    bool stop;         /* set it to end the loop */
+} tow_train_progress;
+
+/* Functions may be NULL but `batch`; an error of one of them ends the loop and is what tow_train_run returns. */
+typedef struct tow_train_loop {
+    void *user; /* what all functions get */
+    /* The next batch for a step: writes inputs[n_inputs + n_extra], which stay valid until the next call, or *end. */
+    tow_status (*batch)(void *user, tow_train_state *state, tow_array **inputs, bool *end);
+    int64_t steps; /* ends when the state has done so many updates; 0: at the end of the batches */
+    tow_status (*on_step)(void *user, tow_train_progress *progress);
+    /* Every so many updates, and at the end: evaluation over batches 0, 1, ... until *end. */
+    int64_t evaluate_every;
+    tow_status (*evaluation_batch)(void *user, tow_train_state *state, int64_t index, tow_array **inputs, bool *end);
+    bool evaluate_average; /* with the averages of the parameters */
+    tow_status (*on_evaluation_batch)(void *user, tow_train_progress *progress, tow_array *const *inputs);
+    tow_status (*on_evaluation)(void *user, tow_train_progress *progress);
+    const tow_early_stopping_options *early_stopping; /* restores the best at the end, if it keeps that; NULL: none */
+    int64_t save_every; /* updates; and at the end: tow_train_save to this path, NULL: never */
+    const char *path;
+} tow_train_loop;
+
+/* Steps until one of the ends. last (may be NULL): the progress at the end, also after an error. After TOW_CANCELLED the
+ * state is that after the last whole step. Errors: TOW_INVALID_ARGUMENT for a loop that misses what it needs; those of steps,
+ * evaluation and saving. */
+TOW_API tow_status tow_train_run(tow_train_state *state, const tow_train_loop *loop, tow_train_progress *last);
+
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* One safetensors file with "params/...", "state/COLLECTION/..." (variables), the optimiser's slots ("adam/mu/...",
