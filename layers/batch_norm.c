@@ -32,11 +32,15 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     const tow_batch_norm *m = (const tow_batch_norm *)module;
     double momentum = m->momentum == 0 ? 0.99 : m->momentum;
     tow_value mask, mean, variance, x = in[0];
+    tow__affine affine = {
+        m->epsilon > 0 ? m->epsilon : 1e-5, m->no_scale, m->no_bias, m->scale_init, m->bias_init, {0}};
     if (!tow__check_counts(scope, "BatchNorm", n_in, 1, 2, n_out) || !tow__check_float(scope, "BatchNorm", 0, x, 1) ||
         !tow__check_epsilon(scope, "BatchNorm", m->epsilon) ||
         !tow__check_option(scope, "BatchNorm", momentum > 0 && momentum <= 1, "momentum", momentum,
                            "a number from 0 to 1") ||
-        !tow__read_mask(scope, "BatchNorm", n_in, in, &mask))
+        !tow__read_mask(scope, "BatchNorm", n_in, in, &mask) ||
+        !tow__read_norm_dtypes(scope, "BatchNorm", m->dtype, m->param_dtype, !m->no_scale || !m->no_bias, x,
+                               &affine.types))
         return;
     tow_type type = tow_value_type(x);
     int features[TOW_MAX_RANK], others[TOW_MAX_RANK], n = 0;
@@ -49,14 +53,13 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value kept_variance = tow_variable(scope, "batch_stats", "var", kept, tow_init_ones());
     if (tow__scope_failed(scope)) return;
     if (m->use_running_average || tow_scope_deterministic(scope)) {
-        mean = tow_reshape(tow_convert(kept_mean, type.dtype), type.rank, spread);
-        variance = tow_reshape(tow_convert(kept_variance, type.dtype), type.rank, spread);
+        mean = tow_reshape(kept_mean, type.rank, spread);
+        variance = tow_reshape(kept_variance, type.rank, spread);
     } else {
-        tow__statistics(x, mask, n_others, others, &mean, &variance);
+        tow__statistics(tow__as(x, affine.types.stats), mask, n_others, others, &mean, &variance);
         update(scope, "mean", momentum, kept_mean, mean);
         update(scope, "var", momentum, kept_variance, variance);
     }
-    tow__affine affine = {m->epsilon > 0 ? m->epsilon : 1e-5, m->no_scale, m->no_bias, m->scale_init, m->bias_init};
     out[0] = tow__normalize(scope, &affine, x, mean, variance, n, dims, type.rank, spread);
 }
 

@@ -68,6 +68,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     const tow_conv *m = (const tow_conv *)module;
     tow_conv_options o = {.feature_groups = m->groups ? m->groups : 1};
+    tow__dtypes types;
     if (!tow__check_counts(scope, "Conv", n_in, 1, 2, n_out) || !tow__check_float(scope, "Conv", 0, in[0], 1)) return;
     tow_type type = tow_value_type(in[0]);
     int64_t features = type.dims[type.rank - 1], dims[TOW_MAX_RANK];
@@ -76,16 +77,17 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         !tow__fill_sizes(scope, "Conv", "strides", n, m->strides, 1, o.strides) ||
         !tow__fill_sizes(scope, "Conv", "input_dilation", n, m->input_dilation, 1, o.lhs_dilation) ||
         !tow__fill_sizes(scope, "Conv", "kernel_dilation", n, m->kernel_dilation, 1, o.rhs_dilation) ||
-        !check_padding(scope, m, n, &o))
+        !check_padding(scope, m, n, &o) || !tow__read_dtypes(scope, "Conv", m->dtype, m->param_dtype, 1, in, &types))
         return;
-    tow_value x = pad(scope, m, n, tow__one_batch_axis(in[0], n), &o);
+    tow_value x = pad(scope, m, n, tow__one_batch_axis(tow__as(in[0], types.compute), n), &o);
     if (tow_is_null(x)) return;
     for (int i = 0; i < n; i++) dims[i] = m->kernel_size[i];
     dims[n] = features / o.feature_groups;
     dims[n + 1] = m->features;
-    tow_value kernel = tow__masked_kernel(scope, "Conv", n + 2, dims, m->kernel_init, x, n_in == 2 ? &in[1] : NULL);
+    tow_value kernel =
+        tow__masked_kernel(scope, "Conv", n + 2, dims, m->kernel_init, &types, n_in == 2 ? &in[1] : NULL);
     tow_value y = tow_conv_general_dilated(x, kernel, &o);
-    if (!m->no_bias) y = tow__add_bias(scope, y, m->bias_init);
+    if (!m->no_bias) y = tow__add_bias(scope, y, m->bias_init, &types);
     out[0] = tow__batch_axes_of(y, type, n);
 }
 

@@ -66,7 +66,8 @@ static bool check_options(tow_scope *scope, const tow_conv_transpose *m, int n)
 }
 
 /* The kernel [kernel_size..., in, features] as it is applied. */
-static tow_value make_kernel(tow_scope *scope, const tow_conv_transpose *m, int n, tow_value x, const tow_value *mask)
+static tow_value make_kernel(tow_scope *scope, const tow_conv_transpose *m, int n, tow_value x,
+                             const tow__dtypes *types, const tow_value *mask)
 {
     tow_type type = tow_value_type(x);
     int64_t dims[TOW_MAX_RANK];
@@ -77,7 +78,7 @@ static tow_value make_kernel(tow_scope *scope, const tow_conv_transpose *m, int 
     }
     dims[n + m->transpose_kernel] = type.dims[type.rank - 1];
     dims[n + !m->transpose_kernel] = m->features;
-    tow_value kernel = tow__masked_kernel(scope, "ConvTranspose", n + 2, dims, m->kernel_init, x, mask);
+    tow_value kernel = tow__masked_kernel(scope, "ConvTranspose", n + 2, dims, m->kernel_init, types, mask);
     if (!m->transpose_kernel || tow_is_null(kernel)) return kernel;
     return tow_swapaxes(tow_rev(kernel, n, spatial), n, n + 1);
 }
@@ -87,20 +88,22 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     const tow_conv_transpose *m = (const tow_conv_transpose *)module;
     tow_conv_options o = {.padding = TOW_PAD_EXPLICIT};
+    tow__dtypes types;
     if (!tow__check_counts(scope, "ConvTranspose", n_in, 1, 2, n_out) ||
         !tow__check_float(scope, "ConvTranspose", 0, in[0], 1))
         return;
     int n = tow__spatial_axes(scope, "ConvTranspose", "kernel_size", m->kernel_size, in[0]);
     if (n == 0 || !check_options(scope, m, n) ||
         !tow__fill_sizes(scope, "ConvTranspose", "strides", n, m->strides, 1, o.lhs_dilation) ||
-        !tow__fill_sizes(scope, "ConvTranspose", "kernel_dilation", n, m->kernel_dilation, 1, o.rhs_dilation))
+        !tow__fill_sizes(scope, "ConvTranspose", "kernel_dilation", n, m->kernel_dilation, 1, o.rhs_dilation) ||
+        !tow__read_dtypes(scope, "ConvTranspose", m->dtype, m->param_dtype, 1, in, &types))
         return;
-    tow_value x = tow__one_batch_axis(in[0], n);
+    tow_value x = tow__one_batch_axis(tow__as(in[0], types.compute), n);
     if (tow_is_null(x)) return;
     for (int i = 0; i < n; i++) pad(m, i, &o);
-    tow_value y = tow_conv_general_dilated(x, make_kernel(scope, m, n, x, n_in == 2 ? &in[1] : NULL), &o);
+    tow_value y = tow_conv_general_dilated(x, make_kernel(scope, m, n, x, &types, n_in == 2 ? &in[1] : NULL), &o);
     if (m->padding == TOW_CONV_CIRCULAR) y = fold(y, tow_value_type(x), n, o.lhs_dilation, m->transpose_kernel);
-    if (!m->no_bias) y = tow__add_bias(scope, y, m->bias_init);
+    if (!m->no_bias) y = tow__add_bias(scope, y, m->bias_init, &types);
     out[0] = tow__batch_axes_of(y, tow_value_type(in[0]), n);
 }
 

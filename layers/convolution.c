@@ -91,10 +91,10 @@ tow_value tow__extend_axis(tow_value x, int axis, int64_t low, int64_t high, boo
 }
 
 tow_value tow__masked_kernel(tow_scope *scope, const char *layer, int rank, const int64_t *dims, tow_initializer init,
-                             tow_value x, const tow_value *mask)
+                             const tow__dtypes *types, const tow_value *mask)
 {
-    tow_type wanted = tow_make_type(tow_value_type(x).dtype, rank, dims);
-    tow_value kernel = tow__param_like(scope, "kernel", rank, dims, tow__init_or(init, tow_init_lecun_normal()), x);
+    tow_type wanted = tow_make_type(types->compute, rank, dims);
+    tow_value kernel = tow__param(scope, "kernel", rank, dims, tow__init_or(init, tow_init_lecun_normal()), types);
     if (!mask || tow_is_null(kernel)) return kernel;
     tow_type found = tow_value_type(*mask);
     found.dtype = wanted.dtype;

@@ -15,8 +15,8 @@ tow_value tow__batch_axes_of(tow_value y, tow_type x, int spatial);
 /* x with `low` elements more before an axis and `high` behind it: those of its other end, or mirrored at its ends.
  * x has elements along the axis, unless none are wanted. */
 tow_value tow__extend_axis(tow_value x, int axis, int64_t low, int64_t high, bool mirrored);
-/* The parameter "kernel" [dims] in the type of x, times the mask if there is one. Null after an error. */
+/* The parameter "kernel" [dims] as types->compute, times the mask if there is one. Null after an error. */
 tow_value tow__masked_kernel(tow_scope *scope, const char *layer, int rank, const int64_t *dims, tow_initializer init,
-                             tow_value x, const tow_value *mask);
+                             const tow__dtypes *types, const tow_value *mask);
 
 #endif

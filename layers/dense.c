@@ -5,15 +5,17 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_dense *m = (const tow_dense *)module;
+    tow__dtypes types;
     if (!tow__check_counts(scope, "Dense", n_in, 1, 1, n_out) || !tow__check_float(scope, "Dense", 0, in[0], 1) ||
-        !tow__check_option(scope, "Dense", m->features > 0, "features", (double)m->features, "a positive number"))
+        !tow__check_option(scope, "Dense", m->features > 0, "features", (double)m->features, "a positive number") ||
+        !tow__read_dtypes(scope, "Dense", m->dtype, m->param_dtype, 1, in, &types))
         return;
     tow_type type = tow_value_type(in[0]); /* [..., in] */
     int64_t dims[] = {type.dims[type.rank - 1], m->features};
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
-    tow_value kernel = tow__param_like(scope, "kernel", 2, dims, init, in[0]);
-    tow_value y = tow_dot_general(in[0], kernel, (tow_dot_dims){.n_contract = 1, .lhs_contract = {type.rank - 1}});
-    out[0] = m->no_bias ? y : tow__add_bias(scope, y, m->bias_init);
+    tow_value x = tow__as(in[0], types.compute), kernel = tow__param(scope, "kernel", 2, dims, init, &types);
+    tow_value y = tow_dot_general(x, kernel, (tow_dot_dims){.n_contract = 1, .lhs_contract = {type.rank - 1}});
+    out[0] = m->no_bias ? y : tow__add_bias(scope, y, m->bias_init, &types);
 }
 
 const tow_module_class tow_dense_class = {.name = "Dense", .call = call};

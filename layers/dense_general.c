@@ -49,7 +49,8 @@ static bool read_axes(tow_scope *scope, const tow_dense_general *m, tow_type x, 
 }
 
 /* y + bias, bias [batch..., features...] spread over the free axes of y. */
-static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const axes *a, tow_value y)
+static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const axes *a, const tow__dtypes *types,
+                          tow_value y)
 {
     tow_type type = tow_value_type(y);
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
@@ -60,7 +61,7 @@ static tow_value add_bias(tow_scope *scope, const tow_dense_general *m, const ax
         if (own) dims[n++] = type.dims[i];
     }
     tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
-    tow_value bias = tow__param_like(scope, "bias", n, dims, init, y);
+    tow_value bias = tow__param(scope, "bias", n, dims, init, types);
     if (a->batch > 0) bias = tow_reshape(bias, type.rank, spread);
     return tow_add(y, bias);
 }
@@ -70,8 +71,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     const tow_dense_general *m = (const tow_dense_general *)module;
     axes a = {0};
+    tow__dtypes types;
     if (!tow__check_counts(scope, "DenseGeneral", n_in, 1, 1, n_out) ||
-        !tow__check_float(scope, "DenseGeneral", 0, in[0], 1) || !read_axes(scope, m, tow_value_type(in[0]), &a))
+        !tow__check_float(scope, "DenseGeneral", 0, in[0], 1) || !read_axes(scope, m, tow_value_type(in[0]), &a) ||
+        !tow__read_dtypes(scope, "DenseGeneral", m->dtype, m->param_dtype, 1, in, &types))
         return;
     tow_type type = tow_value_type(in[0]);
     tow_dot_dims dot = {.n_contract = a.contract, .n_batch = a.batch};
@@ -89,8 +92,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     for (int i = 0; i < a.features; i++) dims[n++] = m->features[i];
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
     init.matrix_of = a.batch + a.contract; /* drawn as the flattening (batch * contracted, features), as in Flax */
-    tow_value y = tow_dot_general(in[0], tow__param_like(scope, "kernel", n, dims, init, in[0]), dot);
-    out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, y);
+    tow_value x = tow__as(in[0], types.compute), kernel = tow__param(scope, "kernel", n, dims, init, &types);
+    tow_value y = tow_dot_general(x, kernel, dot);
+    out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, &types, y);
 }
 
 const tow_module_class tow_dense_general_class = {.name = "DenseGeneral", .call = call};

@@ -35,7 +35,8 @@ static bool read_spec(tow_scope *scope, const char *from, spec *s)
 }
 
 /* y + bias, whose axes are those of y that are letters of the kernel. */
-static tow_value add_bias(tow_scope *scope, const tow_einsum_layer *m, const spec *s, tow_value y)
+static tow_value add_bias(tow_scope *scope, const tow_einsum_layer *m, const spec *s, const tow__dtypes *types,
+                          tow_value y)
 {
     tow_type type = tow_value_type(y);
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
@@ -53,7 +54,7 @@ static tow_value add_bias(tow_scope *scope, const tow_einsum_layer *m, const spe
         axis++;
     }
     tow_initializer init = tow__init_or(m->bias_init, tow_init_zeros());
-    return tow_add(y, tow_reshape(tow__param_like(scope, "bias", n, dims, init, y), type.rank, spread));
+    return tow_add(y, tow_reshape(tow__param(scope, "bias", n, dims, init, types), type.rank, spread));
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -61,15 +62,16 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     const tow_einsum_layer *m = (const tow_einsum_layer *)module;
     spec s;
+    tow__dtypes types;
     if (!tow__check_counts(scope, "Einsum", n_in, 1, 1, n_out) || !tow__check_float(scope, "Einsum", 0, in[0], 0) ||
-        !read_spec(scope, m->spec, &s))
+        !read_spec(scope, m->spec, &s) || !tow__read_dtypes(scope, "Einsum", m->dtype, m->param_dtype, 1, in, &types))
         return;
     int n = tow__count_sizes(scope, "Einsum", "shape", TOW_MAX_RANK, m->shape);
     if (n == 0) return;
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
-    tow_value kernel = tow__param_like(scope, "kernel", n, m->shape, init, in[0]);
-    tow_value y = tow_einsum(m->spec, 2, (tow_value[]){in[0], kernel});
-    out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &s, y);
+    tow_value kernel = tow__param(scope, "kernel", n, m->shape, init, &types);
+    tow_value y = tow_einsum(m->spec, 2, (tow_value[]){tow__as(in[0], types.compute), kernel});
+    out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &s, &types, y);
 }
 
 const tow_module_class tow_einsum_layer_class = {.name = "Einsum", .call = call};

@@ -1,25 +1,20 @@
 /* Embed: rows of a table by index, and the product with the same table for tied output projections. */
 #include "layers/layer.h"
 
-/* embedding [num_embeddings, features], f32 */
-static tow_value table(tow_scope *scope, const tow_embed *m)
+/* embedding [num_embeddings, features] as it is stored; *compute: what the layer gives, for inputs n of 0 or 1. */
+static tow_value table(tow_scope *scope, const tow_embed *m, size_t n, const tow_value *x, tow_dtype *compute)
 {
+    tow__dtypes types;
     if (!tow__check_option(scope, "Embed", m->num_embeddings > 0, "num_embeddings", (double)m->num_embeddings,
                            "a positive number") ||
-        !tow__check_option(scope, "Embed", m->features > 0, "features", (double)m->features, "a positive number"))
+        !tow__check_option(scope, "Embed", m->features > 0, "features", (double)m->features, "a positive number") ||
+        !tow__read_dtypes(scope, "Embed", m->dtype, m->param_dtype, n, x, &types))
         return (tow_value){0};
+    *compute = types.compute;
     tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
-    return tow_param(scope, "embedding", 2, (int64_t[]){m->num_embeddings, m->features},
-                     tow__init_or(m->embedding_init, init));
-}
-
-/* The same in the type of x. */
-static tow_value table_like(tow_scope *scope, const tow_embed *m, tow_value x)
-{
-    tow_value embedding = table(scope, m);
-    tow_dtype dtype = tow_value_type(x).dtype;
-    return tow_is_null(embedding) || dtype == TOW_F32 ? embedding : tow_convert(embedding, dtype);
+    tow_type type = tow_make_type(types.params, 2, (int64_t[]){m->num_embeddings, m->features});
+    return tow_param_of(scope, "embedding", type, tow__init_or(m->embedding_init, init));
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -33,7 +28,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                        tow__type_name(type).text);
         return;
     }
-    out[0] = tow_gather(table(scope, (const tow_embed *)module), in[0]);
+    tow_dtype compute;
+    tow_value embedding = table(scope, (const tow_embed *)module, 0, NULL, &compute);
+    if (!tow_is_null(embedding)) out[0] = tow__as(tow_gather(embedding, in[0]), compute); /* rows alone are converted */
 }
 
 /* x fits the table of the child that `scope` is. */
@@ -54,7 +51,9 @@ tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow_embed *
     tow_value y = {0};
     if (check_features(child, embed, x)) {
         int last = tow_value_type(x).rank - 1;
-        y = tow_dot_general(x, table_like(child, embed, x),
+        tow_dtype compute = TOW_F32;
+        tow_value embedding = table(child, embed, 1, &x, &compute);
+        y = tow_dot_general(tow__as(x, compute), tow__as(embedding, compute),
                             (tow_dot_dims){.n_contract = 1, .lhs_contract = {last}, .rhs_contract = {1}});
     }
     tow_scope_end(child);
@@ -66,7 +65,11 @@ tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_
 {
     tow_scope *child = tow_scope_begin(scope, name);
     tow_value y = {0};
-    if (check_features(child, embed, x)) y = tow_linear_cross_entropy(x, table_like(child, embed, x), true, labels);
+    if (check_features(child, embed, x)) {
+        tow_dtype compute = TOW_F32;
+        tow_value embedding = table(child, embed, 1, &x, &compute);
+        y = tow_linear_cross_entropy(tow__as(x, compute), tow__as(embedding, compute), true, labels);
+    }
     tow_scope_end(child);
     return y;
 }

@@ -26,9 +26,13 @@ static void call_group_norm(tow_scope *scope, const tow_module *module, size_t n
 {
     const tow_group_norm *m = (const tow_group_norm *)module;
     tow_value mask, mean, variance;
+    tow__affine affine = {
+        m->epsilon > 0 ? m->epsilon : 1e-6, m->no_scale, m->no_bias, m->scale_init, m->bias_init, {0}};
     if (!tow__check_counts(scope, "GroupNorm", n_in, 1, 2, n_out) ||
         !tow__check_float(scope, "GroupNorm", 0, in[0], 1) || !tow__check_epsilon(scope, "GroupNorm", m->epsilon) ||
-        !tow__read_mask(scope, "GroupNorm", n_in, in, &mask))
+        !tow__read_mask(scope, "GroupNorm", n_in, in, &mask) ||
+        !tow__read_norm_dtypes(scope, "GroupNorm", m->dtype, m->param_dtype, !m->no_scale || !m->no_bias, in[0],
+                               &affine.types))
         return;
     tow_type type = tow_value_type(in[0]);
     int64_t features = type.dims[type.rank - 1], groups = count_groups(scope, m, features), dims[TOW_MAX_RANK + 1];
@@ -44,8 +48,7 @@ static void call_group_norm(tow_scope *scope, const tow_module *module, size_t n
     tow_value x = tow_reshape(in[0], type.rank + 1, dims);
     if (tow_is_null(x)) return;
     if (!tow_is_null(mask)) mask = tow_reshape(tow_broadcast_to(mask, type.rank, type.dims), type.rank + 1, dims);
-    tow__statistics(x, mask, n, axes, &mean, &variance);
-    tow__affine affine = {m->epsilon > 0 ? m->epsilon : 1e-6, m->no_scale, m->no_bias, m->scale_init, m->bias_init};
+    tow__statistics(tow__as(x, affine.types.stats), mask, n, axes, &mean, &variance);
     tow_value y = tow__normalize(scope, &affine, x, mean, variance, 1, &features, 2, &dims[type.rank - 1]);
     out[0] = tow_reshape(y, type.rank, type.dims);
 }
@@ -55,10 +58,14 @@ static void call_instance_norm(tow_scope *scope, const tow_module *module, size_
 {
     const tow_instance_norm *m = (const tow_instance_norm *)module;
     tow_value mask, mean, variance;
+    tow__affine affine = {
+        m->epsilon > 0 ? m->epsilon : 1e-6, m->no_scale, m->no_bias, m->scale_init, m->bias_init, {0}};
     if (!tow__check_counts(scope, "InstanceNorm", n_in, 1, 2, n_out) ||
         !tow__check_float(scope, "InstanceNorm", 0, in[0], 2) ||
         !tow__check_epsilon(scope, "InstanceNorm", m->epsilon) ||
-        !tow__read_mask(scope, "InstanceNorm", n_in, in, &mask))
+        !tow__read_mask(scope, "InstanceNorm", n_in, in, &mask) ||
+        !tow__read_norm_dtypes(scope, "InstanceNorm", m->dtype, m->param_dtype, !m->no_scale || !m->no_bias, in[0],
+                               &affine.types))
         return;
     tow_type type = tow_value_type(in[0]);
     int features[TOW_MAX_RANK], axes[TOW_MAX_RANK], n = 0, n_axes = 0;
@@ -76,8 +83,7 @@ static void call_instance_norm(tow_scope *scope, const tow_module *module, size_
         if (feature) dims[next++] = type.dims[axis];
         if (!feature && axis > 0) axes[n_axes++] = axis;
     }
-    tow__statistics(in[0], mask, n_axes, axes, &mean, &variance);
-    tow__affine affine = {m->epsilon > 0 ? m->epsilon : 1e-6, m->no_scale, m->no_bias, m->scale_init, m->bias_init};
+    tow__statistics(tow__as(in[0], affine.types.stats), mask, n_axes, axes, &mean, &variance);
     out[0] = tow__normalize(scope, &affine, in[0], mean, variance, n, dims, type.rank, spread);
 }
 

@@ -19,7 +19,7 @@ bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x
     bool is_float = tow__is_float(type.dtype);
     if (is_float && type.rank >= min_rank) return true;
     tow_scope_fail(scope, is_float ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
-                   "%s: input %zu: expected f32 or f64 of rank %d or more, found %s", layer, i, min_rank,
+                   "%s: input %zu: expected f32, f64, bf16 or f16 of rank %d or more, found %s", layer, i, min_rank,
                    tow__type_name(type).text);
     return false;
 }
@@ -97,17 +97,15 @@ bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, cons
 tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                           tow_value x)
 {
-    tow_value value = tow_param(scope, name, rank, dims, init);
-    tow_dtype dtype = tow_value_type(x).dtype;
-    return tow_is_null(value) || tow_value_type(value).dtype == dtype ? value : tow_convert(value, dtype);
+    return tow__as(tow_param(scope, name, rank, dims, init), tow_value_type(x).dtype);
 }
 
-tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init)
+tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types)
 {
     tow_type type = tow_value_type(y);
     if (tow_is_null(y)) return y;
     init = tow__init_or(init, tow_init_zeros());
-    return tow_add(y, tow__param_like(scope, "bias", 1, &type.dims[type.rank - 1], init, y));
+    return tow_add(y, tow__param(scope, "bias", 1, &type.dims[type.rank - 1], init, types));
 }
 
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes)

@@ -8,8 +8,8 @@
 /* Reports unless min_in <= n_in <= max_in and n_out is 1. */
 bool tow__check_counts(tow_scope *scope, const char *layer, size_t n_in, size_t min_in, size_t max_in, size_t n_out);
 /* The types of inputs that layers compute with. */
-static inline bool tow__is_float(tow_dtype dtype) { return dtype == TOW_F32 || dtype == TOW_F64; }
-/* Reports unless input i is f32 or f64 of at least this rank. */
+static inline bool tow__is_float(tow_dtype dtype) { return tow_dtype_is_float(dtype); }
+/* Reports unless input i is of a float type and of at least this rank. */
 bool tow__check_float(tow_scope *scope, const char *layer, size_t i, tow_value x, int min_rank);
 /* Reports an option that is out of its range; returns ok. */
 bool tow__check_option(tow_scope *scope, const char *layer, bool ok, const char *option, double found,
@@ -30,11 +30,38 @@ bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, cons
 /* Reports an axis that is not zero beyond the first n of TOW_MAX_RANK: its count was forgotten. */
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes);
 
-/* The parameter, converted to the type of x. */
+/* ---- element types (dtypes.c) ------------------------------------------------------------------------------------ */
+
+/* What one call of a layer computes in and stores its parameters in. A layer has the options .dtype and .param_dtype and
+ * begins with
+ *
+ *     tow__dtypes types;
+ *     if (... || !tow__read_dtypes(scope, "Dense", m->dtype, m->param_dtype, n_in, in, &types)) return;
+ *     tow_value x = tow__as(in[0], types.compute);
+ *     tow_value kernel = tow__param(scope, "kernel", 2, dims, init, &types); */
+typedef struct tow__dtypes {
+    tow_dtype compute, params;
+} tow__dtypes;
+/* From the options, or the defaults around, or else what floats among the inputs and the parameters promote to. False, reported:
+ * an option that is no float type. */
+bool tow__read_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype, size_t n,
+                      const tow_value *in, tow__dtypes *types);
+/* The type that the option `option` stands for, which is not zero. */
+bool tow__read_dtype(tow_scope *scope, const char *layer, const char *option, tow_layer_dtype given, tow_dtype *dtype);
+/* Each by itself. params: those of the layer, or NULL if it has none. */
+bool tow__param_dtype(tow_scope *scope, const char *layer, tow_layer_dtype param_dtype, tow_dtype *dtype);
+bool tow__compute_dtype(tow_scope *scope, const char *layer, tow_layer_dtype dtype, size_t n, const tow_value *values,
+                        const tow_dtype *params, tow_dtype *compute);
+/* x as another float type; x itself if it is of that type, or null. */
+tow_value tow__as(tow_value x, tow_dtype dtype);
+/* The parameter, stored as types->params, as types->compute. */
+tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
+                     const tow__dtypes *types);
+/* The parameter of the default type around, converted to the type of x. */
 tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                           tow_value x);
 /* y + bias [its last axis], the parameter "bias". */
-tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init);
+tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types);
 
 static inline tow_initializer tow__init_or(tow_initializer given, tow_initializer otherwise)
 {

@@ -13,7 +13,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value x = in[0];
     for (int i = 0; i < n; i++) {
         tow_dense dense = TOW_DENSE(.features = m->features[i], .no_bias = m->no_bias, .kernel_init = m->kernel_init,
-                                    .bias_init = m->bias_init);
+                                    .bias_init = m->bias_init, .dtype = m->dtype, .param_dtype = m->param_dtype);
         char name[24];
         snprintf(name, sizeof name, "Dense_%d", i);
         x = tow_apply(scope, name, &dense, x);

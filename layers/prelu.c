@@ -6,10 +6,14 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_prelu *m = (const tow_prelu *)module;
-    if (!tow__check_counts(scope, "PReLU", n_in, 1, 1, n_out) || !tow__check_float(scope, "PReLU", 0, in[0], 0)) return;
+    tow__dtypes types;
+    if (!tow__check_counts(scope, "PReLU", n_in, 1, 1, n_out) || !tow__check_float(scope, "PReLU", 0, in[0], 0) ||
+        !tow__param_dtype(scope, "PReLU", m->param_dtype, &types.params) ||
+        !tow__compute_dtype(scope, "PReLU", m->dtype, 1, in, NULL, &types.compute)) /* as the input, as in Flax */
+        return;
     tow_initializer init = tow__init_or(m->slope_init, tow_init_constant(0.01));
-    tow_value slope = tow__param_like(scope, "negative_slope", 0, NULL, init, in[0]);
-    out[0] = tow_select(tow_ge_scalar(in[0], 0), in[0], tow_mul(slope, in[0]));
+    tow_value slope = tow__param(scope, "negative_slope", 0, NULL, init, &types), x = tow__as(in[0], types.compute);
+    out[0] = tow_select(tow_ge_scalar(x, 0), x, tow_mul(slope, x));
 }
 
 const tow_module_class tow_prelu_class = {.name = "PReLU", .call = call};

@@ -62,6 +62,8 @@ static tow_scope *child_scope(tow_scope *scope, const char *name)
                          .level = scope->level,
                          .view = scope->view,
                          .lifted = scope->lifted,
+                         .dtype = scope->dtype,
+                         .param_dtype = scope->param_dtype,
                          .fixed = -1};
     return child;
 }

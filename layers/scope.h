@@ -87,6 +87,7 @@ struct tow_scope {
     bool lifted;               /* here or above is a lift */
     const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
     tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
+    tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
 
 /* How a parameter or the initial value of a variable is drawn. */

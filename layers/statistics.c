@@ -24,6 +24,20 @@ void tow__statistics(tow_value x, tow_value mask, int n, const int *axes, tow_va
     *variance = tow_div(tow_reduce_sum_keepdims(tow_select(mask, square, zero), n, axes), count);
 }
 
+bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype,
+                           bool has_params, tow_value x, tow__norm_dtypes *types)
+{
+    tow_dtype of_x = tow_value_type(x).dtype;
+    if (!tow__param_dtype(scope, layer, param_dtype, &types->params) ||
+        !tow__compute_dtype(scope, layer, dtype, 1, &x, NULL, &types->stats) ||
+        !tow__compute_dtype(scope, layer, dtype, 1, &x, has_params ? &types->params : NULL, &types->out))
+        return false;
+    types->stats = tow_promote_types(types->stats, TOW_F32);
+    types->work = tow_promote_types(types->stats, of_x);
+    if (has_params) types->work = tow_promote_types(types->work, types->params);
+    return true;
+}
+
 bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon)
 {
     return tow__check_option(scope, layer, epsilon >= 0, "epsilon", epsilon, "a positive number");
@@ -32,18 +46,19 @@ bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon)
 tow_value tow__normalize(tow_scope *scope, const tow__affine *a, tow_value x, tow_value mean, tow_value variance, int n,
                          const int64_t *dims, int rank, const int64_t *spread)
 {
-    tow_value factor = tow_rsqrt(tow_add_scalar(variance, a->epsilon));
-    tow_value y = tow_sub(x, mean);
+    const tow__dtypes types = {.compute = a->types.work, .params = a->types.params};
+    tow_value factor = tow_rsqrt(tow_add_scalar(tow__as(variance, types.compute), a->epsilon));
+    tow_value y = tow_sub(tow__as(x, types.compute), tow__as(mean, types.compute));
     if (!a->no_scale) {
         tow_initializer init = tow__init_or(a->scale_init, tow_init_ones());
-        tow_value scale = tow__param_like(scope, "scale", n, dims, init, x);
+        tow_value scale = tow__param(scope, "scale", n, dims, init, &types);
         factor = tow_mul(factor, tow_reshape(scale, rank, spread));
     }
     y = tow_mul(y, factor);
-    if (a->no_bias) return y;
+    if (a->no_bias) return tow__as(y, a->types.out);
     tow_initializer init = tow__init_or(a->bias_init, tow_init_zeros());
-    tow_value bias = tow__param_like(scope, "bias", n, dims, init, x);
-    return tow_add(y, tow_reshape(bias, rank, spread));
+    tow_value bias = tow__param(scope, "bias", n, dims, init, &types);
+    return tow__as(tow_add(y, tow_reshape(bias, rank, spread)), a->types.out);
 }
 
 bool tow__read_mask(tow_scope *scope, const char *layer, size_t n_in, const tow_value *in, tow_value *mask)

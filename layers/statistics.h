@@ -12,15 +12,28 @@
  * broadcasts to x and says which elements count. */
 void tow__statistics(tow_value x, tow_value mask, int n, const int *axes, tow_value *mean, tow_value *variance);
 
+/* Element types of a norm, as in Flax: statistics are f32 at least, whatever the input, and only the result is rounded. */
+typedef struct tow__norm_dtypes {
+    tow_dtype stats;  /* of x and its statistics: .dtype or that of x, f32 for floats of 16 bits */
+    tow_dtype work;   /* of the normalisation: what x, statistics and parameters promote to */
+    tow_dtype params; /* stored */
+    tow_dtype out;    /* .dtype, or what x and the parameters promote to */
+} tow__norm_dtypes;
+/* False after an error. has_params: the norm has a scale or a bias. */
+bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype,
+                           bool has_params, tow_value x, tow__norm_dtypes *types);
+
 /* The options of a norm that has a scale and a bias. */
 typedef struct tow__affine {
     double epsilon;
     bool no_scale, no_bias;
     tow_initializer scale_init, bias_init;
+    tow__norm_dtypes types;
 } tow__affine;
 /* Reports a negative epsilon, or one that is no number. */
 bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon);
-/* mean, variance: broadcast to x. scale and bias have n axes of sizes dims, and the shape `spread` beside x. */
+/* mean, variance: broadcast to x. scale and bias have n axes of sizes dims, and the shape `spread` beside x. The result is of
+ * type types.out. */
 tow_value tow__normalize(tow_scope *scope, const tow__affine *a, tow_value x, tow_value mean, tow_value variance, int n,
                          const int64_t *dims, int rank, const int64_t *spread);
 /* The mask among the inputs of a norm, a null value if there is none. False, reported: not bool, or it does not broadcast to x. */

@@ -178,13 +178,12 @@ static tow_value viewed(tow__parameter_view *view, tow_scope *scope, const char 
 }
 
 /* The parameter as the store holds it; *found is its place there, and stays as it is after an error. */
-static tow_value stored_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
-                              uint32_t *found)
+static tow_value stored_param(tow_scope *scope, const char *name, tow_type type, tow_initializer init, uint32_t *found)
 {
     tow__model *m = scope->model;
     if (tow__scope_failed(scope)) return (tow_value){0};
     const char *fault = tow__component_fault(name);
-    if (fault || !init.fill || (rank > 0 && !dims)) {
+    if (fault || !init.fill || type.rank < 0) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "parameter \"%s\": expected a name without '/', dimensions, and an initialiser such as "
                        "tow_init_zeros(), found no %s%s",
@@ -196,15 +195,17 @@ static tow_value stored_param(tow_scope *scope, const char *name, int rank, cons
                        fault ? fault : "");
         return (tow_value){0};
     }
-    tow_type type = tow_make_type(TOW_F32, rank, dims), stacked = type;
+    tow_type stacked = type;
     int levels = 0;
     tow__resolved resolved;
     if (!tow__resolve(scope, "params", name, &resolved)) return (tow_value){0};
-    if (!tow__type_valid(type) || !tow__stacked_type(resolved.scope, type, &stacked, &levels)) {
-        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
-                       "parameter \"%s\": expected a type that with the scans around it has a rank of 0 to %d, no "
-                       "negative dimension and less than 2^60 bytes, found %s (rank %d)",
-                       name, TOW_MAX_RANK, tow__type_name(type).text, rank);
+    if (!tow_dtype_is_float(type.dtype) || !tow__type_valid(type) ||
+        !tow__stacked_type(resolved.scope, type, &stacked, &levels)) {
+        tow_scope_fail(
+            scope, TOW_INVALID_ARGUMENT,
+            "parameter \"%s\": expected a float type that with the scans around it has a rank of 0 to %d, no "
+            "negative dimension and less than 2^60 bytes, found %s (rank %d)",
+            name, TOW_MAX_RANK, tow__type_name(type).text, type.rank);
         return (tow_value){0};
     }
     const char *path = tow__entry_path(resolved.scope, NULL, name);
@@ -229,10 +230,14 @@ static tow_value stored_param(tow_scope *scope, const char *name, int rank, cons
         return (tow_value){0};
     }
     if (index != TOW__NO_NAME && !tow_type_equal(list->types[index], stacked)) {
-        tow__params_fail(m, TOW_SHAPE_MISMATCH, "params/%s: the layer asks for %s, the parameter is %s; %s", path,
+        bool of_type = list->types[index].dtype != stacked.dtype;
+        tow__params_fail(m, of_type ? TOW_TYPE_MISMATCH : TOW_SHAPE_MISMATCH,
+                         "params/%s: the layer asks for %s, the parameter is %s; %s", path,
                          tow__type_name(stacked).text, tow__type_name(list->types[index]).text,
-                         m->initialising ? "give two layers different names, or equal sizes if they share the parameter"
-                                         : "use the sizes that the parameters were initialised with");
+                         m->initialising
+                             ? "give two layers different names, or equal sizes and types if they share the parameter"
+                         : of_type ? "set .param_dtype of the layers, or of a TOW_PRECISION around them, to that type"
+                                   : "use the sizes that the parameters were initialised with");
         return (tow_value){0};
     }
     if (m->initialising) {
@@ -249,11 +254,16 @@ static tow_value stored_param(tow_scope *scope, const char *name, int rank, cons
     return tow__param_value(m, index);
 }
 
-tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
+tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
 {
     uint32_t index = TOW__NO_NAME;
-    tow_value value = stored_param(scope, name, rank, dims, init, &index);
+    tow_value value = stored_param(scope, name, type, init, &index);
     return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value);
+}
+
+tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)
+{
+    return tow_param_of(scope, name, tow_make_type(tow_scope_param_dtype(scope, 0), rank, dims), init);
 }
 
 /* ---- random keys ------------------------------------------------------------------------------------------------- */

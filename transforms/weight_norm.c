@@ -84,12 +84,13 @@ static tow_value weight_normed(const tow__parameter_view *view, tow_scope *scope
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
     if (!m->everything && !is_listed(view->at, scope, name, m->filter)) return value;
     if (!read_shape(scope, m, type, &n_reduced, reduced, &n, dims, spread)) return (tow_value){0};
-    tow_value y = normalised(value, n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
-    if (m->no_scale) return y;
+    tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* norms are f32 at least */
+    tow_value y = normalised(tow__as(value, wide), n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
+    if (m->no_scale) return tow__as(y, type.dtype);
     tow_scope *beside = open_beside(scope, "WeightNorm", name);
     tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_init_ones()));
     close_beside(beside);
-    return tow_mul(y, tow_reshape(scale, type.rank, spread));
+    return tow__as(tow_mul(y, tow_reshape(tow__as(scale, wide), type.rank, spread)), type.dtype);
 }
 
 static void call_weight_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -128,19 +129,22 @@ static tow_value spectral_normed(const tow__parameter_view *view, tow_scope *sco
         return (tow_value){0};
     }
     int64_t columns = type.dims[type.rank - 1];
-    tow_value w = tow_reshape(value, 2, (int64_t[]){tow_type_count(type) / (columns ? columns : 1), columns});
+    tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* the iteration is f32 at least */
+    tow_value w =
+        tow_reshape(tow__as(value, wide), 2, (int64_t[]){tow_type_count(type) / (columns ? columns : 1), columns});
     tow_scope *beside = open_beside(scope, "SpectralNorm", name);
     tow_value u = tow_variable(beside, "batch_stats", "u", tow_make_type(TOW_F32, 2, (int64_t[]){1, columns}),
                                tow_init_normal(1));
     tow_variable(beside, "batch_stats", "sigma", tow_make_type(TOW_F32, 0, NULL), tow_init_ones());
+    u = tow__as(u, wide);
     tow_value sigma = largest_singular_value(w, m->n_steps ? m->n_steps : 1, m->epsilon > 0 ? m->epsilon : 1e-12, &u);
     if (!m->keep_stats && !tow_scope_deterministic(scope)) {
-        tow_set_variable(beside, "batch_stats", "u", u);
-        tow_set_variable(beside, "batch_stats", "sigma", tow_stop_gradient(sigma));
+        tow_set_variable(beside, "batch_stats", "u", tow__as(u, TOW_F32));
+        tow_set_variable(beside, "batch_stats", "sigma", tow__as(tow_stop_gradient(sigma), TOW_F32));
     }
     close_beside(beside);
     tow_value one = tow_full_like(sigma, 1), zero = tow_zeros_like(sigma);
-    return tow_div(value, tow_select(tow_ne(sigma, zero), sigma, one));
+    return tow__as(tow_div(tow__as(value, wide), tow_select(tow_ne(sigma, zero), sigma, one)), type.dtype);
 }
 
 static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in,

@@ -4,9 +4,9 @@
  * many places.
  *
  * Parameter names, shapes and initial values are those of Flax's linen. Shapes are given as [..., D] with D the
- * features. Parameters are float32. Inputs are f32 or f64, which is the type that a layer computes in and converts its parameters
- * to; Embed, whose inputs are indices, gives f32. A wrong input is reported with the scope's path, what was expected and
- * what was found. */
+ * features. Parameters are f32 unless .param_dtype says otherwise. Inputs are of any float type; a layer computes in what inputs
+ * and parameters promote to, or in .dtype; TOW_PRECISION sets both for all layers of a model. A wrong input is reported with the
+ * scope's path, what was expected and what was found. */
 #ifndef TOW_LAYERS_H
 #define TOW_LAYERS_H
 
@@ -26,8 +26,9 @@ typedef struct tow_dense {
     tow_module module;
     int64_t features;
     bool no_bias;
-    tow_initializer kernel_init; /* lecun_normal */
-    tow_initializer bias_init;   /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_dense;
 #define TOW_DENSE(...) TOW__LAYER(tow_dense, __VA_ARGS__)
 
@@ -42,8 +43,9 @@ typedef struct tow_dense_general {
     int axes[TOW_MAX_RANK];         /* contracted, n_axes of them; may be negative */
     int n_batch_dims;               /* the first n axes of x have kernels of their own */
     bool no_bias;
-    tow_initializer kernel_init; /* lecun_normal over the flattened (batch * contracted, features) */
-    tow_initializer bias_init;   /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal over the flattened (batch * contracted, features) */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_dense_general;
 #define TOW_DENSE_GENERAL(...) TOW__LAYER(tow_dense_general, __VA_ARGS__)
 
@@ -57,8 +59,9 @@ typedef struct tow_mlp {
     tow_activation activation;       /* NULL: tow_relu */
     bool activate_last;
     bool no_bias;
-    tow_initializer kernel_init; /* lecun_normal */
-    tow_initializer bias_init;   /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_mlp;
 #define TOW_MLP(...) TOW__LAYER(tow_mlp, __VA_ARGS__)
 
@@ -67,7 +70,8 @@ typedef struct tow_mlp {
 typedef struct tow_embed {
     tow_module module;
     int64_t num_embeddings, features;
-    tow_initializer embedding_init; /* normal, standard deviation 1/sqrt(features) */
+    tow_initializer embedding_init;     /* normal, standard deviation 1/sqrt(features) */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_embed;
 #define TOW_EMBED(...) TOW__LAYER(tow_embed, __VA_ARGS__)
 /* x [..., features] -> x.embedding^T [..., num_embeddings], with the table of the child `name` of `scope`: tied
@@ -86,8 +90,9 @@ typedef struct tow_layer_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
     bool no_scale, no_bias;
-    tow_initializer scale_init; /* ones */
-    tow_initializer bias_init;  /* zeros */
+    tow_initializer scale_init;         /* ones */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_layer_norm;
 #define TOW_LAYER_NORM(...) TOW__LAYER(tow_layer_norm, __VA_ARGS__)
 
@@ -95,7 +100,8 @@ typedef struct tow_rms_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
     bool no_scale;
-    tow_initializer scale_init; /* ones */
+    tow_initializer scale_init;         /* ones */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_rms_norm;
 #define TOW_RMS_NORM(...) TOW__LAYER(tow_rms_norm, __VA_ARGS__)
 
@@ -139,8 +145,9 @@ typedef struct tow_conv {
     int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
     int64_t groups;                        /* 1; of features in and out, which do not meet; in, features: depthwise */
     bool no_bias;
-    tow_initializer kernel_init; /* lecun_normal */
-    tow_initializer bias_init;   /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_conv;
 #define TOW_CONV(...) TOW__LAYER(tow_conv, __VA_ARGS__)
 
@@ -160,8 +167,9 @@ typedef struct tow_conv_transpose {
     int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
     bool transpose_kernel;                 /* flips the kernel and swaps its features: the transpose of a Conv */
     bool no_bias;
-    tow_initializer kernel_init; /* lecun_normal */
-    tow_initializer bias_init;   /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_conv_transpose;
 #define TOW_CONV_TRANSPOSE(...) TOW__LAYER(tow_conv_transpose, __VA_ARGS__)
 
@@ -220,8 +228,9 @@ typedef struct tow_batch_norm {
     double momentum; /* 0: 0.99 */
     double epsilon;  /* 0: 1e-5 */
     bool no_scale, no_bias;
-    tow_initializer scale_init; /* ones */
-    tow_initializer bias_init;  /* zeros */
+    tow_initializer scale_init;         /* ones */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_batch_norm;
 #define TOW_BATCH_NORM(...) TOW__LAYER(tow_batch_norm, __VA_ARGS__)
 
@@ -234,8 +243,9 @@ typedef struct tow_group_norm {
     int64_t group_size; /* in place of groups */
     double epsilon;     /* 0: 1e-6 */
     bool no_scale, no_bias;
-    tow_initializer scale_init; /* ones */
-    tow_initializer bias_init;  /* zeros */
+    tow_initializer scale_init;         /* ones */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_group_norm;
 #define TOW_GROUP_NORM(...) TOW__LAYER(tow_group_norm, __VA_ARGS__)
 
@@ -248,8 +258,9 @@ typedef struct tow_instance_norm {
     int axes[TOW_MAX_RANK]; /* of features, n_axes of them; may be negative */
     double epsilon;         /* 0: 1e-6 */
     bool no_scale, no_bias;
-    tow_initializer scale_init; /* ones */
-    tow_initializer bias_init;  /* zeros */
+    tow_initializer scale_init;         /* ones */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_instance_norm;
 #define TOW_INSTANCE_NORM(...) TOW__LAYER(tow_instance_norm, __VA_ARGS__)
 
@@ -257,7 +268,8 @@ typedef struct tow_instance_norm {
 /* negative_slope: []. */
 typedef struct tow_prelu {
     tow_module module;
-    tow_initializer slope_init; /* constant 0.01 */
+    tow_initializer slope_init;         /* constant 0.01 */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_prelu;
 #define TOW_PRELU(...) TOW__LAYER(tow_prelu, __VA_ARGS__)
 
@@ -268,8 +280,9 @@ typedef struct tow_einsum_layer {
     const char *spec;            /* "btd,dhk->bthk": x, kernel -> result; "..." in x and result only */
     int64_t shape[TOW_MAX_RANK]; /* of the kernel, ends at the first zero */
     bool no_bias;
-    tow_initializer kernel_init; /* lecun_normal of the shape as it is */
-    tow_initializer bias_init;   /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal of the shape as it is */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_einsum_layer;
 #define TOW_EINSUM(...) TOW__LAYER(tow_einsum_layer, __VA_ARGS__)
 

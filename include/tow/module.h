@@ -68,9 +68,36 @@ __attribute__((format(printf, 3, 4)))
 TOW_API void
 tow_scope_fail(tow_scope *scope, tow_status status, const char *format, ...);
 
-/* The parameter `name` (collection "params") of this scope, shape [dims], f32. Asked for twice with the same type in
- * one scope path it is the same parameter (tied weights); another shape is an error with both shapes. */
+/* The parameter `name` (collection "params") of this scope, shape [dims]: f32, or what a TOW_PRECISION around says of
+ * parameters. Asked for twice with the same type in one scope path it is the same parameter (tied weights); another type is
+ * an error with both types. */
 TOW_API tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init);
+/* The same of a float type that the layer chooses. */
+TOW_API tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_initializer init);
+
+/* ---- element types of layers ------------------------------------------------------------------------------------- */
+
+/* An option of layers: TOW_F64, TOW_BF16, TOW_F16, TOW_AS_F32, or zero for the default. (TOW_F32 is zero and stands for the
+ * default, too: TOW_AS_F32 is f32 whatever is around.)
+ * .dtype: what a layer computes in and gives. Default: that of a TOW_PRECISION around, else the type that the inputs and the
+ * parameters promote to: equal types stay, f64 wins, any two others are f32. Sums of bf16 and f16 are f32, and so are
+ * statistics, of which norms round only their results.
+ * .param_dtype: what parameters are stored and drawn in. Default: that of a TOW_PRECISION around, else f32. */
+typedef int tow_layer_dtype;
+enum {
+    TOW_AS_F32 = 256
+};
+/* The type that `a` and `b` promote to, both floats. */
+TOW_API tow_dtype tow_promote_types(tow_dtype a, tow_dtype b);
+/* What a layer with this option .param_dtype stores parameters in. */
+TOW_API tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype);
+/* Converts n floats, such as inputs and parameters of a layer, to what it computes in, and returns that: its option .dtype, or
+ * else the default. Values that are not floats, and null values, stay. What a layer of one's own calls before it computes:
+ *
+ *     tow_value v[2] = {in[0], tow_param(scope, "kernel", 2, dims, tow_init_lecun_normal())};
+ *     tow_promote(scope, m->dtype, 2, v);
+ *     out[0] = tow_matmul(v[0], v[1]); */
+TOW_API tow_dtype tow_promote(tow_scope *scope, tow_layer_dtype dtype, size_t n, tow_value *values);
 
 /* ---- variables of other collections: what a call reads and changes ----------------------------------------------- */
 

@@ -108,7 +108,21 @@ typedef struct tow_spectral_norm {
 } tow_spectral_norm;
 #define TOW_SPECTRAL_NORM(...) TOW__WRAPPER(tow_spectral_norm, __VA_ARGS__)
 
-TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_weight_norm_class, tow_spectral_norm_class;
+/* ---- Precision: the element types of all layers in it ------------------------------------------------------------ */
+/* The layer `inner`, in which .dtype and .param_dtype are the defaults of all layers that do not set theirs. Mixed precision, that
+ * is computing in bf16 with parameters, and their gradients, in f32:
+ *     tow_precision model = TOW_PRECISION(&transformer, .dtype = TOW_BF16, .output_dtype = TOW_AS_F32);
+ * Parameters that are stored in bf16: .param_dtype = TOW_BF16. Within another TOW_PRECISION, zero is what that one says. */
+typedef struct tow_precision {
+    tow_module module;
+    const tow_module *inner;
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    tow_layer_dtype output_dtype;       /* float outputs become this; 0: they stay */
+} tow_precision;
+#define TOW_PRECISION(...) TOW__WRAPPER(tow_precision, __VA_ARGS__)
+
+TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_weight_norm_class, tow_spectral_norm_class,
+    tow_precision_class;
 
 #ifdef __cplusplus
 }

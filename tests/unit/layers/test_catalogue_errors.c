@@ -59,7 +59,7 @@ static void test_convolutions(void **state)
     refused(TOW_CONV(.features = 2, .kernel_size = {3, 3}), SHAPE, (F32(5, 3)), "2 spatial axes", "f32[5,3]");
     refused(TOW_CONV(.features = 2, .kernel_size = {1, 1, 1, 1, 1, 1, 1}), BAD, (F32(5, 3)), "7 entries", "at most 6");
     refused(TOW_CONV(.features = 2, .kernel_size = {3}), TOW_TYPE_MISMATCH, (TYPE(TOW_I32, 2, 5, 3)),
-            "Conv: input 0: expected f32 or f64", "i32[2,5,3]");
+            "Conv: input 0: expected f32, f64, bf16 or f16", "i32[2,5,3]");
     refused(TOW_CONV(.features = 2, .kernel_size = {3, 3}, .strides = {1, 2, 2}), BAD, (F32(2, 5, 5, 3)),
             ".strides has 3 entries; expected 2");
     refused(TOW_CONV(.features = 2, .kernel_size = {3, 3}, .strides = {2, -1}), BAD, (F32(2, 5, 5, 3)),

@@ -63,7 +63,7 @@ static void test_layers_check_inputs_and_options(void **state)
                  "part/layer: Dense: .features = 0; expected a positive number");
     expect_error(init(TOW_DENSE(.features = -4), F32(2, 3)), TOW_INVALID_ARGUMENT, ".features = -4");
     expect_error(init(TOW_DENSE(.features = 4), TYPE(TOW_I32, 2, 3)), TOW_TYPE_MISMATCH, "part/layer",
-                 "f32 or f64 of rank 1 or more", "i32[2,3]");
+                 "f32, f64, bf16 or f16 of rank 1 or more", "i32[2,3]");
     expect_error(init(TOW_DENSE(.features = 4), tow_make_type(TOW_F32, 0, NULL)), TOW_SHAPE_MISMATCH, "part/layer",
                  "f32[]");
     expect_error(init(TOW_DENSE(.features = 4), F32(2, 3), F32(2, 3)), TOW_INVALID_ARGUMENT,
