@@ -140,15 +140,21 @@ static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, con
 {
     bool drops = m->dropout_rate > 0 && !m->deterministic && !tow_scope_deterministic(scope);
     bool sows = m->sow_weights && tow_is_mutable(scope, "intermediates");
-    bool plain = m->window == 0 && m->logit_cap == 0 && tow_is_null(c->bias) && tow_is_null(c->start);
-    tow_value weights = drops || sows || !plain ? tow__attention_weights(m, c, q, k) : (tow_value){0};
+    tow_value weights = drops || sows ? tow__attention_weights(m, c, q, k) : (tow_value){0};
     if (sows) tow_sow(scope, "intermediates", "attention_weights", weights);
     if (drops) {
         tow_value key = tow_make_rng(scope, "dropout");
         weights = tow_dropout_with_key(weights, key, m->dropout_rate, m->dropout_each ? 0 : 2, (int[]){0, 1});
+        return tow__weigh_values(c, weights, v);
     }
-    if (drops || !plain) return tow__weigh_values(c, weights, v);
-    return tow_attention(q, k, v, (&(tow_attention_options){.causal = c->causal, .scale = m->scale, .mask = c->mask}));
+    return tow_attention(q, k, v,
+                         (&(tow_attention_options){.causal = c->causal,
+                                                   .scale = m->scale,
+                                                   .mask = c->mask,
+                                                   .bias = c->bias,
+                                                   .offset = c->start,
+                                                   .window = m->window,
+                                                   .logit_cap = m->logit_cap}));
 }
 
 /* y [B, T, H, D] times logistic(gate(x)) [B, T, H] */

@@ -280,9 +280,15 @@ typedef struct tow_attention_options {
     bool causal;
     double scale;   /* 0: 1/sqrt(D) */
     tow_value mask; /* bool, rank 4, broadcastable to [B, H, T, S]; null value: none */
+    tow_value
+        bias; /* of the type of q, likewise; added to the logits. Its gradient needs all logits: then they are in memory */
+    tow_value offset; /* i32 [] or [B]: the position of query 0 among the keys; null value: S - T */
+    int64_t window;   /* keys at this distance or farther are hidden; 0: none */
+    double logit_cap; /* logits become cap tanh(logit / cap), before the bias; 0: they stay */
 } tow_attention_options;
-/* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only.
- * options may be NULL. */
+/* q: [B, T, H, D], k: [B, S, G, D], v: [B, S, G, E], G divides H -> [B, T, H, E]. Keeps output and log-sum-exp only, and computes
+ * what causality and windows leave visible; no array [T, S] is made. Key j is visible to query i, whose position is p = i + S - T or
+ * i + offset, if j <= p (causal), |p - j| < window, and the mask says so; a query that sees nothing sees all. options may be NULL. */
 TOW_API tow_value tow_attention(tow_value q, tow_value k, tow_value v, const tow_attention_options *options);
 /* logits: [..., V], labels: i32 [...] -> [...]. Labels outside [0, V) give NaN. */
 TOW_API tow_value tow_softmax_cross_entropy(tow_value logits, tow_value labels);

@@ -174,18 +174,22 @@ typedef struct tow__norm_ad_params {
     double epsilon;
     int64_t wrt;
 } tow__norm_ad_params;
-/* attention(q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask bool, broadcastable rank 4 [B|1, H|1, T|1, S|1]])
- *   -> out [B, T, H, E], lse [B, H, T].  G divides H (grouped heads). logits = (q*scale).k; masked logits are the lowest
- *   finite number by select, so that a fully masked row is uniform; causal: key j is visible to query i if j <= i + S - T. */
+/* attention(q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask bool [B|1, H|1, T|1, S|1]] [, bias, of the type of q and such a shape]
+ *   [, offset i32 [] or [B]]) -> out [B, T, H, E], lse [B, H, T].  G divides H (grouped heads).
+ *   logits = cap tanh((q*scale).k / cap) + bias, without cap (0): (q*scale).k + bias. Query i is at position p = i + offset of the keys,
+ *   without an offset i + S - T. Hidden are, by select with the lowest finite number, so that a fully hidden row is uniform: what the
+ *   mask says; causal: j > p; window (0: none): |p - j| >= window. */
 typedef struct tow__attention_params {
     bool causal;
-    double scale;
+    double scale, cap;
+    int64_t window;
 } tow__attention_params;
-/* attention_jvp(q, k, v, out, lse [, mask], dq?, dk?, dv?) -> dout;  attention_vjp(q, k, v, out, lse [, mask], ct) -> those present. wrt: bit 0 q, 1 k, 2 v. */
+/* attention_jvp(q, k, v, out, lse [, mask] [, bias] [, offset], dq?, dk?, dv?) -> dout;  attention_vjp(..., ct) -> those present. wrt: bit 0 q,
+ * 1 k, 2 v. The bias is differentiated by the decomposition of attention. */
 typedef struct tow__attention_ad_params {
-    bool causal, masked;
-    double scale;
-    int64_t wrt;
+    bool causal, masked, biased, shifted;
+    double scale, cap;
+    int64_t window, wrt;
 } tow__attention_ad_params;
 /* softmax_cross_entropy(logits [..., V], labels i32 [...]) -> loss [...], lse [...];  labels outside [0, V) give NaN.
  * softmax_cross_entropy_jvp(logits, labels, lse, dlogits) -> dloss;  softmax_cross_entropy_vjp(logits, labels, lse, ct) -> dlogits */

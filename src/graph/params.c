@@ -192,6 +192,7 @@ static bool fields_equal(const tow__param *p, const void *a, const void *b)
     case TOW__P_SUM_DTYPE:
         return memcmp(x, y, sizeof(int64_t)) == 0;
     case TOW__P_FLOAT:
+    case TOW__P_AMOUNT:
         return memcmp(x, y, sizeof(double)) == 0;
     case TOW__P_BOOL:
         return *(const bool *)x == *(const bool *)y;
@@ -293,6 +294,7 @@ static uint64_t hash_field(uint64_t h, const tow__param *p, const void *params)
     case TOW__P_SUM_DTYPE:
         return tow__hash(h, x, sizeof(int64_t));
     case TOW__P_FLOAT:
+    case TOW__P_AMOUNT:
         return tow__hash(h, x, sizeof(double));
     case TOW__P_BOOL:
         return tow__hash(h, x, sizeof(bool));

@@ -43,6 +43,7 @@ typedef enum tow__param_kind {
     TOW__P_PLAN,      /* int64_t that only plans set: neither printed nor read */
     TOW__P_COUNT,     /* int64_t that is mostly 0: neither printed nor read then */
     TOW__P_FLOAT,     /* double */
+    TOW__P_AMOUNT,    /* double that is mostly 0: neither printed nor read then */
     TOW__P_BOOL,      /* bool */
     TOW__P_DTYPE,     /* tow_dtype */
     TOW__P_SUM_DTYPE, /* int64_t: 1 + a tow_dtype, or 0 for none; neither printed nor read then */
@@ -186,9 +187,9 @@ struct tow_primitive {
     bool plain_dot;    /* composite that policies treat as a dot without them (linear_cross_entropy) */
     bool linear;       /* with a transpose: its tangents are itself on tangents, also where it has a decomposition */
     bool (*effect)(const void *params); /* of these parameters: something happens besides the results; NULL: nothing */
-    bool host;         /* runs on the thread that runs the program, and may end the run */
-    bool varies;       /* two calls on the same operands may give other bits: it is never computed again */
-    bool continues;    /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
+    bool host;                          /* runs on the thread that runs the program, and may end the run */
+    bool varies;    /* two calls on the same operands may give other bits: it is never computed again */
+    bool continues; /* transpose gets in dx what has been accumulated so far (null: nothing), and adds to that */
     size_t params_size;
     const tow__param *params; /* ends with {0} */
     tow__type_rule type;

@@ -90,6 +90,7 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
         tow__string_add(s, "%" PRId64, *(const int64_t *)field);
         break;
     case TOW__P_FLOAT:
+    case TOW__P_AMOUNT:
         tow__scalar_write(TOW_F64, field, text);
         tow__string_add(s, "%s", text);
         break;
@@ -134,10 +135,10 @@ static void add_param(tow__string *s, const tow__param *p, const void *params, c
 
 static bool is_printed(const tow__param *p, const void *params)
 {
-    int64_t count = 1;
-    if (p->kind == TOW__P_COUNT || p->kind == TOW__P_SUM_DTYPE)
-        memcpy(&count, (const char *)params + p->offset, sizeof count);
-    return p->kind != TOW__P_PLAN && count != 0;
+    const void *field = (const char *)params + p->offset;
+    if (p->kind == TOW__P_COUNT || p->kind == TOW__P_SUM_DTYPE) return *(const int64_t *)field != 0;
+    if (p->kind == TOW__P_AMOUNT) return *(const double *)field != 0;
+    return p->kind != TOW__P_PLAN;
 }
 
 /* Nested graphs come last, each on lines of its own. */

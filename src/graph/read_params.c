@@ -168,6 +168,7 @@ static bool read_value(tow__reader *r, const tow__param *p, const tow_type *resu
     case TOW__P_COUNT:
         return tow__read_int(r, field);
     case TOW__P_FLOAT:
+    case TOW__P_AMOUNT:
         return tow__read_scalar(r, TOW_F64, field);
     case TOW__P_BOOL:
         return read_bool(r, field);
@@ -229,7 +230,8 @@ static bool read_param(tow__reader *r, const tow_primitive *primitive, const tow
 static bool may_be_left_out(tow__param_kind kind)
 {
     return kind == TOW__P_INTS || kind == TOW__P_TYPES || kind == TOW__P_BOOL || kind == TOW__P_STRING ||
-           kind == TOW__P_POLICY || kind == TOW__P_PLAN || kind == TOW__P_COUNT || kind == TOW__P_SUM_DTYPE;
+           kind == TOW__P_POLICY || kind == TOW__P_PLAN || kind == TOW__P_COUNT || kind == TOW__P_AMOUNT ||
+           kind == TOW__P_SUM_DTYPE;
 }
 
 /* A policy that was read must fit the nested graph beside it. at: of the primitive. */

@@ -92,7 +92,7 @@ void tow__jvp_primal(tow__jvp *r);
 bool tow__uses_residual_outputs(const tow__jvp *r);
 
 enum {
-    TOW__PAIR_RESIDUALS = 6, /* of a fused pair, */
+    TOW__PAIR_RESIDUALS = 8, /* of a fused pair, */
     TOW__PAIR_WRT = 3        /* and the operands that it differentiates, at most */
 };
 

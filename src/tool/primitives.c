@@ -17,7 +17,7 @@ static const char *const values[] = {
     [TOW__P_FLOAT] = "float",   [TOW__P_BOOL] = "flag",     [TOW__P_DTYPE] = "dtype",
     [TOW__P_INTS] = "integers", [TOW__P_STRING] = "string", [TOW__P_GRAPH] = "graph",
     [TOW__P_GRAPHS] = "graphs", [TOW__P_ARRAY] = "array",   [TOW__P_POLICY] = "policy",
-    [TOW__P_TYPES] = "types",
+    [TOW__P_TYPES] = "types",   [TOW__P_AMOUNT] = "amount",
 };
 
 static void print_operands(const tow_primitive *p)

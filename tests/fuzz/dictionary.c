@@ -31,6 +31,7 @@ static void add_all(const char *const *words)
 static const char *const values[] = {
     [TOW__P_INT] = "1",
     [TOW__P_FLOAT] = "0.5",
+    [TOW__P_AMOUNT] = "0.5",
     [TOW__P_BOOL] = "true",
     [TOW__P_COUNT] = "1",
     [TOW__P_DTYPE] = "i32",

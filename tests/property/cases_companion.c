@@ -11,13 +11,14 @@
 #include "tests/property/property.h"
 
 enum {
-    ROOM = 512
-}; /* elements of any array here */
+    ROOM = 512, /* elements of any array here */
+    MOST = 6    /* operands of a composite */
+};
 
 /* How a companion's operands relate to those of the composite. */
 typedef struct relation {
     property_case forward; /* the composite: shapes, params, reference */
-    int place[4];    /* operand of the companion that is operand i of the composite; -1: the composite's is all zeros */
+    int place[MOST]; /* operand of the companion that is operand i of the composite; -1: the composite's is all zeros */
     int residual[3]; /* operand of the companion that is output i of the composite; -1: none */
     size_t n_wrt;
     int wrt[3];   /* operands of the composite that are differentiated */
@@ -26,7 +27,8 @@ typedef struct relation {
 
 #define F .dtype = TOW_F64
 static const tow__norm_params norm = {0.01};
-static const tow__attention_params plain = {.scale = 0.7}, causal = {.causal = true, .scale = 0.7};
+static const tow__attention_params plain = {.scale = 0.7}, causal = {.causal = true, .scale = 0.7},
+                                   everything = {.causal = true, .scale = 0.7, .cap = 1.25, .window = 2};
 
 static const relation layer_norm = {.forward = {.params = &norm,
                                                 .n_in = 3,
@@ -102,6 +104,21 @@ static const relation attention_masked = {.forward = {.params = &plain,
                                           .n_wrt = 2,
                                           .wrt = {0, 2},
                                           .tangents = 6};
+static const relation attention_further = {.forward = {.params = &everything,
+                                                       .n_in = 6,
+                                                       .n_out = 2,
+                                                       .value = property_attention,
+                                                       .in = {{F, S4(2, 3, 2, 2)},
+                                                              {F, S4(2, 4, 2, 2)},
+                                                              {F, S4(2, 4, 2, 3)},
+                                                              {.dtype = TOW_BOOL, S4(1, 2, 3, 4)},
+                                                              {F, S4(2, 1, 3, 4)},
+                                                              {.dtype = TOW_I32, S1(2), .low = 0, .high = 3}}},
+                                           .place = {0, 1, 2, 5, 6, 7},
+                                           .residual = {3, 4},
+                                           .n_wrt = 3,
+                                           .wrt = {0, 1, 2},
+                                           .tangents = 8};
 static const relation cross_entropy = {.forward = {.n_in = 2,
                                                    .n_out = 2,
                                                    .value = property_cross_entropy,
@@ -147,6 +164,7 @@ static const struct {
                  {"rms_norm of a vector", &rms_of_vector},
                  {"attention, causal, grouped", &attention},
                  {"attention, masked", &attention_masked},
+                 {"attention, all options", &attention_further},
                  {"cross-entropy", &cross_entropy},
                  {"linear cross-entropy", &linear_cross_entropy},
                  {"linear cross-entropy, table only", &linear_cross_entropy_table}};
@@ -160,13 +178,13 @@ static const relation *relation_of(const property_case *c)
 
 /* Operands of the composite, copied out of those of the companion. */
 typedef struct operands {
-    double x[4][ROOM], y[3][ROOM];
+    double x[MOST][ROOM], y[3][ROOM];
 } operands;
 
 static void forward(const relation *r, operands *o)
 {
-    double *in[4], *out[3];
-    for (int i = 0; i < 4; i++) in[i] = o->x[i];
+    double *in[MOST], *out[3];
+    for (int i = 0; i < MOST; i++) in[i] = o->x[i];
     for (int i = 0; i < 3; i++) out[i] = o->y[i];
     memset(o->y, 0, sizeof o->y);
     r->forward.value(&r->forward, in, out);
@@ -192,13 +210,13 @@ static void fill_residuals(const property_case *c, double *const *in)
 }
 
 /* Derivative of output 0 along dx by Richardson's rule on central differences; n results. */
-static void slope(const relation *r, const operands *o, double dx[4][ROOM], double *dy, int64_t n)
+static void slope(const relation *r, const operands *o, double dx[MOST][ROOM], double *dy, int64_t n)
 {
     static const double steps[4] = {2e-3, -2e-3, 1e-3, -1e-3}, weights[4] = {-1.0 / 3, 1.0 / 3, 4.0 / 3, -4.0 / 3};
     memset(dy, 0, (size_t)n * sizeof *dy);
     for (int s = 0; s < 4; s++) {
         operands moved = *o;
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < MOST; i++)
             for (int k = 0; k < ROOM; k++) moved.x[i][k] += steps[s] * dx[i][k];
         forward(r, &moved);
         for (int64_t k = 0; k < n; k++) dy[k] += weights[s] * moved.y[0][k] / (2 * fabs(steps[s]));
@@ -218,7 +236,7 @@ static void jvp(const property_case *c, double *const *in, double *const *out)
 {
     const relation *r = relation_of(c);
     operands o;
-    double dx[4][ROOM] = {{0}};
+    double dx[MOST][ROOM] = {{0}};
     take_operands(r, in, &o);
     for (size_t j = 0; j < r->n_wrt; j++)
         memcpy(dx[r->wrt[j]], in[(size_t)r->tangents + j],
@@ -235,7 +253,7 @@ static void vjp(const property_case *c, double *const *in, double *const *out)
     take_operands(r, in, &o);
     for (size_t j = 0; j < r->n_wrt; j++)
         for (int64_t k = 0; k < property_count(&r->forward.in[r->wrt[j]]); k++) {
-            double dx[4][ROOM] = {{0}}, dy[ROOM];
+            double dx[MOST][ROOM] = {{0}}, dy[ROOM];
             dx[r->wrt[j]][k] = 1;
             slope(r, &o, dx, dy, n);
             out[j][k] = 0;
@@ -245,7 +263,15 @@ static void vjp(const property_case *c, double *const *in, double *const *out)
 
 static const tow__norm_ad_params norm_all = {0.01, 7}, norm_x = {0.01, 1}, rms_all = {0.01, 3};
 static const tow__attention_ad_params attention_all = {.causal = true, .scale = 0.7, .wrt = 7},
-                                      attention_qv = {.masked = true, .scale = 0.7, .wrt = 5};
+                                      attention_qv = {.masked = true, .scale = 0.7, .wrt = 5},
+                                      attention_options = {.causal = true,
+                                                           .masked = true,
+                                                           .biased = true,
+                                                           .shifted = true,
+                                                           .scale = 0.7,
+                                                           .cap = 1.25,
+                                                           .window = 2,
+                                                           .wrt = 7};
 
 /* Operands that are residuals or differentiated elsewhere. */
 #define FIXED     .dtype = TOW_F64, .constant = true
@@ -254,6 +280,12 @@ static const tow__attention_ad_params attention_all = {.causal = true, .scale = 
     {                                                                                                                  \
         .primitive = name, .label = text, .params = p, .n_in = inputs, .value = function, .prepare = fill_residuals,   \
         .loose = 16, .loose_f64 = 1e4, __VA_ARGS__                                                                     \
+    }
+#define FURTHER                                                                                                        \
+    {FIXED, S4(2, 3, 2, 2)}, {FIXED, S4(2, 4, 2, 2)}, {FIXED, S4(2, 4, 2, 3)}, {FIXED, S4(2, 3, 2, 3)},                \
+        {STATISTIC, S3(2, 2, 3)}, {.dtype = TOW_BOOL, S4(1, 2, 3, 4)}, {FIXED, S4(2, 1, 3, 4)},                        \
+    {                                                                                                                  \
+        .dtype = TOW_I32, S1(2), .low = 0, .high = 3                                                                   \
     }
 #define LAYER_NORM                                                                                                     \
     {FIXED, S2(2, 5)}, {FIXED, S1(5)}, {STATISTIC, S1(2)}, { STATISTIC, S1(2) }
@@ -301,6 +333,10 @@ static const property_case cases[] = {
               .in = {MASKED, {F, S4(2, 3, 2, 2)}, {F, S4(2, 4, 2, 3)}}),
     COMPANION("attention_vjp", "attention, masked", &attention_qv, 7, vjp, .in = {MASKED, {F, S4(2, 3, 2, 3)}},
               .n_out = 2),
+    COMPANION("attention_jvp", "attention, all options", &attention_options, 11, jvp,
+              .in = {FURTHER, {F, S4(2, 3, 2, 2)}, {F, S4(2, 4, 2, 2)}, {F, S4(2, 4, 2, 3)}}),
+    COMPANION("attention_vjp", "attention, all options", &attention_options, 9, vjp,
+              .in = {FURTHER, {F, S4(2, 3, 2, 3)}}, .n_out = 3),
     COMPANION("linear_cross_entropy_jvp", "linear cross-entropy", &linear_all, 6, jvp,
               .in = {LINEAR, {F, S2(3, 4)}, {F, S2(4, 5)}}),
     COMPANION("linear_cross_entropy_vjp", "linear cross-entropy", &linear_all, 5, vjp, .in = {LINEAR, {F, S1(3)}},

@@ -74,40 +74,54 @@ void property_rms_norm(const property_case *c, double *const *in, double *const 
     }
 }
 
-/* ---- attention: q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask [B|1, H|1, T|1, S|1]]
+/* ---- attention: q [B, T, H, D], k [B, S, G, D], v [B, S, G, E] [, mask] [, bias], both [B|1, H|1, T|1, S|1] [, offset [] or [B]]
  * ----------------------------------------- */
+
+/* Element (b, h, t, s) of what broadcasts to the logits. */
+static double broadcast_element(const property_input *o, const double *x, int64_t b, int64_t h, int64_t t, int64_t s)
+{
+    const int64_t *m = o->dims;
+    int64_t row = ((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * m[2] + (m[2] == 1 ? 0 : t);
+    return x[row * m[3] + (m[3] == 1 ? 0 : s)];
+}
+
+/* The logit of key s for query t of head h: (scale q.k), capped, and the bias; the lowest number where the key is hidden. */
+static double logit_of(const property_case *c, double *const *in, int64_t b, int64_t h, int64_t t, int64_t s)
+{
+    const tow__attention_params *p = c->params;
+    const int64_t T = c->in[0].dims[1], H = c->in[0].dims[2], D = c->in[0].dims[3], S = c->in[1].dims[1],
+                  G = c->in[1].dims[2];
+    double logit = 0, bias = 0, position = (double)(t + S - T);
+    bool visible = true;
+    for (size_t i = 3; i < c->n_in; i++) {
+        const property_input *o = &c->in[i];
+        if (o->dtype == TOW_BOOL) visible = broadcast_element(o, in[i], b, h, t, s) != 0;
+        if (o->dtype == TOW_I32) position = (double)t + in[i][o->rank > 0 ? b : 0];
+        if (o->dtype == TOW_F64) bias = broadcast_element(o, in[i], b, h, t, s);
+    }
+    if (p->causal && (double)s > position) visible = false;
+    if (p->window > 0 && fabs(position - (double)s) >= (double)p->window) visible = false;
+    for (int64_t d = 0; d < D; d++)
+        logit += p->scale * in[0][((b * T + t) * H + h) * D + d] * in[1][((b * S + s) * G + h / (H / G)) * D + d];
+    if (p->cap > 0) logit = p->cap * tanh(logit / p->cap);
+    return visible ? logit + bias : -DBL_MAX; /* a row without any visible key is uniform */
+}
 
 void property_attention(const property_case *c, double *const *in, double *const *out)
 {
-    const tow__attention_params *p = c->params;
-    const int64_t *q = c->in[0].dims, *k = c->in[1].dims, *m = c->in[3].dims;
-    const int64_t T = q[1], H = q[2], D = q[3], S = k[1], G = k[2], E = c->in[2].dims[3];
-    const double scale = p->scale;
-    for (int64_t b = 0; b < q[0]; b++)
+    const int64_t T = c->in[0].dims[1], H = c->in[0].dims[2], S = c->in[1].dims[1], G = c->in[1].dims[2],
+                  E = c->in[2].dims[3];
+    for (int64_t b = 0; b < c->in[0].dims[0]; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t t = 0; t < T; t++) {
-                const int64_t g = h / (H / G);
                 double logits[16], most = -INFINITY, sum = 0; /* S <= 16 in all cases */
-                for (int64_t s = 0; s < S; s++) {
-                    bool visible = !p->causal || s <= t + S - T;
-                    if (c->n_in == 4)
-                        visible =
-                            visible &&
-                            in[3][(((m[0] == 1 ? 0 : b) * m[1] + (m[1] == 1 ? 0 : h)) * m[2] + (m[2] == 1 ? 0 : t)) *
-                                      m[3] +
-                                  (m[3] == 1 ? 0 : s)] != 0;
-                    logits[s] = visible ? 0 : -DBL_MAX; /* a row without any visible key is uniform */
-                    for (int64_t d = 0; visible && d < D; d++)
-                        logits[s] +=
-                            scale * in[0][((b * T + t) * H + h) * D + d] * in[1][((b * S + s) * G + g) * D + d];
-                    most = fmax(most, logits[s]);
-                }
+                for (int64_t s = 0; s < S; s++) most = fmax(most, logits[s] = logit_of(c, in, b, h, t, s));
                 for (int64_t s = 0; s < S; s++) sum += exp(logits[s] - most);
                 out[1][(b * H + h) * T + t] = most + log(sum);
                 for (int64_t e = 0; e < E; e++) {
                     double y = 0;
                     for (int64_t s = 0; s < S; s++)
-                        y += exp(logits[s] - most) / sum * in[2][((b * S + s) * G + g) * E + e];
+                        y += exp(logits[s] - most) / sum * in[2][((b * S + s) * G + h / (H / G)) * E + e];
                     out[0][((b * T + t) * H + h) * E + e] = y;
                 }
             }
@@ -150,7 +164,10 @@ static const tow__linear_cross_entropy_params columns_of_w = {false}, rows_of_w 
 static const tow__axis_params last = {2}, middle = {1}, only = {0};
 static const tow__norm_params small = {1e-6}, large = {0.1};
 static const tow__attention_params plain = {.scale = 0.5}, causal = {.causal = true, .scale = 0.5},
-                                   causal_scaled = {.causal = true, .scale = 2};
+                                   causal_scaled = {.causal = true, .scale = 2}, near = {.scale = 0.5, .window = 2},
+                                   causal_near = {.causal = true, .scale = 0.5, .window = 2},
+                                   capped = {.scale = 1, .cap = 0.75},
+                                   all_of_them = {.causal = true, .scale = 1, .cap = 1.5, .window = 3};
 
 #define F .dtype = TOW_F64
 #define CUBE                                                                                                           \
@@ -196,6 +213,16 @@ static const tow__attention_params plain = {.scale = 0.5}, causal = {.causal = t
             {.dtype = TOW_BOOL, __VA_ARGS__}                                                                           \
         }                                                                                                              \
     }
+#define FURTHER(text, p, inputs, ...)                                                                                  \
+    {                                                                                                                  \
+        .primitive = "attention", .label = text, .params = &p, .n_in = inputs, .n_out = 2, .first_only = true,         \
+        .value = property_attention, .loose = 8, .in = {                                                               \
+            {F, S4(2, 3, 4, 4)},                                                                                       \
+            {F, S4(2, 5, 2, 4)},                                                                                       \
+            {F, S4(2, 5, 2, 3)},                                                                                       \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
 #define ROWS                                                                                                           \
     {                                                                                                                  \
         F, S3(2, 3, 5), .low = -2, .high = 3                                                                           \
@@ -224,6 +251,22 @@ static const property_case cases[] = {
     MASKED("full mask, some rows empty", plain, S4(2, 4, 3, 5)),
     MASKED("mask per key", plain, S4(2, 1, 1, 5)),
     MASKED("causal and mask per query", causal, S4(1, 4, 3, 1)),
+    MASKED("a window and a mask, some rows empty", near, S4(1, 4, 3, 5)),
+    ATTENTION("a window to both sides", near, 4, 5, 2, 1, .first_only = true),
+    ATTENTION("a window, both results", causal_near, 3, 5, 2, 2, .first_only = false),
+    ATTENTION("a window, more queries than keys", causal_near, 5, 3, 2, 2, .first_only = true),
+    ATTENTION("a cap", capped, 3, 4, 2, 1, .first_only = true),
+    ATTENTION("a cap, both results", capped, 2, 3, 2, 2, .first_only = false),
+    FURTHER("a bias", plain, 4, {F, S4(2, 4, 3, 5)}),
+    FURTHER("a bias for each head and a cap", capped, 4, {F, S4(1, 4, 1, 5)}),
+    FURTHER("a constant bias", all_of_them, 4, {F, S4(2, 1, 3, 1), .constant = true}),
+    FURTHER("an offset", causal, 4, {.dtype = TOW_I32, .rank = 0, .low = -1, .high = 3}),
+    FURTHER("an offset of each sequence, a window to both sides", near, 4,
+            {.dtype = TOW_I32, S1(2), .low = -2, .high = 4}),
+    FURTHER("all of them", all_of_them, 6, {.dtype = TOW_BOOL, S4(2, 1, 3, 5)}, {F, S4(1, 4, 3, 5)},
+            {.dtype = TOW_I32, S1(2), .low = 0, .high = 4}),
+    FURTHER("all of them, the bias constant", all_of_them, 6, {.dtype = TOW_BOOL, S4(2, 1, 3, 5)},
+            {F, S4(1, 4, 3, 5), .constant = true}, {.dtype = TOW_I32, S1(2), .low = 0, .high = 4}),
     {.primitive = "linear_cross_entropy",
      .label = "both results",
      .params = &columns_of_w,

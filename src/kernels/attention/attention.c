@@ -24,42 +24,78 @@ const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int6
 
 /* ---- what a query sees ------------------------------------------------------------------------------------------ */
 
-/* Keys that causality leaves: j <= query + S - T. */
-static int64_t causal_limit(const tow__attention_job *a, int64_t query)
+/* Keys from[i] .. limit[i] that causality and the window leave to query i of the strip, whose position among the keys is given. */
+static void see_keys(const tow__attention_job *a, tow__strip *s, int64_t i, int64_t position)
 {
-    return a->causal ? tow__max(0, tow__min(a->s, query + a->s - a->t + 1)) : a->s;
+    int64_t end = a->causal ? position + 1 : a->s, begin = 0;
+    if (a->window > 0) {
+        begin = position - a->window + 1;
+        end = tow__min(end, position + a->window);
+    }
+    s->limit[i] = tow__max(0, tow__min(a->s, end));
+    s->from[i] = tow__max(0, tow__min(s->limit[i], begin));
 }
+
+/* Where query 0 of sequence b is among the keys. */
+static int64_t offset_of(const tow__attention_job *a, int64_t b)
+{
+    if (!a->offset) return a->s - a->t;
+    return ((const int32_t *)a->offset->data)[a->offset->rank > 0 ? b * a->offset->strides[0] : 0];
+}
+
+/* Index of the first element for query i in what broadcasts to [B, H, T, S]. */
+static int64_t row_offset(const tow__buffer *x, const tow__strip *s, int64_t i)
+{
+    int64_t at[3] = {s->b, s->h, s->first + i}, offset = 0;
+    for (int d = 0; d < 3; d++) offset += x->dims[d] > 1 ? at[d] * x->strides[d] : 0;
+    return offset;
+}
+
+static int64_t column_stride(const tow__buffer *x) { return x->dims[3] > 1 ? x->strides[3] : 0; }
 
 tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, int64_t i)
 {
-    const tow__buffer *m = a->mask;
-    if (!m) return (tow__mask_row){NULL, 0};
-    int64_t at[3] = {s->b, s->h, s->first + i}, offset = 0;
-    for (int d = 0; d < 3; d++) offset += m->dims[d] > 1 ? at[d] * m->strides[d] : 0;
-    return (tow__mask_row){(const b8 *)m->data + offset, m->dims[3] > 1 ? m->strides[3] : 0};
+    if (!a->mask) return (tow__mask_row){NULL, 0};
+    return (tow__mask_row){(const b8 *)a->mask->data + row_offset(a->mask, s, i), column_stride(a->mask)};
+}
+
+tow__bias_row tow__strip_bias(const tow__attention_job *a, const tow__strip *s, int64_t i)
+{
+    const tow__buffer *x = a->bias;
+    if (!x) return (tow__bias_row){NULL, 0};
+    return (tow__bias_row){(const char *)x->data + row_offset(x, s, i) * (int64_t)tow__element_bytes(a->dtype),
+                           column_stride(x)};
 }
 
 static bool is_blind(const tow__attention_job *a, const tow__strip *s, int64_t i)
 {
     tow__mask_row mask = tow__strip_mask(a, s, i);
-    if (!mask.data) return s->limit[i] == 0;
-    for (int64_t j = 0; j < s->limit[i]; j++)
+    if (!mask.data) return s->limit[i] == s->from[i];
+    for (int64_t j = s->from[i]; j < s->limit[i]; j++)
         if (mask.data[j * mask.stride]) return false;
     return true;
 }
 
 tow__strip tow__strip_of(const tow__attention_job *a, int64_t b, int64_t h, int64_t index)
 {
-    tow__strip s = {.b = b, .h = h, .g = h / (a->heads / a->groups), .first = index * TOW__STRIP};
+    tow__strip s = {.b = b, .h = h, .g = h / (a->heads / a->groups), .first = index * TOW__STRIP, .start = a->s};
+    int64_t offset = offset_of(a, b);
     s.rows = tow__min(TOW__STRIP, a->t - s.first);
     for (int64_t i = 0; i < s.rows; i++) {
-        s.limit[i] = causal_limit(a, s.first + i);
+        see_keys(a, &s, i, s.first + i + offset);
         s.blind[i] = is_blind(a, &s, i);
         s.any_blind |= s.blind[i];
-        if (s.blind[i]) s.limit[i] = a->s;
+        if (s.blind[i]) {
+            s.from[i] = 0;
+            s.limit[i] = a->s;
+        }
+        s.start = tow__min(s.start, s.from[i]);
         s.keys = tow__max(s.keys, s.limit[i]);
     }
-    for (int64_t i = s.rows; i < TOW__STRIP; i++) s.limit[i] = s.keys;
+    for (int64_t i = s.rows; i < TOW__STRIP; i++) {
+        s.from[i] = s.start;
+        s.limit[i] = s.keys;
+    }
     return s;
 }
 
@@ -71,6 +107,27 @@ typedef struct work {
     char *scratch;
     size_t bytes; /* of scratch per thread */
 } work;
+
+/* Parameters and optional operands: bool is a mask, i32 an offset, another type the bias. */
+static void read_forward(const tow__kernel_call *call, tow__attention_job *a)
+{
+    const tow__attention_params *p = call->params;
+    a->causal = p->causal, a->scale = p->scale, a->cap = p->cap, a->window = p->window;
+    for (uint32_t i = 3; i < call->n_in; i++) {
+        const tow__buffer *x = &call->in[i];
+        *(x->dtype == TOW_BOOL ? &a->mask : x->dtype == TOW_I32 ? &a->offset : &a->bias) = x;
+    }
+}
+
+static void read_backward(const tow__kernel_call *call, tow__attention_job *a)
+{
+    const tow__attention_ad_params *p = call->params;
+    const tow__buffer *next = &call->in[5];
+    a->causal = p->causal, a->scale = p->scale, a->cap = p->cap, a->window = p->window;
+    a->mask = p->masked ? next++ : NULL;
+    a->bias = p->biased ? next++ : NULL;
+    a->offset = p->shifted ? next++ : NULL;
+}
 
 /* Fills what both directions share from (q, k, v, ...). */
 static work begin(const tow__kernel_call *call, bool backward)
@@ -88,6 +145,10 @@ static work begin(const tow__kernel_call *call, bool backward)
                               .groups = k->dims[2],
                               .strips = tow__ceil_div(q->dims[1], TOW__STRIP),
                               .products = call->team != NULL ? call->team->products : NULL};
+    if (backward)
+        read_backward(call, &job);
+    else
+        read_forward(call, &job);
     work w = {.job = job, .scratch = call->scratch};
     w.code = job.dtype == TOW_F32 ? tow__attention_f32(0) : &tow__attention_f64;
     w.bytes = w.code->bytes(&w.job);
@@ -118,12 +179,8 @@ static void forward_block(void *user, int64_t block)
 
 static void run_attention(const tow__kernel_call *call)
 {
-    const tow__attention_params *p = call->params;
     work w = begin(call, false);
     tow__attention_job *a = &w.job;
-    a->causal = p->causal;
-    a->scale = p->scale;
-    a->mask = call->n_in == 4 ? &call->in[3] : NULL;
     a->out = call->out[0].data;
     a->lse_out = call->out[1].data;
     tow__team_run(call->team, a->batches * a->heads * tow__ceil_div(a->strips, PART), forward_block, &w);
@@ -135,16 +192,13 @@ static void backward_block(void *user, int64_t block)
     w->code->backward(&w->job, block / w->job.groups, block % w->job.groups, scratch_of_thread(w));
 }
 
-/* (q, k, v, out, lse [, mask], ct) -> those of dq, dk, dv that wrt names */
+/* (q, k, v, out, lse [, mask] [, bias] [, offset], ct) -> those of dq, dk, dv that wrt names */
 static void run_attention_vjp(const tow__kernel_call *call)
 {
     const tow__attention_ad_params *p = call->params;
     work w = begin(call, true);
     tow__attention_job *a = &w.job;
     size_t next = 0;
-    a->causal = p->causal;
-    a->scale = p->scale;
-    a->mask = p->masked ? &call->in[5] : NULL;
     a->o = heads_of(&call->in[3]);
     a->lse = call->in[4];
     a->ct = heads_of(&call->in[call->n_in - 1]);

@@ -3,8 +3,8 @@
  *
  *   q [B, T, H, D], k [B, S, G, D], v [B, S, G, E], out [B, T, H, E], lse [B, H, T]; head h reads group h / (H/G)
  *
- * A strip is up to 64 queries of one head. It sees keys 0 .. keys; query i of it sees the first limit[i] of them, less
- * what the mask hides. A query that sees no key at all is blind: it spreads over all S keys alike and has the lowest
+ * A strip is up to 64 queries of one head. It sees keys start .. keys; query i of it sees those from from[i] to limit[i], less
+ * what the mask hides: a window moves both ends, and keys outside of them are not read. A query that sees no key at all is blind: it spreads over all S keys alike and has the lowest
  * finite number as its log-sum-exp.
  *
  * Bits. Sums run in an order that shapes, causality and the mask fix, not threads: strips of a head do not meet forward,
@@ -35,19 +35,23 @@ typedef struct tow__heads {
 typedef struct tow__attention_job {
     tow_dtype dtype;
     bool causal, backward;
-    double scale;
+    double scale, cap;                            /* cap 0: none */
+    int64_t window;                               /* 0: none */
     int64_t batches, t, s, heads, groups, strips; /* strips per head */
     tow__heads q, k, v, o, ct;
     tow__buffer lse;
     const tow__buffer *mask;                 /* bool [B|1, H|1, T|1, S|1], or NULL */
+    const tow__buffer *bias;                 /* of the type of q, likewise */
+    const tow__buffer *offset;               /* i32 [] or [B], or NULL: S - T */
     void *out, *lse_out;                     /* forward */
     void *dq, *dk, *dv;                      /* backward; NULL where not asked for */
     const struct tow__gemm_choice *products; /* what may compute them, in double precision; NULL: the rule */
 } tow__attention_job;
 
 typedef struct tow__strip {
-    int64_t b, h, g, first, rows, keys; /* queries first .. first + rows; keys 0 .. keys */
-    int64_t limit[TOW__STRIP];          /* S for blind queries, and `keys` behind the last row */
+    int64_t b, h, g, first, rows, start, keys; /* queries first .. first + rows; keys start .. keys */
+    int64_t from[TOW__STRIP];                  /* 0 for blind queries, and `start` behind the last row */
+    int64_t limit[TOW__STRIP];                 /* S for blind queries, and `keys` behind the last row */
     bool blind[TOW__STRIP];
     bool any_blind;
 } tow__strip;
@@ -58,9 +62,16 @@ typedef struct tow__mask_row {
     int64_t stride;
 } tow__mask_row;
 
+/* The bias of query i likewise. */
+typedef struct tow__bias_row {
+    const char *data; /* of the element type */
+    int64_t stride;   /* in elements */
+} tow__bias_row;
+
 /* Strip `index` of head h of sequence b. */
 tow__strip tow__strip_of(const tow__attention_job *a, int64_t b, int64_t h, int64_t index);
 tow__mask_row tow__strip_mask(const tow__attention_job *a, const tow__strip *s, int64_t i);
+tow__bias_row tow__strip_bias(const tow__attention_job *a, const tow__strip *s, int64_t i);
 /* Element (row, 0) of a head; of the strip's keys and values with head = s->g. */
 const char *tow__head_row(const tow__attention_job *a, const tow__heads *x, int64_t b, int64_t head, int64_t row);
 

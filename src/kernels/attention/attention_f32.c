@@ -5,10 +5,10 @@
  *
  *   both      | qt: D x 64 | q: 64 x D | p: C x 64 | k: S x D | v: S x E |
  *   forward   | out: 64 x E |
- *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E |
+ *   backward  | ctt: E x 64 | ct: 64 x E | o: 64 x E | dp: C x 64 | dq: 64 x D | dk: S x D | dv: S x E | slope of the cap: C x 64 |
  *
  * Keys and values of a head are copied there once: in place, their rows lie far apart. Forward, where keys are used
- * only once per strip, those of short sequences stay in place. out, dq, dk and dv are made in the results and have no
+ * only once per strip, those of short sequences stay in place, and those that only a few queries read: one row of a cache. out, dq, dk and dv are made in the results and have no
  * memory here if the rows of those are whole vectors. */
 #include "src/kernels/attention/attention.h"
 #include "src/kernels/attention/attention_lanes.h"
@@ -18,6 +18,7 @@ enum {
     CUT = 2048,     /* keys of a strip that have a maximum in common: sums are rescaled between cuts */
     BLOCK = 64,     /* keys that are worked on together: their logits stay in the first cache */
     IN_PLACE = 256, /* most keys of a head that stay in place forward, where few strips read them */
+    FEW = 16,       /* most queries of a head for which all keys and values stay in place */
     AHEAD = 12      /* rows */
 };
 
@@ -50,11 +51,12 @@ typedef struct softmax {
 typedef struct view {
     const tow__strip *strip;
     int64_t first, keys, rows, vectors;                  /* rows: queries; vectors of 16 of them */
-    int64_t low[QUERIES / LANES], high[QUERIES / LANES]; /* of the keys that a vector's queries see */
+    int64_t low[QUERIES / LANES], high[QUERIES / LANES]; /* of the ends of the keys that a vector's queries see */
+    int64_t begin[QUERIES / LANES];                      /* the highest of where these keys begin */
 } view;
 
 typedef struct workspace {
-    f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *o, *dp, *dq, *dk, *dv;
+    f32 *qt, *q, *p, *out, *k, *v, *ctt, *ct, *o, *dp, *dq, *dk, *dv, *slope;
     int64_t written; /* keys that have begun in dk and dv */
 } workspace;
 
@@ -77,6 +79,10 @@ static int64_t within(int64_t keys, int64_t limit) { return tow__max(0, tow__min
 /* How many of the keys query i sees, but for the mask. */
 static int64_t seen(const view *w, int64_t i) { return within(w->keys, w->strip->limit[i] - w->first); }
 
+/* How many of the keys lie before those that query i sees. */
+static int64_t unseen(const view *w, int64_t i) { return within(w->keys, w->strip->from[i] - w->first); }
+
+/* All keys of a strip, counted from key 0. */
 static view view_of(const tow__strip *s)
 {
     view w = {.strip = s, .keys = s->keys, .rows = s->rows, .vectors = tow__ceil_div(s->rows, LANES)};
@@ -86,6 +92,7 @@ static view view_of(const tow__strip *s)
             w.low[v] = tow__min(w.low[v], s->limit[i]);
             w.high[v] = tow__max(w.high[v], s->limit[i]);
         }
+        for (int64_t i = v * LANES; i < (v + 1) * LANES; i++) w.begin[v] = tow__max(w.begin[v], s->from[i]);
     }
     return w;
 }
@@ -96,6 +103,7 @@ TOW__INLINE view block_of(const view *strip, int64_t first, int64_t keys)
     for (int64_t v = 0; v < QUERIES / LANES; v++) {
         w.low[v] = within(keys, strip->low[v] - first);
         w.high[v] = within(keys, strip->high[v] - first);
+        w.begin[v] = within(keys, strip->begin[v] - first);
     }
     return w;
 }
@@ -103,6 +111,9 @@ TOW__INLINE view block_of(const view *strip, int64_t first, int64_t keys)
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 static bool usable(const tow__heads *x) { return x->column == 1 && whole_vectors(x->width); }
+
+/* Forward, keys or values stay where they are. */
+static bool stay(const tow__attention_job *a, const tow__heads *x) { return !a->backward && usable(x) && a->t <= FEW; }
 
 /* The next `count` floats of the memory, in whole cache lines. */
 static f32 *part(char *memory, size_t *used, int64_t count)
@@ -119,8 +130,8 @@ static size_t divide_memory(const tow__attention_job *a, char *memory, workspace
     *w = (workspace){.qt = part(memory, &n, padded(d) * QUERIES),
                      .q = part(memory, &n, QUERIES * spaced(d)),
                      .p = part(memory, &n, cut * QUERIES),
-                     .k = part(memory, &n, a->s * spaced(d)),
-                     .v = part(memory, &n, a->s * spaced(e))};
+                     .k = part(memory, &n, stay(a, &a->k) ? 0 : a->s * spaced(d)),
+                     .v = part(memory, &n, stay(a, &a->v) ? 0 : a->s * spaced(e))};
     if (!a->backward) {
         w->out = part(memory, &n, whole_vectors(e) ? 0 : QUERIES * spaced(e));
         return n;
@@ -132,6 +143,7 @@ static size_t divide_memory(const tow__attention_job *a, char *memory, workspace
     w->dq = part(memory, &n, whole_vectors(d) ? 0 : QUERIES * spaced(d));
     w->dk = part(memory, &n, whole_vectors(d) ? 0 : a->s * spaced(d));
     w->dv = part(memory, &n, whole_vectors(e) ? 0 : a->s * spaced(e));
+    if (a->cap > 0) w->slope = part(memory, &n, cut * QUERIES);
     return n;
 }
 
@@ -213,14 +225,29 @@ static void write_group(int64_t keys, int64_t written, sums x, int64_t width, su
     for (int64_t j = written; j < keys; j++) memset(result.data + j * result.ld, 0, (size_t)width * sizeof(f32));
 }
 
-/* ---- masks ------------------------------------------------------------------------------------------------------ */
+/* Zeros in rows from .. to, if there are any sums. */
+static void clear_rows(sums x, int64_t width, int64_t from, int64_t to)
+{
+    for (int64_t i = from; x.data && i < to; i++) memset(x.data + i * x.ld, 0, (size_t)width * sizeof(f32));
+}
+
+/* ---- masks, biases ---------------------------------------------------------------------------------------------- */
+
+static void add_bias(const tow__attention_job *a, const tow__strip *s, const view *w, f32 *p)
+{
+    for (int64_t i = 0; a->bias && i < s->rows; i++) {
+        tow__bias_row bias = tow__strip_bias(a, s, i);
+        const f32 *x = (const f32 *)(const void *)bias.data + w->first * bias.stride;
+        for (int64_t j = unseen(w, i), end = seen(w, i); j < end; j++) p[j * QUERIES + i] += x[j * bias.stride];
+    }
+}
 
 static void hide_masked(const tow__attention_job *a, const tow__strip *s, const view *w, f32 *p)
 {
     for (int64_t i = 0; a->mask && i < s->rows; i++) {
         tow__mask_row mask = tow__strip_mask(a, s, i);
         mask.data += w->first * mask.stride;
-        for (int64_t j = 0, end = seen(w, i); j < end; j++)
+        for (int64_t j = unseen(w, i), end = seen(w, i); j < end; j++)
             if (!mask.data[j * mask.stride]) p[j * QUERIES + i] = -FLT_MAX;
     }
 }

@@ -9,9 +9,10 @@ typedef struct matrix {
     int64_t row, column; /* strides */
 } matrix;
 
-/* | q: 64 x D, scaled | p: 64 x S | backward: ct: 64 x E | out: 64 x E | dp: 64 x S | */
+/* | q: 64 x D, scaled | p: 64 x S | backward: ct: 64 x E | out: 64 x E | dp: 64 x S | slope of the cap: 64 x S |
+ * Columns count keys from the strip's first one. */
 typedef struct workspace {
-    f64 *q, *p, *ct, *out, *dp;
+    f64 *q, *p, *ct, *out, *dp, *slope;
 } workspace;
 
 static f64 *part(char *memory, size_t *used, int64_t count)
@@ -29,6 +30,7 @@ static size_t divide_memory(const tow__attention_job *a, char *memory, workspace
     w->ct = part(memory, &n, TOW__STRIP * a->v.width);
     w->out = part(memory, &n, TOW__STRIP * a->v.width);
     w->dp = part(memory, &n, TOW__STRIP * a->s);
+    if (a->cap > 0) w->slope = part(memory, &n, TOW__STRIP * a->s);
     return n;
 }
 
@@ -62,11 +64,12 @@ static void product(const tow__attention_job *a, int64_t m, int64_t n, int64_t k
 static matrix matrix_of(const f64 *data, int64_t width) { return (matrix){data, width, 1}; }
 static matrix transposed(matrix x) { return (matrix){x.data, x.column, x.row}; }
 
-/* Keys or values of the strip's group. */
+/* Keys or values of the strip's group, from its first key on. */
 static matrix of_group(const tow__attention_job *a, const tow__heads *x, const tow__strip *s)
 {
-    return (matrix){(const f64 *)(const void *)tow__head_row(a, x, s->b, s->g, 0), x->row, x->column};
+    return (matrix){(const f64 *)(const void *)tow__head_row(a, x, s->b, s->g, s->start), x->row, x->column};
 }
+static int64_t keys_of(const tow__strip *s) { return s->keys - s->start; }
 
 /* The strip's rows of x times factor, contiguous [rows, width]. */
 static void read_rows(const tow__attention_job *a, const tow__heads *x, const tow__strip *s, f64 factor, f64 *to)
@@ -82,43 +85,60 @@ static f64 *result_row(const tow__attention_job *a, const tow__strip *s, void *d
 }
 static f64 *result_group(const tow__attention_job *a, const tow__strip *s, void *data, int64_t width)
 {
-    return (f64 *)data + (s->b * a->s * a->groups + s->g) * width;
+    return (f64 *)data + ((s->b * a->s + s->start) * a->groups + s->g) * width;
 }
 
-/* Logits [rows, keys], masked; the scaled queries stay in w->q. */
-static void logits_of(const tow__attention_job *a, const tow__strip *s, const workspace *w)
+/* Row i of the products becomes logits: cap, bias, mask. */
+static void finish_logits(const tow__attention_job *a, const tow__strip *s, int64_t i, f64 *p, f64 *slope)
 {
-    read_rows(a, &a->q, s, a->scale, w->q);
-    product(a, s->rows, s->keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(a, &a->k, s)), w->p,
-            s->keys, false);
-    for (int64_t i = 0; i < s->rows; i++) {
-        tow__mask_row mask = tow__strip_mask(a, s, i);
-        for (int64_t j = 0; mask.data && j < s->limit[i]; j++)
-            if (!mask.data[j * mask.stride]) w->p[i * s->keys + j] = -DBL_MAX;
+    tow__mask_row mask = tow__strip_mask(a, s, i);
+    tow__bias_row bias = tow__strip_bias(a, s, i);
+    const f64 *add = (const f64 *)(const void *)bias.data;
+    for (int64_t j = s->start; j < s->limit[i]; j++, p++) {
+        if (a->cap > 0) {
+            f64 t = tanh(*p / a->cap);
+            if (slope) *slope++ = 1 - t * t;
+            *p = a->cap * t;
+        }
+        if (add) *p += add[j * bias.stride];
+        if (mask.data && !mask.data[j * mask.stride]) *p = -DBL_MAX;
     }
 }
 
-/* Row i of the logits becomes exp(logit - shift), 0 for keys that causality hides. */
+/* Logits [rows, keys]; the scaled queries stay in w->q. */
+static void logits_of(const tow__attention_job *a, const tow__strip *s, const workspace *w)
+{
+    read_rows(a, &a->q, s, a->scale, w->q);
+    int64_t keys = keys_of(s);
+    product(a, s->rows, keys, a->q.width, matrix_of(w->q, a->q.width), transposed(of_group(a, &a->k, s)), w->p, keys,
+            false);
+    for (int64_t i = 0; i < s->rows; i++)
+        finish_logits(a, s, i, w->p + i * keys, w->slope ? w->slope + i * keys : NULL);
+}
+
+/* Row i of the logits becomes exp(logit - shift), 0 for keys that causality and the window hide. */
 static void exponentials(const tow__strip *s, int64_t i, f64 *p, f64 shift)
 {
-    for (int64_t j = 0; j < s->keys; j++) p[j] = j < s->limit[i] ? exp(p[j] - shift) : 0;
+    for (int64_t j = s->start; j < s->keys; j++, p++) *p = j >= s->from[i] && j < s->limit[i] ? exp(*p - shift) : 0;
 }
 
 static void forward_strip(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
+    int64_t keys = keys_of(s);
     logits_of(a, s, w);
     f64 sums[TOW__STRIP], *lse = (f64 *)a->lse_out + (s->b * a->heads + s->h) * a->t + s->first;
     for (int64_t i = 0; i < s->rows; i++) {
-        f64 *p = w->p + i * s->keys, top = row_max_f64(s->limit[i], p);
+        f64 *p = w->p + i * keys, *first = p + s->from[i] - s->start;
+        f64 top = row_max_f64(s->limit[i] - s->from[i], first);
         if (s->blind[i]) {
-            for (int64_t j = 0; j < s->keys; j++) p[j] = 1;
+            for (int64_t j = 0; j < keys; j++) p[j] = 1;
         } else {
             exponentials(s, i, p, top);
         }
-        sums[i] = row_sum_f64(s->limit[i], p);
+        sums[i] = row_sum_f64(s->limit[i] - s->from[i], first);
         lse[i] = s->blind[i] ? -DBL_MAX : log(sums[i]) + top;
     }
-    product(a, s->rows, a->v.width, s->keys, matrix_of(w->p, s->keys), of_group(a, &a->v, s),
+    product(a, s->rows, a->v.width, keys, matrix_of(w->p, keys), of_group(a, &a->v, s),
             result_row(a, s, a->out, 0, a->v.width), a->heads * a->v.width, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t e = 0; e < a->v.width; e++) result_row(a, s, a->out, i, a->v.width)[e] /= sums[i];
@@ -134,16 +154,17 @@ static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t f
     }
 }
 
-/* p and, with the cotangents of the outputs, dl = p (ct v' - sum(ct out)) in w->dp */
+/* p and, with the cotangents of the outputs, dl = slope p (ct v' - sum(ct out)) in w->dp */
 static void through_softmax(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
-    int64_t width = a->v.width;
-    product(a, s->rows, s->keys, width, matrix_of(w->ct, width), transposed(of_group(a, &a->v, s)), w->dp, s->keys,
-            false);
+    int64_t width = a->v.width, keys = keys_of(s);
+    product(a, s->rows, keys, width, matrix_of(w->ct, width), transposed(of_group(a, &a->v, s)), w->dp, keys, false);
     for (int64_t i = 0; i < s->rows; i++) {
-        f64 *p = w->p + i * s->keys, *dp = w->dp + i * s->keys, delta = 0;
+        f64 *p = w->p + i * keys, *dp = w->dp + i * keys, delta = 0;
         for (int64_t e = 0; e < width; e++) delta += w->ct[i * width + e] * w->out[i * width + e];
-        for (int64_t j = 0; j < s->keys; j++) dp[j] = s->blind[i] ? 0 : p[j] * (dp[j] - delta);
+        for (int64_t j = 0; j < keys; j++) dp[j] = s->blind[i] ? 0 : p[j] * (dp[j] - delta);
+        for (int64_t j = s->from[i] - s->start; w->slope && j < s->limit[i] - s->start; j++)
+            dp[j] *= w->slope[i * keys + j];
     }
 }
 
@@ -151,26 +172,26 @@ static void through_softmax(const tow__attention_job *a, const tow__strip *s, co
 static void backward_strip(const tow__attention_job *a, const tow__strip *s, const workspace *w)
 {
     const f64 *lse = a->lse.data;
-    int64_t d = a->q.width, e = a->v.width;
+    int64_t d = a->q.width, e = a->v.width, keys = keys_of(s);
     logits_of(a, s, w);
     lse += s->b * a->lse.strides[0] + s->h * a->lse.strides[1] + s->first * a->lse.strides[2];
     for (int64_t i = 0; i < s->rows; i++) {
-        f64 *p = w->p + i * s->keys;
+        f64 *p = w->p + i * keys;
         exponentials(s, i, p, lse[i * a->lse.strides[2]]);
-        for (int64_t j = 0; s->blind[i] && j < s->keys; j++) p[j] = 1 / (f64)s->keys;
+        for (int64_t j = 0; s->blind[i] && j < keys; j++) p[j] = 1 / (f64)a->s;
     }
     read_rows(a, &a->ct, s, 1, w->ct);
     read_rows(a, &a->o, s, 1, w->out);
     if (a->dv)
-        product(a, s->keys, e, s->rows, transposed(matrix_of(w->p, s->keys)), matrix_of(w->ct, e),
+        product(a, keys, e, s->rows, transposed(matrix_of(w->p, keys)), matrix_of(w->ct, e),
                 result_group(a, s, a->dv, e), a->groups * e, true);
     if (!a->dq && !a->dk) return;
     through_softmax(a, s, w);
     if (a->dk)
-        product(a, s->keys, d, s->rows, transposed(matrix_of(w->dp, s->keys)), matrix_of(w->q, d),
+        product(a, keys, d, s->rows, transposed(matrix_of(w->dp, keys)), matrix_of(w->q, d),
                 result_group(a, s, a->dk, d), a->groups * d, true);
     if (!a->dq) return;
-    product(a, s->rows, d, s->keys, matrix_of(w->dp, s->keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
+    product(a, s->rows, d, keys, matrix_of(w->dp, keys), of_group(a, &a->k, s), result_row(a, s, a->dq, 0, d),
             a->heads * d, false);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < d; j++) result_row(a, s, a->dq, i, d)[j] *= a->scale;

@@ -9,18 +9,29 @@ typedef struct shape {
     int64_t b, t, s, h, g, d, e;
     bool causal, masked;
     layout keys;
+    int64_t window;
+    double cap;
+    bool biased, shifted; /* by S / 2 + 7 i - 3 in sequence i */
 } shape;
 
 static const shape shapes[] = {
-    {1, 1, 1, 1, 1, 1, 1, false, false, SPACED},          {2, 70, 70, 4, 2, 64, 64, true, false, SPACED},
-    {1, 130, 67, 2, 1, 20, 33, false, true, SPACED},      {2, 33, 140, 2, 2, 32, 16, true, true, SPACED},
-    {1, 200, 90, 1, 1, 48, 80, true, false, SPACED},      {1, 5, 5000, 1, 1, 16, 8, true, false, SPACED},
+    {1, 1, 1, 1, 1, 1, 1, false, false, SPACED},
+    {2, 70, 70, 4, 2, 64, 64, true, false, SPACED},
+    {1, 130, 67, 2, 1, 20, 33, false, true, SPACED},
+    {2, 33, 140, 2, 2, 32, 16, true, true, SPACED},
+    {1, 200, 90, 1, 1, 48, 80, true, false, SPACED},
+    {1, 5, 5000, 1, 1, 16, 8, true, false, SPACED},
     {2, 150, 150, 2, 1, 48, 112, true, false, ROW_MAJOR}, /* keys in place */
     {1, 100, 256, 2, 2, 160, 48, false, true, ROW_MAJOR},
+    {2, 300, 300, 2, 1, 32, 48, true, false, SPACED, 37}, /* strips that begin far behind key 0 */
+    {1, 70, 3000, 2, 2, 16, 20, true, true, SPACED, 2500, 1.5, true},
+    {2, 130, 90, 4, 2, 24, 16, false, false, ROW_MAJOR, 5, 0.5, true, true},
+    {2, 3, 400, 4, 2, 32, 32, true, false, SPACED, 0, 0, false, true}, /* a cache of 400 rows */
+    {2, 1, 400, 2, 2, 32, 20, true, false, SPACED, 64, 0, false, true},
 };
 
 typedef struct operands {
-    tow__buffer q, k, v, mask, out, lse, ct, grads[3];
+    tow__buffer q, k, v, mask, bias, offset, out, lse, ct, grads[3];
 } operands;
 
 static operands make_operands(const shape *c)
@@ -29,9 +40,12 @@ static operands make_operands(const shape *c)
                   .k = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), c->keys),
                   .v = random_operand(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR),
                   .mask = random_operand(TOW_BOOL, SHAPE(c->b, 1, c->t, c->s), ROW_MAJOR),
+                  .bias = random_operand(TOW_F32, SHAPE(c->b, c->h, 1, c->s), ROW_MAJOR),
+                  .offset = make(TOW_I32, SHAPE(c->b), ROW_MAJOR),
                   .out = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR),
                   .lse = make(TOW_F32, SHAPE(c->b, c->h, c->t), ROW_MAJOR),
                   .ct = random_operand(TOW_F32, SHAPE(c->b, c->t, c->h, c->e), ROW_MAJOR)};
+    for (int i = 0; i < c->b; i++) ((int32_t *)x.offset.data)[i] = 7 * i - 3 + (int32_t)(c->s / 2);
     x.grads[0] = make(TOW_F32, SHAPE(c->b, c->t, c->h, c->d), ROW_MAJOR);
     x.grads[1] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->d), ROW_MAJOR);
     x.grads[2] = make(TOW_F32, SHAPE(c->b, c->s, c->g, c->e), ROW_MAJOR);
@@ -49,6 +63,8 @@ static tow__attention_job job_of(const shape *c, const operands *x, bool backwar
                                 .causal = c->causal,
                                 .backward = backward,
                                 .scale = 0.3,
+                                .cap = c->cap,
+                                .window = c->window,
                                 .batches = c->b,
                                 .t = c->t,
                                 .s = c->s,
@@ -62,6 +78,8 @@ static tow__attention_job job_of(const shape *c, const operands *x, bool backwar
                                 .ct = heads_of(&x->ct),
                                 .lse = x->lse,
                                 .mask = c->masked ? &x->mask : NULL,
+                                .bias = c->biased ? &x->bias : NULL,
+                                .offset = c->shifted ? &x->offset : NULL,
                                 .out = x->out.data,
                                 .lse_out = x->lse.data,
                                 .dq = x->grads[0].data,
@@ -107,8 +125,9 @@ static void sequences_are_independent(void **state)
         operands x = make_operands(&c), last = x;
         run_all(tow__attention_f32(0), &c, &x);
         one.b = 1;
-        tow__buffer *views[] = {&last.q, &last.k, &last.v, &last.mask, &last.out, &last.ct, &last.lse};
-        for (size_t j = 0; j < 7; j++) {
+        tow__buffer *views[] = {&last.q,      &last.k,   &last.v,  &last.mask, &last.bias,
+                                &last.offset, &last.out, &last.ct, &last.lse};
+        for (size_t j = 0; j < sizeof views / sizeof *views; j++) {
             views[j]->data =
                 (char *)views[j]->data + (size_t)((c.b - 1) * views[j]->strides[0]) * tow_dtype_size(views[j]->dtype);
             views[j]->dims[0] = 1;

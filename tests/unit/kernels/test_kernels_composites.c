@@ -424,7 +424,7 @@ static void check_attention(const attention_case *c, tow_dtype dtype, layout how
     for (int i = 0; i < 3; i++)
         if (wrt >> i & 1) grads[n++] = make(dtype, 4, in[i].dims, ROW_MAJOR);
     run_kernel(tow__kernel_find("attention_vjp", dtype), c->mask ? 7 : 6, back, n, grads,
-               &(tow__attention_ad_params){c->causal, c->mask != 0, scale, wrt});
+               &(tow__attention_ad_params){.causal = c->causal, .masked = c->mask != 0, .scale = scale, .wrt = wrt});
     n = 0;
     if (wrt & 1) compare(&grads[n++], x.dq, tolerance, "dq");
     if (wrt & 2) compare(&grads[n++], x.dk, tolerance, "dk");
