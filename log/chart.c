@@ -43,7 +43,8 @@ typedef struct picture {
 
 static double scaled(const axis *a, double value) { return a->logarithmic ? log10(value) : value; }
 
-static bool is_drawn(const axis *a, double value) { return isfinite(value) && (!a->logarithmic || value > 0); }
+/* Ranges of larger numbers would overflow. */
+static bool is_drawn(const axis *a, double value) { return fabs(value) <= 1e300 && (!a->logarithmic || value > 0); }
 
 static double pixel(const axis *a, double position)
 {

@@ -1,87 +1,80 @@
-/* Reading the digits, holding some of them out, batches. */
+/* Opening the files of digits, and moving images. */
 #include "data.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "common/common.h"
 #include "model.h"
 
 enum {
-    HELD_OUT = 5, /* one in so many */
-    WHITE = 16    /* the highest value of a pixel */
+    WHITE = 16 /* the highest value of a pixel */
 };
+static const double part = 0.8; /* of the digits is for training */
 
-/* Fisher and Yates: `order` becomes another permutation of itself. */
-static void shuffle(int32_t *order, int64_t n, uint64_t seed)
+/* pixels: f32 [SIDE, SIDE] */
+static void move_image(float *pixels, int dy, int dx)
 {
-    for (int64_t i = n - 1; i > 0; i--) {
-        int64_t j = (int64_t)(random_bits(seed, (uint64_t)i) % (uint64_t)(i + 1));
-        int32_t other = order[i];
-        order[i] = order[j];
-        order[j] = other;
-    }
-}
-
-bool digits_read(tow_context *context, uint64_t split, digits_data *d)
-{
-    char images[4096], labels[4096];
-    *d = (digits_data){0};
-    find_shared("digits/images.npy", images, sizeof images);
-    find_shared("digits/labels.npy", labels, sizeof labels);
-    if (images[0] == '\0' || tow_npy_read(context, images, &d->images) != TOW_OK ||
-        tow_npy_read(context, labels, &d->labels) != TOW_OK) {
-        fprintf(stderr, "digits: cannot read share/tow/digits/images.npy and labels.npy beside this program: %s\n",
-                tow_context_error(context));
-        return false;
-    }
-    d->n = tow_array_type(d->images).dims[0];
-    d->n_train = d->n - d->n / HELD_OUT;
-    d->order = malloc((size_t)d->n * sizeof *d->order);
-    if (!d->order) {
-        fprintf(stderr, "digits: out of memory\n");
-        return false;
-    }
-    for (int64_t i = 0; i < d->n; i++) d->order[i] = (int32_t)i;
-    shuffle(d->order, d->n, split);
-    return true;
-}
-
-void digits_free(digits_data *d)
-{
-    tow_array_release(d->images);
-    tow_array_release(d->labels);
-    free(d->order);
-}
-
-/* Copies image `from` to place `to` of a batch, moved by (dy, dx). */
-static void copy_image(const digits_data *d, int64_t from, int dy, int dx, int64_t to, tow_array *images,
-                       tow_array *labels)
-{
-    const uint8_t *pixels = (const uint8_t *)tow_array_data(d->images) + from * SIDE * SIDE;
-    float *at = (float *)tow_array_data(images) + to * SIDE * SIDE;
+    float moved[SIDE][SIDE] = {{0}};
     for (int y = 0; y < SIDE; y++)
-        for (int x = 0; x < SIDE; x++) {
-            bool inside = y - dy >= 0 && y - dy < SIDE && x - dx >= 0 && x - dx < SIDE;
-            at[y * SIDE + x] = inside ? (float)pixels[(y - dy) * SIDE + x - dx] / WHITE : 0;
-        }
-    ((int32_t *)tow_array_data(labels))[to] = ((const uint8_t *)tow_array_data(d->labels))[from];
+        for (int x = 0; x < SIDE; x++)
+            if (y + dy >= 0 && y + dy < SIDE && x + dx >= 0 && x + dx < SIDE)
+                moved[y + dy][x + dx] = pixels[y * SIDE + x];
+    memcpy(pixels, moved, sizeof moved);
 }
 
-void digits_batch(const digits_data *d, uint64_t seed, int64_t index, tow_array *images, tow_array *labels)
+/* A tow_transform_function. */
+static tow_status move_images(const tow_batch *batch)
 {
-    static int32_t order[1 << 16];
-    int64_t size = tow_array_type(labels).dims[0], per_epoch = d->n_train / size, epoch = index / per_epoch;
-    for (int64_t i = 0; i < d->n_train; i++) order[i] = d->order[i];
-    shuffle(order, d->n_train, random_bits(seed, (uint64_t)epoch));
-    for (int64_t i = 0; i < size; i++) {
-        uint64_t bits = random_bits(seed + 1, (uint64_t)(index * size + i));
-        copy_image(d, order[index % per_epoch * size + i], (int)(bits % 3) - 1, (int)(bits / 3 % 3) - 1, i, images,
-                   labels);
+    float *pixels = tow_array_data(batch->inputs[0]);
+    int64_t n = tow_array_type(batch->inputs[0]).dims[0];
+    uint64_t key = (uint64_t)batch->key[0] << 32 | batch->key[1];
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = random_bits(key, (uint64_t)i);
+        move_image(pixels + i * SIDE * SIDE, (int)(bits % 3) - 1, (int)(bits / 3 % 3) - 1);
     }
+    return TOW_OK;
 }
 
-void digits_held_out(const digits_data *d, tow_array *images, tow_array *labels)
+static tow_status open_loader(tow_context *context, tow_source *images, tow_source *labels, bool training,
+                              int64_t batch, uint64_t seed, tow_loader **loader)
 {
-    for (int64_t i = d->n_train; i < d->n; i++) copy_image(d, d->order[i], 0, 0, i - d->n_train, images, labels);
+    const tow_field fields[] = {
+        {.source = images, .divide = WHITE, .reshape = true, .rank = 3, .dims = {SIDE, SIDE, 1}},
+        {.source = labels, .dtype = TOW_I32}};
+    const tow_loader_options train = {.fields = fields,
+                                      .n_fields = 2,
+                                      .batch = batch,
+                                      .shuffle = true,
+                                      .seed = seed,
+                                      .split = {.low = 0, .high = part},
+                                      .transform = move_images};
+    tow_loader_options test = {
+        .fields = fields, .n_fields = 2, .batch = 1, .split = {.low = part, .high = 1}, .no_thread = true};
+    if (training) return tow_loader_create(context, &train, loader);
+    tow_status status = tow_loader_create(context, &test, loader);
+    if (status) return status;
+    test.batch = tow_loader_rows(*loader);
+    tow_loader_free(*loader);
+    return tow_loader_create(context, &test, loader);
+}
+
+tow_loader *digits_open(tow_context *context, bool training, int64_t batch, uint64_t seed)
+{
+    char images_path[4096], labels_path[4096];
+    tow_source *images = NULL, *labels = NULL;
+    tow_loader *loader = NULL;
+    find_shared("digits/images.npy", images_path, sizeof images_path);
+    find_shared("digits/labels.npy", labels_path, sizeof labels_path);
+    if (images_path[0] == '\0' || labels_path[0] == '\0') {
+        fprintf(stderr, "digits: there is no share/tow/digits/images.npy beside the directory of this program\n");
+        return NULL;
+    }
+    tow_status status = tow_source_npy(context, images_path, &images);
+    if (!status) status = tow_source_npy(context, labels_path, &labels);
+    if (!status) status = open_loader(context, images, labels, training, batch, seed, &loader);
+    if (status) fprintf(stderr, "digits: %s\n", tow_context_error(context));
+    tow_source_release(images);
+    tow_source_release(labels);
+    return loader;
 }

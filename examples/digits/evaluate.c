@@ -32,16 +32,16 @@ static tow_status compile(evaluation *e, const tow_module *model, const tow_trai
     return TOW_OK;
 }
 
-tow_status evaluation_create(tow_context *context, const digits_data *data, const tow_module *model,
+tow_status evaluation_create(tow_context *context, tow_loader *held_out, const tow_module *model,
                              const tow_train_state *state, evaluation *e)
 {
-    *e = (evaluation){.context = context, .n = data->n - data->n_train};
-    tow_status status =
-        tow_array_create(context, tow_make_type(TOW_F32, 4, (int64_t[]){e->n, SIDE, SIDE, 1}), &e->images);
-    if (!status) status = tow_array_create(context, tow_make_type(TOW_I32, 1, &e->n), &e->labels);
+    *e = (evaluation){.context = context, .n = tow_loader_rows(held_out)};
+    tow_array *const *batch;
+    tow_status status = tow_loader_next(held_out, &batch);
     if (!status) status = tow_array_create(context, tow_make_type(TOW_F32, 2, (int64_t[]){e->n, CLASSES}), &e->logits);
     if (status) return status;
-    digits_held_out(data, e->images, e->labels);
+    e->images = batch[0];
+    e->labels = batch[1];
     return compile(e, model, state);
 }
 
@@ -49,8 +49,6 @@ void evaluation_free(evaluation *e)
 {
     tow_program_free(e->program);
     free(e->inputs);
-    tow_array_release(e->images);
-    tow_array_release(e->labels);
     tow_array_release(e->logits);
     free(e->steps);
     free(e->accuracies);

@@ -10,7 +10,7 @@ typedef struct evaluation {
     tow_program *program; /* parameters, variables, images -> logits */
     tow_array **inputs;   /* those of the train state, then the images */
     size_t n_inputs;
-    tow_array *images, *labels; /* held out */
+    tow_array *images, *labels; /* held out: the one batch of the loader, which lives as long */
     tow_array *logits;          /* [n, 10] */
     int64_t n;
     double accuracy;
@@ -19,7 +19,7 @@ typedef struct evaluation {
     size_t n_points, capacity;
 } evaluation;
 
-tow_status evaluation_create(tow_context *context, const digits_data *data, const tow_module *model,
+tow_status evaluation_create(tow_context *context, tow_loader *held_out, const tow_module *model,
                              const tow_train_state *state, evaluation *e);
 void evaluation_free(evaluation *e);
 /* Sets accuracy and confusion to those of the state's parameters now. */

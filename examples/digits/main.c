@@ -18,10 +18,9 @@ typedef struct run {
     common_options options;
     int64_t batch;
     tow_context *context;
-    digits_data data;
+    tow_loader *loader, *held_out;
     digits_model model;
     tow_train_state *state;
-    tow_array *images, *labels; /* of a batch */
     evaluation evaluation;
 } run;
 
@@ -34,7 +33,7 @@ static int complain(const run *r)
 static void read_run_options(int argc, char **argv, run *r)
 {
     common_options *o = &r->options;
-    *o = (common_options){.steps = 660, .learning_rate = 3e-3, .out = "out/digits"};
+    *o = (common_options){.steps = 1100, .learning_rate = 3e-3, .out = "out/digits"};
     r->batch = 64;
     const example_option table[] = {
         COMMON_OPTIONS(o), {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024}, {0}};
@@ -44,11 +43,12 @@ static void read_run_options(int argc, char **argv, run *r)
 
 static tow_status make_state(run *r)
 {
+    char description[256]; /* of the batches, so that a checkpoint refuses to go on with others */
+    tow_loader_describe(r->loader, description, sizeof description);
     const common_options *o = &r->options;
     static const char *const streams[] = {"dropout", NULL};
     const tow_model_options model = {.streams = streams};
-    const tow_type images = tow_make_type(TOW_F32, 4, (int64_t[]){r->batch, SIDE, SIDE, 1});
-    const tow_type labels = tow_make_type(TOW_I32, 1, (int64_t[]){r->batch});
+    const tow_type images = tow_loader_type(r->loader, 0), labels = tow_loader_type(r->loader, 1);
     digits_make(&r->model);
     const tow_train_options train = {
         .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
@@ -60,34 +60,32 @@ static tow_status make_state(run *r)
         .extra_types = &labels,
         .loss = digits_loss,
         .model = &model,
-        .description = "digits"};
+        .description = description};
     tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
-    if (!status) status = tow_array_create(r->context, images, &r->images);
-    if (!status) status = tow_array_create(r->context, labels, &r->labels);
-    return status ? status : evaluation_create(r->context, &r->data, TOW_MODULE(&r->model), r->state, &r->evaluation);
+    return status ? status
+                  : evaluation_create(r->context, r->held_out, TOW_MODULE(&r->model), r->state, &r->evaluation);
 }
 
 static int prepare(run *r)
 {
     const tow_context_options context = {.threads = (int)r->options.threads};
     if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
-    if (!digits_read(r->context, 0, &r->data) || !make_directory("digits", r->options.out)) return FAILURE;
-    if (r->batch > r->data.n_train) {
-        fprintf(stderr, "digits: expected --batch of at most %lld, the images for training, found %lld\n",
-                (long long)r->data.n_train, (long long)r->batch);
-        return BAD_OPTION;
-    }
+    r->loader = digits_open(r->context, true, r->batch, r->options.seed);
+    if (!r->loader) return tow_context_status(r->context) == TOW_INVALID_ARGUMENT ? BAD_OPTION : FAILURE;
+    r->held_out = digits_open(r->context, false, 0, 0);
+    if (!r->held_out || !make_directory("digits", r->options.out)) return FAILURE;
     return make_state(r) == TOW_OK ? SUCCESS : complain(r);
 }
 
 /* One update; after each epoch, and the last update, the accuracy on what is held out. */
 static int step(run *r, progress *p)
 {
-    const int64_t done = tow_train_step_number(r->state), per_epoch = r->data.n_train / r->batch;
+    const int64_t done = tow_train_step_number(r->state), per_epoch = tow_loader_batches(r->loader);
     double loss, accuracy = NAN;
-    tow_array *const inputs[] = {r->images, r->labels};
-    digits_batch(&r->data, r->options.seed, done, r->images, r->labels);
-    if (tow_train_step(r->state, inputs, &loss) != TOW_OK) return complain(r);
+    tow_array *const *batch;
+    if (tow_loader_next(r->loader, &batch) != TOW_OK || tow_train_step(r->state, batch, &loss) != TOW_OK)
+        return complain(r);
+    tow_train_set_data_position(r->state, tow_loader_position(r->loader));
     if ((done + 1) % per_epoch == 0 || done + 1 == r->options.steps) {
         if (evaluate(&r->evaluation) != TOW_OK) return complain(r);
         accuracy = r->evaluation.accuracy;
@@ -145,10 +143,9 @@ int main(int argc, char **argv)
         status = FAILURE;
     }
     evaluation_free(&r.evaluation);
-    tow_array_release(r.images);
-    tow_array_release(r.labels);
     tow_train_free(r.state);
-    digits_free(&r.data);
+    tow_loader_free(r.loader);
+    tow_loader_free(r.held_out);
     tow_context_destroy(r.context);
     return status;
 }

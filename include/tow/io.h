@@ -26,8 +26,8 @@
 extern "C" {
 #endif
 
-/* Reads version 1.0, 2.0 and 3.0 files of f2 f4 f8 i1 i4 i8 u1 u4 u8 b1, of either byte order, in C or Fortran order. V2
- * is bf16: NumPy has no such type, and that is how it saves arrays of ml_dtypes.bfloat16. (It reads them back as V2, to
+/* Reads version 1.0, 2.0 and 3.0 files of f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1, of either byte order, in C or Fortran order.
+ * Integers of 16 bits become i32. V2 is bf16: NumPy has no such type, and that is how it saves arrays of ml_dtypes.bfloat16. (It reads them back as V2, to
  * be viewed as bfloat16: numpy.load(path).view(ml_dtypes.bfloat16).)
  * Errors: TOW_IO_ERROR, TOW_BAD_FORMAT, TOW_UNSUPPORTED with the path and what was found. */
 TOW_API tow_status tow_npy_read(tow_context *context, const char *path, tow_array **array);

@@ -31,8 +31,8 @@ TOW_API tow_status tow_image_grid(tow_context *context, const tow_array *images,
 
 /* ---- charts ------------------------------------------------------------------------------------------------------ */
 
-/* Points (x[i], y[i]) that a line joins. One that is not finite, or has no logarithm where its axis needs it, is left out and
- * interrupts the line. */
+/* Points (x[i], y[i]) that a line joins. One that is not finite, or beyond 1e300, or has no logarithm where its axis needs it, is
+ * left out and interrupts the line. */
 typedef struct tow_series {
     const char *name; /* in the legend; NULL or "": not there */
     size_t n;

@@ -11,6 +11,7 @@
 #include "tow/check.h"
 #include "tow/control.h"
 #include "tow/custom.h"
+#include "tow/data.h"
 #include "tow/graph.h"
 #include "tow/host.h"
 #include "tow/indexing.h"

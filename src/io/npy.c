@@ -48,6 +48,17 @@ static void swap_bytes(unsigned char *data, size_t count, size_t size)
         }
 }
 
+/* Integers of 16 bits to i32, in place: from the end, as each takes the place of two. */
+static void widen(unsigned char *data, size_t count, bool is_signed)
+{
+    for (size_t i = count; i-- > 0;) {
+        uint16_t bits;
+        memcpy(&bits, data + sizeof bits * i, sizeof bits);
+        const int32_t wide = is_signed ? (int32_t)(int16_t)bits : (int32_t)bits;
+        memcpy(data + sizeof wide * i, &wide, sizeof wide);
+    }
+}
+
 /* Stores `count` elements of size `size`, which are next in the file. */
 static void store(walk *w, const unsigned char *piece, size_t count, size_t size, unsigned char *data)
 {
@@ -71,8 +82,10 @@ static tow_status read_pieces(tow__stream *s, const tow__npy *npy, tow_dtype dty
     walk_start(&w, npy);
     for (size_t first = 0; first < count; first += step) {
         const size_t n = count - first < step ? count - first : step;
-        TRY(tow__stream_read(s, piece, n * size));
-        if (npy->swapped) swap_bytes(piece, n, size);
+        const size_t stored = tow__npy_element_size(npy);
+        TRY(tow__stream_read(s, piece, n * stored));
+        if (npy->swapped) swap_bytes(piece, n, stored);
+        if (npy->narrow) widen(piece, n, npy->is_signed);
         const int64_t misfit = tow__file_convert(dtype, converted, npy->type.dtype, piece, (int64_t)n);
         if (misfit >= 0) {
             char number[24];
@@ -91,7 +104,7 @@ done:
 /* True if the data are in the file as they are in an array of the dtype. */
 static bool is_plain(const tow__npy *npy, tow_dtype dtype)
 {
-    return npy->type.dtype == dtype && !npy->fortran && !npy->swapped;
+    return npy->type.dtype == dtype && !npy->fortran && !npy->swapped && !npy->narrow;
 }
 
 tow_status tow__npy_read_data(tow__stream *s, const tow__npy *npy, tow_dtype dtype, tow_array **array)

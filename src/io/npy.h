@@ -6,10 +6,18 @@
 
 typedef struct tow__npy {
     tow_type type;
-    bool fortran;  /* the first axis runs fastest, and there are at least two */
-    bool swapped;  /* numbers have their highest byte first */
-    uint64_t data; /* where the data begin */
+    bool fortran;   /* the first axis runs fastest, and there are at least two */
+    bool swapped;   /* numbers have their highest byte first */
+    bool narrow;    /* they are integers of 16 bits, which become i32, */
+    bool is_signed; /* with a sign */
+    uint64_t data;  /* where the data begin */
 } tow__npy;
+
+/* Bytes of an element in the file. */
+static inline size_t tow__npy_element_size(const tow__npy *npy)
+{
+    return npy->narrow ? sizeof(int16_t) : tow_dtype_size(npy->type.dtype);
+}
 
 enum {
     TOW__NPY_PREFIX = 512 /* bytes are enough for what stands before the data of any array */

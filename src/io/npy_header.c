@@ -83,9 +83,16 @@ static tow_status parse_descr(parser *p, header *h)
         h->npy.swapped = text[0] == '>' && tow_dtype_size((tow_dtype)dtype) > 1;
         return TOW_OK;
     }
+    if (strcmp(text + order, "i2") == 0 || strcmp(text + order, "u2") == 0) {
+        h->npy.type.dtype = TOW_I32;
+        h->npy.narrow = true;
+        h->npy.is_signed = text[order] == 'i';
+        h->npy.swapped = text[0] == '>';
+        return TOW_OK;
+    }
     return tow__fail(
         p->ctx, TOW_UNSUPPORTED,
-        "%s: expected dtype f2, f4, f8, i1, i4, i8, u1, u4, u8, b1 or V2 (bfloat16), found '%s'; convert it "
+        "%s: expected dtype f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8, b1 or V2 (bfloat16), found '%s'; convert it "
         "with astype first",
         p->path, text);
 }
@@ -206,12 +213,13 @@ done:
 }
 
 /* Data must end where the file ends. */
-static tow_status check_size(const tow__stream *s, tow_type type)
+static tow_status check_size(const tow__stream *s, const tow__npy *npy)
 {
+    const tow_type type = npy->type;
     if (!tow__type_valid(type))
         return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: the shape %s has more bytes than can be addressed", s->path,
                          tow__type_name(type).text);
-    const uint64_t expected = tow_type_bytes(type);
+    const uint64_t expected = (uint64_t)tow_type_count(type) * tow__npy_element_size(npy);
     if (s->left == expected) return TOW_OK;
     return tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected %" PRIu64 " bytes of data for %s, found %" PRIu64 "; %s",
                      s->path, expected, tow__type_name(type).text, s->left,
@@ -233,7 +241,7 @@ tow_status tow__npy_read_header(tow__stream *s, tow__npy *npy)
         TRY(tow__fail(s->ctx, TOW_BAD_FORMAT, "%s: expected text in the .npy header, found a zero byte", s->path));
     parser p = {.ctx = s->ctx, .path = s->path, .start = text, .at = text};
     TRY(parse_header(&p, &h));
-    TRY(check_size(s, h.npy.type));
+    TRY(check_size(s, &h.npy));
     h.npy.fortran = h.npy.fortran && h.npy.type.rank > 1;
     h.npy.data = read + length;
     *npy = h.npy;

@@ -17,7 +17,7 @@ fail() {
 }
 
 sources() {
-    find src layers log transforms train weights -name '*.[ch]' -o -name '*.inc' | sort
+    find src data layers log transforms train weights -name '*.[ch]' -o -name '*.inc' | sort
 }
 
 # Lines "folder other", once each, for every include of a header of another folder.
