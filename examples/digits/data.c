@@ -31,7 +31,7 @@ static tow_status move_images(const tow_batch *batch)
     uint64_t key = (uint64_t)batch->key[0] << 32 | batch->key[1];
     for (int64_t i = 0; i < n; i++) {
         uint64_t bits = random_bits(key, (uint64_t)i);
-        move_image(pixels + i * SIDE * SIDE, (int)(bits % 3) - 1, (int)(bits / 3 % 3) - 1);
+        if (bits >> 63) move_image(pixels + i * SIDE * SIDE, (int)(bits % 3) - 1, (int)(bits / 3 % 3) - 1);
     }
     return TOW_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef DPSGD_TRAINER_H
 #define DPSGD_TRAINER_H
 
-#include "digits/data.h"
+#include "data.h"
 #include "graphs.h"
 
 enum {

@@ -1,4 +1,11 @@
-/* What is seen of a training: pictures of images and of curves. */
+/* What is seen of a training: logs of numbers, images and histograms, as JSON lines and for TensorBoard, and pictures of images and
+ * of curves.
+ *
+ *     tow_logger_open(context, &(tow_logger_options){.lines = "train.jsonl", .events = "runs/first"}, &log);
+ *     tow_logger_numbers(log, step, 2, (tow_log_number[]){{"loss", loss}, {"accuracy", accuracy}});
+ *     tow_logger_close(log);
+ *
+ * `tow plot train.jsonl -o loss.svg` draws the curves, `tensorboard --logdir runs` shows them as they grow. */
 #ifndef TOW_LOG_H
 #define TOW_LOG_H
 
@@ -7,6 +14,54 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- logs -------------------------------------------------------------------------------------------------------- */
+
+typedef struct tow_logger tow_logger;
+
+/* Zero means the default. */
+typedef struct tow_logger_options {
+    const char *lines;  /* a file of JSON lines, a pipe or a terminal; NULL: none */
+    const char *events; /* a directory for a new file of events, made with those above it; NULL: none */
+    /* Steps that were done before: of the file of lines, those of later steps, and a line that is not finished, are cut off. Events in
+     * other files stay, and TensorBoard is told that later steps are void. 0: the file of lines begins anew. */
+    int64_t first;
+} tow_logger_options;
+/* What is logged is handed to the system at once, one write for each call, so that a killed process loses nothing of it. Errors:
+ * TOW_IO_ERROR with the path. */
+TOW_API tow_status tow_logger_open(tow_context *context, const tow_logger_options *options, tow_logger **log);
+/* Closes the files and frees the log, also after an error. NULL is accepted. Error: TOW_IO_ERROR. */
+TOW_API tow_status tow_logger_close(tow_logger *log);
+
+typedef struct tow_log_number {
+    const char *name; /* "loss"; not "step" */
+    double value;
+} tow_log_number;
+/* One line {"step": 7, "loss": 2.25, ...}, in which numbers that are not finite are null, and an event for each number, as f32. Errors:
+ * TOW_IO_ERROR with the path, TOW_INVALID_ARGUMENT for names. */
+TOW_API tow_status tow_logger_numbers(tow_logger *log, int64_t step, size_t n, const tow_log_number *numbers);
+/* For TensorBoard alone: pixels as in tow_png_write; a histogram of all elements that are finite, in 30 equally wide buckets. Errors: also
+ * TOW_TYPE_MISMATCH. */
+TOW_API tow_status tow_logger_image(tow_logger *log, int64_t step, const char *name, const tow_array *pixels);
+TOW_API tow_status tow_logger_histogram(tow_logger *log, int64_t step, const char *name, const tow_array *values);
+/* Waits until all of it is on the disk. */
+TOW_API tow_status tow_logger_sync(tow_logger *log);
+/* The file of events; NULL: none. */
+TOW_API const char *tow_logger_events_path(const tow_logger *log);
+
+/* A number in a file of events. */
+typedef struct tow_log_entry {
+    int64_t step;
+    double wall_time; /* seconds since 1970 */
+    const char *name; /* lives as long as the call */
+    double value;
+} tow_log_entry;
+/* Any status but TOW_OK ends the reading and is its result. */
+typedef tow_status (*tow_log_visitor)(void *user, const tow_log_entry *entry);
+/* Calls `visit` for each number of a file of events, also of those that TensorFlow and PyTorch write, in its order. Error:
+ * TOW_BAD_FORMAT with the record's number and offset, after all those before it were visited: of a file that is being written,
+ * the last record may be there in part. */
+TOW_API tow_status tow_events_read(tow_context *context, const char *path, tow_log_visitor visit, void *user);
 
 /* ---- pictures of arrays ------------------------------------------------------------------------------------------ */
 

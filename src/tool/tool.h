@@ -4,7 +4,7 @@
  *   tow.c       command line and dispatch          arrays.c   inputs and outputs of a run
  *   commands.c  one function per subcommand        show.c     printing, as text or JSON
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
- *   primitives.c  the subcommand primitives
+ *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
  */
 #ifndef TOW_TOOL_H
 #define TOW_TOOL_H
@@ -42,9 +42,14 @@ typedef struct tool_options {
     const char *dump_after, *dump_directory; /* of plan: a pass, where to write all; or NULL */
     char *without;                           /* passes, separated by commas; or NULL */
     const char *size, *in_axes, *out_axes;   /* of vmap, or NULL */
+    const char *files[TOOL_MAX_ARRAYS];      /* of plot: its logs */
+    size_t n_files;
+    const char *x, *y, *title; /* of plot, or NULL */
+    double smooth;
+    bool log_y;
     bool value, run, grad, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
-    unsigned given; /* bit i: option i of the table in tow.c was given */
+    uint64_t given; /* bit i: option i of the table in tow.c was given */
 } tool_options;
 
 typedef struct tool {
@@ -63,6 +68,7 @@ tow_status tool_residuals(tool *t);
 tow_status tool_count(tool *t);
 tow_status tool_plan(tool *t);
 tow_status tool_vmap(tool *t);
+tow_status tool_plot(tool *t); /* reads no graph */
 
 /* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */
 tow_status tool_load(tool *t);

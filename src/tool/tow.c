@@ -17,7 +17,8 @@ enum {
     PLAN = 64,
     VMAP = 128,
     ANY = 255,
-    PRIMITIVES = 256 /* no file, no options */
+    PRIMITIVES = 256, /* no file, no options */
+    PLOT = 512        /* logs instead of a graph */
 };
 
 static const struct command {
@@ -33,6 +34,7 @@ static const struct command {
     {"count", COUNT, tool_count},
     {"plan", PLAN, tool_plan},
     {"vmap", VMAP, tool_vmap},
+    {"plot", PLOT, tool_plot},
     {"primitives", PRIMITIVES, NULL},
 };
 enum {
@@ -63,7 +65,12 @@ enum {
     KEY_DUMP_AFTER,
     KEY_DUMP_DIR,
     KEY_WITHOUT,
-    KEY_TRACE
+    KEY_TRACE,
+    KEY_X,
+    KEY_Y,
+    KEY_SMOOTH,
+    KEY_LOG_Y,
+    KEY_TITLE
 };
 
 static const struct argp_option argp_options[] = {
@@ -71,10 +78,11 @@ static const struct argp_option argp_options[] = {
      "An input of the graph: a .npy file, or a JSON number or list; a single number fills the array. Without NAME: the "
      "next input without one",
      1},
-    {"inputs", KEY_INPUTS, "FILE", 0, "Inputs by name (or index) from a safetensors file, its index, or a .npz file", 1},
+    {"inputs", KEY_INPUTS, "FILE", 0, "Inputs by name (or index) from a safetensors file, its index, or a .npz file",
+     1},
     {"random-inputs", KEY_RANDOM, "SEED", 0,
      "Draw the inputs that are not given: floats from [-1, 1), integers from {0, 1}", 1},
-    {"output", 'o', "FILE", 0, "Write the next result to a .npy file", 1},
+    {"output", 'o', "FILE", 0, "Write the next result to a .npy file; plot: draw to this file, as SVG", 1},
     {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, or to FILE.npz, named 0, 1, ...", 1},
     {"wrt", 'w', "I,J,...", 0,
      "Inputs to differentiate with respect to, by index or name; results come in the order of the inputs (grad, plan, "
@@ -108,6 +116,12 @@ static const struct argp_option argp_options[] = {
      "plan: write them after each pass, to files NN-PASS-K.txt: number of the pass, K-th function that it ran on", 2},
     {"without", KEY_WITHOUT, "PASS,...", 0, "plan: leave out passes", 2},
     {"trace", KEY_TRACE, "FILE", 0, "run, and with --run: write when each instruction ran, for Perfetto", 2},
+    {"y", KEY_Y, "NAME,...", 0, "plot: the numbers to draw (those whose name has 'loss')", 2},
+    {"x", KEY_X, "step|seconds", 0, "plot: what they are drawn over (step)", 2},
+    {"smooth", KEY_SMOOTH, "X", 0,
+     "plot: moving average with this weight of the past, from 0 to below 1, in front of the numbers themselves", 2},
+    {"log-y", KEY_LOG_Y, NULL, 0, "plot: a logarithmic scale", 2},
+    {"title", KEY_TITLE, "TEXT", 0, "plot: a title above the chart", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
     {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
@@ -123,7 +137,7 @@ static const struct {
     {'i', RUN | GRAD | VMAP},
     {KEY_INPUTS, RUN | GRAD | VMAP},
     {KEY_RANDOM, RUN | GRAD | VMAP},
-    {'o', RUN | GRAD | VMAP},
+    {'o', RUN | GRAD | VMAP | PLOT},
     {KEY_OUTPUTS, RUN | GRAD | VMAP},
     {'w', GRAD | RESIDUALS | COUNT | PLAN | VMAP},
     {'p', ANY},
@@ -144,6 +158,11 @@ static const struct {
     {KEY_DUMP_DIR, PLAN},
     {KEY_WITHOUT, PLAN},
     {KEY_TRACE, RUN | GRAD | VMAP},
+    {KEY_X, PLOT},
+    {KEY_Y, PLOT},
+    {KEY_SMOOTH, PLOT},
+    {KEY_LOG_Y, PLOT},
+    {KEY_TITLE, PLOT},
     {KEY_DCE, ANY},
     {KEY_CSE, ANY},
     {KEY_JSON, ANY},
@@ -178,8 +197,7 @@ static unsigned long long read_number(const char *text, const char *what, struct
 
 static void add(struct argp_state *state, const char **list, size_t *n, const char *what, const char *item)
 {
-    if (*n == TOOL_MAX_ARRAYS)
-        argp_error(state, "more than %d times %s: use a safetensors file", TOOL_MAX_ARRAYS, what);
+    if (*n == TOOL_MAX_ARRAYS) argp_error(state, "more than %d times %s", TOOL_MAX_ARRAYS, what);
     list[(*n)++] = item;
 }
 
@@ -190,7 +208,7 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     if (!command || needs_file == !o->file)
         argp_error(state, needs_file ? "expected a command and a file" : "'primitives' takes no file");
     for (size_t i = 0; i < APPLIES_COUNT; i++) {
-        if ((o->given & 1u << i) == 0 || (applies[i].commands & command->bit) != 0) continue;
+        if ((o->given & UINT64_C(1) << i) == 0 || (applies[i].commands & command->bit) != 0) continue;
         for (const struct argp_option *option = argp_options; option->name; option++)
             if (option->key == applies[i].key)
                 argp_error(state, "--%s does not go with '%s'", option->name, command->name);
@@ -203,6 +221,10 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
         argp_error(state, "--value and --wrt of 'vmap' need --grad");
     const bool arrays = o->n_input > 0 || o->n_output > 0 || o->inputs || o->outputs || o->random_inputs;
     const bool shown = (command->bit & (GRAD | VMAP)) != 0 && !o->run;
+    if (command->bit == PLOT && o->n_output != 1)
+        argp_error(state, "'plot' needs one -o FILE.svg to draw to, found %zu", o->n_output);
+    if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
+        argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
     if (shown && arrays) argp_error(state, "inputs and outputs of '%s' need --run", command->name);
     if (shown && o->trace) argp_error(state, "--trace of '%s' needs --run", command->name);
 }
@@ -212,7 +234,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     command_line *line = state->input;
     tool_options *o = &line->t->options;
     for (size_t i = 0; i < APPLIES_COUNT; i++)
-        if (applies[i].key == key) o->given |= 1u << i;
+        if (applies[i].key == key) o->given |= UINT64_C(1) << i;
     switch (key) {
     case 'i':
         add(state, o->input, &o->n_input, "--input", argument);
@@ -290,6 +312,25 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_TRACE:
         o->trace = argument;
         break;
+    case KEY_X:
+        o->x = argument;
+        break;
+    case KEY_Y:
+        o->y = argument;
+        break;
+    case KEY_SMOOTH: {
+        char *end;
+        o->smooth = strtod(argument, &end);
+        if (end == argument || *end != '\0' || !(o->smooth >= 0 && o->smooth < 1))
+            argp_error(state, "--smooth: expected a number from 0 to below 1, found '%s'", argument);
+        break;
+    }
+    case KEY_LOG_Y:
+        o->log_y = true;
+        break;
+    case KEY_TITLE:
+        o->title = argument;
+        break;
     case KEY_DCE:
         o->dce = true;
         break;
@@ -309,6 +350,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (!o->command) {
             if (!find_command(argument)) argp_error(state, "unknown command '%s'", argument);
             o->command = argument;
+        } else if (find_command(o->command)->bit == PLOT) {
+            add(state, o->files, &o->n_files, "a log", argument);
+            o->file = o->files[0];
         } else if (!o->file) {
             o->file = argument;
         } else {
@@ -375,9 +419,11 @@ int main(int argc, char **argv)
         "  count      how often each primitive runs, forward and backward\n"
         "  plan       instructions and memory of the compiled graph\n"
         "  vmap       the graph of many rows, or with --run its results\n"
+        "  plot       curves of logs of trainings: files of JSON lines or of TensorBoard's events, or directories of "
+        "these\n"
         "  primitives  all primitives with their operands, results and parameters; takes no file\n"
         "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
-    static const struct argp argp = {argp_options, parse_option, "COMMAND FILE", about, NULL, NULL, NULL};
+    static const struct argp argp = {argp_options, parse_option, "COMMAND FILE...", about, NULL, NULL, NULL};
     tool t = {0};
     command_line line = {.t = &t};
     argp_program_version = "tow " TOW_VERSION;
@@ -400,7 +446,7 @@ int main(int argc, char **argv)
         tow_context_destroy(t.context);
         return TOOL_FAILED;
     }
-    status = tool_load(&t);
+    if (t.options.n_files == 0) status = tool_load(&t);
     if (status == TOW_OK && line.wrt) status = read_wrt(&t, line.wrt);
     if (status == TOW_OK) status = find_command(t.options.command)->run(&t);
     if (status != TOW_OK) tool_report(&t, status);

@@ -15,8 +15,8 @@ offers() {
         printf "%s\n" "${COMPREPLY[@]}"' "$completion" "$@" | sort | paste -sd,)
     [ "$found" = "$expected" ] || fail "$*: expected '$expected', found '$found'"
 }
-offers 'check,count,grad,plan,primitives,print,residuals,run,vmap' tow ''
-offers 'plan,primitives,print' tow p
+offers 'check,count,grad,plan,plot,primitives,print,residuals,run,vmap' tow ''
+offers 'plan,plot,primitives,print' tow p
 offers 'residuals,run' tow --json r
 offers 'a graph.tow' tow grad a
 offers '--jacfwd,--jacrev,--json,--jvp' tow grad --j

@@ -198,4 +198,45 @@ expect 2 "--wrt does not go with 'check'" "$tow" check double.tow --wrt 0
 expect 2 'need --run' "$tow" grad scalar.tow --input 1
 expect 2 'non-negative whole number' "$tow" run double.tow --random-inputs -3
 expect 2 'expected 1 to 1024' "$tow" run double.tow --threads 0
+# ---- plot ------------------------------------------------------------------------------------------------------------
+cat >a.jsonl <<'END'
+{"step": 1, "loss": 4, "val_loss": 5, "accuracy": 0.1, "seconds": 0.5}
+{"step": 2, "loss": 2, "accuracy": 0.2, "seconds": 1.0}
+
+nonsense
+{"step": "3", "loss": 2}
+{"step": 3, "loss": null, "seconds": 0.25, "note": "resumed"}
+{"step": 4, "loss": 1, "seconds": 0.5}
+{"step": 5, "lo
+END
+printf '{"step": 1, "loss": 3}\n{"step": 4, "loss": 3}\n' >b.jsonl
+expect 0 "a.jsonl:4: expected an object with a number \"step\", found 'nonsense'; left out" "$tow" plot a.jsonl -o a.svg
+expect 0 'a.jsonl:5: expected an object' "$tow" plot a.jsonl -o a.svg
+expect 0 'a.jsonl:8: expected an object' "$tow" plot a.jsonl -o a.svg
+expect 0 '>loss</text>' cat a.svg # both numbers that tell of a loss, each in the legend
+expect 0 '>val_loss</text>' cat a.svg
+if grep -q accuracy a.svg; then echo "plot draws what nobody asked for"; failed=1; fi
+# two points, and one behind the hole: x from 68 (1) to 702 (4), y from 40 to 370 for 5.16 to 0.84, 4 % beyond what there is
+expect 0 'points="68.0,128.6 279.5,281.4 "' cat a.svg
+expect 0 'points="702.0,357.8 702.0,357.8 "' cat a.svg
+expect 0 '' "$tow" plot a.jsonl b.jsonl -o both.svg --smooth 0.5 --title 'two runs' --y loss
+expect 0 '>a.jsonl</text>' cat both.svg
+expect 0 '>b.jsonl</text>' cat both.svg
+expect 0 '>two runs</text>' cat both.svg
+expect 0 '' "$tow" plot a.jsonl b.jsonl -o both.svg --y loss,accuracy --log-y
+expect 0 '>a.jsonl: accuracy</text>' cat both.svg
+expect 0 '' "$tow" plot a.jsonl -o a.svg --x seconds --y loss
+expect 0 '>seconds</text>' cat a.svg
+expect 1 "no number of --y lost; the logs have: loss, val_loss, accuracy, seconds" "$tow" plot a.jsonl -o c.svg --y lost
+expect 1 "no number whose name has 'loss', and no --y; the logs have: none" "$tow" plot /dev/null -o c.svg
+expect 1 'absent: cannot open: No such file' "$tow" plot absent -o c.svg
+expect 1 'there is no file of events' "$tow" plot . -o c.svg
+printf 'no log' >no.log
+expect 1 'expected JSON lines or a file of events' "$tow" plot no.log -o c.svg
+expect 1 'tow: absent/c.svg: cannot create' "$tow" plot b.jsonl -o absent/c.svg
+expect 2 "'plot' needs one -o FILE.svg" "$tow" plot b.jsonl
+expect 2 'expected step or seconds' "$tow" plot b.jsonl -o c.svg --x years
+expect 2 'from 0 to below 1' "$tow" plot b.jsonl -o c.svg --smooth 1
+expect 2 "--y does not go with 'run'" "$tow" run double.tow --y loss
+expect 2 "--policy does not go with 'plot'" "$tow" plot b.jsonl -o c.svg --policy nothing
 exit "$failed"
