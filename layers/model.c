@@ -8,17 +8,25 @@
 #include "layers/scope.h"
 #include "src/base/arithmetic.h"
 
-/* Calls the model in the root scope. */
+/* Calls the model in the root scope, or in the scope at m->at below it. */
 static void call_root(tow__model *m, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                       tow_value *out)
 {
-    tow_scope *root = tow__trace_alloc(m->trace, 1, sizeof *root);
-    if (!root) {
-        for (size_t i = 0; i < n_out; i++) out[i] = (tow_value){0};
-        return;
+    tow_scope *scope = tow__trace_alloc(m->trace, 1, sizeof *scope);
+    char *name = tow__trace_alloc(m->trace, strlen(m->at) + 1, 1);
+    for (size_t i = 0; i < n_out; i++) out[i] = (tow_value){0};
+    if (!scope || !name) return;
+    *scope = (tow_scope){.model = m, .name = "", .path = "", .fixed = -1};
+    int opened = 0;
+    for (const char *at = m->at; *at; opened++) {
+        const size_t length = strcspn(at, "/");
+        memcpy(name, at, length);
+        name[length] = '\0';
+        scope = tow_scope_begin(scope, name);
+        at += length + (at[length] == '/');
     }
-    *root = (tow_scope){.model = m, .name = "", .path = "", .fixed = -1};
-    tow__call_here(root, module, n_in, in, n_out, out);
+    tow__call_here(scope, module, n_in, in, n_out, out);
+    while (opened-- > 0) tow_scope_end(scope);
 }
 
 /* "inputs/0" and the like, as long-lived as the trace. */
@@ -42,6 +50,15 @@ static tow_value *add_inputs(tow_trace *t, const char *kind, size_t n, const tow
     tow_value *in = tow__trace_alloc(t, n + 1, sizeof *in);
     for (size_t i = 0; in && i < n; i++) in[i] = tow__input(t, types[i], numbered(t, kind, i));
     return in;
+}
+
+/* The path of a part of the model is one. */
+static tow_status check_at(tow_context *ctx, const char *caller, const tow_model_options *options)
+{
+    if (!options || !options->at || tow__is_path(options->at)) return TOW_OK;
+    return tow__fail(ctx, TOW_INVALID_ARGUMENT,
+                     "%s: .at = \"%.200s\": expected a path such as \"encoder\" or \"encoder/norm\", or NULL", caller,
+                     options->at);
 }
 
 /* ---- initialising ------------------------------------------------------------------------------------------------ */
@@ -98,7 +115,8 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
         return tow__missing(context, "tow_init", "a context, a model and a place for its parameters");
     if (!input_types && n_inputs > 0) return tow__missing(context, "tow_init", "%zu input_types", n_inputs);
     TOW__ARITHMETIC(false);
-    tow_status status = TOW_OK;
+    tow_status status = check_at(context, "tow_init", options);
+    if (status) return status;
     tow__frame frame = {0};
     tow__model m = {.ctx = context, .initialising = true, .trace = tow__trace_begin(context), .frame = &frame};
     tow__names_init(&m.counter_names, context);
@@ -106,6 +124,7 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
     if (!m.trace) return TOW_OUT_OF_MEMORY;
     frame.body = tow__innermost_serial(m.trace);
     m.deterministic = options && options->deterministic;
+    m.at = options && options->at ? options->at : "";
     TRY(tow__params_create(context, &m.params.list));
     TRY(tow__params_create(context, &m.state.list));
     tow_value *in = add_inputs(m.trace, "inputs", n_inputs, input_types);
@@ -181,11 +200,18 @@ static void add_streams(tow__model *m, const tow_model_options *options)
             tow__input(m->trace, tow_make_type(TOW_U32, 1, (int64_t[]){2}), prefixed(m->trace, "rngs", m->streams[i]));
 }
 
-/* Everything given must have been asked for. */
+/* True if `path` is below m->at, behind its collection if it begins with one. */
+static bool below_root(const tow__model *m, const char *path, bool in_collection)
+{
+    if (in_collection) path += strcspn(path, "/") + 1;
+    return tow__path_below(path, m->at);
+}
+
+/* Everything given must have been asked for, as far as it belongs to the part of the model that was called. */
 static void check_used(tow__model *m, const tow__store *store, const char *kind, const char *what)
 {
     for (uint32_t i = 0; i < store->list->names.count && !tow__failed(m->trace); i++)
-        if (!store->used[i])
+        if (!store->used[i] && below_root(m, store->list->names.names[i], store == &m->state))
             tow__params_fail(m, TOW_NOT_FOUND,
                              "%s%s: %s is among the %ss given, but the model does not ask for it; give the %ss of this "
                              "model",
@@ -326,6 +352,8 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
         return tow__missing(params ? params->ctx : NULL, caller, "a model, its parameters and a place for the graph");
     if ((!b->input_types && b->n_inputs > 0) || (!b->extra_types && b->n_extra > 0))
         return tow__missing(params->ctx, caller, "%zu input_types and %zu extra_types", b->n_inputs, b->n_extra);
+    tow_status status = check_at(params->ctx, caller, options);
+    if (status) return status;
     TOW__ARITHMETIC(false);
     tow_context *ctx = params->ctx;
     tow_params *updates = NULL, no_state = {.ctx = ctx};
@@ -336,6 +364,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
                     .state = {.list = options->state ? (tow_params *)options->state : &no_state},
                     .frame = &frame,
                     .mutable_collections = options->mutable_collections,
+                    .at = options->at ? options->at : "",
                     .deterministic = options->deterministic};
     tow__names_init(&m.counter_names, ctx);
     tow__names_init(&m.sown_collections, ctx);
@@ -350,7 +379,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
     tow_value *out = NULL;
     size_t n_out = record(&m, b, &out);
     if (!tow__failed(m.trace)) append_updates(&m, updates, &n_out, &out);
-    tow_status status = tow__trace_end(m.trace, out ? n_out : 0, out, true, graph);
+    status = tow__trace_end(m.trace, out ? n_out : 0, out, true, graph);
     tow__model_free(&m);
     if (status)
         tow_params_free(updates);

@@ -133,11 +133,12 @@ static tow_status choose_parameters(tow_model_function *f, const char *caller)
     if (!f->wrt) return TOW_OUT_OF_MEMORY;
     TRY(tow__params_create(f->ctx, &f->gradients));
     for (uint32_t i = 0; i < p->names.count; i++) {
-        if (p->frozen[i] || !tow_dtype_is_float(p->types[i].dtype) ||
-            !tow__path_wanted(f->options.wrt, p->names.names[i]))
+        const char *path = p->names.names[i];
+        if (p->frozen[i] || !tow_dtype_is_float(p->types[i].dtype) || !tow__path_wanted(f->options.wrt, path) ||
+            !tow__path_below(path, f->model_options.at))
             continue;
         f->wrt[f->n_wrt++] = i;
-        TRY(tow__params_add(f->gradients, p->names.names[i], p->types[i]));
+        TRY(tow__params_add(f->gradients, path, p->types[i]));
         TRY(tow_array_create(f->ctx, p->types[i], &f->gradients->arrays[f->n_wrt - 1]));
     }
     if (f->n_wrt == 0)

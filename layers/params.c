@@ -1,5 +1,5 @@
-/* Lists of parameters and variables: walking, finding, counting, printing, and the way to and from sets of tensors, in
- * which every layer of a stack has a name of its own. */
+/* Lists of parameters and variables: walking, finding, counting, printing, and the way to sets of tensors, in which every
+ * layer of a stack has a name of its own. */
 #include "layers/params.h"
 
 #include <inttypes.h>
@@ -240,9 +240,7 @@ void tow__params_row_index(const tow_params *p, uint32_t i, int64_t row, int64_t
     }
 }
 
-/* Calls `visit` for every layer of every parameter: name on disk (after prefix) and a view of its array. */
-typedef tow_status (*layer_visitor)(void *user, const char *name, tow_array *view);
-static tow_status visit_layers(const tow_params *p, const char *prefix, layer_visitor visit, void *user)
+tow_status tow__params_visit(const tow_params *p, const char *prefix, tow__layer_visitor visit, void *user)
 {
     tow_status status = TOW_OK;
     tow__string name;
@@ -289,130 +287,14 @@ static tow_status copy_tensor(void *user, const char *name, tow_array *view)
 
 tow_status tow__params_share(const tow_params *params, const char *prefix, tow_tensors *tensors)
 {
-    return visit_layers(params, prefix, share_tensor, tensors);
+    return tow__params_visit(params, prefix, share_tensor, tensors);
 }
 
 tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, tow_tensors *tensors)
 {
     if (!params || !prefix || !tensors)
         return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
-    return visit_layers(params, prefix, copy_tensor, tensors);
-}
-
-/* ---- loading ----------------------------------------------------------------------------------------------------- */
-
-tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow__loading *loading)
-{
-    *loading = (tow__loading){.ctx = ctx, .tensors = tensors, .capacity = tensors->count};
-    loading->copies = tow__alloc(ctx, loading->capacity, sizeof *loading->copies);
-    loading->wanted = tow__alloc(ctx, loading->capacity, sizeof *loading->wanted);
-    return loading->copies && loading->wanted ? TOW_OK : TOW_OUT_OF_MEMORY;
-}
-
-void tow__loading_free(tow__loading *loading)
-{
-    if (loading->copies) tow__free(loading->ctx, loading->copies, loading->capacity, sizeof *loading->copies);
-    if (loading->wanted) tow__free(loading->ctx, loading->wanted, loading->capacity, sizeof *loading->wanted);
-}
-
-static tow_status find_tensor(void *user, const char *name, tow_array *view)
-{
-    tow__loading *l = user;
-    tow_context *ctx = l->ctx;
-    ptrdiff_t index = tow__tensors_lookup(l->tensors, name);
-    tow_type want = tow_array_type(view);
-    if (index < 0)
-        return tow__fail(ctx, TOW_NOT_FOUND,
-                         "%s: missing; expected %s; use the file of a model with the same layers and options", name,
-                         tow__type_name(want).text);
-    tow_type found = l->tensors->items[index].type, converted = found;
-    const bool converts = tow__file_converts(found.dtype, want.dtype);
-    converted.dtype = want.dtype;
-    if (!tow_type_equal(l->convert && converts ? converted : found, want))
-        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s", name, tow__type_name(want).text,
-                         tow__type_name(found).text,
-                         !tow_type_equal(converted, want) ? "use the file of a model with the same sizes"
-                         : converts
-                             ? "to convert it, load it with .convert of tow_load_options"
-                             : "floats are not converted to integers; use the file of a model with the same types");
-    if (l->wanted[index]) /* two parameters of one name: each tensor is copied once, so there is room for all copies */
-        return tow__fail(ctx, TOW_INVALID_ARGUMENT,
-                         "%s: two parameters have this name on disk; give one of their layers another name", name);
-    l->wanted[index] = true;
-    l->copies[l->n_copies++] =
-        (struct tow__copy){.tensor = (size_t)index, .dtype = want.dtype, .to = tow_array_data(view)};
-    return TOW_OK;
-}
-
-tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path)
-{
-    tow_status status = visit_layers(params, prefix, find_tensor, loading);
-    for (size_t i = 0; i < loading->tensors->count && !status; i++) {
-        const tow__tensor *tensor = &loading->tensors->items[i];
-        if (!loading->wanted[i] && strncmp(tensor->name, prefix, strlen(prefix)) == 0)
-            status = tow__fail(params->ctx, TOW_NOT_FOUND,
-                               "%s: %s in the file, but the model has no such parameter or variable; use a model with "
-                               "the same layers and options",
-                               tensor->name, tow__type_name(tensor->type).text);
-    }
-    if (!status || status == TOW_OUT_OF_MEMORY || !path) return status;
-    return tow__fail(loading->ctx, status, "%s: %s", path, tow_context_error(loading->ctx));
-}
-
-tow_status tow__loading_check(const tow__loading *loading)
-{
-    tow_status status = TOW_OK;
-    for (size_t i = 0; i < loading->n_copies && !status; i++)
-        status = tow__tensors_check(loading->tensors, loading->copies[i].tensor, loading->copies[i].dtype);
-    return status;
-}
-
-tow_status tow__loading_run(const tow__loading *loading)
-{
-    tow_status status = TOW_OK;
-    for (size_t i = 0; i < loading->n_copies && !status; i++)
-        status = tow__tensors_copy(loading->tensors, loading->copies[i].tensor, loading->copies[i].dtype,
-                                   loading->copies[i].to);
-    return status;
-}
-
-static tow_status load(tow_params *params, const char *prefix, const tow_tensors *tensors, const char *path,
-                       const tow_load_options *options)
-{
-    tow__loading loading;
-    tow_status status = tow__loading_create(params->ctx, tensors, &loading);
-    loading.convert = options && options->convert;
-    if (!status) status = tow__loading_add(&loading, params, prefix, path);
-    if (!status) status = tow__loading_check(&loading);
-    if (!status) status = tow__loading_run(&loading);
-    tow__loading_free(&loading);
-    return status;
-}
-
-tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors)
-{
-    if (!params || !prefix || !tensors)
-        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
-    return load(params, prefix, tensors, NULL, NULL);
-}
-
-tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix, const tow_tensors *tensors,
-                                                const tow_load_options *options)
-{
-    if (!params || !prefix || !tensors)
-        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and a set of tensors");
-    return load(params, prefix, tensors, NULL, options);
-}
-
-tow_status tow_params_load(tow_params *params, const char *prefix, const char *path, const tow_load_options *options)
-{
-    if (!params || !prefix || !path)
-        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a prefix and the path of a file");
-    tow_tensors *tensors = NULL;
-    tow_status status = tow__safetensors_open(params->ctx, path, &tensors);
-    if (!status) status = load(params, prefix, tensors, path, options);
-    tow_tensors_free(tensors);
-    return status;
+    return tow__params_visit(params, prefix, copy_tensor, tensors);
 }
 
 /* ---- single layers ----------------------------------------------------------------------------------------------- */

@@ -30,6 +30,8 @@ tow_status tow__params_check_patterns(const tow_params *params, const char *call
                                       const char *const *patterns);
 /* One of the patterns matches, or there are none (NULL). */
 bool tow__path_wanted(const char *const *patterns, const char *path);
+/* `path` is below `at`; NULL or "": every path is. */
+bool tow__path_below(const char *path, const char *at);
 /* Components joined by '/', none of them empty, in UTF-8. */
 bool tow__is_path(const char *path);
 /* Hands the text out as tow__string_export does, and frees it; after a failed allocation nothing of it, since a part would
@@ -39,6 +41,9 @@ size_t tow__string_hand_out(tow__string *s, char *text, size_t size);
 tow_status tow__params_layer(tow_array *array, int levels, const int64_t *index, tow_array **view);
 /* Index of `path`, which is probably that of `guess`; TOW__NO_NAME if there is none. */
 uint32_t tow__params_index(const tow_params *params, const char *path, uint32_t guess);
+/* Calls `visit` for every layer of every parameter: name on disk (after prefix) and a view of its array. */
+typedef tow_status (*tow__layer_visitor)(void *user, const char *name, tow_array *view);
+tow_status tow__params_visit(const tow_params *params, const char *prefix, tow__layer_visitor visit, void *user);
 /* As tow_params_to_tensors, but the set shares the arrays: for a set that is written before anything changes them. */
 tow_status tow__params_share(const tow_params *params, const char *prefix, tow_tensors *tensors);
 
@@ -52,15 +57,18 @@ typedef struct tow__loading {
         void *to;
     } * copies;
     size_t n_copies, capacity;
-    bool convert; /* tensors of other element types are welcome */
-    bool *wanted; /* [count of tensors] */
+    const tow_load_options *options; /* NULL: the strictest */
+    bool *wanted;                    /* [count of tensors] */
+    tow_load_report report;          /* what did not fit so far */
+    size_t report_capacity;
 } tow__loading;
 
 tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow__loading *loading);
 /* Accepts a struct of zeros, too. */
 void tow__loading_free(tow__loading *loading);
-/* Finds the tensors of `params`. path: of their file, for messages, which know only names of tensors; NULL: none.
- * Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH; also for names with that prefix that are of no parameter. */
+/* Finds the tensors of `params`, and reports what does not fit. path: of their file, for messages, which know only names of
+ * tensors; NULL: none. Errors: TOW_NOT_FOUND, TOW_TYPE_MISMATCH for the first of what the options do not allow; also for
+ * names with that prefix that are of no parameter. */
 tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path);
 /* Reads what was found once, without a place for it: compares checksums, and finds integers that do not fit. */
 tow_status tow__loading_check(const tow__loading *loading);

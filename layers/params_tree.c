@@ -46,6 +46,12 @@ bool tow__path_wanted(const char *const *patterns, const char *path)
     return *patterns != NULL;
 }
 
+bool tow__path_below(const char *path, const char *at)
+{
+    const size_t length = at ? strlen(at) : 0;
+    return length == 0 || (strncmp(path, at, length) == 0 && path[length] == '/');
+}
+
 /* ---- lists that are being made ----------------------------------------------------------------------------------- */
 
 /* Entry i under `path`, in another list. */

@@ -117,6 +117,7 @@ struct tow__model {
     tow__frame *frame;                      /* innermost; the outermost holds the graph's inputs */
     const char *const *mutable_collections; /* may be NULL */
     tow__names sown_collections;            /* into which something was to be sown */
+    const char *at; /* path of the scope in which the model is called, "" for the root */
     bool initialising, deterministic;
     int calls; /* of layers that have not returned */
     size_t n_streams;

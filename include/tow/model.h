@@ -24,6 +24,10 @@ typedef struct tow_model_options {
      * of `state` in these collections in their order, written or not, then what was sown. NULL-terminated; NULL: none.
      * Error: TOW_NOT_FOUND for a name under which the model has nothing. */
     const char *const *mutable_collections;
+    /* The model is a part of a larger one: it is called in the scope at this path ("encoder"), where it has the parameters,
+     * variables and random keys that it has in the whole. Lists of the whole are given, and what is not below the path does
+     * not matter. NULL: it is the whole. (Flax: module.bind) */
+    const char *at;
     tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
 } tow_model_options;
 

@@ -45,13 +45,44 @@ TOW_API tow_status tow_params_to_tensors(const tow_params *params, const char *p
  * its type and that there are no other names with that prefix; if not, nothing is copied. */
 TOW_API tow_status tow_params_from_tensors(tow_params *params, const char *prefix, const tow_tensors *tensors);
 
+/* What did not fit when parameters were loaded. */
+typedef enum tow_load_problem {
+    TOW_LOAD_MISSING,  /* the file does not have the parameter */
+    TOW_LOAD_MISMATCH, /* it has another shape or type there */
+    TOW_LOAD_UNUSED    /* no parameter has the name of the tensor */
+} tow_load_problem;
+typedef struct tow_load_item {
+    tow_load_problem problem;
+    const char *name; /* in the file */
+    tow_type expected, found;
+} tow_load_item;
+typedef struct tow_load_report {
+    size_t loaded; /* tensors that were copied; every layer of a stack is one */
+    size_t missing, mismatched, unused;
+    size_t count; /* of items: parameters in their order, then unused tensors in the order of the file */
+    tow_load_item *items;
+    void *memory;
+} tow_load_report;
+/* A line for each item and the numbers of all; like snprintf. */
+TOW_API size_t tow_load_report_text(tow_context *context, const tow_load_report *report, char *text, size_t size);
+/* Frees what the report points to, and empties it. */
+TOW_API void tow_load_report_free(tow_context *context, tow_load_report *report);
+
 typedef struct tow_load_options {
     /* Tensors of other element types become the parameters': everything converts to floats, rounded once, and integers to
      * integers, in which each must fit (tow/io.h). So weights that were saved as bf16 load into f32 parameters. */
     bool convert;
+    /* What does not fit is left alone: parameters that the file does not have, tensors with the prefix that no parameter has,
+     * and parameters of another shape or type. The default allows none of it. */
+    bool allow_missing, allow_unused, allow_mismatch;
+    tow_load_report
+        *report; /* receives all that does not fit, also after the errors that it leads to; NULL: not wanted */
 } tow_load_options;
 /* The same with options, which may be NULL. Error: TOW_TYPE_MISMATCH without .convert, or for an integer that does not
- * fit; then nothing is copied. */
+ * fit; then nothing is copied.
+ * Parameters under other names in the file: a part of the list under another prefix (tow_params_subtree(params, "encoder",
+ * &part), then "bert/encoder/" as prefix), or a list with the names of the file (tow_params_rename), which shares the arrays
+ * of `params`. */
 TOW_API tow_status tow_params_from_tensors_with_options(tow_params *params, const char *prefix,
                                                         const tow_tensors *tensors, const tow_load_options *options);
 /* The same from a safetensors file, or the files of an index, whose other tensors are not read; no second copy of the data
