@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "layers/initializers.h"
-#include "layers/scope.h"
+#include "layers/calls.h"
 #include "src/base/arithmetic.h"
 
 /* Calls the model in the root scope, or in the scope at m->at below it. */
@@ -173,6 +173,7 @@ typedef struct build {
     tow_loss_function loss; /* NULL: the model's outputs */
     void *user;
     const tow_model_options *options; /* may be NULL */
+    tow__call_log *log;               /* may be NULL */
 } build;
 
 /* The graph's inputs for a store; NULL: out of memory, reported. kind: "params", or NULL if paths begin with it. */
@@ -319,6 +320,23 @@ static void call_loss(tow__model *m, const build *b, const tow_value *outputs, c
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
+/* What is captured is sown into "intermediates", which is therefore mutable. */
+static void set_capture(tow__model *m, const char *const *patterns)
+{
+    size_t n = 0, n_mutable = 0;
+    if (!patterns) return;
+    while (patterns[n]) n++;
+    while (m->mutable_collections && m->mutable_collections[n_mutable]) n_mutable++;
+    m->captured = tow__trace_alloc(m->trace, n + 1, sizeof *m->captured);
+    const char **collections = tow__trace_alloc(m->trace, n_mutable + 2, sizeof *collections);
+    if (!m->captured || !collections) return;
+    m->capture = patterns;
+    if (n == 0 || tow__collection_listed(m->mutable_collections, TOW_INTERMEDIATES)) return;
+    if (n_mutable) memcpy(collections, m->mutable_collections, n_mutable * sizeof *collections);
+    collections[n_mutable] = TOW_INTERMEDIATES;
+    m->mutable_collections = collections;
+}
+
 /* outputs: model's, or loss and aux. Returns how many; NULL array: out of memory, reported. */
 static size_t record(tow__model *m, const build *b, tow_value **result)
 {
@@ -333,7 +351,9 @@ static size_t record(tow__model *m, const build *b, tow_value **result)
     *result = b->loss ? all : out;
     size_t n_result = b->loss ? b->n_aux + 1 : n_out;
     if (!out || !all || !in || !extra || tow__failed(m->trace)) return n_result;
+    set_capture(m, b->options ? b->options->capture : NULL);
     call_root(m, b->module, b->n_inputs, in, n_out, out);
+    tow__check_captured(m);
     check_used(m, &m->params, "params/", "parameter");
     check_used(m, &m->state, "", "variable");
     check_mutable(m);
@@ -363,6 +383,7 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
                     .params = {.list = (tow_params *)params},
                     .state = {.list = options->state ? (tow_params *)options->state : &no_state},
                     .frame = &frame,
+                    .log = b->log,
                     .mutable_collections = options->mutable_collections,
                     .at = options->at ? options->at : "",
                     .deterministic = options->deterministic};
@@ -393,6 +414,14 @@ tow_status tow_forward(const tow_module *model, const tow_params *params, size_t
 {
     build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .options = options};
     return make_graph(__func__, &b, params, graph);
+}
+
+tow_status tow__forward_logged(const tow_module *model, const tow_params *params, size_t n_inputs,
+                               const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
+                               tow_graph **graph)
+{
+    build b = {.module = model, .n_inputs = n_inputs, .input_types = input_types, .options = options, .log = log};
+    return make_graph("tow_model_summary", &b, params, graph);
 }
 
 tow_status tow_loss(const tow_module *model, const tow_params *params, size_t n_inputs, const tow_type *input_types,

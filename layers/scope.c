@@ -1,5 +1,5 @@
 /* Scopes: children, calls of layers, error messages with the path, counters of random streams. */
-#include "layers/scope.h"
+#include "layers/calls.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -125,20 +125,18 @@ void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, con
                            module->cls->name, i);
         if (!tow__is_current(scope->model->trace, in[i])) return;
     }
+    tow__layer_call call;
+    tow__call_begin(scope, module, n_in, in, &call);
     scope->model->calls++;
     module->cls->call(scope, module, n_in, in, n_out, out);
     scope->model->calls--;
-    if (tow__scope_failed(scope)) {
-        for (size_t i = 0; i < n_out; i++) out[i] = (tow_value){0};
-        return;
-    }
-    for (size_t i = 0; i < n_out; i++)
-        if (tow_is_null(out[i])) {
+    for (size_t i = 0; i < n_out && !tow__scope_failed(scope); i++)
+        if (tow_is_null(out[i]))
             tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                            "%s did not write output %zu of %zu; ask for as many outputs as the layer gives",
                            module->cls->name, i, n_out);
-            return;
-        }
+    tow__call_end(scope, &call, n_out, out, !tow__scope_failed(scope));
+    for (size_t i = 0; i < n_out && tow__scope_failed(scope); i++) out[i] = (tow_value){0};
 }
 
 void tow_apply_module_n(tow_scope *scope, const char *name, const tow_module *module, size_t n_in, const tow_value *in,

@@ -46,6 +46,8 @@ typedef struct tow__frame {
 } tow__frame;
 
 typedef struct tow__model tow__model;
+typedef struct tow__layer_call tow__layer_call; /* layers/calls.h */
+typedef struct tow__call_log tow__call_log;
 
 /* How the layers in a layer see their parameters: `value`, which `name` of `scope` holds, is replaced by what map returns.
  * Views of outer layers come first. */
@@ -120,6 +122,10 @@ struct tow__model {
     const char *at; /* path of the scope in which the model is called, "" for the root */
     bool initialising, deterministic;
     int calls; /* of layers that have not returned */
+    tow__layer_call *open_call;  /* the innermost of them */
+    tow__call_log *log;         /* NULL: calls are not listed */
+    const char *const *capture; /* patterns of layers whose outputs are sown; may be NULL */
+    bool *captured;             /* per pattern: one was */
     size_t n_streams;
     const char *const *streams;
     tow_value *stream_keys;
@@ -175,6 +181,13 @@ tow__lift *tow__lift_make(tow_scope *scope, const char *transform, const tow_lif
                           const tow_lift_rule *streams, const char *const *carried);
 /* After the layer was called: an error for a rule that nothing matched. */
 void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);
+
+/* ---- model.c ----------------------------------------------------------------------------------------------------- */
+
+/* As tow_forward, with a list of the layers that are called. */
+tow_status tow__forward_logged(const tow_module *model, const tow_params *params, size_t n_inputs,
+                               const tow_type *input_types, const tow_model_options *options, tow__call_log *log,
+                               tow_graph **graph);
 
 /* ---- variables.c ------------------------------------------------------------------------------------------------- */
 

@@ -28,6 +28,11 @@ typedef struct tow_model_options {
      * variables and random keys that it has in the whole. Lists of the whole are given, and what is not below the path does
      * not matter. NULL: it is the whole. (Flax: module.bind) */
     const char *at;
+    /* Patterns (tow_path_matches) of layers whose outputs are handed out with what is sown: "intermediates/PATH/__call__/0",
+     * one number for each output of each call, where the path is that of tow_model_summary ("blocks/{}/attn"; of the model
+     * itself ""). The collection "intermediates" becomes mutable by it. NULL-terminated; NULL: none. Error: TOW_NOT_FOUND for
+     * a pattern that matches no layer. (Flax: capture_intermediates) */
+    const char *const *capture;
     tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
 } tow_model_options;
 
@@ -153,6 +158,62 @@ TOW_API size_t tow_model_programs(const tow_model_function *function);
 TOW_API tow_model_program tow_model_program_at(const tow_model_function *function, size_t index);
 /* The parameters that gradients are taken of: how many, and which inputs of .graph they are, in increasing order. */
 TOW_API size_t tow_model_wrt(const tow_model_function *function, const size_t **indices);
+
+/* ---- summaries --------------------------------------------------------------------------------------------------- */
+
+/* What a model is made of: its layers with shapes, parameters, work and memory. (Flax: nn.tabulate) */
+typedef struct tow_model_summary tow_model_summary;
+
+/* One layer, or the model itself, whose path is "". All calls in scopes of one path are one layer: a scan's body, "blocks/{}",
+ * counts for all iterations together. Layers are in the order of their first calls. A layer that is a part of the model stands
+ * for everything below it, too: sums of all layers would count that again. */
+typedef struct tow_layer_summary {
+    const char *path, *name; /* name: of its class, "Dense"; "Remat(Dense)" where one wraps the other in one scope */
+    int depth;               /* components of the path */
+    size_t calls;
+    size_t n_inputs, n_outputs; /* of the first call; in the body of a scan of one iteration */
+    const tow_type *inputs, *outputs;
+    int64_t own_parameters, parameters; /* elements: its own, and with those below it */
+    size_t parameter_bytes, variable_bytes; /* with those below it */
+    /* Floating-point operations of the model's forward pass in this layer and those below it. Products, convolutions and
+     * attention count 2 for each pair that is multiplied and added, without masks; reductions one less than they take for each
+     * result; elementwise operations one for each result; moves nothing. All iterations of scans count, of other loops as many
+     * as their bounds say. */
+    double flops;
+    /* The same of the backward pass, for the gradient with respect to parameters and inputs, what remat computes again
+     * included; NaN if the model cannot be differentiated. Flax's vjp_flops are the sum of both. */
+    double backward_flops;
+    size_t kept_bytes; /* of values that this layer makes in the forward pass, and those below it, and the backward pass reads
+                        * (tow_saved_residuals); parameters and inputs, which are there anyway, do not count */
+} tow_layer_summary;
+
+/* Traces the model as tow_forward does. Errors: those of tow_forward. That there is no gradient is none. */
+TOW_API tow_status tow_model_summarise(const tow_module *model, const tow_params *params, size_t n_inputs,
+                                       const tow_type *input_types, const tow_model_options *options,
+                                       tow_model_summary **summary);
+/* NULL is accepted. */
+TOW_API void tow_model_summary_free(tow_model_summary *summary);
+/* How many layers there are, and one of them: index 0 is the model. A struct of zeros behind the last one. What it points to
+ * belongs to the summary. */
+TOW_API size_t tow_model_summary_count(const tow_model_summary *summary);
+TOW_API tow_layer_summary tow_model_summary_layer(const tow_model_summary *summary, size_t index);
+/* Why there are no figures of the backward pass, or NULL. */
+TOW_API const char *tow_model_summary_no_gradient(const tow_model_summary *summary);
+
+typedef struct tow_summary_text_options {
+    int depth; /* rows of layers whose paths have at most so many components; 0: all */
+    bool kept; /* also a line for each value that is kept for the backward pass: its layer, type, bytes, what it is, and where
+                * it is made */
+} tow_summary_text_options;
+/* A table; options may be NULL. A row's parameters and bytes are its own and those of layers below it that have no row, so
+ * that they add up to the total; its other figures are those of tow_layer_summary. Like snprintf. */
+TOW_API size_t tow_model_summary_text(const tow_model_summary *summary, const tow_summary_text_options *options,
+                                      char *text, size_t size);
+/* {"layers": [{"path", "layer", "calls", "inputs", "outputs", "parameters": [{"path", "type", "count", "bytes"}], "variables",
+ * "own_parameter_count", "parameter_count", "parameter_bytes", "variable_bytes", "flops", "backward_flops", "kept_bytes",
+ * "kept": [{"type", "bytes", "what", "here"}]}], "total": {...}}: parameters, variables and kept values are the layer's own, the
+ * numbers those of tow_layer_summary, null without a backward pass. Like snprintf. */
+TOW_API size_t tow_model_summary_json(const tow_model_summary *summary, char *text, size_t size);
 
 /* ---- programs by the types of their inputs ----------------------------------------------------------------------- */
 

@@ -123,6 +123,8 @@ TOW_API void tow_set_variable(tow_scope *scope, const char *collection, const ch
 TOW_API bool tow_is_mutable(const tow_scope *scope, const char *collection);
 /* True in tow_init. */
 TOW_API bool tow_scope_initialising(const tow_scope *scope);
+/* The collection of what is sown only to be looked at, and of captured outputs (tow_model_options.capture). */
+#define TOW_INTERMEDIATES "intermediates"
 /* Hands `value` out of the model as "collection/path/name/0" (the second of one name is ".../1") if `collection` is
  * named among the mutable ones, and does nothing otherwise: for looking at values inside a model. Returns whether it
  * did. Error: TOW_UNSUPPORTED inside a function given to an operation such as tow_remat_function. */

@@ -1,0 +1,171 @@
+/* See flops.h. */
+#include "layers/flops.h"
+
+#include "src/graph/graph_params.h"
+#include "src/ops/table.h"
+#include "src/ops/tiling.h"
+
+/* Where counts go: to the caller, or to a sum. */
+typedef struct counter {
+    tow_context *ctx;
+    tow__flops_visitor visit;
+    void *user;
+} counter;
+
+static tow_status count_graph(const counter *c, const tow_graph *g, double times, const char *scope);
+
+static void add_to_sum(void *sum, const char *scope, double flops)
+{
+    (void)scope;
+    *(double *)sum += flops;
+}
+
+/* What one run of the graph does. */
+static tow_status sum_graph(const counter *c, const tow_graph *g, double *sum)
+{
+    *sum = 0;
+    return count_graph(&(counter){c->ctx, add_to_sum, sum}, g, 1, "");
+}
+
+/* The branch that does most. */
+static tow_status count_cond(const counter *c, const tow__equation *e, double times, const char *scope)
+{
+    const tow__cond_params *p = e->params;
+    double most = -1;
+    const tow_graph *dearest = NULL;
+    for (uint32_t i = 0; i < p->branches.n; i++) {
+        double flops;
+        tow_status status = sum_graph(c, p->branches.v[i], &flops);
+        if (status) return status;
+        if (flops > most) {
+            most = flops;
+            dearest = p->branches.v[i];
+        }
+    }
+    return dearest ? count_graph(c, dearest, times, scope) : TOW_OK;
+}
+
+static tow_status count_while(const counter *c, const tow__equation *e, double times, const char *scope)
+{
+    const tow__while_params *p = e->params;
+    const double iterations = p->max_iterations > 0 ? (double)p->max_iterations : 1;
+    tow_status status = count_graph(c, p->condition, times * iterations, scope);
+    return status ? status : count_graph(c, p->body, times * iterations, scope);
+}
+
+/* The body that runs forward of a region or of a function with a rule of its own, and how often; NULL: neither. */
+static const tow_graph *body_of(const tow__equation *e, double *iterations)
+{
+    const tow_primitive *p = e->primitive;
+    *iterations = 1;
+    if (p == &tow__call_p) return ((const tow__call_params *)e->params)->body;
+    if (p == &tow__remat_p) return ((const tow__remat_params *)e->params)->body;
+    if (p == &tow__custom_jvp_p) return ((const tow__custom_jvp_params *)e->params)->body;
+    if (p == &tow__custom_vjp_p) return ((const tow__custom_vjp_params *)e->params)->body;
+    if (p == &tow__custom_self_p) return ((const tow__custom_self_params *)e->params)->body;
+    if (p == &tow__scan_p) {
+        *iterations = (double)((const tow__scan_params *)e->params)->length;
+        return ((const tow__scan_params *)e->params)->body;
+    }
+    if (p == &tow__fori_p) {
+        *iterations = (double)((const tow__fori_params *)e->params)->max_iterations;
+        return ((const tow__fori_params *)e->params)->body;
+    }
+    return NULL;
+}
+
+/* What a composite is made of. */
+static tow_status count_parts(const counter *c, const tow_graph *g, const tow__equation *e, double times,
+                              const char *scope)
+{
+    tow_trace *t = tow__trace_begin(c->ctx);
+    if (!t) return TOW_OUT_OF_MEMORY;
+    tow_value *x = tow__trace_alloc(t, e->n_in + 1U, sizeof *x), *y = tow__trace_alloc(t, e->n_out + 1U, sizeof *y);
+    tow_graph *parts = NULL;
+    for (uint32_t i = 0; x && i < e->n_in; i++) x[i] = tow__input(t, g->vars[e->in[i]].type, NULL);
+    tow__set_source(t, &(tow__source){.scope = scope});
+    if (x && y) e->primitive->decompose(t, e, x, y);
+    tow_status status = tow__trace_end(t, x && y ? e->n_out : 0, y, true, &parts);
+    if (!status) status = count_graph(c, parts, times, scope);
+    tow_graph_release(parts);
+    return status;
+}
+
+static bool is_float(const tow_graph *g, uint32_t var) { return tow_dtype_is_float(g->vars[var].type.dtype); }
+static double elements(const tow_graph *g, uint32_t var) { return (double)tow_type_count(g->vars[var].type); }
+
+/* The cost rule, where it counts operations: that of products and of primitives of users. */
+static double rule_flops(const counter *c, const tow_graph *g, const tow__equation *e, tow_status *status)
+{
+    tow__view *views = tow__alloc(c->ctx, (size_t)e->n_in + e->n_out + 1, sizeof *views);
+    if (!views) {
+        *status = TOW_OUT_OF_MEMORY;
+        return 0;
+    }
+    for (uint32_t i = 0; i < e->n_in; i++) views[i] = tow__view_whole(i, g->vars[e->in[i]].type);
+    for (uint32_t i = 0; i < e->n_out; i++) views[e->n_in + i] = tow__view_whole(e->n_in + i, g->vars[e->out[i]].type);
+    const tow__operation o = {.params = e->params,
+                              .n_in = e->n_in,
+                              .n_out = e->n_out,
+                              .in = views,
+                              .out = views + e->n_in,
+                              .primitive = e->primitive};
+    const double flops = e->primitive->cost(&o);
+    tow__free(c->ctx, views, (size_t)e->n_in + e->n_out + 1, sizeof *views);
+    return flops;
+}
+
+/* An equation without bodies that is no composite to take apart. */
+static double plain_flops(const tow_graph *g, const tow__equation *e)
+{
+    if (e->n_out == 0 || !is_float(g, e->out[0])) return 0;
+    switch (e->primitive->kind) {
+    case TOW__ELEMENTWISE:
+        return elements(g, e->out[0]);
+    case TOW__REDUCTION: { /* cumulative ones have a result for each element */
+        const double taken = elements(g, e->in[0]), results = elements(g, e->out[0]);
+        return taken > results ? taken - results : taken == results ? taken : 0;
+    }
+    default:
+        return 0;
+    }
+}
+
+/* True if the cost rule says what a product or a user's primitive does, and no guess for moves and tiles. */
+static bool has_exact_rule(const tow_primitive *p)
+{
+    if (p->definition) return p->cost != tow__element_cost;
+    return p->cost != tow__element_cost &&
+           (p->kind == TOW__DOT || p->kind == TOW__CONVOLUTION || p->kind == TOW__COMPOSITE);
+}
+
+static tow_status count_equation(const counter *c, const tow_graph *g, const tow__equation *e, double times,
+                                 const char *outer)
+{
+    const char *scope = e->source.scope ? e->source.scope : outer;
+    double iterations;
+    const tow_graph *body = body_of(e, &iterations);
+    if (body) return iterations > 0 ? count_graph(c, body, times * iterations, scope) : TOW_OK;
+    if (e->primitive == &tow__cond_p) return count_cond(c, e, times, scope);
+    if (e->primitive == &tow__while_p) return count_while(c, e, times, scope);
+    const bool exact = has_exact_rule(e->primitive);
+    if (!exact && e->primitive->kind == TOW__COMPOSITE && e->primitive->decompose)
+        return count_parts(c, g, e, times, scope);
+    tow_status status = TOW_OK;
+    const double flops = exact ? rule_flops(c, g, e, &status) : plain_flops(g, e);
+    if (!status && flops > 0) c->visit(c->user, scope, times * flops);
+    return status;
+}
+
+static tow_status count_graph(const counter *c, const tow_graph *g, double times, const char *scope)
+{
+    tow_status status = TOW_OK;
+    for (uint32_t i = 0; i < g->n_equations && !status; i++)
+        status = count_equation(c, g, &g->equations[i], times, scope);
+    return status;
+}
+
+tow_status tow__count_flops(const tow_graph *graph, tow__flops_visitor visit, void *user)
+{
+    return count_graph(&(counter){graph->ctx, visit, user}, graph, 1, "");
+}
