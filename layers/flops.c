@@ -124,7 +124,8 @@ static double plain_flops(const tow_graph *g, const tow__equation *e)
         return elements(g, e->out[0]);
     case TOW__REDUCTION: { /* cumulative ones have a result for each element */
         const double taken = elements(g, e->in[0]), results = elements(g, e->out[0]);
-        return taken > results ? taken - results : taken == results ? taken : 0;
+        const bool cumulative = tow_type_equal(g->vars[e->in[0]].type, g->vars[e->out[0]].type);
+        return cumulative ? taken : taken > results ? taken - results : 0;
     }
     default:
         return 0;

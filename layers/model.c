@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "layers/initializers.h"
 #include "layers/calls.h"
+#include "layers/initializers.h"
 #include "src/base/arithmetic.h"
 
 /* Calls the model in the root scope, or in the scope at m->at below it. */

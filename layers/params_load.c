@@ -49,14 +49,51 @@ static tow_status reserve_item(tow__loading *l)
     return TOW_OK;
 }
 
+static bool is_allowed(const tow_load_options *o, tow_load_problem problem)
+{
+    return o && (problem == TOW_LOAD_MISSING    ? o->allow_missing
+                 : problem == TOW_LOAD_MISMATCH ? o->allow_mismatch
+                                                : o->allow_unused);
+}
+
+/* What to do about an array of another type. */
+static const char *mismatch_advice(const tow_load_item *item)
+{
+    tow_type converted = item->found;
+    converted.dtype = item->expected.dtype;
+    if (!tow_type_equal(converted, item->expected)) return "use the file of a model with the same sizes";
+    return tow__file_converts(item->found.dtype, item->expected.dtype)
+               ? "to convert it, load it with .convert of tow_load_options"
+               : "floats are not converted to integers; use the file of a model with the same types";
+}
+
+/* The error that the item leads to. */
+static tow_status refuse(tow_context *ctx, const tow_load_item *item)
+{
+    if (item->problem == TOW_LOAD_MISSING)
+        return tow__fail(ctx, TOW_NOT_FOUND,
+                         "%s: missing; expected %s; use the file of a model with the same layers and options",
+                         item->name, tow__type_name(item->expected).text);
+    if (item->problem == TOW_LOAD_MISMATCH)
+        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s", item->name,
+                         tow__type_name(item->expected).text, tow__type_name(item->found).text, mismatch_advice(item));
+    return tow__fail(ctx, TOW_NOT_FOUND,
+                     "%s: %s in the file, but the model has no such parameter or variable; use a model with the same "
+                     "layers and options",
+                     item->name, tow__type_name(item->found).text);
+}
+
+/* What does not fit: into the report if the caller wants one, else an error unless the options allow it. */
 static tow_status note(tow__loading *l, tow_load_problem problem, const char *name, tow_type expected, tow_type found)
 {
     tow_load_report *r = &l->report;
+    tow_load_item item = {.problem = problem, .name = name, .expected = expected, .found = found};
+    if (!l->options || !l->options->report) return is_allowed(l->options, problem) ? TOW_OK : refuse(l->ctx, &item);
     tow_status status = reserve_item(l);
     if (status) return status;
-    const char *copy = tow__arena_string(r->memory, name);
-    if (!copy) return TOW_OUT_OF_MEMORY;
-    r->items[r->count++] = (tow_load_item){.problem = problem, .name = copy, .expected = expected, .found = found};
+    item.name = tow__arena_string(r->memory, name);
+    if (!item.name) return TOW_OUT_OF_MEMORY;
+    r->items[r->count++] = item;
     r->missing += problem == TOW_LOAD_MISSING;
     r->mismatched += problem == TOW_LOAD_MISMATCH;
     r->unused += problem == TOW_LOAD_UNUSED;
@@ -103,40 +140,6 @@ static tow_status find_tensor(void *user, const char *name, tow_array *view)
     l->copies[l->n_copies++] =
         (struct tow__copy){.tensor = (size_t)index, .dtype = want.dtype, .to = tow_array_data(view)};
     return TOW_OK;
-}
-
-static bool is_allowed(const tow_load_options *o, tow_load_problem problem)
-{
-    return o && (problem == TOW_LOAD_MISSING    ? o->allow_missing
-                 : problem == TOW_LOAD_MISMATCH ? o->allow_mismatch
-                                                : o->allow_unused);
-}
-
-/* What to do about an array of another type. */
-static const char *mismatch_advice(const tow_load_item *item)
-{
-    tow_type converted = item->found;
-    converted.dtype = item->expected.dtype;
-    if (!tow_type_equal(converted, item->expected)) return "use the file of a model with the same sizes";
-    return tow__file_converts(item->found.dtype, item->expected.dtype)
-               ? "to convert it, load it with .convert of tow_load_options"
-               : "floats are not converted to integers; use the file of a model with the same types";
-}
-
-/* The error that the item leads to. */
-static tow_status refuse(tow_context *ctx, const tow_load_item *item)
-{
-    if (item->problem == TOW_LOAD_MISSING)
-        return tow__fail(ctx, TOW_NOT_FOUND,
-                         "%s: missing; expected %s; use the file of a model with the same layers and options",
-                         item->name, tow__type_name(item->expected).text);
-    if (item->problem == TOW_LOAD_MISMATCH)
-        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s", item->name,
-                         tow__type_name(item->expected).text, tow__type_name(item->found).text, mismatch_advice(item));
-    return tow__fail(ctx, TOW_NOT_FOUND,
-                     "%s: %s in the file, but the model has no such parameter or variable; use a model with the same "
-                     "layers and options",
-                     item->name, tow__type_name(item->found).text);
 }
 
 tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path)

@@ -189,8 +189,8 @@ static tow_status measure_backward(tow_model_summary *s, const tow_graph *g, siz
     tow_graph_release(forward);
     tow_graph_release(backward);
     if (status == TOW_OK || status == TOW_OUT_OF_MEMORY) return status;
-    s->no_gradient =
-        tow__arena_string(&s->arena, n_wrt > 0 ? tow_context_error(s->ctx) : "nothing in it is a float to differentiate");
+    s->no_gradient = tow__arena_string(&s->arena, n_wrt > 0 ? tow_context_error(s->ctx)
+                                                            : "nothing in it is a float to differentiate");
     for (uint32_t i = 0; i < s->count; i++) s->layers[i].backward_flops = NAN;
     tow_context_clear_error(s->ctx);
     return s->no_gradient ? TOW_OK : TOW_OUT_OF_MEMORY;

@@ -130,8 +130,8 @@ static void add_kept(tow__string *t, const tow_model_summary *s)
             if (k->layer != layer) continue;
             const char *path = s->layers[layer].path;
             tow__string_add(t, "  %s: %s, %zu bytes: %s%s%s%s\n", path[0] ? path : "(model)",
-                            tow__type_name(k->type).text, k->bytes, k->what, k->here ? " (" : "", k->here ? k->here : "",
-                            k->here ? ")" : "");
+                            tow__type_name(k->type).text, k->bytes, k->what, k->here ? " (" : "",
+                            k->here ? k->here : "", k->here ? ")" : "");
         }
 }
 
@@ -214,9 +214,9 @@ static void add_json_kept(tow__string *t, const tow_model_summary *s, uint32_t l
 /* The numbers of a layer with all below it; null where there is no backward pass. */
 static void add_json_sums(tow__string *t, const tow_model_summary *s, const tow_layer_summary *l)
 {
-    tow__string_add(t,
-                    "\"parameter_count\": %" PRId64 ", \"parameter_bytes\": %zu, \"variable_bytes\": %zu, \"flops\": %.0f",
-                    l->parameters, l->parameter_bytes, l->variable_bytes, l->flops);
+    tow__string_add(
+        t, "\"parameter_count\": %" PRId64 ", \"parameter_bytes\": %zu, \"variable_bytes\": %zu, \"flops\": %.0f",
+        l->parameters, l->parameter_bytes, l->variable_bytes, l->flops);
     if (s->no_gradient)
         tow__string_add(t, ", \"backward_flops\": null, \"kept_bytes\": null");
     else

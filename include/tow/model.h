@@ -173,7 +173,7 @@ typedef struct tow_layer_summary {
     size_t calls;
     size_t n_inputs, n_outputs; /* of the first call; in the body of a scan of one iteration */
     const tow_type *inputs, *outputs;
-    int64_t own_parameters, parameters; /* elements: its own, and with those below it */
+    int64_t own_parameters, parameters;     /* elements: its own, and with those below it */
     size_t parameter_bytes, variable_bytes; /* with those below it */
     /* Floating-point operations of the model's forward pass in this layer and those below it. Products, convolutions and
      * attention count 2 for each pair that is multiplied and added, without masks; reductions one less than they take for each
@@ -183,7 +183,8 @@ typedef struct tow_layer_summary {
     /* The same of the backward pass, for the gradient with respect to parameters and inputs, what remat computes again
      * included; NaN if the model cannot be differentiated. Flax's vjp_flops are the sum of both. */
     double backward_flops;
-    size_t kept_bytes; /* of values that this layer makes in the forward pass, and those below it, and the backward pass reads
+    size_t
+        kept_bytes; /* of values that this layer makes in the forward pass, and those below it, and the backward pass reads
                         * (tow_saved_residuals); parameters and inputs, which are there anyway, do not count */
 } tow_layer_summary;
 
@@ -202,7 +203,8 @@ TOW_API const char *tow_model_summary_no_gradient(const tow_model_summary *summa
 
 typedef struct tow_summary_text_options {
     int depth; /* rows of layers whose paths have at most so many components; 0: all */
-    bool kept; /* also a line for each value that is kept for the backward pass: its layer, type, bytes, what it is, and where
+    bool
+        kept; /* also a line for each value that is kept for the backward pass: its layer, type, bytes, what it is, and where
                 * it is made */
 } tow_summary_text_options;
 /* A table; options may be NULL. A row's parameters and bytes are its own and those of layers below it that have no row, so
