@@ -30,6 +30,7 @@
 #include "tow/program.h"
 #include "tow/random.h"
 #include "tow/recurrent.h"
+#include "tow/tokenizer.h"
 #include "tow/train.h"
 #include "tow/transforms.h"
 #include "tow/version.h"

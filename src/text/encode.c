@@ -1,0 +1,321 @@
+/* Text to tokens: added tokens are cut out, the rest is normalised, split into words and cut into tokens. */
+#include <inttypes.h>
+
+#include "src/base/hash.h"
+#include "src/text/tokenizer.h"
+
+/* ---- encodings --------------------------------------------------------------------------------------------------- */
+
+tow_status tow_encoding_create(tow_context *context, tow_encoding **encoding)
+{
+    if (encoding) *encoding = NULL;
+    if (!context || !encoding) return tow__missing(context, __func__, "a context and a place for the encoding");
+    *encoding = tow__alloc(context, 1, sizeof **encoding);
+    if (!*encoding) return TOW_OUT_OF_MEMORY;
+    (*encoding)->ctx = context;
+    return TOW_OK;
+}
+
+void tow_encoding_free(tow_encoding *e)
+{
+    if (!e) return;
+    if (e->tokens) tow__free(e->ctx, e->tokens, e->capacity, sizeof *e->tokens);
+    if (e->ids) tow__free(e->ctx, e->ids, e->capacity, sizeof *e->ids);
+    tow__free(e->ctx, e, 1, sizeof *e);
+}
+
+size_t tow_encoding_count(const tow_encoding *e) { return e->count; }
+const int32_t *tow_encoding_ids(const tow_encoding *e) { return e->ids; }
+const tow_token *tow_encoding_tokens(const tow_encoding *e) { return e->tokens; }
+
+static tow_status reserve(tow_encoding *e, size_t more)
+{
+    if (e->count + more <= e->capacity) return TOW_OK;
+    size_t capacity = e->capacity ? e->capacity : 64;
+    while (capacity < e->count + more) capacity *= 2;
+    tow_token *tokens = tow__alloc(e->ctx, capacity, sizeof *tokens);
+    int32_t *ids = tokens ? tow__alloc(e->ctx, capacity, sizeof *ids) : NULL;
+    if (!ids) {
+        if (tokens) tow__free(e->ctx, tokens, capacity, sizeof *tokens);
+        return TOW_OUT_OF_MEMORY;
+    }
+    if (e->count > 0) {
+        memcpy(tokens, e->tokens, e->count * sizeof *tokens);
+        memcpy(ids, e->ids, e->count * sizeof *ids);
+    }
+    if (e->capacity > 0) {
+        tow__free(e->ctx, e->tokens, e->capacity, sizeof *tokens);
+        tow__free(e->ctx, e->ids, e->capacity, sizeof *ids);
+    }
+    e->tokens = tokens;
+    e->ids = ids;
+    e->capacity = capacity;
+    return TOW_OK;
+}
+
+static tow_status push(tow_encoding *e, tow_token token)
+{
+    const tow_status status = reserve(e, 1);
+    if (status != TOW_OK) return status;
+    e->ids[e->count] = token.id;
+    e->tokens[e->count++] = token;
+    return TOW_OK;
+}
+
+/* ---- one text ---------------------------------------------------------------------------------------------------- */
+
+/* A text on its way. Without spans its bytes are those of the original. */
+typedef struct encoder {
+    tow_tokenizer *t;
+    tow_encoding *encoding;
+    const char *original;
+    size_t length;
+    const tow__text *text; /* that is cut now */
+} encoder;
+
+/* What the bytes begin to end of a text come from. */
+static tow__span span_of(const encoder *x, const tow__text *text, size_t begin, size_t end)
+{
+    if (text->spans) return (tow__span){text->spans[begin].begin, text->spans[end - 1].end};
+    while (tow__utf8_continues(x->original[begin])) begin--;
+    while (end < x->length && tow__utf8_continues(x->original[end])) end++;
+    return (tow__span){(uint32_t)begin, (uint32_t)end};
+}
+
+/* The tokens of a word: remembered, or made and remembered. */
+static void cut_word(tow_tokenizer *t, const char *word, size_t length)
+{
+    tow__cached *c = NULL;
+    uint64_t hash = 0;
+    t->pieces.count = 0;
+    if (length <= TOW__CACHE_WORD) {
+        hash = tow__hash(t->ctx->hash_seed, word, length);
+        c = &t->cache[hash & (TOW__CACHE_SIZE - 1)];
+        if (c->hash == hash && c->length == length && memcmp(c->word, word, length) == 0) {
+            for (int i = 0; i < c->count; i++) tow__pieces_add(&t->pieces, c->ids[i], c->lengths[i]);
+            return;
+        }
+    }
+    if (t->is_wordpiece)
+        tow__wordpiece_word(&t->wordpiece, &t->vocabulary, word, length, &t->pieces);
+    else
+        tow__bpe_word(&t->bpe, &t->vocabulary, word, length, &t->pieces);
+    if (!c || t->pieces.failed || t->pieces.count > TOW__CACHE_PIECES) return;
+    c->hash = hash;
+    c->length = (uint8_t)length;
+    c->count = (uint8_t)t->pieces.count;
+    memcpy(c->word, word, length);
+    for (size_t i = 0; i < t->pieces.count; i++) {
+        c->ids[i] = t->pieces.items[i].id;
+        c->lengths[i] = (uint8_t)t->pieces.items[i].length;
+    }
+}
+
+static tow_status encode_word(encoder *x, const tow__text *text, tow__range word)
+{
+    tow_tokenizer *t = x->t;
+    size_t at = word.begin;
+    cut_word(t, text->bytes + word.begin, word.end - word.begin);
+    tow_status status = t->pieces.failed ? TOW_OUT_OF_MEMORY : reserve(x->encoding, t->pieces.count);
+    for (size_t i = 0; i < t->pieces.count && status == TOW_OK; i++) {
+        const tow__piece *p = &t->pieces.items[i];
+        const tow__span span = span_of(x, text, at, at + p->length);
+        tow_encoding *e = x->encoding;
+        e->ids[e->count] = p->id;
+        e->tokens[e->count++] = (tow_token){.id = p->id, .begin = span.begin, .end = span.end};
+        at += p->length;
+    }
+    return status;
+}
+
+static bool begins_with(const tow__text *text, size_t begin, size_t end, const char *prefix)
+{
+    const size_t length = strlen(prefix);
+    return end - begin >= length && memcmp(text->bytes + begin, prefix, length) == 0;
+}
+
+/* A copy of a piece with the replacement for spaces, and one before it. */
+static void replace_spaces(const encoder *x, const tow__split *split, const tow__text *from, size_t begin, size_t end,
+                           tow__text *to)
+{
+    const tow__span first = span_of(x, from, begin, begin + 1);
+    const bool wanted =
+        split->prepend == TOW__PREPEND_ALWAYS || (split->prepend == TOW__PREPEND_FIRST && first.begin == 0);
+    const bool there = from->bytes[begin] == ' ' || begins_with(from, begin, end, split->pattern);
+    const size_t length = strlen(split->pattern);
+    if (wanted && !there) tow__text_add(to, split->pattern, length, first);
+    for (size_t i = begin; i < end; i++) {
+        const tow__span span = span_of(x, from, i, i + 1);
+        if (from->bytes[i] == ' ')
+            tow__text_add(to, split->pattern, length, span);
+        else
+            tow__text_add(to, from->bytes + i, 1, span);
+    }
+}
+
+/* A copy of a piece behind a space, if it does not begin with one. */
+static void add_space(const encoder *x, const tow__text *from, size_t begin, size_t end, tow__text *to)
+{
+    if (from->bytes[begin] != ' ') tow__text_add(to, " ", 1, span_of(x, from, begin, begin + 1));
+    for (size_t i = begin; i < end; i++) tow__text_add(to, from->bytes + i, 1, span_of(x, from, i, i + 1));
+}
+
+/* A text between added tokens: split into words, and these into tokens. */
+static tow_status encode_piece(encoder *x, size_t begin, size_t end)
+{
+    tow_tokenizer *t = x->t;
+    const tow__text *text = x->text;
+    tow_status status = TOW_OK;
+    const bool metaspace = t->n_splits > 0 && t->splits[0].kind == TOW__SPLIT_METASPACE;
+    if (metaspace || t->add_prefix_space) {
+        t->other.length = 0;
+        if (metaspace)
+            replace_spaces(x, &t->splits[0], text, begin, end, &t->other);
+        else
+            add_space(x, text, begin, end, &t->other);
+        if (t->other.failed) return TOW_OUT_OF_MEMORY;
+        text = &t->other;
+        begin = 0;
+        end = text->length;
+    }
+    t->words.count = 0;
+    tow__ranges_add(&t->words, begin, end);
+    for (int i = 0; i < t->n_splits; i++) {
+        tow__split_words(&t->splits[i], text, &t->words, &t->more_words);
+        const tow__ranges swap = t->words;
+        t->words = t->more_words;
+        t->more_words = swap;
+    }
+    if (t->words.failed || t->more_words.failed) return TOW_OUT_OF_MEMORY;
+    for (size_t i = 0; i < t->words.count; i++) TRY(encode_word(x, text, t->words.items[i]));
+done:
+    return status;
+}
+
+static tow_status push_added(encoder *x, size_t begin, size_t end, int32_t id)
+{
+    const tow__span span = span_of(x, x->text, begin, end);
+    return push(x->encoding, (tow_token){.id = id, .begin = span.begin, .end = span.end});
+}
+
+static tow_status visit_normalized(void *user, size_t begin, size_t end, int32_t id)
+{
+    return id == TOW__NO_ID ? encode_piece(user, begin, end) : push_added(user, begin, end, id);
+}
+
+/* A piece of the original, or an added token. */
+static tow_status visit_raw(void *user, size_t begin, size_t end, int32_t id)
+{
+    encoder *x = user;
+    tow_tokenizer *t = x->t;
+    const tow__text original = {.bytes = (char *)(uintptr_t)x->original, .length = x->length};
+    x->text = &original;
+    if (id != TOW__NO_ID) return push_added(x, begin, end, id);
+    if (t->n_normals == 0 && t->normalized.count == 0) return encode_piece(x, begin, end);
+    t->text.length = 0;
+    tow__text_add_original(&t->text, x->original, begin, end);
+    tow__normalize_text(t->normals, t->n_normals, &t->text, &t->other);
+    if (t->text.failed) return TOW_OUT_OF_MEMORY;
+    x->text = &t->text;
+    return tow__added_split(&t->normalized, t->text.bytes, t->text.length, visit_normalized, x);
+}
+
+static size_t count_spaces(const tow__entry *e, bool at_end)
+{
+    static const char space[] = "\xc4\xa0"; /* the character that stands for the byte of a space */
+    size_t n = 0;
+    for (; 2 * n + 2 <= e->length; n++)
+        if (memcmp(at_end ? e->token + e->length - 2 * n - 2 : e->token + 2 * n, space, 2) != 0) break;
+    return n;
+}
+
+/* Of an added token, white space of the text that belongs to it. */
+static size_t count_white(const char *text, size_t begin, size_t end, bool at_end)
+{
+    size_t n = 0;
+    for (uint32_t c; begin < end; n++) {
+        size_t at = at_end ? end - 1 : begin;
+        while (at_end && at > begin && tow__utf8_continues(text[at])) at--;
+        const size_t length = (size_t)tow__utf8_get(text + at, &c);
+        if (!(tow__classes(c) & TOW__SPACE)) break;
+        *(at_end ? &end : &begin) = at_end ? at : at + length;
+    }
+    return n;
+}
+
+/* Spaces at the ends of a token are not in its offsets: as many characters of the text. A single space of the first token
+ * may be one that was put before the text. */
+static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *token, bool first)
+{
+    const tow__entry *e = &t->vocabulary.entries[token->id];
+    size_t leading = e->added ? count_white(text, token->begin, token->end, false) : count_spaces(e, false);
+    size_t trailing = e->added ? count_white(text, token->begin, token->end, true) : count_spaces(e, true);
+    uint32_t c;
+    if (leading == 1 && (first || token->begin == 0) && t->trims_prefix_space) leading = 0;
+    for (; leading > 0 && token->begin < token->end; leading--)
+        token->begin += (size_t)tow__utf8_get(text + token->begin, &c);
+    for (; trailing > 0 && token->end > token->begin; trailing--) do
+            token->end--;
+        while (tow__utf8_continues(text[token->end]));
+}
+
+static tow_status check_text(tow_tokenizer *t, const char *text, size_t length)
+{
+    if (length >= UINT32_MAX)
+        return tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_tokenizer_encode: expected a text of less than 4 GiB, found %zu bytes", length);
+    for (size_t at = 0; at < length;) {
+        int broken;
+        if ((unsigned char)text[at] < 0x80) {
+            at++;
+            continue;
+        }
+        const int n = tow__utf8_check(text + at, length - at, &broken);
+        if (n == 0)
+            return tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
+                             "tow_tokenizer_encode: expected UTF-8, found the byte 0x%02x at byte %zu of the text",
+                             (unsigned)(unsigned char)text[at], at);
+        at += (size_t)n;
+    }
+    return TOW_OK;
+}
+
+static tow_status encode_text(tow_tokenizer *t, const char *text, size_t length, int32_t type, tow_encoding *e)
+{
+    encoder x = {.t = t, .encoding = e, .original = text, .length = length};
+    const size_t first = e->count;
+    t->text.failed = t->other.failed = t->words.failed = t->more_words.failed = t->pieces.failed = false;
+    const tow_status status = tow__added_split(&t->raw, text, length, visit_raw, &x);
+    for (size_t i = first; i < e->count; i++) {
+        e->tokens[i].type = type;
+        if (t->trim_offsets) trim_offsets(t, text, &e->tokens[i], i == first);
+    }
+    return status;
+}
+
+/* ---- around the text ----------------------------------------------------------------------------------------------- */
+
+tow_status tow_tokenizer_encode(tow_tokenizer *t, const char *text, size_t length, const tow_encode_options *options,
+                                tow_encoding *encoding)
+{
+    static const tow_encode_options none;
+    const tow_encode_options *o = options ? options : &none;
+    if (!t || (!text && length > 0) || !encoding || (!o->pair && o->pair_length > 0))
+        return tow__missing(t ? t->ctx : NULL, __func__, "a tokenizer, a text and an encoding");
+    const char *const texts[2] = {text, o->pair};
+    const size_t lengths[2] = {length, o->pair_length};
+    const tow__template *template = o->pair ? &t->pair : &t->single;
+    tow_status status = TOW_OK;
+    encoding->count = 0;
+    for (int i = 0; i < 2; i++) TRY(check_text(t, texts[i], lengths[i]));
+    for (int i = 0; i < template->n; i++) {
+        const tow__template_step *step = &template->steps[i];
+        if (step->sequence >= 0)
+            TRY(encode_text(t, texts[step->sequence], lengths[step->sequence], step->type, encoding));
+        for (int k = 0; k < step->n_ids && !o->no_special; k++)
+            TRY(push(encoding, (tow_token){.id = step->ids[k], .type = step->type, .special = true}));
+    }
+done:
+    if (status != TOW_OK) encoding->count = 0;
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Reading tokenizers: what the files that do so share. */
+#ifndef TOW_SRC_TEXT_READ_H
+#define TOW_SRC_TEXT_READ_H
+
+#include "src/text/dom.h"
+#include "src/text/tokenizer.h"
+
+typedef struct tow__token_reader {
+    tow_context *ctx;
+    const char *path; /* of the file, for messages */
+    tow_tokenizer *t;
+    tow__dom dom;
+} tow__token_reader;
+
+/* Errors with the path. */
+__attribute__((format(printf, 3, 4))) tow_status tow__refuse(const tow__token_reader *r, tow_status status,
+                                                             const char *format, ...);
+/* A string that lives as long as the tokenizer. */
+tow_status tow__keep(tow__token_reader *r, const char *text, const char **copy);
+/* Adds a step: TOW_UNSUPPORTED if there are too many. */
+tow_status tow__count_step(const tow__token_reader *r, int n, const char *what);
+
+/* The sections of tokenizer.json; a node may be NULL. */
+tow_status tow__read_model(tow__token_reader *r, const tow__node *model);
+tow_status tow__read_normalizer(tow__token_reader *r, const tow__node *node);
+tow_status tow__read_splitter(tow__token_reader *r, const tow__node *node);
+tow_status tow__read_processor(tow__token_reader *r, const tow__node *node);
+tow_status tow__read_decoder(tow__token_reader *r, const tow__node *node);
+tow_status tow__read_added(tow__token_reader *r, const tow__node *list);
+
+/* For files of other forms (read_files.c): an empty tokenizer, and its end. */
+tow_status tow__tokenizer_create(tow_context *ctx, tow_tokenizer **t);
+tow_status tow__tokenizer_finish(tow__token_reader *r);
+/* BPE of vocabulary and merges that are tokens. Errors: TOW_BAD_FORMAT for one that is not in the vocabulary. */
+tow_status tow__add_merge(tow__token_reader *r, const char *left, size_t left_length, const char *right,
+                          size_t right_length, uint32_t rank);
+void tow__find_bytes(tow__token_reader *r);
+/* An added token; where the vocabulary has it already, it keeps its id. */
+tow_status tow__add_added(tow__token_reader *r, const char *content, int32_t id, bool special,
+                          const tow__added *options);
+
+#endif

@@ -1,0 +1,394 @@
+/* Normalisers, splitters, post-processors and decoders of tokenizer.json. Each is a table of types and their readers. */
+#include "src/text/read.h"
+
+typedef struct part {
+    const char *type;
+    tow_status (*read)(tow__token_reader *r, const tow__node *node, int kind);
+    int kind;
+    const char *list; /* of its parts, if it is a sequence */
+} part;
+
+static tow_status read_part(tow__token_reader *r, const tow__node *node, const part *parts, const char *what, int depth)
+{
+    const char *type = tow__dom_string(&r->dom, node, "type", NULL);
+    const part *p = parts;
+    tow_status status = TOW_OK;
+    if (!node) return TOW_OK;
+    if (!type || depth > 8) return tow__refuse(r, TOW_BAD_FORMAT, "expected a %s with a type", what);
+    while (p->type && strcmp(p->type, type) != 0) p++;
+    if (!p->type)
+        return tow__refuse(r, TOW_UNSUPPORTED,
+                           "the %s '%.100s' is not known here; docs/tokenizers.md lists those that are", what, type);
+    if (!p->list) return p->read(r, node, p->kind);
+    const tow__node *list = tow__dom_get(&r->dom, node, p->list);
+    for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n))
+        TRY(read_part(r, n, parts, what, depth + 1));
+done:
+    return status;
+}
+
+/* The literal text of a pattern; NULL: it is a regular expression. */
+static const char *literal(const tow__token_reader *r, const tow__node *node)
+{
+    return tow__dom_string(&r->dom, tow__dom_get(&r->dom, node, "pattern"), "String", NULL);
+}
+
+static tow_status need(const tow__token_reader *r, const void *value, const char *what)
+{
+    return value ? TOW_OK : tow__refuse(r, TOW_UNSUPPORTED, "%s", what);
+}
+
+/* ---- normalisers ------------------------------------------------------------------------------------------------- */
+
+static tow_status normal(tow__token_reader *r, const tow__node *node, int kind)
+{
+    const tow__dom *d = &r->dom;
+    tow_tokenizer *t = r->t;
+    tow_status status = TOW_OK;
+    TRY(tow__count_step(r, t->n_normals, "normalizer"));
+    tow__normal *s = &t->normals[t->n_normals];
+    *s = (tow__normal){.kind = (tow__normal_kind)kind};
+    s->clean = tow__dom_bool(d, node, "clean_text", true);
+    s->chinese = tow__dom_bool(d, node, "handle_chinese_chars", true);
+    s->lower = tow__dom_bool(d, node, "lowercase", true);
+    s->accents = tow__dom_bool(d, node, "strip_accents", s->lower);
+    s->left = tow__dom_bool(d, node, "strip_left", true);
+    s->right = tow__dom_bool(d, node, "strip_right", true);
+    if (kind == TOW__PREPEND) TRY(tow__keep(r, tow__dom_string(d, node, "prepend", ""), &s->to));
+    if (kind == TOW__REPLACE) {
+        TRY(need(r, literal(r, node), "the normalizer Replace with a regular expression is not known here"));
+        TRY(tow__keep(r, literal(r, node), &s->from));
+        TRY(tow__keep(r, tow__dom_string(d, node, "content", ""), &s->to));
+    }
+    t->n_normals++;
+done:
+    return status;
+}
+
+tow_status tow__read_normalizer(tow__token_reader *r, const tow__node *node)
+{
+    static const part parts[] = {
+        {"Sequence", NULL, 0, "normalizers"},
+        {"NFC", normal, TOW__NFC, NULL},
+        {"NFD", normal, TOW__NFD, NULL},
+        {"Lowercase", normal, TOW__LOWERCASE, NULL},
+        {"StripAccents", normal, TOW__STRIP_ACCENTS, NULL},
+        {"BertNormalizer", normal, TOW__BERT_NORMAL, NULL},
+        {"Prepend", normal, TOW__PREPEND, NULL},
+        {"Replace", normal, TOW__REPLACE, NULL},
+        {"Strip", normal, TOW__STRIP, NULL},
+        {NULL, NULL, 0, NULL},
+    };
+    return read_part(r, node, parts, "normalizer", 0);
+}
+
+/* ---- splitters --------------------------------------------------------------------------------------------------- */
+
+/* Regular expressions that are known, with the numbers of one word. */
+#define GPT2               "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define CONTRACTIONS       "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+#define CONTRACTIONS_GPT4  "'(?i:[sdmt]|ll|ve|re)|"
+#define LETTERS            "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define LETTERS_POSSESSIVE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|"
+#define OTHERS             " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+#define OTHERS_POSSESSIVE  " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|"
+#define SPACES             "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SPACES_ONE         "\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
+static const struct {
+    const char *regex;
+    tow__split_kind kind;
+    int max_digits;
+} regexes[] = {
+    {GPT2, TOW__SPLIT_GPT2, 0},
+    {CONTRACTIONS LETTERS "\\p{N}{1,3}|" OTHERS SPACES, TOW__SPLIT_TIKTOKEN, 3},
+    {CONTRACTIONS LETTERS "\\p{N}|" OTHERS SPACES, TOW__SPLIT_TIKTOKEN, 1},
+    {CONTRACTIONS LETTERS "\\p{N}{1,3}|" OTHERS SPACES_ONE, TOW__SPLIT_TIKTOKEN, 3},
+    {CONTRACTIONS LETTERS_POSSESSIVE "\\p{N}{1,3}|" OTHERS_POSSESSIVE SPACES, TOW__SPLIT_TIKTOKEN, 3},
+    {CONTRACTIONS LETTERS_POSSESSIVE "\\p{N}{1,3}|" OTHERS_POSSESSIVE SPACES_ONE, TOW__SPLIT_TIKTOKEN, 3},
+    {CONTRACTIONS_GPT4 LETTERS "\\p{N}{1,3}|" OTHERS SPACES, TOW__SPLIT_TIKTOKEN, 3},
+    {CONTRACTIONS_GPT4 LETTERS_POSSESSIVE "\\p{N}{1,3}|" OTHERS_POSSESSIVE SPACES, TOW__SPLIT_TIKTOKEN, 3},
+    {CONTRACTIONS_GPT4 LETTERS_POSSESSIVE "\\p{N}{1,3}|" OTHERS_POSSESSIVE SPACES_ONE, TOW__SPLIT_TIKTOKEN, 3},
+};
+
+static tow_status behaviour_of(const tow__token_reader *r, const tow__node *node, const char *otherwise,
+                               tow__behaviour *behaviour)
+{
+    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    const char *name = tow__dom_string(&r->dom, node, "behavior", otherwise);
+    for (int i = 0; i < 5; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *behaviour = (tow__behaviour)i;
+            return TOW_OK;
+        }
+    return tow__refuse(r, TOW_BAD_FORMAT, "expected the behavior Isolated, Removed, ..., found '%.100s'", name);
+}
+
+static tow_status new_split(tow__token_reader *r, int kind, tow__split **split)
+{
+    tow_tokenizer *t = r->t;
+    const tow_status status = tow__count_step(r, t->n_splits, "pre_tokenizer");
+    if (status != TOW_OK) return status;
+    if (t->byte_level) return tow__refuse(r, TOW_UNSUPPORTED, "pre_tokenizers behind ByteLevel are not known here");
+    *split = &t->splits[t->n_splits++];
+    **split = (tow__split){.kind = (tow__split_kind)kind};
+    return TOW_OK;
+}
+
+static tow_status split_simple(tow__token_reader *r, const tow__node *node, int kind)
+{
+    tow__split *s = NULL;
+    tow_status status = TOW_OK;
+    TRY(new_split(r, kind, &s));
+    s->each = tow__dom_bool(&r->dom, node, "individual_digits", false);
+    if (kind == TOW__SPLIT_DIGITS) s->behaviour = s->each ? TOW__ISOLATED : TOW__CONTIGUOUS;
+    if (kind == TOW__SPLIT_PUNCTUATION) TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
+done:
+    return status;
+}
+
+/* "Split": a literal text, or one of the regular expressions, whose matches are the words. */
+static tow_status split_pattern(tow__token_reader *r, const tow__node *node, int kind)
+{
+    const char *regex = tow__dom_string(&r->dom, tow__dom_get(&r->dom, node, "pattern"), "Regex", NULL);
+    const bool invert = tow__dom_bool(&r->dom, node, "invert", false);
+    tow__split *s = NULL;
+    tow_status status = TOW_OK;
+    TRY(new_split(r, kind, &s));
+    TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
+    if (literal(r, node)) {
+        if (invert)
+            return tow__refuse(r, TOW_UNSUPPORTED,
+                               "the pre_tokenizer Split of a text with \"invert\" is not known here");
+        return tow__keep(r, literal(r, node), &s->pattern);
+    }
+    /* the matches cover a text, so that it is the same whether what is between them is removed */
+    const bool words = s->behaviour == TOW__ISOLATED || (s->behaviour == TOW__REMOVED && invert);
+    for (size_t i = 0; regex && words && i < sizeof regexes / sizeof *regexes; i++) {
+        if (strcmp(regex, regexes[i].regex) != 0) continue;
+        s->kind = regexes[i].kind;
+        s->max_digits = regexes[i].max_digits;
+        return TOW_OK;
+    }
+    return tow__refuse(r, TOW_UNSUPPORTED,
+                       "the pre_tokenizer Split with the regular expression '%.300s' is not known here; those "
+                       "of GPT-2, GPT-4, Llama 3 and Qwen 2 are, isolated",
+                       regex ? regex : "");
+done:
+    return status;
+}
+
+static tow_status split_bytes(tow__token_reader *r, const tow__node *node, int kind)
+{
+    tow__split *s = NULL;
+    tow_status status = TOW_OK;
+    const bool prefix = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
+    if (prefix && r->t->n_splits > 0)
+        return tow__refuse(r, TOW_UNSUPPORTED,
+                           "ByteLevel with add_prefix_space behind other pre_tokenizers is not known here");
+    if (tow__dom_bool(&r->dom, node, "use_regex", true)) TRY(new_split(r, kind, &s));
+    r->t->add_prefix_space = prefix;
+    r->t->byte_level = true;
+done:
+    return status;
+}
+
+static tow__prepend_scheme scheme_of(const tow__token_reader *r, const tow__node *node)
+{
+    const bool old = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
+    const char *name = tow__dom_string(&r->dom, node, "prepend_scheme", old ? "always" : "never");
+    return strcmp(name, "never") == 0   ? TOW__PREPEND_NEVER
+           : strcmp(name, "first") == 0 ? TOW__PREPEND_FIRST
+                                        : TOW__PREPEND_ALWAYS;
+}
+
+static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, int kind)
+{
+    tow__split *s = NULL;
+    tow_status status = TOW_OK;
+    if (r->t->n_splits > 0)
+        return tow__refuse(r, TOW_UNSUPPORTED, "Metaspace behind other pre_tokenizers is not known here");
+    TRY(new_split(r, kind, &s));
+    s->behaviour = TOW__MERGED_WITH_NEXT;
+    s->splits = tow__dom_bool(&r->dom, node, "split", true);
+    s->prepend = scheme_of(r, node);
+    TRY(tow__keep(r, tow__dom_string(&r->dom, node, "replacement", "\xe2\x96\x81"), &s->pattern));
+done:
+    return status;
+}
+
+tow_status tow__read_splitter(tow__token_reader *r, const tow__node *node)
+{
+    static const part parts[] = {
+        {"Sequence", NULL, 0, "pretokenizers"},
+        {"ByteLevel", split_bytes, TOW__SPLIT_GPT2, NULL},
+        {"Split", split_pattern, TOW__SPLIT_STRING, NULL},
+        {"BertPreTokenizer", split_simple, TOW__SPLIT_BERT, NULL},
+        {"Whitespace", split_simple, TOW__SPLIT_WORDS, NULL},
+        {"WhitespaceSplit", split_simple, TOW__SPLIT_SPACES, NULL},
+        {"Digits", split_simple, TOW__SPLIT_DIGITS, NULL},
+        {"Punctuation", split_simple, TOW__SPLIT_PUNCTUATION, NULL},
+        {"Metaspace", split_metaspace, TOW__SPLIT_METASPACE, NULL},
+        {NULL, NULL, 0, NULL},
+    };
+    return read_part(r, node, parts, "pre_tokenizer", 0);
+}
+
+/* ---- post-processors --------------------------------------------------------------------------------------------- */
+
+/* The ids of a special token of a template. */
+static tow_status special_ids(const tow__token_reader *r, const tow__node *node, const char *name,
+                              tow__template_step *step)
+{
+    const tow__node *token = tow__dom_get(&r->dom, tow__dom_get(&r->dom, node, "special_tokens"), name);
+    const tow__node *ids = tow__dom_get(&r->dom, token, "ids");
+    if (!ids || ids->count > 4)
+        return tow__refuse(r, TOW_BAD_FORMAT, "the template names '%.100s', which has no ids", name);
+    for (const tow__node *n = tow__dom_first(&r->dom, ids); n; n = tow__dom_next(&r->dom, n)) {
+        if (n->kind != TOW__NODE_NUMBER ||
+            !tow_tokenizer_token(r->t, n->integer <= INT32_MAX ? (int32_t)n->integer : -1))
+            return tow__refuse(r, TOW_BAD_FORMAT, "the template has an id of '%.100s' that is not in the vocabulary",
+                               name);
+        step->ids[step->n_ids++] = (int32_t)n->integer;
+    }
+    return TOW_OK;
+}
+
+static tow_status read_template(tow__token_reader *r, const tow__node *node, const char *key, tow__template *template)
+{
+    const tow__node *list = tow__dom_get(&r->dom, node, key);
+    tow_status status = TOW_OK;
+    *template = (tow__template){.n = 0};
+    if (!list || list->kind != TOW__NODE_ARRAY)
+        return tow__refuse(r, TOW_UNSUPPORTED, "expected the template \"%s\" to be a list", key);
+    for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n)) {
+        TRY(tow__count_step(r, template->n, "template"));
+        tow__template_step *step = &template->steps[template->n++];
+        const tow__node *token = tow__dom_get(&r->dom, n, "SpecialToken"),
+                        *sequence = tow__dom_get(&r->dom, n, "Sequence");
+        const char *name = tow__dom_string(&r->dom, token ? token : sequence, "id", NULL);
+        if (!name)
+            return tow__refuse(r, TOW_BAD_FORMAT, "expected a SpecialToken or a Sequence with an id in the template");
+        const int64_t type = tow__dom_integer(&r->dom, token ? token : sequence, "type_id", 0);
+        *step =
+            (tow__template_step){.sequence = token ? -1 : strcmp(name, "B") == 0, .type = (int32_t)(type & INT32_MAX)};
+        if (token) TRY(special_ids(r, node, name, step));
+    }
+done:
+    return status;
+}
+
+static tow_status process_template(tow__token_reader *r, const tow__node *node, int kind)
+{
+    tow_status status = TOW_OK;
+    (void)kind;
+    TRY(read_template(r, node, "single", &r->t->single));
+    TRY(read_template(r, node, "pair", &r->t->pair));
+    for (int i = 0; i < r->t->single.n; i++)
+        if (r->t->single.steps[i].sequence == 1)
+            return tow__refuse(r, TOW_BAD_FORMAT, "the template of a single text has a second one");
+    r->t->has_template = true;
+done:
+    return status;
+}
+
+static void trim(tow__token_reader *r, const tow__node *node)
+{
+    r->t->trim_offsets = tow__dom_bool(&r->dom, node, "trim_offsets", true);
+    r->t->trims_prefix_space = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
+}
+
+static tow_status process_bytes(tow__token_reader *r, const tow__node *node, int kind)
+{
+    (void)kind;
+    trim(r, node);
+    return TOW_OK;
+}
+
+/* A pair ["[SEP]", 102]. */
+static tow_status pair_id(const tow__token_reader *r, const tow__node *node, const char *key, int32_t *id)
+{
+    const tow__node *first = tow__dom_first(&r->dom, tow__dom_get(&r->dom, node, key));
+    const tow__node *second = first ? tow__dom_next(&r->dom, first) : NULL;
+    if (second && second->kind == TOW__NODE_NUMBER && second->integer >= 0 && second->integer <= INT32_MAX &&
+        tow_tokenizer_token(r->t, (int32_t)second->integer)) {
+        *id = (int32_t)second->integer;
+        return TOW_OK;
+    }
+    return tow__refuse(r, TOW_BAD_FORMAT, "expected \"%s\" to be a token and its id", key);
+}
+
+/* BERT: cls A sep, and B sep of type 1. RoBERTa: cls A sep, and sep B sep, all of type 0. */
+static tow_status process_bert(tow__token_reader *r, const tow__node *node, int roberta)
+{
+    tow_tokenizer *t = r->t;
+    int32_t cls = TOW__NO_ID, sep = TOW__NO_ID;
+    tow_status status = TOW_OK;
+    TRY(pair_id(r, node, "cls", &cls));
+    TRY(pair_id(r, node, "sep", &sep));
+    const tow__template_step before = {.sequence = -1, .n_ids = 1, .ids = {cls}};
+    tow__template_step after = {.sequence = -1, .n_ids = 1, .ids = {sep}};
+    t->single = (tow__template){.n = 3, .steps = {before, {.sequence = 0}, after}};
+    t->pair = t->single;
+    if (roberta) t->pair.steps[t->pair.n++] = after;
+    after.type = roberta ? 0 : 1;
+    t->pair.steps[t->pair.n++] = (tow__template_step){.sequence = 1, .type = after.type};
+    t->pair.steps[t->pair.n++] = after;
+    t->has_template = true;
+    if (roberta) trim(r, node);
+done:
+    return status;
+}
+
+tow_status tow__read_processor(tow__token_reader *r, const tow__node *node)
+{
+    static const part parts[] = {
+        {"Sequence", NULL, 0, "processors"},          {"TemplateProcessing", process_template, 0, NULL},
+        {"ByteLevel", process_bytes, 0, NULL},        {"BertProcessing", process_bert, 0, NULL},
+        {"RobertaProcessing", process_bert, 1, NULL}, {NULL, NULL, 0, NULL},
+    };
+    return read_part(r, node, parts, "post_processor", 0);
+}
+
+/* ---- decoders ---------------------------------------------------------------------------------------------------- */
+
+static tow_status decoder(tow__token_reader *r, const tow__node *node, int kind)
+{
+    const tow__dom *d = &r->dom;
+    tow_tokenizer *t = r->t;
+    tow_status status = TOW_OK;
+    TRY(tow__count_step(r, t->n_decoders, "decoder"));
+    tow__decoder *s = &t->decoders[t->n_decoders];
+    *s = (tow__decoder){.kind = (tow__decode_kind)kind, .from = "", .to = ""};
+    s->cleanup = tow__dom_bool(d, node, "cleanup", true);
+    s->start = tow__dom_integer(d, node, "start", 0);
+    s->stop = tow__dom_integer(d, node, "stop", 0);
+    s->prepend = scheme_of(r, node);
+    if (kind == TOW__DECODE_WORDPIECE) TRY(tow__keep(r, tow__dom_string(d, node, "prefix", "##"), &s->from));
+    if (kind == TOW__DECODE_METASPACE)
+        TRY(tow__keep(r, tow__dom_string(d, node, "replacement", "\xe2\x96\x81"), &s->from));
+    if (kind == TOW__DECODE_STRIP) TRY(tow__keep(r, tow__dom_string(d, node, "content", " "), &s->from));
+    if (kind == TOW__DECODE_REPLACE) {
+        TRY(need(r, literal(r, node), "the decoder Replace with a regular expression is not known here"));
+        TRY(tow__keep(r, literal(r, node), &s->from));
+        TRY(tow__keep(r, tow__dom_string(d, node, "content", ""), &s->to));
+    }
+    t->n_decoders++;
+done:
+    return status;
+}
+
+tow_status tow__read_decoder(tow__token_reader *r, const tow__node *node)
+{
+    static const part parts[] = {
+        {"Sequence", NULL, 0, "decoders"},
+        {"ByteLevel", decoder, TOW__DECODE_BYTE_LEVEL, NULL},
+        {"WordPiece", decoder, TOW__DECODE_WORDPIECE, NULL},
+        {"Metaspace", decoder, TOW__DECODE_METASPACE, NULL},
+        {"Replace", decoder, TOW__DECODE_REPLACE, NULL},
+        {"ByteFallback", decoder, TOW__DECODE_BYTE_FALLBACK, NULL},
+        {"Fuse", decoder, TOW__DECODE_FUSE, NULL},
+        {"Strip", decoder, TOW__DECODE_STRIP, NULL},
+        {NULL, NULL, 0, NULL},
+    };
+    return read_part(r, node, parts, "decoder", 0);
+}

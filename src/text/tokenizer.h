@@ -1,0 +1,290 @@
+/* The parts of a tokenizer, in the order in which a text goes through them: added tokens are cut out, what is between them is
+ * normalised, split into words, and cut into tokens by the model; then tokens are put around all. */
+#ifndef TOW_SRC_TEXT_TOKENIZER_H
+#define TOW_SRC_TEXT_TOKENIZER_H
+
+#include "src/base/base.h"
+#include "src/text/unicode.h"
+#include "tow/tokenizer.h"
+
+enum {
+    TOW__NO_ID = -1,
+    TOW__MAX_STEPS = 16 /* of normalisers, splitters, decoders and templates */
+};
+
+/* ---- texts (text.c) ---------------------------------------------------------------------------------------------- */
+
+typedef struct tow__span {
+    uint32_t begin, end;
+} tow__span;
+
+/* A text, and of each byte which bytes of the original it comes from. */
+typedef struct tow__text {
+    tow_context *ctx;
+    char *bytes;
+    tow__span *spans;
+    size_t length, capacity;
+    bool failed; /* memory was missing */
+} tow__text;
+
+void tow__text_init(tow__text *text, tow_context *ctx);
+void tow__text_free(tow__text *text);
+bool tow__text_reserve(tow__text *text, size_t capacity);
+void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__span span);
+void tow__text_add_char(tow__text *text, uint32_t c, tow__span span);
+/* Adds a piece of an original text, character by character. */
+void tow__text_add_original(tow__text *text, const char *original, size_t begin, size_t end);
+
+/* ---- vocabulary (vocabulary.c) ----------------------------------------------------------------------------------- */
+
+typedef struct tow__entry {
+    const char *token; /* NULL: no token has this id */
+    uint32_t length;
+    bool added, special;
+} tow__entry;
+
+/* Tokens by id, and ids by token; an added token hides one of the model of the same text. */
+typedef struct tow__vocabulary {
+    tow_context *ctx;
+    tow__arena strings;
+    tow__entry *entries;
+    int32_t count;   /* one more than the largest id */
+    size_t capacity; /* of entries */
+    uint32_t *slots; /* id + 1; 0: empty */
+    size_t n_slots, n_tokens;
+    uint32_t longest;
+} tow__vocabulary;
+
+void tow__vocabulary_init(tow__vocabulary *v, tow_context *ctx);
+void tow__vocabulary_free(tow__vocabulary *v);
+tow_status tow__vocabulary_add(tow__vocabulary *v, const char *token, size_t length, int32_t id);
+int32_t tow__vocabulary_find(const tow__vocabulary *v, const char *token, size_t length);
+
+/* ---- normalisation (normalize.c) --------------------------------------------------------------------------------- */
+
+typedef enum tow__normal_kind {
+    TOW__NFC,
+    TOW__NFD,
+    TOW__LOWERCASE,
+    TOW__STRIP_ACCENTS,
+    TOW__BERT_NORMAL,
+    TOW__PREPEND,
+    TOW__REPLACE,
+    TOW__STRIP
+} tow__normal_kind;
+
+typedef struct tow__normal {
+    tow__normal_kind kind;
+    bool clean, chinese, accents, lower; /* of TOW__BERT_NORMAL */
+    bool left, right;                    /* of TOW__STRIP */
+    const char *from, *to;               /* of TOW__REPLACE; `to` of TOW__PREPEND */
+} tow__normal;
+
+/* Takes `text` through all steps; `other` is a place to work. */
+void tow__normalize_text(const tow__normal *steps, int n, tow__text *text, tow__text *other);
+
+/* ---- splitting (split.c, words.c) -------------------------------------------------------------------------------- */
+
+typedef enum tow__split_kind {
+    TOW__SPLIT_GPT2,
+    TOW__SPLIT_TIKTOKEN,
+    TOW__SPLIT_STRING,
+    TOW__SPLIT_BERT,
+    TOW__SPLIT_WORDS,
+    TOW__SPLIT_SPACES,
+    TOW__SPLIT_DIGITS,
+    TOW__SPLIT_PUNCTUATION,
+    TOW__SPLIT_METASPACE
+} tow__split_kind;
+
+typedef enum tow__behaviour {
+    TOW__ISOLATED,
+    TOW__REMOVED,
+    TOW__MERGED_WITH_PREVIOUS,
+    TOW__MERGED_WITH_NEXT,
+    TOW__CONTIGUOUS
+} tow__behaviour;
+
+typedef enum tow__prepend_scheme {
+    TOW__PREPEND_ALWAYS,
+    TOW__PREPEND_FIRST,
+    TOW__PREPEND_NEVER
+} tow__prepend_scheme;
+
+typedef struct tow__split {
+    tow__split_kind kind;
+    tow__behaviour behaviour;
+    const char *pattern; /* of TOW__SPLIT_STRING, and the replacement of TOW__SPLIT_METASPACE */
+    int max_digits;      /* of TOW__SPLIT_TIKTOKEN, numbers in one word */
+    bool each;           /* of TOW__SPLIT_DIGITS: every digit is a word */
+    bool splits;         /* of TOW__SPLIT_METASPACE */
+    tow__prepend_scheme prepend;
+} tow__split;
+
+/* Words as ranges of a text. */
+typedef struct tow__range {
+    uint32_t begin, end;
+} tow__range;
+typedef struct tow__ranges {
+    tow_context *ctx;
+    tow__range *items;
+    size_t count, capacity;
+    bool failed;
+} tow__ranges;
+
+void tow__ranges_add(tow__ranges *ranges, size_t begin, size_t end);
+void tow__ranges_free(tow__ranges *ranges);
+/* Splits all of `from`, whose words these become, by one step. */
+void tow__split_words(const tow__split *split, const tow__text *text, const tow__ranges *from, tow__ranges *to);
+/* The end of the word of GPT-2's, or of tiktoken's, regular expression that begins at text[at]; at < end. */
+size_t tow__word_gpt2(const char *text, size_t at, size_t end);
+size_t tow__word_tiktoken(const tow__split *split, const char *text, size_t at, size_t end);
+
+/* ---- models (bpe.c, wordpiece.c) --------------------------------------------------------------------------------- */
+
+/* A token of a word: id and length in bytes. */
+typedef struct tow__piece {
+    int32_t id;
+    uint32_t length;
+} tow__piece;
+typedef struct tow__pieces {
+    tow_context *ctx;
+    tow__piece *items;
+    size_t count, capacity;
+    bool failed;
+} tow__pieces;
+void tow__pieces_add(tow__pieces *pieces, int32_t id, size_t length);
+void tow__pieces_free(tow__pieces *pieces);
+
+typedef struct tow__merge {
+    uint32_t rank; /* UINT32_MAX: no merge */
+    int32_t id;
+} tow__merge;
+
+typedef struct tow__bpe {
+    uint64_t *keys; /* left << 32 | right; [n_slots], open addressing, UINT64_MAX: empty */
+    tow__merge *merges;
+    size_t n_slots;
+    int32_t unk, bytes[256]; /* ids of <0x00> and so on, or of the characters that stand for bytes; TOW__NO_ID: none */
+    bool byte_level, fuse_unk, byte_fallback, ignore_merges;
+    const char *prefix, *suffix; /* of characters inside and at the end of a word; "": none */
+    struct tow__symbol *symbols;
+    size_t n_symbols; /* capacity */
+    struct tow__candidate *queue;
+    size_t n_queue; /* capacity */
+} tow__bpe;
+
+typedef struct tow__wordpiece {
+    int32_t unk;
+    size_t max_characters;
+    const char *prefix;
+    char *buffer; /* the prefix and the longest word that has tokens */
+    size_t buffer_size;
+} tow__wordpiece;
+
+tow_status tow__bpe_create(tow_context *ctx, size_t n_merges, tow__bpe *bpe);
+void tow__bpe_free(tow_context *ctx, tow__bpe *bpe);
+/* A later merge of the same pair takes the place of an earlier one. */
+void tow__bpe_add(tow__bpe *bpe, int32_t left, int32_t right, uint32_t rank, int32_t id);
+void tow__bpe_word(tow__bpe *bpe, const tow__vocabulary *v, const char *word, size_t length, tow__pieces *pieces);
+void tow__wordpiece_word(tow__wordpiece *w, const tow__vocabulary *v, const char *word, size_t length,
+                         tow__pieces *pieces);
+/* The character that stands for a byte in byte-level tokens, as a code point; and the byte, or -1. */
+uint32_t tow__byte_character(unsigned char byte);
+int tow__character_byte(uint32_t c);
+
+/* ---- the tokenizer ----------------------------------------------------------------------------------------------- */
+
+typedef struct tow__added {
+    const char *content; /* normalised if `normalized` */
+    size_t length;
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalized;
+} tow__added;
+
+/* Added tokens by their first byte, the longest ones first. */
+typedef struct tow__added_set {
+    tow__added *items;
+    size_t count;
+    uint32_t first[257]; /* items of first byte b: first[b] to first[b + 1] */
+} tow__added_set;
+
+/* A step of a template: the first or second text, or a token. */
+typedef struct tow__template_step {
+    int sequence; /* 0, 1; or -1: ids */
+    int32_t type;
+    int32_t n_ids, ids[4];
+} tow__template_step;
+typedef struct tow__template {
+    int n;
+    tow__template_step steps[TOW__MAX_STEPS];
+} tow__template;
+
+typedef enum tow__decode_kind {
+    TOW__DECODE_BYTE_LEVEL,
+    TOW__DECODE_WORDPIECE,
+    TOW__DECODE_METASPACE,
+    TOW__DECODE_REPLACE,
+    TOW__DECODE_BYTE_FALLBACK,
+    TOW__DECODE_FUSE,
+    TOW__DECODE_STRIP
+} tow__decode_kind;
+typedef struct tow__decoder {
+    tow__decode_kind kind;
+    const char *from, *to; /* from: also the prefix, the replacement, and what is stripped */
+    bool cleanup;
+    int64_t start, stop;
+    tow__prepend_scheme prepend;
+} tow__decoder;
+
+enum {
+    TOW__CACHE_SIZE = 1 << 13,
+    TOW__CACHE_WORD = 24, /* bytes of words that are remembered, and */
+    TOW__CACHE_PIECES = 7 /* tokens of them */
+};
+typedef struct tow__cached {
+    uint64_t hash;
+    uint8_t length, count, lengths[TOW__CACHE_PIECES]; /* length 0: nothing */
+    char word[TOW__CACHE_WORD];
+    int32_t ids[TOW__CACHE_PIECES];
+} tow__cached;
+
+struct tow_tokenizer {
+    tow_context *ctx;
+    tow__arena memory; /* of what does not change */
+    tow__vocabulary vocabulary;
+    tow__added_set raw, normalized; /* cut out before and after normalisation */
+    int n_normals, n_splits, n_decoders;
+    tow__normal normals[TOW__MAX_STEPS];
+    tow__split splits[TOW__MAX_STEPS];
+    bool byte_level;       /* words are bytes, and */
+    bool add_prefix_space; /* begin with a space */
+    bool is_wordpiece;
+    tow__bpe bpe;
+    tow__wordpiece wordpiece;
+    bool has_template;
+    tow__template single, pair;
+    bool trim_offsets, trims_prefix_space; /* spaces are not in the offsets of tokens, but for one that was added */
+    tow__decoder decoders[TOW__MAX_STEPS];
+    /* to work in */
+    tow__text text, other;
+    tow__ranges words, more_words;
+    tow__pieces pieces;
+    tow__cached *cache;
+};
+
+struct tow_encoding {
+    tow_context *ctx;
+    tow_token *tokens;
+    int32_t *ids;
+    size_t count, capacity;
+};
+
+/* Cuts a text at added tokens: calls `visit` with what is between them (id TOW__NO_ID) and with them, in order. */
+typedef tow_status (*tow__added_visitor)(void *user, size_t begin, size_t end, int32_t id);
+tow_status tow__added_split(const tow__added_set *set, const char *text, size_t length, tow__added_visitor visit,
+                            void *user);
+/* Sorts added tokens, which are in the arena. */
+void tow__added_sort(tow__added_set *set);
+
+#endif

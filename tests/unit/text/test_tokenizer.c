@@ -1,0 +1,275 @@
+/* Tokenizers: files that are refused, arguments, memory that is missing. Equality with another implementation is tested by
+ * test_tokenizer_golden.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/counting_allocator.h"
+#include "tests/unit/support/io_files.h"
+#include "tow/tow.h"
+
+static void expect(const fixture *f, tow_status found, tow_status status, const char *message)
+{
+    if (found != status) fail_msg("status %d, expected %d: %s", found, status, tow_context_error(f->ctx));
+    if (message) assert_message(f, message);
+}
+#define OK(call) expect(f, call, TOW_OK, NULL)
+
+#define BPE "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<u>\":3},\"merges\":[[\"a\",\"b\"]]}"
+#define ALL                                                                                                            \
+    "{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true,\"lstrip\":true},{\"id\":5,\"content\":\"QQ\"}" \
+    "],"                                                                                                               \
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]},"            \
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Digits\"}" \
+    "]},"                                                                                                              \
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}" \
+    "},"                                                                                                               \
+    "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"              \
+    "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[4]}}},"         \
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"           \
+    "\"content\":\"xy\"},"                                                                                             \
+    "{\"type\":\"Fuse\"}]}," BPE "}"
+
+static void bad_files(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *text;
+        tow_status status;
+        const char *message;
+    } cases[] = {
+        {"", TOW_BAD_FORMAT, "t: the file is not valid JSON"},
+        {"[]", TOW_BAD_FORMAT, "t: expected an object with a \"model\", found none; is this a tokenizer.json?"},
+        {"{}", TOW_BAD_FORMAT, "expected an object with a \"model\""},
+        {"{\"model\":null}", TOW_BAD_FORMAT, "expected an object with a \"model\""},
+        {"{\"model\":{}}", TOW_BAD_FORMAT, "expected the model to have a \"vocab\""},
+        {"{\"model\":{\"vocab\":{}}}", TOW_BAD_FORMAT, "the unknown token '[UNK]' is not in the vocabulary"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", TOW_UNSUPPORTED,
+         "expected a model of type BPE or WordPiece, found 'Unigram'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", TOW_BAD_FORMAT,
+         "t: vocabulary: 'b' has the id 0, but so has 'a'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", TOW_BAD_FORMAT,
+         "expected an id of the token 'a'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", TOW_BAD_FORMAT,
+         "expected an id of the token 'a'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", TOW_BAD_FORMAT,
+         "expected an id from 0 to"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", TOW_BAD_FORMAT, "a list of \"merges\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"b\"]]}}", TOW_BAD_FORMAT,
+         "merge 1: the token 'b' is not in the vocabulary"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}", TOW_BAD_FORMAT,
+         "merge 1: 'aa' is not in the vocabulary"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", TOW_BAD_FORMAT, "merge 1: expected two tokens"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}}", TOW_BAD_FORMAT, "merge 1: expected two tokens"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", TOW_BAD_FORMAT, "merge 1: expected two tokens"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", TOW_UNSUPPORTED, "dropout of merges"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"b\"}}", TOW_BAD_FORMAT,
+         "the unknown token 'b'"},
+        {"{\"normalizer\":{\"type\":\"Precompiled\"}," BPE "}", TOW_UNSUPPORTED,
+         "the normalizer 'Precompiled' is not known here; docs/tokenizers.md lists those that are"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"b\"}," BPE "}",
+         TOW_UNSUPPORTED, "the normalizer Replace with a regular expression"},
+        {"{\"normalizer\":{}," BPE "}", TOW_BAD_FORMAT, "expected a normalizer with a type"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\d\"},\"behavior\":\"Isolated\"}," BPE "}",
+         TOW_UNSUPPORTED, "the pre_tokenizer Split with the regular expression '\\d' is not known here"},
+        {"{\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Gone\"}," BPE "}", TOW_BAD_FORMAT,
+         "found 'Gone'"},
+        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}"
+         "," BPE "}",
+         TOW_UNSUPPORTED, "pre_tokenizers behind ByteLevel"},
+        {"{\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"x\",9],\"cls\":[\"a\",0]}," BPE "}",
+         TOW_BAD_FORMAT, "expected \"sep\" to be a token and its id"},
+        {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"pair\":"
+         "[]}," BPE "}",
+         TOW_BAD_FORMAT, "the template names 'x', which has no ids"},
+        {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}],\"pair\":[]}"
+         "," BPE "}",
+         TOW_BAD_FORMAT, "the template of a single text has a second one"},
+        {"{\"decoder\":{\"type\":\"CTC\"}," BPE "}", TOW_UNSUPPORTED, "the decoder 'CTC' is not known here"},
+        {"{\"added_tokens\":[{\"content\":\"x\"}]," BPE "}", TOW_BAD_FORMAT,
+         "expected added tokens to have a content and an id"},
+        {"{\"added_tokens\":{}," BPE "}", TOW_BAD_FORMAT, "expected added_tokens to be a list"},
+        {"{\"added_tokens\":[{\"content\":\"x\",\"id\":1}]," BPE "}", TOW_BAD_FORMAT,
+         "added tokens: 'x' has the id 1, but so has 'b'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tow_tokenizer *t;
+        const tow_status status = tow_tokenizer_parse(f->ctx, "t", cases[i].text, strlen(cases[i].text), &t);
+        if (status != cases[i].status) fail_msg("case %zu: status %d: %s", i, status, tow_context_error(f->ctx));
+        assert_message(f, cases[i].message);
+        assert_null(t);
+    }
+    for (size_t n = 0; n < sizeof ALL - 1; n++) { /* cut off anywhere */
+        tow_tokenizer *t;
+        assert_int_equal(tow_tokenizer_parse(f->ctx, "t", ALL, n, &t), TOW_BAD_FORMAT);
+        assert_null(t);
+    }
+}
+
+static void bad_paths(void **state)
+{
+    fixture *f = *state;
+    char path[128], other[128];
+    tow_tokenizer *t;
+    expect(f, tow_tokenizer_read(f->ctx, f->directory, &t), TOW_IO_ERROR,
+           "expected tokenizer.json, vocab.json with merges.txt, or vocab.txt");
+    expect(f, tow_tokenizer_read(f->ctx, f->path, &t), TOW_IO_ERROR, "/file: cannot open");
+    snprintf(path, sizeof path, "%s/vocab.txt", f->directory);
+    write_bytes(path, "a\nb\n", 4);
+    expect(f, tow_tokenizer_read(f->ctx, f->directory, &t), TOW_BAD_FORMAT, "/vocab.txt: expected a line [UNK]");
+    write_bytes(path, "a\na\n", 4);
+    expect(f, tow_tokenizer_read(f->ctx, path, &t), TOW_BAD_FORMAT,
+           "line 2: 'a' has the id 1, but so has 'a' with the id 0");
+    write_bytes(path, "a\n\xff\n", 4);
+    expect(f, tow_tokenizer_read(f->ctx, path, &t), TOW_BAD_FORMAT, "found the byte 0xff at byte 2");
+    snprintf(path, sizeof path, "%s/vocab.json", f->directory);
+    snprintf(other, sizeof other, "%s/merges.txt", f->directory);
+    write_bytes(path, "{\"a\":0,\"b\":1,\"ab\":2}", 20);
+    write_bytes(other, "#version: 0.2\na b\n", 18);
+    OK(tow_tokenizer_read(f->ctx, f->directory, &t));
+    assert_int_equal(tow_tokenizer_id(t, "ab"), 2);
+    tow_tokenizer_free(t);
+    write_bytes(other, "a b c\n", 6);
+    expect(f, tow_tokenizer_read(f->ctx, other, &t), TOW_BAD_FORMAT, "/merges.txt: expected two tokens, found 'a b c'");
+    assert_null(t);
+}
+
+/* BERT in a directory that says that it is cased. */
+static void case_is_configured(void **state)
+{
+    fixture *f = *state;
+    char path[128];
+    tow_encoding *e;
+    OK(tow_encoding_create(f->ctx, &e));
+    snprintf(path, sizeof path, "%s/vocab.txt", f->directory);
+    write_bytes(path, "[UNK]\na\nA\n", 10);
+    for (int cased = 0; cased < 2; cased++) {
+        tow_tokenizer *t;
+        snprintf(path, sizeof path, "%s/tokenizer_config.json", f->directory);
+        if (cased) write_bytes(path, "{\"do_lower_case\": false}", 24);
+        OK(tow_tokenizer_read(f->ctx, f->directory, &t));
+        OK(tow_tokenizer_encode(t, "A", 1, NULL, e));
+        assert_int_equal(tow_encoding_ids(e)[0], cased ? 2 : 1);
+        tow_tokenizer_free(t);
+    }
+    tow_encoding_free(e);
+}
+
+static void texts_and_arguments(void **state)
+{
+    fixture *f = *state;
+    tow_tokenizer *t;
+    tow_encoding *e;
+    char text[8];
+    OK(tow_tokenizer_parse(f->ctx, "t", ALL, sizeof ALL - 1, &t));
+    OK(tow_encoding_create(f->ctx, &e));
+    OK(tow_tokenizer_encode(t, "xab <s>ab\0QQ", 12, NULL, e));
+    static const int32_t ids[] = {4, 2, 4, 2, 5};
+    assert_int_equal(tow_encoding_count(e), 5);
+    assert_memory_equal(tow_encoding_ids(e), ids, sizeof ids);
+    assert_true(tow_encoding_tokens(e)[0].special);
+    assert_int_equal(tow_encoding_tokens(e)[2].begin, 3); /* with the space before it */
+    assert_int_equal(tow_encoding_tokens(e)[2].end, 7);
+    OK(tow_tokenizer_encode(t, "ab", 2, &(tow_encode_options){.no_special = true}, e));
+    assert_int_equal(tow_encoding_count(e), 1);
+    static const struct {
+        const char *text;
+        size_t length;
+        const char *message;
+    } bad[] = {{"a\xff", 2, "found the byte 0xff at byte 1"},
+               {"\xe2\x82", 2, "0xe2 at byte 0"},
+               {"a\xed\xa0\x80", 4, "0xed at byte 1"},
+               {"\xc0\x80", 2, "0xc0 at byte 0"},
+               {"\xf4\x90\x80\x80", 4, "0xf4 at byte 0"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        expect(f, tow_tokenizer_encode(t, bad[i].text, bad[i].length, NULL, e), TOW_INVALID_ARGUMENT, bad[i].message);
+        assert_int_equal(tow_encoding_count(e), 0);
+    }
+    expect(f, tow_tokenizer_encode(t, NULL, 1, NULL, e), TOW_INVALID_ARGUMENT,
+           "expected a tokenizer, a text and an encoding");
+    OK(tow_tokenizer_encode(t, NULL, 0, NULL, e));
+    assert_int_equal(tow_tokenizer_decode(t, (const int32_t[]){2, 99, -1, 4, 0}, 5, true, text, sizeof text), 5);
+    assert_string_equal(text, "xybxy");
+    assert_int_equal(tow_tokenizer_decode(t, (const int32_t[]){2, 0}, 2, true, text, 4), 5);
+    assert_string_equal(text, "xyb");
+    assert_int_equal(tow_tokenizer_decode(t, NULL, 0, true, text, 4), 0);
+    assert_string_equal(text, "");
+    assert_int_equal(tow_tokenizer_vocabulary(t), 6);
+    assert_string_equal(tow_tokenizer_token(t, 5), "QQ");
+    assert_null(tow_tokenizer_token(t, 6));
+    assert_null(tow_tokenizer_token(t, -1));
+    assert_int_equal(tow_tokenizer_id(t, "none"), -1);
+    assert_true(tow_tokenizer_is_special(t, 4) && !tow_tokenizer_is_special(t, 5) && !tow_tokenizer_is_special(t, 77));
+    tow_encoding_free(e);
+    tow_encoding_free(NULL);
+    tow_tokenizer_free(t);
+    tow_tokenizer_free(NULL);
+}
+
+/* A word of a million bytes takes n log n, not n squared. */
+static void long_words(void **state)
+{
+    fixture *f = *state;
+    enum {
+        N = 1000000
+    };
+    char *text = malloc(N);
+    tow_tokenizer *t;
+    tow_encoding *e;
+    assert_non_null(text);
+    OK(tow_tokenizer_parse(f->ctx, "t", "{" BPE "}", sizeof "{" BPE "}" - 1, &t));
+    OK(tow_encoding_create(f->ctx, &e));
+    for (int i = 0; i < N; i++) text[i] = "ab"[i % 2];
+    OK(tow_tokenizer_encode(t, text, N, NULL, e));
+    assert_int_equal(tow_encoding_count(e), N / 2);
+    free(text);
+    tow_encoding_free(e);
+    tow_tokenizer_free(t);
+}
+
+static tow_status everything(tow_context *ctx)
+{
+    tow_tokenizer *t = NULL;
+    tow_encoding *e = NULL;
+    char text[64];
+    tow_status status = tow_tokenizer_parse(ctx, "t", ALL, sizeof ALL - 1, &t);
+    if (status == TOW_OK) status = tow_encoding_create(ctx, &e);
+    if (status == TOW_OK)
+        status = tow_tokenizer_encode(
+            t, "ab ab <s> AB 12 ababababababababababababababababababababababababababababababababab", 71, NULL, e);
+    if (status == TOW_OK && tow_tokenizer_decode(t, tow_encoding_ids(e), 3, false, text, sizeof text) == 0)
+        status = TOW_OUT_OF_MEMORY;
+    tow_encoding_free(e);
+    tow_tokenizer_free(t);
+    return status;
+}
+
+static void allocations_fail_in_turn(void **state)
+{
+    (void)state;
+    tow_status status = TOW_OUT_OF_MEMORY;
+    for (long n = 0; status != TOW_OK; n++) {
+        counting c;
+        const tow_context_options options = counting_options(&c, n);
+        tow_context *ctx;
+        status = tow_context_create(&options, &ctx);
+        if (status == TOW_OK) status = everything(ctx);
+        if (status != TOW_OK && status != TOW_OUT_OF_MEMORY) fail_msg("allocation %ld: %s", n, tow_context_error(ctx));
+        tow_context_destroy(ctx);
+        assert_int_equal(c.blocks, 0);
+        assert_int_equal(c.wrong_sizes, 0);
+        assert_true(status == TOW_OK || n < 10000);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(bad_files),           TEST(bad_paths),  TEST(case_is_configured),
+        TEST(texts_and_arguments), TEST(long_words), TEST(allocations_fail_in_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
