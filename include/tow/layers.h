@@ -286,57 +286,8 @@ typedef struct tow_einsum_layer {
 } tow_einsum_layer;
 #define TOW_EINSUM(...) TOW__LAYER(tow_einsum_layer, __VA_ARGS__)
 
-/* ---- Sequential: layer i is the child layers_i ------------------------------------------------------------------- */
-/* tow_sequential s = TOW_SEQUENTIAL(TOW_MODULE(&a), TOW_MODULE(&b)); at least one layer; the list lives as long as the
- * enclosing block. Or, in C++, too, of an array that lives as long as it is used:
- *     const tow_module *layers[] = {TOW_MODULE(&a), TOW_MODULE(&b)};
- *     tow_sequential s = TOW_SEQUENTIAL_OF(layers);
- * The first layer gets all inputs, each further one the result of the layer before it. */
-typedef struct tow_sequential {
-    tow_module module;
-    const tow_module *const *layers;
-    size_t n_layers;
-} tow_sequential;
-#ifndef __cplusplus
-#define TOW_SEQUENTIAL(...)                                                                                            \
-    ((tow_sequential){.module = {&tow_sequential_class},                                                               \
-                      .layers = (const tow_module *const[]){__VA_ARGS__},                                              \
-                      .n_layers = sizeof((const tow_module *const[]){__VA_ARGS__}) / sizeof(const tow_module *)})
-
-#define TOW_SEQUENTIAL_OF(array)                                                                                       \
-    ((tow_sequential){                                                                                                 \
-        .module = {&tow_sequential_class}, .layers = (array), .n_layers = sizeof(array) / sizeof(const tow_module *)})
-#else
-#define TOW_SEQUENTIAL_OF(array)                                                                                       \
-    ([](const tow_module *const *tow__list, size_t tow__length) {                                                      \
-        tow_sequential tow__layer = {};                                                                                \
-        tow__layer.module.cls = &tow_sequential_class;                                                                 \
-        tow__layer.layers = tow__list;                                                                                 \
-        tow__layer.n_layers = tow__length;                                                                             \
-        return tow__layer;                                                                                             \
-    }((array), sizeof(array) / sizeof(const tow_module *)))
-#endif
-
-/* ---- Activation: a function without parameters as a layer ------------------------------------------------------- */
-/* For Sequential: TOW_ACTIVATION(tow_relu). */
-typedef struct tow_activation_layer {
-    tow_module module;
-    tow_activation activation;
-} tow_activation_layer;
-#ifndef __cplusplus
-#define TOW_ACTIVATION(function) ((tow_activation_layer){.module = {&tow_activation_class}, .activation = (function)})
-#else
-#define TOW_ACTIVATION(function)                                                                                       \
-    ([](tow_activation tow__function) {                                                                                \
-        tow_activation_layer tow__layer = {};                                                                          \
-        tow__layer.module.cls = &tow_activation_class;                                                                 \
-        tow__layer.activation = tow__function;                                                                         \
-        return tow__layer;                                                                                             \
-    }(function))
-#endif
-
 TOW_API extern const tow_module_class tow_dense_class, tow_dense_general_class, tow_mlp_class, tow_embed_class,
-    tow_layer_norm_class, tow_rms_norm_class, tow_dropout_class, tow_sequential_class, tow_activation_class, tow_conv_class, tow_conv_transpose_class,
+    tow_layer_norm_class, tow_rms_norm_class, tow_dropout_class, tow_conv_class, tow_conv_transpose_class,
     tow_pool_class, tow_adaptive_pool_class, tow_space_to_depth_class, tow_batch_norm_class, tow_group_norm_class,
     tow_instance_norm_class, tow_prelu_class, tow_einsum_layer_class;
 
@@ -345,5 +296,6 @@ TOW_API extern const tow_module_class tow_dense_class, tow_dense_general_class, 
 #endif
 
 #include "tow/attention.h"
+#include "tow/combinators.h"
 
 #endif

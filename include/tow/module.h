@@ -47,6 +47,21 @@ struct tow_module {
     }())
 #endif
 
+/* A layer around another one: TOW_REMAT(&layer, options...); in C++ as module.h says. In C11 the part of a macro's
+ * arguments that "..." stands for must not be missing: so the class is given behind the options. */
+#ifndef __cplusplus
+#define TOW__WRAPPER(type, ...)         TOW__WRAPPER2(type, __VA_ARGS__, .module = {&type##_class})
+#define TOW__WRAPPER2(type, layer, ...) ((type){.inner = &(layer)->module, __VA_ARGS__})
+#else
+#define TOW__WRAPPER(type, layer)                                                                                      \
+    ([](const tow_module *tow__inner) {                                                                                \
+        type tow__layer = {};                                                                                          \
+        tow__layer.module.cls = &type##_class;                                                                         \
+        tow__layer.inner = tow__inner;                                                                                 \
+        return tow__layer;                                                                                             \
+    }(&(layer)->module))
+#endif
+
 /* ---- inside a layer's call --------------------------------------------------------------------------------------- */
 
 /* Calls a child layer under `name`. The macro takes a pointer to any layer struct whose first member is `module`. */

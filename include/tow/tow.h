@@ -9,6 +9,7 @@
 #include "tow/autodiff.h"
 #include "tow/base.h"
 #include "tow/check.h"
+#include "tow/combinators.h"
 #include "tow/control.h"
 #include "tow/custom.h"
 #include "tow/data.h"

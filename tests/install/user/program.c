@@ -9,6 +9,42 @@ static void sine(tow_trace *trace, const tow_value *in, tow_value *out, void *us
     out[0] = tow_sin(in[0]);
 }
 
+static tow_value twice(tow_scope *scope, tow_value x)
+{
+    (void)scope;
+    return tow_add(x, x);
+}
+static tow_value times(tow_scope *scope, tow_value x, const void *user)
+{
+    (void)scope;
+    return tow_mul_scalar(x, *(const double *)user);
+}
+static void both(tow_scope *scope, size_t n_in, const tow_value *in, size_t n_out, tow_value *out, const void *user)
+{
+    (void)scope, (void)user;
+    for (size_t i = 0; i < n_in && i < n_out; i++) out[i] = in[i];
+}
+
+/* Layers of layers and of functions. */
+static int combinators_have_classes(void)
+{
+    static const double factor = 3;
+    tow_dense dense = TOW_DENSE(.features = 2, .dtype = TOW_BF16, .param_dtype = TOW_AS_F32);
+    tow_function_layer f = TOW_FUNCTION(twice), w = TOW_FUNCTION_WITH(times, &factor), n = TOW_FUNCTION_N(both, NULL);
+    tow_named named = TOW_NAMED("head", &dense);
+    tow_residual_layer residual = TOW_RESIDUAL(&named), scaled = TOW_RESIDUAL(&f, .scale = 0.5);
+    tow_parallel parallel = TOW_PARALLEL(TOW_CONCATENATE, TOW_MODULE(&f), TOW_MODULE(&TOW_NAMED("w", &w)));
+    const tow_module *list[] = {TOW_MODULE(&parallel), TOW_MODULE(&n)};
+    tow_parallel of = TOW_PARALLEL_OF(TOW_MEAN, list);
+    tow_precision precision = TOW_PRECISION(&of, .dtype = TOW_BF16);
+    return f.module.cls == &tow_function_class && f.function == twice && f.name[0] == 't' && w.function_with == times &&
+           w.user == &factor && n.function_n == both && named.module.cls == &tow_named_class &&
+           named.inner == &dense.module && residual.module.cls == &tow_residual_layer_class &&
+           residual.inner == &named.module && scaled.scale > 0.4 && parallel.module.cls == &tow_parallel_class &&
+           parallel.n_branches == 2 && parallel.combine == TOW_CONCATENATE && of.branches == list &&
+           of.n_branches == 2 && precision.module.cls == &tow_precision_class && precision.inner == &of.module;
+}
+
 /* Macros are clean without options, too: what they make has the right class. */
 static int layers_have_classes(void)
 {
@@ -70,7 +106,7 @@ int main(void)
         tow_grad(graph, 0, NULL, false, &gradient) == TOW_OK &&
         tow_array_from_data(context, scalar, &at, &x) == TOW_OK && tow_evaluate(gradient, &x, &dx) == TOW_OK) {
         const double found = *(const double *)tow_array_data(dx);
-        failed = !(fabs(found - cos(at)) < 1e-15) || !layers_have_classes();
+        failed = !(fabs(found - cos(at)) < 1e-15) || !layers_have_classes() || !combinators_have_classes();
         printf("tow %s: d sin(0.5) = %.17g\n", tow_version(), found);
     } else {
         fprintf(stderr, "%s\n", tow_context_error(context));

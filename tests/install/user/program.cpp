@@ -55,6 +55,45 @@ static bool layers_have_classes()
            activation.module.cls == &tow_activation_class && activation.activation == tow_relu;
 }
 
+static tow_value twice(tow_scope *, tow_value x) { return tow_add(x, x); }
+static tow_value times(tow_scope *, tow_value x, const void *user)
+{
+    return tow_mul_scalar(x, *static_cast<const double *>(user));
+}
+static void both(tow_scope *, size_t n_in, const tow_value *in, size_t n_out, tow_value *out, const void *)
+{
+    for (size_t i = 0; i < n_in && i < n_out; i++) out[i] = in[i];
+}
+
+// Layers of layers and of functions, and a model of them that gives 3 (x + x) + x.
+static bool combinators_are_right(tow_context *context)
+{
+    static const double factor = 3;
+    tow_function_layer f = TOW_FUNCTION(twice), w = TOW_FUNCTION_WITH(times, &factor), n = TOW_FUNCTION_N(both, nullptr);
+    tow_named named = TOW_NAMED("three", &w);
+    const tow_module *list[] = {TOW_MODULE(&f), TOW_MODULE(&named)}, *one[] = {TOW_MODULE(&n)};
+    tow_sequential both_of = TOW_SEQUENTIAL_OF(list);
+    tow_residual_layer residual = TOW_RESIDUAL(&both_of);
+    tow_precision precision = TOW_PRECISION(&residual);
+    precision.output_dtype = TOW_F64;
+    tow_parallel parallel = TOW_PARALLEL_OF(TOW_MEAN, one);
+    tow_type type = tow_make_type(TOW_F32, 0, nullptr);
+    tow_params *params = nullptr;
+    tow_graph *graph = nullptr;
+    tow_array *x = nullptr, *y = nullptr;
+    const float four = 4;
+    bool good = tow_init(context, TOW_MODULE(&precision), 0, 1, &type, &params) == TOW_OK &&
+                tow_forward(TOW_MODULE(&precision), params, 1, &type, nullptr, &graph) == TOW_OK &&
+                tow_array_from_data(context, type, &four, &x) == TOW_OK && tow_evaluate(graph, &x, &y) == TOW_OK &&
+                *static_cast<double *>(tow_array_data(y)) == 28 && parallel.module.cls == &tow_parallel_class &&
+                parallel.n_branches == 1 && parallel.combine == TOW_MEAN && n.function_n == both;
+    tow_array_release(x);
+    tow_array_release(y);
+    tow_graph_release(graph);
+    tow_params_free(params);
+    return good;
+}
+
 // The textual form of each policy, worked out from autodiff.h.
 static bool is(tow_policy policy, const char *expected)
 {
@@ -93,7 +132,8 @@ int main()
         tow_grad(graph, 0, nullptr, false, &gradient) == TOW_OK &&
         tow_array_from_data(context, scalar, &at, &x) == TOW_OK && tow_evaluate(gradient, &x, &dx) == TOW_OK) {
         const double found = *static_cast<const double *>(tow_array_data(dx));
-        good = std::fabs(found - std::cos(at)) < 1e-15 && layers_have_classes() && policies_are_right();
+        good = std::fabs(found - std::cos(at)) < 1e-15 && layers_have_classes() && policies_are_right() &&
+               combinators_are_right(context);
         std::printf("tow %s: d sin(0.5) = %.17g\n", tow_version(), found);
     } else {
         std::fprintf(stderr, "%s\n", tow_context_error(context));
