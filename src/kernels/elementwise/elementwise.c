@@ -1,9 +1,9 @@
 /* Elementwise kernels in single precision as vector code; other types use the plain C loops.
  *
- * This folder has the functions (here), chains of them (fused.h) and pairs of them (pairs.h).
+ * This folder has the functions (here), chains of them (fused.h) and ops of chains that became one (joined.h).
  *
  * Bits. Each element depends on its operands alone. math_f32.h defines the functions, with multiply-adds where they are
- * written, so every instruction set gives the same bits; chains and pairs have those of their parts.
+ * written, so every instruction set gives the same bits; chains have those of their parts.
  *
  * Engines. TOW__CLONES compiles a function once per instruction set, and the loader picks the version. Types that have
  * no vector code run the plain twins (reference/elementwise.c): registry.c picks by primitive and type. */

@@ -53,11 +53,12 @@ static void merge_axes(const tow__fused *program, const tow__buffer *const *in, 
     for (int i = 0; i < l->rank; i++) l->count *= l->dims[i];
 }
 
-static tow__access access_of(const tow__fused_layout *l, uint32_t operand)
+static tow__access access_of(const tow__fused *program, const tow__fused_layout *l, uint32_t operand)
 {
     const int64_t *strides = l->strides[operand];
     bool same = true;
     for (int i = 0; i < l->rank; i++) same &= strides[i] == 0;
+    if (program->single[operand]) return TOW__SINGLE;
     if (same && strides[l->rank] == 0) return TOW__REPEATED;
     if (l->shared)
         return l->whole[operand] ? TOW__CONTIGUOUS : same && strides[l->rank] == 1 ? TOW__SAME_ROW : TOW__GATHERED;
@@ -69,10 +70,10 @@ static int64_t tile_length(const tow__fused *program, const tow__fused_layout *l
 {
     int64_t bytes = 1, streams = 0, streamed = 0;
     for (uint32_t i = 0; i < program->n_in; i++) {
-        if (l->access[i] != TOW__CONTIGUOUS)
-            bytes += program->sizes[i];
-        else
+        if (l->access[i] == TOW__CONTIGUOUS)
             streams++, streamed += 2 * program->sizes[i]; /* of this tile and of the next */
+        else if (l->access[i] != TOW__SINGLE)
+            bytes += program->sizes[i];
     }
     for (uint32_t i = 0; i < program->n_out; i++)
         if (program->read_after_write[i]) bytes += program->sizes[program->n_in + i];
@@ -103,7 +104,7 @@ void tow__fused_prepare(const tow__fused *program, const tow__buffer *const *in,
     l->shared = l->rank > 0 && l->row < SHORT_ROW;
     for (uint32_t i = 0; i < program->n_in; i++) {
         l->whole[i] = tow__buffer_contiguous(in[i]);
-        l->access[i] = access_of(l, i);
+        l->access[i] = access_of(program, l, i);
     }
     l->room = l->tile = tile_length(program, l);
     share_rows(program, l);
@@ -121,8 +122,8 @@ void tow__fused_begin(tow__fused_job *job, const tow__fused *program, const tow_
     for (uint32_t k = 0; k < program->n_out; k++) {
         job->out[k] = out[k]->data;
         job->staged[k] = false;
-        for (uint32_t i = 0; program->read_after_write[k] && i < program->n_in; i++)
-            job->staged[k] |= job->in[i] == job->out[k];
+        for (uint32_t i = 0; i < program->n_in; i++)
+            job->staged[k] |= (program->read_after_write[k] >> i & 1) && job->in[i] == job->out[k];
     }
 }
 
@@ -145,7 +146,7 @@ static void place_tiles(const tow__fused_job *job, cursor *c, char *memory)
     const tow__fused *program = job->program;
     const tow__fused_layout *l = job->layout;
     for (uint32_t i = 0; i < program->n_in + program->n_out + program->n_temps; i++) {
-        bool needed = i < program->n_in                    ? l->access[i] != TOW__CONTIGUOUS
+        bool needed = i < program->n_in ? l->access[i] != TOW__CONTIGUOUS && l->access[i] != TOW__SINGLE
                       : i < program->n_in + program->n_out ? job->staged[i - program->n_in]
                                                            : true;
         if (!needed) continue;
@@ -156,9 +157,11 @@ static void place_tiles(const tow__fused_job *job, cursor *c, char *memory)
 
 static void fill_repeated(const tow__fused_job *job, cursor *c)
 {
-    for (uint32_t i = 0; i < job->program->n_in; i++)
+    for (uint32_t i = 0; i < job->program->n_in; i++) {
+        if (job->layout->access[i] == TOW__SINGLE) c->in[i] = job->in[i];
         if (job->layout->access[i] == TOW__REPEATED)
             tow__copy_run(job->program->sizes[i], c->longest, c->tiles[i], job->in[i], 0);
+    }
 }
 
 /* Rows that all rows have in common, from `column` on. */

@@ -18,17 +18,17 @@ enum {
     TOW__FUSED_OUT = 12,
     TOW__FUSED_TEMPS = 16,
     TOW__FUSED_VALUES = TOW__FUSED_IN + TOW__FUSED_OUT + TOW__FUSED_TEMPS,
-    TOW__FUSED_ARITY = 4,
+    TOW__FUSED_ARITY = 5,
     TOW__FUSED_RESULTS = 2
 };
 
 typedef struct tow__fused_op {
     tow__tile tile;
     const void *params;
-    tow__function function;
-    tow__function first; /* of a pair (pairs.h): the function that is evaluated first; else none */
-    tow_dtype dtype;     /* of the results */
+    tow__function function; /* of several that were joined (joined.h): the last one */
+    tow_dtype dtype;        /* of the results */
     uint8_t n_in, n_out;
+    uint8_t joined; /* 0: it computes one function */
     uint8_t in[TOW__FUSED_ARITY], out[TOW__FUSED_RESULTS];
 } tow__fused_op;
 
@@ -37,14 +37,18 @@ typedef struct tow__fused {
     uint32_t n_ops;
     uint32_t n_in, n_out, n_temps;
     uint8_t sizes[TOW__FUSED_VALUES]; /* bytes of one element of each value */
-    bool read_after_write
-        [TOW__FUSED_OUT]; /* operands are read after this result is made: if it takes the memory of one, it
-                                         waits in a tile until the end */
+    /* Operands, as bits, that are read after this result is made: if it takes the memory of one of them, it waits in a tile until
+     * the end. */
+    uint32_t read_after_write[TOW__FUSED_OUT];
+    bool single[TOW__FUSED_IN]; /* of the operand, its first element alone is read */
 } tow__fused;
+
+_Static_assert(TOW__FUSED_IN <= 32, "operands are bits");
 
 /* How a value is read. */
 typedef enum tow__access {
     TOW__CONTIGUOUS, /* along rows */
+    TOW__SINGLE,     /* one element, which is read where it lies */
     TOW__REPEATED,   /* one element for all rows */
     TOW__PER_ROW,    /* one element per row */
     TOW__SAME_ROW,   /* one row for all rows, which share tiles of whole rows */

@@ -1,7 +1,7 @@
 /* Row programs of groups of elementwise instructions (fuse/fuse.c): operands, results and temporaries get numbers,
- * temporaries share tiles, and pairs of ops become one (src/kernels/elementwise/pairs.h). A group that needs more
+ * temporaries share tiles, and some ops become one (src/kernels/elementwise/joined.h). A group that needs more
  * numbers than there are has no program. */
-#include "src/kernels/elementwise/pairs.h"
+#include "src/kernels/elementwise/joined.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse_state.h"
 
@@ -196,6 +196,14 @@ bool tow__write_program(const tow__fuse_state *f, const tow__group *a, const tow
     return c->n_out > 0 && find_accumulator(c);
 }
 
+/* One number for all elements. */
+static bool is_repeated(const tow__view *x)
+{
+    for (int i = 0; i < x->type.rank; i++)
+        if (x->type.dims[i] != 1 && x->strides[i] != 0) return false;
+    return true;
+}
+
 tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *c)
 {
     tow__arena *memory = &f->p->memory;
@@ -208,20 +216,26 @@ tow__fused *tow__finish_program(const tow__fuse_state *f, tow__candidate *c)
         for (uint32_t j = 0; j < c->ops[i].n_in; j++) c->ops[i].in[j] = (uint8_t)closed[c->ops[i].in[j]];
         for (uint32_t j = 0; j < c->ops[i].n_out; j++) c->ops[i].out[j] = (uint8_t)closed[c->ops[i].out[j]];
     }
-    uint32_t first_temp = c->n_in + c->n_out, made_at[TOW__FUSED_OUT] = {0}, last_operand = 0;
-    c->n_ops = tow__join_pairs(c->ops, c->n_ops, first_temp);
+    uint32_t first_temp = c->n_in + c->n_out, made_at[TOW__FUSED_OUT] = {0}, last_read[TOW__FUSED_IN] = {0};
+    bool repeated[TOW__FUSED_VALUES] = {false};
+    for (uint32_t i = 0; i < c->n_in; i++) repeated[i] = is_repeated(&c->in[i]);
+    c->n_ops = tow__join_ops(c->ops, c->n_ops, first_temp, repeated);
     for (uint32_t i = 0; i < c->n_ops; i++) {
         const tow__fused_op *op = &c->ops[i];
         for (uint32_t j = 0; j < op->n_in; j++)
-            if (op->in[j] < c->n_in) last_operand = i;
+            if (op->in[j] < c->n_in) last_read[op->in[j]] = i;
         for (uint32_t j = 0; j < op->n_out; j++)
             if (op->out[j] >= c->n_in && op->out[j] < first_temp) made_at[op->out[j] - c->n_in] = i;
     }
     *program = (tow__fused){.n_ops = c->n_ops, .n_in = c->n_in, .n_out = c->n_out, .n_temps = c->n_temps};
-    for (uint32_t i = 0; i < c->n_in; i++) program->sizes[i] = (uint8_t)tow_dtype_size(c->in[i].type.dtype);
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        program->sizes[i] = (uint8_t)tow_dtype_size(c->in[i].type.dtype);
+        program->single[i] = repeated[i];
+    }
     for (uint32_t i = 0; i < c->n_out; i++) {
         program->sizes[c->n_in + i] = (uint8_t)tow_dtype_size(c->out[i].type.dtype);
-        program->read_after_write[i] = last_operand > made_at[i];
+        for (uint32_t j = 0; j < c->n_in; j++)
+            program->read_after_write[i] |= (uint32_t)(last_read[j] > made_at[i]) << j;
     }
     memcpy(program->sizes + c->n_in + c->n_out, c->sizes, c->n_temps);
     program->ops = tow__arena_copy(memory, c->ops, c->n_ops, sizeof *c->ops);

@@ -1,5 +1,5 @@
 /* How often a run does an operation: tow_program_count. */
-#include "src/kernels/elementwise/fused.h"
+#include "src/kernels/elementwise/joined.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/ir.h"
 
@@ -16,9 +16,9 @@ static uint64_t count_ops(const tow__fused *program, const tow_primitive *wanted
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < program->n_ops; i++) {
-        const tow__fused_op *op = &program->ops[i];
-        count += counts_function(wanted, op->function);
-        count += op->first && counts_function(wanted, op->first);
+        tow__function functions[TOW__JOINED_FUNCTIONS];
+        uint32_t n = tow__op_functions(&program->ops[i], functions);
+        for (uint32_t j = 0; j < n; j++) count += counts_function(wanted, functions[j]);
     }
     return count;
 }

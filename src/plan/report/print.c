@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 #include "src/base/arithmetic.h"
-#include "src/kernels/elementwise/fused.h"
+#include "src/kernels/elementwise/joined.h"
 #include "src/plan/analysis/view.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/pass.h"
@@ -107,9 +107,10 @@ static void add_parts(tow__string *s, const tow__instruction *inst)
 {
     const tow__fused *program = tow__row_program_of(inst);
     for (uint32_t i = 0; i < program->n_ops; i++) {
-        const tow__fused_op *op = &program->ops[i];
-        tow__string_add(s, "%s%s%s%s", i ? ", " : "", op->first ? tow__function_name(op->first) : "",
-                        op->first ? " + " : "", tow__function_name(op->function));
+        tow__function functions[TOW__JOINED_FUNCTIONS];
+        uint32_t n = tow__op_functions(&program->ops[i], functions);
+        for (uint32_t j = 0; j < n; j++)
+            tow__string_add(s, "%s%s", j ? " + " : i ? ", " : "", tow__function_name(functions[j]));
     }
     if (inst->base != &tow__fused_reduce_p) return;
     const tow__fused_reduce_params *p = inst->params;

@@ -14,7 +14,7 @@ static bool is_product(const tow_primitive *op) { return op == &tow__dot_general
 static bool only_adds(const tow__fused *program)
 {
     const tow__fused_op *op = &program->ops[0];
-    return program->n_ops == 1 && program->n_in == 2 && program->n_out == 1 && !op->first &&
+    return program->n_ops == 1 && program->n_in == 2 && program->n_out == 1 && !op->joined &&
            op->function == TOW__FN_add && op->in[0] + op->in[1] == 1;
 }
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "src/kernels/elementwise/pairs.h"
+#include "src/kernels/elementwise/joined.h"
 #include "src/plan/fuse/fuse.h"
 #include "src/plan/ir.h"
 #include "tests/unit/support/fusion.h"
@@ -487,7 +487,7 @@ static void test_slopes_in_the_way(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tow__fused_op ops[3];
         memcpy(ops, cases[i].ops, sizeof ops);
-        assert_int_equal(tow__join_pairs(ops, 3, 4), cases[i].joins ? 2 : 3);
+        assert_int_equal(tow__join_ops(ops, 3, 4, (bool[TOW__FUSED_VALUES]){false}), cases[i].joins ? 2 : 3);
         if (!cases[i].joins) continue;
         const tow__fused_op *value = &cases[i].ops[i == 1 ? 2 : 0], *slope = &cases[i].ops[i == 1 ? 0 : 2];
         assert_true(ops[0].n_out == 2 && ops[0].in[0] == value->in[0]);
