@@ -173,7 +173,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     const tow_multi_head_attention *m = (const tow_multi_head_attention *)module;
     tow__attention_call c;
     if (!read_call(scope, m, n_in, in, n_out, &c)) return;
-    if (m->decode) c.start = tow__advance_index(scope, c.T);
+    if (m->decode) c.start = tow__cache_index(scope);
     tow_value q = project(scope, m, "query", c.x_q, c.H, c.D);
     tow_value k = project(scope, m, "key", c.x_kv, c.G, c.D);
     tow_value v = project(scope, m, "value", c.x_kv, c.G, c.D);
@@ -183,6 +183,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (m->decode && (tow__scope_failed(scope) || !tow__update_cache(scope, m, &c, &k, &v))) return;
     if (!check_bias(scope, &c)) return;
     tow_value y = attend(scope, m, &c, q, k, v);
+    if (m->decode) tow__advance_index(scope, c.start, c.T);
     if (m->head_gates) y = gate_heads(scope, m, &c, y);
     y = tow_checkpoint_name(y, "attention");
     tow_dense_general project_out =

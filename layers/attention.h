@@ -25,8 +25,10 @@ tow_value tow__weigh_values(const tow__attention_call *c, tow_value weights, tow
 
 /* ---- attention_cache.c ------------------------------------------------------------------------------------------- */
 
-/* The variable "cache_index" of this scope as the call finds it; it goes on by n. */
-tow_value tow__advance_index(tow_scope *scope, int64_t n);
+/* The variable "cache_index" of this scope as the call finds it. */
+tow_value tow__cache_index(tow_scope *scope);
+/* It goes on by n: to be called when the old value has been used, so that the new one may take its place. */
+void tow__advance_index(tow_scope *scope, tow_value index, int64_t n);
 /* Puts k and v of this call [B, T, G, D] into the cache, which they become [B, S, G, D]; S of the call is that of the cache. False:
  * an error, reported. */
 bool tow__update_cache(tow_scope *scope, const tow_multi_head_attention *m, tow__attention_call *c, tow_value *k,

@@ -8,11 +8,14 @@
 
 static const char cache[] = "cache";
 
-tow_value tow__advance_index(tow_scope *scope, int64_t n)
+tow_value tow__cache_index(tow_scope *scope)
 {
-    tow_value index = tow_variable(scope, cache, "cache_index", tow_make_type(TOW_I32, 0, NULL), tow_init_zeros());
-    tow_set_variable(scope, cache, "cache_index", tow_add_scalar(index, (double)n));
-    return index;
+    return tow_variable(scope, cache, "cache_index", tow_make_type(TOW_I32, 0, NULL), tow_init_zeros());
+}
+
+void tow__advance_index(tow_scope *scope, tow_value index, int64_t n)
+{
+    if (!tow__scope_failed(scope)) tow_set_variable(scope, cache, "cache_index", tow_add_scalar(index, (double)n));
 }
 
 /* The rows of `name` with those of the call put in, or, while initialising, zeros of the cache's type. */

@@ -11,7 +11,9 @@ static tow_value read_positions(tow_scope *scope, const char *layer, bool decode
     if (n_in == 1) {
         tow_value here = tow_iota(tow_scope_trace(scope), tow_make_type(TOW_I32, 1, &x.dims[1]), 0);
         if (!decode) return here;
-        return tow_add(here, tow__advance_index(scope, x.dims[1]));
+        tow_value index = tow__cache_index(scope), after = tow_add(here, index);
+        tow__advance_index(scope, index, x.dims[1]);
+        return after;
     }
     tow_type p = tow_value_type(in[1]);
     bool fits = p.dtype == TOW_I32 && (p.rank == 1 || (p.rank == 2 && p.dims[0] == x.dims[0])) &&

@@ -223,6 +223,78 @@ static void test_prompts(void **unused)
     expect_prompts(TOW_MODULE(&sines), TOW_MODULE(&sines_decoding));
 }
 
+/* ---- in place ---------------------------------------------------------------------------------------------------- */
+
+/* The program of one call with `positions` positions, the cache donated or not. */
+static tow_program *compile_call(session *s, tow_type input, bool donates)
+{
+    tow_model_options options = {.state = s->state, .mutable_collections = caches};
+    size_t n = tow_params_count(s->params), n_state = tow_params_count(s->state);
+    tow_donation donations[MOST];
+    tow_graph *graph;
+    tow_program *program;
+    OK(tow_forward(s->model, s->params, 1, &input, &options, &graph));
+    for (size_t i = 0; i < n_state; i++) donations[i] = (tow_donation){.output = 1 + i, .input = n + i};
+    OK(tow_compile(ctx, graph, &(tow_compile_options){.donations = donations, .n_donations = donates ? n_state : 0},
+                   &program));
+    OK(tow_program_check(program));
+    tow_graph_release(graph);
+    return program;
+}
+
+/* With a cache of 4096 positions, 2 layers and 64 features (4 MiB), a call copies none of it: the arena holds what the call's own
+ * positions need and the logits of 2048 keys for each thread (512 KiB), and the outputs in place of inputs have the bits of those beside them. */
+static void expect_in_place(const tow_module *model, int64_t positions)
+{
+    session s;
+    tow_type input = tow_make_type(TOW_F32, 3, (int64_t[]){1, positions, 64});
+    start(&s, model, input);
+    size_t n = tow_params_count(s.params), n_state = tow_params_count(s.state),
+           cache = 2 * 2 * 4096 * 64 * sizeof(float);
+    tow_program *program = compile_call(&s, input, true), *apart = compile_call(&s, input, false);
+    tow_program_bytes bytes = tow_program_get_bytes(program), other = tow_program_get_bytes(apart);
+    assert_true(tow_program_count(program, "copy") <= n_state / 3); /* of the indices */
+    assert_true(other.outputs >= cache);
+    if (!(bytes.arena < cache / 3)) fail_msg("the arena has %zu bytes, the cache %zu", bytes.arena, cache);
+    tow_array *in[2 * MOST], *out[MOST] = {0}, *expected[MOST], *y;
+    for (size_t i = 0; i < n; i++) in[i] = tow_params_array(s.params, i);
+    for (size_t i = 0; i < n_state; i++) in[n + i] = s.variables[i];
+    OK(tow_array_create(ctx, input, &y));
+    OK(tow_array_create(ctx, input, &expected[0]));
+    for (size_t i = 0; i < n_state; i++) OK(tow_array_create(ctx, tow_array_type(s.variables[i]), &expected[1 + i]));
+    for (int64_t step = 0; step < 3; step++) {
+        in[n + n_state] = positions_of(1, 3 * positions, 64, step * positions, positions);
+        out[0] = y;
+        OK(tow_program_run(apart, in, expected));
+        OK(tow_program_run(program, in, out));
+        assert_memory_equal(tow_array_data(y), tow_array_data(expected[0]), tow_type_bytes(input));
+        for (size_t i = 0; i < n_state; i++)
+            assert_memory_equal(tow_array_data(s.variables[i]), tow_array_data(expected[1 + i]),
+                                tow_type_bytes(tow_array_type(s.variables[i])));
+        tow_array_release(in[n + n_state]);
+    }
+    for (size_t i = 0; i <= n_state; i++) tow_array_release(expected[i]);
+    tow_array_release(y);
+    tow_program_free(program);
+    tow_program_free(apart);
+    stop(&s);
+}
+
+static void test_in_place(void **unused)
+{
+    (void)unused;
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 4, .decode = true, .cache_length = 4096, .rope = true),
+                          window = TOW_TRANSFORMER_BLOCK(.heads = 4, .kv_heads = 4, .decode = true,
+                                                         .cache_length = 4096, .window = 100, .logit_cap = 2);
+    tow_scan loop = TOW_SCAN(&block, .length = 2), unrolled = TOW_SCAN(&block, .length = 2, .unrolled = true),
+             windows = TOW_SCAN(&window, .length = 2);
+    const tow_module *models[] = {TOW_MODULE(&loop), TOW_MODULE(&unrolled), TOW_MODULE(&windows)};
+    for (int i = 0; i < 3; i++) {
+        expect_in_place(models[i], 1);
+        expect_in_place(models[i], 7);
+    }
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void expect_init_error(const tow_module *model, tow_type type, tow_status status, const char *text)
@@ -256,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flax),
         cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
