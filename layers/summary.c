@@ -13,31 +13,38 @@ void tow_model_summary_free(tow_model_summary *s)
     if (!s) return;
     tow_context *ctx = s->ctx;
     tow__call_log_free(&s->log);
+    tow__string_free(&s->scratch);
     tow__arena_free(&s->arena);
     tow__free(ctx, s, 1, sizeof *s);
 }
 
 /* ---- layers by path ---------------------------------------------------------------------------------------------- */
 
-bool tow__layer_in(const tow_model_summary *s, uint32_t below, uint32_t above)
+/* The layer with the longest path that `path` is (unless `around`), or is below; the model if there is none. */
+static uint32_t find_layer(tow_model_summary *s, const char *path, bool around)
 {
-    const char *path = s->layers[below].path;
-    return below == above || tow__path_below(path, s->layers[above].path);
+    tow__string *prefix = &s->scratch;
+    if (!path[0]) return 0;
+    prefix->length = 0;
+    tow__string_add(prefix, "%s", path);
+    if (prefix->failed) return 0;
+    for (;; around = false) {
+        const uint32_t layer = around ? TOW__NO_NAME : tow__names_find(&s->log.paths, prefix->text);
+        char *end = strrchr(prefix->text, '/');
+        if (layer != TOW__NO_NAME) return layer;
+        if (!end) return 0;
+        *end = '\0';
+    }
 }
 
-/* The layer with the longest path that `path` is, or is below. */
-static uint32_t layer_of(const tow_model_summary *s, const char *path)
+static uint32_t layer_of(tow_model_summary *s, const char *path) { return find_layer(s, path, false); }
+
+/* From a layer to the one around it; false at the model. */
+static bool outwards(const tow_model_summary *s, uint32_t *layer)
 {
-    uint32_t best = 0;
-    size_t best_length = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
-        const size_t length = strlen(s->layers[i].path);
-        if (length < best_length) continue;
-        if (strcmp(path, s->layers[i].path) != 0 && !tow__path_below(path, s->layers[i].path)) continue;
-        best = i;
-        best_length = length;
-    }
-    return best;
+    if (*layer == 0) return false;
+    *layer = s->parents[*layer];
+    return true;
 }
 
 static int components(const char *path)
@@ -51,9 +58,11 @@ static tow_status list_layers(tow_model_summary *s)
 {
     s->count = s->log.paths.count;
     s->layers = tow__arena_alloc(&s->arena, s->count + 1U, sizeof *s->layers);
-    if (!s->layers) return TOW_OUT_OF_MEMORY;
+    s->parents = tow__arena_alloc(&s->arena, s->count + 1U, sizeof *s->parents);
+    if (!s->layers || !s->parents) return TOW_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < s->count; i++) {
         const tow__called *l = &s->log.layers[i];
+        s->parents[i] = i == 0 ? 0 : find_layer(s, l->path, true);
         s->layers[i] = (tow_layer_summary){.path = l->path,
                                            .name = l->name,
                                            .depth = components(l->path),
@@ -63,7 +72,7 @@ static tow_status list_layers(tow_model_summary *s)
                                            .inputs = l->in,
                                            .outputs = l->out};
     }
-    return TOW_OK;
+    return s->scratch.failed ? TOW_OUT_OF_MEMORY : TOW_OK;
 }
 
 /* ---- parameters and variables ------------------------------------------------------------------------------------ */
@@ -76,17 +85,17 @@ static tow_status own(tow_model_summary *s, const tow_params *list, uint32_t i, 
     *o = (tow__owned){.path = tow__arena_string(&s->arena, path), .type = list->types[i], .variable = variable};
     if (!o->path) return TOW_OUT_OF_MEMORY;
     o->layer = layer_of(s, below);
-    for (uint32_t k = 0; k < s->count; k++) {
-        tow_layer_summary *l = &s->layers[k];
-        if (!tow__layer_in(s, o->layer, k)) continue;
+    uint32_t layer = o->layer;
+    if (!variable) s->layers[layer].own_parameters += tow_type_count(o->type);
+    do {
+        tow_layer_summary *l = &s->layers[layer];
         if (variable) {
             l->variable_bytes += tow_type_bytes(o->type);
         } else {
             l->parameters += tow_type_count(o->type);
             l->parameter_bytes += tow_type_bytes(o->type);
-            if (k == o->layer) l->own_parameters += tow_type_count(o->type);
         }
-    }
+    } while (outwards(s, &layer));
     return TOW_OK;
 }
 
@@ -116,12 +125,11 @@ typedef struct tally {
 static void add_flops(void *user, const char *scope, double flops)
 {
     const tally *t = user;
-    for (uint32_t i = 0; i < t->summary->count; i++) {
-        tow_layer_summary *l = &t->summary->layers[i];
-        /* What no layer did, such as a cotangent that is passed on, is the outermost one's. */
-        if (i > 0 && strcmp(scope, l->path) != 0 && !tow__path_below(scope, l->path)) continue;
+    uint32_t layer = layer_of(t->summary, scope); /* the model's own: what no layer did */
+    do {
+        tow_layer_summary *l = &t->summary->layers[layer];
         *(t->backward ? &l->backward_flops : &l->flops) += flops;
-    }
+    } while (outwards(t->summary, &layer));
 }
 
 /* ---- the backward pass ------------------------------------------------------------------------------------------- */
@@ -170,8 +178,9 @@ static tow_status list_kept(tow_model_summary *s, const tow_graph *g, size_t n_w
                          .bytes = r->bytes,
                          .layer = layer_of(s, r->scope ? r->scope : "")};
         if (!k->what || (r->here && !k->here)) TRY(TOW_OUT_OF_MEMORY);
-        for (uint32_t l = 0; l < s->count; l++)
-            if (tow__layer_in(s, k->layer, l)) s->layers[l].kept_bytes += k->bytes;
+        uint32_t layer = k->layer;
+        do s->layers[layer].kept_bytes += k->bytes;
+        while (outwards(s, &layer));
     }
 done:
     tow_residuals_free(s->ctx, &residuals);
@@ -215,6 +224,7 @@ static tow_status measure(tow_model_summary *s, const tow_module *model, const t
     wrt = tow__arena_alloc(&s->arena, tow_graph_inputs(graph) + 1, sizeof *wrt);
     if (!wrt) TRY(TOW_OUT_OF_MEMORY);
     TRY(measure_backward(s, graph, list_wrt(graph, n_params, n_params + n_state, n_inputs, wrt), wrt));
+    if (s->scratch.failed) TRY(TOW_OUT_OF_MEMORY);
 done:
     tow_graph_release(graph);
     return status;
@@ -234,6 +244,7 @@ tow_status tow_model_summarise(const tow_module *model, const tow_params *params
     if (!s) return TOW_OUT_OF_MEMORY;
     s->ctx = ctx;
     tow__arena_init(&s->arena, ctx);
+    tow__string_init(&s->scratch, ctx);
     s->log = (tow__call_log){.ctx = ctx, .arena = &s->arena};
     tow__names_init(&s->log.paths, ctx);
     tow_status status = measure(s, model, params, n_inputs, input_types, options);

@@ -25,15 +25,14 @@ struct tow_model_summary {
     tow__arena arena; /* of all that is not freed by itself */
     tow__call_log log;
     tow_layer_summary *layers; /* [count] */
+    uint32_t *parents;         /* the layer around each; of the first one itself */
     uint32_t count;
+    tow__string scratch;
     tow__owned *owned;
     size_t n_owned;
     tow__kept *kept;
     size_t n_kept;
     const char *no_gradient; /* why there are no figures of the backward pass; NULL: there are */
 };
-
-/* True if the layer `below` is in the layer `above`, or is it. */
-bool tow__layer_in(const tow_model_summary *summary, uint32_t below, uint32_t above);
 
 #endif

@@ -24,27 +24,22 @@ static bool is_shown(const tow_model_summary *s, uint32_t layer, int depth)
     return depth <= 0 || s->layers[layer].depth <= depth || layer == 0;
 }
 
-/* The shown layer that entries of `layer` count for: itself, or the one around it that is shown. */
-static uint32_t shown_for(const tow_model_summary *s, uint32_t layer, int depth)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (is_shown(s, i, depth) && tow__layer_in(s, layer, i) &&
-            strlen(s->layers[i].path) >= strlen(s->layers[best].path))
-            best = i;
-    return best;
-}
+/* Elements and bytes of the parameters that are counted in a row: those of no row below it. */
+typedef struct row {
+    int64_t elements;
+    size_t bytes;
+} row;
 
-/* Elements and bytes of the parameters that are counted in the row: those of no row below it. */
-static void count_row(const tow_model_summary *s, uint32_t layer, int depth, int64_t *elements, size_t *bytes)
+/* Fills rows[count]. */
+static void count_rows(const tow_model_summary *s, int depth, row *rows)
 {
-    *elements = 0;
-    *bytes = 0;
     for (size_t i = 0; i < s->n_owned; i++) {
         const tow__owned *o = &s->owned[i];
-        if (o->variable || shown_for(s, o->layer, depth) != layer) continue;
-        *elements += tow_type_count(o->type);
-        *bytes += tow_type_bytes(o->type);
+        uint32_t layer = o->layer;
+        while (!is_shown(s, layer, depth)) layer = s->parents[layer];
+        if (o->variable) continue;
+        rows[layer].elements += tow_type_count(o->type);
+        rows[layer].bytes += tow_type_bytes(o->type);
     }
 }
 
@@ -57,13 +52,10 @@ static void add_number(tow__string *s, double number)
 }
 
 /* The text of one cell. layer = count: the last row. */
-static void add_cell(tow__string *t, const tow_model_summary *s, uint32_t layer, int column, int depth)
+static void add_cell(tow__string *t, const tow_model_summary *s, uint32_t layer, int column, const row *rows)
 {
     const bool total = layer == s->count;
     const tow_layer_summary *l = &s->layers[total ? 0 : layer];
-    int64_t elements = l->parameters;
-    size_t bytes = l->parameter_bytes;
-    if (!total && (column == 4 || column == 5)) count_row(s, layer, depth, &elements, &bytes);
     switch (column) {
     case 0:
         tow__string_add(t, "%s", total ? "total" : l->path[0] ? l->path : "(model)");
@@ -79,10 +71,10 @@ static void add_cell(tow__string *t, const tow_model_summary *s, uint32_t layer,
         if (!total) add_types(t, l->n_outputs, l->outputs);
         break;
     case 4:
-        tow__string_add(t, "%" PRId64, elements);
+        tow__string_add(t, "%" PRId64, total ? l->parameters : rows[layer].elements);
         break;
     case 5:
-        tow__string_add(t, "%zu", bytes);
+        tow__string_add(t, "%zu", total ? l->parameter_bytes : rows[layer].bytes);
         break;
     case 6:
         add_number(t, l->flops);
@@ -107,11 +99,11 @@ static int width_of(const tow__string *cell)
 }
 
 /* The cell's text in *cell, which is used again and again. */
-static void make_cell(tow__string *cell, const tow_model_summary *s, uint32_t layer, int column, int depth)
+static void make_cell(tow__string *cell, const tow_model_summary *s, uint32_t layer, int column, const row *rows)
 {
     cell->length = 0;
     if (cell->text) cell->text[0] = '\0';
-    add_cell(cell, s, layer, column, depth);
+    add_cell(cell, s, layer, column, rows);
 }
 
 static void add_padded(tow__string *t, const char *text, int length, int width, bool right, bool last)
@@ -141,13 +133,16 @@ size_t tow_model_summary_text(const tow_model_summary *s, const tow_summary_text
     const int depth = options ? options->depth : 0;
     tow__string t, cell;
     int widths[COLUMNS];
+    row *rows = tow__alloc(s->ctx, s->count, sizeof *rows);
+    if (!rows) return 0;
+    count_rows(s, depth, rows);
     tow__string_init(&t, s->ctx);
     tow__string_init(&cell, s->ctx);
     for (int c = 0; c < COLUMNS; c++) {
         widths[c] = (int)strlen(heads[c]);
         for (uint32_t i = 0; i <= s->count; i++) {
             if (i < s->count && !is_shown(s, i, depth)) continue;
-            make_cell(&cell, s, i, c, depth);
+            make_cell(&cell, s, i, c, rows);
             if (width_of(&cell) > widths[c]) widths[c] = width_of(&cell);
         }
         add_padded(&t, heads[c], (int)strlen(heads[c]), widths[c], c >= 4, c + 1 == COLUMNS);
@@ -156,7 +151,7 @@ size_t tow_model_summary_text(const tow_model_summary *s, const tow_summary_text
     for (uint32_t i = 0; i <= s->count; i++) {
         if (i < s->count && !is_shown(s, i, depth)) continue;
         for (int c = 0; c < COLUMNS; c++) {
-            make_cell(&cell, s, i, c, depth);
+            make_cell(&cell, s, i, c, rows);
             add_padded(&t, cell.text ? cell.text : "", width_of(&cell), widths[c], c >= 4, c + 1 == COLUMNS);
         }
         tow__string_add(&t, "\n");
@@ -165,6 +160,7 @@ size_t tow_model_summary_text(const tow_model_summary *s, const tow_summary_text
     if (options && options->kept && !s->no_gradient) add_kept(&t, s);
     t.failed = t.failed || cell.failed;
     tow__string_free(&cell);
+    tow__free(s->ctx, rows, s->count, sizeof *rows);
     return tow__string_hand_out(&t, text, size);
 }
 
