@@ -10,6 +10,7 @@
 
 #include "layers/params.h"
 #include "src/base/base.h"
+#include "src/base/cancel.h"
 #include "tow/numpy.h"
 #include "tow/ops.h"
 #include "tow/program.h"
@@ -201,7 +202,9 @@ tow_status tow_average_update(tow_average *a)
     if (!a) return tow__missing(NULL, __func__, "an average");
     const double d = a->options.decay;
     const double t = (double)a->count + 1;
+    tow__cancellation *before = tow__cancellation_shield(); /* the parameters have been updated */
     tow_status status = mix(a, a->options.debias ? (1 - d) / (1 - pow(d, t)) : 1 - d);
+    tow__cancellation_enter(before);
     if (status == TOW_OK) a->count++;
     return status;
 }

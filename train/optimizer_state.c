@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "src/base/arithmetic.h"
+#include "src/base/cancel.h"
 #include "src/graph/graph.h"
 #include "tow/ops.h"
 #include "tow/program.h"
@@ -304,16 +305,12 @@ static tow_status skips(tow_optimizer_state *o, tow_array *const *gradients, boo
     return TOW_OK;
 }
 
-tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradients)
+/* Nothing cancels an update that has begun: what it has to do after it was asked is a pass over memory. */
+static tow_status update(tow_optimizer_state *o, tow_array *const *gradients)
 {
-    if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
-    if (!o->program)
-        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_optimizer_update: the state was made .one_by_one; make it without");
     const uint32_t n = o->params->names.count;
     bool skip;
     tow_status status = TOW_OK;
-    TRY(check_gradients(o, gradients));
     if (o->gathering) {
         TRY(tow__gathering_add(o->gathering, gradients, &gradients));
         if (!gradients) return TOW_OK;
@@ -325,6 +322,22 @@ tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradie
     TRY(tow_program_run(o->program, o->inputs, o->outputs));
     o->step++;
 done:
+    return status;
+}
+
+tow_status tow_optimizer_update(tow_optimizer_state *o, tow_array *const *gradients)
+{
+    if (!o || !gradients) return tow__missing(o ? o->ctx : NULL, __func__, "a state and gradients");
+    if (!o->program)
+        return tow__fail(o->ctx, TOW_INVALID_ARGUMENT,
+                         "tow_optimizer_update: the state was made .one_by_one; make it without");
+    tow_status status = check_gradients(o, gradients);
+    if (status != TOW_OK) return status;
+    if (tow_is_cancelled(o->ctx) && !tow__cancellation_shielded())
+        return tow__fail(o->ctx, TOW_CANCELLED, "tow_optimizer_update: cancelled (tow_cancel); nothing has changed");
+    tow__cancellation *before = tow__cancellation_shield();
+    status = update(o, gradients);
+    tow__cancellation_enter(before);
     return status;
 }
 

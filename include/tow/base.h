@@ -31,7 +31,8 @@ extern "C" {
     X(TOW_UNSUPPORTED, "not supported")                                                                                \
     X(TOW_INTERRUPTED, "interrupted")                                                                                  \
     X(TOW_INTERNAL_ERROR, "internal error")                                                                            \
-    X(TOW_CHECK_FAILED, "a check failed")
+    X(TOW_CHECK_FAILED, "a check failed")                                                                              \
+    X(TOW_CANCELLED, "cancelled")
 
 typedef enum tow_status {
 #define X(symbol, text) symbol,
@@ -104,6 +105,19 @@ TOW_API tow_status tow_context_status(const tow_context *context);
 TOW_API void tow_context_clear_error(tow_context *context);
 /* Number of threads that programs of this context run on: no more than the affinity mask allows now. */
 TOW_API int tow_context_threads(const tow_context *context);
+/* Cancels what programs of this context compute now and from now on, until tow_cancel_reset: from any thread, or from a
+ * signal handler (it is async-signal-safe). A program that runs (tow_program_run, a training step, an evaluation) ends within
+ * 10 milliseconds with TOW_CANCELLED; one that begins ends at once. Its outputs hold anything then, and its inputs are as
+ * before, donated ones among them: a program that has begun to overwrite donated inputs, or to hand gradients to consumers, is
+ * not cancelled any more and goes to its end, with TOW_OK. So a training step is done or it has changed nothing; it goes to
+ * its end once the optimiser has begun, which with .early_update is in the midst of the backward pass. Functions of the
+ * caller's own that a program calls (tow/host.h, tow/kernel.h) are waited for; long ones can ask tow_is_cancelled. Cancelling costs
+ * programs nothing that can be measured. (Sorting and scatters look between pieces of about a million elements; libxsmm, where
+ * it is chosen by name, only between products.) NULL is accepted. */
+TOW_API void tow_cancel(tow_context *context);
+/* Programs run again. Only while none runs can the caller know what that means for it. */
+TOW_API void tow_cancel_reset(tow_context *context);
+TOW_API bool tow_is_cancelled(const tow_context *context);
 /* Describes CPU, threads and the kernels in use (BLIS sub-configuration, vector width) in a few lines of text, written
  * like snprintf: returns the length that the whole text needs. */
 TOW_API size_t tow_context_describe(const tow_context *context, char *text, size_t size);

@@ -3,6 +3,7 @@
 #define TOW_SRC_BASE_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "src/base/team.h"
@@ -29,6 +30,7 @@ struct tow_context {
     struct tow__host *hosts;         /* functions that programs call (src/base/host.h) */
     void (*debug_write)(void *user, const char *text, size_t length); /* of debug_print; NULL: standard output */
     void *debug_user;
+    atomic_int cancelled;            /* somebody asked (src/base/cancel.h) */
     uint64_t hash_seed;              /* of tables (src/base/hash.h) */
     /* Of src/io. NULL: the system's; tests put failing ones here. */
     const struct tow__file_calls *file_calls;

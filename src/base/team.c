@@ -22,6 +22,7 @@
 
 #include "src/base/arithmetic.h"
 #include "src/base/base.h"
+#include "src/base/cancel.h"
 
 enum {
     LINE = 64,
@@ -37,6 +38,7 @@ typedef struct job {
     int64_t blocks;
     int threads;
     unsigned long long modes; /* of the caller's arithmetic */
+    tow__cancellation *cancellation; /* of the run that the caller works for */
 } job;
 
 typedef struct worker {
@@ -135,7 +137,7 @@ static void wait_for_zero(atomic_uint *word, atomic_uint *asleep)
 static void run_range(const job *j, int thread)
 {
     int64_t begin = thread * j->blocks / j->threads, end = (thread + 1) * j->blocks / j->threads;
-    for (int64_t block = begin; block < end; block++) j->body(j->user, block, thread);
+    for (int64_t block = begin; block < end && !tow__cancelled(); block++) j->body(j->user, block, thread);
 }
 
 static void *work(void *argument)
@@ -147,6 +149,7 @@ static void *work(void *argument)
         ticket = wait_for_change(&w->ticket, &w->asleep, ticket);
         if (atomic_load(&crew->ending)) return NULL;
         tow__set_arithmetic_modes(crew->job.modes);
+        tow__cancellation_enter(crew->job.cancellation);
         run_range(&crew->job, w->index);
         if (atomic_fetch_sub(&crew->remaining, 1) == 1 && atomic_load(&crew->caller_asleep))
             futex_wake(&crew->remaining);
@@ -271,6 +274,7 @@ static void run_on_crew(tow__crew *crew, const job *j)
 {
     crew->job = *j;
     crew->job.modes = tow__arithmetic_modes();
+    crew->job.cancellation = tow__cancellation_now();
     atomic_store_explicit(&crew->remaining, (unsigned)(j->threads - 1), memory_order_relaxed);
     for (int t = 1; t < j->threads; t++) call(&crew->workers[t - 1]);
     int outer = current_thread;

@@ -34,7 +34,7 @@ enum {
 tow_status tow__team_create(tow_context *ctx, int threads, tow__team *team);
 
 /* Calls body(user, block) for block in [0, blocks), on the team if threads > 1 and blocks > 1, and returns when all are
- * done. A body runs no team of its own. */
+ * done. A body runs no team of its own. Where the run is cancelled (cancel.h), blocks are left out. */
 void tow__team_run(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block), void *user);
 /* The same for a body that picks scratch memory by the thread that runs it, 0 .. team->threads - 1. */
 void tow__team_run_indexed(const tow__team *team, int64_t blocks, void (*body)(void *user, int64_t block, int thread),

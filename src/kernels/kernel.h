@@ -7,6 +7,7 @@
 #ifndef TOW_SRC_KERNEL_H
 #define TOW_SRC_KERNEL_H
 
+#include "src/base/cancel.h"
 #include "src/base/team.h"
 #include "src/kernels/functions.h"
 #include "tow/base.h"

@@ -16,6 +16,7 @@
 #define TOW_SRC_RUN_PROGRAM_H
 
 #include "src/base/base.h"
+#include "src/base/cancel.h"
 #include "src/kernels/kernel.h"
 #include "tow/program.h"
 
@@ -145,6 +146,10 @@ typedef struct tow__executable {
     size_t arena_size;
     bool flush_subnormals;
     tow_status failure; /* of a host function, which ends the run */
+    /* The first call of `code` that overwrites an array of the caller's which holds what a cancelled run must leave: from
+     * there on the run goes to its end. */
+    uint32_t first_lasting;
+    tow__cancellation cancellation;
     tow__recording *recording; /* of runs (record.h), or NULL */
 } tow__executable;
 

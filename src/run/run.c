@@ -131,7 +131,7 @@ static void run_iteration(void *user, int64_t iteration, int thread)
 static void run_rows(void *user, int64_t block, int thread)
 {
     const parallel_run *r = user;
-    for (int64_t i = 0; i < r->loop->length; i++) {
+    for (int64_t i = 0; i < r->loop->length && !tow__cancelled(); i++) {
         begin_iteration(r->x, r->loop, i, block, (uint32_t)thread);
         run_code(r->x, &r->loop->codes[thread], block, thread);
     }
@@ -147,7 +147,7 @@ static bool goes_on(const tow__executable_loop *loop, int64_t i)
 static void run_until_it_stops(tow__executable *x, tow__executable_loop *loop)
 {
     int64_t i = 0;
-    for (; x->failure == TOW_OK && goes_on(loop, i); i++) {
+    for (; x->failure == TOW_OK && !tow__cancelled() && goes_on(loop, i); i++) {
         begin_iteration(x, loop, i, 0, 0);
         run_code(x, &loop->codes[0], -1, 0);
     }
@@ -183,7 +183,7 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
         run_until_it_stops(x, loop);
         return;
     }
-    for (int64_t i = 0; i < loop->length && x->failure == TOW_OK; i++) {
+    for (int64_t i = 0; i < loop->length && x->failure == TOW_OK && !tow__cancelled(); i++) {
         *loop->row = row_of(loop, i);
         begin_iteration(x, loop, i, 0, 0);
         run_code(x, &loop->codes[0], -1, 0);
@@ -192,10 +192,30 @@ static void run_loop(tow__executable *x, tow__executable_loop *loop)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-static void run_all(tow__executable *x)
+/* Calls of the program itself. From first_lasting on nothing can cancel them. */
+static void run_calls(tow__executable *x)
+{
+    for (uint32_t i = 0; i < x->code.n && x->failure == TOW_OK && !tow__cancelled(); i++) {
+        if (i == x->first_lasting) tow__cancellation_shield();
+        run_call(x, &x->code, i, -1, 0);
+    }
+}
+
+static tow_status run_all(tow__executable *x)
 {
     TOW__ARITHMETIC(x->flush_subnormals);
-    run_code(x, &x->code, -1, 0);
+    const bool shielded = tow__cancellation_shielded(); /* within a run that goes to its end */
+    x->failure = TOW_OK;
+    x->cancellation.asked = shielded ? NULL : &x->ctx->cancelled;
+    atomic_store_explicit(&x->cancellation.seen, 0, memory_order_relaxed);
+    tow__cancellation *before = shielded ? tow__cancellation_now() : tow__cancellation_enter(&x->cancellation);
+    run_calls(x);
+    tow__cancellation_enter(before);
+    if (x->failure != TOW_OK || !atomic_load_explicit(&x->cancellation.seen, memory_order_relaxed)) return x->failure;
+    return tow__fail(
+        x->ctx, TOW_CANCELLED,
+        "the program was cancelled (tow_cancel) and its outputs hold anything; tow_cancel_reset lets programs "
+        "run again");
 }
 
 static tow_status check_array(const tow__executable *x, const char *what, size_t index, const tow__argument *expected,
@@ -232,9 +252,7 @@ tow_status tow__execute(tow__executable *x, tow_array *const *inputs, tow_array 
     memset(x->arena, 0xFF, x->arena_size);
 #endif
     if (x->recording) tow__recording_reset(x->recording);
-    x->failure = TOW_OK;
-    run_all(x);
-    status = x->failure;
+    status = run_all(x);
 done:
     return status;
 }

@@ -148,7 +148,7 @@ static void forward(const tow__attention_job *a, int64_t b, int64_t h, int64_t f
 {
     workspace w;
     divide_memory(a, memory, &w);
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = from; i < to && !tow__cancelled(); i++) {
         tow__strip s = tow__strip_of(a, b, h, i);
         forward_strip(a, &s, &w);
     }
@@ -212,7 +212,7 @@ static void backward(const tow__attention_job *a, int64_t b, int64_t g, void *me
     clear_group(a, a->dk, a->q.width, b, g);
     clear_group(a, a->dv, a->v.width, b, g);
     for (int64_t h = g * repeat; h < (g + 1) * repeat; h++) {
-        for (int64_t i = 0; i < a->strips; i++) {
+        for (int64_t i = 0; i < a->strips && !tow__cancelled(); i++) {
             tow__strip s = tow__strip_of(a, b, h, i);
             backward_strip(a, &s, &w);
         }

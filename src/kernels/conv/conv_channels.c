@@ -327,7 +327,7 @@ static void sums_block(void *user, int64_t piece)
                 if (!tow__conv_outer(c, job->x_strides, job->w_strides, p, k, &x_at, &w_at, &y_at)) continue;
                 const char *x = job->x + input * job->x_entry + first * c->size + x_at;
                 const char *w = job->w + input * job->w_input + first * c->size + w_at;
-                for (int64_t kh = 0; kh < h->window; kh += block)
+                for (int64_t kh = 0; kh < h->window && !tow__cancelled(); kh += block)
                     add_to_all(job, kh, tow__min(block, h->window - kh), lanes, x, w, y);
             }
         for (int64_t ph = 0; ph < h->result; ph++)

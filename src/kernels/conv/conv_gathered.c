@@ -416,6 +416,7 @@ static void run_block(void *user, int64_t index, int thread)
     if (job->phase.taps == 0) memset(b.result, 0, (size_t)(b.rows * b.columns * c->size));
     for (int64_t tap = 0, taps; tap < job->phase.taps; tap += taps) {
         taps = tow__min(job->taps_at_once, job->phase.taps - tap);
+        if (tap > 0 && tow__cancelled()) return;
         gather(job, b.group, b.p, b.rows, tap, taps, b.tile);
         multiply(&b, tap, taps, tap + taps == job->phase.taps, y, ldc);
     }

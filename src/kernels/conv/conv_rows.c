@@ -338,6 +338,7 @@ static void run_taps(block *b)
     int64_t combinations = 1;
     for (int i = 0; i < outer; i++) combinations *= b->outer[i].count;
     for (int64_t k = 0; k < combinations; k++) {
+        if (k > 0 && tow__cancelled()) return;
         const char *x = b->x;
         int64_t tap = 0, rest = k, weight = 1;
         for (int i = outer - 1; i >= 0; i--) {
@@ -393,6 +394,7 @@ static void run_block(void *user, int64_t index, int thread)
         outer /= c->axes[i].result;
     }
     for (b.group = 0; b.group < c->groups; b.group++, y += c->y_group) {
+        if (b.group > 0 && tow__cancelled()) return;
         b.x = job->r->x + entry * c->x_entry + b.group * c->x_group;
         b.y = job->tiled ? b.tile : y;
         run_taps(&b);

@@ -243,6 +243,7 @@ static void run_share(void *user, int64_t index, int thread)
                 const char *w = job->r->w + s.group * c->w_group + input * c->w_input + w_at;
                 for (int64_t kh = 0; kh < job->h->window; kh += job->block_rows, adds = true) {
                     int64_t rows = tow__min(job->block_rows, job->h->window - kh);
+                    if (adds && tow__cancelled()) return;
                     copy_kernel(&s, w, kh, rows);
                     copy_images(&s, x, kh, rows);
                     add_block(&s, y, rows, adds);

@@ -166,6 +166,7 @@ static void add_block(void *user, int64_t block)
     int64_t at[LIST], rows[LIST], part = block % job->parts;
     int64_t column = block / job->parts * COLUMNS, columns = tow__min(COLUMNS, job->columns - column);
     for (int64_t first = 0; first < job->count; first += LIST) {
+        if (first % (64 * LIST) == 63 * LIST && tow__cancelled()) return;
         int64_t n = rows_of_part(job, part, first, tow__min(first + LIST, job->count), at, rows);
         if (job->dtype == TOW_F32)
             add_rows_f32(job, n, at, rows, column, columns);

@@ -290,6 +290,7 @@ static void scatter_block(void *user, int64_t block)
     walk w = walk_from(&s, 0);
     for (int64_t b = 0; b < s.count; b++, walk_on(&s, &w)) {
         int64_t start;
+        if (b % 4096 == 4095 && tow__cancelled()) return;
         if (!window_start(&s, &w, s.clip, &start)) continue;
         combine_window(&s, job->run, s.array + start * size, updates + w.windows * size, true, false);
     }

@@ -252,7 +252,7 @@ static void forward_tiles(void *user, int64_t tile, int thread)
     const job *j = user;
     int64_t first = tile * CLASSES, classes = tow__min(CLASSES, j->v - first);
     char *logits = j->tile + (size_t)thread * lines(ROWS * CLASSES * j->size);
-    for (int64_t row = 0; row < j->n; row += ROWS) {
+    for (int64_t row = 0; row < j->n && !tow__cancelled(); row += ROWS) {
         int64_t rows = tow__min(ROWS, j->n - row);
         run(j, product(j, rows, classes, j->c, part(j, j->x, row, 0), part(j, j->w, 0, first)), logits, classes, false,
             j->logits_engine, thread);
@@ -361,7 +361,7 @@ static void add_to_dx(void *user, int64_t block, int thread)
     int64_t rows = tow__min(SHARE_ROWS, j->row_count - row), columns = tow__min(j->dx_columns, j->c - column);
     char *dx = (char *)j->dx + ((j->first_row + row) * j->c + column) * j->size;
     matrix dl = part(j, (matrix){j->panel, j->panel_stride, 1, 0}, row, 0);
-    for (int64_t first = 0, count; first < j->class_count; first += count) {
+    for (int64_t first = 0, count; first < j->class_count && !tow__cancelled(); first += count) {
         int64_t at = j->first_class + first;
         count = tow__min(j->panel_width, j->class_count - first);
         run(j, product(j, rows, columns, count, part(j, dl, 0, first), transposed(part(j, j->w, column, at))), dx, j->c,

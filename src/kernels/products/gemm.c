@@ -156,11 +156,30 @@ void tow__epilogue_on_all(tow__team *team, const tow__epilogue *epilogue, int64_
     tow__team_run(tow__team_for(team, (double)count), tow__ceil_div(count, TOW__BLOCK), epilogue_block, &job);
 }
 
+/* Engines that do not look whether the run is cancelled get rows in parts that take milliseconds. */
+static void run_in_parts(const tow__gemm *g, const tow__gemm_engine *engine)
+{
+    enum {
+        WORK = 1 << 26 /* multiply-adds of a part */
+    };
+    const int64_t of_row = tow__max(1, g->n * g->k), size = (int64_t)tow__element_bytes(g->dtype);
+    const int64_t rows = tow__ceil_div(tow__max(1, WORK / of_row), 64) * 64;
+    tow__gemm part = *g;
+    for (int64_t row = 0; row < g->m && !tow__cancelled(); row += rows) {
+        part.m = tow__min(rows, g->m - row);
+        part.a = (const char *)g->a + row * g->a_row * size;
+        part.c = (char *)g->c + row * g->ldc * size;
+        engine->run(&part);
+    }
+}
+
 void tow__gemm_run(const tow__gemm *g, const tow__gemm_engine *engine)
 {
     if (g->m == 0 || g->n == 0) return;
     if (!engine) engine = tow__gemm_choose(g);
-    if (g->k > 0)
+    if (g->k > 0 && engine->cuts && !engine->runs_epilogue)
+        run_in_parts(g, engine);
+    else if (g->k > 0)
         engine->run(g);
     else if (g->accumulate)
         add_zeros(g);

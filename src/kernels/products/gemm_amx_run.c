@@ -487,6 +487,7 @@ static void run_piece(job *j, const piece *x)
     end_panel(j, &ring[0], &w);
     for (int64_t at = x->from, i = 0; at < x->limit; at += PANEL, i++) {
         side *next = &ring[(i + 1) % RING];
+        if (i > 0 && tow__cancelled()) return;
         bool more = at + PANEL < x->limit;
         begin_panel(j, x, at + PANEL, next, &w);
         run_panel(j, x, &ring[i % RING], at, &w);
@@ -509,6 +510,7 @@ static void run_blocks(job *j, int64_t block)
             x.ldc = g->ldc;
             x.adds = g->accumulate || first > 0;
             x.runs_epilogue = g->epilogue != NULL && first + x.kc >= g->k;
+            if (row + first > 0 && tow__cancelled()) return;
             run_piece(j, &x);
         }
     }
@@ -526,6 +528,7 @@ static void run_sums(job *j, int64_t block, f32 *sums, int64_t ld)
                 x.from = from, x.limit = limit;
                 x.c = sums, x.ldc = ld;
                 x.adds = first > 0;
+                if (row + from + first > 0 && tow__cancelled()) return;
                 run_piece(j, &x);
             }
             add_sums(g, row, rows, from, limit, sums, ld);

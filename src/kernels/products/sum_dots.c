@@ -158,6 +158,7 @@ static void run_panel(void *user, int64_t block, int thread)
     const char *y = job->y + job->first * job->y_step;
     int64_t direction = job->first > 0 ? -1 : 1;
     for (int64_t i = 0; i < job->steps; i++) {
+        if (i % 64 == 63 && tow__cancelled()) return;
         g.a = x + direction * i * job->x_step;
         g.b = y + direction * i * job->y_step;
         if (g.k != 1)

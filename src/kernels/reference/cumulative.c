@@ -10,6 +10,7 @@ typedef struct cumulative_job {
     tow__strided x;
     char *out;
     int64_t length, inner;
+    int64_t piece; /* steps between looks whether the run is cancelled */
     bool reverse;
 } cumulative_job;
 
@@ -38,8 +39,10 @@ static f64 logaddexp_f64(f64 a, f64 b)
         T *y = (T *)(void *)job->out;                                                                                  \
         tow__strided_read(&job->x, base, job->length * job->inner, y + base);                                          \
         int64_t row = job->reverse ? base + (job->length - 1) * job->inner : base;                                     \
-        for (int64_t t = 1; t < job->length; t++, row += step)                                                         \
+        for (int64_t t = 1; t < job->length; t++, row += step) {                                                       \
+            if (t % job->piece == 0 && tow__cancelled()) return;                                                       \
             for (int64_t i = 0; i < job->inner; i++) y[row + step + i] = (T)COMBINE(y[row + i], y[row + step + i]);    \
+        }                                                                                                              \
     }
 #define CUMULATIVE_WORDS(T)                                                                                            \
     CUMULATIVE(sum, T, ADD)                                                                                            \
@@ -66,6 +69,7 @@ static void run(const tow__kernel_call *call, void (*const body[])(void *, int64
     cumulative_job job = {.out = out->data, .length = out->dims[p->axis], .inner = 1, .reverse = p->reverse};
     job.x = tow__strided_buffer(&call->in[0]);
     for (int i = (int)p->axis + 1; i < out->rank; i++) job.inner *= out->dims[i];
+    job.piece = tow__max(1, 65536 / tow__max(1, job.inner));
     if (job.x.count > 0) tow__team_run(call->team, job.x.count / (job.length * job.inner), body[out->dtype], &job);
 }
 

@@ -343,6 +343,7 @@ static void scatter_block(void *user, int64_t block)
     int64_t first = block * SCATTER_COLUMNS, n = tow__min(SCATTER_COLUMNS, job->columns - first);
     for (int64_t i = 0; i < job->indices.count; i++) {
         int64_t row = row_index(&job->indices, job->index_dtype, i, job->rows);
+        if (i % TOW__BLOCK == TOW__BLOCK - 1 && tow__cancelled()) return;
         if (row < 0) continue;
         const void *x = tow__strided_tile(&job->updates, i * job->columns + first, n, tile);
         add_run(job->out->dtype, n, element(job->out, row * job->columns + first), x);

@@ -18,6 +18,11 @@ typedef uint64_t pair;
 
 static inline u32 index_of(pair p) { return (u32)p; }
 
+/* Rows are looked at in pieces of so many elements, between which a cancelled run ends. */
+enum {
+    PIECE = 1 << 20
+};
+
 /* ---- sorting pairs by their upper halves, stably ----------------------------------------------------------------- */
 
 static void insertion_sort(int64_t n, pair *a)
@@ -53,7 +58,10 @@ static void radix_sort(int64_t n, pair **a, pair **spare)
             counts[d][i] = sum;
             sum += count;
         }
-        for (int64_t i = 0; i < n; i++) to[counts[d][from[i] >> shift & (DIGIT - 1)]++] = from[i];
+        for (int64_t i = 0; i < n; i++) {
+            if (i % PIECE == PIECE - 1 && tow__cancelled()) return;
+            to[counts[d][from[i] >> shift & (DIGIT - 1)]++] = from[i];
+        }
         *a = to;
         *spare = from;
     }
@@ -128,12 +136,14 @@ static void sort_row(const sort_job *job, int64_t r, pair *a, pair *spare)
         const tow__buffer *x = &call->in[k];
         const char *row = row_of(x, job->axis, r);
         for (int shift = 0; shift < 8 * (int)tow__element_bytes(x->dtype); shift += 32) {
+            if (tow__cancelled()) return;
             types[x->dtype].key(n, a, row, x->strides[job->axis], shift);
             sort_pairs(n, &a, &spare);
         }
     }
     for (size_t i = 0; i < call->n_in; i++) {
         const tow__buffer *x = &call->in[i], *y = &call->out[i];
+        if (tow__cancelled()) return;
         types[x->dtype].read(n, a, (char *)(uintptr_t)row_of(y, job->axis, r), y->strides[job->axis],
                              row_of(x, job->axis, r), x->strides[job->axis]);
     }

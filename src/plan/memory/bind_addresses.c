@@ -441,6 +441,7 @@ tow_status tow__bind_addresses(tow_program *p, tow__arena *scratch)
     number_bases(&b);
     TRY(list_arguments(p));
     TRY(bind_code(&b, p->top, &x->code));
+    x->first_lasting = tow__first_lasting(p);
     TRY(sort_relocations(&b));
 done:
     return status;

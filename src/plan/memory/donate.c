@@ -105,3 +105,31 @@ tow_status tow__choose_donations(tow__function_state *s)
     }
     return TOW_OK;
 }
+
+/* ---- from where on a run goes to its end -------------------------------------------------------------------------- */
+
+static bool hands_over(const tow__body *body)
+{
+    for (uint32_t i = 0; i < body->n_insts; i++)
+        if (TOW__COMPUTES(&body->insts[i], output_sink) ||
+            (body->insts[i].loop && hands_over(body->insts[i].loop->body)))
+            return true;
+    return false;
+}
+
+uint32_t tow__first_lasting(const tow_program *p)
+{
+    const tow__body *top = p->top;
+    uint32_t first = top->n_insts;
+    for (uint32_t i = 0; i < p->n_storages; i++) {
+        const tow__storage *s = &p->storages[i];
+        if (s->kind != TOW__S_OUTPUT || s->body != top || p->donors[s->index] == TOW__NONE) continue;
+        const tow__storage *memory = &p->storages[tow__representative(p, i)];
+        if (memory->first < first) first = memory->first;
+    }
+    for (uint32_t i = 0; i < first; i++) {
+        const tow__instruction *inst = &top->insts[i];
+        if (TOW__COMPUTES(inst, output_sink) || (inst->loop && hands_over(inst->loop->body))) return i;
+    }
+    return first;
+}

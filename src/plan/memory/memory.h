@@ -15,6 +15,8 @@ tow_status tow__choose_carry_storage(tow_program *p, tow__loop *loop);
  * those get memory in the arena and a copy at the end. */
 tow_status tow__set_donors(tow_program *p, const tow_compile_options *options);
 tow_status tow__choose_donations(tow__function_state *s);
+/* The first instruction of the program that overwrites a donated input or hands something to a consumer, or their number. */
+uint32_t tow__first_lasting(const tow_program *p);
 /* True if memory `out` is written while what lies in memory `in` is still read, and not by an instruction that may
  * overwrite what it reads: then the two cannot be one. */
 bool tow__written_while_read(const tow_program *p, const tow__body *body, uint32_t in, uint32_t out);
