@@ -79,7 +79,11 @@ static void capture(tow_scope *scope, size_t n_out, const tow_value *out)
     bool wanted = false;
     for (size_t i = 0; m->capture && m->capture[i]; i++) {
         if (!tow_path_matches(m->capture[i], scope->path)) continue;
-        m->captured[i] = true;
+        if (tow__unreturned(m)) {
+            if (!m->captured[i].hidden) m->captured[i].hidden = scope->path;
+            continue;
+        }
+        m->captured[i].done = true;
         wanted = true;
     }
     for (size_t i = 0; wanted && i < n_out; i++) tow_sow(scope, TOW_INTERMEDIATES, "__call__", out[i]);
@@ -88,7 +92,14 @@ static void capture(tow_scope *scope, size_t n_out, const tow_value *out)
 void tow__check_captured(tow__model *m)
 {
     for (size_t i = 0; m->capture && m->capture[i] && !tow__failed(m->trace); i++)
-        if (!m->captured[i])
+        if (!m->captured[i].done && m->captured[i].hidden)
+            tow_trace_fail(
+                m->trace, TOW_UNSUPPORTED,
+                "capture: \"%.200s\" matches %.200s, which is called inside a function given to an operation "
+                "(tow_remat_function, tow_cond_function, tow_vmap_function or the like), which hands out only "
+                "its own outputs; use the layers TOW_REMAT and TOW_SCAN, or make the value one of these outputs",
+                m->capture[i], m->captured[i].hidden);
+        else if (!m->captured[i].done)
             tow_trace_fail(m->trace, TOW_NOT_FOUND,
                            "capture: \"%.200s\" matches the path of no layer that is called; paths are those of "
                            "tow_model_summary, \"blocks/{}/attn\" for layers in a scan",

@@ -48,6 +48,10 @@ typedef struct tow__frame {
 typedef struct tow__model tow__model;
 typedef struct tow__layer_call tow__layer_call; /* layers/calls.h */
 typedef struct tow__call_log tow__call_log;
+typedef struct tow__capture {
+    bool done;          /* an output was handed out */
+    const char *hidden; /* the path of a layer that matches in a body without a frame, or NULL */
+} tow__capture;
 
 /* How the layers in a layer see their parameters: `value`, which `name` of `scope` holds, is replaced by what map returns.
  * Views of outer layers come first. */
@@ -125,7 +129,7 @@ struct tow__model {
     tow__layer_call *open_call;  /* the innermost of them */
     tow__call_log *log;         /* NULL: calls are not listed */
     const char *const *capture; /* patterns of layers whose outputs are sown; may be NULL */
-    bool *captured;             /* per pattern: one was */
+    tow__capture *captured;     /* per pattern */
     size_t n_streams;
     const char *const *streams;
     tow_value *stream_keys;

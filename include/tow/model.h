@@ -30,8 +30,9 @@ typedef struct tow_model_options {
     const char *at;
     /* Patterns (tow_path_matches) of layers whose outputs are handed out with what is sown: "intermediates/PATH/__call__/0",
      * one number for each output of each call, where the path is that of tow_model_summary ("blocks/{}/attn"; of the model
-     * itself ""). The collection "intermediates" becomes mutable by it. NULL-terminated; NULL: none. Error: TOW_NOT_FOUND for
-     * a pattern that matches no layer. (Flax: capture_intermediates) */
+     * itself ""). The collection "intermediates" becomes mutable by it. NULL-terminated; NULL: none. Layers that
+     * are called in functions given to operations, such as tow_remat_function, are left out. Errors: TOW_NOT_FOUND for a
+     * pattern that matches no layer, TOW_UNSUPPORTED for one that matches only such layers. (Flax: capture_intermediates) */
     const char *const *capture;
     tow_params **updates; /* receives these outputs: paths, types, and arrays that a run can write; NULL: not wanted */
 } tow_model_options;

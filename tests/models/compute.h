@@ -161,6 +161,7 @@ static inline results compute(side *s, const tow_module *model, const problem *p
     results r = {0};
     bool good = s->how.differences ? check_differences(s, model, p, &r)
                 : s->how.train     ? training(s, model, p, &r)
+                : s->how.function  ? by_function(s, model, p, &r)
                                    : gradients(s, model, p, &r);
     if (!good && !r.error[0]) {
         free_results(&r);

@@ -232,6 +232,10 @@ static int list_comparisons(const model *m, const options *o, comparison *list)
     how resumed = random_how(true);
     resumed.resume = true;
     if (m->seed % 8 == 0) ADD(train, resumed, none);
+    const how by_hand = {.threads = 1, .parameters_only = true};
+    how function = {.threads = 1 + pick(3), .parameters_only = true, .function = true};
+    if (pick(2)) function.keep_within = (size_t)1 << pick(24);
+    ADD(by_hand, function, none);
     const how differences = {.threads = 1, .differences = true};
     ADD(differences, differences, none);
 #undef ADD
@@ -307,7 +311,9 @@ static void report(const options *o, const model *m, comparison *c)
 
 static bool fails(const model *m, comparison *c, const results *base, const results *trained, totals *t)
 {
-    const results *reference = c->a.portable_bits || c->a.differences ? NULL : c->a.train ? trained : base;
+    const results *reference = c->a.portable_bits || c->a.differences || c->a.parameters_only ? NULL
+                               : c->a.train                                                   ? trained
+                                                                                              : base;
     if (!is_promised(m, c)) return false;
     t->comparisons++;
     bool different = differs(m, c, reference);

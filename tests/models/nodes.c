@@ -338,10 +338,11 @@ static void print_how(FILE *file, const how *h)
     const struct {
         bool set;
         const char *name;
-    } switches[] = {{h->no_regions, "no_regions"},       {h->no_fusion, "no_fusion"},
-                    {h->portable_bits, "portable_bits"}, {h->train, "train"},
-                    {h->early_update, "early_update"},   {h->resume, "resume"},
-                    {h->differences, "differences"}};
+    } switches[] = {{h->no_regions, "no_regions"},          {h->no_fusion, "no_fusion"},
+                    {h->portable_bits, "portable_bits"},    {h->train, "train"},
+                    {h->early_update, "early_update"},      {h->resume, "resume"},
+                    {h->differences, "differences"},        {h->function, "function"},
+                    {h->parameters_only, "parameters_only"}};
     fprintf(file, "(how){.threads = %d", h->threads);
     if (h->keep_within) fprintf(file, ", .keep_within = %zu", h->keep_within);
     if (h->without) fprintf(file, ", .without = \"%s\"", h->without);

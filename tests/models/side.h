@@ -117,7 +117,9 @@ typedef struct how {
     pass pass;
     bool train, early_update, resume;
     int rows; /* not 0: as the middle one of three rows, of which others have other numbers; says which inputs differ */
-    bool differences; /* the gradients in f64 against central differences (compute.h) instead */
+    bool parameters_only; /* no gradient of the input */
+    bool function;        /* by tow_model_value_and_grad, while the outputs of all layers are captured */
+    bool differences;     /* the gradients in f64 against central differences (compute.h) instead */
 } how;
 
 enum {
@@ -366,7 +368,7 @@ static bool gradients(side *s, const tow_module *model, const problem *p, result
     size_t n = tow_params_count(s->params), n_state = tow_params_count(s->state), wrt[MOST], n_wrt = n;
     size_t n_updates = tow_graph_outputs(s->loss) - 1;
     for (size_t i = 0; i < n; i++) wrt[i] = i;
-    if (tow_dtype_is_float(p->inputs[0].dtype)) wrt[n_wrt++] = n + n_state;
+    if (tow_dtype_is_float(p->inputs[0].dtype) && !s->how.parameters_only) wrt[n_wrt++] = n + n_state;
     TRY(tow_value_and_grad(s->loss, n_wrt, wrt, n_updates > 0, &s->graph));
     if (!pass_over(s) || (s->how.rows && !batch_graph(s)) || !run_graph(s, s->graph)) return false;
     if (s->how.rows && !pick_row(s)) return false;
@@ -382,6 +384,40 @@ static bool gradients(side *s, const tow_module *model, const problem *p, result
         memcpy(tow_array_data(to), tow_array_data(s->out[1 + i]), tow_type_bytes(tow_array_type(to)));
     }
     return n_updates == 0 || add_params(s, r, "variable", s->updates);
+}
+
+/* The same by a function of the model. */
+static bool by_function(side *s, const tow_module *model, const problem *p, results *r)
+{
+    if (!trace_loss(s, model, p, false)) return false; /* for the parameters and inputs */
+    const size_t first = tow_params_count(s->params) + (s->state ? tow_params_count(s->state) : 0);
+    static const char *const everything[] = {"**", NULL};
+    const tow_model_options calls = {.streams = streams,
+                                     .state = s->state,
+                                     .mutable_collections = s->updates ? collections : NULL,
+                                     .capture = everything};
+    const tow_compile_options compile = {.keep_within = s->how.keep_within};
+    const tow_model_function_options options = {
+        .n_inputs = p->n_inputs, .n_extra = 2, .loss = p->loss, .model = &calls, .compile = &compile};
+    const uint32_t keys[1][2] = {{7, p->seed}};
+    const tow_model_arguments arguments = {
+        .inputs = s->in + first, .extra = s->in + first + p->n_inputs, .keys = (const uint32_t(*)[2])keys};
+    tow_model_function *f = NULL;
+    tow_model_results found;
+    TRY(tow_model_value_and_grad(model, s->params, &options, &f));
+    bool good = tow_model_call(f, &arguments, &found) == TOW_OK;
+    if (good) {
+        const float value = (float)found.loss;
+        const tow_type scalar = tow_make_type(TOW_F32, 0, NULL);
+        tow_array *array = NULL;
+        good = tow_array_from_data(s->ctx, scalar, &value, &array) == TOW_OK;
+        if (good) add_result(r, "value", "", array);
+        tow_array_release(array);
+    }
+    good = good && add_params(s, r, "gradient", found.gradients);
+    if (good && tow_params_count(found.updates) > 0) good = add_params(s, r, "variable", found.updates);
+    tow_model_function_free(f);
+    return good;
 }
 
 /* Saves and goes on in a new state. */

@@ -363,6 +363,43 @@ static void capture_takes_patterns(void **state)
     tow_params_free(variables);
 }
 
+static void call_in_function(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    out[0] = tow_apply((tow_scope *)user, "inner", &up, in[0]);
+}
+
+static void call_hiding(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
+{
+    (void)module, (void)n_in, (void)n_out;
+    tow_value x = tow_apply(s, "outer", &head, in[0]), y;
+    tow_remat_function(tow_scope_trace(s), call_in_function, s, NULL, 1, &x, 1, &y);
+    out[0] = y;
+}
+static const tow_module_class hiding_class = {.name = "Hiding", .call = call_hiding};
+
+/* What a function hands out is its own outputs: the layer in it is left out, and asking for it alone is an error. */
+static void layers_in_functions_are_not_captured(void **state)
+{
+    (void)state;
+    const bare model = {{&hiding_class}};
+    tow_params *params = NULL, *updates = NULL;
+    tow_graph *graph = NULL;
+    OK(tow_init(ctx, TOW_MODULE(&model), 3, 1, &small, &params));
+    tow_model_options calls = {.capture = TOW_NAMES("**"), .updates = &updates};
+    OK(tow_forward(TOW_MODULE(&model), params, 1, &small, &calls, &graph));
+    assert_int_equal(tow_params_count(updates), 2);
+    assert_string_equal(tow_params_path(updates, 0), "intermediates/outer/__call__/0");
+    assert_string_equal(tow_params_path(updates, 1), "intermediates/__call__/0");
+    tow_params_free(updates);
+    tow_graph_release(graph);
+    calls.capture = TOW_NAMES("outer", "inn*");
+    expect_error(tow_forward(TOW_MODULE(&model), params, 1, &small, &calls, &graph), TOW_UNSUPPORTED, "\"inn*\"",
+                 "inner", "TOW_REMAT");
+    tow_params_free(params);
+}
+
 /* ---- failing allocations ----------------------------------------------------------------------------------------- */
 
 static tow_status summarise(tow_context *c)
@@ -400,6 +437,7 @@ int main(void)
         cmocka_unit_test(other_models),
         cmocka_unit_test(captured_outputs_are_those_of_flax),
         cmocka_unit_test(capture_takes_patterns),
+        cmocka_unit_test(layers_in_functions_are_not_captured),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
