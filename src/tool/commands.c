@@ -11,7 +11,7 @@ enum {
     LIMIT = 1 << 30 /* bytes of a graph: a device that never ends must not fill the memory */
 };
 
-static tow_status read_text(tool *t, char **text)
+tow_status tool_read_text(tool *t, bool zeros, char **text, size_t *size)
 {
     const char *path = t->options.file;
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
@@ -23,7 +23,7 @@ static tow_status read_text(tool *t, char **text)
         length += got;
         if (got == 0) break;
         if (capacity - length > 1) continue;
-        if (capacity >= LIMIT || memchr(buffer, '\0', length)) break;
+        if (capacity >= LIMIT || (!zeros && memchr(buffer, '\0', length))) break;
         char *larger = realloc(buffer, capacity * 2);
         if (!larger) {
             free(buffer);
@@ -38,10 +38,10 @@ static tow_status read_text(tool *t, char **text)
         status = tool_fail(t, TOW_OUT_OF_MEMORY, "out of memory");
     else if (ferror(file))
         status = tool_fail(t, TOW_IO_ERROR, "cannot read: %s", strerror(errno));
-    else if (memchr(buffer, '\0', length))
+    else if (!zeros && memchr(buffer, '\0', length))
         status = tool_fail(t, TOW_BAD_FORMAT, "holds a zero byte: expected a graph in textual form");
     else if (length + 1 >= LIMIT)
-        status = tool_fail(t, TOW_BAD_FORMAT, "expected less than 1 GiB of text, found more: is this a graph?");
+        status = tool_fail(t, TOW_BAD_FORMAT, "expected less than 1 GiB of text, found more; is this the right file?");
     if (file != stdin) fclose(file);
     if (status != TOW_OK) {
         free(buffer);
@@ -49,6 +49,7 @@ static tow_status read_text(tool *t, char **text)
     }
     buffer[length] = '\0';
     *text = buffer;
+    *size = length;
     return TOW_OK;
 }
 
@@ -81,7 +82,8 @@ static tow_status apply_policy(tool *t)
 tow_status tool_load(tool *t)
 {
     char *text = NULL;
-    tow_status status = read_text(t, &text);
+    size_t length;
+    tow_status status = tool_read_text(t, false, &text, &length);
     if (status == TOW_OK) status = tow_graph_parse(t->context, text, &t->graph);
     free(text);
     if (status == TOW_OK) status = tow_graph_check(t->graph);

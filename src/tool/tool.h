@@ -5,6 +5,7 @@
  *   commands.c  one function per subcommand        show.c     printing, as text or JSON
  *   vmap.c      the subcommand vmap                passes.c   those of the compiler, for plan
  *   primitives.c  the subcommand primitives         plot.c, plot_read.c  the subcommand plot
+ *   weights.c   the subcommands convert-weights and tokenize
  */
 #ifndef TOW_TOOL_H
 #define TOW_TOOL_H
@@ -47,6 +48,12 @@ typedef struct tool_options {
     const char *x, *y, *title; /* of plot, or NULL */
     double smooth;
     bool log_y;
+    const char *mapping, *dtype; /* of convert-weights; dtype may be NULL */
+    char *axis[TOOL_MAX_ARRAYS]; /* NAME=SIZE */
+    size_t n_axis;
+    uint64_t max_file_bytes; /* 0: no limit */
+    bool reverse, partial;
+    const char *tokenizer; /* of tokenize */
     bool value, run, grad, jvp, jacfwd, jacrev, hessian, split, dce, cse, json;
     int threads;
     uint64_t given; /* bit i: option i of the table in tow.c was given */
@@ -68,8 +75,12 @@ tow_status tool_residuals(tool *t);
 tow_status tool_count(tool *t);
 tow_status tool_plan(tool *t);
 tow_status tool_vmap(tool *t);
-tow_status tool_plot(tool *t); /* reads no graph */
+tow_status tool_plot(tool *t); /* reads no graph, as those below */
+tow_status tool_convert_weights(tool *t);
+tow_status tool_tokenize(tool *t);
 
+/* The bytes of options.file ("-": standard input), malloc'ed, with a zero byte behind them. zeros: it may have some. */
+tow_status tool_read_text(tool *t, bool zeros, char **text, size_t *size);
 /* Reads options.file ("-": standard input), parses it and applies --policy, --dce and --cse. */
 tow_status tool_load(tool *t);
 /* The graph that the derivative options ask for. value: with the value, if it is a gradient. */

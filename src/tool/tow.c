@@ -18,7 +18,10 @@ enum {
     VMAP = 128,
     ANY = 255,
     PRIMITIVES = 256, /* no file, no options */
-    PLOT = 512        /* logs instead of a graph */
+    PLOT = 512,       /* logs instead of a graph */
+    CONVERT = 1024,   /* weights */
+    TOKENIZE = 2048,  /* a text */
+    NO_GRAPH = PRIMITIVES | PLOT | CONVERT | TOKENIZE
 };
 
 static const struct command {
@@ -35,6 +38,8 @@ static const struct command {
     {"plan", PLAN, tool_plan},
     {"vmap", VMAP, tool_vmap},
     {"plot", PLOT, tool_plot},
+    {"convert-weights", CONVERT, tool_convert_weights},
+    {"tokenize", TOKENIZE, tool_tokenize},
     {"primitives", PRIMITIVES, NULL},
 };
 enum {
@@ -70,7 +75,14 @@ enum {
     KEY_Y,
     KEY_SMOOTH,
     KEY_LOG_Y,
-    KEY_TITLE
+    KEY_TITLE,
+    KEY_MAPPING,
+    KEY_REVERSE,
+    KEY_AXIS,
+    KEY_DTYPE,
+    KEY_MAX_FILE_BYTES,
+    KEY_PARTIAL,
+    KEY_TOKENIZER
 };
 
 static const struct argp_option argp_options[] = {
@@ -82,7 +94,8 @@ static const struct argp_option argp_options[] = {
      1},
     {"random-inputs", KEY_RANDOM, "SEED", 0,
      "Draw the inputs that are not given: floats from [-1, 1), integers from {0, 1}", 1},
-    {"output", 'o', "FILE", 0, "Write the next result to a .npy file; plot: draw to this file, as SVG", 1},
+    {"output", 'o', "FILE", 0,
+     "Write the next result to a .npy file; plot: draw to this file, as SVG; convert-weights: write to this file", 1},
     {"outputs", KEY_OUTPUTS, "FILE", 0, "Write all results to a safetensors file, or to FILE.npz, named 0, 1, ...", 1},
     {"wrt", 'w', "I,J,...", 0,
      "Inputs to differentiate with respect to, by index or name; results come in the order of the inputs (grad, plan, "
@@ -122,6 +135,15 @@ static const struct argp_option argp_options[] = {
      "plot: moving average with this weight of the past, from 0 to below 1, in front of the numbers themselves", 2},
     {"log-y", KEY_LOG_Y, NULL, 0, "plot: a logarithmic scale", 2},
     {"title", KEY_TITLE, "TEXT", 0, "plot: a title above the chart", 2},
+    {"mapping", KEY_MAPPING, "NAME|FILE", 0,
+     "convert-weights: rules of names and shapes: gpt2, llama, bert, or a file (tow/weights.h)", 2},
+    {"reverse", KEY_REVERSE, NULL, 0, "convert-weights: from Tow's names to those of the other program", 2},
+    {"axis", KEY_AXIS, "NAME=SIZE", 0, "convert-weights: the size of an axis of rules that shapes do not tell", 2},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "convert-weights: write floats as f32, f64, bf16 or f16", 2},
+    {"max-file-bytes", KEY_MAX_FILE_BYTES, "N", 0,
+     "convert-weights: at most so many bytes of data in one file; several have an index", 2},
+    {"partial", KEY_PARTIAL, NULL, 0, "convert-weights: leave out what no rule mentions", 2},
+    {"tokenizer", KEY_TOKENIZER, "DIR|FILE", 0, "tokenize: tokenizer.json, vocab.txt, or a directory with them", 2},
     {"dce", KEY_DCE, NULL, 0, "Drop equations that no result needs first", 3},
     {"cse", KEY_CSE, NULL, 0, "Merge equal equations first", 3},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
@@ -137,7 +159,7 @@ static const struct {
     {'i', RUN | GRAD | VMAP},
     {KEY_INPUTS, RUN | GRAD | VMAP},
     {KEY_RANDOM, RUN | GRAD | VMAP},
-    {'o', RUN | GRAD | VMAP | PLOT},
+    {'o', RUN | GRAD | VMAP | PLOT | CONVERT},
     {KEY_OUTPUTS, RUN | GRAD | VMAP},
     {'w', GRAD | RESIDUALS | COUNT | PLAN | VMAP},
     {'p', ANY},
@@ -163,9 +185,16 @@ static const struct {
     {KEY_SMOOTH, PLOT},
     {KEY_LOG_Y, PLOT},
     {KEY_TITLE, PLOT},
+    {KEY_MAPPING, CONVERT},
+    {KEY_REVERSE, CONVERT},
+    {KEY_AXIS, CONVERT},
+    {KEY_DTYPE, CONVERT},
+    {KEY_MAX_FILE_BYTES, CONVERT},
+    {KEY_PARTIAL, CONVERT},
+    {KEY_TOKENIZER, TOKENIZE},
     {KEY_DCE, ANY},
     {KEY_CSE, ANY},
-    {KEY_JSON, ANY},
+    {KEY_JSON, ANY | CONVERT | TOKENIZE},
     {'t', ANY},
 };
 enum {
@@ -223,6 +252,9 @@ static void check_line(struct argp_state *state, const tool_options *o, bool wrt
     const bool shown = (command->bit & (GRAD | VMAP)) != 0 && !o->run;
     if (command->bit == PLOT && o->n_output != 1)
         argp_error(state, "'plot' needs one -o FILE.svg to draw to, found %zu", o->n_output);
+    if (command->bit == CONVERT && (o->n_output != 1 || !o->mapping))
+        argp_error(state, "'convert-weights' needs a --mapping, and one -o FILE to write to");
+    if (command->bit == TOKENIZE && !o->tokenizer) argp_error(state, "'tokenize' needs a --tokenizer");
     if (o->x && strcmp(o->x, "step") != 0 && strcmp(o->x, "seconds") != 0)
         argp_error(state, "--x: expected step or seconds, found '%s'", o->x);
     if (shown && arrays) argp_error(state, "inputs and outputs of '%s' need --run", command->name);
@@ -331,6 +363,28 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_TITLE:
         o->title = argument;
         break;
+    case KEY_MAPPING:
+        o->mapping = argument;
+        break;
+    case KEY_REVERSE:
+        o->reverse = true;
+        break;
+    case KEY_AXIS:
+        if (o->n_axis == TOOL_MAX_ARRAYS) argp_error(state, "more than %d times --axis", TOOL_MAX_ARRAYS);
+        o->axis[o->n_axis++] = argument;
+        break;
+    case KEY_DTYPE:
+        o->dtype = argument;
+        break;
+    case KEY_MAX_FILE_BYTES:
+        o->max_file_bytes = read_number(argument, "--max-file-bytes", state);
+        break;
+    case KEY_PARTIAL:
+        o->partial = true;
+        break;
+    case KEY_TOKENIZER:
+        o->tokenizer = argument;
+        break;
     case KEY_DCE:
         o->dce = true;
         break;
@@ -421,6 +475,8 @@ int main(int argc, char **argv)
         "  vmap       the graph of many rows, or with --run its results\n"
         "  plot       curves of logs of trainings: files of JSON lines or of TensorBoard's events, or directories of "
         "these\n"
+        "  convert-weights  weights of another program as Tow's, or back, by --mapping\n"
+        "  tokenize   a text as tokens of --tokenizer\n"
         "  primitives  all primitives with their operands, results and parameters; takes no file\n"
         "FILE - reads standard input. Exit status: 0 fine, 1 a bad graph, input or file, 2 a bad command line.";
     static const struct argp argp = {argp_options, parse_option, "COMMAND FILE...", about, NULL, NULL, NULL};
@@ -446,7 +502,7 @@ int main(int argc, char **argv)
         tow_context_destroy(t.context);
         return TOOL_FAILED;
     }
-    if (t.options.n_files == 0) status = tool_load(&t);
+    if ((find_command(t.options.command)->bit & NO_GRAPH) == 0) status = tool_load(&t);
     if (status == TOW_OK && line.wrt) status = read_wrt(&t, line.wrt);
     if (status == TOW_OK) status = find_command(t.options.command)->run(&t);
     if (status != TOW_OK) tool_report(&t, status);

@@ -15,7 +15,7 @@ offers() {
         printf "%s\n" "${COMPREPLY[@]}"' "$completion" "$@" | sort | paste -sd,)
     [ "$found" = "$expected" ] || fail "$*: expected '$expected', found '$found'"
 }
-offers 'check,count,grad,plan,plot,primitives,print,residuals,run,vmap' tow ''
+offers 'check,convert-weights,count,grad,plan,plot,primitives,print,residuals,run,tokenize,vmap' tow ''
 offers 'plan,plot,primitives,print' tow p
 offers 'residuals,run' tow --json r
 offers 'a graph.tow' tow grad a

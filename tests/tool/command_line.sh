@@ -198,6 +198,25 @@ expect 2 "--wrt does not go with 'check'" "$tow" check double.tow --wrt 0
 expect 2 'need --run' "$tow" grad scalar.tow --input 1
 expect 2 'non-negative whole number' "$tow" run double.tow --random-inputs -3
 expect 2 'expected 1 to 1024' "$tow" run double.tow --threads 0
+# ---- weights and tokenizers ------------------------------------------------------------------------------------------
+
+expect 2 "needs a --mapping, and one -o FILE" "$tow" convert-weights x -o y
+expect 2 "needs a --mapping, and one -o FILE" "$tow" convert-weights x --mapping gpt2
+expect 2 '--mapping does not go with' "$tow" check x --mapping gpt2
+expect 2 "needs a --tokenizer" "$tow" tokenize x
+expect 1 'no such mapping; there are bert gpt2 llama' "$tow" convert-weights x -o y --mapping gpt3
+expect 1 "--axis: expected NAME=SIZE, found 'k'" "$tow" convert-weights x -o y --mapping gpt2 --axis k
+expect 1 "--axis: expected NAME=SIZE, found 'k=0'" "$tow" convert-weights x -o y --mapping gpt2 --axis k=0
+expect 1 "--dtype: expected f32, f64, bf16 or f16, found 'i8'" "$tow" convert-weights x -o y --mapping gpt2 --dtype i8
+expect 1 'absent: cannot open' "$tow" convert-weights absent -o y --mapping gpt2
+printf '[UNK]\na\n##b\n' >vocab.txt
+printf 'ab c' >text
+expect 0 '##b' "$tow" tokenize text --tokenizer vocab.txt
+expect 0 '0' "$tow" tokenize --json text --tokenizer .
+expect 1 'absent: cannot open' "$tow" tokenize text --tokenizer absent
+printf '\377' >text
+expect 1 'expected UTF-8, found the byte 0xff' "$tow" tokenize text --tokenizer .
+
 # ---- plot ------------------------------------------------------------------------------------------------------------
 cat >a.jsonl <<'END'
 {"step": 1, "loss": 4, "val_loss": 5, "accuracy": 0.1, "seconds": 0.5}

@@ -27,10 +27,12 @@ enum {
 /* The children that the tables name. */
 typedef struct model {
     tow_module module;
-    tow_embed tokens, positions;
+    tow_embed tokens, positions, types;
     tow_transformer_block block;
     tow_scan blocks;
-    tow_layer_norm norm;
+    tow_layer_norm norm, head_norm;
+    tow_rms_norm rms_norm;
+    tow_dense head;
 } model;
 
 /* i32 [B, T] -> [B, T, VOCABULARY] */
@@ -56,6 +58,62 @@ static void make_gpt2(model *m)
     m->block = TOW_TRANSFORMER_BLOCK(.heads = 4, .causal = true, .epsilon = 1e-5);
     m->blocks = TOW_SCAN(&m->block, .length = 2);
     m->norm = TOW_LAYER_NORM(.epsilon = 1e-5);
+}
+
+/* The same; RoPE in the blocks, and an output projection of its own. */
+static void call_llama(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    const model *m = (const model *)module;
+    (void)n_in, (void)n_out;
+    tow_value x = tow_apply(s, "blocks", &m->blocks, tow_apply(s, "tokens", &m->tokens, in[0]));
+    out[0] = tow_apply(s, "head", &m->head, tow_apply(s, "norm", &m->rms_norm, x));
+}
+static const tow_module_class llama_class = {.name = "Llama", .call = call_llama};
+
+static void make_llama(model *m)
+{
+    m->module.cls = &llama_class;
+    m->tokens = TOW_EMBED(.num_embeddings = VOCABULARY, .features = WIDTH);
+    m->block = TOW_TRANSFORMER_BLOCK(.heads = 4, .kv_heads = 2, .mlp_features = 24, .causal = true, .no_bias = true,
+                                     .rms_norm = true, .epsilon = 1e-5, .gated = true, .rope = true);
+    m->blocks = TOW_SCAN(&m->block, .length = 3);
+    m->rms_norm = TOW_RMS_NORM(.epsilon = 1e-5);
+    m->head = TOW_DENSE(.features = VOCABULARY, .no_bias = true);
+}
+
+/* Tokens and their types, i32 [B, T] -> the logits of a masked language model. */
+static void call_bert(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    const model *m = (const model *)module;
+    (void)n_in, (void)n_out;
+    int64_t length = tow_value_type(in[0]).dims[1];
+    tow_value x = tow_apply(s, "tokens", &m->tokens, in[0]);
+    tow_value at = tow_iota(tow_scope_trace(s), tow_make_type(TOW_I32, 1, &length), 0);
+    x = tow_add(x, tow_apply(s, "positions", &m->positions, at));
+    x = tow_add(x, tow_apply(s, "types", &m->types, in[1]));
+    x = tow_apply(s, "blocks", &m->blocks, tow_apply(s, "norm", &m->norm, x));
+    tow_scope *head = tow_scope_begin(s, "head");
+    x = tow_apply(head, "norm", &m->head_norm, tow_gelu_erf(tow_apply(head, "dense", &m->head, x)));
+    tow_value bias = tow_param(head, "bias", 1, (int64_t[]){VOCABULARY}, tow_init_zeros());
+    tow_scope_end(head);
+    out[0] = tow_add(tow_embed_attend(s, "tokens", &m->tokens, x), bias);
+}
+static const tow_module_class bert_class = {.name = "BERT", .call = call_bert};
+
+static void make_bert(model *m)
+{
+    m->module.cls = &bert_class;
+    m->tokens = TOW_EMBED(.num_embeddings = VOCABULARY, .features = WIDTH);
+    m->positions = TOW_EMBED(.num_embeddings = 12, .features = WIDTH);
+    m->types = TOW_EMBED(.num_embeddings = 2, .features = WIDTH);
+    m->block = TOW_TRANSFORMER_BLOCK(.heads = 4, .mlp_features = 32, .post_norm = true, .epsilon = 1e-12,
+                                     .activation = tow_gelu_erf);
+    m->blocks = TOW_SCAN(&m->block, .length = 2);
+    m->norm = TOW_LAYER_NORM(.epsilon = 1e-12);
+    m->head = TOW_DENSE(.features = WIDTH);
+    m->head_norm = TOW_LAYER_NORM(.epsilon = 1e-12);
 }
 
 /* ---- what all have in common ------------------------------------------------------------------------------------- */
@@ -155,10 +213,35 @@ static void gpt2(void **state)
     check(*state, "gpt2", "gpt2", &m, 1, (const char *const[]){"input_ids"}, TOW_F32);
 }
 
+static void llama(void **state)
+{
+    model m;
+    make_llama(&m);
+    check(*state, "llama", "llama", &m, 1, (const char *const[]){"input_ids"}, TOW_F32);
+}
+
+/* Several files, of bf16: the logits are those of the rounded weights. */
+static void llama_of_bf16(void **state)
+{
+    model m;
+    make_llama(&m);
+    check(*state, "llama", "llama_bf16", &m, 1, (const char *const[]){"input_ids"}, TOW_BF16);
+}
+
+static void bert(void **state)
+{
+    model m;
+    make_bert(&m);
+    check(*state, "bert", "bert", &m, 2, (const char *const[]){"input_ids", "token_type_ids"}, TOW_F32);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(gpt2),
+        TEST(llama),
+        TEST(llama_of_bf16),
+        TEST(bert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
