@@ -131,4 +131,9 @@ ROWS = [
       for number, name, options in ((24, "of 2^20 numbers", " --rows 1 --length 1048576"),
                                     (25, "along 1000 rows of 1000 numbers", " --rows 1000 --length 1000"))
       for gradient in ("", " --gradient")],
+    *[Row(number, f"RNN of {cell.upper()}, T {length}, B {batch}, H {width}", f"rnn {cell}", f"rnn --cell {cell}{sizes}",
+          {"PyTorch": [f"rnn_torch --cell {cell}{sizes}"]}, bar)
+      for number, cell, length, batch, width, bar in ((26, "lstm", 128, 32, 256, 0.75), (27, "lstm", 512, 16, 128, 0.75),
+                                                      (28, "gru", 128, 32, 256, 0.5), (29, "gru", 512, 16, 128, 0.5))
+      for sizes in (f" --length {length} --batch {batch} --width {width}",)],
 ]
