@@ -83,9 +83,8 @@ int main(int argc, char **argv)
     bool is_gru = strcmp(kind, "gru") == 0;
     if (!is_gru && strcmp(kind, "lstm") != 0) bench_fail("rnn: --cell: expected lstm or gru, found '%s'", kind);
     tow_remat region = {.module = {&tow_remat_class}, .inner = is_gru ? TOW_MODULE(&gru) : TOW_MODULE(&lstm)};
-    tow_rnn model = {.module = {&tow_rnn_class},
-                     .inner = remat ? TOW_MODULE(&region) : region.inner,
-                     .time_major = !batch_first};
+    tow_rnn model = {
+        .module = {&tow_rnn_class}, .inner = remat ? TOW_MODULE(&region) : region.inner, .time_major = !batch_first};
     const int64_t dims[] = {batch_first ? batch : length, batch_first ? length : batch, width};
     measure(&b, TOW_MODULE(&model), tow_make_type(TOW_F32, 3, dims));
     return bench_finish(&b, (is_gru ? 30.0 : 40.0) * (double)(batch * length) * (double)(width * width));

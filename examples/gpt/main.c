@@ -12,11 +12,11 @@
 
 #include "common/common.h"
 #include "common/progress.h"
+#include "common/text.h"
 #include "model.h"
 #include "options.h"
 #include "report.h"
 #include "sample.h"
-#include "text.h"
 
 enum {
     VALIDATION_BATCHES = 4
@@ -131,7 +131,7 @@ static int prepare(run *r)
         fprintf(stderr, "gpt: --policy %s: %s\n", o->policy, tow_context_error(r->context));
         return BAD_OPTION;
     }
-    if (!text_read(&r->text, o->text, (size_t)o->context)) return FAILURE;
+    if (!text_read(&r->text, "gpt", o->text, (size_t)o->context)) return FAILURE;
     int status = make_checkpoint_path(r);
     if (status == SUCCESS) status = make_state(r);
     if (status == SUCCESS) status = resume(r);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/common.h"
+#include "common.h"
 
 enum {
     LIMIT = 1 << 30 /* of bytes: a device that never ends must not fill the memory */
@@ -44,21 +44,21 @@ static unsigned char *read_file(const char *path, size_t *size)
     return data;
 }
 
-bool text_read(text *t, const char *path, size_t context)
+bool text_read(text *t, const char *program, const char *path, size_t context)
 {
     *t = (text){0};
     t->tokens = read_file(path, &t->size);
     if (!t->tokens) {
-        fprintf(stderr, "gpt: %s: cannot read: %s\n", path, strerror(errno));
+        fprintf(stderr, "%s: %s: cannot read: %s\n", program, path, strerror(errno));
         return false;
     }
     t->train = t->size - t->size / 10;
     if (t->size / 10 < context + 1) {
         fprintf(stderr,
-                "gpt: %s: expected at least %zu bytes (the last tenth must hold a sequence of %zu and its label), "
+                "%s: %s: expected at least %zu bytes (the last tenth must hold a sequence of %zu and its label), "
                 "found %zu; "
                 "choose a longer text or a smaller --context\n",
-                path, 10 * (context + 1), context, t->size);
+                program, path, 10 * (context + 1), context, t->size);
         text_free(t);
         return false;
     }

@@ -1,7 +1,7 @@
 /* A text as training data: tokens are the byte values that occur, the last tenth is for validation, and batches are a
  * pure function of seed and position, so that resuming a run needs no random state. */
-#ifndef GPT_TEXT_H
-#define GPT_TEXT_H
+#ifndef EXAMPLE_TEXT_H
+#define EXAMPLE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@ typedef struct text {
     int16_t token_of[256];    /* token of each byte, -1 if it does not occur */
 } text;
 
-/* Reads a file. On failure prints a message and returns false. Both parts hold at least context + 1 tokens. */
-bool text_read(text *t, const char *path, size_t context);
+/* Reads a file. On failure prints a message of `program` and returns false. Both parts hold at least context + 1 tokens. */
+bool text_read(text *t, const char *program, const char *path, size_t context);
 void text_free(text *t);
 
 /* A hash of which bytes are tokens: equal texts have equal hashes. */

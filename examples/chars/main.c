@@ -1,0 +1,277 @@
+/* Trains a GRU on the characters of a text by truncated backpropagation through time, and lets it write. Every stream of the
+ * batch reads its part of the text from beginning to end, some characters per step; the carry goes on from step to step, and
+ * gradients end where a step begins. `chars --help` lists the options. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/common.h"
+#include "common/options.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include "evaluate.h"
+#include "model.h"
+
+/* The curves of the loss. */
+typedef struct curve {
+    double *x, *y;
+    size_t n, capacity;
+} curve;
+
+typedef struct run {
+    common_options options;
+    int64_t batch, time, width, layers, sample;
+    const char *text_path, *resume;
+    tow_context *context;
+    text text;
+    chars model;
+    tow_train_state *state;
+    tow_array *tokens, *labels; /* of a step */
+    reader held_out;
+    curve losses, validation;
+} run;
+
+static int complain(const run *r)
+{
+    fprintf(stderr, "chars: %s\n", tow_context_error(r->context));
+    return FAILURE;
+}
+
+static void read_run_options(int argc, char **argv, run *r)
+{
+    common_options *o = &r->options;
+    *o = (common_options){.steps = 2000, .learning_rate = 4e-3, .out = "out/chars"};
+    r->batch = 32;
+    r->time = 64;
+    r->width = 256;
+    r->layers = 1;
+    r->sample = 500;
+    const example_option table[] = {
+        COMMON_OPTIONS(o),
+        {"text", "FILE", "A text (Tow's own)", OPTION_TEXT, (void *)&r->text_path, 0, 0},
+        {"batch", "N", "Streams that are read side by side", OPTION_WHOLE, &r->batch, 1, 4096},
+        {"time", "N", "Characters per step, through which gradients go", OPTION_WHOLE, &r->time, 1, 65536},
+        {"width", "N", "Features of each layer", OPTION_WHOLE, &r->width, 1, 8192},
+        {"layers", "N", "GRUs one above the other", OPTION_WHOLE, &r->layers, 1, MOST_LAYERS},
+        {"sample", "N", "Characters to write at the end", OPTION_WHOLE, &r->sample, 0, INT32_MAX},
+        {"resume", "FILE", "Go on from these weights", OPTION_TEXT, (void *)&r->resume, 0, 0},
+        {0}};
+    read_command_line(argc, argv, "chars", "Trains a GRU on the characters of a text, and lets it write.", table);
+}
+
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
+
+/* Tokens of each stream. */
+static int64_t stream_length(const run *r) { return (int64_t)r->text.train / r->batch; }
+
+static bool read_text(run *r)
+{
+    char path[4096];
+    find_shared("tow.txt", path, sizeof path);
+    if (!r->text_path && path[0] == '\0') {
+        fprintf(stderr, "chars: Tow's text is not beside the program; give another one with --text FILE\n");
+        return false;
+    }
+    if (!text_read(&r->text, "chars", r->text_path ? r->text_path : path, (size_t)r->time)) return false;
+    const int64_t held_out = (int64_t)(r->text.size - r->text.train) / r->batch;
+    if (held_out > r->time) return true;
+    fprintf(
+        stderr,
+        "chars: %lld streams of the held-out tenth have %lld characters each, expected more than --time %lld; choose "
+        "a longer text, a smaller --batch or a smaller --time\n",
+        (long long)r->batch, (long long)held_out, (long long)r->time);
+    return false;
+}
+
+/* Fills the arrays with the next `time` characters of each stream, and moves on. At its end a stream begins again, without a
+ * carry. */
+static void next_piece(run *r)
+{
+    int64_t from = (int64_t)tow_train_data_position(r->state);
+    int32_t *tokens = tow_array_data(r->tokens), *labels = tow_array_data(r->labels);
+    if (from + r->time >= stream_length(r)) {
+        tow_params *carries = tow_train_variables(r->state);
+        for (size_t i = 0; i < tow_params_count(carries); i++) {
+            tow_array *h = tow_params_array(carries, i);
+            memset(tow_array_data(h), 0, tow_type_bytes(tow_array_type(h)));
+        }
+        from = 0;
+    }
+    for (int64_t i = 0; i < r->batch * r->time; i++) {
+        const unsigned char *at = r->text.tokens + i / r->time * stream_length(r) + from + i % r->time;
+        tokens[i] = at[0];
+        labels[i] = at[1];
+    }
+    tow_train_set_data_position(r->state, (uint64_t)(from + r->time));
+}
+
+/* ---- training ---------------------------------------------------------------------------------------------------- */
+
+static tow_status make_state(run *r)
+{
+    const common_options *o = &r->options;
+    const tow_type types[] = {tow_make_type(TOW_I32, 2, (int64_t[]){r->batch, r->time}),
+                              tow_make_type(TOW_I32, 2, (int64_t[]){r->batch, r->time})};
+    char description[64];
+    snprintf(description, sizeof description, "chars, vocabulary %016llx",
+             (unsigned long long)text_vocabulary_hash(&r->text));
+    chars_make(&r->model, r->text.vocabulary, r->width, r->layers);
+    const tow_train_options train = {
+        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 20, o->steps, 0),
+                      .clip_norm = 1},
+        .seed = o->seed,
+        .n_inputs = 2,
+        .input_types = types,
+        .loss = chars_loss,
+        .description = description};
+    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    if (!status && r->resume) status = tow_train_load(r->state, r->resume);
+    if (!status) status = tow_array_create(r->context, types[0], &r->tokens);
+    if (!status) status = tow_array_create(r->context, types[1], &r->labels);
+    if (status) return status;
+    return reader_create(r->context, &r->model, tow_train_params(r->state), r->batch, r->time, true, &r->held_out);
+}
+
+static int prepare(run *r)
+{
+    const tow_context_options context = {.threads = (int)r->options.threads};
+    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
+    if (!read_text(r) || !make_directory("chars", r->options.out)) return FAILURE;
+    if (make_state(r) != TOW_OK) return complain(r);
+    const tow_train_bytes bytes = tow_train_get_bytes(r->state);
+    printf("%lld characters of %d kinds; %lld parameters; %.1f MiB for training, of which %.1f MiB are residuals\n",
+           (long long)r->text.size, r->text.vocabulary, (long long)tow_params_elements(tow_train_params(r->state)),
+           (double)bytes.total / 0x1p20, (double)bytes.residuals / 0x1p20);
+    return SUCCESS;
+}
+
+static bool note(curve *c, int64_t step, double y)
+{
+    if (c->n == c->capacity) {
+        const size_t capacity = 2 * c->capacity + 64;
+        double *xs = realloc(c->x, capacity * sizeof *xs);
+        if (xs) c->x = xs;
+        double *ys = realloc(c->y, capacity * sizeof *ys);
+        if (ys) c->y = ys;
+        if (!xs || !ys) {
+            fprintf(stderr, "chars: out of memory\n");
+            return false;
+        }
+        c->capacity = capacity;
+    }
+    c->x[c->n] = (double)step;
+    c->y[c->n++] = y;
+    return true;
+}
+
+/* One update; twenty times in a run, and at its end, the loss of some of the held-out text. */
+static int step(run *r, progress *p)
+{
+    const int64_t number = tow_train_step_number(r->state) + 1, every = (r->options.steps + 19) / 20;
+    tow_array *const inputs[] = {r->tokens, r->labels};
+    double loss, validation = NAN;
+    next_piece(r);
+    if (tow_train_step(r->state, inputs, &loss) != TOW_OK) return complain(r);
+    if (number % every == 0 || number == r->options.steps) {
+        if (validate(&r->held_out, &r->text, 20, false, &validation) != TOW_OK) return complain(r);
+        if (!note(&r->validation, number, validation)) return FAILURE;
+    }
+    if (!note(&r->losses, number, loss)) return FAILURE;
+    return progress_step(p, number, loss, validation) ? SUCCESS : FAILURE;
+}
+
+static int train(run *r)
+{
+    const common_options *o = &r->options;
+    progress p;
+    const progress_options shown = {.program = "chars",
+                                    .first = tow_train_step_number(r->state),
+                                    .steps = o->steps,
+                                    .unit = "characters",
+                                    .units_per_step = r->batch * r->time,
+                                    .measure = "val",
+                                    .measure_key = "val_loss",
+                                    .log = o->log};
+    if (!progress_start(&p, &shown)) return FAILURE;
+    int status = SUCCESS;
+    catch_interrupts();
+    while (status == SUCCESS && !interrupted() && tow_train_step_number(r->state) < o->steps) status = step(r, &p);
+    if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
+    if (status == SUCCESS && interrupted()) {
+        printf("stopped after step %lld\n", (long long)tow_train_step_number(r->state));
+        status = INTERRUPTED;
+    }
+    return status;
+}
+
+/* ---- what a run leaves ------------------------------------------------------------------------------------------- */
+
+static tow_status draw_losses(const run *r)
+{
+    const tow_series series[] = {
+        {.name = "training", .n = r->losses.n, .x = r->losses.x, .y = r->losses.y},
+        {.name = "held out", .n = r->validation.n, .x = r->validation.x, .y = r->validation.y}};
+    const tow_chart chart = {.title = "Loss of a character GRU",
+                             .x_label = "step",
+                             .y_label = "nats per character",
+                             .n_series = 2,
+                             .series = series};
+    char *path = path_in("chars", r->options.out, "loss.svg");
+    tow_status status = path ? tow_chart_write(path, &chart, r->context) : TOW_OUT_OF_MEMORY;
+    free(path);
+    return status;
+}
+
+/* The loss of the whole held-out text, with the carry and without, and some text. */
+static tow_status report(run *r)
+{
+    double kept, forgotten;
+    reader single = {0};
+    tow_status status = validate(&r->held_out, &r->text, INT64_MAX, false, &kept);
+    if (!status) status = validate(&r->held_out, &r->text, INT64_MAX, true, &forgotten);
+    if (status) return status;
+    printf("\nheld-out text: %.4f nats (%.3f bits) per character; %.4f without the carry from piece to piece\n\n", kept,
+           kept / log(2), forgotten);
+    if (r->sample > 0) {
+        status = reader_create(r->context, &r->model, tow_train_params(r->state), 1, 1, false, &single);
+        if (!status) status = sample(&single, &r->text, r->options.seed, r->sample);
+        reader_free(&single);
+    }
+    return status;
+}
+
+static tow_status finish(run *r, bool whole)
+{
+    tow_status status = draw_losses(r);
+    char *path = status ? NULL : path_in("chars", r->options.out, "chars.safetensors");
+    if (path) status = tow_train_save(r->state, path);
+    if (path && !status) printf("weights: %s\n", path);
+    free(path);
+    return status || !whole ? status : report(r);
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    read_run_options(argc, argv, &r);
+    int status = prepare(&r);
+    if (status == SUCCESS) status = train(&r);
+    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r, status == SUCCESS) != TOW_OK) status = complain(&r);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
+        fprintf(stderr, "chars: cannot write the output: %s\n", strerror(errno));
+        status = FAILURE;
+    }
+    reader_free(&r.held_out);
+    tow_array_release(r.tokens);
+    tow_array_release(r.labels);
+    tow_train_free(r.state);
+    text_free(&r.text);
+    tow_context_destroy(r.context);
+    free(r.losses.x);
+    free(r.losses.y);
+    free(r.validation.x);
+    free(r.validation.y);
+    return status;
+}
