@@ -149,59 +149,86 @@ static tow_value last_carry(const rnn_call *c, tow_value carries)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* A step in the remats around the cell, outermost first. */
-typedef struct step_call {
+/* What the loop makes its iterations of. */
+typedef struct step_module {
+    tow_module module;
     const rnn_call *rnn;
-    const tow_module *module;
-} step_call;
+} step_module;
 
-/* in: carry..., x. out: carry..., y */
-static void step(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+static void check_carry(const rnn_call *c, tow_scope *scope, const tow_value *before, const tow_value *after)
 {
-    const step_call *s = user;
-    const rnn_call *c = s->rnn;
-    size_t n = c->n_carry;
-    if (s->module != c->cell) {
-        const tow_remat *remat = (const tow_remat *)s->module;
-        step_call inner = {c, remat->inner};
-        tow_remat_function(t, step, &inner, &remat->policy, n + 1, in, n + 1, out);
-    } else if (c->methods && c->methods->prepare) {
-        c->methods->step(c->cell_scope, c->cell, &c->prepared, in, in[n], out);
-    } else {
-        tow__call_here(c->cell_scope, c->cell, n + 1, in, n + 1, out);
-    }
-}
-
-static void check_carry(const rnn_call *c, const tow_value *before, const tow_value *after)
-{
-    for (size_t i = 0; i < c->n_carry && !tow__scope_failed(c->scope); i++) {
+    for (size_t i = 0; i < c->n_carry && !tow__scope_failed(scope); i++) {
         tow_type a = tow_value_type(before[i]), b = tow_value_type(after[i]);
         if (!tow_type_equal(a, b))
-            tow_scope_fail(
-                c->cell_scope, TOW_TYPE_MISMATCH,
-                "RNN: carry %zu enters a step as %s and leaves it as %s; the cell must return the type that it "
-                "is given",
-                i, tow__type_name(a).text, tow__type_name(b).text);
+            tow_scope_fail(scope, TOW_TYPE_MISMATCH,
+                           "RNN: carry %zu enters a step as %s and leaves it as %s; the cell must return the type that "
+                           "it is given",
+                           i, tow__type_name(a).text, tow__type_name(b).text);
     }
 }
 
-/* The body: out = carry..., y, and the carries once more if all are wanted. */
-static void body(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+/* in: carry..., x. out: carry..., y, and the carries once more if all are wanted. */
+static void call_step(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
 {
-    const rnn_call *c = user;
-    step_call s = {c, c->m->inner};
-    step(t, in, out, &s);
-    check_carry(c, in, out);
-    if (c->keeps_history) memcpy(out + c->n_carry + 1, out, c->n_carry * sizeof *out);
+    const rnn_call *c = ((const step_module *)module)->rnn;
+    const size_t n = c->n_carry;
+    tow__resolved resolved;
+    (void)n_in, (void)n_out;
+    /* The rule for parameters counts as used: a cell may have none, or have asked for them before the loop. */
+    if (!tow__resolve(scope, "params", "kernel", &resolved)) return;
+    if (c->methods && c->methods->prepare)
+        c->methods->step(scope, c->cell, &c->prepared, in, in[n], out);
+    else
+        tow__call_here(scope, c->cell, n + 1, in, n + 1, out);
+    check_carry(c, scope, in, out);
+    if (c->keeps_history) memcpy(out + n + 1, out, n * sizeof *out);
+}
+
+static const tow_module_class step_class = {.name = "RNN step", .call = call_step};
+
+/* The step in copies of the remats that are around the cell. NULL: out of memory. */
+static const tow_module *wrap(tow_trace *t, const tow_module *around, const tow_module *step)
+{
+    if (around->cls != &tow_remat_class) return step;
+    tow_remat *copy = tow__trace_alloc(t, 1, sizeof *copy);
+    if (!copy) return NULL;
+    *copy = *(const tow_remat *)around;
+    copy->inner = wrap(t, copy->inner, step);
+    return copy->inner ? &copy->module : NULL;
+}
+
+/* Parameters are shared; then come the caller's rules. NULL: out of memory. */
+static const tow_lift_rule *make_rules(const rnn_call *c)
+{
+    size_t n = 0;
+    while (c->m->variables && c->m->variables[n].pattern) n++;
+    tow_lift_rule *rules = tow__trace_alloc(tow_scope_trace(c->scope), n + 2, sizeof *rules);
+    if (!rules) return NULL;
+    rules[0] = (tow_lift_rule){"params", TOW_SHARED};
+    if (n) memcpy(rules + 1, c->m->variables, n * sizeof *rules);
+    rules[n + 1] = (tow_lift_rule){0};
+    return rules;
 }
 
 /* all: n_carry last carries, y [T, ...], and histories of carries if they are kept. */
-static void record_loop(rnn_call *c, const tow_value *carry, tow_value *all)
+static void record_loop(rnn_call *c, tow_value *carry_and_xs, tow_value *all)
 {
-    tow_scan_options options = {.length = c->steps, .has_length = true, .reverse = c->m->reverse && !c->m->lengths};
-    size_t n_ys = 1 + (c->keeps_history ? c->n_carry : 0);
-    tow_scan_function(tow_scope_trace(c->scope), body, c, &options, c->n_carry, carry, 1, &c->prepared.xs, n_ys, all,
-                      all + c->n_carry);
+    const step_module step = {{&step_class}, c};
+    const size_t n = c->n_carry;
+    const tow_scan scan = {.module = {&tow_scan_class},
+                           .inner = wrap(tow_scope_trace(c->scope), c->m->inner, &step.module),
+                           .length = c->steps,
+                           .empty = c->steps == 0,
+                           .reverse = c->m->reverse && !c->m->lengths,
+                           .unrolled = c->m->unrolled && c->steps > 0,
+                           .n_carry = n,
+                           .keys = c->m->keys,
+                           .variables = make_rules(c),
+                           .streams = c->m->streams};
+    if (!scan.inner || !scan.variables) return;
+    carry_and_xs[n] = c->prepared.xs;
+    tow__call_here(c->cell_scope, &scan.module, n + 1, carry_and_xs, 1 + n + (c->keeps_history ? n : 0), all);
 }
 
 /* The carry before the first step. */

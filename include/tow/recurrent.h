@@ -117,7 +117,9 @@ typedef struct tow_conv_lstm_cell {
  * is its gradient.
  * lengths: i32 [batch...], how many elements of each sequence count. They change the order (.reverse) and the final carry, which is
  * that after the last element that counts (0: after all); y has a row for every element, and those beyond are not zeros.
- * A cell that draws (dropout) draws the same in all steps.
+ * Other variables than parameters, and streams of random keys, go by the rules of TOW_SCAN: without any, each step has its own
+ * ("rnn/cell/3/dropout"). A stream that is TOW_SHARED draws the same in all steps (variational dropout); statistics of which
+ * there is one set are TOW_CARRIED.
  * Layers that are no cells (tow_module_class.cell) need the initial carry. TOW_REMAT(&cell, ...) is a cell: reverse mode then keeps what
  * the policy permits of each step. */
 typedef struct tow_rnn {
@@ -130,6 +132,10 @@ typedef struct tow_rnn {
     bool in_place;       /* the cell has the path of the RNN: that of a cell made in a compact module of Flax, where the
                                 RNN has no level, if the RNN is called "LSTMCell_0" */
     uint64_t carry_seed; /* of an initial carry that is drawn: PRNGKey(carry_seed) */
+    bool unrolled;       /* record every step by itself: the same bits */
+    tow_scan_keys keys;  /* as of TOW_SCAN; TOW_KEYS_FLAX: what Flax's RNN draws with split_rngs of all streams */
+    const tow_lift_rule *variables; /* of variables; NULL: those of each step are stacked. Parameters are shared */
+    const tow_lift_rule *streams;   /* of random keys ("dropout"); NULL: all are split */
 } tow_rnn;
 #define TOW_RNN(...) TOW__WRAPPER(tow_rnn, __VA_ARGS__)
 

@@ -4,7 +4,7 @@
 
 what: param/PATH (initial values of PRNGKey(3)), output/K, and the gradients of sum over K of sum(output K * weights K): input/K,
 grad/PATH. Input K counts all arrays that the model gets, carries first; its elements are fractions from number 100 K on, as those
-of the weights are. lengths are given in LENGTHS. Run: python tests/oracle/flax_recurrent.py
+of the weights are. Dropout has the key PRNGKey(7). lengths are given in LENGTHS. Run: python tests/oracle/flax_recurrent.py
 """
 
 import functools
@@ -86,6 +86,21 @@ class Stacked(nn.Module):
         return (x,)
 
 
+class DropCell(nn.RNNCellBase):
+    """A cell that draws: h' = dropout(tanh(W x + b + h))."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        h = nn.tanh(nn.Dense(4, name="input")(x) + h)
+        h = nn.Dropout(0.5, deterministic=False, name="drop")(h)
+        return h, h
+
+    def initialize_carry(self, rng, shape):
+        return jnp.zeros((*shape[:-1], 4), jnp.float32)
+
+    num_feature_axes = 1
+
+
 def cell(kind, *args, **options):
     return Cell(functools.partial(kind, *args, **options))
 
@@ -140,6 +155,8 @@ CASES = {
     "rnn_lengths_outside": (rnn(nn.GRUCell(4), lengths=(7, -1, -9), reverse=True, returns=True), (3, 5, 3)),
     "rnn_lengths_conv": (rnn(nn.ConvLSTMCell(2, (3,)), lengths=(1, 3), reverse=True, returns=True), (2, 3, 4, 3)),
     "rnn_compact": (Compact(), (2, 5, 3)),
+    "rnn_dropout": (rnn(DropCell(), returns=True, split_rngs={"params": False, "dropout": True}), (2, 5, 3)),
+    "rnn_dropout_shared": (rnn(DropCell(), returns=True, split_rngs={"params": False, "dropout": False}), (2, 5, 3)),
     "bidirectional": (bidirectional(nn.LSTMCell(3), nn.LSTMCell(3)), (2, 5, 3)),
     "bidirectional_mixed": (bidirectional(nn.LSTMCell(3), nn.GRUCell(2), returns=True), (2, 5, 3)),
     "bidirectional_carry": (bidirectional(nn.GRUCell(4), nn.GRUCell(4), carries=2, returns=True), H, H, (2, 5, 3)),
@@ -155,12 +172,13 @@ VALUES_ONLY = ["rnn_lengths_outside"]
 
 def write(file, name, model, shapes, dtype):
     inputs = [fractions(s, 100 * k, dtype) for k, s in enumerate(shapes)]
+    rngs = {"dropout": jax.random.PRNGKey(7)}
     text = "f32" if dtype == jnp.float32 else "f64"
-    params = model.init(jax.random.PRNGKey(SEED), *inputs).get("params", {})
+    params = model.init({"params": jax.random.PRNGKey(SEED), **rngs}, *inputs).get("params", {})
     file.write_tree(name, text, "param", params)
 
     def loss(p, x):
-        y = model.apply({"params": p}, *x)
+        y = model.apply({"params": p}, *x, rngs=rngs)
         return sum(jnp.sum(v * fractions(v.shape, 100 * k, v.dtype)) for k, v in enumerate(y)), y
 
     (_, y), (dp, dx) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, inputs)
@@ -179,7 +197,8 @@ def main():
     for dtype in (jnp.float32, jnp.float64):
         for name, (model, *shapes) in CASES.items():
             if dtype == jnp.float32 or name in DOUBLE:
-                write(file, name, model, shapes, dtype)
+                with jax.enable_x64("dropout" not in name):  # with it dropout compares draws in double precision
+                    write(file, name, model, shapes, dtype)
 
 
 if __name__ == "__main__":

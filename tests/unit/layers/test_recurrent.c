@@ -43,6 +43,25 @@ static const tow_module_class named_class = {.name = "named", .call = call_named
 
 static tow_value sum_of(tow_value a, tow_value b) { return tow_add(a, b); }
 
+/* h' = dropout(tanh(W x + b + h)) */
+static void call_drop(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    tow_dense dense = TOW_DENSE(.features = 4);
+    tow_dropout drop = TOW_DROPOUT(.rate = 0.5);
+    (void)module, (void)n_in, (void)n_out;
+    tow_value h = tow_tanh(tow_add(tow_apply(s, "input", &dense, in[1]), in[0]));
+    out[0] = out[1] = tow_apply(s, "drop", &drop, h);
+}
+static void start_drop(tow_scope *s, const tow_module *module, tow_type x, const uint32_t key[2], tow_value *carry)
+{
+    (void)module, (void)key;
+    x.dims[x.rank - 1] = 4;
+    carry[0] = tow_full(tow_scope_trace(s), x, 0);
+}
+static const tow_cell_methods drop_methods = {.n_carry = 1, .initial_carry = start_drop};
+static const tow_module_class drop_class = {.name = "drop", .call = call_drop, .cell = &drop_methods};
+
 typedef struct shapes {
     size_t n;
     tow_type type[4];
@@ -125,6 +144,13 @@ static bool with_rnn(const char *name, tow_dtype dtype, case_use use, void *user
     tow_gru_cell uniform = TOW_GRU_CELL(.features = 4, .carry_init = tow_init_uniform(0.5));
     tow_mgu_cell mgu = TOW_MGU_CELL(.features = 4);
     tow_conv_lstm_cell conv = TOW_CONV_LSTM_CELL(.features = 2, .kernel_size = {3});
+    struct {
+        tow_module module;
+    } drop = {{&drop_class}};
+    RNN("rnn_dropout", TOW_RNN(&drop, .keys = TOW_KEYS_FLAX), 2, 2, 5, 3, 0)
+    CASE("rnn_dropout_shared", "rnn",
+         TOW_RNN(&drop, .keys = TOW_KEYS_FLAX, .streams = TOW_RULES({"dropout", TOW_SHARED})), 2, 0, LIST(0), 2, 5, 3,
+         0)
     RNN("rnn_simple", TOW_RNN(&simple), 1, 2, 5, 3, 0)
     RNN("rnn_lstm", TOW_RNN(&lstm), 3, 2, 5, 3, 0)
     RNN("rnn_lstm_carry", TOW_RNN(&lstm), 3, H, H, 2, 5, 3, 0)
@@ -232,9 +258,10 @@ typedef struct results {
     tow_array *arrays[MOST];
 } results;
 
+static const char *const streams[] = {"dropout", NULL};
 static void prepare(results *r, const tow_module *model, const shapes *inputs, size_t n_out)
 {
-    tow_model_options options = {.n_outputs = n_out};
+    tow_model_options options = {.n_outputs = n_out, .streams = streams};
     tow_graph *loss;
     size_t wrt[MOST];
     OK(tow_init_with_options(ctx, model, 3, inputs->n, inputs->type, &options, &r->params, NULL));
@@ -248,6 +275,9 @@ static void prepare(results *r, const tow_module *model, const shapes *inputs, s
     OK(tow_value_and_grad(loss, n + inputs->n, wrt, true, &r->gradient));
     for (size_t i = 0; i < n; i++) r->inputs[i] = tow_params_array(r->params, i);
     for (size_t i = 0; i < inputs->n; i++) r->inputs[n + i] = fractions(inputs->type[i], 100 * (int64_t)i);
+    size_t at = n + r->n_in++;
+    OK(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &r->inputs[at]));
+    ((uint32_t *)tow_array_data(r->inputs[at]))[1] = 7; /* PRNGKey(7) */
     tow_graph_release(loss);
 }
 

@@ -397,6 +397,149 @@ static void test_vmap(void **unused)
     with_cells(check_vmap);
 }
 
+/* Every step by itself gives the bits of the loop; gradients of what steps share are sums over steps in another order. */
+static void check_unrolled(const char *name, const tow_module *cell, size_t n_carry, tow_type x)
+{
+    tow_rnn loop = {.module = {&tow_rnn_class}, .inner = cell, .reverse = true}, steps = loop;
+    results a = {0}, b = {0};
+    steps.unrolled = true;
+    compute(&a, TOW_MODULE(&loop), x, 1 + n_carry);
+    compute(&b, TOW_MODULE(&steps), x, 1 + n_carry);
+    for (size_t i = 0; i < 2 + n_carry; i++)
+        if (!same_bits(a.arrays[i], b.arrays[i])) fail_msg("%s: result %zu has other bits unrolled", name, i);
+    release(&a);
+    release(&b);
+}
+
+static void test_unrolled(void **unused)
+{
+    (void)unused;
+    with_cells(check_unrolled);
+}
+
+/* ---- variables --------------------------------------------------------------------------------------------------- */
+
+/* h' = h + x; "stats" "steps" counts, and "intermediates" "h" is sown. */
+static void call_counting(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                          tow_value *out)
+{
+    (void)module, (void)n_in, (void)n_out;
+    tow_value steps = tow_variable(s, "stats", "steps", tow_make_type(TOW_F32, 0, NULL), tow_init_zeros());
+    if (tow_is_mutable(s, "stats")) tow_set_variable(s, "stats", "steps", tow_add_scalar(steps, 1));
+    out[0] = out[1] = tow_add(in[0], in[1]);
+    tow_sow(s, "intermediates", "h", out[0]);
+}
+static const tow_module_class counting_class = {.name = "counting", .call = call_counting, .cell = &digits_methods};
+
+/* One set that is carried through the steps, or one for each step; recomputing a step counts nothing. */
+static void test_variables_of_cells(void **unused)
+{
+    static const char *const every[] = {TOW_EVERY_COLLECTION, "intermediates", NULL};
+    (void)unused;
+    for (int k = 0; k < 4; k++) {
+        bool carried = k % 2 == 0;
+        struct {
+            tow_module module;
+        } cell = {{&counting_class}};
+        tow_remat region = TOW_REMAT(&cell);
+        tow_rnn rnn = TOW_RNN(&region);
+        if (k >= 2) rnn.inner = &cell.module;
+        const tow_lift_rule *rules = TOW_RULES({"stats", TOW_CARRIED});
+        if (carried) rnn.variables = rules;
+        tow_type x = F32(2, 5, 3);
+        tow_params *params, *state, *updates;
+        tow_graph *graph;
+        OK(tow_init_with_options(ctx, TOW_MODULE(&rnn), 0, 1, &x, NULL, &params, &state));
+        assert_int_equal(tow_params_count(state), 1);
+        assert_string_equal(tow_params_path(state, 0), carried ? "stats/cell/steps" : "stats/cell/{}/steps");
+        tow_model_options options = {.state = state, .mutable_collections = every, .updates = &updates};
+        OK(tow_forward(TOW_MODULE(&rnn), params, 1, &x, &options, &graph));
+        assert_int_equal(tow_params_count(updates), 2);
+        assert_string_equal(tow_params_path(updates, 1), "intermediates/cell/{}/h/0");
+        tow_array *in[] = {tow_params_array(state, 0), fractions(x, 0)}, *out[3];
+        OK(tow_evaluate(graph, in, out));
+        const float *steps = tow_array_data(out[1]);
+        for (int i = 0; i < (carried ? 1 : 5); i++) assert_true(steps[i] == (carried ? 5 : 1));
+        assert_true(tow_type_equal(tow_array_type(out[2]), F32(5, 2, 3)));
+        for (int i = 0; i < 3; i++) tow_array_release(out[i]);
+        tow_array_release(in[1]);
+        tow_graph_release(graph);
+        tow_params_free(updates);
+        tow_params_free(state);
+        tow_params_free(params);
+    }
+}
+
+/* ---- memory of long sequences ------------------------------------------------------------------------------------ */
+
+static void square_loss(tow_trace *t, const tow_value *outputs, const tow_value *extra, tow_value *loss, tow_value *aux,
+                        void *user)
+{
+    (void)t, (void)extra, (void)aux, (void)user;
+    *loss = tow_mean(tow_square(outputs[0]), 0, NULL);
+}
+
+/* x [1000, 8, 32] in 25 pieces of 40 steps, each of which keeps its carry alone: a RNN in a remat in a scan with one set of parameters.
+ * The model itself is the same. */
+typedef struct pieces {
+    tow_module module;
+    const tow_module *rnn; /* time first */
+} pieces;
+static void call_pieces(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
+{
+    const tow_rnn *rnn = (const tow_rnn *)((const pieces *)module)->rnn;
+    tow_remat region = TOW_REMAT(rnn);
+    tow_scan scan = TOW_SCAN(&region, .n_carry = 2, .variables = TOW_RULES({"params", TOW_SHARED}));
+    tow_value inputs[3], outputs[3];
+    (void)n_in, (void)n_out;
+    tow_cell_initial_carry(s, rnn->inner, F32(8, 32), 0, 2, inputs);
+    inputs[2] = tow_reshape(in[0], 4, (int64_t[]){25, 40, 8, 32});
+    tow_apply_n(s, "rnn", &scan, 3, inputs, 3, outputs);
+    out[0] = tow_reshape(outputs[2], 3, (int64_t[]){1000, 8, 32});
+}
+static const tow_module_class pieces_class = {.name = "pieces", .call = call_pieces};
+/* The RNN at the same path. */
+static void call_whole(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                       tow_value *out)
+{
+    tow_apply_module_n(s, "rnn", ((const pieces *)module)->rnn, n_in, in, n_out, out);
+}
+static const tow_module_class whole_class = {.name = "whole", .call = call_whole};
+
+static size_t train_once(const tow_module_class *cls, const tow_module *cell, double *loss)
+{
+    tow_rnn rnn = {.module = {&tow_rnn_class}, .inner = cell, .time_major = true};
+    pieces model = {{cls}, TOW_MODULE(&rnn)};
+    tow_type x = F32(1000, 8, 32);
+    tow_train_options options = {.optimizer = {.learning_rate = tow_schedule_constant(1e-3)},
+                                 .n_inputs = 1,
+                                 .input_types = &x,
+                                 .loss = square_loss};
+    tow_train_state *state;
+    OK(tow_train_create(ctx, TOW_MODULE(&model), &options, &state));
+    tow_array *in = fractions(x, 0);
+    for (int i = 0; i < 2; i++) OK(tow_train_step(state, &in, loss));
+    tow_train_bytes bytes = tow_train_get_bytes(state);
+    tow_array_release(in);
+    tow_train_free(state);
+    return bytes.residuals + bytes.workspace;
+}
+
+static void test_memory_of_1000_steps(void **unused)
+{
+    (void)unused;
+    tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 32);
+    tow_remat step = TOW_REMAT(&lstm);
+    double losses[3];
+    size_t whole = train_once(&whole_class, TOW_MODULE(&lstm), &losses[0]);
+    size_t steps = train_once(&whole_class, TOW_MODULE(&step), &losses[1]);
+    size_t in_pieces = train_once(&pieces_class, TOW_MODULE(&lstm), &losses[2]);
+    const size_t sequence = (size_t)1000 * 8 * 32 * sizeof(float); /* of one value for all steps: 1 MB */
+    assert_true(losses[0] == losses[1] && losses[0] == losses[2]);
+    assert_true(whole < 14 * sequence && steps < whole && in_pieces < 2 * sequence);
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define expect_error(model, status, text, n_out, ...)                                                                  \
@@ -529,6 +672,9 @@ int main(void)
         cmocka_unit_test(test_remat),
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_vmap),
+        cmocka_unit_test(test_unrolled),
+        cmocka_unit_test(test_variables_of_cells),
+        cmocka_unit_test(test_memory_of_1000_steps),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_every_allocation_failing),
     };
