@@ -13,6 +13,7 @@
 #include "tow/control.h"
 #include "tow/custom.h"
 #include "tow/data.h"
+#include "tow/generate.h"
 #include "tow/graph.h"
 #include "tow/host.h"
 #include "tow/indexing.h"

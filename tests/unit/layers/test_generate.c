@@ -1,0 +1,255 @@
+/* Generation: tokens that JAX draws (tests/oracle/sampling_golden.py), and a generator against a model without a cache. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/support/plain_context.h"
+#include "tow/tow.h"
+
+/* ---- sampling ---------------------------------------------------------------------------------------------------- */
+
+enum {
+    V = 23
+};
+
+static void record_sample(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
+{
+    (void)trace;
+    out[0] = tow_sample_logits(in[0], in[1], user);
+}
+
+static tow_array *sample(int64_t rows, uint64_t seed, tow_sampling sampling)
+{
+    tow_type types[2] = {tow_make_type(TOW_F32, 2, (int64_t[]){rows, V}), tow_make_type(TOW_U32, 1, (int64_t[]){2})};
+    tow_array *in[2], *out;
+    tow_graph *graph;
+    for (int i = 0; i < 2; i++) OK(tow_array_create(ctx, types[i], &in[i]));
+    for (int64_t i = 0; i < rows * V; i++) ((float *)tow_array_data(in[0]))[i] = (float)((i * 7919) % 257 - 128) / 64;
+    tow_random_host_key(seed, tow_array_data(in[1]));
+    OK(tow_trace_function(ctx, record_sample, &sampling, 2, types, NULL, 1, &graph));
+    OK(tow_evaluate(graph, in, &out));
+    for (int i = 0; i < 2; i++) tow_array_release(in[i]);
+    tow_graph_release(graph);
+    return out;
+}
+
+static void test_sampling(void **unused)
+{
+    (void)unused;
+    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/sampling.txt", "r");
+    assert_non_null(file);
+    int rows, lines = 0;
+    unsigned seed;
+    tow_sampling s;
+    long long k;
+    for (; fscanf(file, "%d %u %lf %lld %lf", &rows, &seed, &s.temperature, &k, &s.top_p) == 5; lines++) {
+        s.top_k = k;
+        tow_array *tokens = sample(rows, seed, s);
+        for (int i = 0; i < rows; i++) {
+            int expected, found = ((int32_t *)tow_array_data(tokens))[i];
+            assert_int_equal(fscanf(file, "%d", &expected), 1);
+            if (found != expected)
+                fail_msg("temperature %g, top_k %lld, top_p %g, row %d: expected %d, found %d", s.temperature, k,
+                         s.top_p, i, expected, found);
+        }
+        tow_array_release(tokens);
+    }
+    assert_true(feof(file) && lines == 26);
+    fclose(file);
+}
+
+static void test_sampling_errors(void **unused)
+{
+    const tow_sampling wrong[] = {{.temperature = -1}, {.top_k = -2}, {.top_p = 1.5}, {.top_p = -0.1}};
+    tow_type types[2] = {tow_make_type(TOW_F32, 2, (int64_t[]){2, V}), tow_make_type(TOW_U32, 1, (int64_t[]){2})};
+    tow_graph *graph;
+    (void)unused;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(tow_trace_function(ctx, record_sample, (void *)&wrong[i], 2, types, NULL, 1, &graph),
+                         TOW_INVALID_ARGUMENT);
+    types[0].rank = 0;
+    assert_int_equal(tow_trace_function(ctx, record_sample, NULL, 2, types, NULL, 1, &graph), TOW_INVALID_ARGUMENT);
+}
+
+/* ---- a language model -------------------------------------------------------------------------------------------- */
+
+enum {
+    LENGTH = 24
+};
+
+typedef struct language {
+    tow_module module;
+    bool decode, last_only;
+} language;
+
+static void call_language(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                          tow_value *out)
+{
+    const language *m = (const language *)module;
+    tow_embed embed = TOW_EMBED(.num_embeddings = V, .features = 16);
+    tow_learned_positions positions = TOW_LEARNED_POSITIONS(.max_length = LENGTH, .decode = m->decode);
+    tow_transformer_block block = TOW_TRANSFORMER_BLOCK(.heads = 4, .kv_heads = 2, .causal = true, .rope = true,
+                                                        .decode = m->decode, .cache_length = LENGTH);
+    tow_scan blocks = TOW_SCAN(&block, .length = 2);
+    (void)n_in, (void)n_out;
+    tow_value x = tow_apply(s, "positions", &positions, tow_apply(s, "embed", &embed, in[0]));
+    x = tow_apply(s, "blocks", &blocks, x);
+    int64_t n = tow_value_type(x).dims[1];
+    if (m->last_only) x = tow_slice_axis(x, 1, n - 1, n);
+    out[0] = tow_embed_attend(s, "embed", &embed, x);
+}
+static const tow_module_class language_class = {.name = "language", .call = call_language};
+
+static const language plain = {{&language_class}, false, false}, decoding = {{&language_class}, true, false},
+                      decoding_last = {{&language_class}, true, true};
+
+static tow_params *draw_params(void)
+{
+    tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){1, 4});
+    tow_params *params;
+    OK(tow_init(ctx, TOW_MODULE(&plain), 5, 1, &type, &params));
+    return params;
+}
+
+/* The likeliest token behind tokens [n], by the model without a cache. */
+static int32_t next_of(const tow_params *params, int64_t n, const int32_t *tokens)
+{
+    tow_type type = tow_make_type(TOW_I32, 2, (int64_t[]){1, n});
+    tow_array *in[64], *out;
+    tow_graph *graph;
+    size_t n_params = tow_params_count(params);
+    OK(tow_forward(TOW_MODULE(&plain), params, 1, &type, NULL, &graph));
+    for (size_t i = 0; i < n_params; i++) in[i] = tow_params_array(params, i);
+    OK(tow_array_create(ctx, type, &in[n_params]));
+    memcpy(tow_array_data(in[n_params]), tokens, (size_t)n * sizeof *tokens);
+    OK(tow_evaluate(graph, in, &out));
+    const float *logits = (const float *)tow_array_data(out) + (n - 1) * V;
+    int32_t best = 0;
+    for (int32_t v = 1; v < V; v++)
+        if (logits[v] > logits[best]) best = v;
+    tow_array_release(in[n_params]);
+    tow_array_release(out);
+    tow_graph_release(graph);
+    return best;
+}
+
+static const int32_t prompts[2][7] = {{3, 1, 4, 1, 5, 9, 2}, {6, 5, 3, 5, 8, 9, 7}};
+
+/* However a prompt is cut into calls, greedy generation of both sequences is that of the model without a cache. */
+static void expect_greedy(const tow_params *params, const tow_module *model, int64_t chunk)
+{
+    tow_generator_options options = {.batch = 2, .chunk = chunk};
+    tow_generator *g;
+    int32_t tokens[2][10], all[LENGTH];
+    int64_t count;
+    OK(tow_generator_create(ctx, model, params, &options, &g));
+    assert_int_equal(tow_generator_length(g), LENGTH);
+    for (int again = 0; again < 2; again++) {
+        OK(tow_generate(g, 7, &prompts[0][0], 10, &tokens[0][0], &count));
+        assert_int_equal(count, 10);
+        assert_int_equal(tow_generator_position(g), 16);
+        for (int row = 0; row < 2; row++) {
+            memcpy(all, prompts[row], sizeof prompts[row]);
+            for (int i = 0; i < 10; i++) {
+                all[7 + i] = next_of(params, 7 + i, all);
+                assert_int_equal(tokens[row][i], all[7 + i]);
+            }
+        }
+        tow_generator_reset(g);
+        assert_int_equal(tow_generator_position(g), 0);
+    }
+    tow_generator_free(g);
+}
+
+static void test_greedy(void **unused)
+{
+    (void)unused;
+    tow_params *params = draw_params();
+    expect_greedy(params, TOW_MODULE(&decoding), 0);
+    expect_greedy(params, TOW_MODULE(&decoding), 1);
+    expect_greedy(params, TOW_MODULE(&decoding_last), 3);
+    tow_params_free(params);
+}
+
+static bool stop_after_three(void *user, int64_t index, const int32_t *tokens)
+{
+    (void)user, (void)tokens;
+    return index < 2;
+}
+
+/* The same seed draws the same tokens; the end, and the caller, end a sequence. */
+static void test_draws(void **unused)
+{
+    tow_params *params = draw_params();
+    tow_generator_options options = {.sampling = {.temperature = 1.5, .top_k = 9}, .seed = 11};
+    int32_t first[12], second[12];
+    int64_t count;
+    tow_generator *g;
+    (void)unused;
+    OK(tow_generator_create(ctx, TOW_MODULE(&decoding), params, &options, &g));
+    OK(tow_generate(g, 2, prompts[0], 12, first, &count));
+    tow_generator_reset(g);
+    OK(tow_generate(g, 2, prompts[0], 12, second, &count));
+    assert_memory_equal(first, second, sizeof first);
+    tow_generator_free(g);
+    options.stop_at_end = true;
+    options.end = first[4];
+    int64_t expected = 0;
+    while (first[expected] != options.end) expected++;
+    OK(tow_generator_create(ctx, TOW_MODULE(&decoding), params, &options, &g));
+    OK(tow_generate(g, 2, prompts[0], 12, second, &count));
+    assert_int_equal(count, expected + 1);
+    tow_generator_free(g);
+    options.on_token = stop_after_three;
+    options.stop_at_end = false;
+    OK(tow_generator_create(ctx, TOW_MODULE(&decoding), params, &options, &g));
+    OK(tow_generate(g, 2, prompts[0], 12, second, &count));
+    assert_int_equal(count, 3);
+    tow_generator_free(g);
+    tow_params_free(params);
+}
+
+static void test_errors(void **unused)
+{
+    tow_params *params = draw_params();
+    tow_generator *g;
+    int32_t tokens[LENGTH + 1] = {0}, next;
+    (void)unused;
+    assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&plain), params, NULL, &g), TOW_INVALID_ARGUMENT);
+    assert_non_null(strstr(tow_context_error(ctx), "cached_key"));
+    assert_null(g);
+    assert_int_equal(
+        tow_generator_create(ctx, TOW_MODULE(&decoding), params, &(tow_generator_options){.batch = -1}, &g),
+        TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_create(ctx, TOW_MODULE(&decoding), params,
+                                          &(tow_generator_options){.sampling = {.top_p = 2}}, &g),
+                     TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_create(ctx, NULL, params, NULL, &g), TOW_INVALID_ARGUMENT);
+    OK(tow_generator_create(ctx, TOW_MODULE(&decoding), params, NULL, &g));
+    assert_null(tow_generator_logits(g));
+    assert_int_equal(tow_generator_feed(g, LENGTH + 1, tokens, &next), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_feed(g, 0, tokens, &next), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_feed(g, 1, NULL, &next), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_generator_position(g), 0);
+    OK(tow_generator_feed(g, LENGTH - 1, tokens, NULL));
+    assert_int_equal(tow_type_count(tow_array_type(tow_generator_logits(g))), V);
+    assert_int_equal(tow_generate(g, 1, tokens, 2, tokens, NULL), TOW_INVALID_ARGUMENT);
+    OK(tow_generate(g, 1, tokens, 1, tokens, NULL));
+    assert_int_equal(tow_generator_feed(g, 1, tokens, &next), TOW_INVALID_ARGUMENT);
+    tow_generator_free(g);
+    tow_generator_free(NULL);
+    tow_params_free(params);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sampling), cmocka_unit_test(test_sampling_errors), cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_draws),    cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
