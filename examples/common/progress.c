@@ -1,9 +1,8 @@
 /* The bar, the lines and the log. */
 #include "progress.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -22,54 +21,38 @@ enum {
 
 static bool log_failed(const progress *p)
 {
-    fprintf(stderr, "%s: %s: cannot write the log: %s\n", p->options.program, p->options.log, strerror(errno));
+    fprintf(stderr, "%s: %s\n", p->options.program, tow_context_error(p->context));
     return false;
 }
 
-/* Opens the log for appending and cuts it before the first line of a step after `first`, or an unfinished line: a run
- * that was killed may have logged steps that its last checkpoint does not know. */
 static bool open_log(progress *p)
 {
-    const int64_t first = p->options.first;
-    p->log = fopen(p->options.log, first > 0 ? "a+" : "w");
-    if (!p->log) return log_failed(p);
-    long keep = 0;
-    char *line = NULL;
-    size_t capacity = 0;
-    if (first > 0) rewind(p->log);
-    while (first > 0) {
-        ssize_t length = getline(&line, &capacity, p->log);
-        long long step;
-        if (length < 0 || line[length - 1] != '\n' || sscanf(line, "{\"step\": %lld", &step) != 1 || step > first)
-            break;
-        keep += length;
-    }
-    free(line);
-    fflush(p->log);
-    if (first > 0 && ftruncate(fileno(p->log), keep) != 0) return log_failed(p);
-    return fseek(p->log, 0, SEEK_END) == 0 || errno == ESPIPE || log_failed(p); /* a pipe is always at its end */
-}
-
-/* JSON has no NaN and no infinities: they are null. */
-static void log_number(FILE *log, const char *key, double value)
-{
-    if (isfinite(value))
-        fprintf(log, ", \"%s\": %.9g", key, value);
-    else
-        fprintf(log, ", \"%s\": null", key);
+    const progress_options *o = &p->options;
+    const tow_context_options one = {.threads = 1};
+    const tow_logger_options log = {.lines = o->log, .events = o->events, .first = o->first};
+    return (tow_context_create(&one, &p->context) == TOW_OK && tow_logger_open(p->context, &log, &p->log) == TOW_OK) ||
+           log_failed(p);
 }
 
 static bool log_step(progress *p, int64_t step, double loss, double measured, double now, double rate)
 {
-    fprintf(p->log, "{\"step\": %lld", (long long)step);
-    log_number(p->log, "loss", loss);
-    if (!isnan(measured)) log_number(p->log, p->options.measure_key, measured);
-    log_number(p->log, "seconds", now - p->start);
     char key[64];
-    snprintf(key, sizeof key, "%s_per_second", p->options.unit);
-    log_number(p->log, key, rate);
-    fputs("}\n", p->log);
-    return (fflush(p->log) == 0 && !ferror(p->log)) || log_failed(p);
+    tow_log_number numbers[4] = {{"loss", loss}};
+    size_t n = 1;
+    snprintf(key, sizeof key, "%.40s_per_second", p->options.unit);
+    if (!isnan(measured)) numbers[n++] = (tow_log_number){p->options.measure_key, measured};
+    numbers[n++] = (tow_log_number){"seconds", now - p->start};
+    numbers[n++] = (tow_log_number){key, rate};
+    return tow_logger_numbers(p->log, step, n, numbers) == TOW_OK || log_failed(p);
+}
+
+static bool close_log(progress *p)
+{
+    bool ok = tow_logger_close(p->log) == TOW_OK || log_failed(p);
+    tow_context_destroy(p->context);
+    p->log = NULL;
+    p->context = NULL;
+    return ok;
 }
 
 /* ---- screen ------------------------------------------------------------------------------------------------------ */
@@ -162,7 +145,9 @@ bool progress_start(progress *p, const progress_options *options)
     if (!o->measure) o->measure = "val";
     if (!o->measure_key) o->measure_key = "val_loss";
     p->start = p->last = seconds_now();
-    return !o->log || open_log(p);
+    if ((!o->log && !o->events) || open_log(p)) return true;
+    close_log(p);
+    return false;
 }
 
 bool progress_step(progress *p, int64_t step, double loss, double measured)
@@ -184,8 +169,5 @@ bool progress_step(progress *p, int64_t step, double loss, double measured)
 bool progress_end(progress *p)
 {
     if (p->terminal && p->last_shown > 0) putchar('\n');
-    if (!p->log) return true;
-    FILE *log = p->log;
-    p->log = NULL;
-    return fclose(log) == 0 || log_failed(p);
+    return close_log(p);
 }

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <tow/tow.h>
 
 /* Fields that are zero are left out or have the default. */
 typedef struct progress_options {
@@ -15,6 +15,7 @@ typedef struct progress_options {
     const char *measure;     /* what is measured now and then, on the screen; "val" */
     const char *measure_key; /* and in the log; "val_loss" */
     const char *log;         /* path; NULL: none */
+    const char *events;      /* a directory for TensorBoard; NULL: none */
 } progress_options;
 
 typedef struct progress {
@@ -23,10 +24,11 @@ typedef struct progress {
     double start;            /* seconds */
     double last, last_shown; /* seconds: end of the last step, last drawing */
     double measured;         /* the last one; NAN: none yet */
-    FILE *log;               /* or NULL */
+    tow_context *context;    /* of the log, which has one for itself: the run's may be in use */
+    tow_logger *log;         /* or NULL */
 } progress;
 
-/* Lines of the log of steps up to .first are kept, later ones dropped. Prints a message and returns false if the log cannot
+/* The log is that of tow_logger_open: lines of steps up to .first are kept, later ones dropped. Prints a message and returns false if the log cannot
  * be written. */
 bool progress_start(progress *p, const progress_options *options);
 /* After each step: its number (from 1), its loss, and what was measured or NAN. False if the log cannot be written. */

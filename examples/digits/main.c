@@ -17,6 +17,7 @@
 typedef struct run {
     common_options options;
     int64_t batch;
+    const char *tensorboard; /* directory, or NULL */
     tow_context *context;
     tow_loader *loader, *held_out;
     digits_model model;
@@ -35,8 +36,11 @@ static void read_run_options(int argc, char **argv, run *r)
     common_options *o = &r->options;
     *o = (common_options){.steps = 1100, .learning_rate = 3e-3, .out = "out/digits"};
     r->batch = 64;
-    const example_option table[] = {
-        COMMON_OPTIONS(o), {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024}, {0}};
+    const example_option table[] = {COMMON_OPTIONS(o),
+                                    {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
+                                    {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
+                                     OPTION_TEXT, (void *)&r->tensorboard, 0, 0},
+                                    {0}};
     read_command_line(argc, argv, "digits", "Trains a convolutional network on handwritten digits of 8 x 8 pixels.",
                       table);
 }
@@ -104,7 +108,8 @@ static int train(run *r)
                                     .units_per_step = r->batch,
                                     .measure = "accuracy",
                                     .measure_key = "accuracy",
-                                    .log = o->log};
+                                    .log = o->log,
+                                    .events = r->tensorboard};
     if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();

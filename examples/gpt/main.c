@@ -256,7 +256,8 @@ static int train(run *r)
                                     .steps = o->steps,
                                     .unit = "tokens",
                                     .units_per_step = o->batch * o->context,
-                                    .log = o->log};
+                                    .log = o->log,
+                                    .events = o->tensorboard};
     if (!progress_start(&p, &shown)) return FAILURE;
     int status = SUCCESS;
     catch_interrupts();

@@ -36,6 +36,7 @@ enum {
     SAVE_EVERY,
     EVAL_EVERY,
     LOG,
+    TENSORBOARD,
     PLAN,
     MEMORY,
     TRACE,
@@ -79,6 +80,8 @@ static const struct argp_option table[] = {
     {0, 0, 0, 0, "Reports:", 5},
     {"eval-every", EVAL_EVERY, "N", 0, "Steps between measurements of the validation loss (50); 0: never", 5},
     {"log", LOG, "FILE", 0, "One line of JSON per step", 5},
+    {"tensorboard", TENSORBOARD, "DIR", 0,
+     "The same numbers as events for TensorBoard, in a new file of this directory", 5},
     {"plan", PLAN, "FILE", 0,
      "The planned bytes by kind as JSON; the peak is their sum, all that training holds while a step runs", 5},
     {"memory", MEMORY, "FILE", 0, "A picture of what is alive in the step's program over its schedule, as SVG", 5},
@@ -166,6 +169,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
         break;
     case LOG:
         o->log = value;
+        break;
+    case TENSORBOARD:
+        o->tensorboard = value;
         break;
     case PLAN:
         o->plan = value;

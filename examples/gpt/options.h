@@ -22,6 +22,7 @@ typedef struct options {
     int64_t save_every, eval_every; /* 0: never */
     int64_t sample;                 /* characters of text to write at the end */
     const char *log, *plan;         /* files, or NULL */
+    const char *tensorboard;        /* directory, or NULL */
     const char *memory, *trace;     /* the same */
     bool residuals;
 } options;

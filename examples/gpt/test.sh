@@ -93,7 +93,7 @@ END
     [ "$(tail -n 1 lines | wc -L)" -lt 30 ] || fail "30 columns after 150: the bar takes $(tail -n 1 lines | wc -L): $(cat lines)"
 fi
 "$gpt" --help >help || fail "--help failed"
-for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log plan \
+for option in early-update text layers width heads context batch steps policy scan no-scan seed threads checkpoint resume save-every log tensorboard plan \
     memory trace residuals; do
     grep -q -- "--$option" help || fail "--help does not know --$option"
 done
@@ -136,6 +136,20 @@ colours=$(sed -n 's/.*width="14" height="14" fill="\([^"]*\)".*/\1/p' memory.svg
 [ "$(sort -u <<<"$colours" | wc -l)" -eq "$(wc -l <<<"$colours")" ] || fail "lines of the legend share colours: $colours"
 if grep -q '>[^<]* 0 [a-zA-Z]*</text>' <(grep -A1 'width="14" height="14"' memory.svg); then fail "the legend tells of nothing"; fi
 grep -q '"scope":"blocks/{}/mlp' trace.json || fail "the trace knows no layers"
+
+# the same numbers for TensorBoard: one event a number, of which `tow plot` draws the losses
+"$gpt" "${small[@]}" --steps 8 --eval-every 4 --log other --tensorboard runs/first >out
+[ "$(ls runs/first | wc -l)" -eq 1 ] || fail "expected one file of events, found: $(ls runs/first)"
+case $(ls runs/first) in events.out.tfevents.*) ;; *) fail "TensorBoard does not look at $(ls runs/first)" ;; esac
+[ "$(grep -ac 'tokens_per_second' runs/first/*)" -ge 1 ] || fail "no numbers in the events"
+tow=$(dirname "$gpt")/tow
+if [ -x "$tow" ]; then
+    "$tow" plot other -o lines.svg --title both && "$tow" plot runs/first -o events.svg --title both
+    grep -v '<polyline' lines.svg >a && grep -v '<polyline' events.svg >b
+    [ "$(grep -c '<polyline' lines.svg)" -eq "$(grep -c '<polyline' events.svg)" ] || fail "tow plot draws other lines of events"
+    diff <(grep -o '<text.*' a) <(grep -o '<text.*' b) || fail "tow plot draws other axes of events"
+fi
+expect_status 1 "text/below: cannot create the directory: Not a directory" "${small[@]}" --steps 2 --tensorboard text/below
 
 # parameters are updated one by one inside the backward pass, with and without a loop: the same, and no gradients in memory
 "$gpt" "${small[@]}" --steps 8 --early-update --log log --plan plan >out

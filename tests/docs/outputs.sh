@@ -1,7 +1,7 @@
 #!/bin/sh
 # outputs.sh TOW PAGE.md [PROGRAM]: what a page shows is what comes out. In fenced blocks of the page,
 #
-#   ```tow NAME      is a file, and so is ```sh NAME
+#   ```tow NAME      is a file, and so are ```sh NAME and ```csv NAME
 #   ```console       has commands behind "$ ", each with what it prints, standard error included
 #   ```output        is what PROGRAM prints, which was compiled from the page's block of C; commands call it `program`
 #
@@ -20,7 +20,7 @@ PATH=$scratch/bin:$directory:$PATH
 # Files; commands 1, 2, ... with what is expected of each; what the program prints.
 awk '
     /^```/ && inside { inside = 0; next }
-    /^```(tow|sh) /  { inside = 1; out = $2; printf "" >out; next }
+    /^```(tow|sh|csv) /  { inside = 1; out = $2; printf "" >out; next }
     /^```console/    { inside = 2; next }
     /^```output/     { inside = 1; out = "program.expected"; printf "" >out; next }
     /^```/           { inside = 3; next }

@@ -6,7 +6,7 @@ if [ "$1" = --write ]; then write=true && shift; fi
 directory=$1
 shift
 failed=0
-for name in graph policy safetensors npy npz; do
+for name in graph policy safetensors npy npz data events; do
     "$@" "$name" | diff "$directory/$name.dict" - >/dev/null && continue
     if $write; then
         "$@" "$name" >"$directory/$name.dict" && echo "tests/fuzz/$name.dict: written anew"

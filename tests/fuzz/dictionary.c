@@ -1,4 +1,4 @@
-/* dictionary graph|policy|safetensors|npy|npz: prints a dictionary for libFuzzer. That of graphs has all that the tables of the
+/* dictionary graph|policy|safetensors|npy|npz|data|events: prints a dictionary for libFuzzer. That of graphs has all that the tables of the
  * library know: primitives, their parameters, element types. The printed dictionaries are committed, because the builds
  * that fuzz cannot run programs without libFuzzer; a test compares. */
 #include <stdio.h>
@@ -206,12 +206,31 @@ static int npz(void)
     return 0;
 }
 
+static int data(void)
+{
+    static const char *const words[] = {"\x08\x01",     "\x08\x03", "\x0b\x02", "\x0e\x01", "\x01\x08", "\x1f\x8b",
+                                        "\xef\xbb\xbf", "\"",       "\"\"",     ",\"",      "\"\n",     "\r\n",
+                                        "a,b\n",        "1e9",      "nan",      "inf",      ";",        "-",
+                                        "0x1p3",        NULL};
+    add_all(words);
+    return 0;
+}
+
+static int events(void)
+{
+    static const char *const words[] = {"\x2a\x0d", "\x0a\x0b", "\x0a\x01l", "\x15",     "\x10\x01", "\x09",
+                                        "\x42\x08", "\x08\x01", "\x22\x04",  "\x2a\x04", "\x3a\x02", NULL};
+    add_all(words);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*print)(void);
-    } dictionaries[] = {{"graph", graph}, {"policy", policy}, {"safetensors", safetensors}, {"npy", npy}, {"npz", npz}};
+    } dictionaries[] = {{"graph", graph}, {"policy", policy}, {"safetensors", safetensors}, {"npy", npy}, {"npz", npz},
+                        {"data", data},   {"events", events}};
     for (size_t i = 0; argc == 2 && i < sizeof dictionaries / sizeof dictionaries[0]; i++)
         if (strcmp(argv[1], dictionaries[i].name) == 0) return dictionaries[i].print();
     fprintf(stderr, "usage: %s graph|policy|safetensors|npy|npz\n", argv[0]);

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# test.sh DIFFUSION: a short run draws digits that are nearer to real ones than noise is, the same ones each time.
+set -euo pipefail
+diffusion=$(realpath "$1")
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+cd "$directory"
+
+fail() { printf 'diffusion test: %s\n' "$*" >&2; exit 1; }
+
+"$diffusion" --steps 200 --out a --log log >out 2>err || fail "$(cat out err)"
+[ "$(wc -l <log)" -eq 200 ] || fail "expected 200 lines of log, found $(wc -l <log)"
+# noise has variance 1, which is the error of a model that knows nothing
+mean=$(sed -n 's/.*"mean_loss": \([^,]*\),.*/\1/p' log | tail -n 1)
+awk -v m="$mean" 'BEGIN { exit !(m > 0.01 && m < 0.4) }' || fail "the mean loss is $mean: $(cat out)"
+drawn=$(sed -n 's/^drawn: *100 images, \([0-9.]*\) from .*/\1/p' out)
+held=$(sed -n 's/^held out: *359 images, \([0-9.]*\) from .*/\1/p' out)
+noise=$(sed -n 's/^noise: *100 images, \([0-9.]*\) from .*/\1/p' out)
+awk -v d="$drawn" -v h="$held" -v n="$noise" 'BEGIN { exit !(h < d && d < (h + n) / 2) }' ||
+    fail "digits are drawn at distance $drawn; real ones are at $held, noise is at $noise"
+for file in samples.png film.png loss.svg diffusion.safetensors; do [ -s a/$file ] || fail "no $file"; done
+"$diffusion" --steps 20 --out b >out2
+"$diffusion" --steps 20 --out c --threads 1 >out3
+for file in samples.png film.png diffusion.safetensors; do cmp b/$file c/$file || fail "two runs differ"; done
+
+"$diffusion" --steps 1000000 --out stopped >out 2>err &
+pid=$!
+for _ in $(seq 300); do
+    if grep -q '^step 20/' out; then break; fi
+    sleep 0.05
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+[ -s stopped/diffusion.safetensors ] || fail "Ctrl-C: no weights"
+status=0
+"$diffusion" --batch 0 >out 2>err || status=$?
+[ $status -eq 2 ] || fail "--batch 0: expected status 2, found $status"
+printf 'diffusion test: passed\n'
