@@ -155,7 +155,7 @@ static void one_layer_of_a_scan_is_a_part(void **state)
     tow_model_function *f = NULL;
     tow_model_results r;
     for (int i = 0; i < 3; i++) {
-        char path[8];
+        char path[16];
         snprintf(path, sizeof path, "%d", i);
         OK(tow_params_subtree(params, path, &rows[i]));
         OK(tow_model_forward(TOW_MODULE(&block), rows[i], &options, &f));
