@@ -163,6 +163,7 @@ tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
     tow_status status = tow__params_create(params->ctx, zeros);
     for (uint32_t i = 0; i < params->names.count && !status; i++) {
         status = tow__params_add(*zeros, params->names.names[i], params->types[i]);
+        if (!status) (*zeros)->frozen[i] = params->frozen[i];
         if (!status) status = tow_array_create(params->ctx, params->types[i], &(*zeros)->arrays[i]);
     }
     if (status) {

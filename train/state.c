@@ -81,10 +81,10 @@ static tow_status check_options(tow_context *ctx, const tow_module *model, const
             "tow_train_create: expected a .description in UTF-8, found other bytes; checkpoints are written "
             "in UTF-8");
     const tow_model_options *m = options->model;
-    if (m && (m->state || m->mutable_collections || m->updates))
+    if (m && (m->state || m->mutable_collections || m->updates || m->capture))
         return tow__fail(
             ctx, TOW_INVALID_ARGUMENT,
-            "tow_train_create: expected .model without .state, .mutable_collections and .updates; the train "
+            "tow_train_create: expected .model without .state, .mutable_collections, .updates and .capture; the train "
             "state makes the variables itself and every step may change them");
     return TOW_OK;
 }

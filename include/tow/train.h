@@ -118,7 +118,7 @@ typedef struct tow_train_options {
     size_t n_aux;                   /* values that the loss function writes besides the loss, for tow_train_aux */
     const tow_model_options *model; /* streams and number of outputs; NULL: none and 1. The key of stream i at step t is
                                      * fold_in(fold_in(PRNGKey(seed), i), t), so resuming needs no random state.
-                                     * .state, .mutable_collections and .updates are left NULL */
+                                     * .state, .mutable_collections, .updates and .capture are left NULL */
     bool early_update; /* update each parameter inside the backward pass, as soon as its gradient is complete,
                                      * so that whole gradients never exist; the same bits. Not with clip_norm, nor with any
                               * other transform that needs all gradients */

@@ -162,6 +162,13 @@ static void test_training(void **state)
             &(tow_train_options){.n_inputs = 1, .input_types = &small, .loss = mean_squared_error, .model = &options},
             &none),
         TOW_INVALID_ARGUMENT, ".mutable_collections");
+    options = (tow_model_options){.capture = counters};
+    expect_error(
+        tow_train_create(
+            ctx, TOW_MODULE(&layer),
+            &(tow_train_options){.n_inputs = 1, .input_types = &small, .loss = mean_squared_error, .model = &options},
+            &none),
+        TOW_INVALID_ARGUMENT, ".capture");
     running always = RUNNING(.always = true);
     expect_error(create(ctx, TOW_MODULE(&always), true, &none), TOW_INVALID_ARGUMENT,
                  "batch_stats/mean: cannot be written");
