@@ -79,7 +79,7 @@ TOW_API tow_status tow_loss(const tow_module *model, const tow_params *params, s
  *     tow_optimizer_create(context, TOW_TRANSFORM(&sgd), params, NULL, &optimizer);
  *     for (int step = 0; step < 1000; step++) {
  *         tow_model_call(function, &(tow_model_arguments){.inputs = &x, .extra = &labels, .step = step}, &results);
- *         tow_optimizer_update(optimizer, tow_params_arrays(results.gradients));
+ *         tow_optimizer_update_params(optimizer, results.gradients);
  *     } */
 typedef struct tow_model_function tow_model_function;
 

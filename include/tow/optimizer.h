@@ -384,6 +384,9 @@ TOW_API void tow_optimizer_free(tow_optimizer_state *state);
  * have none. No update with .every, if more gradients are to come, and with .skip_not_finite. Allocates nothing. Errors:
  * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for a missing array; then nothing has changed. */
 TOW_API tow_status tow_optimizer_update(tow_optimizer_state *state, tow_array *const *gradients);
+/* The same by a list of gradients with the paths of the parameters, in their order, as tow_model_call gives it. Error: also
+ * TOW_INVALID_ARGUMENT for other paths, with the first that differs; then nothing has changed. */
+TOW_API tow_status tow_optimizer_update_params(tow_optimizer_state *state, const tow_params *gradients);
 /* Finished updates. */
 TOW_API int64_t tow_optimizer_step(const tow_optimizer_state *state);
 TOW_API void tow_optimizer_set_step(tow_optimizer_state *state, int64_t step);

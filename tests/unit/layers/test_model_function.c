@@ -208,7 +208,17 @@ static void frozen_parameters_stay_through_training(void **state)
     OK(tow_model_value_and_grad(TOW_MODULE(&c.model), params, &options, &f));
     OK(tow_optimizer_create(ctx, TOW_TRANSFORM(&sgd), params, NULL, &optimizer));
     OK(tow_model_call(f, &(tow_model_arguments){.inputs = &x, .extra = &t}, &r));
-    OK(tow_optimizer_update(optimizer, tow_params_arrays(r.gradients)));
+    tow_params *others = NULL; /* gradients of other parameters change nothing */
+    OK(tow_params_select(r.gradients, TOW_NAMES("**/kernel"), &others));
+    expect_error(tow_optimizer_update_params(optimizer, others), TOW_INVALID_ARGUMENT, "layers_1/");
+    tow_params_free(others);
+    OK(tow_params_under(r.gradients, "a", &others));
+    expect_error(tow_optimizer_update_params(optimizer, others), TOW_INVALID_ARGUMENT, "a/layers_1/");
+    tow_params_free(others);
+    expect_error(tow_optimizer_update_params(optimizer, before), TOW_INVALID_ARGUMENT, "found layers_0/");
+    assert_int_equal(tow_optimizer_update_params(NULL, before), TOW_INVALID_ARGUMENT);
+    assert_int_equal(tow_optimizer_step(optimizer), 0);
+    OK(tow_optimizer_update_params(optimizer, r.gradients));
     for (size_t i = 0; i < tow_params_count(params); i++) {
         const char *path = tow_params_path(params, i);
         const float *p = data_of(params, path), *old = data_of(before, path);
