@@ -92,8 +92,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     for (int i = 0; i < a.features; i++) dims[n++] = m->features[i];
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
     init.matrix_of = a.batch + a.contract; /* drawn as the flattening (batch * contracted, features), as in Flax */
-    tow_value x = tow__as(in[0], types.compute), kernel = tow__param(scope, "kernel", n, dims, init, &types);
-    tow_value y = tow_dot_general(x, kernel, dot);
+    tow_value y = tow__product_with_param(scope, "kernel", n, dims, init, &types, tow__as(in[0], types.compute), &dot);
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &a, &types, y);
 }
 

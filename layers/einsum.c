@@ -34,6 +34,22 @@ static bool read_spec(tow_scope *scope, const char *from, spec *s)
     return false;
 }
 
+/* True if the axes of the kernel are shared, contracted and new ones in this order, each once. */
+static bool is_product(const spec *s, tow_type type, tow__product *p)
+{
+    *p = (tow__product){s->text, s->kernel, s->result, 0, 0, type};
+    int kind = 0; /* 0: shared, 1: contracted, 2: new */
+    for (const char *c = s->kernel; *c; c++) {
+        bool in_x = strchr(s->text, *c) != NULL, in_y = strchr(s->result, *c) != NULL;
+        int own = in_x && in_y ? 0 : in_x ? 1 : 2;
+        if (own < kind || (!in_x && !in_y) || strchr(c + 1, *c)) return false;
+        kind = own;
+        p->batch += own == 0;
+        p->contracted += own == 1;
+    }
+    return true;
+}
+
 /* y + bias, whose axes are those of y that are letters of the kernel. */
 static tow_value add_bias(tow_scope *scope, const tow_einsum_layer *m, const spec *s, const tow__dtypes *types,
                           tow_value y)
@@ -69,8 +85,14 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     int n = tow__count_sizes(scope, "Einsum", "shape", TOW_MAX_RANK, m->shape);
     if (n == 0) return;
     tow_initializer init = tow__init_or(m->kernel_init, tow_init_lecun_normal());
-    tow_value kernel = tow__param(scope, "kernel", n, m->shape, init, &types);
-    tow_value y = tow_einsum(m->spec, 2, (tow_value[]){tow__as(in[0], types.compute), kernel});
+    tow__product product;
+    tow_type type = tow_make_type(types.params, n, m->shape);
+    bool plain = is_product(&s, type, &product);
+    tow_value x = tow__as(in[0], types.compute);
+    tow_value kernel =
+        plain ? tow__param_of_product(scope, "kernel", type, init) : tow_param_of(scope, "kernel", type, init);
+    tow_value y = tow_einsum(m->spec, 2, (tow_value[]){x, tow__as(kernel, types.compute)});
+    if (plain) y = tow__viewed_product(scope, "kernel", &product, x, y);
     out[0] = m->no_bias || tow_is_null(y) ? y : add_bias(scope, m, &s, &types, y);
 }
 

@@ -94,6 +94,35 @@ bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, cons
     return true;
 }
 
+/* The letters of x [batch, free and contracted axes], the parameter [batch, contracted, features] and their product. */
+static void spell_product(int x_rank, int rank, const tow_dot_dims *dot, char *x, char *param, char *y)
+{
+    int n = 0;
+    for (int i = 0; i < x_rank; i++) x[i] = (char)('a' + i);
+    for (int i = 0; i < dot->n_batch; i++) param[n++] = x[dot->lhs_batch[i]];
+    for (int i = 0; i < dot->n_contract; i++) param[n++] = x[dot->lhs_contract[i]];
+    for (; n < rank; n++) param[n] = (char)('A' + n);
+    int k = 0;
+    for (int i = 0; i < x_rank; i++) {
+        bool contracted = false;
+        for (int c = 0; c < dot->n_contract; c++) contracted = contracted || dot->lhs_contract[c] == i;
+        if (!contracted) y[k++] = x[i];
+    }
+    for (int i = dot->n_batch + dot->n_contract; i < rank; i++) y[k++] = param[i];
+}
+
+tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
+                                  tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot)
+{
+    char in[TOW_MAX_RANK + 1] = {0}, own[TOW_MAX_RANK + 1] = {0}, result[2 * TOW_MAX_RANK + 1] = {0};
+    tow_value param = tow__param_of_product(scope, name, tow_make_type(types->params, rank, dims), init);
+    tow_value y = tow_dot_general(x, tow__as(param, types->compute), *dot);
+    if (!scope->view || tow_is_null(y)) return y;
+    spell_product(tow_value_type(x).rank, rank, dot, in, own, result);
+    tow__product product = {in, own, result, dot->n_batch, dot->n_contract, tow_make_type(types->params, rank, dims)};
+    return tow__viewed_product(scope, name, &product, x, y);
+}
+
 tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                           tow_value x)
 {

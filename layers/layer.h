@@ -57,6 +57,9 @@ tow_value tow__as(tow_value x, tow_dtype dtype);
 /* The parameter, stored as types->params, as types->compute. */
 tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                      const tow__dtypes *types);
+/* The product of x with the parameter, and what views make of it; x and the result are of the type types->compute. */
+tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
+                                  tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot);
 /* The parameter of the default type around, converted to the type of x. */
 tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                           tow_value x);

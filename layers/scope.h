@@ -58,13 +58,28 @@ typedef struct tow__capture {
 typedef struct tow__parameter_view tow__parameter_view;
 typedef tow_value (*tow__parameter_map)(const tow__parameter_view *view, tow_scope *scope, const char *name,
                                         tow_value value);
+/* y [..., features], a product of x with such a parameter: letters of x, the parameter and y as in einsum. The axes of the parameter are
+ * those that all three have, those that are contracted, and those that only the parameter and y have, in this order. */
+typedef struct tow__product {
+    const char *x, *param, *y;
+    int batch, contracted; /* axes of the parameter */
+    tow_type type;         /* of the parameter, as it is stored */
+} tow__product;
+typedef tow_value (*tow__product_map)(const tow__parameter_view *view, tow_scope *scope, const char *name,
+                                      const tow__product *product, tow_value x, tow_value y);
 struct tow__parameter_view {
     tow__parameter_view *outer;
     tow__parameter_map map;
+    tow__product_map product; /* in place of map, what a product with the parameter becomes; NULL: map only */
     const void *user;
     const tow_scope *at;                /* of the layer with the view */
     struct tow__viewed_parameter *seen; /* what it gave, so that a parameter is mapped once in each body */
 };
+/* A parameter that a layer uses in a product only: views that change the product leave it as it is. Then the product must go through
+ * tow__viewed_product. */
+tow_value tow__param_of_product(tow_scope *scope, const char *name, tow_type type, tow_initializer init);
+tow_value tow__viewed_product(tow_scope *scope, const char *name, const tow__product *product, tow_value x,
+                              tow_value y);
 
 /* What a transform says of what the layer in it asks for (layers/lift.c). */
 typedef struct tow__lift {
@@ -81,18 +96,18 @@ enum {
 
 struct tow_scope {
     tow__model *model;
-    tow_scope *parent;         /* NULL: root */
-    const char *name;          /* last component of path */
-    const char *path;          /* "" for the root */
-    int depth;                 /* components of the path */
-    tow__level *level;         /* innermost scan around, or NULL */
-    bool iteration;            /* the component is the index of `level` */
-    bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
-    int64_t fixed;             /* iteration of an unrolled scan, else -1 */
-    bool transparent;          /* no component: a place for `lift` */
-    bool lifted;               /* here or above is a lift */
-    const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
-    tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
+    tow_scope *parent;                  /* NULL: root */
+    const char *name;                   /* last component of path */
+    const char *path;                   /* "" for the root */
+    int depth;                          /* components of the path */
+    tow__level *level;                  /* innermost scan around, or NULL */
+    bool iteration;                     /* the component is the index of `level` */
+    bool flax_keys;                     /* an iteration that is folded into the root key instead of the path */
+    int64_t fixed;                      /* iteration of an unrolled scan, else -1 */
+    bool transparent;                   /* no component: a place for `lift` */
+    bool lifted;                        /* here or above is a lift */
+    const tow__lift *lift;              /* of an iteration or a transparent scope; may be NULL */
+    tow__parameter_view *view;          /* of parameters here and below; NULL: as they are */
     tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
 

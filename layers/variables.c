@@ -162,11 +162,15 @@ typedef struct tow__viewed_parameter {
     tow_value value;
 } tow__viewed_parameter;
 
-/* The value of parameter `index` as the views see it. */
-static tow_value viewed(tow__parameter_view *view, tow_scope *scope, const char *name, uint32_t index, tow_value value)
+/* The value of parameter `index` as the views see it. product: those that change products leave it, unless a view within them maps
+ * it: that one must see what they make of it. */
+static tow_value viewed(tow__parameter_view *view, tow_scope *scope, const char *name, uint32_t index, tow_value value,
+                        bool product)
 {
     if (!view || tow__scope_failed(scope)) return value;
-    value = viewed(view->outer, scope, name, index, value);
+    product = product && view->product;
+    value = viewed(view->outer, scope, name, index, value, product);
+    if (product) return value;
     uint32_t body = tow__innermost_serial(scope->model->trace);
     for (const tow__viewed_parameter *p = view->seen; p; p = p->next)
         if (p->index == index && p->body == body) return p->value;
@@ -175,6 +179,20 @@ static tow_value viewed(tow__parameter_view *view, tow_scope *scope, const char 
     *p = (tow__viewed_parameter){view->seen, index, body, view->map(view, scope, name, value)};
     view->seen = p;
     return p->value;
+}
+
+/* The same for the product: the innermost views, as long as they change products. */
+static tow_value product_viewed(const tow__parameter_view *view, tow_scope *scope, const char *name,
+                                const tow__product *product, tow_value x, tow_value y)
+{
+    if (!view || !view->product || tow_is_null(y) || tow__scope_failed(scope)) return y;
+    y = product_viewed(view->outer, scope, name, product, x, y);
+    return view->product(view, scope, name, product, x, y);
+}
+
+tow_value tow__viewed_product(tow_scope *scope, const char *name, const tow__product *product, tow_value x, tow_value y)
+{
+    return product_viewed(scope->view, scope, name, product, x, y);
 }
 
 /* The parameter as the store holds it; *found is its place there, and stays as it is after an error. */
@@ -258,7 +276,14 @@ tow_value tow_param_of(tow_scope *scope, const char *name, tow_type type, tow_in
 {
     uint32_t index = TOW__NO_NAME;
     tow_value value = stored_param(scope, name, type, init, &index);
-    return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value);
+    return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value, false);
+}
+
+tow_value tow__param_of_product(tow_scope *scope, const char *name, tow_type type, tow_initializer init)
+{
+    uint32_t index = TOW__NO_NAME;
+    tow_value value = stored_param(scope, name, type, init, &index);
+    return index == TOW__NO_NAME ? value : viewed(scope->view, scope, name, index, value, true);
 }
 
 tow_value tow_param(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init)

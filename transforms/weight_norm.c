@@ -8,33 +8,7 @@
 #include "layers/layer.h"
 #include "tow/numpy.h"
 #include "tow/transforms.h"
-
-/* Calls the inner layer with its parameters seen through `map`. */
-static void call_mapped(tow_scope *scope, const tow_module *inner, tow__parameter_map map, const void *user,
-                        size_t n_in, const tow_value *in, size_t n_out, tow_value *out)
-{
-    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
-    tow__parameter_view *view = tow__trace_alloc(scope->model->trace, 1, sizeof *view);
-    if (!here || !view) return;
-    *view = (tow__parameter_view){.outer = scope->view, .map = map, .user = user, .at = scope};
-    *here = *scope;
-    here->view = view;
-    tow__call_here(here, inner, n_in, in, n_out, out);
-}
-
-/* A scope "kind/parameter" below the one that asked for the parameter, in which nothing is mapped. */
-static tow_scope *open_beside(tow_scope *scope, const char *kind, const char *parameter)
-{
-    tow_scope *outer = tow_scope_begin(scope, kind), *inner = tow_scope_begin(outer, parameter);
-    if (inner != scope) inner->view = NULL;
-    return inner;
-}
-
-static void close_beside(tow_scope *inner)
-{
-    tow_scope_end(inner);
-    tow_scope_end(inner);
-}
+#include "transforms/view.h"
 
 /* Some of the filter's strings is in "layer/kernel", the path of the parameter below the norm. */
 static bool is_listed(const tow_scope *at, const tow_scope *scope, const char *name, const char *const *filter)
@@ -87,9 +61,9 @@ static tow_value weight_normed(const tow__parameter_view *view, tow_scope *scope
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* norms are f32 at least */
     tow_value y = normalised(tow__as(value, wide), n_reduced, reduced, m->epsilon > 0 ? m->epsilon : 1e-12);
     if (m->no_scale) return tow__as(y, type.dtype);
-    tow_scope *beside = open_beside(scope, "WeightNorm", name);
+    tow_scope *beside = tow__open_beside(scope, "WeightNorm", name);
     tow_value scale = tow_param(beside, "scale", n, dims, tow__init_or(m->scale_init, tow_init_ones()));
-    close_beside(beside);
+    tow__close_beside(beside);
     return tow__as(tow_mul(y, tow_reshape(tow__as(scale, wide), type.rank, spread)), type.dtype);
 }
 
@@ -98,7 +72,7 @@ static void call_weight_norm(tow_scope *scope, const tow_module *module, size_t 
 {
     const tow_weight_norm *m = (const tow_weight_norm *)module;
     if (!tow__check_option(scope, "WeightNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number")) return;
-    call_mapped(scope, m->inner, weight_normed, m, n_in, in, n_out, out);
+    tow__call_viewed(scope, m->inner, &(tow__parameter_view){.map = weight_normed, .user = m}, n_in, in, n_out, out);
 }
 
 /* ---- SpectralNorm ------------------------------------------------------------------------------------------------ */
@@ -132,7 +106,7 @@ static tow_value spectral_normed(const tow__parameter_view *view, tow_scope *sco
     tow_dtype wide = tow_promote_types(type.dtype, TOW_F32); /* the iteration is f32 at least */
     tow_value w =
         tow_reshape(tow__as(value, wide), 2, (int64_t[]){tow_type_count(type) / (columns ? columns : 1), columns});
-    tow_scope *beside = open_beside(scope, "SpectralNorm", name);
+    tow_scope *beside = tow__open_beside(scope, "SpectralNorm", name);
     tow_value u = tow_variable(beside, "batch_stats", "u", tow_make_type(TOW_F32, 2, (int64_t[]){1, columns}),
                                tow_init_normal(1));
     tow_variable(beside, "batch_stats", "sigma", tow_make_type(TOW_F32, 0, NULL), tow_init_ones());
@@ -142,7 +116,7 @@ static tow_value spectral_normed(const tow__parameter_view *view, tow_scope *sco
         tow_set_variable(beside, "batch_stats", "u", tow__as(u, TOW_F32));
         tow_set_variable(beside, "batch_stats", "sigma", tow__as(tow_stop_gradient(sigma), TOW_F32));
     }
-    close_beside(beside);
+    tow__close_beside(beside);
     tow_value one = tow_full_like(sigma, 1), zero = tow_zeros_like(sigma);
     return tow__as(tow_div(tow__as(value, wide), tow_select(tow_ne(sigma, zero), sigma, one)), type.dtype);
 }
@@ -154,7 +128,7 @@ static void call_spectral_norm(tow_scope *scope, const tow_module *module, size_
     if (!tow__check_option(scope, "SpectralNorm", m->epsilon >= 0, "epsilon", m->epsilon, "a positive number") ||
         !tow__check_option(scope, "SpectralNorm", m->n_steps >= 0, "n_steps", (double)m->n_steps, "a positive number"))
         return;
-    call_mapped(scope, m->inner, spectral_normed, m, n_in, in, n_out, out);
+    tow__call_viewed(scope, m->inner, &(tow__parameter_view){.map = spectral_normed, .user = m}, n_in, in, n_out, out);
 }
 
 const tow_module_class tow_weight_norm_class = {.name = "WeightNorm", .call = call_weight_norm};

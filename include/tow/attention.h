@@ -173,8 +173,30 @@ typedef struct tow_transformer_block {
 } tow_transformer_block;
 #define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
 
-TOW_API extern const tow_module_class tow_rope_class, tow_learned_positions_class, tow_sinusoidal_positions_class,
-    tow_gated_mlp_class, tow_multi_head_attention_class, tow_transformer_block_class;
+/* ---- EncoderDecoder: a stack of encoder blocks, and a stack of decoder blocks that look at its result ------------ */
+/* Inputs: source [B, S, D], target [B, T, E], then bool masks of positions that are there and no padding: source [B, S], target [B, T].
+ * Result [B, T, E].
+ *     memory = encoder_norm(blocks of the encoder(source)), result = decoder_norm(blocks of the decoder(target, memory))
+ * Children encoder and decoder, scans ("encoder/{}/attn/query/kernel"), encoder_norm, decoder_norm.
+ *     tow_transformer_block read = TOW_TRANSFORMER_BLOCK(.heads = 8),
+ *                           write = TOW_TRANSFORMER_BLOCK(.heads = 8, .causal = true, .cross = true);
+ *     tow_encoder_decoder model = TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&read), .decoder = TOW_MODULE(&write),
+ *                                                     .encoder_length = 6, .decoder_length = 6); */
+typedef struct tow_encoder_decoder {
+    tow_module module;
+    const tow_module *encoder; /* a block: (x, mask [B, 1, 1, S] if there is one) -> x */
+    const tow_module *decoder; /* (x, memory, masks [B|1, 1, 1, T|1] and [B, 1, 1, S] if there is one) -> x */
+    int64_t encoder_length;
+    int64_t decoder_length;
+    bool unrolled;       /* as in tow_scan */
+    bool no_final_norms; /* post-norm blocks end with norms of their own */
+    bool rms_norm;       /* RMSNorm in place of LayerNorm */
+    double epsilon;      /* of the norms; 0: 1e-6 */
+} tow_encoder_decoder;
+#define TOW_ENCODER_DECODER(...) TOW__LAYER(tow_encoder_decoder, __VA_ARGS__)
+
+TOW_API extern const tow_module_class tow_encoder_decoder_class, tow_rope_class, tow_learned_positions_class,
+    tow_sinusoidal_positions_class, tow_gated_mlp_class, tow_multi_head_attention_class, tow_transformer_block_class;
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,7 @@
 #include "tow/kernel.h"
 #include "tow/layers.h"
 #include "tow/log.h"
+#include "tow/lora.h"
 #include "tow/metrics.h"
 #include "tow/model.h"
 #include "tow/module.h"

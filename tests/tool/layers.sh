@@ -10,7 +10,7 @@ classes=$(sed -nE 's/^const tow_module_class (tow_[a-z0-9_]+_class) = \{\.name =
     while read -r class name; do
         echo "$class $name $(grep -l "tow_module_class $class = " layers/*.c transforms/*.c)"
     done)
-awk -v classes="$classes" -f tests/tool/layers.awk include/tow/layers.h include/tow/combinators.h include/tow/attention.h include/tow/recurrent.h include/tow/transforms.h >"$file.new" || exit 1
+awk -v classes="$classes" -f tests/tool/layers.awk include/tow/layers.h include/tow/combinators.h include/tow/attention.h include/tow/recurrent.h include/tow/transforms.h include/tow/lora.h >"$file.new" || exit 1
 if cmp -s "$file" "$file.new"; then
     rm "$file.new"
 elif $write; then

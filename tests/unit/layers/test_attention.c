@@ -62,6 +62,7 @@ static void call_supplied(tow_scope *s, const tow_module *module, size_t n_in, c
 static const tow_module_class supplied_class = {.name = "supplied", .call = call_supplied};
 
 static tow_value gelu_erf(tow_value x) { return tow_gelu_erf(x); }
+static tow_value relu(tow_value x) { return tow_relu(x); }
 static tow_value logistic(tow_value x) { return tow_logistic(x); }
 
 #define LLAMA3                                                                                                         \
@@ -180,6 +181,56 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
     return found;
 }
 
+/* The cases of flax_encoder_decoder.py: the input is the source. */
+static bool with_pair(const char *name, tow_dtype dtype, case_use use, void *user)
+{
+    bool found = false;
+    tow_transformer_block read = BLOCK(.heads = 2, .mlp_features = 6),
+                          write = BLOCK(.heads = 2, .mlp_features = 6, .causal = true, .cross = true),
+                          read_post = BLOCK(.heads = 2, .mlp_features = 6, .post_norm = true, .activation = relu),
+                          write_post = BLOCK(.heads = 2, .mlp_features = 6, .causal = true, .cross = true,
+                                             .post_norm = true, .activation = relu);
+    tow_remat cheap = TOW_REMAT(&write);
+    CASE("plain", X,
+         TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&read), .decoder = TOW_MODULE(&cheap), .encoder_length = 1,
+                             .decoder_length = 2, .unrolled = true),
+         MEMORY(2, 4, 8))
+    CASE("padded", X,
+         TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&read), .decoder = TOW_MODULE(&write), .encoder_length = 2,
+                             .decoder_length = 1, .unrolled = true),
+         MEMORY(2, 4, 6), MASK(2, 5), MASK(2, 4))
+    CASE("post_norm", X,
+         TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&read_post), .decoder = TOW_MODULE(&write_post), .encoder_length = 1,
+                             .decoder_length = 2, .unrolled = true, .no_final_norms = true),
+         MEMORY(2, 4, 8), MASK(2, 5))
+    return found;
+}
+
+/* As loops the stacks give the bits that they give unrolled. */
+static void test_encoder_decoder(void **unused)
+{
+    (void)unused;
+    assert_true(check_golden("flax_encoder_decoder.txt", with_pair) > 200);
+    check_wrapped(with_pair);
+    check_rows(with_pair);
+    tow_transformer_block read = BLOCK(.heads = 2), write = BLOCK(.heads = 2, .causal = true, .cross = true);
+    tow_encoder_decoder loop = TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&read), .decoder = TOW_MODULE(&write),
+                                                   .encoder_length = 2, .decoder_length = 2),
+                        unrolled = loop;
+    unrolled.unrolled = true;
+    results a = {0}, b = {0};
+    tow_type input = tow_make_type(TOW_F32, 3, (int64_t[]){2, 5, 8});
+    supplied looped = {{&supplied_class}, TOW_MODULE(&loop), {MEMORY(2, 4, 8), MASK(2, 5)}},
+             written = {{&supplied_class}, TOW_MODULE(&unrolled), {MEMORY(2, 4, 8), MASK(2, 5)}};
+    compute(&a, TOW_MODULE(&looped), input);
+    compute(&b, TOW_MODULE(&written), input);
+    assert_memory_equal(tow_array_data(a.arrays[1]), tow_array_data(b.arrays[1]),
+                        tow_type_bytes(tow_array_type(b.arrays[1])));
+    assert_memory_equal(tow_array_data(a.arrays[a.n - 1]), tow_array_data(b.arrays[b.n - 1]), tow_type_bytes(input));
+    release(&a);
+    release(&b);
+}
+
 static void test_golden(void **unused)
 {
     (void)unused;
@@ -204,13 +255,66 @@ static void test_vmap(void **unused)
     check_rows(with_case);
 }
 
+/* Weights are sown before dropout and change no bit of the output; without a mutable collection nothing is sown. */
+static void test_sown_weights(void **unused)
+{
+    (void)unused;
+    static const char *const streams[] = {"dropout", NULL}, *const sown[] = {"intermediates", NULL};
+    tow_type type = tow_make_type(TOW_F32, 3, (int64_t[]){2, 5, 8});
+    tow_params *params, *updates = NULL;
+    tow_array *weights[2] = {0}, *outputs[2];
+    for (int drops = 0; drops < 2; drops++) {
+        tow_multi_head_attention m = TOW_MULTI_HEAD_ATTENTION(.heads = 2, .kv_heads = 1, .causal = true, .window = 3,
+                                                              .dropout_rate = drops ? 0.5 : 0);
+        OK(tow_init(ctx, TOW_MODULE(&m), 3, 1, &type, &params));
+        size_t n = tow_params_count(params);
+        tow_array *in[16], *out[2];
+        for (size_t i = 0; i < n; i++) in[i] = tow_params_array(params, i);
+        in[n] = fractions(type, 0);
+        OK(tow_array_create(ctx, tow_make_type(TOW_U32, 1, (int64_t[]){2}), &in[n + 1]));
+        tow_random_host_key(9, tow_array_data(in[n + 1]));
+        for (int sows = 0; sows < 2; sows++) {
+            tow_graph *graph;
+            m.sow_weights = true;
+            tow_model_options options = {
+                .streams = streams, .mutable_collections = sows ? sown : NULL, .updates = sows ? &updates : NULL};
+            OK(tow_forward(TOW_MODULE(&m), params, 1, &type, &options, &graph));
+            OK(tow_evaluate(graph, in, out));
+            tow_graph_release(graph);
+            outputs[sows] = out[0];
+            if (!sows) continue;
+            assert_int_equal(tow_params_count(updates), 1);
+            assert_string_equal(tow_params_path(updates, 0), "intermediates/attention_weights/0");
+            tow_params_free(updates);
+            weights[drops] = out[1];
+        }
+        assert_memory_equal(tow_array_data(outputs[0]), tow_array_data(outputs[1]), tow_type_bytes(type));
+        for (int i = 0; i < 2; i++) tow_array_release(outputs[i]);
+        tow_array_release(in[n]);
+        tow_array_release(in[n + 1]);
+        tow_params_free(params);
+    }
+    tow_type shape = tow_make_type(TOW_F32, 4, (int64_t[]){2, 2, 5, 5});
+    assert_true(tow_type_equal(tow_array_type(weights[0]), shape));
+    assert_memory_equal(tow_array_data(weights[0]), tow_array_data(weights[1]), tow_type_bytes(shape));
+    for (int row = 0; row < 20; row++) {
+        double sum = 0;
+        for (int s = 0; s < 5; s++) {
+            double p = element(weights[0], row * 5 + s);
+            bool visible = s <= row % 5 && row % 5 - s < 3;
+            assert_true(visible ? p > 0 : p == 0);
+            sum += p;
+        }
+        assert_true(fabs(sum - 1) < 1e-6);
+    }
+    for (int i = 0; i < 2; i++) tow_array_release(weights[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_remat),
-        cmocka_unit_test(test_scan),
-        cmocka_unit_test(test_vmap),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_remat),           cmocka_unit_test(test_scan),
+        cmocka_unit_test(test_vmap),   cmocka_unit_test(test_encoder_decoder), cmocka_unit_test(test_sown_weights),
     };
     return cmocka_run_group_tests(tests, portable_setup, teardown);
 }

@@ -55,7 +55,7 @@ static void weighted_sum(tow_trace *t, const tow_value *outputs, const tow_value
 }
 
 enum {
-    MOST = 96
+    MOST = 192
 };
 /* What one call of a model gives in training. */
 typedef struct results {

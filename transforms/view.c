@@ -1,0 +1,29 @@
+/* See view.h. */
+#include "transforms/view.h"
+
+void tow__call_viewed(tow_scope *scope, const tow_module *inner, const tow__parameter_view *view, size_t n_in,
+                      const tow_value *in, size_t n_out, tow_value *out)
+{
+    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
+    tow__parameter_view *own = tow__trace_alloc(scope->model->trace, 1, sizeof *own);
+    if (!here || !own) return;
+    *own = *view;
+    own->outer = scope->view;
+    own->at = scope;
+    *here = *scope;
+    here->view = own;
+    tow__call_here(here, inner, n_in, in, n_out, out);
+}
+
+tow_scope *tow__open_beside(tow_scope *scope, const char *kind, const char *parameter)
+{
+    tow_scope *outer = tow_scope_begin(scope, kind), *inner = tow_scope_begin(outer, parameter);
+    if (inner != scope) inner->view = NULL;
+    return inner;
+}
+
+void tow__close_beside(tow_scope *beside)
+{
+    tow_scope_end(beside);
+    tow_scope_end(beside);
+}
