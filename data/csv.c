@@ -136,12 +136,12 @@ static tow_status skip_record(const csv *s, cursor *c, int64_t *fields, tow__row
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* The text without spaces around it and with single quotes; false if it is too long. */
+/* The text, without spaces around it or, between quotes, with quotes that stand there once; false if it is too long. */
 static bool copy_text(const field *f, char text[LONGEST + 1])
 {
     size_t n = 0, from = 0, to = f->length;
-    while (from < to && (f->text[from] == ' ' || f->text[from] == '\t')) from++;
-    while (to > from && (f->text[to - 1] == ' ' || f->text[to - 1] == '\t')) to--;
+    while (!f->quoted && from < to && (f->text[from] == ' ' || f->text[from] == '\t')) from++;
+    while (!f->quoted && to > from && (f->text[to - 1] == ' ' || f->text[to - 1] == '\t')) to--;
     for (size_t i = from; i < to; i++) {
         if (n == LONGEST || f->text[i] == '\0') return false;
         text[n++] = f->text[i];

@@ -25,6 +25,9 @@ static tow_status choose_type(tow_context *ctx, const tow_field *o, size_t index
                              (long long)tow_type_count(row), tow__type_name(row).text, tow__type_name(shaped).text);
         f->row = shaped;
     }
+    if ((uint64_t)tow_type_count(row) > SIZE_MAX / (4 * sizeof(double))) /* scratch memory is counted in size_t */
+        return tow__fail(ctx, TOW_INVALID_ARGUMENT, "field %zu: rows %s are larger than memory", index,
+                         tow__type_name(row).text);
     if (f->row.rank == TOW_MAX_RANK)
         return tow__fail(ctx, TOW_TYPE_MISMATCH, "field %zu: expected rows of at most %d axes, found %s", index,
                          TOW_MAX_RANK - 1, tow__type_name(f->row).text);

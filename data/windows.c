@@ -69,5 +69,11 @@ tow_status tow_source_windows(tow_source *stream, int64_t length, int64_t stride
     s->stride = stride;
     w->stream = tow_source_retain(stream);
     w->length = length;
-    return TOW_OK;
+    if (tow__type_valid(s->row)) return TOW_OK;
+    status =
+        tow__fail(stream->ctx, TOW_INVALID_ARGUMENT, "a window of %lld rows %s has more bytes than can be addressed",
+                  (long long)length, tow__type_name(stream->row).text);
+    tow_source_release(s);
+    *source = NULL;
+    return status;
 }

@@ -56,7 +56,9 @@ static tow_status bytes_to_keep(tow_logger *log, int64_t first, off_t *keep)
     bool goes_on = true;
     if (!piece) return TOW_OUT_OF_MEMORY;
     *keep = 0;
-    while (goes_on && (n = pread(log->lines, piece, PIECE, at)) > 0) {
+    const int fd = open(log->lines_path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) n = -1;
+    while (fd >= 0 && goes_on && (n = pread(fd, piece, PIECE, at)) > 0) {
         for (ssize_t i = 0; i < n && goes_on; i++) {
             if (length < sizeof head - 1) head[length] = piece[i];
             length++;
@@ -69,17 +71,18 @@ static tow_status bytes_to_keep(tow_logger *log, int64_t first, off_t *keep)
         }
         at += n;
     }
+    const tow_status status = n < 0 ? cannot(log->ctx, log->lines_path, "read the log") : TOW_OK;
+    if (fd >= 0) close(fd);
     tow__free(log->ctx, piece, PIECE, 1);
-    return n < 0 ? cannot(log->ctx, log->lines_path, "read the log") : TOW_OK;
+    return status;
 }
 
 static tow_status open_lines(tow_logger *log, int64_t first)
 {
     off_t keep = 0;
     struct stat info;
-    const int flags = O_CREAT | O_APPEND | O_CLOEXEC;
-    log->lines = open(log->lines_path, flags | O_RDWR, 0666);
-    if (log->lines < 0) log->lines = open(log->lines_path, flags | O_WRONLY, 0666); /* a pipe, a terminal */
+    /* not for reading as well: whoever holds both ends of a pipe never learns that its reader is gone */
+    log->lines = open(log->lines_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->lines < 0 || fstat(log->lines, &info) != 0) return cannot(log->ctx, log->lines_path, "write the log");
     if (!S_ISREG(info.st_mode)) return TOW_OK;
     tow_status status = first > 0 ? bytes_to_keep(log, first, &keep) : TOW_OK;

@@ -1,10 +1,11 @@
-/* Opening the digits, and nearest neighbours among them. */
+/* Nearest neighbours among the digits. */
 #include "digits.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "common/common.h"
+#include "common/digits.h"
 #include "sample.h"
 
 enum {
@@ -12,43 +13,11 @@ enum {
 };
 static const double part = 0.8; /* of the digits is for training */
 
-/* Both files as a loader with the options, but for the fields. batch 0: all rows in one. */
-static tow_loader *open_digits(tow_context *context, tow_loader_options options)
-{
-    char images_path[4096], labels_path[4096];
-    tow_source *images = NULL, *labels = NULL;
-    tow_loader *loader = NULL;
-    find_shared("digits/images.npy", images_path, sizeof images_path);
-    find_shared("digits/labels.npy", labels_path, sizeof labels_path);
-    tow_status status = tow_source_npy(context, images_path, &images);
-    if (!status) status = tow_source_npy(context, labels_path, &labels);
-    const tow_field fields[] = {{.source = images, /* 0 to 16 -> -1 to 1 */
-                                 .subtract = 8,
-                                 .divide = 8,
-                                 .reshape = true,
-                                 .rank = 3,
-                                 .dims = {SIDE, SIDE, 1}},
-                                {.source = labels, .dtype = TOW_I32}};
-    options.fields = fields;
-    options.n_fields = 2;
-    bool whole = options.batch == 0;
-    if (whole) options.batch = 1;
-    if (!status) status = tow_loader_create(context, &options, &loader);
-    if (!status && whole) {
-        options.batch = tow_loader_rows(loader);
-        tow_loader_free(loader);
-        status = tow_loader_create(context, &options, &loader);
-    }
-    if (status) fprintf(stderr, "diffusion: the digits of share/tow: %s\n", tow_context_error(context));
-    tow_source_release(images);
-    tow_source_release(labels);
-    return loader;
-}
-
 tow_loader *digits_open(tow_context *context, int64_t batch, uint64_t seed)
 {
-    return open_digits(context, (tow_loader_options){
-                                    .batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}});
+    return digits_loader(
+        "diffusion", context, -1, 1,
+        (tow_loader_options){.batch = batch, .shuffle = true, .seed = seed, .split = {.low = 0, .high = part}});
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
@@ -88,10 +57,11 @@ bool digits_compare(tow_context *context, const tow_array *samples, uint64_t see
 {
     static float noise[SAMPLES * PIXELS];
     static int32_t asked[SAMPLES];
-    tow_loader *train =
-        open_digits(context, (tow_loader_options){.split = {.low = 0, .high = part}, .no_thread = true});
-    tow_loader *test =
-        train ? open_digits(context, (tow_loader_options){.split = {.low = part, .high = 1}, .no_thread = true}) : NULL;
+    tow_loader *train = digits_loader("diffusion", context, -1, 1,
+                                      (tow_loader_options){.split = {.low = 0, .high = part}, .no_thread = true});
+    tow_loader *test = train ? digits_loader("diffusion", context, -1, 1,
+                                             (tow_loader_options){.split = {.low = part, .high = 1}, .no_thread = true})
+                             : NULL;
     tow_array *const *known = NULL, *const *held_out = NULL;
     bool ok = train && test && tow_loader_next(train, &known) == TOW_OK && tow_loader_next(test, &held_out) == TOW_OK;
     for (int i = 0; i < SAMPLES; i++) asked[i] = i / EACH;

@@ -177,7 +177,7 @@ typedef struct tow_loader_options {
     void *user;
     size_t n_outputs; /* of the transform, if it makes other types: those of a whole batch */
     const tow_type *output_types;
-    int prefetch;   /* batches that a thread makes ahead; 0: 2; */
+    int prefetch;   /* batches that a thread makes ahead; 0: 2 */
     bool no_thread; /* made by the caller's thread, when they are asked for */
 } tow_loader_options;
 

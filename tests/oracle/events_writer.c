@@ -40,5 +40,5 @@ int main(int argc, char **argv)
     (void)tow_logger_close(log);
     (void)tow_logger_close(resumed);
     tow_context_destroy(context);
-    return status;
+    return status == TOW_OK ? 0 : 1;
 }

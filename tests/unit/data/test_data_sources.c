@@ -252,6 +252,12 @@ static void arrays_and_functions(void **state)
     assert_int_equal(tow_source_row(source, 3, &row), TOW_NOT_FOUND);
     assert_message(f, "row 3: row 3 is not to be had");
     tow_source_release(source);
+    OK(tow_source_function(f->ctx, INT64_MAX, tow_make_type(TOW_F64, 0, NULL), squares, &bad, &source));
+    tow_source *window;
+    assert_int_equal(tow_source_windows(source, INT64_MAX / 4, 1, 0, &window), TOW_INVALID_ARGUMENT);
+    assert_message(f, "more bytes than can be addressed");
+    assert_null(window);
+    tow_source_release(source);
     assert_int_equal(tow_source_function(f->ctx, -1, tow_make_type(TOW_F64, 0, NULL), squares, &bad, &source),
                      TOW_INVALID_ARGUMENT);
     assert_int_equal(tow_source_function(f->ctx, 1, tow_make_type(TOW_F64, 0, NULL), NULL, &bad, &source),
@@ -286,6 +292,16 @@ static void csv_files(void **state)
                                    .classes = (const char *const[]){"d", "c", "a\nb", NULL}};
     OK(tow_source_csv(f->ctx, f->path, &words, &source));
     for (int i = 0; i < 3; i++) assert_row(f, source, i, tow_make_type(TOW_I64, 0, NULL), &(int64_t[]){2, 1, 0}[i]);
+    tow_source_release(source);
+
+    write_text(f, "\" a\" , x\n a ,x\n"); /* spaces between quotes belong to the word */
+    const tow_csv_options spaced = {
+        .n_columns = 1, .columns = (const int[]){0}, .classes = (const char *const[]){"a", " a", NULL}};
+    OK(tow_source_csv(f->ctx, f->path, &(tow_csv_options){0}, &source) == TOW_BAD_FORMAT ? TOW_OK : TOW_INTERNAL_ERROR);
+    assert_message(f, "line 1: expected a separator or the end of the line behind a closing quote");
+    write_text(f, "\" a\", x\n a ,x\n");
+    OK(tow_source_csv(f->ctx, f->path, &spaced, &source));
+    for (int i = 0; i < 2; i++) assert_row(f, source, i, tow_make_type(TOW_I64, 0, NULL), &(int64_t[]){1, 0}[i]);
     tow_source_release(source);
 
     write_text(f, "1;2\n;4\n");

@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "log/events.h"
 #include "tests/unit/support/counting_allocator.h"
@@ -114,6 +116,23 @@ static void lines(void **state)
     assert_message(f, "/dev/full: cannot write the log: No space left");
     OK(tow_logger_close(log));
     OK(tow_logger_close(NULL));
+    /* a pipe whose reader is gone says so */
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
+    if (access(path, W_OK) != 0) skip();
+    OK(tow_logger_open(f->ctx, &(tow_logger_options){.lines = path, .first = 3}, &log));
+    OK(tow_logger_numbers(log, 4, 0, NULL));
+    char text[16] = "";
+    assert_int_equal(read(ends[0], text, sizeof text - 1), 12);
+    assert_string_equal(text, "{\"step\": 4}\n");
+    void (*old)(int) = signal(SIGPIPE, SIG_IGN);
+    close(ends[0]);
+    assert_int_equal(tow_logger_numbers(log, 5, 0, NULL), TOW_IO_ERROR);
+    signal(SIGPIPE, old);
+    close(ends[1]);
+    OK(tow_logger_close(log));
 }
 
 /* ---- files of events --------------------------------------------------------------------------------------------- */
