@@ -121,12 +121,13 @@ static void read_line(source *s, const char *text, long number)
     json_decref(line);
 }
 
-static tow_status read_lines(source *s, FILE *file)
+/* Lines from number `first` on. */
+static tow_status read_lines(source *s, FILE *file, long first)
 {
     char *text = NULL;
     size_t capacity = 0;
     errno = 0;
-    for (long number = 1; !s->failed && getline(&text, &capacity, file) >= 0; number++)
+    for (long number = first; !s->failed && getline(&text, &capacity, file) >= 0; number++)
         if (text[strspn(text, " \t\r\n")] != '\0') read_line(s, text, number);
     free(text);
     if (s->reports > REPORTS) fprintf(stderr, "tow: %s: %ld more lines were left out\n", s->path, s->reports - REPORTS);
@@ -161,16 +162,18 @@ static tow_status read_events(source *s)
 
 static tow_status read_file(source *s)
 {
-    FILE *file = fopen(s->path, "rb");
+    const bool standard = strcmp(s->path, "-") == 0; /* lines alone: events are not read from a pipe */
+    FILE *file = standard ? stdin : fopen(s->path, "rb");
     if (!file) return tool_fail(s->t, TOW_IO_ERROR, "%s: cannot open: %s", s->path, strerror(errno));
     int first = fgetc(file);
-    while (first == ' ' || first == '\n' || first == '\r' || first == '\t') first = fgetc(file);
+    long line = 1;
+    for (; first == ' ' || first == '\n' || first == '\r' || first == '\t'; first = fgetc(file)) line += first == '\n';
     tow_status status = TOW_OK;
     const bool lines = first == '{' || first == EOF;
-    if (lines && fseek(file, 0, SEEK_SET) != 0 && errno == ESPIPE && first != EOF) ungetc(first, file);
-    if (lines) status = read_lines(s, file);
-    fclose(file);
-    if (!lines) status = read_events(s);
+    if ((lines || standard) && first != EOF) ungetc(first, file);
+    if (lines || standard) status = read_lines(s, file, line);
+    if (!standard) fclose(file);
+    if (!lines && !standard) status = read_events(s);
     return s->failed ? tool_fail(s->t, TOW_OUT_OF_MEMORY, "%s: out of memory", s->path) : status;
 }
 

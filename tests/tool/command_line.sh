@@ -246,6 +246,10 @@ expect 0 '' "$tow" plot a.jsonl b.jsonl -o both.svg --y loss,accuracy --log-y
 expect 0 '>a.jsonl: accuracy</text>' cat both.svg
 expect 0 '' "$tow" plot a.jsonl -o a.svg --x seconds --y loss
 expect 0 '>seconds</text>' cat a.svg
+expect 0 '' sh -c '"$0" plot - a.jsonl -o both.svg --y loss <b.jsonl' "$tow"
+expect 0 '>-</text>' cat both.svg
+printf '\n\nnonsense\n' >c.jsonl
+expect 1 '-:3: expected an object' sh -c '"$0" plot - -o c.svg --y loss <c.jsonl' "$tow"
 expect 1 "no number of --y lost; the logs have: loss, val_loss, accuracy, seconds" "$tow" plot a.jsonl -o c.svg --y lost
 expect 1 "no number whose name has 'loss', and no --y; the logs have: none" "$tow" plot /dev/null -o c.svg
 expect 1 'absent: cannot open: No such file' "$tow" plot absent -o c.svg
