@@ -92,7 +92,10 @@ static tow_status check_finite(tow_train_state *s, const tow__train_program *p, 
     tow_status status = tow__norm_run(s->norm, s->outputs + tow__train_first_gradient(s), &norm, &finite);
     if (status != TOW_OK) return status;
     s->gradient_norm = norm;
-    if (finite && isfinite(loss)) return TOW_OK;
+    int64_t in_a_row;
+    tow_optimizer_skipped(s->optimizer, &in_a_row);
+    const bool skipped = !finite && (uint64_t)in_a_row < s->options.skip_not_finite; /* the optimiser does so */
+    if ((finite && isfinite(loss)) || skipped) return TOW_OK;
     return tow__fail_not_finite(s, p->step_graph, loss, finite);
 }
 

@@ -95,7 +95,7 @@ typedef struct tow_not_finite {
 } tow_not_finite;
 
 /* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration that
- * is to blame. For a graph that a program ran with these inputs and from which something came that is not finite. Errors:
+ * is to blame, and functions of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and from which something came that is not finite. Errors:
  * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs; TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
 /* A sentence; like snprintf. */
@@ -131,7 +131,8 @@ typedef struct tow_train_options {
     tow_average_options average; /* of the parameters, updated with every step, saved in checkpoints; decay 0: none */
     /* Looks whether the loss and all gradients are finite before it updates: one more pass over the gradients. If not,
      * the step is refused with TOW_CHECK_FAILED, nothing has changed, and the message names the layer, the operation and
-     * its source line where the first NaN or infinity came up. Not with .early_update. */
+     * its source line where the first NaN or infinity came up. With .skip_not_finite as many in a row are left out first.
+     * Not with .early_update. */
     bool check_finite;
     size_t skip_not_finite; /* leaves updates out whose gradients are not finite (tow_optimizer_options) */
     /* How many programs for batches of other sizes than input_types and extra_types say may be kept besides the first one.

@@ -299,6 +299,60 @@ static void skipped_steps(void **fixture_)
     drop(&q);
 }
 
+/* With both: two are left out, the third in a row is refused and says why. */
+static void skipped_and_then_refused(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    tow_dense model = TOW_DENSE(.features = 2);
+    for (size_t micro = 1; micro <= 2; micro++) {
+        problem p = make(f->ctx, TOW_MODULE(&model), BATCH,
+                         (tow_train_options){
+                             .optimizer = usual, .skip_not_finite = 2, .check_finite = true, .micro_batches = micro});
+        double loss;
+        assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+        *(float *)tow_array_data(p.batch[1]) = NAN;
+        for (int i = 0; i < 2; i++) assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_OK);
+        assert_int_equal(tow_train_save(p.state, f->a), TOW_OK);
+        assert_int_equal(tow_train_step(p.state, p.batch, &loss), TOW_CHECK_FAILED);
+        assert_message(f, "step 2: the loss is nan");
+        assert_unchanged(f, &p);
+        assert_int_equal(tow_train_step_number(p.state), 1);
+        drop(&p);
+    }
+}
+
+/* ---- files of older versions ------------------------------------------------------------------------------------- */
+
+/* A file of the first format, without averages and counts, that a state of three steps wrote: it still loads, also where
+ * averages are wanted, and the run goes on with the same bits. */
+static void old_files_load(void **fixture_)
+{
+    const fixture *f = *fixture_;
+    static const char path[] = TOW_TEST_DATA "/unit/train/state_of_three_steps.safetensors";
+    tow_dense model = TOW_DENSE(.features = 2);
+    for (int averaged = 0; averaged < 2; averaged++) {
+        const tow_train_options options = {.optimizer = usual, .seed = 11},
+                                wanted = {.optimizer = usual, .seed = 11, .average.decay = averaged ? 0.5 : 0};
+        problem fresh = make(f->ctx, TOW_MODULE(&model), BATCH, options),
+                loaded = make(f->ctx, TOW_MODULE(&model), BATCH, wanted);
+        double a, b;
+        for (int i = 0; i < 3; i++) assert_int_equal(tow_train_step(fresh.state, fresh.batch, &a), TOW_OK);
+        tow_train_set_data_position(fresh.state, 3 * BATCH);
+        if (tow_train_load(loaded.state, path) != TOW_OK) fail_msg("%s", tow_context_error(f->ctx));
+        assert_int_equal(tow_train_step_number(loaded.state), 3);
+        assert_int_equal(tow_train_data_position(loaded.state), 3 * BATCH);
+        assert_equal_params(tow_train_params(fresh.state), tow_train_params(loaded.state));
+        assert_int_equal(tow_train_save(fresh.state, f->a), TOW_OK); /* nothing was added to the format */
+        assert_equal_files(f->a, path);
+        assert_int_equal(tow_train_step(fresh.state, fresh.batch, &a), TOW_OK);
+        assert_int_equal(tow_train_step(loaded.state, loaded.batch, &b), TOW_OK);
+        assert_true(a == b);
+        assert_equal_params(tow_train_params(fresh.state), tow_train_params(loaded.state));
+        drop(&fresh);
+        drop(&loaded);
+    }
+}
+
 /* ---- other sizes ------------------------------------------------------------------------------------------------- */
 
 static void other_sizes_share_parameters(void **fixture_)
@@ -428,6 +482,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(averages_in_checkpoints, setup, teardown),
         cmocka_unit_test_setup_teardown(refused_step_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(skipped_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(skipped_and_then_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(old_files_load, setup, teardown),
         cmocka_unit_test_setup_teardown(other_sizes_share_parameters, setup, teardown),
         cmocka_unit_test_setup_teardown(aux_values, setup, teardown),
         cmocka_unit_test_setup_teardown(learning_rate_is_set, setup, teardown),
