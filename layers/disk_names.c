@@ -6,8 +6,9 @@
 static void add_skeleton(tow__string *s, const char *path)
 {
     for (const char *c = path;;) {
+        tow__numbering numbering;
         size_t length = strcspn(c, "/"), digits = strspn(c, "0123456789");
-        if (digits == length)
+        if (digits == length || tow__numbering_read(c, length, &numbering))
             tow__string_add(s, "{}");
         else
             tow__string_add(s, "%.*s", (int)length, c);

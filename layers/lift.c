@@ -50,6 +50,7 @@ typedef struct resolving {
     const char *stream;     /* NULL: no keys are asked for */
     char *at;               /* the path below the scope that is looked at; there is room in front of it */
     tow__resolved *result;
+    tow_lift_rule below; /* what the last iteration said; those that it counts on say the same */
 } resolving;
 
 static tow_lift_rule rule_at(resolving *r, const tow_scope *scope)
@@ -72,7 +73,8 @@ static const tow_scope *resolve(resolving *r, const tow_scope *scope)
 {
     const bool iteration = tow__scope_is_iteration(scope);
     if (scope->lift) {
-        tow_lift_rule rule = rule_at(r, scope);
+        tow_lift_rule rule = scope->covered ? r->below : rule_at(r, scope);
+        if (iteration) r->below = rule;
         if (rule.how == TOW_HIDDEN) r->result->hidden = scope;
         if (iteration && is_one_for_all(rule.how)) {
             r->result->how = rule.how;
@@ -82,15 +84,19 @@ static const tow_scope *resolve(resolving *r, const tow_scope *scope)
     }
     if (!scope->parent) return scope;
     if (scope->transparent) return resolve(r, scope->parent);
-    prepend(r, scope->name);
+    if (!scope->covered) prepend(r, scope->name);
     const tow_scope *parent = resolve(r, scope->parent);
     size_t prefix = parent ? strlen(parent->path) : 0, size = prefix + strlen(scope->name) + 2;
     tow_scope *copy = tow__trace_alloc(r->trace, 1, sizeof *copy);
     char *path = tow__trace_alloc(r->trace, size, 1);
     if (!parent || !copy || !path) return NULL;
-    snprintf(path, size, "%s%s%s", parent->path, prefix ? "/" : "", scope->name);
     *copy = *scope;
     copy->parent = (tow_scope *)parent;
+    if (scope->covered) {
+        copy->path = parent->path;
+        return copy;
+    }
+    snprintf(path, size, "%s%s%s", parent->path, prefix ? "/" : "", scope->name);
     copy->path = path;
     copy->name = path + (prefix ? prefix + 1 : 0);
     return copy;
@@ -159,6 +165,10 @@ const char *tow__entry_below(const tow_scope *scope, const char *collection, con
     if (!rest || scope->transparent) return rest;
     size_t n = strcspn(rest, "/");
     const char *after = rest[n] ? rest + n + 1 : NULL;
+    if (scope->covered) {
+        *rule = rule_below(scope, collection, rest[0] == '{' && after ? after : rest);
+        return rest;
+    }
     const bool named = after && n == strlen(scope->name) && memcmp(rest, scope->name, n) == 0;
     if (!tow__scope_is_iteration(scope)) return named ? after : NULL;
     here = named ? rule_below(scope, collection, after) : stacked;

@@ -125,6 +125,7 @@ tow_status tow_init_with_options(tow_context *context, const tow_module *model, 
     frame.body = tow__innermost_serial(m.trace);
     m.deterministic = options && options->deterministic;
     m.at = options && options->at ? options->at : "";
+    m.keys = options ? options->keys : TOW_KEYS_DEFAULT;
     TRY(tow__params_create(context, &m.params.list));
     TRY(tow__params_create(context, &m.state.list));
     tow_value *in = add_inputs(m.trace, "inputs", n_inputs, input_types);
@@ -386,7 +387,8 @@ static tow_status make_graph(const char *caller, const build *b, const tow_param
                     .log = b->log,
                     .mutable_collections = options->mutable_collections,
                     .at = options->at ? options->at : "",
-                    .deterministic = options->deterministic};
+                    .deterministic = options->deterministic,
+                    .keys = options->keys};
     tow__names_init(&m.counter_names, ctx);
     tow__names_init(&m.sown_collections, ctx);
     tow__names_init(&no_state.names, ctx);

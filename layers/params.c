@@ -175,8 +175,6 @@ tow_status tow_params_zeros_like(const tow_params *params, tow_params **zeros)
 
 /* ---- layers of a stack ------------------------------------------------------------------------------------------- */
 
-static bool is_level(const char *component, size_t length) { return length == 2 && memcmp(component, "{}", 2) == 0; }
-
 bool tow__is_path(const char *path)
 {
     if (!tow__is_utf8(path)) return false;
@@ -192,8 +190,9 @@ int tow__path_levels(const char *path)
 {
     int levels = 0;
     for (const char *c = path;;) {
+        tow__numbering numbering;
         size_t length = strcspn(c, "/");
-        levels += is_level(c, length);
+        if (tow__numbering_read(c, length, &numbering)) levels += numbering.levels;
         if (!c[length]) return levels;
         c += length + 1;
     }
@@ -202,11 +201,14 @@ int tow__path_levels(const char *path)
 void tow__params_add_layer_path(tow__string *s, const char *path, const int64_t *index)
 {
     for (const char *c = path;;) {
+        tow__numbering numbering;
         size_t length = strcspn(c, "/");
-        if (is_level(c, length))
-            tow__string_add(s, "%" PRId64, *index++);
-        else
+        if (tow__numbering_read(c, length, &numbering)) {
+            tow__string_add(s, "%" PRId64, tow__numbering_layer(&numbering, index));
+            index += numbering.levels;
+        } else {
             tow__string_add(s, "%.*s", (int)length, c);
+        }
         if (!c[length]) return;
         tow__string_add(s, "/");
         c += length + 1;
@@ -304,12 +306,13 @@ tow_status tow_params_to_tensors(const tow_params *params, const char *prefix, t
 static bool matches_layer(const char *stack, const char *path, int64_t *index)
 {
     for (;;) {
+        tow__numbering numbering;
         size_t a = strcspn(stack, "/"), b = strcspn(path, "/");
-        if (is_level(stack, a)) {
+        if (tow__numbering_read(stack, a, &numbering)) {
             char *end;
             if (path[0] < '0' || path[0] > '9') return false;
-            *index++ = strtoll(path, &end, 10);
-            if (end != path + b) return false;
+            if (!tow__numbering_index(&numbering, strtoll(path, &end, 10), index) || end != path + b) return false;
+            index += numbering.levels;
         } else if (a != b || memcmp(stack, path, a) != 0) {
             return false;
         }

@@ -154,12 +154,13 @@ static const char *below(const char *entry, const char *root, int64_t *index, in
     *levels = 0;
     while (*root) {
         const size_t a = strcspn(entry, "/"), b = strcspn(root, "/");
-        const bool stacked = a == 2 && memcmp(entry, "{}", 2) == 0;
+        tow__numbering numbering;
+        const bool stacked = tow__numbering_read(entry, a, &numbering);
         if (stacked && *root >= '0' && *root <= '9') {
             char *end;
-            index[(*levels)++] = strtoll(root, &end, 10);
-            if (end != root + b) return NULL;
-        } else if (a != b || memcmp(entry, root, a) != 0 || (stacked && b == 2)) {
+            if (!tow__numbering_index(&numbering, strtoll(root, &end, 10), index + *levels) || end != root + b) return NULL;
+            *levels += numbering.levels;
+        } else if (a != b || memcmp(entry, root, a) != 0 || stacked) {
             return NULL; /* "{}" in a root would leave out an axis that the array has */
         }
         if (!entry[a]) return NULL;

@@ -80,19 +80,47 @@ tow_scope *tow_scope_begin(tow_scope *scope, const char *name)
 
 void tow_scope_end(tow_scope *child) { tow_trace_pop_scope(child->model->trace); }
 
-tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys,
-                                const tow__lift *lift)
+bool tow__scope_numbering(const tow_scope *scope, tow__numbering *n)
 {
-    char name[24] = "{}";
-    if (!level) snprintf(name, sizeof name, "%" PRId64, fixed);
+    *n = (tow__numbering){0};
+    int64_t strides[TOW_MAX_RANK]; /* innermost first */
+    for (const tow_scope *s = scope; s && (s == scope || s->covered || s->transparent); s = s->parent) {
+        if (s->transparent) continue;
+        n->first += s->first + (s->fixed >= 0 ? s->stride * s->fixed : 0);
+        if (s->iteration) strides[n->levels++] = s->stride;
+    }
+    for (int i = 0; i < n->levels; i++) n->strides[i] = strides[n->levels - 1 - i];
+    return n->levels > 0;
+}
+
+tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn)
+{
+    char name[24 * (TOW_MAX_RANK + 2)];
+    tow_scope at = {
+        .parent = scope, .first = turn->first, .stride = turn->stride, .fixed = turn->level ? -1 : turn->fixed};
+    at.iteration = turn->level != NULL;
+    tow__numbering numbering;
+    if (tow__scope_numbering(&at, &numbering))
+        tow__numbering_write(&numbering, name);
+    else
+        snprintf(name, sizeof name, "%" PRId64, numbering.first);
     tow_scope *child = child_scope(scope, name);
     if (child == scope) return scope;
-    child->iteration = level != NULL;
-    child->flax_keys = flax_keys;
-    child->lift = lift;
-    child->lifted = scope->lifted || lift;
-    child->fixed = level ? -1 : fixed;
-    if (level) child->level = level;
+    if (turn->covered) {
+        child->path = scope->path;
+        child->name = "";
+    }
+    child->covered = turn->covered;
+    child->first = turn->first;
+    child->stride = turn->stride;
+    child->unit = turn->unit;
+    child->iteration = at.iteration;
+    child->fixed = at.fixed;
+    child->flax_keys = turn->flax_keys;
+    child->mapped = turn->mapped;
+    child->lift = turn->lift;
+    child->lifted = scope->lifted || turn->lift;
+    if (turn->level) child->level = turn->level;
     return child;
 }
 

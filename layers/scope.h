@@ -96,18 +96,22 @@ enum {
 
 struct tow_scope {
     tow__model *model;
-    tow_scope *parent;                  /* NULL: root */
-    const char *name;                   /* last component of path */
-    const char *path;                   /* "" for the root */
-    int depth;                          /* components of the path */
-    tow__level *level;                  /* innermost scan around, or NULL */
-    bool iteration;                     /* the component is the index of `level` */
-    bool flax_keys;                     /* an iteration that is folded into the root key instead of the path */
-    int64_t fixed;                      /* iteration of an unrolled scan, else -1 */
-    bool transparent;                   /* no component: a place for `lift` */
-    bool lifted;                        /* here or above is a lift */
-    const tow__lift *lift;              /* of an iteration or a transparent scope; may be NULL */
-    tow__parameter_view *view;          /* of parameters here and below; NULL: as they are */
+    tow_scope *parent;         /* NULL: root */
+    const char *name;          /* last component of path */
+    const char *path;          /* "" for the root */
+    int depth;                 /* components of the path */
+    tow__level *level;         /* innermost scan around, or NULL */
+    bool iteration;            /* the component is the index of `level` */
+    bool covered;              /* an iteration whose number the iteration below counts on: it has no component */
+    int64_t first, stride;     /* an iteration i is layer first + stride i of its stack */
+    int64_t unit;              /* with Flax's keys, layer k takes key k / unit of the split */
+    bool mapped;               /* a row of a vmap */
+    bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
+    int64_t fixed;             /* iteration of an unrolled scan, else -1 */
+    bool transparent;          /* no component: a place for `lift` */
+    bool lifted;               /* here or above is a lift */
+    const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
+    tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
     tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
 };
 
@@ -140,6 +144,7 @@ struct tow__model {
     tow__names sown_collections;            /* into which something was to be sown */
     const char *at; /* path of the scope in which the model is called, "" for the root */
     bool initialising, deterministic;
+    tow_scan_keys keys;
     int calls; /* of layers that have not returned */
     tow__layer_call *open_call;  /* the innermost of them */
     tow__call_log *log;         /* NULL: calls are not listed */
@@ -155,10 +160,23 @@ struct tow__model {
 
 /* ---- scope.c ----------------------------------------------------------------------------------------------------- */
 
-/* Child of `scope` for one iteration of a scan. level: the loop is traced once; NULL: iteration `fixed` of an
- * unrolled one. */
-tow_scope *tow__scope_iteration(tow_scope *scope, tow__level *level, int64_t fixed, bool flax_keys,
-                                const tow__lift *lift);
+/* An iteration of a scan: of a loop, which is traced once, if level is not NULL; else iteration `fixed` of an unrolled one. */
+typedef struct tow__turn {
+    tow__level *level;
+    int64_t fixed;
+    int64_t first, stride, unit; /* as in tow_scope */
+    bool covered, flax_keys, mapped;
+    const tow__lift *lift;
+} tow__turn;
+tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn);
+/* Whether a scan draws as Flax's. */
+static inline bool tow__flax_keys(const tow_scope *scope, tow_scan_keys keys)
+{
+    return (keys == TOW_KEYS_DEFAULT ? scope->model->keys : keys) == TOW_KEYS_FLAX;
+}
+/* What stands for a resolved or plain iteration in the path, the covered ones above it included. Returns false and the number
+ * where all are unrolled. */
+bool tow__scope_numbering(const tow_scope *scope, tow__numbering *numbering);
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out);

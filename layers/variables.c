@@ -18,17 +18,26 @@ typedef struct path_end {
     bool number; /* it is the index of an iteration */
 } path_end;
 
+/* The layer that iteration `scope` is, with those above that it counts on; index[depth]: of loops. */
+static int64_t layer_of(const tow_scope *scope, const int64_t *index)
+{
+    int64_t layer = 0;
+    for (const tow_scope *s = scope; s && (s == scope || s->covered); s = s->parent)
+        layer += s->first + s->stride * (s->iteration ? index[s->level->depth] : s->fixed);
+    return layer;
+}
+
 /* Feeds the components of a path. */
 static path_end hash_path(SHA1_CTX *sha, const tow_scope *scope, const int64_t *index)
 {
     if (!scope->parent) return (path_end){0};
     path_end before = hash_path(sha, scope->parent, index);
-    if (scope->flax_keys) return before;
+    if (scope->flax_keys || scope->covered) return before;
     char digits[24];
     const char *name = scope->name;
     bool number = tow__scope_is_iteration(scope);
-    if (scope->iteration) {
-        snprintf(digits, sizeof digits, "%" PRId64, index[scope->level->depth]);
+    if (number) {
+        snprintf(digits, sizeof digits, "%" PRId64, layer_of(scope, index));
         name = digits;
     }
     if ((number || before.number) && is_digit(before.last) && is_digit(name[0]))
@@ -58,7 +67,8 @@ static tow__key root_key(const tow_scope *scope, tow__key root, const int64_t *i
     if (!scope->parent) return root;
     root = root_key(scope->parent, root, index);
     if (!scope->flax_keys) return root;
-    return tow__key_fold_in(root, (uint32_t)(scope->iteration ? index[scope->level->depth] : scope->fixed));
+    int64_t i = scope->iteration ? index[scope->level->depth] : scope->fixed;
+    return tow__key_fold_in(root, (uint32_t)((scope->first + scope->stride * i) / scope->unit));
 }
 
 tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *index, uint32_t counter)
@@ -104,7 +114,7 @@ static tow_status reserve_recipe(tow_context *ctx, tow__store *store)
 /* A body that Flax would compile: an iteration with its keys is around. */
 static bool is_compiled(const tow_scope *scope)
 {
-    while (scope && !scope->flax_keys) scope = scope->parent;
+    while (scope && (!scope->flax_keys || scope->mapped)) scope = scope->parent;
     return scope != NULL;
 }
 
@@ -318,8 +328,13 @@ static tow_value root_value(const tow_scope *scope, tow_value root)
     if (!scope->parent) return root;
     root = root_value(scope->parent, root);
     if (!scope->flax_keys) return root;
-    tow_value data = scope->iteration ? tow_convert(scope->level->index, TOW_U32)
-                                      : tow_scalar(scope->model->trace, TOW_U32, (double)scope->fixed);
+    const int64_t first = scope->first / scope->unit, stride = scope->stride / scope->unit;
+    tow_trace *t = scope->model->trace;
+    if (!scope->iteration)
+        return tow_random_fold_in(root, tow_scalar(t, TOW_U32, (double)(first + stride * scope->fixed)));
+    tow_value data = tow_convert(scope->level->index, TOW_U32);
+    if (stride != 1) data = tow_mul_scalar(data, (double)stride);
+    if (first != 0) data = tow_add_scalar(data, (double)first);
     return tow_random_fold_in(root, data);
 }
 

@@ -9,6 +9,13 @@
 extern "C" {
 #endif
 
+/* Where the random keys of iteration i of a scan come from. */
+typedef enum tow_scan_keys {
+    TOW_KEYS_DEFAULT, /* as the model says (tow_model_options.keys), else TOW_KEYS_PATH */
+    TOW_KEYS_PATH,    /* as those of a layer with path "blocks/i" */
+    TOW_KEYS_FLAX     /* as in flax.linen.scan with split_rngs of every stream: split(root, length)[i], path without i */
+} tow_scan_keys;
+
 /* How the iterations of a transform hold a parameter, a variable or a stream of random keys. */
 typedef enum tow_lifting {
     TOW_STACKED, /* each iteration has its own: a row of one array; of a stream: keys of its own */

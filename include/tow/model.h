@@ -19,6 +19,7 @@ typedef struct tow_model_options {
     const char *const *streams; /* NULL-terminated; NULL: none */
     size_t n_outputs;           /* of the model; 0: 1 */
     bool deterministic;         /* evaluation: layers such as Dropout are the identity and draw nothing */
+    tow_scan_keys keys;         /* of scans that say nothing else: initial values and random keys; the same in all calls */
     const tow_params *state;    /* variables besides the parameters, from tow_init_with_options; NULL: none */
     /* Collections that the call may change. Their new values are outputs of the graph after all others: the variables
      * of `state` in these collections in their order, written or not, then what was sown. NULL-terminated; NULL: none.

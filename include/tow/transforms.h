@@ -25,16 +25,11 @@ typedef struct tow_remat {
 
 /* ---- scan: a stack of layers as one loop ------------------------------------------------------------------------- */
 
-/* Where the random keys of iteration i come from. */
-typedef enum tow_scan_keys {
-    TOW_KEYS_PATH, /* as those of a layer with path "blocks/i" */
-    TOW_KEYS_FLAX  /* as in flax.linen.scan with split_rngs of every stream: split(root, length)[i], path without i */
-} tow_scan_keys;
-
 /* `length` copies of the layer `inner`, one after the other, each with its own parameters and random keys:
  *     tow_scan blocks = TOW_SCAN(&block, .length = 12);
- * Inputs:  carry[n_carry], broadcast[n_broadcast] (seen whole by each iteration), xs... (arrays [length, ...]).
- * Outputs: carry[n_carry], ys... (arrays [length, ...]).
+ * Inputs:  carry[n_carry], broadcast[n_broadcast] (seen whole by each iteration), xs... (arrays [length, ...], or with the scanned
+ * axis where .in_axes says).
+ * Outputs: carry[n_carry], ys... (arrays [length, ...], or stacked where .out_axes says).
  * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
  * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
  * stacked arrays. Rules say what is different: .variables and .streams (tow/lifting.h) share, carry or hide variables and
@@ -54,12 +49,86 @@ typedef struct tow_scan {
     bool unrolled;  /* record every iteration by itself, parameters unstacked; same names on disk, values and bits */
     size_t n_carry; /* 0: one */
     size_t n_broadcast;
-    tow_scan_keys keys;
+    int64_t unroll;      /* iterations in one turn of the loop (tow_scan_options.unroll); 0: one */
+    const int *in_axes;  /* of each xs: the scanned axis, negative ones from the end, or TOW_NOT_MAPPED: seen whole; NULL: all 0 */
+    const int *out_axes; /* of each ys: where its rows are stacked, or TOW_NOT_MAPPED: it does not depend on the iteration and is
+                            given once; NULL: all 0 */
+    tow_scan_keys keys;  /* TOW_KEYS_DEFAULT: those of tow_model_options.keys */
     const char *const *shared_collections; /* NULL-terminated; NULL: none */
     const tow_lift_rule *variables;        /* of parameters and variables; NULL: all are stacked */
     const tow_lift_rule *streams;          /* of streams of random keys ("dropout"); NULL: all are split */
 } tow_scan;
 #define TOW_SCAN(...) TOW__WRAPPER(tow_scan, __VA_ARGS__)
+
+/* ---- remat_scan: scans inside each other, the bodies of all but the innermost recomputed ------------------------- */
+/* lengths[0] * lengths[1] * ... copies of `inner`, as one scan of that length would have them, names, values and keys included
+ * (with TOW_KEYS_FLAX: as scans inside each other split them). Reverse mode keeps the carries of the outermost level and, while it
+ * works on one of its iterations, what the levels below need:
+ *     tow_remat_scan deep = TOW_REMAT_SCAN(&block, .lengths = {8, 8});       64 layers, of which 8 are at work at a time
+ * The innermost level recomputes nothing (as in Flax); wrap `inner` in TOW_REMAT if it is to. In memory parameters have an axis for
+ * each level. Inputs: carry[n_carry], broadcast[n_broadcast]. Outputs: carry[n_carry]. */
+typedef struct tow_remat_scan {
+    tow_module module;
+    const tow_module *inner;
+    int64_t lengths[TOW_MAX_RANK]; /* outermost first, up to the first 0 */
+    tow_policy policy;             /* of the recomputed levels; zero: tow_nothing_saveable() */
+    size_t n_carry;                /* 0: one */
+    size_t n_broadcast;
+    tow_scan_keys keys;
+    const char *const *shared_collections;
+    const tow_lift_rule *variables, *streams;
+} tow_remat_scan;
+#define TOW_REMAT_SCAN(...) TOW__WRAPPER(tow_remat_scan, __VA_ARGS__)
+
+/* ---- layer stack: layers that are not all alike, as few loops ---------------------------------------------------- */
+/* `length` layers one after the other: those of `first`, then those of `pattern` again and again in a loop, a whole number of times,
+ * then as many from the beginning of the pattern as are left over, then those of `last`:
+ *     two local layers and one global, 26 in all: eight turns, and two local ones behind them
+ *     const tow_module *l = TOW_MODULE(&local), *g = TOW_MODULE(&global);
+ *     tow_layer_stack blocks = TOW_LAYER_STACK(.length = 26, .pattern = TOW_LAYERS(l, l, g));
+ *     every second one recomputed
+ *     tow_remat cheap = TOW_REMAT(&block);
+ *     tow_layer_stack blocks = TOW_LAYER_STACK(.length = 12, .pattern = TOW_LAYERS(TOW_MODULE(&cheap), TOW_MODULE(&block)));
+ * Layer i has the path "blocks/i", whatever it is; names on disk, initial values and random keys are those of the layers written out.
+ * In memory the parameters of layer j of a pattern of 3 are rows of "blocks/{j+3}/..." (layers j, j + 3, ...).
+ * Inputs: carry[n_carry], broadcast[n_broadcast], xs... ([length, ...]). Outputs: carry[n_carry], ys... ([length, ...]), as of
+ * tow_scan. Errors: as of tow_scan; a length smaller than the layers of `first` and `last`. */
+typedef struct tow_layer_stack {
+    tow_module module;
+    int64_t length; /* 0: those of `first`, `pattern` once, and `last` */
+    const tow_module *const *pattern, *const *first, *const *last; /* NULL-terminated; NULL: none */
+    size_t n_carry;                                                /* 0: one */
+    size_t n_broadcast;
+    bool unrolled; /* record every layer by itself */
+    tow_scan_keys keys;
+    const char *const *shared_collections;
+    const tow_lift_rule *variables, *streams;
+} tow_layer_stack;
+#define TOW_LAYER_STACK(...) TOW__LAYER(tow_layer_stack, __VA_ARGS__)
+/* A list of layers that lives as long as the block that it stands in: TOW_LAYERS(TOW_MODULE(&cheap), TOW_MODULE(&block)). */
+#define TOW_LAYERS(...) ((const tow_module *const[]){__VA_ARGS__, NULL})
+
+/* ---- vmap: one layer on many rows at once, each with parameters of its own or all with the same ------------------ */
+/* The layer `inner` on every row of the inputs. By default each row has its own parameters, variables and random keys:
+ *     tow_vmap_layer members = TOW_VMAP(&mlp, .axis_size = 8, .in_axes = (int[]){TOW_NOT_MAPPED});   an ensemble: [8, batch, ...]
+ *     tow_vmap_layer rows = TOW_VMAP(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));         one layer over a batch axis
+ * Row i has the path "members/i"; in memory parameters and variables are rows of arrays "members/{}/...", and what is TOW_SHARED is
+ * "members/...", without a row. With TOW_KEYS_FLAX row i draws by split(root, size)[i]: it has the bits of the plain layer that is
+ * initialised with this key.
+ * A variable that is TOW_SHARED may be written where the value does not depend on the row. Errors: as of tow_vmap_function; a rule
+ * TOW_CARRIED, or one that nothing matches. */
+typedef struct tow_vmap_layer {
+    tow_module module;
+    const tow_module *inner;
+    int64_t axis_size;   /* rows; 0: those of the inputs */
+    bool empty;          /* no rows are meant */
+    const int *in_axes;  /* of each input: its mapped axis, negative ones from the end, or TOW_NOT_MAPPED: seen whole; NULL: all 0 */
+    const int *out_axes; /* of each output: where its rows are stacked, or TOW_NOT_MAPPED: all are the same; NULL: all 0 */
+    bool unrolled;       /* record every row by itself; same names on disk and values */
+    tow_scan_keys keys;
+    const tow_lift_rule *variables, *streams;
+} tow_vmap_layer;
+#define TOW_VMAP(...) TOW__WRAPPER(tow_vmap_layer, __VA_ARGS__)
 
 /* ---- WeightNorm: a layer whose kernels have norms that are learned ----------------------------------------------- */
 /* The layer `inner`, which sees its kernels as w rsqrt(sum(w^2) + epsilon) scale, with the sum over the axes that are not features.
@@ -106,8 +175,8 @@ typedef struct tow_precision {
 } tow_precision;
 #define TOW_PRECISION(...) TOW__WRAPPER(tow_precision, __VA_ARGS__)
 
-TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_weight_norm_class, tow_spectral_norm_class,
-    tow_precision_class;
+TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_remat_scan_class, tow_layer_stack_class,
+    tow_vmap_layer_class, tow_weight_norm_class, tow_spectral_norm_class, tow_precision_class;
 
 #ifdef __cplusplus
 }

@@ -348,6 +348,89 @@ static void bind_scan(tow_trace *t, const tow__body *b, int64_t length, bool rev
     if (graph != b->graph) tow_graph_release(graph);
 }
 
+/* ---- several iterations in one body ------------------------------------------------------------------------------ */
+
+/* A body of k iterations over the body b: in: carry, xs [k, ...]; out: carry, ys [k, ...]. */
+typedef struct unrolled {
+    const tow__body *b;
+    int64_t k;
+    bool reverse;
+    size_t n_carry, n_xs, n_ys;
+} unrolled;
+
+static tow_value row_of(tow_value x, int64_t i)
+{
+    tow_type type = tow_value_type(x);
+    return tow_reshape(tow_slice_axis(x, 0, i, i + 1), type.rank - 1, type.dims + 1);
+}
+
+static void several_iterations(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const unrolled *u = user;
+    const size_t n_captures = u->b->n_captures, n = n_captures + u->n_carry + u->n_xs, k = (size_t)u->k;
+    tow_value *x = tow__trace_alloc(t, n + 1, sizeof *x), *y = tow__trace_alloc(t, u->n_carry + u->n_ys + 1, sizeof *y);
+    tow_value *rows = tow__trace_alloc(t, k * (u->n_ys + 1), sizeof *rows);
+    if (!x || !y || !rows) return;
+    for (size_t i = 0; i < n_captures; i++) x[i] = tow__import(t, u->b->captures[i]);
+    for (size_t i = 0; i < u->n_carry; i++) y[i] = in[i];
+    for (size_t step = 0; step < k && !tow__failed(t); step++) {
+        const size_t row = u->reverse ? k - 1 - step : step;
+        for (size_t i = 0; i < u->n_carry; i++) x[n_captures + i] = y[i];
+        for (size_t i = 0; i < u->n_xs; i++) x[n_captures + u->n_carry + i] = row_of(in[u->n_carry + i], (int64_t)row);
+        tow__inline(t, u->b->graph, x, y);
+        for (size_t i = 0; i < u->n_ys; i++) rows[i * k + row] = tow_expand_dims(y[u->n_carry + i], 0);
+    }
+    if (tow__failed(t)) return;
+    for (size_t i = 0; i < u->n_carry; i++) out[i] = y[i];
+    for (size_t i = 0; i < u->n_ys; i++) out[u->n_carry + i] = tow_concatenate(k, rows + i * k, 0);
+}
+
+/* x [a b, ...] -> [a, b, ...]; the other way about with join. */
+static tow_value split_axis(tow_value x, int64_t a, int64_t b)
+{
+    tow_type type = tow_value_type(x);
+    int64_t dims[TOW_MAX_RANK + 1] = {a, b};
+    if (type.rank == 0) return x; /* after an error */
+    memcpy(dims + 2, type.dims + 1, (size_t)(type.rank - 1) * sizeof *dims);
+    return tow_reshape(x, type.rank + 1, dims);
+}
+
+static tow_value join_axes(tow_value x)
+{
+    tow_type type = tow_value_type(x);
+    type.dims[1] *= type.dims[0];
+    return tow_reshape(x, type.rank - 1, type.dims + 1);
+}
+
+/* The loop over bodies of u.k iterations, and behind it those that are left over. in: carry, xs; out: carry, ys. */
+static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_value *in, tow_value *out)
+{
+    const int64_t turns = length / u.k, rest = length % u.k, from = u.reverse ? rest : 0, looped = turns * u.k;
+    const size_t n_in = u.n_carry + u.n_xs;
+    tow_value *xs = tow__trace_alloc(t, n_in + 1, sizeof *xs),
+              *ys = tow__trace_alloc(t, u.n_carry + u.n_ys + 1, sizeof *ys);
+    if (!xs || !ys) return;
+    for (size_t i = 0; i < u.n_xs; i++)
+        xs[i] = split_axis(tow_slice_axis(in[u.n_carry + i], 0, from, from + looped), turns, u.k);
+    const tow_scan_options options = {.length = turns, .has_length = true, .reverse = u.reverse};
+    if (tow__failed(t)) return;
+    tow_scan_function(t, several_iterations, &u, &options, u.n_carry, in, u.n_xs, xs, u.n_ys, out, out + u.n_carry);
+    for (size_t i = 0; i < u.n_ys && !tow__failed(t); i++) out[u.n_carry + i] = join_axes(out[u.n_carry + i]);
+    if (rest == 0 || tow__failed(t)) return;
+    u.k = rest;
+    for (size_t i = 0; i < u.n_carry; i++) xs[i] = out[i];
+    for (size_t i = 0; i < u.n_xs; i++)
+        xs[u.n_carry + i] = tow_slice_axis(in[u.n_carry + i], 0, u.reverse ? 0 : looped, u.reverse ? rest : length);
+    several_iterations(t, xs, ys, &u);
+    for (size_t i = 0; i < u.n_carry; i++) out[i] = ys[i];
+    for (size_t i = u.n_carry; i < u.n_carry + u.n_ys && !tow__failed(t); i++) {
+        const tow_value parts[] = {u.reverse ? ys[i] : out[i], u.reverse ? out[i] : ys[i]};
+        out[i] = tow_concatenate(2, parts, 0);
+    }
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
 void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
                        size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,
                        tow_value *carry_out, tow_value *ys)
@@ -361,6 +444,12 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     int64_t length = scan_length(trace, options, n_xs, explicit_in + n_carry);
     tow_type *types = tow__types_of(trace, n_carry + n_xs, explicit_in);
     if (length < 0 || !types) return;
+    const int64_t unroll = options ? options->unroll : 0;
+    if (unroll < 0) {
+        tow_trace_fail(trace, TOW_INVALID_ARGUMENT, "scan: unroll is %lld, expected a positive number, or 0 for one",
+                       (long long)unroll);
+        return;
+    }
     for (size_t i = n_carry; i < n_carry + n_xs; i++) {
         types[i].rank--;
         memmove(types[i].dims, types[i].dims + 1, (size_t)types[i].rank * sizeof types[i].dims[0]);
@@ -371,7 +460,12 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     tow_value *operands = tow__join(trace, b.n_captures, b.captures, n_carry + n_xs, explicit_in);
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
     if (operands && results && tow__carries_agree(trace, "scan", b.graph, n_carry, explicit_in)) {
-        bind_scan(trace, &b, length, options && options->reverse, n_carry, operands, n_carry + n_ys, results);
+        const bool reverse = options && options->reverse;
+        const unrolled u = {&b, unroll < length ? unroll : length, reverse, n_carry, n_xs, n_ys};
+        if (u.k > 1)
+            bind_unrolled(trace, u, length, explicit_in, results);
+        else
+            bind_scan(trace, &b, length, reverse, n_carry, operands, n_carry + n_ys, results);
         if (n_carry) memcpy(carry_out, results, n_carry * sizeof *results);
         if (n_ys) memcpy(ys, results + n_carry, n_ys * sizeof *results);
     }

@@ -43,6 +43,23 @@ class Cell(nn.Module):
         return y, (2 * y, key)
 
 
+class Layer(Cell):
+    """A Cell without ys."""
+
+    @nn.compact
+    def __call__(self, x):
+        return Cell.__call__(self, x)[0]
+
+
+class Once(nn.Module):
+    """Hands out what does not depend on the iteration."""
+
+    @nn.compact
+    def __call__(self, x):
+        gain = self.param("gain", nn.initializers.normal(0.5), x.shape[-1:])
+        return jnp.tanh(x + gain), (2 * gain, self.make_rng("noise"))
+
+
 ALL = {"params": 0, "batch_stats": 0, "counters": 0}
 SPLIT = {"params": True, "noise": True}
 
@@ -50,6 +67,11 @@ SPLIT = {"params": True, "noise": True}
 def scan(cell=Cell, **options):
     options = {"variable_axes": ALL, "split_rngs": SPLIT, "length": 3} | options
     return nn.scan(cell, **options)(name="stack")
+
+
+def vmap(cell=Cell, **options):
+    options = {"variable_axes": ALL, "split_rngs": SPLIT} | options
+    return nn.vmap(cell, **options)(name="stack")
 
 
 class Stack(nn.Module):
@@ -85,6 +107,31 @@ CASES = {
     "shared_noise": case(lambda: scan(split_rngs={"params": True, "noise": False}), u=X3),
     "shared_keys": case(lambda: scan(split_rngs={"params": False, "noise": False}), u=X3),
     "reverse": case(lambda: scan(reverse=True), u=X3),
+    "axes": case(lambda: scan(in_axes=1, out_axes=(2, 1)), u=(2, 3, 4)),
+    "negative_axes": case(lambda: scan(in_axes=-1, out_axes=(-2, -1)), u=(2, 4, 3)),
+    "whole": case(lambda: scan(in_axes=nn.broadcast), u=(2, 4)),
+    "once": case(
+        lambda: scan(Once, variable_axes={}, variable_broadcast="params", split_rngs={"params": False, "noise": True}, out_axes=(nn.broadcast, 0))
+    ),
+    "unroll": case(lambda: scan(length=5, unroll=2), u=(5, 2, 4)),
+    "unroll_reverse": case(lambda: scan(length=5, unroll=3, reverse=True), u=(5, 2, 4)),
+    "unroll_all": case(lambda: scan(unroll=7), u=X3),
+    "remat_scan": case(lambda: nn.remat_scan(Layer, lengths=(2, 3))(name="stack")),
+    "remat_scan_flat": case(lambda: nn.remat_scan(Layer, lengths=(3,))(name="stack")),
+    "remat_scan_deep": case(lambda: nn.remat_scan(Layer, lengths=(2, 1, 2), policy=jax.checkpoint_policies.dots_saveable)(name="stack")),
+    # Rows at once: an ensemble, one layer over a batch axis, and other axes.
+    "vmap": case(lambda: vmap(), x=X3),
+    "vmap_ensemble": case(lambda: vmap(in_axes=None, axis_size=3)),
+    "vmap_shared": case(lambda: vmap(variable_axes=ALL | {"params": None}, split_rngs={"params": False, "noise": True}), x=X3),
+    "vmap_same_noise": case(lambda: vmap(split_rngs={"params": True, "noise": False}), x=X3),
+    "vmap_axes": case(lambda: vmap(in_axes=(1, -1), out_axes=(1, (-1, 1))), x=(2, 3, 4), u=(2, 4, 3)),
+    "vmap_remat": case(lambda: vmap(nn.remat(Cell)), x=X3),
+    "vmap_of_scan": case(
+        lambda: nn.vmap(nn.scan(Cell, variable_axes=ALL, split_rngs=SPLIT, length=2), variable_axes=ALL, split_rngs=SPLIT)(name="stack"), x=X3
+    ),
+    "scan_of_vmap": case(
+        lambda: nn.scan(nn.vmap(Cell, variable_axes=ALL, split_rngs=SPLIT), variable_axes=ALL, split_rngs=SPLIT, length=2)(name="stack"), x=X3
+    ),
 }
 
 
@@ -116,14 +163,17 @@ def main():
             write_tree(name, "param", params, words=True)
 
             def loss(p, s, x):
-                (y, (ys, key)), s = model.apply({"params": p, **s}, x, *u, rngs={"noise": keys["noise"]}, mutable=list(s))
-                return jnp.sum(y * inputs(*y.shape)) + jnp.sum(ys * inputs(*ys.shape)), (y, ys, key, s)
+                out, s = model.apply({"params": p, **s}, x, *u, rngs={"noise": keys["noise"]}, mutable=list(s))
+                y, (ys, key) = out if isinstance(out, tuple) else (out, (None, None))
+                more = 0 if ys is None else jnp.sum(ys * inputs(*ys.shape))
+                return jnp.sum(y * inputs(*y.shape)) + more, (y, ys, key, s)
 
             for _ in range(2):
                 (_, (y, ys, key, state)), grads = jax.value_and_grad(loss, argnums=(0, 2), has_aux=True)(params, state, x)
             write(name, "output", y)
-            write(name, "ys0", ys)
-            write(name, "keys", key)
+            if ys is not None:
+                write(name, "ys0", ys)
+                write(name, "keys", key)
             write(name, "input", grads[1])
             write_tree(name, "grad", grads[0])
             write_tree(name, "state", state)

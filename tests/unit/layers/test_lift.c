@@ -11,35 +11,98 @@
 
 #define FLAX .keys = TOW_KEYS_FLAX
 
-/* Calls `use` with the model of a case. */
-static bool with_case(const char *name, void (*use)(lift_run *r, const tow_module *model, bool u), lift_run *r)
+/* Hands out what does not depend on the iteration. */
+static void call_once(tow_scope *s, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
 {
+    (void)module, (void)n_in, (void)n_out;
+    tow_type type = tow_value_type(in[0]);
+    tow_value gain = tow_param(s, "gain", 1, &type.dims[1], tow_init_normal(0.5));
+    out[0] = tow_tanh(tow_add(in[0], gain));
+    out[1] = tow_mul_scalar(gain, 2);
+    out[2] = tow_make_rng(s, "noise");
+}
+static const tow_module_class once_class = {"once", call_once};
+
+/* Runs the model of a case. */
+static bool with_case(const char *name, lift_run *r)
+{
+    static const bare once = {{&once_class}};
+    const int in_1[] = {1}, in_end[] = {-1}, in_whole[] = {TOW_NOT_MAPPED};
+    const int out_axes[] = {2, 1}, out_ends[] = {-2, -1}, out_once[] = {TOW_NOT_MAPPED, 0};
+    const tow_type x = TYPE(TOW_F32, 2, 4), x3 = TYPE(TOW_F32, 3, 2, 4), x5 = TYPE(TOW_F32, 5, 2, 4);
     const struct {
         const char *name;
-        bool u; /* a second input, for each iteration */
+        tow_remat_scan scan;
+    } remat_scans[] = {
+        {"remat_scan", TOW_REMAT_SCAN(&cell, .lengths = {2, 3}, FLAX)},
+        {"remat_scan_flat", TOW_REMAT_SCAN(&cell, .lengths = {3}, FLAX)},
+        {"remat_scan_deep", TOW_REMAT_SCAN(&cell, .lengths = {2, 1, 2}, .policy = tow_dots_saveable(), FLAX)},
+    };
+    const struct {
+        const char *name;
+        tow_type u; /* of a second input, for the iterations; rank 0: none */
         tow_scan scan;
     } scans[] = {
-        {"stacked", false, TOW_SCAN(&cell, .length = 3, FLAX)},
-        {"xs", true, TOW_SCAN(&cell, .length = 3, FLAX)},
-        {"shared_params", true, TOW_SCAN(&cell, .length = 3, FLAX, .variables = TOW_RULES({"params", TOW_SHARED}))},
-        {"carried", true, TOW_SCAN(&cell, .length = 3, FLAX, .variables = TOW_RULES({"counters", TOW_CARRIED}))},
-        {"shared_noise", true, TOW_SCAN(&cell, .length = 3, FLAX, .streams = TOW_RULES({"noise", TOW_SHARED}))},
-        {"shared_keys", true,
-         TOW_SCAN(&cell, FLAX, .streams = TOW_RULES({"noise", TOW_SHARED}, {"params", TOW_SHARED}))},
-        {"reverse", true, TOW_SCAN(&cell, .reverse = true, FLAX)},
+        {"stacked", {0}, TOW_SCAN(&cell, .length = 3, FLAX)},
+        {"xs", x3, TOW_SCAN(&cell, .length = 3, FLAX)},
+        {"shared_params", x3, TOW_SCAN(&cell, .length = 3, FLAX, .variables = TOW_RULES({"params", TOW_SHARED}))},
+        {"carried", x3, TOW_SCAN(&cell, .length = 3, FLAX, .variables = TOW_RULES({"counters", TOW_CARRIED}))},
+        {"shared_noise", x3, TOW_SCAN(&cell, .length = 3, FLAX, .streams = TOW_RULES({"noise", TOW_SHARED}))},
+        {"shared_keys", x3, TOW_SCAN(&cell, FLAX, .streams = TOW_RULES({"noise", TOW_SHARED}, {"params", TOW_SHARED}))},
+        {"reverse", x3, TOW_SCAN(&cell, .reverse = true, FLAX)},
+        {"axes", TYPE(TOW_F32, 2, 3, 4), TOW_SCAN(&cell, .in_axes = in_1, .out_axes = out_axes, FLAX)},
+        {"negative_axes", TYPE(TOW_F32, 2, 4, 3), TOW_SCAN(&cell, .in_axes = in_end, .out_axes = out_ends, FLAX)},
+        {"whole", x, TOW_SCAN(&cell, .length = 3, .in_axes = in_whole, FLAX)},
+        {"once",
+         {0},
+         TOW_SCAN(&once, .length = 3, .variables = TOW_RULES({"params", TOW_SHARED}), .out_axes = out_once, FLAX)},
+        {"unroll", x5, TOW_SCAN(&cell, .unroll = 2, FLAX)},
+        {"unroll_reverse", x5, TOW_SCAN(&cell, .unroll = 3, .reverse = true, FLAX)},
+        {"unroll_all", x3, TOW_SCAN(&cell, .unroll = 7, FLAX)},
     };
+    const int whole[] = {TOW_NOT_MAPPED}, in[] = {1, -1}, out[] = {1, -1, 1};
+    const tow_remat remat = TOW_REMAT(&cell);
+    const tow_scan inner = TOW_SCAN(&cell, .length = 2, FLAX);
+    const tow_vmap_layer rows = TOW_VMAP(&cell, FLAX);
+    const tow_scan outer = TOW_SCAN(&rows, .length = 2, FLAX);
+    const struct {
+        const char *name;
+        tow_type x, u;
+        tow_vmap_layer vmap;
+    } vmaps[] = {
+        {"vmap", x3, {0}, rows},
+        {"vmap_ensemble", x, {0}, TOW_VMAP(&cell, .axis_size = 3, .in_axes = whole, FLAX)},
+        {"vmap_shared", x3, {0}, TOW_VMAP(&cell, .variables = TOW_RULES({"params", TOW_SHARED}), FLAX)},
+        {"vmap_same_noise", x3, {0}, TOW_VMAP(&cell, .streams = TOW_RULES({"noise", TOW_SHARED}), FLAX)},
+        {"vmap_axes", TYPE(TOW_F32, 2, 3, 4), TYPE(TOW_F32, 2, 4, 3),
+         TOW_VMAP(&cell, .in_axes = in, .out_axes = out, FLAX)},
+        {"vmap_remat", x3, {0}, TOW_VMAP(&remat, FLAX)},
+        {"vmap_of_scan", x3, {0}, TOW_VMAP(&inner, FLAX)},
+    };
+    free_lift_run(r);
+    for (size_t i = 0; i < sizeof vmaps / sizeof *vmaps; i++) {
+        if (strcmp(vmaps[i].name, name) != 0) continue;
+        run_lifted(r, TOW_MODULE(&STACK(&vmaps[i].vmap)), vmaps[i].u.rank ? 2 : 1, (tow_type[]){vmaps[i].x, vmaps[i].u},
+                   3, NULL);
+        return true;
+    }
+    if (strcmp(name, "scan_of_vmap") == 0) {
+        run_lifted(r, TOW_MODULE(&STACK(&outer)), 1, &x3, 3, NULL);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof remat_scans / sizeof *remat_scans; i++) {
+        if (strcmp(remat_scans[i].name, name) != 0) continue;
+        run_lifted(r, TOW_MODULE(&STACK(&remat_scans[i].scan)), 1, &x, 1, NULL);
+        return true;
+    }
     for (size_t i = 0; i < sizeof scans / sizeof *scans; i++) {
         if (strcmp(scans[i].name, name) != 0) continue;
-        use(r, TOW_MODULE(&STACK(&scans[i].scan)), scans[i].u);
+        run_lifted(r, TOW_MODULE(&STACK(&scans[i].scan)), scans[i].u.rank ? 2 : 1, (tow_type[]){x, scans[i].u}, 3,
+                   NULL);
         return true;
     }
     return false;
-}
-
-static void run_case(lift_run *r, const tow_module *model, bool u)
-{
-    free_lift_run(r);
-    run_lifted(r, model, u ? 2 : 1, (tow_type[]){TYPE(TOW_F32, 2, 4), TYPE(TOW_F32, 3, 2, 4)}, 3, NULL);
 }
 
 static void compare(FILE *file, const char *name, const char *what, const tow_array *array)
@@ -74,7 +137,7 @@ static void test_golden(void **unused)
     lift_run r = {0};
     int lines = 0;
     while (fscanf(file, "%63s %127s %127s", name, what, shape) == 3) {
-        if (strcmp(name, last) != 0 && !with_case(name, run_case, &r)) fail_msg("no case %s", name);
+        if (strcmp(name, last) != 0 && !with_case(name, &r)) fail_msg("no case %s", name);
         strcpy(last, name);
         tow_array *array = lifted_result(&r, what);
         if (!array) fail_msg("%s: nothing is called %s", name, what);

@@ -68,7 +68,7 @@ static inline void fraction_loss(tow_trace *t, const tow_value *outputs, const t
 }
 
 enum {
-    LIFT_ARRAYS = 32
+    LIFT_ARRAYS = 128
 };
 
 /* What the second of two calls gives; state: after it. */
@@ -114,6 +114,7 @@ static inline void run_lifted(lift_run *r, const tow_module *model, size_t n_in,
     tow_program *program;
     OK(tow_compile(ctx, gradient, NULL, &program));
     tow_array *in[LIFT_ARRAYS], *out[LIFT_ARRAYS], *key, *x[2];
+    assert_true(n + n_state + n_in + n_out + 2 <= LIFT_ARRAYS && tow_graph_outputs(gradient) <= LIFT_ARRAYS);
     OK(tow_array_from_data(ctx, TYPE(TOW_U32, 2), (uint32_t[]){0, 5}, &key));
     size_t at = 0;
     for (size_t i = 0; i < n; i++) in[at++] = tow_params_array(r->params, i);
