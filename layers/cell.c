@@ -4,37 +4,52 @@
 
 /* ---- checks and carries ------------------------------------------------------------------------------------------ */
 
-bool tow__carry_type(tow_scope *scope, const char *cell, int64_t features, tow_type x, tow_type *type)
+/* type: x with so many features in place of its last axis; false, reported: x has none, or the option is out of its range. */
+static bool carry_type(tow_scope *scope, const tow__gates *g, tow_type x, tow_type *type)
 {
     *type = x;
     if (!tow__is_float(x.dtype) || x.rank < 1) {
         tow_scope_fail(scope, x.rank < 1 ? TOW_SHAPE_MISMATCH : TOW_TYPE_MISMATCH,
-                       "%s: x: expected f32 or f64 of rank 1 or more, found %s", cell, tow__type_name(x).text);
+                       "%s: x: expected a float type of rank 1 or more, found %s", g->cell, tow__type_name(x).text);
         return false;
     }
-    if (!tow__check_option(scope, cell, features > 0 && features < TOW__SIZE_LIMIT, "features", (double)features,
-                           "a positive number below 2^30"))
+    if (!tow__check_option(scope, g->cell, g->features > 0 && g->features < TOW__SIZE_LIMIT, "features",
+                           (double)g->features, "a positive number below 2^30"))
         return false;
-    type->dims[x.rank - 1] = features;
+    type->dims[x.rank - 1] = g->features;
+    return true;
+}
+
+/* What a cell computes in, for an x of this type. */
+static bool read_types(tow_scope *scope, const tow__gates *g, tow_dtype x, tow__dtypes *types)
+{
+    if (!tow__param_dtype(scope, g->cell, g->param_dtype, &types->params) ||
+        !tow__compute_dtype(scope, g->cell, g->dtype, 0, NULL, &types->params, &types->compute))
+        return false;
+    if (!g->dtype && !scope->dtype) types->compute = tow_promote_types(types->params, x);
     return true;
 }
 
 bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *carry, tow_value x)
 {
     tow_type type;
-    if (!tow__carry_type(scope, g->cell, g->features, tow_value_type(x), &type)) return false;
+    if (!carry_type(scope, g, tow_value_type(x), &type)) return false;
     for (size_t i = 0; i < g->n_carry; i++) {
         if (tow_type_equal(tow_value_type(carry[i]), type)) continue;
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: carry %zu: expected %s (batch axes of x, .features), found %s",
+        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
+                       "%s: carry %zu: expected %s (batch axes of x, .features, the type of computation), found %s",
                        g->cell, i, tow__type_name(type).text, tow__type_name(tow_value_type(carry[i])).text);
         return false;
     }
     return true;
 }
 
-bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out)
+bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *x)
 {
     size_t n = g->n_carry;
+    tow__dtypes types;
+    tow_type type;
     if (n_in != n + 1 || n_out != n + 1) {
         tow_scope_fail(
             scope, TOW_INVALID_ARGUMENT,
@@ -43,39 +58,41 @@ bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const t
             g->cell, n + 1, n, n_in, n_out);
         return false;
     }
-    return tow__check_carry(scope, g, in, in[n]);
+    if (!carry_type(scope, g, tow_value_type(in[n]), &type) || !read_types(scope, g, type.dtype, &types)) return false;
+    *x = tow__as(in[n], types.compute);
+    return tow__check_carry(scope, g, in, *x);
 }
 
-/* A constant of what the initialiser fills: f32, as parameters are. */
+/* A constant of what the initialiser fills. */
 static tow_value drawn(tow_scope *scope, tow_initializer init, tow_type type, tow__key key)
 {
-    tow_trace *t = tow_scope_trace(scope);
-    tow_type f32 = tow_make_type(TOW_F32, type.rank, type.dims);
     tow_array *array = NULL;
-    tow_value value = {0};
-    tow_status status = tow_array_create(scope->model->ctx, f32, &array);
-    if (!status) status = tow__initialize(scope->model->ctx, &init, f32, key.k, tow_array_data(array));
-    if (status)
-        tow__adopt_error(t);
-    else
-        value = tow_convert(tow_constant(t, array), type.dtype);
+    tow_status status = tow_array_create(scope->model->ctx, type, &array);
+    if (!status) status = tow__initialize(scope->model->ctx, &init, type, key.k, tow_array_data(array));
+    if (status) tow__adopt_error(tow_scope_trace(scope));
+    tow_value value = status ? (tow_value){0} : tow_constant(tow_scope_trace(scope), array);
     tow_array_release(array);
     return value;
 }
 
-void tow__draw_carry(tow_scope *scope, tow_initializer init, tow_type type, const uint32_t key[2], size_t n,
+void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_initializer init, tow_type x, const uint32_t key[2],
                      tow_value *carry)
 {
     bool zeros = tow_initializer_is_default(&init) || init.fill == tow_init_zeros().fill;
+    tow__dtypes types;
+    tow_type type;
+    if (!carry_type(scope, g, x, &type) || !read_types(scope, g, x.dtype, &types)) return;
     if (!zeros && !init.fill) {
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        ".carry_init: found options but no function .fill; make it with tow_init_normal(1) or the like");
         return;
     }
-    for (size_t i = 0; i < n && !tow__scope_failed(scope); i++) {
+    for (size_t i = 0; i < g->n_carry && !tow__scope_failed(scope); i++) {
         tow__key own = {{key[0], key[1]}};
-        if (n > 1) own = tow__key_fold_in(own, (uint32_t)i);
-        carry[i] = zeros ? tow_full(tow_scope_trace(scope), type, 0) : drawn(scope, init, type, own);
+        if (g->n_carry > 1) own = tow__key_fold_in(own, (uint32_t)i);
+        type.dtype = zeros ? types.compute : types.params;
+        carry[i] =
+            zeros ? tow_full(tow_scope_trace(scope), type, 0) : tow__as(drawn(scope, init, type, own), types.compute);
     }
 }
 
@@ -89,23 +106,25 @@ typedef struct sides {
 tow_initializer tow__recurrent_init(tow_initializer given) { return tow__init_or(given, tow_init_orthogonal(1, -1)); }
 
 static void read_side(tow_scope *scope, const char *name, const int64_t *dims, tow_initializer kernel_init, bool biased,
-                      tow_initializer bias_init, tow_value like, tow_value *kernel, tow_value *bias)
+                      tow_initializer bias_init, const tow__dtypes *types, tow_value *kernel, tow_value *bias)
 {
     tow_scope *child = tow_scope_begin(scope, name);
-    *kernel = tow__param_like(child, "kernel", 2, dims, kernel_init, like);
-    if (biased) *bias = tow__param_like(child, "bias", 1, dims + 1, tow__init_or(bias_init, tow_init_zeros()), like);
+    *kernel = tow__param(child, "kernel", 2, dims, kernel_init, types);
+    if (biased) *bias = tow__param(child, "bias", 1, dims + 1, tow__init_or(bias_init, tow_init_zeros()), types);
     tow_scope_end(child);
 }
 
-static void read_gate(tow_scope *scope, const tow__gates *g, int k, tow_value like, sides *s)
+/* x: of the type of computation. */
+static void read_gate(tow_scope *scope, const tow__gates *g, int k, tow_type x, sides *s)
 {
-    tow_type x = tow_value_type(like);
+    tow__dtypes types = {.compute = x.dtype};
+    if (!tow__param_dtype(scope, g->cell, g->param_dtype, &types.params)) return;
     const tow__gate *gate = &g->gate[k];
     const int64_t input[] = {x.dims[x.rank - 1], g->features}, hidden[] = {g->features, g->features};
     read_side(scope, gate->input, input, tow__init_or(g->kernel_init, tow_init_lecun_normal()), gate->input_bias,
-              gate->bias_init, like, &s->input_kernel[k], &s->input_bias[k]);
+              gate->bias_init, &types, &s->input_kernel[k], &s->input_bias[k]);
     read_side(scope, gate->hidden, hidden, tow__recurrent_init(g->recurrent_kernel_init), gate->hidden_bias,
-              gate->bias_init, like, &s->hidden_kernel[k], &s->hidden_bias[k]);
+              gate->bias_init, &types, &s->hidden_kernel[k], &s->hidden_bias[k]);
 }
 
 static tow_value product(tow_value x, tow_value kernel)
@@ -119,7 +138,7 @@ void tow__gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_
 {
     sides s = {0};
     for (int k = 0; k < g->n; k++) {
-        read_gate(scope, g, k, x, &s);
+        read_gate(scope, g, k, tow_value_type(x), &s);
         if (tow__scope_failed(scope)) return;
         input[k] = product(x, s.input_kernel[k]);
         hidden[k] = product(h, s.hidden_kernel[k]);
@@ -140,8 +159,11 @@ void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow
 {
     sides s = {0};
     bool input_bias = true, hidden_bias = true;
+    tow__dtypes types;
+    if (!read_types(scope, g, tow_value_type(xs).dtype, &types)) return;
+    xs = tow__as(xs, types.compute);
     for (int k = 0; k < g->n; k++) {
-        read_gate(scope, g, k, xs, &s);
+        read_gate(scope, g, k, tow_value_type(xs), &s);
         input_bias = input_bias && g->gate[k].input_bias;
         hidden_bias = hidden_bias && g->gate[k].hidden_bias;
     }

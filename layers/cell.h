@@ -26,16 +26,18 @@ typedef struct tow__gates {
     int64_t features;
     size_t n_carry;
     tow_initializer kernel_init, recurrent_kernel_init;
+    tow_layer_dtype dtype, param_dtype;
     int n;
     tow__gate gate[TOW__MOST_GATES];
 } tow__gates;
 
-/* Reports unless inputs are (carry..., x) with outputs (carry..., y), x [batch..., in] of a type that layers compute with and each carry
- * [batch..., features] of the same type. */
-bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out);
-/* Reports unless each carry [batch..., features] has the batch axes and the type of x. */
+/* Reports unless each carry [batch..., features] has the batch axes of x and the type of x, which is that of computation. */
 bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *carry, tow_value x);
-/* input[k] and hidden[k], each a product of its own. */
+/* Reports unless inputs are (carry..., x) with outputs (carry..., y), x [batch..., in] of a float type and each carry
+ * [batch..., features] of the type of computation, which *x then has. */
+bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *x);
+/* input[k] and hidden[k], each a product of its own, for an x of the type of computation. */
 void tow__gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_value h, tow_value *input,
                         tow_value *hidden);
 /* prepared->xs [..., n features]: the inputs of all gates; shared: kernel and biases of tow__gate_step. */
@@ -49,11 +51,10 @@ tow_value tow__gate_slice(tow_value gates, int64_t features, int k);
 
 /* The recurrent kernels' default. */
 tow_initializer tow__recurrent_init(tow_initializer given);
-/* n carries of this type; several that are drawn have keys split(key, n). */
-void tow__draw_carry(tow_scope *scope, tow_initializer init, tow_type type, const uint32_t key[2], size_t n,
+/* n carries for an x of this type: those of computation with so many features in place of its last axis. They are drawn as parameters
+ * of these types are, several with keys split(key, n). */
+void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_initializer init, tow_type x, const uint32_t key[2],
                      tow_value *carry);
-/* type with so many features in place of its last axis; false, reported: x has none, or the option is out of its range. */
-bool tow__carry_type(tow_scope *scope, const char *cell, int64_t features, tow_type x, tow_type *type);
 static inline tow_activation tow__activation_or(tow_activation given, tow_activation otherwise)
 {
     return given ? given : otherwise;

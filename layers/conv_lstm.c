@@ -24,16 +24,22 @@ static int feature_axes(const tow_module *module)
 static tow_conv conv_of(const tow_conv_lstm_cell *m)
 {
     tow_conv conv = TOW_CONV(.features = 4 * m->features, .no_bias = m->no_bias, .kernel_init = m->kernel_init,
-                             .bias_init = m->bias_init);
+                             .bias_init = m->bias_init, .dtype = m->dtype, .param_dtype = m->param_dtype);
     memcpy(conv.kernel_size, m->kernel_size, sizeof conv.kernel_size);
     return conv;
 }
 
-static bool carry_type(tow_scope *scope, const tow_conv_lstm_cell *m, tow_type x, tow_type *type)
+/* What it has in common with cells whose gates are products. */
+static tow__gates gates_of(const tow_conv_lstm_cell *m)
+{
+    return (tow__gates){
+        .cell = name, .features = m->features, .n_carry = 2, .dtype = m->dtype, .param_dtype = m->param_dtype};
+}
+
+static bool check_axes(tow_scope *scope, const tow_conv_lstm_cell *m, tow_type x)
 {
     int n = spatial_axes(scope, m);
-    if (n == 0 || !tow__carry_type(scope, name, m->features, x, type)) return false;
-    if (x.rank > n) return true;
+    if (n == 0 || x.rank > n) return n != 0;
     tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: x: expected %d spatial axes and one of features, found %s", name, n,
                    tow__type_name(x).text);
     return false;
@@ -59,7 +65,7 @@ static void step(tow_scope *scope, const tow_module *module, const tow_cell_prep
                  tow_value x, tow_value *out)
 {
     const tow_conv_lstm_cell *m = (const tow_conv_lstm_cell *)module;
-    const tow__gates g = {.cell = name, .features = m->features, .n_carry = 2};
+    const tow__gates g = gates_of(m);
     (void)prepared;
     if (!tow__check_carry(scope, &g, carry, x)) return;
     tow_conv conv = conv_of(m);
@@ -71,11 +77,11 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_conv_lstm_cell *m = (const tow_conv_lstm_cell *)module;
-    tow__gates g = {.cell = name, .features = m->features, .n_carry = 2};
+    const tow__gates g = gates_of(m);
     tow_cell_prepared prepared = {0};
-    tow_type type;
-    if (!tow__check_cell(scope, &g, n_in, in, n_out) || !carry_type(scope, m, tow_value_type(in[2]), &type)) return;
-    prepare(scope, module, in[2], &prepared);
+    tow_value x;
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x) || !check_axes(scope, m, tow_value_type(x))) return;
+    prepare(scope, module, x, &prepared);
     if (!tow__scope_failed(scope)) step(scope, module, &prepared, in, prepared.xs, out);
 }
 
@@ -83,8 +89,8 @@ static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x
                           tow_value *carry)
 {
     const tow_conv_lstm_cell *m = (const tow_conv_lstm_cell *)module;
-    tow_type type;
-    if (carry_type(scope, m, x, &type)) tow__draw_carry(scope, m->carry_init, type, key, 2, carry);
+    const tow__gates g = gates_of(m);
+    if (check_axes(scope, m, x)) tow__draw_carry(scope, &g, m->carry_init, x, key, carry);
 }
 
 static const tow_cell_methods methods = {

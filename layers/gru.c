@@ -26,6 +26,8 @@ static tow__gates gru_gates(const tow_gru_cell *m)
                     .n_carry = 1,
                     .kernel_init = m->kernel_init,
                     .recurrent_kernel_init = m->recurrent_kernel_init,
+                    .dtype = m->dtype,
+                    .param_dtype = m->param_dtype,
                     .n = 3,
                     .gate = {[R] = {"ir", "hr"}, [Z] = {"iz", "hz"}, [N] = {"in", "hn", .hidden_bias = true}}};
     for (int k = 0; k < g.n; k++) {
@@ -71,9 +73,9 @@ static void gru_call(tow_scope *scope, const tow_module *module, size_t n_in, co
 {
     const tow_gru_cell *m = (const tow_gru_cell *)module;
     tow__gates g = gru_gates(m);
-    tow_value input[3], hidden[3];
-    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
-    tow__gate_products(scope, &g, in[1], in[0], input, hidden);
+    tow_value x, input[3], hidden[3];
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
+    tow__gate_products(scope, &g, x, in[0], input, hidden);
     if (!tow__scope_failed(scope)) gru_combine(m, input, hidden, in[0], out);
 }
 
@@ -81,9 +83,8 @@ static void gru_initial_carry(tow_scope *scope, const tow_module *module, tow_ty
                               tow_value *carry)
 {
     const tow_gru_cell *m = (const tow_gru_cell *)module;
-    tow_type type;
-    if (tow__carry_type(scope, "GRUCell", m->features, x, &type))
-        tow__draw_carry(scope, m->carry_init, type, key, 1, carry);
+    tow__gates g = gru_gates(m);
+    tow__draw_carry(scope, &g, m->carry_init, x, key, carry);
 }
 
 static const tow_cell_methods gru_methods = {
@@ -100,6 +101,8 @@ static tow__gates mgu_gates(const tow_mgu_cell *m)
         .n_carry = 1,
         .kernel_init = m->kernel_init,
         .recurrent_kernel_init = m->recurrent_kernel_init,
+        .dtype = m->dtype,
+        .param_dtype = m->param_dtype,
         .n = 2,
         .gate = {
             {"if", "hf", .input_bias = true, .bias_init = tow__init_or(m->forget_bias_init, tow_init_ones())},
@@ -140,9 +143,9 @@ static void mgu_call(tow_scope *scope, const tow_module *module, size_t n_in, co
 {
     const tow_mgu_cell *m = (const tow_mgu_cell *)module;
     tow__gates g = mgu_gates(m);
-    tow_value input[2], hidden[2];
-    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
-    tow__gate_products(scope, &g, in[1], in[0], input, hidden);
+    tow_value x, input[2], hidden[2];
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
+    tow__gate_products(scope, &g, x, in[0], input, hidden);
     if (!tow__scope_failed(scope)) mgu_combine(m, input, hidden, in[0], out);
 }
 
@@ -150,9 +153,8 @@ static void mgu_initial_carry(tow_scope *scope, const tow_module *module, tow_ty
                               tow_value *carry)
 {
     const tow_mgu_cell *m = (const tow_mgu_cell *)module;
-    tow_type type;
-    if (tow__carry_type(scope, "MGUCell", m->features, x, &type))
-        tow__draw_carry(scope, m->carry_init, type, key, 1, carry);
+    tow__gates g = mgu_gates(m);
+    tow__draw_carry(scope, &g, m->carry_init, x, key, carry);
 }
 
 static const tow_cell_methods mgu_methods = {

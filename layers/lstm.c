@@ -11,6 +11,7 @@ typedef struct options {
     int64_t features;
     tow_activation gate, activation;
     tow_initializer kernel_init, recurrent_kernel_init, bias_init, carry_init;
+    tow_layer_dtype dtype, param_dtype;
 } options;
 
 #define READ(layer, text)                                                                                              \
@@ -21,7 +22,9 @@ typedef struct options {
                .kernel_init = (layer)->kernel_init,                                                                    \
                .recurrent_kernel_init = (layer)->recurrent_kernel_init,                                                \
                .bias_init = (layer)->bias_init,                                                                        \
-               .carry_init = (layer)->carry_init})
+               .carry_init = (layer)->carry_init,                                                                      \
+               .dtype = (layer)->dtype,                                                                                \
+               .param_dtype = (layer)->param_dtype})
 
 static options read_options(const tow_module *module)
 {
@@ -43,6 +46,8 @@ static tow__gates gates_of(const options *o)
                     .n_carry = 2,
                     .kernel_init = o->kernel_init,
                     .recurrent_kernel_init = o->recurrent_kernel_init,
+                    .dtype = o->dtype,
+                    .param_dtype = o->param_dtype,
                     .n = 4,
                     .gate = {[I] = {"ii", "hi"}, [F] = {"if", "hf"}, [G] = {"ig", "hg"}, [O] = {"io", "ho"}}};
     for (int k = 0; k < g.n; k++) {
@@ -85,9 +90,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     options o = read_options(module);
     tow__gates g = gates_of(&o);
-    tow_value input[4], hidden[4], sums[4];
-    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
-    tow__gate_products(scope, &g, in[2], in[1], input, hidden);
+    tow_value x, input[4], hidden[4], sums[4];
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
+    tow__gate_products(scope, &g, x, in[1], input, hidden);
     if (tow__scope_failed(scope)) return;
     for (int k = 0; k < g.n; k++) sums[k] = tow_add(input[k], hidden[k]);
     combine(&o, sums, in[0], out);
@@ -99,8 +104,9 @@ static void joined(tow_scope *scope, const tow_module *module, size_t n_in, cons
     options o = read_options(module);
     tow__gates g = gates_of(&o);
     tow_cell_prepared prepared = {0};
-    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
-    tow__gates_prepare(scope, &g, in[2], &prepared);
+    tow_value x;
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
+    tow__gates_prepare(scope, &g, x, &prepared);
     if (!tow__scope_failed(scope)) step(scope, module, &prepared, in, prepared.xs, out);
 }
 
@@ -108,8 +114,8 @@ static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x
                           tow_value *carry)
 {
     options o = read_options(module);
-    tow_type type;
-    if (tow__carry_type(scope, o.name, o.features, x, &type)) tow__draw_carry(scope, o.carry_init, type, key, 2, carry);
+    tow__gates g = gates_of(&o);
+    tow__draw_carry(scope, &g, o.carry_init, x, key, carry);
 }
 
 static const tow_cell_methods methods = {

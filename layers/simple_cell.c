@@ -8,6 +8,8 @@ static tow__gates gates_of(const tow_simple_cell *m)
                         .n_carry = 1,
                         .kernel_init = m->kernel_init,
                         .recurrent_kernel_init = m->recurrent_kernel_init,
+                        .dtype = m->dtype,
+                        .param_dtype = m->param_dtype,
                         .n = 1,
                         .gate = {{"i", "h", .input_bias = true, .bias_init = m->bias_init}}};
 }
@@ -39,9 +41,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     const tow_simple_cell *m = (const tow_simple_cell *)module;
     tow__gates g = gates_of(m);
-    tow_value input, hidden;
-    if (!tow__check_cell(scope, &g, n_in, in, n_out)) return;
-    tow__gate_products(scope, &g, in[1], in[0], &input, &hidden);
+    tow_value x, input, hidden;
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
+    tow__gate_products(scope, &g, x, in[0], &input, &hidden);
     if (!tow__scope_failed(scope)) combine(m, input, hidden, in[0], out);
 }
 
@@ -49,9 +51,8 @@ static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x
                           tow_value *carry)
 {
     const tow_simple_cell *m = (const tow_simple_cell *)module;
-    tow_type type;
-    if (tow__carry_type(scope, "SimpleCell", m->features, x, &type))
-        tow__draw_carry(scope, m->carry_init, type, key, 1, carry);
+    tow__gates g = gates_of(m);
+    tow__draw_carry(scope, &g, m->carry_init, x, key, carry);
 }
 
 static const tow_cell_methods methods = {

@@ -540,6 +540,65 @@ static void test_memory_of_1000_steps(void **unused)
     assert_true(whole < 14 * sequence && steps < whole && in_pieces < 2 * sequence);
 }
 
+/* ---- element types ----------------------------------------------------------------------------------------------- */
+
+/* The type of the output; parameters must have this type. */
+static tow_dtype output_dtype(const tow_module *model, tow_type x, tow_dtype expected)
+{
+    tow_params *params;
+    tow_graph *graph;
+    OK(tow_init(ctx, model, 3, 1, &x, &params));
+    for (size_t i = 0; i < tow_params_count(params); i++)
+        assert_int_equal(tow_array_type(tow_params_array(params, i)).dtype, expected);
+    OK(tow_forward(model, params, 1, &x, NULL, &graph));
+    tow_dtype dtype = tow_graph_output_type(graph, 0).dtype;
+    tow_graph_release(graph);
+    tow_params_free(params);
+    return dtype;
+}
+
+/* As Flax's: computed in .dtype, or in what x and the parameters promote to; the carry follows. */
+static void test_element_types(void **unused)
+{
+    (void)unused;
+    static const struct {
+        tow_layer_dtype dtype, param_dtype;
+        tow_dtype x, params, output;
+    } rows[] = {
+        {0, 0, TOW_F32, TOW_F32, TOW_F32},
+        {0, 0, TOW_F64, TOW_F32, TOW_F64},
+        {0, 0, TOW_BF16, TOW_F32, TOW_F32},
+        {0, TOW_BF16, TOW_BF16, TOW_BF16, TOW_BF16},
+        {0, TOW_F64, TOW_F32, TOW_F64, TOW_F64},
+        {TOW_BF16, 0, TOW_F32, TOW_F32, TOW_BF16},
+        {TOW_AS_F32, TOW_F64, TOW_F64, TOW_F64, TOW_F32},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tow_layer_dtype dtype = rows[i].dtype, params = rows[i].param_dtype;
+        tow_initializer normal = tow_init_normal(1);
+        /* orthogonal kernels are not for 16 bits in Flax; here they are rounded once */
+        tow_simple_cell simple = TOW_SIMPLE_CELL(.features = 6, .dtype = dtype, .param_dtype = params);
+        tow_lstm_cell lstm = TOW_LSTM_CELL(.features = 6, .dtype = dtype, .param_dtype = params, .carry_init = normal);
+        tow_optimized_lstm_cell optimized =
+            TOW_OPTIMIZED_LSTM_CELL(.features = 6, .dtype = dtype, .param_dtype = params);
+        tow_gru_cell gru = TOW_GRU_CELL(.features = 6, .dtype = dtype, .param_dtype = params);
+        tow_mgu_cell mgu = TOW_MGU_CELL(.features = 6, .dtype = dtype, .param_dtype = params);
+        tow_conv_lstm_cell conv =
+            TOW_CONV_LSTM_CELL(.features = 6, .kernel_size = {3}, .dtype = dtype, .param_dtype = params);
+        const tow_module *cells[] = {TOW_MODULE(&simple), TOW_MODULE(&lstm), TOW_MODULE(&optimized),
+                                     TOW_MODULE(&gru),    TOW_MODULE(&mgu),  TOW_MODULE(&conv)};
+        for (int k = 0; k < 6; k++) {
+            tow_rnn whole = {.module = {&tow_rnn_class}, .inner = cells[k]};
+            stepwise by_step = {{&stepwise_class[cells[k]->cls->cell->n_carry]}, cells[k]};
+            tow_rnn steps = TOW_RNN(&by_step);
+            tow_type x = k == 5 ? TYPE(rows[i].x, 2, 3, 4, 5) : TYPE(rows[i].x, 2, 3, 5);
+            if (output_dtype(TOW_MODULE(&whole), x, rows[i].params) != rows[i].output ||
+                output_dtype(TOW_MODULE(&steps), x, rows[i].params) != rows[i].output)
+                fail_msg("row %zu, cell %d: another type of output", i, k);
+        }
+    }
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define expect_error(model, status, text, n_out, ...)                                                                  \
@@ -586,13 +645,16 @@ static void test_errors(void **unused)
     expect_error(lstm, TOW_INVALID_ARGUMENT, "LSTMCell: expected 3 inputs (carry 2, x)", 1, x);
     expect_error(lstm, TOW_INVALID_ARGUMENT, "as many outputs, found 3 and 2", 2, h, h, x);
     expect_error(lstm, TOW_SHAPE_MISMATCH, "LSTMCell: carry 1: expected f32[2,4]", 3, h, F32(2, 5), x);
-    expect_error(lstm, TOW_SHAPE_MISMATCH, "carry 0: expected f32[2,4] (batch axes of x, .features), found f64[2,4]", 3,
+    expect_error(lstm, TOW_SHAPE_MISMATCH,
+                 "carry 0: expected f32[2,4] (batch axes of x, .features, the type of computation), found f64[2,4]", 3,
                  TYPE(TOW_F64, 2, 4), h, x);
-    expect_error(gru, TOW_TYPE_MISMATCH, "GRUCell: x: expected f32 or f64", 2, h, TYPE(TOW_I32, 2, 3));
+    expect_error(gru, TOW_TYPE_MISMATCH, "GRUCell: x: expected a float type", 2, h, TYPE(TOW_I32, 2, 3));
     expect_error(gru, TOW_SHAPE_MISMATCH, "rank 1 or more, found f32[]", 2, h, tow_make_type(TOW_F32, 0, NULL));
     expect_error(conv, TOW_SHAPE_MISMATCH, "ConvLSTMCell: x: expected 1 spatial axes", 3, F32(4), F32(4), F32(3));
     expect_error(no_kernel, TOW_INVALID_ARGUMENT, "ConvLSTMCell: .kernel_size[0] = 0", 3, F32(2, 6, 4), F32(2, 6, 4),
                  F32(2, 6, 3));
+    tow_gru_cell integer = TOW_GRU_CELL(.features = 4, .dtype = TOW_I32);
+    expect_error(integer, TOW_INVALID_ARGUMENT, "GRUCell: .dtype", 2, h, x);
     expect_error(of_nothing, TOW_INVALID_ARGUMENT, "RNN: expected a cell, found NULL", 1, xs);
     expect_error(of_classless, TOW_INVALID_ARGUMENT, "RNN: expected a cell, found a layer without a class", 1, xs);
     expect_error(of_none, TOW_INVALID_ARGUMENT, "LSTMCell: .features = 0", 1, xs);
@@ -675,6 +737,7 @@ int main(void)
         cmocka_unit_test(test_unrolled),
         cmocka_unit_test(test_variables_of_cells),
         cmocka_unit_test(test_memory_of_1000_steps),
+        cmocka_unit_test(test_element_types),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_every_allocation_failing),
     };
