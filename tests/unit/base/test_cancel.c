@@ -8,11 +8,22 @@
 
 #include "tow/host.h"
 
-/* Compiled without optimisation and with checks, a piece of work takes longer. */
-#ifdef NDEBUG
+/* The promise is about optimised code on the processor itself. With checks, or emulated, a piece of work takes longer: then
+ * sizes and numbers of attempts are smaller, and what counts is that programs of seconds end long before. */
+#if defined(NDEBUG) && defined(__x86_64__)
 static const double allowed = 0.010;
+enum {
+    SHRINKS = 1,
+    CANCELLED_STEPS = 40,
+    CANCELLED_RUNS = 60
+};
 #else
-static const double allowed = 0.5;
+static const double allowed = 2;
+enum {
+    SHRINKS = 4, /* long axes */
+    CANCELLED_STEPS = 6,
+    CANCELLED_RUNS = 8
+};
 #endif
 
 static double now(void)
@@ -171,8 +182,13 @@ typedef struct compiled {
     size_t n_inputs, n_outputs;
 } compiled;
 
-static compiled compile(tow_context *ctx, const long_program *p)
+static compiled compile(tow_context *ctx, const long_program *full)
 {
+    long_program small = *full;
+    const long_program *p = &small;
+    for (size_t i = 0; i < small.n_inputs; i++)
+        for (int d = 0; d < small.types[i].rank; d++)
+            if (small.types[i].dims[d] >= 1024) small.types[i].dims[d] /= SHRINKS;
     compiled c = {.n_inputs = p->n_inputs};
     tow_graph *g;
     if (tow_trace_function(ctx, p->record, NULL, p->n_inputs, p->types, NULL, 1, &g) != TOW_OK)
@@ -298,8 +314,7 @@ static const tow_module *make_deep(deep *m)
 }
 
 enum {
-    DEEP_ROWS = 512,
-    CANCELLED_STEPS = 40
+    DEEP_ROWS = 512 / SHRINKS
 };
 
 typedef struct pair {
@@ -431,9 +446,9 @@ static void donated_inputs(void **state)
     assert_int_equal(tow_program_run(program, in, out), TOW_OK);
     expected++;
     seconds = now() - seconds;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < CANCELLED_RUNS; i++) {
         timer t;
-        start_timer(&t, f->ctx, seconds * 1.2 * i / 60);
+        start_timer(&t, f->ctx, seconds * 1.2 * i / CANCELLED_RUNS);
         const tow_status status = tow_program_run(program, in, out);
         stop_timer(&t);
         expected += status == TOW_OK;
