@@ -87,6 +87,13 @@ typedef struct strides {
     int64_t joined; /* of the axis along which parts follow one another */
 } strides;
 
+/* Of arrays without elements the other axes may have any size. */
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t result;
+    return __builtin_mul_overflow(a, b, &result) ? 0 : result;
+}
+
 static void find_strides(const solver *s, const tow_type *theirs, strides *st)
 {
     int64_t stride = 1;
@@ -96,9 +103,9 @@ static void find_strides(const solver *s, const tow_type *theirs, strides *st)
         for (int j = s->axes->theirs[i].n - 1; j >= 0; j--) {
             const int factor = s->axes->theirs[i].factors[j];
             *(factor == TOW__PART_FACTOR ? &st->part : &st->factors[factor]) = inner;
-            inner *= factor_size(s, factor);
+            inner = times(inner, factor_size(s, factor));
         }
-        stride *= theirs->dims[i];
+        stride = times(stride, theirs->dims[i]);
     }
 }
 
@@ -107,8 +114,8 @@ static void add_loop(tow__layout *l, int64_t size, int64_t stride)
 {
     if (size == 1) return;
     const int last = l->n - 1;
-    if (last >= 0 && l->strides[last] == stride * size) {
-        l->sizes[last] *= size;
+    if (last >= 0 && size > 0 && l->strides[last] == times(stride, size)) {
+        l->sizes[last] = times(l->sizes[last], size);
         l->strides[last] = stride;
         return;
     }
@@ -160,18 +167,22 @@ static tow_status solve_axes(solver *s, size_t n_known, const tow_mapping_axis *
         TRY(check_rank(s, &ours[p], a->n_ours, "parameter"));
         TRY(solve_part(s, n_known, known, theirs, &ours[p]));
         begins[p] = end;
-        if (a->joined >= 0) end += product(s, &a->theirs[a->joined], &missing, &unknown);
+        if (a->joined >= 0 && __builtin_add_overflow(end, product(s, &a->theirs[a->joined], &missing, &unknown), &end))
+            end = INT64_MAX;
         TRY(check_shape(s, a->n_theirs, a->theirs, theirs, a->joined, "tensor"));
     }
     if (a->joined >= 0) theirs->dims[a->joined] = end;
     if (a->joined >= 0 && given.rank >= 0 && given.dims[a->joined] != end)
         TRY(tow__fail(s->ctx, TOW_SHAPE_MISMATCH, "expected a tensor of %" PRId64 " on axis %d, found %s", end,
                       a->joined, tow__type_name(given).text));
+    for (int p = 0; p < s->n_parts; p++)
+        if (!tow__type_valid(ours[p]) || !tow__type_valid(*theirs))
+            TRY(tow__fail(s->ctx, TOW_SHAPE_MISMATCH, "the shape has more bytes than can be addressed"));
     for (int p = 0; p < s->n_parts; p++) {
         strides st = {.part = 0};
         TRY(solve_part(s, n_known, known, theirs, &ours[p]));
         find_strides(s, theirs, &st);
-        lay_out(s, &st, p * st.part + begins[p] * st.joined, &layouts[p]);
+        lay_out(s, &st, times(p, st.part) + times(begins[p], st.joined), &layouts[p]);
     }
     layouts[0].whole = s->n_parts == 1 && layouts[0].n <= 1 && (layouts[0].n == 0 || layouts[0].strides[0] == 1);
 done:

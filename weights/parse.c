@@ -138,6 +138,8 @@ static tow_status expand_parts(parser *p, const char *word, tow__rule *rule)
         char *path = tow__arena_alloc(&p->m->memory, size, 1);
         if (!path) return TOW_OUT_OF_MEMORY;
         snprintf(path, size, "%.*s%.*s%s", (int)(open - word), word, length, part, close + 1);
+        for (int i = 0; i < rule->n_ours; i++)
+            if (strcmp(rule->ours[i], path) == 0) return refuse(p, "'%.100s' is there twice", path);
         rule->ours[rule->n_ours++] = path;
         part += length + 1;
     }

@@ -75,7 +75,7 @@ typedef struct tow_encode_options {
 } tow_encode_options;
 
 /* Encodes a text of `length` bytes into `encoding`, in place of what it had. options: may be NULL. Errors:
- * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 4 GiB or more. */
+ * TOW_INVALID_ARGUMENT for a text that is not UTF-8, with the byte, or has 2 GiB or more. */
 TOW_API tow_status tow_tokenizer_encode(tow_tokenizer *tokenizer, const char *text, size_t length,
                                         const tow_encode_options *options, tow_encoding *encoding);
 

@@ -261,9 +261,9 @@ static void trim_offsets(const tow_tokenizer *t, const char *text, tow_token *to
 
 static tow_status check_text(tow_tokenizer *t, const char *text, size_t length)
 {
-    if (length >= UINT32_MAX)
+    if (length >= INT32_MAX)
         return tow__fail(t->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_tokenizer_encode: expected a text of less than 4 GiB, found %zu bytes", length);
+                         "tow_tokenizer_encode: expected a text of less than 2 GiB, found %zu bytes", length);
     for (size_t at = 0; at < length;) {
         int broken;
         if ((unsigned char)text[at] < 0x80) {

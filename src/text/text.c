@@ -14,6 +14,12 @@ bool tow__text_reserve(tow__text *text, size_t capacity)
 {
     if (text->failed) return false;
     if (capacity <= text->capacity) return true;
+    if (capacity > INT32_MAX) {
+        text->failed = true;
+        tow__fail(text->ctx, TOW_OUT_OF_MEMORY, "a text of %zu bytes after normalisation; expected less than 2 GiB",
+                  capacity);
+        return false;
+    }
     if (capacity < 2 * text->capacity) capacity = 2 * text->capacity;
     if (capacity < 256) capacity = 256;
     char *bytes = tow__alloc(text->ctx, capacity, 1);

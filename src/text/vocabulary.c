@@ -3,7 +3,7 @@
 #include "src/text/tokenizer.h"
 
 enum {
-    MOST_IDS = 1 << 24 /* entries are an array; no vocabulary is near this */
+    MOST_IDS = 1 << 20 /* entries are an array, which a small file must not make large */
 };
 
 void tow__vocabulary_init(tow__vocabulary *v, tow_context *ctx)

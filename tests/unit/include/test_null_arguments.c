@@ -96,6 +96,8 @@ static void files(void **state)
     assert_null(tow_tensors_metadata(tensors, NULL));
     refuses(tow_safetensors_write(NULL, tensors), "the path of a file to write");
     refuses(tow_safetensors_write("/nowhere", NULL), "");
+    refuses(tow_safetensors_write_sharded(NULL, tensors, 1), "the path of a file to write");
+    refuses(tow_safetensors_write_sharded("/nowhere", NULL, 1), "");
     refuses(tow_npz_write(NULL, tensors, false), "the path of a file to write");
     refuses(tow_npz_write("/nowhere", NULL, true), "");
     refuses_into(found, tow_tensors_get(NULL, "a", &found), "");

@@ -56,7 +56,7 @@ static void bad_files(void **state)
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", TOW_BAD_FORMAT,
          "expected an id of the token 'a'"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", TOW_BAD_FORMAT,
-         "expected an id from 0 to"},
+         "expected an id from 0 to 1048575, found 99999999"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", TOW_BAD_FORMAT, "a list of \"merges\""},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"b\"]]}}", TOW_BAD_FORMAT,
          "merge 1: the token 'b' is not in the vocabulary"},
@@ -209,6 +209,24 @@ static void texts_and_arguments(void **state)
     tow_tokenizer_free(NULL);
 }
 
+static void missing_arguments(void **state)
+{
+    fixture *f = *state;
+    tow_tokenizer *t = (tow_tokenizer *)f;
+    expect(f, tow_tokenizer_read(f->ctx, NULL, &t), TOW_INVALID_ARGUMENT, "expected a context, a path");
+    assert_null(t);
+    expect(f, tow_tokenizer_read(f->ctx, "x", NULL), TOW_INVALID_ARGUMENT, NULL);
+    expect(f, tow_tokenizer_read(NULL, "x", &t), TOW_INVALID_ARGUMENT, NULL);
+    expect(f, tow_tokenizer_parse(f->ctx, NULL, "{}", 2, &t), TOW_INVALID_ARGUMENT, "expected a context, a name");
+    expect(f, tow_tokenizer_parse(f->ctx, "x", NULL, 2, &t), TOW_INVALID_ARGUMENT, NULL);
+    expect(f, tow_tokenizer_read_bpe(f->ctx, "x", NULL, &t), TOW_INVALID_ARGUMENT, "two paths");
+    expect(f, tow_tokenizer_read_wordpiece(f->ctx, NULL, true, &t), TOW_INVALID_ARGUMENT, "a path");
+    expect(f, tow_encoding_create(f->ctx, NULL), TOW_INVALID_ARGUMENT, "a place for the encoding");
+    expect(f, tow_tokenizer_encode(NULL, "a", 1, NULL, NULL), TOW_INVALID_ARGUMENT, NULL);
+    assert_int_equal(tow_tokenizer_decode(NULL, NULL, 0, true, NULL, 0), 0);
+    assert_null(t);
+}
+
 /* A word of a million bytes takes n log n, not n squared. */
 static void long_words(void **state)
 {
@@ -268,8 +286,8 @@ static void allocations_fail_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(bad_files),           TEST(bad_paths),  TEST(case_is_configured),
-        TEST(texts_and_arguments), TEST(long_words), TEST(allocations_fail_in_turn),
+        TEST(bad_files),         TEST(bad_paths),  TEST(case_is_configured),       TEST(texts_and_arguments),
+        TEST(missing_arguments), TEST(long_words), TEST(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

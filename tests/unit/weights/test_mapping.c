@@ -118,6 +118,7 @@ static void bad_texts(void **state)
         {"a [+(* x)] -> {b,c} [x]",
          "expected one '*' or '+' among the axes of the tensor, which 2 parameters make, found 2"},
         {"a [* x] -> b [x]", "'*' and '+' are for several parameters, found one"},
+        {"a [* x] -> {b,b} [x]", "'b' is there twice"},
         {"a [* x] -> {b,} [x]", "expected a name before '}'"},
         {"a [* x] -> {a,b,c,d,e,f,g,h,i} [x]", "at most 8 parameters of one tensor"},
         {"a [x] -> b", "expected axes [...] on both sides"},
@@ -548,6 +549,36 @@ static void large_arrays(void **state)
     tow_mapping_free(m);
 }
 
+static void missing_arguments(void **state)
+{
+    fixture *f = *state;
+    tow_mapping *m = parse(f, "a -> b"), *none;
+    tow_tensors *set = make_tensors(f->ctx, 1, &(named){"a", TYPE(TOW_F32, 1)});
+    tow_params *params = make_params(f->ctx, 1, &(named){"b", TYPE(TOW_F32, 1)});
+    tow_mapping_report *report = (tow_mapping_report *)set;
+    expect(f, tow_mapping_parse(f->ctx, NULL, "a -> b", &none), TOW_INVALID_ARGUMENT,
+           "expected a context, a name, a text");
+    expect(f, tow_mapping_parse(f->ctx, "rules", NULL, &none), TOW_INVALID_ARGUMENT, "found NULL");
+    assert_null(none);
+    expect(f, tow_mapping_parse(NULL, "rules", "a -> b", &none), TOW_INVALID_ARGUMENT, NULL);
+    expect(f, tow_mapping_read(f->ctx, NULL, &none), TOW_INVALID_ARGUMENT, "expected a context, a path");
+    expect(f, tow_mapping_load(NULL, params, set, NULL, &report), TOW_INVALID_ARGUMENT,
+           "a mapping, parameters and a set");
+    assert_null(report);
+    expect(f, tow_mapping_load(m, NULL, set, NULL, NULL), TOW_INVALID_ARGUMENT, NULL);
+    expect(f, tow_mapping_load(m, params, NULL, NULL, NULL), TOW_INVALID_ARGUMENT, NULL);
+    expect(f, tow_mapping_load_file(m, params, NULL, NULL, NULL), TOW_INVALID_ARGUMENT, "the path of a file");
+    expect(f, tow_mapping_save_file(m, params, NULL, NULL, NULL), TOW_INVALID_ARGUMENT, "the path of a file");
+    expect(f, tow_mapping_convert_file(m, f->ctx, "a", NULL, false, NULL, NULL), TOW_INVALID_ARGUMENT, "two paths");
+    expect(f, tow_mapping_load(m, params, set, &(tow_mapping_options){.n_axes = 1}, NULL), TOW_INVALID_ARGUMENT,
+           "1 .axes");
+    tow_mapping_free(NULL);
+    tow_mapping_report_free(NULL);
+    tow_tensors_free(set);
+    tow_params_free(params);
+    tow_mapping_free(m);
+}
+
 static tow_status everything(tow_context *ctx, const char *from, const char *to)
 {
     tow_mapping *m = NULL;
@@ -609,6 +640,7 @@ int main(void)
         TEST(damaged_files),
         TEST(files_are_rewritten_without_a_model),
         TEST(large_arrays),
+        TEST(missing_arguments),
         TEST(allocations_fail_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,45 @@
+/* Logits against those of another implementation. */
+#include <math.h>
+#include <stdio.h>
+
+#include "run.h"
+
+static int compare(const tow_array *found, const tow_array *want)
+{
+    const tow_type type = tow_array_type(want);
+    double largest = 0, size = 0;
+    if (!tow_type_equal(tow_array_type(found), type)) {
+        fprintf(stderr, "gpt2: the golden file has logits of another shape\n");
+        return FAILURE;
+    }
+    const float *x = tow_array_data(found), *y = tow_array_data(want);
+    for (int64_t i = 0; i < tow_type_count(type); i++) {
+        largest = fmax(largest, fabs((double)x[i] - y[i]));
+        size = fmax(size, fabs(y[i]));
+    }
+    printf("logits: %lld numbers up to %.1f, the largest difference from the golden file is %.1e\n",
+           (long long)tow_type_count(type), size, largest);
+    return largest <= 1e-5 * size ? SUCCESS : (fprintf(stderr, "gpt2: expected at most %.1e\n", 1e-5 * size), FAILURE);
+}
+
+int check_logits(run *r)
+{
+    tow_tensors *golden = NULL;
+    tow_model_function *function = NULL;
+    tow_model_results results;
+    const tow_model_function_options options = {.n_inputs = 1};
+    int status = FAILURE;
+    tow_array *ids = NULL, *logits = NULL;
+    if (tow_safetensors_read(r->context, r->check, &golden) == TOW_OK &&
+        tow_tensors_get(golden, "input_ids", &ids) == TOW_OK && tow_tensors_get(golden, "logits", &logits) == TOW_OK &&
+        tow_model_forward(TOW_MODULE(&r->model), r->params, &options, &function) == TOW_OK &&
+        tow_model_call(function, &(tow_model_arguments){.inputs = &ids}, &results) == TOW_OK)
+        status = compare(results.outputs[0], logits);
+    else
+        complain(r);
+    tow_model_function_free(function);
+    tow_array_release(ids);
+    tow_array_release(logits);
+    tow_tensors_free(golden);
+    return status;
+}

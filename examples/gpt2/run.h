@@ -1,0 +1,33 @@
+/* What the parts of the program share. */
+#ifndef GPT2_RUN_H
+#define GPT2_RUN_H
+
+#include "common/common.h"
+#include "common/options.h"
+#include "model.h"
+
+typedef struct run {
+    common_options options;
+    const char *directory, *prompt, *text, *check;
+    int64_t tokens, top_k, batch, context_length, rank;
+    double temperature;
+    bool greedy, no_training, full, bf16;
+    tow_context *context;
+    tow_tokenizer *tokenizer;
+    tow_mapping *mapping;
+    gpt2_config config;
+    gpt2 model, decoder;
+    tow_params *params;
+} run;
+
+/* The message of the context; FAILURE. */
+int complain(const run *r);
+
+/* check.c: the largest difference of the logits from those of a golden file, which has input_ids and logits. */
+int check_logits(run *r);
+/* generate.c: goes on with the prompt, and says how fast. */
+int generate(run *r);
+/* tune.c: trains on a text, adapters that are merged then, or all parameters, and writes the model for other programs. */
+int tune(run *r);
+
+#endif
