@@ -42,7 +42,7 @@ bool tow__text_reserve(tow__text *text, size_t capacity)
 
 void tow__text_add(tow__text *text, const char *bytes, size_t length, tow__span span)
 {
-    if (!tow__text_reserve(text, text->length + length)) return;
+    if (length == 0 || !tow__text_reserve(text, text->length + length)) return;
     memcpy(text->bytes + text->length, bytes, length);
     for (size_t i = 0; i < length; i++) text->spans[text->length + i] = span;
     text->length += length;
@@ -56,7 +56,7 @@ void tow__text_add_char(tow__text *text, uint32_t c, tow__span span)
 
 void tow__text_add_original(tow__text *text, const char *original, size_t begin, size_t end)
 {
-    if (!tow__text_reserve(text, text->length + (end - begin))) return;
+    if (begin == end || !tow__text_reserve(text, text->length + (end - begin))) return;
     memcpy(text->bytes + text->length, original + begin, end - begin);
     tow__span *spans = text->spans + text->length;
     for (size_t i = begin; i < end;) {
