@@ -33,12 +33,12 @@ static bool check_options(tow_scope *scope, const tow_multi_head_attention *m, i
            tow__check_option(scope, layer, isfinite(m->scale), "scale", m->scale, "a finite number");
 }
 
-/* Which of the values an input is, by its type; NULL: none of them. */
-static tow_value *place_of(tow__attention_call *c, size_t i, tow_type type, tow_dtype dtype)
+/* Which of the values input i is, by its type; NULL: none of them. */
+static tow_value *place_of(tow__attention_call *c, size_t i, tow_type type)
 {
     if (type.dtype == TOW_BOOL && i > 0) return &c->mask;
     if (type.dtype == TOW_I32 && i > 0) return &c->positions;
-    if (!tow__is_float(type.dtype) || type.dtype != dtype) return NULL;
+    if (!tow__is_float(type.dtype)) return NULL;
     if (type.rank == 4 && i > 0) return &c->bias;
     if (type.rank != 3 || i > 1) return NULL;
     return i == 0 ? &c->x_q : &c->x_kv;
@@ -48,19 +48,23 @@ static bool read_inputs(tow_scope *scope, size_t n_in, const tow_value *in, tow_
 {
     for (size_t i = 0; i < n_in; i++) {
         tow_type type = tow_value_type(in[i]);
-        tow_value *place = place_of(c, i, type, tow_value_type(in[0]).dtype);
+        tow_value *place = place_of(c, i, type);
         if (place && tow_is_null(*place)) {
             *place = in[i];
             continue;
         }
         tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
-                       "%s: input %zu: expected f32 or f64 [batch,time,features], one or two of one type, then at most "
+                       "%s: input %zu: expected one or two f32, f64, bf16 or f16 [batch,time,features], then at most "
                        "one mask (bool), "
-                       "bias (of that type, rank 4) and positions (i32), found %s",
+                       "bias (float, "
+                       "rank 4) and positions (i32), found %s",
                        layer, i, tow__type_name(type).text);
         return false;
     }
     if (tow_is_null(c->x_kv)) c->x_kv = c->x_q;
+    tow_dtype q = tow_value_type(c->x_q).dtype, kv = tow_value_type(c->x_kv).dtype;
+    c->x_q = tow__as(c->x_q, tow_promote_types(q, kv));
+    c->x_kv = tow__as(c->x_kv, tow_promote_types(q, kv));
     return true;
 }
 
@@ -151,7 +155,7 @@ static tow_value attend(tow_scope *scope, const tow_multi_head_attention *m, con
                          (&(tow_attention_options){.causal = c->causal,
                                                    .scale = m->scale,
                                                    .mask = c->mask,
-                                                   .bias = c->bias,
+                                                   .bias = tow__as(c->bias, tow_value_type(q).dtype),
                                                    .offset = c->start,
                                                    .window = m->window,
                                                    .logit_cap = m->logit_cap}));
@@ -179,9 +183,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     tow_value v = project(scope, m, "value", c.x_kv, c.G, c.D);
     q = normalise(scope, m, "query_ln", q);
     k = normalise(scope, m, "key_ln", k);
+    if (tow__scope_failed(scope)) return;
     rotate(m, &c, &q, &k);
-    if (m->decode && (tow__scope_failed(scope) || !tow__update_cache(scope, m, &c, &k, &v))) return;
-    if (!check_bias(scope, &c)) return;
+    if (tow__scope_failed(scope) || (m->decode && !tow__update_cache(scope, m, &c, &k, &v)) || !check_bias(scope, &c))
+        return;
     tow_value y = attend(scope, m, &c, q, k, v);
     if (m->decode) tow__advance_index(scope, c.start, c.T);
     if (m->head_gates) y = gate_heads(scope, m, &c, y);

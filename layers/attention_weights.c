@@ -45,14 +45,14 @@ tow_value tow__attention_weights(const tow_multi_head_attention *m, const tow__a
                                  tow_value k)
 {
     tow_trace *t = tow_value_trace(q);
-    tow_value logits = logits_of(c, q, k);
+    tow_dtype dtype = tow_value_type(q).dtype, wide = tow_promote_types(dtype, TOW_F32);
+    tow_value logits = logits_of(c, tow__as(q, wide), tow__as(k, wide));
     if (m->logit_cap > 0) logits = tow_mul_scalar(tow_tanh(tow_div_scalar(logits, m->logit_cap)), m->logit_cap);
-    if (!tow_is_null(c->bias)) logits = tow_add(logits, c->bias);
-    tow_dtype dtype = tow_value_type(q).dtype;
+    if (!tow_is_null(c->bias)) logits = tow_add(logits, tow__as(c->bias, wide));
     tow_value visible = visibility(m, c, t),
-              lowest = tow_scalar(t, dtype, dtype == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX);
+              lowest = tow_scalar(t, wide, wide == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX);
     if (!tow_is_null(visible)) logits = tow_select(visible, logits, lowest);
-    return tow_softmax(logits, -1);
+    return tow__as(tow_softmax(logits, -1), dtype);
 }
 
 tow_value tow__weigh_values(const tow__attention_call *c, tow_value weights, tow_value v)

@@ -30,8 +30,8 @@ static bool check_input(tow_scope *scope, const char *layer, size_t n_in, const 
     if (!tow__check_counts(scope, layer, n_in, 1, 2, n_out)) return false;
     tow_type type = tow_value_type(in[0]);
     if (tow__is_float(type.dtype) && type.rank == 3) return true;
-    tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: expected f32 or f64 [batch,time,features], found %s", layer,
-                   tow__type_name(type).text);
+    tow_scope_fail(scope, TOW_SHAPE_MISMATCH, "%s: expected f32, f64, bf16 or f16 [batch,time,features], found %s",
+                   layer, tow__type_name(type).text);
     return false;
 }
 
@@ -79,8 +79,9 @@ static void call_sinusoidal(tow_scope *scope, const tow_module *module, size_t n
     int64_t features = type.dims[2];
     tow_value positions = read_positions(scope, "SinusoidalPositions", m->decode, n_in, in);
     if (tow_is_null(positions)) return;
-    tow_value angle = angles(positions, timescale, features, type.dtype), sine = tow_sin(angle),
-              cosine = tow_cos(angle);
+    tow_value angle = angles(positions, timescale, features, tow_promote_types(type.dtype, TOW_F32)),
+              sine = tow_sin(angle), cosine = tow_cos(angle);
+    if (tow_is_null(angle)) return;
     tow_type half = tow_value_type(angle);
     int last = half.rank - 1;
     tow_value table;
@@ -92,7 +93,7 @@ static void call_sinusoidal(tow_scope *scope, const tow_module *module, size_t n
         table = tow_reshape(tow_concatenate(2, both, last + 1), half.rank, half.dims);
         table = tow_slice_axis(table, last, 0, features);
     }
-    out[0] = tow_add(in[0], table);
+    out[0] = tow_add(in[0], tow__as(table, type.dtype));
 }
 
 const tow_module_class tow_learned_positions_class = {.name = "LearnedPositions", .call = call_learned};

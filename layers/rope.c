@@ -27,27 +27,28 @@ static double frequency(const tow_rope *o, int64_t i, int64_t d)
     return (1 - smooth) * f / factor + smooth * f;
 }
 
-/* The frequencies of d features as a constant [d/2] of this type. */
-static tow_value frequencies(tow_trace *t, const tow_rope *o, int64_t d, tow_dtype dtype)
+/* The frequencies of d features as a constant [d/2], f32 or f64. */
+static tow_value frequencies(tow_trace *t, const tow_rope *o, int64_t d, tow_dtype wide)
 {
     int64_t pairs = d / 2;
-    tow_type type = tow_make_type(dtype, 1, &pairs);
+    tow_type type = tow_make_type(wide, 1, &pairs);
     float *single = tow__trace_alloc(t, (size_t)pairs + 1, sizeof *single);
-    double *wide = tow__trace_alloc(t, (size_t)pairs + 1, sizeof *wide);
-    if (!single || !wide) return (tow_value){0};
+    double *twice = tow__trace_alloc(t, (size_t)pairs + 1, sizeof *twice);
+    if (!single || !twice) return (tow_value){0};
     for (int64_t i = 0; i < pairs; i++) {
-        wide[i] = frequency(o, i, d);
-        single[i] = (float)wide[i];
+        twice[i] = frequency(o, i, d);
+        single[i] = (float)twice[i];
     }
-    return tow_constant_data(t, type, dtype == TOW_F64 ? (const void *)wide : (const void *)single);
+    return tow_constant_data(t, type, wide == TOW_F64 ? (const void *)twice : (const void *)single);
 }
 
 /* positions [..., T] -> angles [..., T, 1, d/2], which broadcast over heads */
-static tow_value angles(tow_value positions, const tow_rope *o, int64_t d, tow_dtype dtype)
+static tow_value angles(tow_value positions, const tow_rope *o, int64_t d, tow_dtype wide)
 {
-    tow_value p = tow_convert(positions, dtype);
+    tow_value p = tow_convert(positions, wide);
     p = tow_expand_dims(tow_expand_dims(p, -1), -1);
-    return tow_mul(p, frequencies(tow_value_trace(p), o, d, dtype));
+    if (tow_is_null(p)) return p;
+    return tow_mul(p, frequencies(tow_value_trace(p), o, d, wide));
 }
 
 /* x [..., d] -> parts [..., d/2], and back. */
@@ -71,6 +72,7 @@ static tow_value put_pairs(tow_value a, tow_value b, bool interleaved)
 {
     tow_type type = tow_value_type(a);
     int last = type.rank - 1;
+    if (tow_is_null(a) || tow_is_null(b)) return (tow_value){0};
     if (!interleaved) return tow_concatenate(2, (tow_value[]){a, b}, last);
     tow_value pairs =
         tow_concatenate(2, (tow_value[]){tow_expand_dims(a, last + 1), tow_expand_dims(b, last + 1)}, last + 1);
@@ -82,7 +84,7 @@ static tow_value put_pairs(tow_value a, tow_value b, bool interleaved)
 static const char *fault_of(tow_type x, tow_value positions, const tow_rope *o)
 {
     int64_t d = o->features ? o->features : x.dims[x.rank > 0 ? x.rank - 1 : 0];
-    if (!tow__is_float(x.dtype) || x.rank < 3 || x.rank >= TOW_MAX_RANK) return "x must be f32 or f64 [..., T, H, D]";
+    if (!tow__is_float(x.dtype) || x.rank < 3 || x.rank >= TOW_MAX_RANK) return "x must be floats [..., T, H, D]";
     if (d < 0 || d % 2 != 0 || d > x.dims[x.rank - 1]) return "an even number of features must be rotated, at most D";
     if (o->theta < 0 || o->factor < 0 || o->low_frequency < 0 || o->high_frequency < 0 || o->original_length < 0)
         return "options must not be negative";
@@ -105,10 +107,14 @@ static tow_value rotate(tow_value x, tow_value positions, const tow_rope *o)
     int last = type.rank - 1;
     int64_t D = type.dims[last], d = o->features ? o->features : D;
     if (tow_is_null(positions)) positions = tow_iota(t, tow_make_type(TOW_I32, 1, &type.dims[last - 2]), 0);
-    tow_value angle = angles(positions, o, d, type.dtype), cosine = tow_cos(angle), sine = tow_sin(angle), a, b;
-    take_pairs(d < D ? tow_slice_axis(x, last, 0, d) : x, o->interleaved, &a, &b);
+    tow_dtype wide = tow_promote_types(type.dtype, TOW_F32);
+    tow_value angle = angles(positions, o, d, wide), cosine = tow_cos(angle), sine = tow_sin(angle), a, b;
+    tow_value turned = tow__as(d < D ? tow_slice_axis(x, last, 0, d) : x, wide);
+    if (tow_is_null(turned)) return turned;
+    take_pairs(turned, o->interleaved, &a, &b);
     tow_value y = put_pairs(tow_sub(tow_mul(a, cosine), tow_mul(b, sine)),
                             tow_add(tow_mul(b, cosine), tow_mul(a, sine)), o->interleaved);
+    y = tow__as(y, type.dtype);
     return d < D ? tow_concatenate(2, (tow_value[]){y, tow_slice_axis(x, last, d, D)}, last) : y;
 }
 

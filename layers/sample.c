@@ -11,6 +11,7 @@
 static tow_value cut_below(tow_value logits, tow_value least)
 {
     tow_type type = tow_value_type(logits);
+    if (tow_is_null(logits) || tow_is_null(least)) return (tow_value){0};
     least = tow_broadcast_to(least, type.rank, type.dims);
     return tow_select(tow_ge(logits, least), logits, tow_full_like(logits, -INFINITY));
 }
@@ -20,7 +21,7 @@ static tow_value cut_to_k(tow_value logits, int64_t k)
     tow_type type = tow_value_type(logits);
     int last = type.rank - 1;
     tow_value largest, places;
-    if (k >= type.dims[last]) return logits;
+    if (tow_is_null(logits) || k >= type.dims[last]) return logits;
     tow_top_k(logits, k, last, &largest, &places);
     return cut_below(logits, tow_slice_axis(largest, last, k - 1, k));
 }
@@ -28,6 +29,7 @@ static tow_value cut_to_k(tow_value logits, int64_t k)
 /* A token stays if those before it, in descending order, have a probability below p together: the first one always does. */
 static tow_value cut_to_p(tow_value logits, double p)
 {
+    if (tow_is_null(logits)) return logits;
     int last = tow_value_type(logits).rank - 1;
     tow_value sorted = tow_sort(logits, last, true), share = tow_softmax(sorted, last);
     tow_value before = tow_sub(tow_cumsum(share, last, false), share);

@@ -103,7 +103,9 @@ static tow_value add_branch(const block_call *b, const branch *k, tow_value x, t
     tow_value y = k->compute(b, h);
     if (k->result) y = tow_checkpoint_name(y, k->result);
     if (b->m->branch_norms) y = normalise(b, k->result_norm, y);
-    return tow_add(x, tow_apply(b->scope, k->dropout, &dropout, y));
+    y = tow_apply(b->scope, k->dropout, &dropout, y);
+    tow_dtype sum = tow_promote_types(tow_value_type(x).dtype, tow_value_type(y).dtype);
+    return tow_add(tow__as(x, sum), tow__as(y, sum));
 }
 
 static tow_value apply_branch(const block_call *b, const branch *k, tow_value x)
@@ -140,7 +142,7 @@ static bool read_inputs(block_call *b, size_t n_in, const tow_value *in)
     tow_type type = tow_value_type(in[0]);
     if (!tow__is_float(type.dtype) || type.rank != 3) {
         tow_scope_fail(b->scope, TOW_SHAPE_MISMATCH,
-                       "TransformerBlock: expected f32 or f64 [batch,time,features], found %s",
+                       "TransformerBlock: expected f32, f64, bf16 or f16 [batch,time,features], found %s",
                        tow__type_name(type).text);
         return false;
     }

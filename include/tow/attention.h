@@ -76,7 +76,7 @@ typedef struct tow_gated_mlp {
 
 /* ---- MultiHeadAttention: attention between the projections of its inputs ----------------------------------------- */
 /* Inputs: x [B, T, D] (self), or x_q [B, T, D], x_kv [B, S, E] (cross). After them, in any order, each at most once: a mask, bool, that
- * broadcasts to [B, H, T, S] (true: visible); a bias, of the type of x and rank 4, that broadcasts to [B, H, T, S] and is added to the
+ * broadcasts to [B, H, T, S] (true: visible); a bias, float of rank 4, that broadcasts to [B, H, T, S] and is added to the
  * logits; positions for RoPE, i32 [T] or [B, T]. Result [B, T, out_features].
  *     logits = cap(scale q.k) + bias, the lowest number where not visible; cap(l) = logit_cap tanh(l / logit_cap)
  *     out(gate * softmax(logits) v)

@@ -310,11 +310,92 @@ static void test_sown_weights(void **unused)
     for (int i = 0; i < 2; i++) tow_array_release(weights[i]);
 }
 
+/* Computed in bf16, with what floats of 16 bits could not count in f32: 8 bits, some of which sums and norms lose. */
+static void test_half_precision(void **unused)
+{
+    (void)unused;
+    tow_transformer_block block =
+        BLOCK(.heads = 2, .causal = true, .rope = true, .rope_options = {.interleaved = true}, .window = 300,
+              .logit_cap = 5, .gated = true, .qk_norm = TOW_QK_RMS_NORM, .rms_norm = true, .attn_dropout_rate = 0);
+    tow_precision half = TOW_PRECISION(&block, .dtype = TOW_BF16);
+    supplied exact = {{&supplied_class}, TOW_MODULE(&block), {BIAS(1, 2, 400, 1)}},
+             rounded = {{&supplied_class}, TOW_MODULE(&half), {BIAS(1, 2, 400, 1)}};
+    tow_type input = tow_make_type(TOW_F32, 3, (int64_t[]){1, 400, 8});
+    results a = {0}, b = {0};
+    compute(&a, TOW_MODULE(&exact), input);
+    compute(&b, TOW_MODULE(&rounded), input);
+    for (int64_t i = 0; i < 400 * 8; i++) {
+        double x = element(a.arrays[1], i), y = element(b.arrays[1], i);
+        if (!(fabs(x - y) <= 0.1 * (1 + fabs(x)))) fail_msg("element %d: %g in f32, %g in bf16", (int)i, x, y);
+    }
+    release(&a);
+    release(&b);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+static void expect_error(const char *says, const tow_module *layer, constant first, constant second)
+{
+    supplied model = {{&supplied_class}, layer, {first, second}};
+    tow_type input = tow_make_type(TOW_F32, 3, (int64_t[]){2, 5, 8});
+    tow_params *params = NULL;
+    assert_int_not_equal(tow_init(ctx, TOW_MODULE(&model), 3, 1, &input, &params), TOW_OK);
+    if (!strstr(tow_context_error(ctx), says)) fail_msg("expected \"%s\" in: %s", says, tow_context_error(ctx));
+}
+
+static void test_errors(void **unused)
+{
+    (void)unused;
+    const constant none = {0}, mask = MASK(2, 1, 1, 5), at = AT(2, 5), bias = BIAS(1, 2, 5, 5), kv = MEMORY(2, 3, 8);
+    const constant wrong_bias = BIAS(1, 2, 4, 5), wrong_at = AT(3);
+#define FAILS(says, layer, first, second) expect_error(says, TOW_MODULE(&(layer)), first, second)
+#define OPTION(says, ...)                 FAILS(says, ATTENTION(.heads = 2, __VA_ARGS__), none, none)
+    OPTION("window", .window = -1);
+    OPTION("logit_cap", .logit_cap = -1);
+    OPTION("qk_norm_epsilon", .qk_norm_epsilon = -1);
+    OPTION("qk_norm", .qk_norm = (tow_qk_norm)7);
+    OPTION("scale", .scale = INFINITY);
+    OPTION("even number", .rope = true, .rope_options = {.features = 3});
+    OPTION("even number", .rope = true, .rope_options = {.features = 6});
+    OPTION("negative", .rope = true, .rope_options = {.theta = -1});
+    OPTION("high_frequency", .rope = true,
+           .rope_options = {.scaling = TOW_ROPE_LLAMA3, .low_frequency = 4, .high_frequency = 2});
+    FAILS("input 2", ATTENTION(.heads = 2), mask, mask);
+    FAILS("positions are for .rope", ATTENTION(.heads = 2), at, none);
+    FAILS("positions must be", ATTENTION(.heads = 2, .rope = true), wrong_at, none);
+    FAILS("the bias must be f32[2,2,5,5]", ATTENTION(.heads = 2), wrong_bias, none);
+    FAILS(".decode with a second input", ATTENTION(.heads = 2, .decode = true), kv, none);
+    FAILS(".parallel", BLOCK(.heads = 2, .parallel = true, .post_norm = true), none, none);
+    FAILS(".shared_norm", BLOCK(.heads = 2, .shared_norm = true), none, none);
+    FAILS(".cross without a memory", BLOCK(.heads = 2, .cross = true), none, none);
+    FAILS("input 1", BLOCK(.heads = 2), kv, none);
+    FAILS("input 2", BLOCK(.heads = 2), bias, bias);
+    FAILS("features", TOW_GATED_MLP(.features = 0), none, none);
+    FAILS("max_length", TOW_LEARNED_POSITIONS(.max_length = 4), none, none);
+    FAILS("expected positions", TOW_SINUSOIDAL_POSITIONS(), wrong_at, none);
+    FAILS("without .decode", TOW_LEARNED_POSITIONS(.max_length = 9, .decode = true), at, none);
+    FAILS("max_timescale", TOW_SINUSOIDAL_POSITIONS(.max_timescale = -1), none, none);
+    tow_transformer_block block = BLOCK(.heads = 2);
+    FAILS("encoder_length", TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&block), .decoder = TOW_MODULE(&block)), kv,
+          none);
+    FAILS("input 2",
+          TOW_ENCODER_DECODER(.encoder = TOW_MODULE(&block), .decoder = TOW_MODULE(&block), .encoder_length = 1,
+                              .decoder_length = 1),
+          kv, mask);
+    FAILS("expected a layer", TOW_ENCODER_DECODER(.encoder_length = 1, .decoder_length = 1), kv, none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden), cmocka_unit_test(test_remat),           cmocka_unit_test(test_scan),
-        cmocka_unit_test(test_vmap),   cmocka_unit_test(test_encoder_decoder), cmocka_unit_test(test_sown_weights),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_remat),
+        cmocka_unit_test(test_scan),
+        cmocka_unit_test(test_vmap),
+        cmocka_unit_test(test_encoder_decoder),
+        cmocka_unit_test(test_sown_weights),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, portable_setup, teardown);
 }

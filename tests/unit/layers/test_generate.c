@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/support/counting_allocator.h"
 #include "tests/unit/support/plain_context.h"
 #include "tow/tow.h"
 
@@ -245,11 +246,35 @@ static void test_errors(void **unused)
     tow_params_free(params);
 }
 
+/* Allocations fail one after the other, early ones each, later ones at growing distances: a status, and nothing is left behind. */
+static void test_no_memory(void **unused)
+{
+    tow_params *params = draw_params();
+    (void)unused;
+    for (long fail_at = 0, done = 0; !done; fail_at += 1 + fail_at / 40) {
+        counting c;
+        tow_context_options options = counting_options(&c, fail_at);
+        tow_context *own = NULL;
+        tow_generator *g = NULL;
+        int32_t tokens[4];
+        tow_status status = tow_context_create(&options, &own);
+        if (status == TOW_OK) status = tow_generator_create(own, TOW_MODULE(&decoding), params, NULL, &g);
+        if (status == TOW_OK) status = tow_generate(g, 3, prompts[0], 4, tokens, NULL);
+        if (status != TOW_OK) assert_int_equal(status, TOW_OUT_OF_MEMORY);
+        done = status == TOW_OK;
+        tow_generator_free(g);
+        tow_context_destroy(own);
+        assert_int_equal(c.blocks, 0);
+        assert_int_equal(c.wrong_sizes, 0);
+    }
+    tow_params_free(params);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sampling), cmocka_unit_test(test_sampling_errors), cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_draws),    cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_draws),    cmocka_unit_test(test_errors),          cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
