@@ -229,7 +229,7 @@ void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__li
 {
     const tow_lift_rule *rules = lift ? lift->variables : NULL;
     for (const tow_lift_rule *rule = rules; rule && rule->pattern && !tow__scope_failed(scope); rule++)
-        if (!lift->used[rule - lift->variables])
+        if (rule->how != TOW_HIDDEN && !lift->used[rule - lift->variables])
             tow_scope_fail(
                 scope, TOW_NOT_FOUND,
                 "%s: .variables: \"%s\" matches no parameter and no variable of the layer, or only what earlier "

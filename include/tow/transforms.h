@@ -20,6 +20,7 @@ typedef struct tow_remat {
     tow_module module;
     const tow_module *inner;
     tow_policy policy; /* zero: tow_nothing_saveable() */
+    const tow_lift_rule *variables, *streams; /* TOW_HIDDEN: what `inner` does not see (tow/lifting.h); NULL: it sees all */
 } tow_remat;
 #define TOW_REMAT(...) TOW__WRAPPER(tow_remat, __VA_ARGS__)
 
@@ -59,6 +60,19 @@ typedef struct tow_scan {
     const tow_lift_rule *streams;          /* of streams of random keys ("dropout"); NULL: all are split */
 } tow_scan;
 #define TOW_SCAN(...) TOW__WRAPPER(tow_scan, __VA_ARGS__)
+
+/* ---- method: another function of a layer ------------------------------------------------------------------------- */
+/* `function` in place of the layer's own call, with the same struct and in the same scope, so that parameters, variables and keys are
+ * those of the layer. It is a layer itself, which transforms take as any other:
+ *     tow_method encode = TOW_METHOD(&autoencoder, .function = call_encoder);
+ *     tow_remat cheap = TOW_REMAT(&encode);                                    tow_apply(scope, "model", &cheap, x); */
+typedef struct tow_method {
+    tow_module module;
+    const tow_module *inner;
+    void (*function)(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                     tow_value *out); /* as tow_module_class.call; module: `inner` */
+} tow_method;
+#define TOW_METHOD(...) TOW__WRAPPER(tow_method, __VA_ARGS__)
 
 /* ---- remat_scan: scans inside each other, the bodies of all but the innermost recomputed ------------------------- */
 /* lengths[0] * lengths[1] * ... copies of `inner`, as one scan of that length would have them, names, values and keys included
@@ -176,7 +190,7 @@ typedef struct tow_precision {
 #define TOW_PRECISION(...) TOW__WRAPPER(tow_precision, __VA_ARGS__)
 
 TOW_API extern const tow_module_class tow_remat_class, tow_scan_class, tow_remat_scan_class, tow_layer_stack_class,
-    tow_vmap_layer_class, tow_weight_norm_class, tow_spectral_norm_class, tow_precision_class;
+    tow_vmap_layer_class, tow_method_class, tow_weight_norm_class, tow_spectral_norm_class, tow_precision_class;
 
 #ifdef __cplusplus
 }

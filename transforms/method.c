@@ -1,0 +1,16 @@
+/* method as a layer: another function of the layer in it, in the same scope. */
+#include "layers/scope.h"
+#include "tow/transforms.h"
+
+static void call_method(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
+{
+    const tow_method *m = (const tow_method *)module;
+    if (m->function && m->inner)
+        m->function(scope, m->inner, n_in, in, n_out, out);
+    else
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "method: found no %s; give a layer and .function",
+                       m->inner ? ".function" : "layer");
+}
+
+const tow_module_class tow_method_class = {.name = "method", .call = call_method};
