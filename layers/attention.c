@@ -168,7 +168,7 @@ static tow_value gate_heads(tow_scope *scope, const tow_multi_head_attention *m,
     tow_dense gate = TOW_DENSE(.features = c->H, .no_bias = m->no_bias || m->no_qkv_bias, .kernel_init = m->kernel_init,
                                .bias_init = m->bias_init);
     tow_value open = tow_logistic(tow_apply(scope, "gate", &gate, c->x_q));
-    return tow_is_null(open) ? open : tow_mul(y, tow_expand_dims(open, -1));
+    return tow_is_null(open) ? open : tow_mul(y, tow__as(tow_expand_dims(open, -1), tow_value_type(y).dtype));
 }
 
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
@@ -177,6 +177,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     const tow_multi_head_attention *m = (const tow_multi_head_attention *)module;
     tow__attention_call c;
     if (!read_call(scope, m, n_in, in, n_out, &c)) return;
+    scope = tow__scope_with_dtypes(scope, layer, m->dtype, m->param_dtype);
+    if (!scope) return;
     if (m->decode) c.start = tow__cache_index(scope);
     tow_value q = project(scope, m, "query", c.x_q, c.H, c.D);
     tow_value k = project(scope, m, "key", c.x_kv, c.G, c.D);
@@ -184,6 +186,9 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     q = normalise(scope, m, "query_ln", q);
     k = normalise(scope, m, "key_ln", k);
     if (tow__scope_failed(scope)) return;
+    tow_value qkv[3] = {q, k, v};
+    tow__promote_floats(3, qkv);
+    q = qkv[0], k = qkv[1], v = qkv[2];
     rotate(m, &c, &q, &k);
     if (tow__scope_failed(scope) || (m->decode && !tow__update_cache(scope, m, &c, &k, &v)) || !check_bias(scope, &c))
         return;

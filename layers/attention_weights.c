@@ -49,6 +49,7 @@ tow_value tow__attention_weights(const tow_multi_head_attention *m, const tow__a
     tow_value logits = logits_of(c, tow__as(q, wide), tow__as(k, wide));
     if (m->logit_cap > 0) logits = tow_mul_scalar(tow_tanh(tow_div_scalar(logits, m->logit_cap)), m->logit_cap);
     if (!tow_is_null(c->bias)) logits = tow_add(logits, tow__as(c->bias, wide));
+    /* the lowest finite number: a row that sees nothing weighs all keys alike */
     tow_value visible = visibility(m, c, t),
               lowest = tow_scalar(t, wide, wide == TOW_F64 ? -DBL_MAX : -(double)FLT_MAX);
     if (!tow_is_null(visible)) logits = tow_select(visible, logits, lowest);

@@ -78,7 +78,7 @@ static tow_value drawn(tow_scope *scope, tow_initializer init, tow_type type, to
 void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_initializer init, tow_type x, const uint32_t key[2],
                      tow_value *carry)
 {
-    bool zeros = tow_initializer_is_default(&init) || init.fill == tow_init_zeros().fill;
+    bool zeros = tow_initializer_is_default(&init) || (init.fill == tow_init_zeros().fill && init.a == 0);
     tow__dtypes types;
     tow_type type;
     if (!carry_type(scope, g, x, &type) || !read_types(scope, g, x.dtype, &types)) return;

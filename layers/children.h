@@ -13,7 +13,5 @@ void tow__call_child(tow_scope *scope, const char *kind, size_t i, const tow_mod
 /* The same for a child of that name. */
 void tow__call_child_named(tow_scope *scope, const char *name, const tow_module *child, size_t n_in,
                            const tow_value *in, size_t n_out, tow_value *out);
-/* values[0..n), floats of different types, as the type that they promote to. */
-void tow__promote_floats(size_t n, tow_value *values);
 
 #endif

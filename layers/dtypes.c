@@ -61,6 +61,43 @@ tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t
     return tow__as(tow_param_of(scope, name, tow_make_type(types->params, rank, dims), init), types->compute);
 }
 
+tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype,
+                                  tow_layer_dtype param_dtype)
+{
+    tow_dtype checked;
+    if (!dtype && !param_dtype) return scope;
+    if ((dtype && !tow__read_dtype(scope, layer, "dtype", dtype, &checked)) ||
+        (param_dtype && !tow__read_dtype(scope, layer, "param_dtype", param_dtype, &checked)))
+        return NULL;
+    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
+    if (!here) return NULL;
+    *here = *scope;
+    if (dtype) here->dtype = dtype;
+    if (param_dtype) here->param_dtype = param_dtype;
+    return here;
+}
+
+void tow__promote_floats(size_t n, tow_value *values)
+{
+    tow_dtype dtype = TOW_F32;
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        tow_dtype type = tow_value_type(values[i]).dtype;
+        if (tow_is_null(values[i]) || !tow_dtype_is_float(type)) continue;
+        dtype = found ? tow_promote_types(dtype, type) : type;
+        found = true;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (tow_dtype_is_float(tow_value_type(values[i]).dtype)) values[i] = tow__as(values[i], dtype);
+}
+
+tow_value tow__add_promoted(tow_value x, tow_value y)
+{
+    tow_value both[2] = {x, y};
+    tow__promote_floats(2, both);
+    return tow_add(both[0], both[1]);
+}
+
 /* ---- for layers of programs -------------------------------------------------------------------------------------- */
 
 tow_dtype tow_scope_param_dtype(tow_scope *scope, tow_layer_dtype param_dtype)

@@ -9,6 +9,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!tow__check_counts(scope, "GatedMLP", n_in, 1, 1, n_out) || !tow__check_float(scope, "GatedMLP", 0, in[0], 1) ||
         !tow__check_option(scope, "GatedMLP", m->features > 0, "features", (double)m->features, "a positive number"))
         return;
+    scope = tow__scope_with_dtypes(scope, "GatedMLP", m->dtype, m->param_dtype);
+    if (!scope) return;
     tow_type type = tow_value_type(in[0]);
     tow_dense hidden = TOW_DENSE(.features = m->features, .no_bias = m->no_bias, .kernel_init = m->kernel_init,
                                  .bias_init = m->bias_init);

@@ -60,6 +60,14 @@ tow_value tow__param(tow_scope *scope, const char *name, int rank, const int64_t
 /* The product of x with the parameter, and what views make of it; x and the result are of the type types->compute. */
 tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, const int64_t *dims,
                                   tow_initializer init, const tow__dtypes *types, tow_value x, const tow_dot_dims *dot);
+/* A layer made of layers: the scope with its two options as the defaults of all that is called under it; zero leaves what is around.
+ * NULL after an error. */
+tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype,
+                                  tow_layer_dtype param_dtype);
+/* values[0..n), floats of different types, as the type that they promote to; others, and null values, stay. */
+void tow__promote_floats(size_t n, tow_value *values);
+/* x + y as the type that they promote to. */
+tow_value tow__add_promoted(tow_value x, tow_value y);
 /* The parameter of the default type around, converted to the type of x. */
 tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
                           tow_value x);

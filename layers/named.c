@@ -68,17 +68,6 @@ bool tow__check_children(tow_scope *scope, const char *layer, const char *kind, 
     return true;
 }
 
-void tow__promote_floats(size_t n, tow_value *values)
-{
-    if (n == 0) return;
-    tow_dtype dtype = tow_value_type(values[0]).dtype;
-    for (size_t i = 0; i < n; i++) {
-        if (!tow_dtype_is_float(tow_value_type(values[i]).dtype)) return;
-        dtype = tow_promote_types(dtype, tow_value_type(values[i]).dtype);
-    }
-    for (size_t i = 0; i < n; i++) values[i] = tow__as(values[i], dtype);
-}
-
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
 static void call_function(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

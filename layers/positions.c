@@ -41,17 +41,21 @@ static void call_learned(tow_scope *scope, const tow_module *module, size_t n_in
                          tow_value *out)
 {
     const tow_learned_positions *m = (const tow_learned_positions *)module;
+    tow__dtypes types;
     if (!check_input(scope, "LearnedPositions", n_in, in, n_out)) return;
     tow_type type = tow_value_type(in[0]);
     int64_t dims[] = {m->max_length ? m->max_length : type.dims[1], type.dims[2]};
     if (!tow__check_option(scope, "LearnedPositions", dims[0] > 0 && (n_in > 1 || type.dims[1] <= dims[0]),
-                           "max_length", (double)m->max_length, "a positive number, at least the input's length"))
+                           "max_length", (double)m->max_length, "a positive number, at least the input's length") ||
+        !tow__read_dtypes(scope, "LearnedPositions", m->dtype, m->param_dtype, 1, in, &types))
         return;
     tow_initializer init = tow_init_variance_scaling(1, TOW_FAN_IN, TOW_NORMAL);
     init.fan.n_out = 1; /* axis 0 */
     tow_value positions = read_positions(scope, "LearnedPositions", m->decode, n_in, in);
-    tow_value table = tow__param_like(scope, "embedding", 2, dims, tow__init_or(m->embedding_init, init), in[0]);
-    out[0] = tow_add(in[0], tow_gather(table, positions));
+    tow_type stored = tow_make_type(types.params, 2, dims);
+    tow_value table = tow_param_of(scope, "embedding", stored, tow__init_or(m->embedding_init, init));
+    if (tow_is_null(table)) return;
+    out[0] = tow_add(tow__as(in[0], types.compute), tow__as(tow_gather(table, positions), types.compute));
 }
 
 /* ---- SinusoidalPositions ----------------------------------------------------------------------------------------- */

@@ -103,9 +103,7 @@ static tow_value add_branch(const block_call *b, const branch *k, tow_value x, t
     tow_value y = k->compute(b, h);
     if (k->result) y = tow_checkpoint_name(y, k->result);
     if (b->m->branch_norms) y = normalise(b, k->result_norm, y);
-    y = tow_apply(b->scope, k->dropout, &dropout, y);
-    tow_dtype sum = tow_promote_types(tow_value_type(x).dtype, tow_value_type(y).dtype);
-    return tow_add(tow__as(x, sum), tow__as(y, sum));
+    return tow__add_promoted(x, tow_apply(b->scope, k->dropout, &dropout, y));
 }
 
 static tow_value apply_branch(const block_call *b, const branch *k, tow_value x)
@@ -182,6 +180,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     if (!tow__check_counts(scope, "TransformerBlock", n_in, 1, m->cross ? 6 : 4, n_out) || !check_options(scope, m) ||
         !read_inputs(&b, n_in, in))
         return;
+    b.scope = tow__scope_with_dtypes(scope, "TransformerBlock", m->dtype, m->param_dtype);
+    if (!b.scope) return;
     if (m->parallel) {
         out[0] = apply_parallel(&b, in[0]);
         return;

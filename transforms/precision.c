@@ -7,16 +7,10 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     const tow_precision *m = (const tow_precision *)module;
-    tow_dtype unused, output = TOW_F32;
-    if ((m->dtype && !tow__compute_dtype(scope, "Precision", m->dtype, 0, NULL, NULL, &unused)) ||
-        (m->param_dtype && !tow__param_dtype(scope, "Precision", m->param_dtype, &unused)) ||
-        (m->output_dtype && !tow__read_dtype(scope, "Precision", "output_dtype", m->output_dtype, &output)))
-        return;
-    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
+    tow_dtype output = TOW_F32;
+    if (m->output_dtype && !tow__read_dtype(scope, "Precision", "output_dtype", m->output_dtype, &output)) return;
+    tow_scope *here = tow__scope_with_dtypes(scope, "Precision", m->dtype, m->param_dtype);
     if (!here) return;
-    *here = *scope;
-    if (m->dtype) here->dtype = m->dtype;
-    if (m->param_dtype) here->param_dtype = m->param_dtype;
     tow__call_here(here, m->inner, n_in, in, n_out, out);
     for (size_t i = 0; i < n_out && m->output_dtype; i++)
         if (tow_dtype_is_float(tow_value_type(out[i]).dtype)) out[i] = tow__as(out[i], output);

@@ -44,6 +44,7 @@ typedef struct tow_learned_positions {
     int64_t max_length;             /* 0: T of the input */
     bool decode;                    /* positions go on from call to call: the variable "cache" "cache_index", i32 [] */
     tow_initializer embedding_init; /* normal, standard deviation 1/sqrt(D) */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_learned_positions;
 #define TOW_LEARNED_POSITIONS(...) TOW__LAYER(tow_learned_positions, __VA_ARGS__)
 
@@ -68,9 +69,10 @@ typedef struct tow_gated_mlp {
     int64_t out_features;      /* 0: D */
     tow_activation activation; /* NULL: tow_silu */
     bool no_bias;
-    tow_initializer kernel_init;      /* lecun_normal */
-    tow_initializer down_kernel_init; /* kernel_init */
-    tow_initializer bias_init;        /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer down_kernel_init;   /* kernel_init */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_gated_mlp;
 #define TOW_GATED_MLP(...) TOW__LAYER(tow_gated_mlp, __VA_ARGS__)
 
@@ -118,9 +120,10 @@ typedef struct tow_multi_head_attention {
     double dropout_rate; /* of the attention weights; one mask [T, S] for all batches and heads, as in Flax */
     bool dropout_each;   /* a mask of their own for every batch and head instead */
     bool deterministic;
-    tow_initializer kernel_init;     /* lecun_normal */
-    tow_initializer out_kernel_init; /* kernel_init */
-    tow_initializer bias_init;       /* zeros */
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer out_kernel_init;    /* kernel_init */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_multi_head_attention;
 #define TOW_MULTI_HEAD_ATTENTION(...) TOW__LAYER(tow_multi_head_attention, __VA_ARGS__)
 
@@ -170,6 +173,7 @@ typedef struct tow_transformer_block {
     bool decode;
     int64_t cache_length;
     bool sow_weights;
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_transformer_block;
 #define TOW_TRANSFORMER_BLOCK(...) TOW__LAYER(tow_transformer_block, __VA_ARGS__)
 

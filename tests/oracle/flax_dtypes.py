@@ -61,6 +61,7 @@ CASES = {
     "group_norm": (lambda t: nn.GroupNorm(num_groups=2, use_fast_variance=False, **t), (2, 4, 6)),
     "instance_norm": (lambda t: nn.InstanceNorm(use_fast_variance=False, bias_init=INIT.normal(0.5), **t), (2, 5, 3)),
     "prelu": (lambda t: nn.PReLU(param_dtype=t["param_dtype"], negative_slope_init=0.3), (3, 5)),
+    "attention": (lambda t: nn.MultiHeadDotProductAttention(2, **t), (2, 5, 8)),
     "einsum": (lambda t: nn.Einsum((5, 2, 4), "bd,dhk->bhk", bias_init=INIT.normal(0.5), **t), (3, 5)),
 }
 
