@@ -123,12 +123,6 @@ tow_value tow__product_with_param(tow_scope *scope, const char *name, int rank, 
     return tow__viewed_product(scope, name, &product, x, y);
 }
 
-tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
-                          tow_value x)
-{
-    return tow__as(tow_param(scope, name, rank, dims, init), tow_value_type(x).dtype);
-}
-
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types)
 {
     tow_type type = tow_value_type(y);
