@@ -68,9 +68,6 @@ tow_scope *tow__scope_with_dtypes(tow_scope *scope, const char *layer, tow_layer
 void tow__promote_floats(size_t n, tow_value *values);
 /* x + y as the type that they promote to. */
 tow_value tow__add_promoted(tow_value x, tow_value y);
-/* The parameter of the default type around, converted to the type of x. */
-tow_value tow__param_like(tow_scope *scope, const char *name, int rank, const int64_t *dims, tow_initializer init,
-                          tow_value x);
 /* y + bias [its last axis], the parameter "bias". */
 tow_value tow__add_bias(tow_scope *scope, tow_value y, tow_initializer init, const tow__dtypes *types);
 
