@@ -148,8 +148,10 @@ static tow_status solve_part(solver *s, size_t n_known, const tow_mapping_axis *
 {
     const tow__axes *a = s->axes;
     learn(s, n_known, known);
-    while (find_factors(s, a->n_ours, a->ours, ours, -1) | find_factors(s, a->n_theirs, a->theirs, theirs, a->joined))
-        ;
+    for (bool found = true; found;) { /* both sides in each round: what one finds helps the other */
+        found = find_factors(s, a->n_ours, a->ours, ours, -1);
+        found |= find_factors(s, a->n_theirs, a->theirs, theirs, a->joined);
+    }
     return check_shape(s, a->n_ours, a->ours, ours, -1, "parameter");
 }
 
