@@ -72,13 +72,13 @@ static int prepare(run *r)
 {
     const tow_context_options context = {.threads = (int)r->options.threads};
     if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
-    if (!digits_read(r->context, 0, &r->data)) return FAILURE;
-    if (r->batch > r->data.n_train || !(r->delta < 1)) {
+    if (!digits_read(r->context, &r->data)) return FAILURE;
+    if (r->batch > r->data.training.n || !(r->delta < 1)) {
         fprintf(stderr, "dpsgd: expected --batch of at most %lld, the images for training, and --delta below 1\n",
-                (long long)r->data.n_train);
+                (long long)r->data.training.n);
         return BAD_OPTION;
     }
-    const double rate = (double)r->batch / (double)r->data.n_train;
+    const double rate = (double)r->batch / (double)r->data.training.n;
     const dp_privacy privacy = {.clip = r->clip, .noise = r->noise, .expected = (double)r->batch};
     if (r->budget) {
         r->trainer.rate = rate;
@@ -129,7 +129,7 @@ static int draw(const run *r)
 /* One update; after each epoch, and the last update, the accuracy on what is held out. */
 static int step(run *r, int64_t done, progress *p)
 {
-    const int64_t per_epoch = r->data.n_train / r->batch;
+    const int64_t per_epoch = r->data.training.n / r->batch;
     double loss, accuracy = NAN;
     if (trainer_step(&r->trainer, &loss) != TOW_OK) return complain(r);
     if ((done + 1) % per_epoch == 0 || done + 1 == r->options.steps) {

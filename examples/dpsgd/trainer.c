@@ -8,11 +8,7 @@
 #include <string.h>
 
 enum {
-    CLASSES = 10,
-    SIDE = 8,
-    PIXELS = SIDE * SIDE,
-    WHITE = 16, /* the highest value of a pixel */
-    CHUNK = 64  /* images whose gradients are made at once */
+    CHUNK = 64 /* images whose gradients are made at once */
 };
 
 /* ---- the model ---------------------------------------------------------------------------------------------------- */
@@ -24,7 +20,7 @@ static void cross_entropy(tow_trace *trace, const tow_value *outputs, const tow_
     *loss = tow_softmax_cross_entropy(outputs[0], labels[0]);
 }
 
-static tow_type images_type(int64_t n) { return tow_make_type(TOW_F32, 2, (const int64_t[]){n, PIXELS}); }
+static tow_type images_type(int64_t n) { return tow_make_type(TOW_F32, 2, (const int64_t[]){n, DIGITS_PIXELS}); }
 static tow_type row_type(tow_dtype dtype, int64_t n) { return tow_make_type(dtype, 1, &n); }
 
 /* Compiles the graph and drops it. */
@@ -38,7 +34,7 @@ static tow_status finish(trainer *t, tow_graph *graph, tow_program **program)
 /* (parameters..., sums..., images, labels, present) -> (loss, sums...) */
 static tow_status make_sums(trainer *t)
 {
-    const tow_type image = row_type(TOW_F32, PIXELS), label = tow_make_type(TOW_I32, 0, NULL);
+    const tow_type image = row_type(TOW_F32, DIGITS_PIXELS), label = tow_make_type(TOW_I32, 0, NULL);
     size_t wrt[MAX_PARAMS];
     for (size_t i = 0; i < t->n_params; i++) wrt[i] = i;
     tow_graph *loss = NULL, *gradient = NULL, *sums = NULL;
@@ -54,12 +50,12 @@ static tow_status make_sums(trainer *t)
 
 static tow_status make_programs(trainer *t)
 {
-    const tow_type held_out = images_type(t->data->n - t->data->n_train);
+    const tow_type held_out = images_type(t->data->held_out.n);
     tow_graph *graph = NULL;
     tow_status status = make_sums(t);
     if (!status) status = dp_noisy_means(t->context, t->params, &t->privacy, &graph);
     if (!status) status = finish(t, graph, &t->means);
-    if (!status) status = dp_draws(t->context, t->data->n_train, &graph);
+    if (!status) status = dp_draws(t->context, t->data->training.n, &graph);
     if (!status) status = finish(t, graph, &t->draws);
     if (!status) status = tow_forward(TOW_MODULE(&t->model), t->params, 1, &held_out, NULL, &graph);
     return status ? status : finish(t, graph, &t->forward);
@@ -67,30 +63,21 @@ static tow_status make_programs(trainer *t)
 
 /* ---- making and freeing ------------------------------------------------------------------------------------------- */
 
-static void copy_image(const trainer *t, int64_t place, int64_t to, tow_array *images, tow_array *labels)
-{
-    int64_t from = t->data->order[place];
-    const uint8_t *pixels = (const uint8_t *)tow_array_data(t->data->images) + from * PIXELS;
-    float *at = (float *)tow_array_data(images) + to * PIXELS;
-    for (int i = 0; i < PIXELS; i++) at[i] = (float)pixels[i] / WHITE;
-    ((int32_t *)tow_array_data(labels))[to] = ((const uint8_t *)tow_array_data(t->data->labels))[from];
-}
-
 static tow_status make_arrays(trainer *t)
 {
-    const int64_t n_test = t->data->n - t->data->n_train;
+    const int64_t n_test = t->data->held_out.n;
     const struct {
         tow_array **array;
         tow_type type;
     } wanted[] = {{&t->key, row_type(TOW_U32, 2)},
-                  {&t->draw, row_type(TOW_F32, t->data->n_train)},
+                  {&t->draw, row_type(TOW_F32, t->data->training.n)},
                   {&t->images, images_type(CHUNK)},
                   {&t->labels, row_type(TOW_I32, CHUNK)},
                   {&t->present, row_type(TOW_F32, CHUNK)},
                   {&t->loss, tow_make_type(TOW_F32, 0, NULL)},
                   {&t->test_images, images_type(n_test)},
                   {&t->test_labels, row_type(TOW_I32, n_test)},
-                  {&t->logits, tow_make_type(TOW_F32, 2, (const int64_t[]){n_test, CLASSES})}};
+                  {&t->logits, tow_make_type(TOW_F32, 2, (const int64_t[]){n_test, DIGITS_CLASSES})}};
     tow_status status = TOW_OK;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !status; i++)
         status = tow_array_create(t->context, wanted[i].type, wanted[i].array);
@@ -101,7 +88,7 @@ static tow_status make_arrays(trainer *t)
         if (!status) status = tow_array_create(t->context, type, &t->mean[i]);
     }
     for (int64_t i = 0; i < n_test && !status; i++)
-        copy_image(t, t->data->n_train + i, i, t->test_images, t->test_labels);
+        digits_copy(&t->data->held_out, i, i, t->test_images, t->test_labels);
     return status;
 }
 
@@ -110,7 +97,7 @@ tow_status trainer_create(tow_context *context, const digits_data *data, uint64_
 {
     const tow_type images = images_type(CHUNK);
     *t = (trainer){.context = context, .data = data, .seed = seed, .rate = rate, .privacy = *privacy};
-    t->model = (tow_mlp)TOW_MLP(.features = {128, CLASSES}, .activation = tow_tanh);
+    t->model = (tow_mlp)TOW_MLP(.features = {128, DIGITS_CLASSES}, .activation = tow_tanh);
     t->adam = (tow_scale_by_adam)TOW_SCALE_BY_ADAM();
     t->learning_rate =
         (tow_scale_by_learning_rate)TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_constant(learning_rate));
@@ -185,10 +172,10 @@ static tow_status add_chosen(trainer *t, int64_t *chosen, double *loss)
     float *present = tow_array_data(t->present);
     tow_status status = TOW_OK;
     int64_t filled = 0;
-    for (int64_t i = 0; i < t->data->n_train && !status; i++) {
+    for (int64_t i = 0; i < t->data->training.n && !status; i++) {
         if (!((double)draw[i] < t->rate)) continue;
         present[filled] = 1;
-        copy_image(t, i, filled++, t->images, t->labels);
+        digits_copy(&t->data->training, i, filled++, t->images, t->labels);
         ++*chosen;
         if (filled < CHUNK) continue;
         status = add_chunk(t, loss);
@@ -230,9 +217,9 @@ tow_status trainer_accuracy(trainer *t, double *accuracy)
     tow_status status = tow_program_run(t->forward, inputs, &t->logits);
     int64_t n = tow_array_type(t->test_labels).dims[0], right = 0;
     for (int64_t i = 0; i < n && !status; i++) {
-        const float *logits = (const float *)tow_array_data(t->logits) + i * CLASSES;
+        const float *logits = (const float *)tow_array_data(t->logits) + i * DIGITS_CLASSES;
         int best = 0;
-        for (int c = 1; c < CLASSES; c++)
+        for (int c = 1; c < DIGITS_CLASSES; c++)
             if (logits[c] > logits[best]) best = c;
         right += best == ((const int32_t *)tow_array_data(t->test_labels))[i];
     }
