@@ -6,7 +6,8 @@ if [ "$1" = --write ]; then write=true && shift; fi
 directory=$1
 shift
 failed=0
-for name in graph policy safetensors npy npz data events; do
+names=$("$@") || exit 1
+for name in $names; do
     "$@" "$name" | diff "$directory/$name.dict" - >/dev/null && continue
     if $write; then
         "$@" "$name" >"$directory/$name.dict" && echo "tests/fuzz/$name.dict: written anew"

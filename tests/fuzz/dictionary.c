@@ -1,4 +1,4 @@
-/* dictionary graph|policy|safetensors|npy|npz|data|events: prints a dictionary for libFuzzer. That of graphs has all that the tables of the
+/* dictionary [NAME]: prints the dictionary NAME for libFuzzer, or the names of all. That of graphs has all that the tables of the
  * library know: primitives, their parameters, element types. The printed dictionaries are committed, because the builds
  * that fuzz cannot run programs without libFuzzer; a test compares. */
 #include <stdio.h>
@@ -224,15 +224,107 @@ static int events(void)
     return 0;
 }
 
+/* Words of a text that is a list of tokens, pieces and steps in JSON (tokenizer.json). */
+static int tokenizer(void)
+{
+    static const char *const words[] = {
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}",
+        "\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0,\"##b\":1,\"[UNK]\":2}}",
+        "\"unk_token\":\"",
+        "\"byte_fallback\":true",
+        "\"<0x0A>\"",
+        "\"fuse_unk\":true",
+        "\"ignore_merges\":true",
+        "\"continuing_subword_prefix\":\"##\"",
+        "\"max_input_chars_per_word\":100",
+        "\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]",
+        "\"single_word\":true",
+        "\"lstrip\":true",
+        "\"rstrip\":true",
+        "\"normalized\":true",
+        "\"normalizer\":{\"type\":\"",
+        "\"pre_tokenizer\":{\"type\":\"",
+        "\"post_processor\":{\"type\":\"",
+        "\"decoder\":{\"type\":\"",
+        "\"normalizers\":[",
+        "\"pretokenizers\":[",
+        "\"decoders\":[",
+        "\"processors\":[",
+        "\"pattern\":{\"Regex\":\"\\\\p{L}+|\\\\s+(?!\\\\S)\"}",
+        "\"pattern\":{\"String\":\" \"}",
+        "\"behavior\":\"Isolated\"",
+        "\"invert\":true",
+        "\"prepend\":\"",
+        "\"content\":\"",
+        "\"add_prefix_space\":true",
+        "\"prepend_scheme\":\"first\"",
+        "\"replacement\":\"\xe2\x96\x81\"",
+        "\"individual_digits\":true",
+        "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}}]",
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}",
+        "\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[3],\"tokens\":[\"<s>\"]}}",
+        "\xc4\xa0",
+        "\\u0120",
+        "null",
+        NULL};
+    static const char *const kinds[] = {"Sequence",
+                                        "BertNormalizer",
+                                        "NFC",
+                                        "NFD",
+                                        "Lowercase",
+                                        "StripAccents",
+                                        "Strip",
+                                        "Prepend",
+                                        "Replace",
+                                        "ByteLevel",
+                                        "Metaspace",
+                                        "Split",
+                                        "Whitespace",
+                                        "Digits",
+                                        "Punctuation",
+                                        "WhitespaceSplit",
+                                        "Fuse",
+                                        "ByteFallback",
+                                        "WordPiece",
+                                        "TemplateProcessing",
+                                        "Removed",
+                                        "Contiguous",
+                                        "MergedWithNext",
+                                        "MergedWithPrevious",
+                                        "BertPreTokenizer",
+                                        "BertProcessing",
+                                        "RobertaProcessing",
+                                        NULL};
+    add_all(words);
+    add_all(kinds);
+    return 0;
+}
+
+static int mapping(void)
+{
+    static const char *const words[] = {"p.{i}.w",   "q/{i}/x",   " -> ",     "{u,v}", "[a b]",   "[+(a b)]",
+                                        "[(* h k)]", "[a (h 2)]", "prefix p", "tied ", "ignore ", "optional",
+                                        " | ",       " = ",       "#",        "\n",    "*",       "{i}",
+                                        "a.0 -> u",  "h",         "\r\n",     NULL};
+    add_all(words);
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*print)(void);
+} dictionaries[] = {{"graph", graph},    {"policy", policy}, {"safetensors", safetensors}, {"npy", npy},
+                    {"npz", npz},        {"data", data},     {"events", events},           {"tokenizer", tokenizer},
+                    {"mapping", mapping}};
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*print)(void);
-    } dictionaries[] = {{"graph", graph}, {"policy", policy}, {"safetensors", safetensors}, {"npy", npy}, {"npz", npz},
-                        {"data", data},   {"events", events}};
-    for (size_t i = 0; argc == 2 && i < sizeof dictionaries / sizeof dictionaries[0]; i++)
-        if (strcmp(argv[1], dictionaries[i].name) == 0) return dictionaries[i].print();
-    fprintf(stderr, "usage: %s graph|policy|safetensors|npy|npz\n", argv[0]);
+    const size_t count = sizeof dictionaries / sizeof dictionaries[0];
+    for (size_t i = 0; i < count; i++) {
+        if (argc == 1) puts(dictionaries[i].name);
+        if (argc == 2 && strcmp(argv[1], dictionaries[i].name) == 0) return dictionaries[i].print();
+    }
+    if (argc == 1) return 0;
+    fprintf(stderr, "usage: %s [NAME], with a NAME that it lists without one\n", argv[0]);
     return 2;
 }
