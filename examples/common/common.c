@@ -2,6 +2,7 @@
 #include "common.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,4 +106,12 @@ static uint64_t mix(uint64_t x)
 uint64_t random_bits(uint64_t seed, uint64_t index)
 {
     return mix(mix(seed + 0x9e3779b97f4a7c15u) + (index + 1) * 0x9e3779b97f4a7c15u);
+}
+
+/* The method of Box and Muller (1958). */
+double random_normal(uint64_t seed, uint64_t index)
+{
+    double u = ((double)(random_bits(seed, 2 * index) >> 11) + 0.5) * 0x1p-53;
+    double v = (double)(random_bits(seed, 2 * index + 1) >> 11) * 0x1p-53;
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }

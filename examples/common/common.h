@@ -34,5 +34,7 @@ char *path_in(const char *program, const char *directory, const char *name);
 
 /* Number `index` of the stream of random numbers `seed`: 64 bits, a hash of both. */
 uint64_t random_bits(uint64_t seed, uint64_t index);
+/* Number `index` of a stream of N(0, 1). */
+double random_normal(uint64_t seed, uint64_t index);
 
 #endif

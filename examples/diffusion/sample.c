@@ -63,14 +63,6 @@ void sampler_free(sampler *s)
 
 /* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
-/* Number `index` of a stream of normal numbers (Box and Muller 1958). */
-static double normal(uint64_t seed, uint64_t index)
-{
-    double u = ((double)(random_bits(seed, 2 * index) >> 11) + 0.5) * 0x1p-53;
-    double v = (double)(random_bits(seed, 2 * index + 1) >> 11) * 0x1p-53;
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
 /* One step back, of all pixels: the image that the noise points to, cut off at black and white, and of the noise what the step
  * before has (equations 6, 7 and 15). */
 static void step_back(sampler *s, int step, uint64_t seed)
@@ -84,7 +76,7 @@ static void step_back(sampler *s, int step, uint64_t seed)
     for (int i = 0; i < ALL; i++) {
         double image = (x[i] - sqrt(1 - signal) * noise[i]) / sqrt(signal);
         image = fmax(-1, fmin(1, image));
-        double fresh = step > 0 ? deviation * normal(seed, (uint64_t)(step * ALL + i)) : 0;
+        double fresh = step > 0 ? deviation * random_normal(seed, (uint64_t)(step * ALL + i)) : 0;
         x[i] = (float)(of_image * image + of_x * x[i] + fresh);
     }
 }
@@ -102,7 +94,7 @@ tow_status sample(sampler *s, uint64_t seed)
     float *x = tow_array_data(s->images);
     int32_t *steps = tow_array_data(s->steps);
     tow_status status = TOW_OK;
-    for (int i = 0; i < ALL; i++) x[i] = (float)normal(seed, (uint64_t)(STEPS * ALL + i));
+    for (int i = 0; i < ALL; i++) x[i] = (float)random_normal(seed, (uint64_t)(STEPS * ALL + i));
     keep_moment(s, 0);
     for (int step = STEPS - 1; step >= 0 && !status && !interrupted(); step--) {
         for (int i = 0; i < SAMPLES; i++) steps[i] = step;

@@ -16,7 +16,7 @@
 enum {
     SAMPLES = 100,
     SHOWN = 10, /* held-out images, and what comes back of them */
-    KEPT = 500 /* points of the curve at most */
+    KEPT = 500  /* points of the curve at most */
 };
 
 /* One of two halves of the model: a list of its parameters, which share their arrays with the whole, and their optimiser. */
@@ -195,18 +195,6 @@ static tow_status draw(run *r, const float *logits, int64_t n, int64_t columns, 
     return status;
 }
 
-/* Two numbers of N(0, 1) from two uniform ones (Box and Muller, 1958). */
-static void draw_code(uint64_t seed, float *code, int64_t n)
-{
-    const double two_pi = 6.283185307179586;
-    for (int64_t i = 0; i < n; i += 2) {
-        const double u = ((double)(random_bits(seed, (uint64_t)i) >> 11) + 1) / 9007199254740993.0;
-        const double angle = two_pi * (double)(random_bits(seed, (uint64_t)i + 1) >> 11) / 9007199254740992.0;
-        code[i] = (float)(sqrt(-2 * log(u)) * cos(angle));
-        code[i + 1] = (float)(sqrt(-2 * log(u)) * sin(angle));
-    }
-}
-
 /* Digits that nobody wrote: the decoder alone, a part of the model with the whole's parameters, of random codes. */
 static tow_status draw_samples(run *r)
 {
@@ -219,7 +207,8 @@ static tow_status draw_samples(run *r)
     if (!status) status = tow_model_forward(TOW_MODULE(&r->model.decoder), part, &options, &decode);
     if (!status) status = tow_array_create(r->context, tow_make_type(TOW_F32, 2, (int64_t[]){SAMPLES, CODE}), &codes);
     if (!status) {
-        draw_code(r->options.seed + 1, tow_array_data(codes), (int64_t)SAMPLES * CODE);
+        float *code = tow_array_data(codes);
+        for (int i = 0; i < SAMPLES * CODE; i++) code[i] = (float)random_normal(r->options.seed + 1, (uint64_t)i);
         status = tow_model_call(decode, &(tow_model_arguments){.inputs = &codes}, &results);
     }
     if (!status) status = draw(r, tow_array_data(results.outputs[0]), SAMPLES, 10, "samples.png");

@@ -1,0 +1,176 @@
+/* Trains an ensemble of networks on handwritten digits as one model, by vmap. It prints how much better calibrated their mean is than a
+ * single member, and how much they disagree about held-out digits and about images unlike those that they learned from, and draws
+ * both. `ensemble --help` lists the options. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/common.h"
+#include "common/options.h"
+#include "common/progress.h"
+#include "evaluate.h"
+#include "model.h"
+#include "pictures.h"
+#include "sets.h"
+
+typedef struct run {
+    common_options options;
+    int64_t members, width, batch, unseen;
+    tow_context *context;
+    tow_loader *loader;
+    ensemble model;
+    tow_train_state *state;
+    evaluation evaluation;
+    progress progress;
+    bool failed; /* a message has been printed */
+} run;
+
+static int complain(const run *r)
+{
+    if (!r->failed) fprintf(stderr, "ensemble: %s\n", tow_context_error(r->context));
+    return FAILURE;
+}
+
+static void read_run_options(int argc, char **argv, run *r)
+{
+    common_options *o = &r->options;
+    *o = (common_options){.steps = 1000, .learning_rate = 3e-3, .out = "out/ensemble"};
+    r->members = 8;
+    r->width = 128;
+    r->batch = 64;
+    r->unseen = 7;
+    const example_option table[] = {
+        COMMON_OPTIONS(o),
+        {"members", "N", "Networks of the ensemble", OPTION_WHOLE, &r->members, 1, 256},
+        {"width", "N", "Units of each of the two hidden layers of a network", OPTION_WHOLE, &r->width, 1, 4096},
+        {"batch", "N", "Images per step; all members see the same", OPTION_WHOLE, &r->batch, 1, 1024},
+        {"unseen", "DIGIT", "Leave this digit out of training; -1: none", OPTION_WHOLE, &r->unseen, -1, CLASSES - 1},
+        {0}};
+    read_command_line(argc, argv, "ensemble", "Trains an ensemble of networks on handwritten digits of 8 x 8 pixels.",
+                      table);
+}
+
+static tow_status make_state(run *r)
+{
+    char description[256]; /* of the batches, so that a checkpoint refuses to go on with others */
+    tow_loader_describe(r->loader, description, sizeof description);
+    const common_options *o = &r->options;
+    const tow_type images = tow_loader_type(r->loader, 0), labels = tow_loader_type(r->loader, 1);
+    ensemble_make(&r->model, r->members, r->width);
+    const tow_train_options train = {
+        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10, o->steps, 0),
+                      .weight_decay = 1e-2},
+        .seed = o->seed,
+        .n_inputs = 1,
+        .input_types = &images,
+        .n_extra = 1,
+        .extra_types = &labels,
+        .loss = ensemble_loss,
+        .loss_user = &r->unseen,
+        .description = description};
+    tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), &train, &r->state);
+    if (status) return status;
+    return evaluation_create("ensemble", r->context, &r->model, tow_train_params(r->state), r->unseen, o->seed,
+                             &r->evaluation);
+}
+
+static int prepare(run *r)
+{
+    const tow_context_options context = {.threads = (int)r->options.threads};
+    if (tow_context_create(&context, &r->context) != TOW_OK) return complain(r);
+    r->loader = open_training("ensemble", r->context, r->batch, r->options.seed);
+    if (!r->loader) return tow_context_status(r->context) == TOW_INVALID_ARGUMENT ? BAD_OPTION : FAILURE;
+    if (!make_directory("ensemble", r->options.out)) return FAILURE;
+    return make_state(r) == TOW_OK ? SUCCESS : complain(r);
+}
+
+/* ---- training: the functions of a tow_train_loop ----------------------------------------------------------------- */
+
+static tow_status next_batch(void *user, tow_train_state *state, tow_array **inputs, bool *end)
+{
+    run *r = user;
+    tow_array *const *batch;
+    tow_status status = tow_loader_next(r->loader, &batch);
+    if (status) return status;
+    tow_train_set_data_position(state, tow_loader_position(r->loader));
+    inputs[0] = batch[0];
+    inputs[1] = batch[1];
+    *end = false;
+    return TOW_OK;
+}
+
+/* Shows the mean loss of the members; after each fourth epoch, and the last update, the accuracy of the ensemble on what is held out. */
+static tow_status after_step(void *user, tow_train_progress *at)
+{
+    run *r = user;
+    const int64_t done = tow_train_step_number(at->state), every = 4 * tow_loader_batches(r->loader);
+    double accuracy = NAN;
+    if (done % every == 0 || done == r->options.steps) {
+        const image_set *set = &r->evaluation.sets[HELD_OUT];
+        tow_status status = evaluate(&r->evaluation, HELD_OUT);
+        if (status) return status;
+        accuracy =
+            score(probabilities_of(&r->evaluation, HELD_OUT, r->members), tow_array_data(set->labels), set->n).accuracy;
+    }
+    at->stop = interrupted();
+    if (progress_step(&r->progress, done, at->loss / (double)r->members, accuracy)) return TOW_OK;
+    r->failed = true;
+    return TOW_IO_ERROR;
+}
+
+static int train(run *r)
+{
+    const common_options *o = &r->options;
+    const progress_options shown = {.program = "ensemble",
+                                    .steps = o->steps,
+                                    .unit = "images",
+                                    .units_per_step = r->batch,
+                                    .measure = "accuracy",
+                                    .measure_key = "accuracy",
+                                    .log = o->log};
+    char *path = path_in("ensemble", o->out, "ensemble.safetensors");
+    if (!path || !progress_start(&r->progress, &shown)) {
+        free(path);
+        return FAILURE;
+    }
+    const tow_train_loop loop = {
+        .user = r, .batch = next_batch, .steps = o->steps, .on_step = after_step, .path = path};
+    catch_interrupts();
+    tow_status status = tow_train_run(r->state, &loop, NULL);
+    if (!progress_end(&r->progress)) r->failed = true;
+    if (!status && interrupted()) printf("stopped after step %lld\n", (long long)tow_train_step_number(r->state));
+    if (!status) printf("weights: %s\n", path);
+    free(path);
+    if (status || r->failed) return complain(r);
+    return interrupted() ? INTERRUPTED : SUCCESS;
+}
+
+/* What a run leaves, also one that was stopped. */
+static tow_status finish(run *r)
+{
+    tow_status status = TOW_OK;
+    for (int i = 0; i < N_SETS && !status; i++) status = evaluate(&r->evaluation, i);
+    if (status) return status;
+    evaluation_print(&r->evaluation);
+    return draw_pictures("ensemble", &r->evaluation, r->options.out);
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    read_run_options(argc, argv, &r);
+    int status = prepare(&r);
+    if (status == SUCCESS) status = train(&r);
+    if ((status == SUCCESS || status == INTERRUPTED) && finish(&r) != TOW_OK) status = complain(&r);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == SUCCESS) {
+        fprintf(stderr, "ensemble: cannot write the output: %s\n", strerror(errno));
+        status = FAILURE;
+    }
+    evaluation_free(&r.evaluation);
+    tow_train_free(r.state);
+    tow_loader_free(r.loader);
+    tow_context_destroy(r.context);
+    return status;
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# test.sh ENSEMBLE: the mean of the members is calibrated better than they are, they disagree about what they did not learn, and the
+# page has the figures of a run.
+set -euo pipefail
+ensemble=$(realpath "$1")
+page=$(realpath "$(dirname "$0")/../../docs/examples/ensemble.md")
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+cd "$directory"
+
+fail() { printf 'ensemble test: %s\n' "$*" >&2; exit 1; }
+
+# row SET NAME FILE: the numbers behind a name, in the table of a set of digits ("held out", "with noise"), or in the last one ("").
+row() {
+    awk -v set="$1" -v name="$2" '
+        /images +disagreement/ { table = ""; next }
+        /^ *[0-9]+ digits, / { sub(/^ *[0-9]+ digits, /, ""); table = $0; next }
+        { line = $0; sub(/^ */, "", line) }
+        table == set && index(line, name " ") == 1 { print substr(line, length(name) + 1); exit }' "$3" |
+        tr -d % | xargs
+}
+# holds CONDITION NUMBERS...: an awk condition of a[1], a[2], ...
+holds() {
+    local condition=$1
+    shift
+    awk -v numbers="$*" "BEGIN { n = split(numbers, a, \" \"); exit !(n > 0 && ($condition)) }"
+}
+
+"$ensemble" --out a/b --log log >out 2>err || fail "$(cat out err)"
+[ "$(wc -l <log)" -eq 1000 ] || fail "expected 1000 lines of log, found $(wc -l <log)"
+alone=$(row 'held out' 'a member' out)
+together=$(row 'held out' 'all together' out)
+holds 'a[4] >= 95 && a[4] > a[1] - 1 && a[5] < a[2]' $alone $together || fail "held-out digits: $alone, together $together"
+alone=$(row 'with noise' 'a member' out)
+together=$(row 'with noise' 'all together' out)
+holds 'a[4] > a[1] && a[5] < 0.9 * a[2] && a[6] < 0.85 * a[3]' $alone $together ||
+    fail "all together are no better than a member: accuracy, -log p, calibration of digits with noise $alone, together $together"
+for kind in 'with noise:70' 'upside down:70' 'never seen:90'; do
+    known=$(row '' 'held out' out)
+    found=$(row '' "${kind%:*}" out)
+    holds "a[4] > 5 * a[2] && a[5] >= ${kind#*:}" $known $found || fail "${kind%:*}: $found, held-out ones: $known"
+done
+
+# the page: other processors round otherwise, which 1,000 steps make more of
+compare() { # compare CONDITION SET NAME: a[1..3] of the page, a[4..6] found
+    holds "n == 6 && $1" $(row "$2" "$3" "$page") $(row "$2" "$3" out) ||
+        fail "$2, $3: the page has $(row "$2" "$3" "$page"), found $(row "$2" "$3" out)"
+}
+for set in 'held out' 'with noise'; do
+    for who in 'a member' 'all together'; do
+        compare '(a[1] - a[4]) ^ 2 < 9 && (a[2] - a[5]) ^ 2 < 0.01 && (a[3] - a[6]) ^ 2 < 0.001' "$set" "$who"
+    done
+done
+for kind in 'with noise' 'upside down' 'never seen'; do
+    compare 'a[1] == a[4] && (a[2] - a[5]) ^ 2 < 0.001 && (a[3] - a[6]) ^ 2 < 64' '' "$kind"
+done
+
+for file in votes.png calibration.svg disagreement.svg ensemble.safetensors; do [ -s a/b/$file ] || fail "no $file"; done
+[ "$(head -c 8 a/b/votes.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "votes.png is no PNG"
+grep -q '</svg>' a/b/calibration.svg || fail "calibration.svg has no end"
+
+# a pure function of its options, whatever the threads
+"$ensemble" --out again --threads 1 >out2
+for file in votes.png calibration.svg ensemble.safetensors; do cmp a/b/$file again/$file || fail "two runs differ"; done
+"$ensemble" --steps 100 --out other --seed 1 >out3
+"$ensemble" --steps 100 --out one >out4
+if cmp -s one/ensemble.safetensors other/ensemble.safetensors; then fail "another seed gives the same weights"; fi
+
+# one member is all of them, and agrees with itself; no digit is left out
+"$ensemble" --steps 100 --members 1 --width 16 --unseen -1 --out single >out || fail "one member: $(cat out)"
+[ "$(row 'held out' 'member 0' out)" = "$(row 'held out' 'all together' out)" ] || fail "one member differs from itself: $(cat out)"
+holds 'a[1] == 359 && a[2] == 0 && a[3] == 50' $(row '' 'upside down' out) || fail "one member disagrees: $(cat out)"
+if grep -q 'never seen' out; then fail "--unseen -1: $(cat out)"; fi
+
+# Ctrl-C stops after a step, and what there is is whole
+"$ensemble" --steps 1000000 --out stopped >out 2>err &
+pid=$!
+for _ in $(seq 200); do
+    if grep -q '^step 20/' out; then break; fi
+    sleep 0.05
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+[ "$(ls stopped | tr '\n' ' ')" = 'calibration.svg disagreement.svg ensemble.safetensors votes.png ' ] ||
+    fail "Ctrl-C: there are $(ls stopped)"
+grep -q '^all together' out || fail "Ctrl-C: no table: $(tail out)"
+
+expect_status() { # expect_status STATUS MESSAGE arguments...
+    local expected=$1 message=$2 status=0
+    shift 2
+    "$ensemble" "$@" >out 2>err || status=$?
+    [ $status -eq "$expected" ] || fail "$*: expected status $expected, found $status: $(cat err)"
+    grep -qF -- "$message" err || fail "$*: expected a message with '$message', found: $(cat err)"
+}
+expect_status 2 "--members: expected a whole number from 1 to 256, found '0'" --members 0
+expect_status 2 "--width: expected a whole number from 1 to 4096, found 'x'" --width x
+expect_status 2 "--unseen: expected a whole number from -1 to 9, found '10'" --unseen 10
+expect_status 2 "unexpected argument 'file'" file
+touch plain
+expect_status 1 'plain: cannot write there: Not a directory' --out plain
+expect_status 1 'cannot write the log' --out z --log absent/log
+printf 'ensemble test: passed\n'
