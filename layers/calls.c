@@ -1,6 +1,8 @@
 /* See calls.h. */
 #include "layers/calls.h"
 
+#include <stdio.h>
+
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static const tow_type *types_of(tow__call_log *log, size_t n, const tow_value *values)
@@ -29,29 +31,28 @@ static bool add_layer(tow__call_log *log, const char *path, const char *name, si
     return l->path && l->name && l->in && tow__names_add(&log->paths, path) != TOW__NO_NAME;
 }
 
-/* "Remat" becomes "Remat(Dense)", and "Remat(Scan)" becomes "Remat(Scan(Dense))". */
-static bool add_wrapped(tow__call_log *log, tow__called *l, const char *name)
+/* "Remat" becomes "Remat(Dense)", and "Remat(Scan)" becomes "Remat(Scan(Dense))". A second call by one wrapper, as a choice has them,
+ * makes "Cond(Dense, MLP)". around: calls in the same scope that have not returned. */
+static bool add_wrapped(tow__call_log *log, tow__called *l, const char *name, size_t around, bool second)
 {
-    const size_t old = strcspn(l->name, ")"), closing = strlen(l->name) - old, added = strlen(name);
-    char *text = tow__arena_alloc(log->arena, old + added + closing + 3, 1);
+    const char *before = second ? ", " : "(", *behind = second ? "" : ")";
+    const size_t closing = second ? around : around - 1, old = strlen(l->name) - closing;
+    const size_t size = strlen(l->name) + strlen(name) + 4;
+    char *text = tow__arena_alloc(log->arena, size, 1);
     if (!text) return false;
-    memcpy(text, l->name, old);
-    text[old] = '(';
-    memcpy(text + old + 1, name, added);
-    text[old + 1 + added] = ')';
-    memcpy(text + old + 2 + added, l->name + old, closing + 1);
+    snprintf(text, size, "%.*s%s%s%s%s", (int)old, l->name, before, name, behind, l->name + old);
     l->name = text;
     return true;
 }
 
-/* A call begins. wrapped: by a layer in the same scope. */
-static bool log_call(tow__call_log *log, const char *path, const char *name, bool wrapped, size_t n_in,
+/* A call begins. around: calls in the same scope that have not returned; second: the innermost of them called another layer before. */
+static bool log_call(tow__call_log *log, const char *path, const char *name, size_t around, bool second, size_t n_in,
                      const tow_value *in)
 {
     const uint32_t index = tow__names_find(&log->paths, path);
     if (index == TOW__NO_NAME) return add_layer(log, path, name, n_in, in);
     /* A wrapper that was called before has its name already. */
-    return !wrapped || log->layers[index].calls > 0 || add_wrapped(log, &log->layers[index], name);
+    return around == 0 || log->layers[index].calls > 0 || add_wrapped(log, &log->layers[index], name, around, second);
 }
 
 static bool log_return(tow__call_log *log, const char *path, size_t n_out, const tow_value *out)
@@ -79,7 +80,7 @@ static void capture(tow_scope *scope, size_t n_out, const tow_value *out)
     bool wanted = false;
     for (size_t i = 0; m->capture && m->capture[i]; i++) {
         if (!tow_path_matches(m->capture[i], scope->path)) continue;
-        if (tow__unreturned(m)) {
+        if (tow__unreturned(m) || m->frame->silent) {
             if (!m->captured[i].hidden) m->captured[i].hidden = scope->path;
             continue;
         }
@@ -114,9 +115,13 @@ void tow__call_begin(tow_scope *scope, const tow_module *module, size_t n_in, co
     tow__model *m = scope->model;
     *call = (tow__layer_call){.outer = m->open_call, .path = scope->path};
     const bool wrapped = call->outer && strcmp(call->outer->path, scope->path) == 0;
-    if (wrapped) call->outer->wraps = true;
+    const bool second = wrapped && call->outer->wraps;
+    if (wrapped) {
+        call->around = call->outer->around + 1;
+        call->outer->wraps = true;
+    }
     m->open_call = call;
-    if (m->log && !log_call(m->log, scope->path, module->cls->name, wrapped, n_in, in))
+    if (m->log && !log_call(m->log, scope->path, module->cls->name, call->around, second, n_in, in))
         tow_scope_fail(scope, TOW_OUT_OF_MEMORY, "no memory for the list of layers");
 }
 

@@ -9,6 +9,7 @@ struct tow__layer_call {
     tow__layer_call *outer;
     const char *path;
     bool wraps; /* it called a layer in the same scope, as remat does: that call counts, and this one is a part of it */
+    size_t around; /* calls in the same scope that have not returned, this one not counted */
 };
 
 /* A layer that was called: all calls in scopes of one path. */

@@ -92,7 +92,10 @@ bool tow__unreturned(const tow__model *m)
 
 void tow__frame_open(tow__model *m, tow__frame *frame)
 {
-    *frame = (tow__frame){.outer = m->frame, .body = tow__innermost_serial(m->trace), .unreturned = tow__unreturned(m)};
+    *frame = (tow__frame){.outer = m->frame,
+                          .body = tow__innermost_serial(m->trace),
+                          .unreturned = tow__unreturned(m),
+                          .silent = m->frame && m->frame->silent};
     m->frame = frame;
 }
 
@@ -291,7 +294,7 @@ bool tow_sow(tow_scope *scope, const char *collection, const char *name, tow_val
         return false;
     }
     if (m->initialising || !tow__collection_listed(m->mutable_collections, collection)) return false;
-    if (resolved.hidden) return false;
+    if (resolved.hidden || m->frame->silent) return false;
     if (resolved.how != TOW_STACKED) {
         tow_scope_fail(
             scope, TOW_UNSUPPORTED,

@@ -69,11 +69,27 @@ static void prepend(resolving *r, const char *component)
     memcpy(r->at, component, n);
 }
 
+static const tow_scope *resolve(resolving *r, const tow_scope *scope);
+
+/* A while, for keys of a stream that it splits. */
+static const tow_scope *resolve_repeated(resolving *r, const tow_scope *scope)
+{
+    const tow_scope *parent = resolve(r, scope->parent);
+    tow_scope *copy = tow__trace_alloc(r->trace, 1, sizeof *copy);
+    if (!parent || !copy) return NULL;
+    *copy = *scope;
+    copy->parent = (tow_scope *)parent;
+    copy->path = parent->path;
+    copy->name = "";
+    return copy;
+}
+
 static const tow_scope *resolve(resolving *r, const tow_scope *scope)
 {
     const bool iteration = tow__scope_is_iteration(scope);
+    tow_lift_rule rule = stacked;
     if (scope->lift) {
-        tow_lift_rule rule = scope->covered ? r->below : rule_at(r, scope);
+        rule = scope->covered ? r->below : rule_at(r, scope);
         if (iteration) r->below = rule;
         if (rule.how == TOW_HIDDEN) r->result->hidden = scope;
         if (iteration && is_one_for_all(rule.how)) {
@@ -83,6 +99,8 @@ static const tow_scope *resolve(resolving *r, const tow_scope *scope)
         }
     }
     if (!scope->parent) return scope;
+    if (scope->transparent && scope->repeated && !r->collection && rule.how == TOW_STACKED)
+        return resolve_repeated(r, scope);
     if (scope->transparent) return resolve(r, scope->parent);
     if (!scope->covered) prepend(r, scope->name);
     const tow_scope *parent = resolve(r, scope->parent);
@@ -148,8 +166,7 @@ const char *tow__entry_path(const tow_scope *resolved, const char *collection, c
 
 /* ---- which entries belong to an iteration ------------------------------------------------------------------------ */
 
-/* What the lift of an iteration says of `below`; out of memory: stacked, and the error sticks. */
-static tow_lift_rule rule_below(const tow_scope *scope, const char *collection, const char *below)
+tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, const char *below)
 {
     if (!scope->lift) return stacked;
     char *scratch = tow__trace_alloc(scope->model->trace, strlen(collection) + strlen(below) + 2, 1);
@@ -166,15 +183,15 @@ const char *tow__entry_below(const tow_scope *scope, const char *collection, con
     size_t n = strcspn(rest, "/");
     const char *after = rest[n] ? rest + n + 1 : NULL;
     if (scope->covered) {
-        *rule = rule_below(scope, collection, rest[0] == '{' && after ? after : rest);
+        *rule = tow__rule_below(scope, collection, rest[0] == '{' && after ? after : rest);
         return rest;
     }
     const bool named = after && n == strlen(scope->name) && memcmp(rest, scope->name, n) == 0;
     if (!tow__scope_is_iteration(scope)) return named ? after : NULL;
-    here = named ? rule_below(scope, collection, after) : stacked;
+    here = named ? tow__rule_below(scope, collection, after) : stacked;
     *rule = here;
     if (named && !is_one_for_all(here.how)) return after;
-    *rule = rule_below(scope, collection, rest);
+    *rule = tow__rule_below(scope, collection, rest);
     return is_one_for_all(rule->how) ? rest : NULL;
 }
 

@@ -124,6 +124,20 @@ tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn)
     return child;
 }
 
+tow_scope *tow__scope_lifted(tow_scope *scope, const tow__lift *lift, tow__repetition *repeated)
+{
+    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
+    if (!here) return scope;
+    *here = *scope;
+    here->parent = scope;
+    here->iteration = here->covered = here->flax_keys = here->mapped = false;
+    here->fixed = -1;
+    here->transparent = here->lifted = true;
+    here->lift = lift;
+    here->repeated = repeated;
+    return here;
+}
+
 /* ---- calling layers ---------------------------------------------------------------------------------------------- */
 
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,

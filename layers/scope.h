@@ -27,6 +27,14 @@ typedef struct tow__level {
     tow_value index; /* i32[], the iteration */
 } tow__level;
 
+/* The condition or the body of a while around the code that is being traced. Nobody knows how many iterations there are, so they have
+ * no place in paths; streams that are split fold the index into their root key, as Flax does: i in the body, -i in the condition. */
+typedef struct tow__repetition {
+    tow_value index; /* i32[], the iteration */
+    bool negative;   /* in the condition */
+    bool used;       /* some key was made of the index */
+} tow__repetition;
+
 /* A value that was sown, in order. */
 typedef struct tow__sown {
     struct tow__sown *next;
@@ -43,6 +51,7 @@ typedef struct tow__frame {
     tow__sown *sown;
     uint32_t body;   /* serial number of the builder that records the body */
     bool unreturned; /* within a body that has no frame, from which nothing written gets out */
+    bool silent;     /* within the condition of a while, out of which nothing sown gets either: sowing does nothing */
 } tow__frame;
 
 typedef struct tow__model tow__model;
@@ -109,7 +118,8 @@ struct tow_scope {
     bool flax_keys;            /* an iteration that is folded into the root key instead of the path */
     int64_t fixed;             /* iteration of an unrolled scan, else -1 */
     bool transparent;          /* no component: a place for `lift` */
-    bool lifted;               /* here or above is a lift */
+    tow__repetition *repeated; /* of a transparent scope: it is within this while; else NULL */
+    bool lifted;               /* here or above is a lift, or a while */
     const tow__lift *lift;     /* of an iteration or a transparent scope; may be NULL */
     tow__parameter_view *view; /* of parameters here and below; NULL: as they are */
     tow_layer_dtype dtype, param_dtype; /* the defaults of layers here and below (TOW_PRECISION); 0: none */
@@ -142,11 +152,11 @@ struct tow__model {
     tow__frame *frame;                      /* innermost; the outermost holds the graph's inputs */
     const char *const *mutable_collections; /* may be NULL */
     tow__names sown_collections;            /* into which something was to be sown */
-    const char *at; /* path of the scope in which the model is called, "" for the root */
+    const char *at;                         /* path of the scope in which the model is called, "" for the root */
     bool initialising, deterministic;
     tow_scan_keys keys;
-    int calls; /* of layers that have not returned */
-    tow__layer_call *open_call;  /* the innermost of them */
+    int calls;                  /* of layers that have not returned */
+    tow__layer_call *open_call; /* the innermost of them */
     tow__call_log *log;         /* NULL: calls are not listed */
     const char *const *capture; /* patterns of layers whose outputs are sown; may be NULL */
     tow__capture *captured;     /* per pattern */
@@ -177,6 +187,8 @@ static inline bool tow__flax_keys(const tow_scope *scope, tow_scan_keys keys)
 /* What stands for a resolved or plain iteration in the path, the covered ones above it included. Returns false and the number
  * where all are unrolled. */
 bool tow__scope_numbering(const tow_scope *scope, tow__numbering *numbering);
+/* The same scope with a place for rules and for a while, both of which may be NULL. Out of memory, reported: the scope itself. */
+tow_scope *tow__scope_lifted(tow_scope *scope, const tow__lift *lift, tow__repetition *repeated);
 /* Calls a layer in this very scope and checks that it wrote its outputs. */
 void tow__call_here(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                     tow_value *out);
@@ -211,6 +223,8 @@ const char *tow__entry_path(const tow_scope *resolved, const char *collection, c
 /* What stands behind the path of `scope` in that of an entry; NULL: the entry is not below it. path: without the collection.
  * *rule: what the iteration `scope` says of the entry. */
 const char *tow__entry_below(const tow_scope *scope, const char *collection, const char *path, tow_lift_rule *rule);
+/* What the rules of the transform at `scope` say of "collection/below"; out of memory: stacked, and the error sticks. */
+tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, const char *below);
 /* The collection that the path of a variable begins with, and what stands behind it. NULL: out of memory, reported. */
 const char *tow__collection_of(tow__model *model, const char *path, const char **below);
 /* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks. */

@@ -32,7 +32,7 @@ static path_end hash_path(SHA1_CTX *sha, const tow_scope *scope, const int64_t *
 {
     if (!scope->parent) return (path_end){0};
     path_end before = hash_path(sha, scope->parent, index);
-    if (scope->flax_keys || scope->covered) return before;
+    if (scope->flax_keys || scope->covered || scope->transparent) return before;
     char digits[24];
     const char *name = scope->name;
     bool number = tow__scope_is_iteration(scope);
@@ -322,11 +322,20 @@ bool tow_has_rng(const tow_scope *scope, const char *stream)
     return scope->model->initialising || find_stream(scope->model, stream) < scope->model->n_streams;
 }
 
-/* The stream's root key in the graph, split by the iterations with Flax's keys. */
+/* fold_in(root, i), or -i in the condition of the while. */
+static tow_value repeated_key(tow__repetition *repeated, tow_value root)
+{
+    repeated->used = true;
+    return tow_random_fold_in(root,
+                              tow_convert(repeated->negative ? tow_neg(repeated->index) : repeated->index, TOW_U32));
+}
+
+/* The stream's root key in the graph, split by the iterations with Flax's keys and those of whiles. */
 static tow_value root_value(const tow_scope *scope, tow_value root)
 {
     if (!scope->parent) return root;
     root = root_value(scope->parent, root);
+    if (scope->transparent) return scope->repeated ? repeated_key(scope->repeated, root) : root;
     if (!scope->flax_keys) return root;
     const int64_t first = scope->first / scope->unit, stride = scope->stride / scope->unit;
     tow_trace *t = scope->model->trace;

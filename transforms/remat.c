@@ -17,27 +17,13 @@ static void region(tow_trace *t, const tow_value *in, tow_value *out, void *user
     tow__call_here(c->scope, c->m->inner, c->n_in, in, c->n_out, out);
 }
 
-/* The same scope with a place for rules. */
-static tow_scope *lifted_scope(tow_scope *scope, const tow__lift *lift)
-{
-    tow_scope *here = tow__trace_alloc(scope->model->trace, 1, sizeof *here);
-    if (!here) return scope;
-    *here = *scope;
-    here->parent = scope;
-    here->iteration = here->covered = here->flax_keys = here->mapped = false;
-    here->fixed = -1;
-    here->transparent = here->lifted = true;
-    here->lift = lift;
-    return here;
-}
-
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {
     call_info c = {.scope = scope, .m = (const tow_remat *)module, .n_in = n_in, .n_out = n_out};
     tow_trace *t = scope->model->trace;
     const tow__lift *lift = tow__lift_make(scope, "remat", c.m->variables, c.m->streams, NULL);
-    if (lift) c.scope = lifted_scope(scope, lift);
+    if (lift) c.scope = tow__scope_lifted(scope, lift, NULL);
     if (tow__scope_failed(scope)) return;
     tow__body body;
     tow_type *types = tow__trace_alloc(t, n_in, sizeof *types);

@@ -144,6 +144,65 @@ typedef struct tow_vmap_layer {
 } tow_vmap_layer;
 #define TOW_VMAP(...) TOW__WRAPPER(tow_vmap_layer, __VA_ARGS__)
 
+/* ---- cond: one of two layers, as a predicate says ---------------------------------------------------------------- */
+/* The layer `yes` if the first input is true, else the layer `no`; both get the inputs behind it and must give the same types:
+ *     tow_cond step = TOW_COND(.yes = TOW_MODULE(&TOW_NAMED("deep", &mlp)), .no = TOW_MODULE(&TOW_NAMED("flat", &dense)));
+ *     const tow_value in[] = {predicate, x};            tow_apply_n(scope, "step", &step, 2, in, 1, &y);
+ * Inputs:  predicate [], bool or a number that is true if it is not 0; then those of the layers. Outputs: those of the layers.
+ * Both are called in the scope of the choice: parameters of one path are shared (two layers TOW_DENSE have one kernel), children under
+ * names of their own are apart. All are initialised, `yes` first. Only the layer that is chosen runs, and gradients are its own.
+ * Variables may be written in either; in a call that chooses the other one they keep their values. A value that only one of them sows,
+ * or whose capture was asked for, is zeros in calls that choose the other one. Random keys do not depend on the choice: draws of one
+ * stream in one scope are counted through `yes` and then `no`, as in Flax. TOW_VMAP with a predicate for each row computes both.
+ * Errors: outputs of different types, or values of different types sown under one name; a predicate that is no scalar; as of TOW_REMAT
+ * for rules. */
+typedef struct tow_cond {
+    tow_module module;
+    const tow_module *yes, *no;
+    const tow_lift_rule *variables, *streams; /* TOW_HIDDEN: what the layers do not see (tow/lifting.h); NULL: they see all */
+} tow_cond;
+#define TOW_COND(...) TOW__LAYER(tow_cond, __VA_ARGS__)
+
+/* ---- switch: one of several layers, as an index says ------------------------------------------------------------- */
+/* As TOW_COND, with a list of layers and an index: layer 0 if it is negative, the last one if it is too large.
+ *     tow_switch experts = TOW_SWITCH(.branches = TOW_LAYERS(TOW_MODULE(&TOW_NAMED("e0", &mlp)), TOW_MODULE(&TOW_NAMED("e1", &mlp))));
+ * Inputs:  index [], an integer; then those of the layers. Outputs: those of the layers.
+ * Errors: as of TOW_COND; no branch; an index that is no integer scalar. */
+typedef struct tow_switch {
+    tow_module module;
+    const tow_module *const *branches; /* NULL-terminated */
+    const tow_lift_rule *variables, *streams;
+} tow_switch;
+#define TOW_SWITCH(...) TOW__LAYER(tow_switch, __VA_ARGS__)
+
+/* ---- while: a layer as long as another one says ------------------------------------------------------------------ */
+/* carry = body(carry, broadcast), as long as condition(carry, broadcast) is true:
+ *     tow_while solve = TOW_WHILE(.condition = TOW_MODULE(&unsettled), .body = TOW_MODULE(&update), .max_iterations = 50);
+ * Inputs:  carry[n_carry], broadcast... (seen whole by each iteration). Outputs: carry[n_carry].
+ * `condition` gives one bool []; `body` gives the carry, whose types must not change. A loop whose length is a number is a TOW_SCAN
+ * with parameters TOW_SHARED.
+ * Both are called in the scope of the loop, and all iterations share their parameters, which the body draws first. Variables are shared
+ * and may be read; those under a rule TOW_CARRIED may be written in `body`, and each iteration, and `condition`, reads what the one
+ * before wrote:
+ *     TOW_WHILE(..., .variables = TOW_RULES({"counters", TOW_CARRIED}))
+ * Iteration i draws by fold_in(root, i) of a stream, and `condition` by fold_in(root, -i), as in Flax with split_rngs; a stream that is
+ * TOW_SHARED has the same keys in all of them. What `body` sows is that of the last iteration, zeros if there was none; `condition` sows
+ * nothing.
+ * Reverse mode needs .max_iterations, as in tow_while_options.
+ * Errors: a write to a variable that is not TOW_CARRIED, or in `condition`; TOW_STACKED for variables; a condition that is not bool [];
+ * a carry whose type changes; a rule that nothing matches. */
+typedef struct tow_while {
+    tow_module module;
+    const tow_module *condition, *body;
+    size_t n_carry;                 /* 0: one */
+    int64_t max_iterations;         /* the loop ends after so many, whatever `condition` says; 0: no bound */
+    const tow_lift_rule *variables; /* of parameters and variables; NULL: all are shared */
+    const tow_lift_rule *streams;   /* of streams of random keys; NULL: all are split */
+} tow_while;
+#define TOW_WHILE(...) TOW__LAYER(tow_while, __VA_ARGS__)
+
+TOW_API extern const tow_module_class tow_cond_class, tow_switch_class, tow_while_class;
+
 /* ---- WeightNorm: a layer whose kernels have norms that are learned ----------------------------------------------- */
 /* The layer `inner`, which sees its kernels as w rsqrt(sum(w^2) + epsilon) scale, with the sum over the axes that are not features.
  * Beside a parameter "kernel" stands "WeightNorm/kernel/scale", of the sizes of its feature axes: at first all norms are 1. */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/support/lift_cell.h"
+#include "tests/unit/support/lift_golden.h"
 
 #define FLAX .keys = TOW_KEYS_FLAX
 
@@ -105,50 +105,10 @@ static bool with_case(const char *name, lift_run *r)
     return false;
 }
 
-static void compare(FILE *file, const char *name, const char *what, const tow_array *array)
-{
-    const tow_type type = tow_array_type(array);
-    const bool bits = type.dtype == TOW_U32 || strncmp(what, "param/", 6) == 0;
-    double largest = 1, error = 0;
-    for (int64_t i = 0; i < tow_type_count(type); i++) {
-        if (bits) {
-            unsigned expected, found;
-            assert_int_equal(fscanf(file, "%x", &expected), 1);
-            memcpy(&found, (const char *)tow_array_data((tow_array *)array) + 4 * i, 4);
-            if (found != expected)
-                fail_msg("%s %s[%d]: expected %08x, found %08x", name, what, (int)i, expected, found);
-            continue;
-        }
-        double expected, difference;
-        assert_int_equal(fscanf(file, "%lf", &expected), 1);
-        difference = fabs(expected - array_element(array, i));
-        largest = fmax(largest, fabs(expected));
-        if (!(difference <= error)) error = difference; /* a NaN stays */
-    }
-    if (!(error <= 1e-5 * largest)) fail_msg("%s %s: off by %g of %g", name, what, error, largest);
-}
-
 static void test_golden(void **unused)
 {
     (void)unused;
-    FILE *file = fopen(TOW_TEST_DATA "/oracle/golden/flax_lift.txt", "r");
-    assert_non_null(file);
-    char name[64], what[128], shape[128], found[128], last[64] = "";
-    lift_run r = {0};
-    int lines = 0;
-    while (fscanf(file, "%63s %127s %127s", name, what, shape) == 3) {
-        if (strcmp(name, last) != 0 && !with_case(name, &r)) fail_msg("no case %s", name);
-        strcpy(last, name);
-        tow_array *array = lifted_result(&r, what);
-        if (!array) fail_msg("%s: nothing is called %s", name, what);
-        if (strcmp(shape_text(tow_array_type(array), found), shape) != 0)
-            fail_msg("%s %s: expected the shape %s, found %s", name, what, shape, found);
-        compare(file, name, what, array);
-        lines++;
-    }
-    assert_true(feof(file) && lines > 60);
-    fclose(file);
-    free_lift_run(&r);
+    compare_lifted(TOW_TEST_DATA "/oracle/golden/flax_lift.txt", 60, with_case);
 }
 
 /* ---- sharing, with keys by path ---------------------------------------------------------------------------------- */

@@ -1,0 +1,263 @@
+/* cond and switch as layers: one of several layers runs, in the scope of the choice itself, so that nothing about their parameters and
+ * random keys depends on the choice. Each layer is recorded aside in a frame of its own, in order, and becomes a branch of the choice.
+ * Branches must have the same results, so each hands out what any of them writes or sows:
+ *
+ *     branch:  outputs..., variables that some branch writes..., values that some branch sows...
+ *
+ * a branch that does not write a variable hands out the value that it had before, and zeros for what it does not sow. */
+#include <stdio.h>
+
+#include "layers/scope.h"
+#include "tow/combinators.h"
+#include "tow/control.h"
+#include "tow/transforms.h"
+
+/* A call of a choice. */
+typedef struct choice {
+    const char *op;           /* "cond" */
+    tow_scope *scope, *inner; /* of the choice, and of its branches */
+    size_t n;
+    const tow_module *const *layers; /* [n] */
+    size_t n_in, n_out;
+    const tow_value *in; /* what the branches get */
+    tow__body *bodies;   /* [n] */
+    tow__body all;       /* what any of them writes and sows; without a graph */
+    size_t n_sown;
+    tow_type *sown_types;
+} choice;
+
+/* One of its branches. */
+typedef struct branch {
+    const choice *c;
+    size_t k;
+} branch;
+
+typedef struct label {
+    char text[112];
+} label;
+
+/* ".yes (Dense)", "branch 2 (\"expert\")". */
+static label label_of(const choice *c, size_t k)
+{
+    label l;
+    const tow_module *layer = c->layers[k];
+    const bool named = layer->cls == &tow_named_class;
+    const char *name = named ? ((const tow_named *)layer)->name : layer->cls->name, *quote = named ? "\"" : "";
+    if (c->op[0] == 'c')
+        snprintf(l.text, sizeof l.text, "%s (%s%.64s%s)", k ? ".no" : ".yes", quote, name, quote);
+    else
+        snprintf(l.text, sizeof l.text, "branch %zu (%s%.64s%s)", k, quote, name, quote);
+    return l;
+}
+
+/* ---- recording the branches -------------------------------------------------------------------------------------- */
+
+static void call_branch(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const branch *b = user;
+    const choice *c = b->c;
+    (void)t;
+    tow__call_here(c->inner, c->layers[b->k], c->n_in, in, c->n_out, out);
+}
+
+static bool outputs_agree(const choice *c, size_t k)
+{
+    for (size_t i = 0; i < c->n_out; i++) {
+        const tow_type want = tow_graph_output_type(c->bodies[0].graph, i),
+                       have = tow_graph_output_type(c->bodies[k].graph, i);
+        if (tow_type_equal(want, have)) continue;
+        tow_scope_fail(
+            c->scope, TOW_TYPE_MISMATCH,
+            "%s: output %zu: expected %s, which is what %s gives, found %s from %s; all layers of a choice must "
+            "give the same types: convert or reshape one of the two",
+            c->op, i, tow__type_name(want).text, label_of(c, 0).text, tow__type_name(have).text, label_of(c, k).text);
+        return false;
+    }
+    return true;
+}
+
+static bool record(choice *c)
+{
+    tow_trace *t = c->scope->model->trace;
+    tow_type *types = tow__trace_alloc(t, c->n_in, sizeof *types);
+    c->bodies = tow__trace_alloc(t, c->n, sizeof *c->bodies);
+    if (!types || !c->bodies) return false;
+    for (size_t i = 0; i < c->n_in; i++) types[i] = tow_value_type(c->in[i]);
+    for (size_t k = 0; k < c->n; k++) {
+        branch b = {c, k};
+        if (!tow__body_record(c->scope->model, call_branch, &b, c->n_in, types, c->n_out, &c->bodies[k]) ||
+            !outputs_agree(c, k))
+            return false;
+    }
+    return true;
+}
+
+/* ---- what the branches write and sow ----------------------------------------------------------------------------- */
+
+/* The output of branch k that is the new value of a variable; NULL: it does not write it. */
+static const size_t *find_written(const choice *c, size_t k, uint32_t variable, size_t *output)
+{
+    const tow__body *b = &c->bodies[k];
+    for (size_t i = 0; i < b->n_written; i++)
+        if (b->written[i] == variable) return *output = c->n_out + i, output;
+    return NULL;
+}
+
+static const size_t *find_sown(const choice *c, size_t k, const char *path, size_t *output)
+{
+    const tow__body *b = &c->bodies[k];
+    *output = c->n_out + b->n_written;
+    for (const tow__sown *s = b->frame.sown; s; s = s->next, ++*output)
+        if (strcmp(s->path, path) == 0) return output;
+    return NULL;
+}
+
+static void add_written(choice *c, uint32_t variable)
+{
+    for (size_t i = 0; i < c->all.n_written; i++)
+        if (c->all.written[i] == variable) return;
+    c->all.written[c->all.n_written++] = variable;
+}
+
+/* Adds what branch k sows, as output `output`. False: an error. */
+static bool add_sown(choice *c, size_t k, const char *path, size_t output, tow__sown ***end)
+{
+    const tow_type type = tow_graph_output_type(c->bodies[k].graph, output);
+    size_t i = 0;
+    for (const tow__sown *s = c->all.frame.sown; s; s = s->next, i++) {
+        if (strcmp(s->path, path) != 0) continue;
+        if (tow_type_equal(type, c->sown_types[i])) return true;
+        tow__params_fail(c->scope->model, TOW_TYPE_MISMATCH,
+                         "%s: expected %s as in an earlier layer of the %s, found %s in %s; sow values of one type, "
+                         "or under different names",
+                         path, tow__type_name(c->sown_types[i]).text, c->op, tow__type_name(type).text,
+                         label_of(c, k).text);
+        return false;
+    }
+    tow__sown *s = tow__trace_alloc(c->scope->model->trace, 1, sizeof *s);
+    if (!s) return false;
+    s->path = path;
+    **end = s;
+    *end = &s->next;
+    c->sown_types[c->n_sown++] = type;
+    return true;
+}
+
+/* Everything that some branch writes or sows. */
+static bool unite(choice *c)
+{
+    tow_trace *t = c->scope->model->trace;
+    size_t n = 0;
+    for (size_t k = 0; k < c->n; k++) n += c->bodies[k].n_out;
+    c->all.written = tow__trace_alloc(t, n, sizeof *c->all.written);
+    c->sown_types = tow__trace_alloc(t, n, sizeof *c->sown_types);
+    if (!c->all.written || !c->sown_types) return false;
+    tow__sown **end = &c->all.frame.sown;
+    for (size_t k = 0; k < c->n; k++) {
+        const tow__body *b = &c->bodies[k];
+        size_t output = c->n_out + b->n_written;
+        for (size_t i = 0; i < b->n_written; i++) add_written(c, b->written[i]);
+        for (const tow__sown *s = b->frame.sown; s; s = s->next)
+            if (!add_sown(c, k, s->path, output++, &end)) return false;
+    }
+    return true;
+}
+
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+/* A branch with the results that all have. */
+static void replay(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    const branch *b = user;
+    const choice *c = b->c;
+    tow__model *model = c->scope->model;
+    tow_value *results = tow__trace_alloc(t, c->bodies[b->k].n_out, sizeof *results), *next = out + c->n_out;
+    size_t output, i = 0;
+    if (!results) return;
+    tow__body_replay(t, in, results, &c->bodies[b->k]);
+    if (c->n_out) memcpy(out, results, c->n_out * sizeof *out);
+    for (size_t w = 0; w < c->all.n_written; w++)
+        *next++ = find_written(c, b->k, c->all.written[w], &output)
+                      ? results[output]
+                      : tow__import(t, tow__variable_value(model, c->all.written[w]));
+    for (const tow__sown *s = c->all.frame.sown; s; s = s->next, i++)
+        *next++ = find_sown(c, b->k, s->path, &output) ? results[output] : tow_full(t, c->sown_types[i], 0);
+}
+
+static void replay_yes(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    replay(t, in, out, &(branch){user, 0});
+}
+
+static void replay_no(tow_trace *t, const tow_value *in, tow_value *out, void *user)
+{
+    replay(t, in, out, &(branch){user, 1});
+}
+
+static void bind(choice *c, tow_value index, tow_value *out)
+{
+    tow_trace *t = c->scope->model->trace;
+    const size_t n_out = c->n_out + c->all.n_written + c->n_sown;
+    tow_value *results = tow__trace_alloc(t, n_out, sizeof *results);
+    branch *branches = tow__trace_alloc(t, c->n, sizeof *branches);
+    tow_branch *functions = tow__trace_alloc(t, c->n, sizeof *functions);
+    if (!results || !branches || !functions) return;
+    for (size_t k = 0; k < c->n; k++) {
+        branches[k] = (branch){c, k};
+        functions[k] = (tow_branch){replay, &branches[k]};
+    }
+    if (c->op[0] == 'c')
+        tow_cond_function(t, index, replay_yes, replay_no, c, c->n_in, c->in, n_out, results);
+    else
+        tow_switch_function(t, index, c->n, functions, c->n_in, c->in, n_out, results);
+    if (c->n_out) memcpy(out, results, c->n_out * sizeof *out);
+    if (!tow__failed(t)) tow__body_commit(c->scope->model, &c->all, results + c->n_out);
+}
+
+static void choose(choice *c, const tow_lift_rule *variables, const tow_lift_rule *streams, const tow_value *in,
+                   tow_value *out)
+{
+    if (c->n_in == 0) {
+        tow_scope_fail(c->scope, TOW_INVALID_ARGUMENT,
+                       "%s: expected %s and then the inputs of the layers, found no input", c->op,
+                       c->op[0] == 'c' ? "a predicate (bool [])" : "an index (i32 [])");
+        return;
+    }
+    const tow__lift *lift = tow__lift_make(c->scope, c->op, variables, streams, NULL);
+    if (tow__scope_failed(c->scope)) return;
+    c->inner = lift ? tow__scope_lifted(c->scope, lift, NULL) : c->scope;
+    c->in = in + 1;
+    c->n_in--;
+    if (record(c) && unite(c)) bind(c, in[0], out);
+    tow__lift_check_used(c->scope, c->op, lift);
+    for (size_t k = 0; c->bodies && k < c->n; k++) tow__body_free(&c->bodies[k]);
+}
+
+static void call_cond(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                      tow_value *out)
+{
+    const tow_cond *m = (const tow_cond *)module;
+    choice c = {.op = "cond", .scope = scope, .n = 2, .n_in = n_in, .n_out = n_out};
+    c.layers = (const tow_module *const[]){m->yes, m->no};
+    if (m->yes && m->no)
+        choose(&c, m->variables, m->streams, in, out);
+    else
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "cond: .%s is NULL; expected a layer, TOW_MODULE(&layer)",
+                       m->yes ? "no" : "yes");
+}
+
+static void call_switch(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                        tow_value *out)
+{
+    const tow_switch *m = (const tow_switch *)module;
+    choice c = {.op = "switch", .scope = scope, .layers = m->branches, .n_in = n_in, .n_out = n_out};
+    while (m->branches && m->branches[c.n]) c.n++;
+    if (c.n > 0)
+        choose(&c, m->variables, m->streams, in, out);
+    else
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                       "switch: no .branches; expected TOW_LAYERS(TOW_MODULE(&first), ...)");
+}
+
+const tow_module_class tow_cond_class = {.name = "cond", .call = call_cond};
+const tow_module_class tow_switch_class = {.name = "switch", .call = call_switch};
