@@ -97,8 +97,9 @@ void tow__check_captured(tow__model *m)
             tow_trace_fail(
                 m->trace, TOW_UNSUPPORTED,
                 "capture: \"%.200s\" matches %.200s, which is called inside a function given to an operation "
-                "(tow_remat_function, tow_cond_function, tow_vmap_function or the like), which hands out only "
-                "its own outputs; use the layers TOW_REMAT and TOW_SCAN, or make the value one of these outputs",
+                "(tow_remat_function, tow_cond_function, tow_vmap_function or the like) or the condition of a "
+                "while, which hand out only their own outputs; use the layers TOW_REMAT, TOW_SCAN and TOW_COND, or "
+                "make the value one of these outputs",
                 m->capture[i], m->captured[i].hidden);
         else if (!m->captured[i].done)
             tow_trace_fail(m->trace, TOW_NOT_FOUND,

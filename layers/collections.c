@@ -108,7 +108,7 @@ static bool check_returned(tow_scope *scope, const char *path, const char *what)
         "%s: %s inside a function given to an operation (tow_remat_function, tow_scan_function, tow_cond_function, "
         "tow_while_function, tow_vmap_function, tow_call or the like), which hands out only its own outputs; make the "
         "value one of these (in a choice, of every branch; in a loop, a carry) and do it after the call, or use the "
-        "layers TOW_REMAT and TOW_SCAN, which hand out variables as well",
+        "layers TOW_REMAT, TOW_SCAN, TOW_COND, TOW_SWITCH and TOW_WHILE, which hand out variables as well",
         path, what);
     return false;
 }

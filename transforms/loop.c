@@ -1,5 +1,6 @@
 /* One turn of a loop, and loops of which every turn is recorded by itself. See loop.h. */
 #include "transforms/loop.h"
+#include "layers/calls.h"
 
 /* After a trace that does not count, entries below the iteration that it made, or drew anew after the trace of a scan
  * around this one, are drawn anew; but not those that the iterations share, which are of the first trace. first: how many had
@@ -23,9 +24,14 @@ static void call_for_counters(const tow__loop *c, const tow_module *body, tow_sc
 {
     tow__model *model = c->scope->model;
     uint32_t params = model->params.recorded, state = model->state.recorded;
+    tow__call_log *log = model->log;
+    const bool wraps = model->open_call && model->open_call->wraps;
     tow__frame dropped;
     tow__frame_open(model, &dropped);
+    model->log = NULL;
     tow__call_here(iteration, body, n_in, in, c->n_carry + c->n_ys, out);
+    model->log = log;
+    if (model->open_call) model->open_call->wraps = wraps;
     tow__frame_close(model);
     if (!model->initialising) return;
     set_stale(&model->params, params, iteration, false);

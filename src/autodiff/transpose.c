@@ -197,10 +197,12 @@ static void transpose_equation(tow__transpose *r, tow_value *sums)
     } else if (p == &tow__fori_p) {
         tow__fori_transpose(r);
     } else if (p == &tow__while_p) {
-        tow_trace_fail(r->t, TOW_UNSUPPORTED,
-                       "while: reverse mode does not work for a loop without a bound on its iterations; give it "
-                       "max_iterations, use a scan or a fori whose bounds are numbers, or stop the derivative with "
-                       "tow_stop_gradient");
+        tow_trace_fail(
+            r->t, TOW_UNSUPPORTED,
+            "%s%swhile: reverse mode does not work for a loop without a bound on its iterations; give it "
+            "max_iterations, use a scan or a fori whose bounds are numbers, or stop the derivative with "
+            "tow_stop_gradient",
+            e->source.scope ? e->source.scope : "", e->source.scope ? ": " : "");
         return;
     } else if (p == &tow__name_p) {
         r->dx[0] = r->ct[0];
