@@ -50,13 +50,13 @@ static void read_run_options(int argc, char **argv, run *r)
     r->sample = 500;
     const example_option table[] = {
         COMMON_OPTIONS(o),
-        {"text", "FILE", "A text (Tow's own)", OPTION_TEXT, (void *)&r->text_path, 0, 0},
+        {"text", "FILE", "A text (Tow's own)", OPTION_PATH, (void *)&r->text_path, 0, 0},
         {"batch", "N", "Streams that are read side by side", OPTION_WHOLE, &r->batch, 1, 4096},
         {"time", "N", "Characters per step, through which gradients go", OPTION_WHOLE, &r->time, 1, 65536},
         {"width", "N", "Features of each layer", OPTION_WHOLE, &r->width, 1, 8192},
         {"layers", "N", "GRUs one above the other", OPTION_WHOLE, &r->layers, 1, MOST_LAYERS},
         {"sample", "N", "Characters to write at the end", OPTION_WHOLE, &r->sample, 0, INT32_MAX},
-        {"resume", "FILE", "Go on from these weights", OPTION_TEXT, (void *)&r->resume, 0, 0},
+        {"resume", "FILE", "Go on from these weights", OPTION_PATH, (void *)&r->resume, 0, 0},
         {0}};
     read_command_line(argc, argv, "chars", "Trains a GRU on the characters of a text, and lets it write.", table);
 }

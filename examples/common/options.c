@@ -69,6 +69,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_REAL:
         *(double *)o->value = positive_number(state, name, text);
         break;
+    case OPTION_PATH:
+        if (text[0] == '\0') argp_error(state, "%s: expected a path, found ''", name);
+        *(const char **)o->value = text;
+        break;
     case OPTION_TEXT:
         *(const char **)o->value = text;
         break;
@@ -80,7 +84,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 static void describe(const example_option *o, char text[HELP_BYTES])
 {
     int64_t whole = o->kind == OPTION_WHOLE ? *(int64_t *)o->value : 0;
-    const char *value = o->kind == OPTION_TEXT ? *(const char **)o->value : NULL;
+    const char *value = o->kind == OPTION_PATH || o->kind == OPTION_TEXT ? *(const char **)o->value : NULL;
     if (o->kind == OPTION_WHOLE && whole != 0)
         snprintf(text, HELP_BYTES, "%s (%lld)", o->help, (long long)whole);
     else if (o->kind == OPTION_SEED)

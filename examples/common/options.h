@@ -11,6 +11,7 @@ typedef enum option_kind {
     OPTION_WHOLE, /* int64_t from low to high */
     OPTION_SEED,  /* uint64_t */
     OPTION_REAL,  /* double above 0 */
+    OPTION_PATH,  /* const char *, not empty */
     OPTION_TEXT   /* const char * */
 } option_kind;
 
@@ -35,8 +36,8 @@ typedef struct common_options {
     {"learning-rate", "X", "Peak of the schedule", OPTION_REAL, &(o)->learning_rate, 0, 0},                            \
     {"seed", "N", "Of parameters and batches", OPTION_SEED, &(o)->seed, 0, 0},                                         \
     {"threads", "N", "Threads (as many as the CPUs that may be used)", OPTION_WHOLE, &(o)->threads, 1, 1024},          \
-    {"out", "DIR", "Where pictures and weights go", OPTION_TEXT, (void *)&(o)->out, 0, 0},                             \
-    {"log", "FILE", "One line of JSON per step", OPTION_TEXT, (void *)&(o)->log, 0, 0}
+    {"out", "DIR", "Where pictures and weights go", OPTION_PATH, (void *)&(o)->out, 0, 0},                             \
+    {"log", "FILE", "One line of JSON per step", OPTION_PATH, (void *)&(o)->log, 0, 0}
 /* clang-format on */
 
 /* Reads the command line of `program`. --help prints the table, with defaults, and `purpose`. A wrong option ends the

@@ -136,6 +136,15 @@ static void show(const progress *p, int64_t step, double loss, double now)
     fflush(stdout);
 }
 
+static bool diverged(const progress *p, int64_t step)
+{
+    if (p->terminal && p->last_shown > 0) putchar('\n'); /* ends the line of the bar */
+    fflush(stdout);
+    fprintf(stderr, "%s: the loss of step %lld is not finite; use a smaller --learning-rate\n", p->options.program,
+            (long long)step);
+    return false;
+}
+
 bool progress_start(progress *p, const progress_options *options)
 {
     *p = (progress){.options = *options, .terminal = isatty(STDOUT_FILENO) == 1, .measured = NAN};
@@ -163,7 +172,7 @@ bool progress_step(progress *p, int64_t step, double loss, double measured)
     }
     bool ok = !p->log || log_step(p, step, loss, measured, now, rate);
     p->last = now;
-    return ok;
+    return ok && (isfinite(loss) || diverged(p, step));
 }
 
 bool progress_end(progress *p)

@@ -39,12 +39,12 @@ static int complain(const run *r)
 static void read_run_options(int argc, char **argv, run *r)
 {
     common_options *o = &r->options;
-    *o = (common_options){.steps = 2500, .learning_rate = 2e-3, .out = "out/diffusion"};
+    *o = (common_options){.steps = 2500, .learning_rate = 4e-3, .out = "out/diffusion"};
     r->batch = 64;
     const example_option table[] = {COMMON_OPTIONS(o),
                                     {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
                                     {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
-                                     OPTION_TEXT, (void *)&r->tensorboard, 0, 0},
+                                     OPTION_PATH, (void *)&r->tensorboard, 0, 0},
                                     {0}};
     read_command_line(argc, argv, "diffusion", "Trains a diffusion model on handwritten digits and draws new ones.",
                       table);

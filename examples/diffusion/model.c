@@ -117,7 +117,7 @@ static res_block make_block(int64_t features)
 void diffusion_make(diffusion_model *m)
 {
     m->module.cls = &diffusion_class;
-    m->labels = TOW_EMBED(.num_embeddings = CLASSES, .features = EMBEDDING);
+    m->labels = TOW_EMBED(.num_embeddings = CLASSES, .features = EMBEDDING, .embedding_init = tow_init_normal(1));
     m->time[0] = m->time[1] = TOW_DENSE(.features = EMBEDDING);
     m->first = TOW_CONV(.features = NARROW, .kernel_size = {3, 3});
     m->down = TOW_CONV(.features = WIDE, .kernel_size = {3, 3}, .strides = {2});

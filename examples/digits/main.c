@@ -39,7 +39,7 @@ static void read_run_options(int argc, char **argv, run *r)
     const example_option table[] = {COMMON_OPTIONS(o),
                                     {"batch", "N", "Images per step", OPTION_WHOLE, &r->batch, 1, 1024},
                                     {"tensorboard", "DIR", "Events for TensorBoard, in a new file of this directory",
-                                     OPTION_TEXT, (void *)&r->tensorboard, 0, 0},
+                                     OPTION_PATH, (void *)&r->tensorboard, 0, 0},
                                     {0}};
     read_command_line(argc, argv, "digits", "Trains a convolutional network on handwritten digits of 8 x 8 pixels.",
                       table);

@@ -16,7 +16,7 @@ tow_status evaluation_create(const char *program, tow_context *context, const en
 {
     static const tow_model_options plain = {.deterministic = true};
     const tow_model_function_options options = {.n_inputs = 1, .model = &plain};
-    *e = (evaluation){.context = context, .members = model->members.axis_size};
+    *e = (evaluation){.program = program, .context = context, .members = model->members.axis_size};
     tow_status status = make_sets(program, context, unseen, seed, e->sets);
     for (int i = 0; i < N_SETS && !status; i++) {
         image_set *set = &e->sets[i];
@@ -43,6 +43,16 @@ void evaluation_free(evaluation *e)
 const double *probabilities_of(const evaluation *e, int set, int64_t who)
 {
     return e->sets[set].probabilities + who * e->sets[set].n * CLASSES;
+}
+
+static tow_status check_finite(const evaluation *e, const float *logits, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(logits[i])) continue;
+        fprintf(stderr, "%s: what the members say is not finite; use a smaller --learning-rate\n", e->program);
+        return TOW_CHECK_FAILED;
+    }
+    return TOW_OK;
 }
 
 /* p = exp(l - max) / sum exp(l - max) */
@@ -84,6 +94,8 @@ tow_status evaluate(evaluation *e, int index)
     tow_status status = tow_model_call(e->forward, &(tow_model_arguments){.inputs = &set->images}, &results);
     if (status) return status;
     const float *logits = tow_array_data(results.outputs[0]); /* [members, n, 10] */
+    status = check_finite(e, logits, e->members * set->n * CLASSES);
+    if (status) return status;
     for (int64_t i = 0; i < e->members * set->n; i++) softmax(logits + i * CLASSES, set->probabilities + i * CLASSES);
     for (int64_t i = 0; i < set->n; i++) judge(e, set, i);
     return TOW_OK;

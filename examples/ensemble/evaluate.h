@@ -29,6 +29,7 @@ enum {
 };
 
 typedef struct evaluation {
+    const char *program; /* in messages */
     tow_context *context;
     tow_model_function *forward;
     int64_t members;
@@ -52,7 +53,8 @@ typedef struct bin {
 tow_status evaluation_create(const char *program, tow_context *context, const ensemble *model, const tow_params *params,
                              int64_t unseen, uint64_t seed, evaluation *e);
 void evaluation_free(evaluation *e);
-/* Asks the members about a set, as the parameters are now. */
+/* Asks the members about a set, as the parameters are now. Prints a message and returns TOW_CHECK_FAILED for answers that are not
+ * finite. */
 tow_status evaluate(evaluation *e, int set);
 /* What member `who` said of the images of a set, or, for who = members, the mean: [n, 10]. */
 const double *probabilities_of(const evaluation *e, int set, int64_t who);

@@ -24,12 +24,13 @@ typedef struct run {
     tow_train_state *state;
     evaluation evaluation;
     progress progress;
-    bool failed; /* a message has been printed */
+    bool failed; /* and a message has been printed */
 } run;
 
 static int complain(const run *r)
 {
-    if (!r->failed) fprintf(stderr, "ensemble: %s\n", tow_context_error(r->context));
+    if (!r->failed && (!r->context || tow_context_status(r->context) != TOW_OK))
+        fprintf(stderr, "ensemble: %s\n", tow_context_error(r->context));
     return FAILURE;
 }
 

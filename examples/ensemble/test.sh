@@ -98,6 +98,10 @@ expect_status 2 "--members: expected a whole number from 1 to 256, found '0'" --
 expect_status 2 "--width: expected a whole number from 1 to 4096, found 'x'" --width x
 expect_status 2 "--unseen: expected a whole number from -1 to 9, found '10'" --unseen 10
 expect_status 2 "unexpected argument 'file'" file
+expect_status 2 "--out: expected a path, found ''" --out ''
+expect_status 1 'is not finite; use a smaller --learning-rate' --learning-rate 1e20 --out z
+[ -z "$(ls z)" ] || fail "after a loss that is not finite there are $(ls z)"
+expect_status 1 'what the members say is not finite' --steps 1 --learning-rate 1e38 --out z
 touch plain
 expect_status 1 'plain: cannot write there: Not a directory' --out plain
 expect_status 1 'cannot write the log' --out z --log absent/log

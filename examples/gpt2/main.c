@@ -17,7 +17,7 @@ int complain(const run *r)
 static void read_run_options(int argc, char **argv, run *r)
 {
     common_options *o = &r->options;
-    *o = (common_options){.steps = 300, .learning_rate = 5e-3, .out = "out/gpt2"};
+    *o = (common_options){.steps = 300, .learning_rate = 1e-2, .out = "out/gpt2"};
     r->prompt = "A layer is a struct. ";
     r->tokens = 60;
     r->temperature = 0.7;
@@ -25,10 +25,10 @@ static void read_run_options(int argc, char **argv, run *r)
     r->context_length = 64;
     r->rank = 8;
     const example_option table[] = {
-        {"model", "DIR", "config.json, model.safetensors and a tokenizer (the tiny model)", OPTION_TEXT,
+        {"model", "DIR", "config.json, model.safetensors and a tokenizer (the tiny model)", OPTION_PATH,
          (void *)&r->directory, 0, 0},
         {"check", "FILE", "Compare logits with those of this file (expected.safetensors of the model, if it is there)",
-         OPTION_TEXT, (void *)&r->check, 0, 0},
+         OPTION_PATH, (void *)&r->check, 0, 0},
         {"prompt", "TEXT", "What generated text goes on with", OPTION_TEXT, (void *)&r->prompt, 0, 0},
         {"tokens", "N", "Tokens to generate", OPTION_WHOLE, &r->tokens, 1, 1 << 20},
         {"temperature", "X", "Of the draws", OPTION_REAL, &r->temperature, 0, 0},
@@ -37,7 +37,7 @@ static void read_run_options(int argc, char **argv, run *r)
         {"no-training", NULL, "Do not fine-tune", OPTION_FLAG, &r->no_training, 0, 0},
         {"full", NULL, "Train all parameters instead of adapters", OPTION_FLAG, &r->full, 0, 0},
         {"bf16", NULL, "Write weights in bf16", OPTION_FLAG, &r->bf16, 0, 0},
-        {"text", "FILE", "Text to fine-tune on (share/tow/tow.txt)", OPTION_TEXT, (void *)&r->text, 0, 0},
+        {"text", "FILE", "Text to fine-tune on (share/tow/tow.txt)", OPTION_PATH, (void *)&r->text, 0, 0},
         {"rank", "N", "Of the adapters", OPTION_WHOLE, &r->rank, 1, 1024},
         {"batch", "N", "Sequences per step", OPTION_WHOLE, &r->batch, 1, 1024},
         {"context", "N", "Tokens of a sequence", OPTION_WHOLE, &r->context_length, 1, 1 << 20},

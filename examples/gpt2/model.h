@@ -9,10 +9,6 @@ typedef struct gpt2_config {
     double epsilon;
 } gpt2_config;
 
-enum {
-    GPT2_ARRAYS = 20 /* parameters, of which those of all layers are one array */
-};
-
 /* Reads DIRECTORY/config.json. Prints a message and returns false if it is not that of a GPT-2. */
 bool gpt2_read_config(const char *directory, gpt2_config *config);
 

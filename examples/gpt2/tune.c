@@ -4,19 +4,25 @@
 #include <stdlib.h>
 
 #include "common/progress.h"
-#include "lora.h"
 #include "run.h"
 
 typedef struct tuning {
     run *r;
-    tow_graph *losses;
-    lora model;
+    tow_lora lora;      /* around the model */
+    tow_params *params; /* those of the file, whose arrays they are, and the updates of LoRA */
     tow_loader *loader;
-    tow_train_state *state;
-    tow_array *inputs[GPT2_ARRAYS + 2]; /* the base, of LoRA; tokens, labels */
-    size_t n_base;
+    tow_model_function *losses;
+    tow_clip_by_global_norm clip;
+    tow_scale_by_adam adam;
+    tow_scale_by_learning_rate rate;
+    const tow_gradient_transform *transforms[3];
+    tow_chain chain;
+    tow_optimizer_state *optimizer;
+    int64_t done;
     double *steps, *loss; /* [options.steps] of the picture */
 } tuning;
+
+static const char *const of_lora[] = {"**LoRA**", NULL};
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
@@ -88,60 +94,59 @@ static void mean_loss(tow_trace *trace, const tow_value *losses, const tow_value
     *loss = tow_mean(losses[0], 0, NULL);
 }
 
-/* All parameters are trained: those of the file go into the training state. */
-static tow_status start_full(tuning *t, tow_train_options *options, const tow_type *batch)
+/* With LoRA the parameters of the file are frozen, and an update of low rank beside each kernel is trained. */
+static tow_status make_params(tuning *t)
 {
     run *r = t->r;
-    options->n_inputs = 2;
-    options->input_types = batch;
-    const tow_status status = tow_train_create(r->context, TOW_MODULE(&r->model), options, &t->state);
-    return status != TOW_OK ? status : tow_params_assign(tow_train_params(t->state), r->params);
+    const tow_type tokens = tow_loader_type(t->loader, 0);
+    tow_params *drawn = NULL;
+    t->lora = TOW_LORA(&r->model, .rank = r->rank, .alpha = 2 * (double)r->rank);
+    const tow_module *model = r->full ? TOW_MODULE(&r->model) : TOW_MODULE(&t->lora);
+    tow_status status = tow_init(r->context, model, r->options.seed, 1, &tokens, &drawn);
+    if (!status) status = tow_params_merge(r->params, drawn, TOW_MERGE_FIRST, &t->params);
+    tow_params_free(drawn);
+    if (status || r->full) return status;
+    status = tow_params_freeze(t->params, NULL, true);
+    return status ? status : tow_params_freeze(t->params, of_lora, false);
 }
 
-/* The parameters of the file are inputs of a model whose parameters are the adapters. */
-static tow_status start_lora(tuning *t, tow_train_options *options, const tow_type *batch)
+static tow_status make_optimizer(tuning *t)
 {
-    run *r = t->r;
-    tow_type types[GPT2_ARRAYS + 2];
-    const size_t n = tow_params_count(r->params);
-    tow_status status = tow_forward(TOW_MODULE(&r->model), r->params, 2, batch, NULL, &t->losses);
-    if (status != TOW_OK) return status;
-    for (size_t i = 0; i < n; i++) types[i] = tow_array_type(t->inputs[i] = tow_params_array(r->params, i));
-    types[n] = batch[0];
-    types[n + 1] = batch[1];
-    t->n_base = n;
-    lora_make(&t->model, r->params, t->losses, r->rank, 2 * (double)r->rank);
-    options->n_inputs = n + 2;
-    options->input_types = types;
-    return tow_train_create(r->context, TOW_MODULE(&t->model), options, &t->state);
+    const common_options *o = &t->r->options;
+    t->clip = TOW_CLIP_BY_GLOBAL_NORM(.max_norm = 1);
+    t->adam = TOW_SCALE_BY_ADAM();
+    t->rate = TOW_SCALE_BY_LEARNING_RATE(.schedule = tow_schedule_warmup_cosine(0, o->learning_rate, o->steps / 10,
+                                                                                o->steps, 0));
+    t->transforms[0] = TOW_TRANSFORM(&t->clip);
+    t->transforms[1] = TOW_TRANSFORM(&t->adam);
+    t->transforms[2] = TOW_TRANSFORM(&t->rate);
+    t->chain = (tow_chain){.base = {&tow_chain_class}, .transforms = t->transforms, .n = 3};
+    return tow_optimizer_create(t->r->context, TOW_TRANSFORM(&t->chain), t->params, NULL, &t->optimizer);
 }
 
-static int make_state(tuning *t)
+static int prepare(tuning *t)
 {
-    run *r = t->r;
-    const tow_type batch[2] = {tow_loader_type(t->loader, 0), tow_loader_type(t->loader, 1)};
-    const int64_t steps = r->options.steps;
-    tow_train_options options = {
-        .optimizer = {.learning_rate = tow_schedule_warmup_cosine(0, r->options.learning_rate, steps / 10, steps, 0),
-                      .clip_norm = 1},
-        .seed = r->options.seed,
-        .loss = mean_loss};
-    return (r->full ? start_full : start_lora)(t, &options, batch) == TOW_OK ? SUCCESS : complain(r);
+    const run *r = t->r;
+    const tow_model_function_options options = {.n_inputs = 2, .loss = mean_loss};
+    const tow_module *model = r->full ? TOW_MODULE(&r->model) : TOW_MODULE(&t->lora);
+    tow_status status = make_params(t);
+    if (!status) status = tow_model_value_and_grad(model, t->params, &options, &t->losses);
+    if (!status) status = make_optimizer(t);
+    return status ? complain(r) : SUCCESS;
 }
 
 static int step(tuning *t, progress *p)
 {
-    run *r = t->r;
+    const run *r = t->r;
     tow_array *const *batch;
-    const int64_t done = tow_train_step_number(t->state);
-    double loss;
-    if (tow_loader_next(t->loader, &batch) != TOW_OK) return complain(r);
-    t->inputs[t->n_base] = batch[0];
-    t->inputs[t->n_base + 1] = batch[1];
-    if (tow_train_step(t->state, t->inputs, &loss) != TOW_OK) return complain(r);
-    t->steps[done] = (double)(done + 1);
-    t->loss[done] = loss;
-    return progress_step(p, done + 1, loss, NAN) ? SUCCESS : FAILURE;
+    tow_model_results results;
+    tow_status status = tow_loader_next(t->loader, &batch);
+    if (!status) status = tow_model_call(t->losses, &(tow_model_arguments){.inputs = batch}, &results);
+    if (!status) status = tow_optimizer_update_params(t->optimizer, results.gradients);
+    if (status) return complain(r);
+    t->loss[t->done++] = results.loss;
+    t->steps[t->done - 1] = (double)t->done;
+    return progress_step(p, t->done, results.loss, NAN) ? SUCCESS : FAILURE;
 }
 
 static int train(tuning *t)
@@ -154,11 +159,10 @@ static int train(tuning *t)
                                     .log = r->options.log};
     progress p;
     int status = SUCCESS;
-    printf("training %lld parameters%s\n", (long long)tow_params_elements(tow_train_params(t->state)),
+    printf("training %lld parameters%s\n", (long long)tow_params_elements_of(t->params, r->full ? NULL : of_lora),
            r->full ? "" : " of adapters; those of the model are frozen");
     if (!progress_start(&p, &shown)) return FAILURE;
-    while (status == SUCCESS && !interrupted() && tow_train_step_number(t->state) < r->options.steps)
-        status = step(t, &p);
+    while (status == SUCCESS && !interrupted() && t->done < r->options.steps) status = step(t, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
     return status;
 }
@@ -183,7 +187,7 @@ static int copy_file(const char *from_directory, const char *to_directory, const
 static int draw(const tuning *t)
 {
     char *path = path_in("gpt2", t->r->options.out, "loss.svg");
-    const tow_series series = {.name = NULL, .n = (size_t)tow_train_step_number(t->state), .x = t->steps, .y = t->loss};
+    const tow_series series = {.name = NULL, .n = (size_t)t->done, .x = t->steps, .y = t->loss};
     const tow_chart chart = {.title = t->r->full ? "Training GPT-2" : "Fine-tuning GPT-2 with LoRA",
                              .x_label = "step",
                              .y_label = "loss",
@@ -195,13 +199,6 @@ static int draw(const tuning *t)
     return good ? SUCCESS : complain(t->r);
 }
 
-/* What was trained goes into the parameters of the model. */
-static tow_status take_over(tuning *t)
-{
-    const tow_params *trained = tow_train_params(t->state);
-    return t->r->full ? tow_params_assign(t->r->params, trained) : lora_merge(&t->model, trained);
-}
-
 /* The model: weights under Hugging Face's names, config.json and tokenizer.json. */
 static int export(tuning *t)
 {
@@ -211,7 +208,9 @@ static int export(tuning *t)
         directory && make_directory("gpt2", directory) ? path_in("gpt2", directory, "model.safetensors") : NULL;
     const tow_mapping_options type = {.convert = true, .dtype = r->bf16 ? TOW_BF16 : TOW_F32};
     int status = FAILURE;
-    if (path && take_over(t) == TOW_OK && tow_mapping_save_file(r->mapping, r->params, path, &type, NULL) == TOW_OK) {
+    tow_status folded =
+        t->r->full ? TOW_OK : tow_lora_merge(t->params, t->lora.alpha); /* into the arrays of r->params */
+    if (path && !folded && tow_mapping_save_file(r->mapping, r->params, path, &type, NULL) == TOW_OK) {
         status = copy_file(r->directory, directory, "config.json");
         if (status == SUCCESS) status = copy_file(r->directory, directory, "tokenizer.json");
         if (status == SUCCESS) printf("model for transformers: %s\n", directory);
@@ -229,13 +228,14 @@ int tune(run *r)
                 .steps = calloc((size_t)r->options.steps, sizeof(double)),
                 .loss = calloc((size_t)r->options.steps, sizeof(double))};
     int status = t.steps && t.loss && make_directory("gpt2", r->options.out) ? make_loader(&t) : FAILURE;
-    if (status == SUCCESS) status = make_state(&t);
+    if (status == SUCCESS) status = prepare(&t);
     if (status == SUCCESS) status = train(&t);
     if (status == SUCCESS) status = draw(&t);
     if (status == SUCCESS) status = export(&t);
-    tow_train_free(t.state);
+    tow_optimizer_free(t.optimizer);
+    tow_model_function_free(t.losses);
+    tow_params_free(t.params);
     tow_loader_free(t.loader);
-    tow_graph_release(t.losses);
     free(t.steps);
     free(t.loss);
     return status;
