@@ -58,6 +58,7 @@ typedef struct tow__loading {
     } * copies;
     size_t n_copies, capacity;
     const tow_load_options *options; /* NULL: the strictest */
+    bool may_be_partial;             /* the caller could give options, so that errors name them */
     bool *wanted;                    /* [count of tensors] */
     tow_load_report report;          /* what did not fit so far */
     size_t report_capacity;

@@ -68,19 +68,25 @@ static const char *mismatch_advice(const tow_load_item *item)
 }
 
 /* The error that the item leads to. */
-static tow_status refuse(tow_context *ctx, const tow_load_item *item)
+static tow_status refuse(const tow__loading *l, const tow_load_item *item)
 {
+    static const char *const partly[] = {
+        [TOW_LOAD_MISSING] = ", or set .allow_missing of tow_load_options, which leaves it as it is",
+        [TOW_LOAD_MISMATCH] = ", or set .allow_mismatch of tow_load_options, which leaves the parameter as it is",
+        [TOW_LOAD_UNUSED] = ", or set .allow_unused of tow_load_options, which leaves the tensor out"};
+    const char *else_allow = l->may_be_partial ? partly[item->problem] : "";
     if (item->problem == TOW_LOAD_MISSING)
-        return tow__fail(ctx, TOW_NOT_FOUND,
-                         "%s: missing; expected %s; use the file of a model with the same layers and options",
-                         item->name, tow__type_name(item->expected).text);
+        return tow__fail(l->ctx, TOW_NOT_FOUND,
+                         "%s: missing; expected %s; use the file of a model with the same layers and options%s",
+                         item->name, tow__type_name(item->expected).text, else_allow);
     if (item->problem == TOW_LOAD_MISMATCH)
-        return tow__fail(ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s", item->name,
-                         tow__type_name(item->expected).text, tow__type_name(item->found).text, mismatch_advice(item));
-    return tow__fail(ctx, TOW_NOT_FOUND,
+        return tow__fail(l->ctx, TOW_TYPE_MISMATCH, "%s: expected %s, found %s; %s%s", item->name,
+                         tow__type_name(item->expected).text, tow__type_name(item->found).text, mismatch_advice(item),
+                         else_allow);
+    return tow__fail(l->ctx, TOW_NOT_FOUND,
                      "%s: %s in the file, but the model has no such parameter or variable; use a model with the same "
-                     "layers and options",
-                     item->name, tow__type_name(item->found).text);
+                     "layers and options%s",
+                     item->name, tow__type_name(item->found).text, else_allow);
 }
 
 /* What does not fit: into the report if the caller wants one, else an error unless the options allow it. */
@@ -88,7 +94,7 @@ static tow_status note(tow__loading *l, tow_load_problem problem, const char *na
 {
     tow_load_report *r = &l->report;
     tow_load_item item = {.problem = problem, .name = name, .expected = expected, .found = found};
-    if (!l->options || !l->options->report) return is_allowed(l->options, problem) ? TOW_OK : refuse(l->ctx, &item);
+    if (!l->options || !l->options->report) return is_allowed(l->options, problem) ? TOW_OK : refuse(l, &item);
     tow_status status = reserve_item(l);
     if (status) return status;
     item.name = tow__arena_string(r->memory, name);
@@ -153,7 +159,7 @@ tow_status tow__loading_add(tow__loading *loading, const tow_params *params, con
     }
     for (size_t i = first; i < loading->report.count && !status; i++)
         if (!is_allowed(loading->options, loading->report.items[i].problem))
-            status = refuse(loading->ctx, &loading->report.items[i]);
+            status = refuse(loading, &loading->report.items[i]);
     if (!status || status == TOW_OUT_OF_MEMORY || !path) return status;
     return tow__fail(loading->ctx, status, "%s: %s", path, tow_context_error(loading->ctx));
 }
@@ -183,6 +189,7 @@ static tow_status load(tow_params *params, const char *prefix, const tow_tensors
     tow__loading loading;
     tow_status status = tow__loading_create(params->ctx, tensors, &loading);
     loading.options = options;
+    loading.may_be_partial = true;
     if (!status) status = tow__loading_add(&loading, params, prefix, path);
     if (!status) status = tow__loading_check(&loading);
     if (!status) status = tow__loading_run(&loading);

@@ -42,14 +42,14 @@ static bool too_deep(tow_scope *scope, int depth)
     return true;
 }
 
-/* A copy of the scope with one more component. If it is too deep or there is no memory, the scope itself: the error
- * sticks to the trace. */
-static tow_scope *child_scope(tow_scope *scope, const char *name)
+/* A copy of the scope with one more component. traced: what the trace adds to the scope of its equations, "" for nothing. If it is
+ * too deep or there is no memory, the scope itself: the error sticks to the trace. */
+static tow_scope *child_scope(tow_scope *scope, const char *name, const char *traced)
 {
     tow_trace *t = scope->model->trace;
     if (tow__scope_failed(scope) || too_deep(scope, scope->depth + 1)) return scope;
     size_t prefix = strlen(scope->path), length = strlen(name);
-    tow_trace_push_scope(t, name);
+    tow_trace_push_scope(t, traced);
     tow_scope *child = tow__trace_alloc(t, 1, sizeof *child);
     char *path = tow__trace_alloc(t, prefix + length + 2, 1);
     if (!child || !path) return scope;
@@ -75,7 +75,8 @@ tow_scope *tow_scope_begin(tow_scope *scope, const char *name)
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "\"%s\" cannot name a child: it %s; expected one component without '/'", name ? name : "(null)",
                        fault);
-    return child_scope(scope, name && name[0] ? name : "?");
+    if (!name || !name[0]) name = "?";
+    return child_scope(scope, name, name);
 }
 
 void tow_scope_end(tow_scope *child) { tow_trace_pop_scope(child->model->trace); }
@@ -104,7 +105,7 @@ tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn)
         tow__numbering_write(&numbering, name);
     else
         snprintf(name, sizeof name, "%" PRId64, numbering.first);
-    tow_scope *child = child_scope(scope, name);
+    tow_scope *child = child_scope(scope, name, turn->covered ? "" : name);
     if (child == scope) return scope;
     if (turn->covered) {
         child->path = scope->path;

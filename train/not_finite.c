@@ -19,9 +19,7 @@
 
 /* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
-typedef struct counts {
-    int64_t nans, infinities, first; /* first: index of the first NaN, or else of the first infinity */
-} counts;
+typedef tow__not_finite_counts counts;
 
 /* Elements of `size` bytes whose exponent is all ones, and of these those with a mantissa. */
 static void count_bits(const void *data, int64_t n, size_t size, uint64_t exponent, uint64_t mantissa, counts *c)
@@ -33,12 +31,13 @@ static void count_bits(const void *data, int64_t n, size_t size, uint64_t expone
         if ((bits & exponent) != exponent) continue;
         const bool nan = (bits & mantissa) != 0;
         if (nan ? c->nans == 0 : c->nans + c->infinities == 0) c->first = i;
+        if (nan || c->nans == 0) c->last = i;
         c->nans += nan;
         c->infinities += !nan;
     }
 }
 
-static counts count(const tow_array *x)
+counts tow__count_not_finite(const tow_array *x)
 {
     const tow_type type = tow_array_type(x);
     counts c = {0};
@@ -60,7 +59,7 @@ static counts count_all(tow_array *const *arrays, size_t n)
 {
     counts sum = {0};
     for (size_t i = 0; i < n; i++) {
-        const counts c = count(arrays[i]);
+        const counts c = tow__count_not_finite(arrays[i]);
         sum.nans += c.nans;
         sum.infinities += c.infinities;
     }
@@ -72,8 +71,8 @@ static counts count_all(tow_array *const *arrays, size_t n)
 typedef struct finder {
     tow_context *ctx;
     tow_not_finite nan, infinity; /* where the first ones came up */
-    int64_t iterations[TOW__DEEPEST_GRAPH];
-    int depth; /* loops that are entered */
+    tow__entered regions[TOW__DEEPEST_GRAPH];
+    int depth; /* regions that are entered */
     bool backward;
 } finder;
 
@@ -82,24 +81,6 @@ static bool is_to_blame(const finder *f, counts operands, counts results)
 {
     if (operands.nans == 0 && results.nans > 0 && !f->nan.found) return true;
     return operands.nans + operands.infinities == 0 && results.infinities > 0 && !f->infinity.found;
-}
-
-/* The scope, with the iteration in place of each "{}" that has one; iterations that are left over stand behind it. */
-static void write_path(const finder *f, const char *scope, char *text, size_t size)
-{
-    size_t n = 0;
-    int level = 0;
-    for (const char *c = scope ? scope : ""; *c && n + 24 < size;) {
-        if (strncmp(c, "{}", 2) == 0 && level < f->depth) {
-            n += (size_t)snprintf(text + n, size - n, "%" PRId64, f->iterations[level++]);
-            c += 2;
-        } else {
-            text[n++] = *c++;
-        }
-    }
-    text[n] = '\0';
-    for (; level < f->depth && n + 24 < size; level++)
-        n += (size_t)snprintf(text + n, size - n, "[%" PRId64 "]", f->iterations[level]);
 }
 
 /* The name under which a checkpoint policy knows output i of the equation, or NULL. */
@@ -114,24 +95,41 @@ static const char *name_of(const tow_graph *g, const tow__equation *e, uint32_t 
 
 static void copy_text(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from ? from : ""); }
 
+void tow__note_not_finite(tow_not_finite *found, const tow_array *x)
+{
+    const counts c = tow__count_not_finite(x);
+    found->found = true;
+    found->type = tow_array_type(x);
+    found->nans = c.nans;
+    found->infinities = c.infinities;
+    found->first = c.first;
+}
+
+/* The source, without axes of rows that are not known to be those of result `type`: a derivative has the source of what it is the
+ * derivative of, and the shape of its result only where shapes stay. */
+static tow__source source_of(const finder *f, const tow_graph *g, const tow__equation *e, const tow_type *type)
+{
+    tow__source source = e->source;
+    for (uint32_t i = 0; i < e->n_in && f->backward; i++) {
+        const tow_type operand = g->vars[e->in[i]].type;
+        if (operand.rank > 0 && !tow_type_equal(operand, *type))
+            memset(source.rows.axis, TOW__ROWS_UNKNOWN, sizeof source.rows.axis);
+    }
+    return source;
+}
+
 static void note(const finder *f, tow_not_finite *found, const tow_graph *g, const tow__equation *e,
                  tow_array *const *results)
 {
     uint32_t i = 0;
-    counts c = {0};
-    while (i + 1 < e->n_out && (c = count(results[i]), c.nans + c.infinities == 0)) i++;
-    c = count(results[i]);
-    *found = (tow_not_finite){.found = true,
-                              .backward = f->backward,
-                              .input = -1,
-                              .type = tow_array_type(results[i]),
-                              .nans = c.nans,
-                              .infinities = c.infinities,
-                              .first = c.first};
+    while (i + 1 < e->n_out && count_all(&results[i], 1).nans + count_all(&results[i], 1).infinities == 0) i++;
+    *found = (tow_not_finite){.backward = f->backward, .input = -1};
+    tow__note_not_finite(found, results[i]);
     copy_text(found->primitive, sizeof found->primitive, e->primitive->name);
     copy_text(found->source, sizeof found->source, e->source.here);
     copy_text(found->name, sizeof found->name, name_of(g, e, i));
-    write_path(f, e->source.scope, found->path, sizeof found->path);
+    const tow__source source = source_of(f, g, e, &found->type);
+    tow__write_layer_path(f->regions, f->depth, &source, &found->type, found->first, found->path, sizeof found->path);
 }
 
 static void blame(finder *f, const tow_graph *g, const tow__equation *e, counts operands, tow_array *const *results)
@@ -188,8 +186,18 @@ static tow_status run_alone(tow_context *ctx, const tow__equation *e, tow_array 
 
 static tow_status search(finder *f, const tow_graph *g, tow_array *const *in);
 
+/* Searches a graph of the region e. */
+static tow_status enter(finder *f, const tow__equation *e, int64_t iteration, const tow_graph *g, tow_array *const *in)
+{
+    f->regions[f->depth++] = (tow__entered){e->source.scope, iteration};
+    const tow_status status = search(f, g, in);
+    f->depth--;
+    return status;
+}
+
 /* Iterations of a body (consts, carry, x) -> (carry, y): `state` is its operands, of which the carries change. */
 typedef struct loop {
+    const tow__equation *e;
     const tow_graph *body;
     size_t consts, carries;
     tow_array **state;
@@ -203,9 +211,7 @@ static tow_status iterate(finder *f, loop *l, int64_t iteration, bool *done)
     if (!out) return TOW_OUT_OF_MEMORY;
     tow_status status = tow_evaluate(l->body, l->state, out);
     if (status == TOW_OK && is_to_blame(f, count_all(l->state, n_in), count_all(out, n_out))) {
-        f->iterations[f->depth++] = iteration;
-        status = search(f, l->body, l->state);
-        f->depth--;
+        status = enter(f, l->e, iteration, l->body, l->state);
         *done = f->nan.found;
     }
     for (size_t i = 0; i < l->carries && status == TOW_OK; i++) put(&l->state[l->consts + i], out[i]);
@@ -216,7 +222,7 @@ static tow_status iterate(finder *f, loop *l, int64_t iteration, bool *done)
 static tow_status search_scan(finder *f, const tow__equation *e, tow_array *const *in)
 {
     const tow__scan_params *p = e->params;
-    loop l = {p->body, (size_t)p->consts, (size_t)p->carry, copy_list(f->ctx, in, e->n_in)};
+    loop l = {e, p->body, (size_t)p->consts, (size_t)p->carry, copy_list(f->ctx, in, e->n_in)};
     tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
     bool done = false;
     for (int64_t k = 0; k < p->length && status == TOW_OK && !done; k++) {
@@ -235,7 +241,7 @@ static tow_status search_scan(finder *f, const tow__equation *e, tow_array *cons
 static tow_status search_while(finder *f, const tow__equation *e, tow_array *const *in)
 {
     const tow__while_params *p = e->params;
-    loop l = {p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in, e->n_in)};
+    loop l = {e, p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in, e->n_in)};
     tow_status status = l.state ? TOW_OK : TOW_OUT_OF_MEMORY;
     bool done = false;
     for (int64_t k = 0; status == TOW_OK && !done && (p->max_iterations == 0 || k < p->max_iterations); k++) {
@@ -255,7 +261,7 @@ static tow_status search_fori(finder *f, const tow__equation *e, tow_array *cons
     const tow__fori_params *p = e->params;
     const int64_t n = *(const int32_t *)tow_array_data(in[0]);
     tow_array *index = NULL;
-    loop l = {p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in + 1, e->n_in - 1)};
+    loop l = {e, p->body, (size_t)p->consts, e->n_out, copy_list(f->ctx, in + 1, e->n_in - 1)};
     tow_status status = l.state ? tow_array_create(f->ctx, tow_make_type(TOW_I32, 0, NULL), &index) : TOW_OUT_OF_MEMORY;
     bool done = false;
     if (status == TOW_OK) l.state[e->n_in - 1] = index; /* there is a place behind the list */
@@ -275,12 +281,12 @@ static tow_status search_cond(finder *f, const tow__equation *e, tow_array *cons
     const bool two = tow_array_type(in[0]).dtype == TOW_BOOL;
     const int64_t index = two ? *(const bool *)tow_array_data(in[0]) : *(const int32_t *)tow_array_data(in[0]);
     const int64_t branch = index < 0 ? 0 : index > last ? last : index;
-    return search(f, tow__nested(e->primitive, e->params, (uint32_t)branch), in + 1);
+    return enter(f, e, -1, tow__nested(e->primitive, e->params, (uint32_t)branch), in + 1);
 }
 
 static tow_status search_body(finder *f, const tow__equation *e, tow_array *const *in)
 {
-    return search(f, tow__nested(e->primitive, e->params, 0), in);
+    return enter(f, e, -1, tow__nested(e->primitive, e->params, 0), in);
 }
 
 static const struct {
@@ -353,24 +359,6 @@ static tow_status search(finder *f, const tow_graph *g, tow_array *const *in)
     return status;
 }
 
-/* What comes in bad is to blame before all else. */
-static bool search_inputs(const tow_graph *g, tow_array *const *inputs, tow_not_finite *found)
-{
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        const counts c = count(inputs[i]);
-        if (c.nans + c.infinities == 0) continue;
-        *found = (tow_not_finite){.found = true,
-                                  .input = (int64_t)i,
-                                  .type = tow_array_type(inputs[i]),
-                                  .nans = c.nans,
-                                  .infinities = c.infinities,
-                                  .first = c.first};
-        copy_text(found->path, sizeof found->path, g->input_names[i]);
-        return true;
-    }
-    return false;
-}
-
 static tow_status check_inputs(const tow_graph *g, tow_array *const *inputs)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++) {
@@ -388,7 +376,8 @@ tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs,
     if (!graph || !found) return tow__missing(tow__context_of(graph), __func__, "a graph and a place for the result");
     *found = (tow_not_finite){.input = -1};
     tow_status status = check_inputs(graph, inputs);
-    if (status != TOW_OK || search_inputs(graph, inputs, found)) return status;
+    if (status == TOW_OK) status = tow__find_not_finite_input(graph, inputs, found);
+    if (status != TOW_OK || found->found) return status;
     finder *f = tow__alloc(graph->ctx, 1, sizeof *f);
     if (!f) return TOW_OUT_OF_MEMORY;
     f->ctx = graph->ctx;
@@ -397,35 +386,4 @@ tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs,
     if (status == TOW_OK) *found = f->nan.found ? f->nan : f->infinity;
     tow__free(f->ctx, f, 1, sizeof *f);
     return status;
-}
-
-/* ---- text -------------------------------------------------------------------------------------------------------- */
-
-size_t tow_not_finite_text(const tow_not_finite *x, char *text, size_t size)
-{
-    const char *what = x->nans > 0 ? "NaN" : "infinity";
-    char element[256];
-    if (!x->found) return (size_t)snprintf(text, size, "every value is finite");
-    snprintf(element, sizeof element, "%s, %" PRId64 " of %" PRId64 " elements, the first at %" PRId64,
-             tow__type_name(x->type).text, x->nans > 0 ? x->nans : x->infinities, tow_type_count(x->type), x->first);
-    if (x->input >= 0)
-        return (size_t)snprintf(text, size, "input %" PRId64 "%s%s%s holds %s already (%s)", x->input,
-                                x->path[0] ? " (" : "", x->path, x->path[0] ? ")" : "", what, element);
-    return (size_t)snprintf(text, size, "the first %s is made by %s%s%s%s%s%s%s%s%s in the %s pass (%s)", what,
-                            x->primitive, x->path[0] ? " of layer '" : "", x->path, x->path[0] ? "'" : "",
-                            x->name[0] ? ", named '" : "", x->name, x->name[0] ? "'" : "",
-                            x->source[0] ? ", recorded at " : "", x->source, x->backward ? "backward" : "forward",
-                            element);
-}
-
-tow_status tow__fail_not_finite(tow_train_state *s, const tow_graph *step_graph, double loss, bool finite)
-{
-    tow_not_finite found;
-    char text[900];
-    tow_status status = tow_find_not_finite(step_graph, s->inputs, &found);
-    if (status != TOW_OK) return status;
-    tow_not_finite_text(&found, text, sizeof text);
-    return tow__fail(s->ctx, TOW_CHECK_FAILED,
-                     "step %" PRId64 ": the loss is %g, and gradients are %s: %s; nothing has changed", s->step + 1,
-                     loss, finite ? "finite" : "not finite", text);
 }

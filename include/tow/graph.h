@@ -59,8 +59,8 @@ TOW_API void
 tow_trace_fail(tow_trace *trace, tow_status status, const char *format, ...);
 /* The context that the trace was begun with. */
 TOW_API tow_context *tow_trace_context(tow_trace *trace);
-/* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/'. Every push needs
- * its pop. */
+/* Names the part of the model that records from here on ("blocks/attn"); nested calls append with '/', "" appends nothing.
+ * Every push needs its pop. */
 TOW_API void tow_trace_push_scope(tow_trace *trace, const char *name);
 TOW_API void tow_trace_pop_scope(tow_trace *trace);
 

@@ -84,9 +84,10 @@ TOW_API tow_params *tow_average_params(const tow_average *average);
 typedef struct tow_not_finite {
     bool found;
     bool backward;            /* in the backward pass of a gradient */
-    int64_t input;            /* of the graph, that was so already; -1: an equation made it */
+    bool gradient;            /* of a parameter, in a list of gradients; else: in a graph */
+    int64_t input;            /* of the graph or the list, that was so already; -1: an equation made it */
     char primitive[32];       /* "log" */
-    char path[200];           /* of the layer, "blocks/3/attn", or the name of the input; "": unknown */
+    char path[200];           /* of the layer, "blocks/3/attn", or the name of the input or parameter; "": unknown */
     char name[64];            /* of tow_checkpoint_name, or "" */
     char source[200];         /* "model.c:42", or "" */
     tow_type type;            /* of the value */
@@ -95,9 +96,12 @@ typedef struct tow_not_finite {
 } tow_not_finite;
 
 /* Runs `graph` equation by equation, and stops at the first NaN; as slow as that is. Loops are entered at the iteration that
- * is to blame, and functions of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and from which something came that is not finite. Errors:
+ * is to blame, so that the path names one layer of a stack, one time step of an RNN ("rnn/cell/3") or one row of a vmap; and functions of the caller's own (tow/host.h) run again. For a graph that a program ran with these inputs and from which something came that is not finite. Errors:
  * TOW_TYPE_MISMATCH, TOW_INVALID_ARGUMENT for inputs; TOW_OUT_OF_MEMORY. */
 TOW_API tow_status tow_find_not_finite(const tow_graph *graph, tow_array *const *inputs, tow_not_finite *found);
+/* Of gradients (tow_model_value_and_grad), the first one in the order of the backward pass that is not finite: that of the last
+ * layer, and in it of the parameter that was asked for last. found->found is false if all are finite. Errors: TOW_OUT_OF_MEMORY. */
+TOW_API tow_status tow_find_not_finite_gradient(const tow_params *gradients, tow_not_finite *found);
 /* A sentence; like snprintf. */
 TOW_API size_t tow_not_finite_text(const tow_not_finite *found, char *text, size_t size);
 

@@ -217,6 +217,17 @@ TOW__OWN_FRAME static void record_once(tow__batch *r)
     if (e->primitive == &tow__broadcast_in_dim_p && r->in[0].rank == 0) r->y[0].scalar = in[0];
 }
 
+/* Where all results have their rows. */
+static int common_axis(const tow__batch *r)
+{
+    _Static_assert((int)TOW__UNBATCHED == (int)TOW__ROWS_SHARED,
+                   "results without a batch axis are the same for all rows");
+    int axis = r->e->n_out > 0 ? r->y[0].axis : TOW__ROWS_UNKNOWN;
+    for (uint32_t i = 1; i < r->e->n_out; i++)
+        if (r->y[i].axis != axis) axis = TOW__ROWS_UNKNOWN;
+    return axis;
+}
+
 /* Room for the operands and results of the widest equation. */
 typedef struct widest {
     tow__mapped *x, *y;
@@ -266,12 +277,14 @@ void tow__batch_inline(tow_trace *t, const tow_graph *g, const tow__reach *reach
             room.y[j] = (tow__mapped){.axis = TOW__UNBATCHED};
             room.out[j] = row_type(g, e->out[j]);
         }
+        const uint32_t first = tow__recorded(t);
         tow__set_source(t, &e->source);
         if (batched)
             batch_equation(&r);
         else
             record_once(&r);
         tow__set_source(t, NULL);
+        tow__mark_rows(t, first, e, common_axis(&r));
         for (uint32_t j = 0; j < e->n_out; j++) values[e->out[j]] = room.y[j];
     }
     for (uint32_t i = 0; i < g->n_outputs; i++) out[i] = values[g->outputs[i]];

@@ -353,8 +353,8 @@ static void bind_scan(tow_trace *t, const tow__body *b, int64_t length, bool rev
 /* A body of k iterations over the body b: in: carry, xs [k, ...]; out: carry, ys [k, ...]. */
 typedef struct unrolled {
     const tow__body *b;
-    int64_t k;
-    bool reverse;
+    int64_t k, first;     /* its iterations begin with iteration `first` of the loop that was asked for */
+    bool reverse, looped; /* looped: and are one turn of a loop, whose turn i begins with first + k i */
     size_t n_carry, n_xs, n_ys;
 } unrolled;
 
@@ -377,7 +377,7 @@ static void several_iterations(tow_trace *t, const tow_value *in, tow_value *out
         const size_t row = u->reverse ? k - 1 - step : step;
         for (size_t i = 0; i < u->n_carry; i++) x[n_captures + i] = y[i];
         for (size_t i = 0; i < u->n_xs; i++) x[n_captures + u->n_carry + i] = row_of(in[u->n_carry + i], (int64_t)row);
-        tow__inline(t, u->b->graph, x, y);
+        tow__inline_iteration(t, u->b->graph, u->first + (int64_t)row, u->looped ? u->k : 0, x, y);
         for (size_t i = 0; i < u->n_ys; i++) rows[i * k + row] = tow_expand_dims(y[u->n_carry + i], 0);
     }
     if (tow__failed(t)) return;
@@ -413,11 +413,15 @@ static void bind_unrolled(tow_trace *t, unrolled u, int64_t length, const tow_va
     for (size_t i = 0; i < u.n_xs; i++)
         xs[i] = split_axis(tow_slice_axis(in[u.n_carry + i], 0, from, from + looped), turns, u.k);
     const tow_scan_options options = {.length = turns, .has_length = true, .reverse = u.reverse};
+    u.first = from;
+    u.looped = true;
     if (tow__failed(t)) return;
     tow_scan_function(t, several_iterations, &u, &options, u.n_carry, in, u.n_xs, xs, u.n_ys, out, out + u.n_carry);
     for (size_t i = 0; i < u.n_ys && !tow__failed(t); i++) out[u.n_carry + i] = join_axes(out[u.n_carry + i]);
     if (rest == 0 || tow__failed(t)) return;
     u.k = rest;
+    u.first = u.reverse ? 0 : looped;
+    u.looped = false;
     for (size_t i = 0; i < u.n_carry; i++) xs[i] = out[i];
     for (size_t i = 0; i < u.n_xs; i++)
         xs[u.n_carry + i] = tow_slice_axis(in[u.n_carry + i], 0, u.reverse ? 0 : looped, u.reverse ? rest : length);
@@ -461,7 +465,12 @@ void tow_scan_function(tow_trace *trace, tow_function function, void *user, cons
     tow_value *results = tow__trace_alloc(trace, n_carry + n_ys, sizeof *results);
     if (operands && results && tow__carries_agree(trace, "scan", b.graph, n_carry, explicit_in)) {
         const bool reverse = options && options->reverse;
-        const unrolled u = {&b, unroll < length ? unroll : length, reverse, n_carry, n_xs, n_ys};
+        const unrolled u = {.b = &b,
+                            .k = unroll < length ? unroll : length,
+                            .reverse = reverse,
+                            .n_carry = n_carry,
+                            .n_xs = n_xs,
+                            .n_ys = n_ys};
         if (u.k > 1)
             bind_unrolled(trace, u, length, explicit_in, results);
         else

@@ -17,9 +17,20 @@
 
 #define TOW__INPUT UINT32_MAX
 
+/* Which axis of an equation's results the rows of each vmap around it are, outermost first. */
+typedef struct tow__row_axes {
+    uint8_t n;
+    int8_t axis[TOW_MAX_RANK]; /* TOW__ROWS_SHARED: the results are the same for all rows; TOW__ROWS_UNKNOWN */
+} tow__row_axes;
+enum {
+    TOW__ROWS_SHARED = -1,
+    TOW__ROWS_UNKNOWN = -2
+};
+
 typedef struct tow__source {
     const char *here;  /* "file.c:12", or NULL */
     const char *scope; /* "blocks/attn", or NULL */
+    tow__row_axes rows;
 } tow__source;
 
 typedef struct tow__var {
@@ -121,9 +132,14 @@ tow_status tow__infer(tow_trace *t, const tow_primitive *primitive, const void *
 
 /* Source that following equations get instead of the operands' `here` (passes set it per equation); NULL ends it. */
 void tow__set_source(tow_trace *t, const tow__source *source);
+/* The scope of what is recorded from here on ("blocks/attn"), which changes with the next push or pop; NULL: none. */
+const char *tow__get_scope(const tow_trace *t);
 /* What the caller of a function that is being traced leaves for calls inside of it; NULL at first (custom_function.c). */
 void tow__set_open_call(tow_trace *t, void *call);
 void *tow__open_call(const tow_trace *t);
+/* The equations of the innermost builder from `first` on are those that stand for e in a vmap, whose rows are axis `axis` of their
+ * results; TOW__ROWS_SHARED, TOW__ROWS_UNKNOWN. */
+void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis);
 /* Memory that lives as long as the trace. Zeroed; NULL with a sticky error. */
 void *tow__trace_alloc(tow_trace *t, size_t count, size_t size);
 
@@ -141,6 +157,10 @@ typedef void (*tow__recorder)(tow_trace *t, const tow_graph *g, const tow__equat
                               const void *user);
 void tow__inline_by(tow_trace *t, const tow_graph *g, tow__recorder record, const void *user, const tow_value *in,
                     tow_value *out);
+/* As tow__inline, of the body g of a loop that is recorded more than once: "{}" behind the current scope, in nested graphs, too,
+ * becomes iterations number, number + every, ... ("{1+2}") or, if `every` is 0, that one. */
+void tow__inline_iteration(tow_trace *t, const tow_graph *g, int64_t number, int64_t every, const tow_value *in,
+                           tow_value *out);
 /* Re-binds one equation on new operands. */
 void tow__rebind(tow_trace *t, const tow__equation *e, const tow_value *in, tow_value *out);
 /* The same with its source on values [n_vars] of its graph, which receive the results. False: no memory. */

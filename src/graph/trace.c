@@ -61,6 +61,7 @@ static void stick(tow_trace *t)
 bool tow__failed(const tow_trace *t) { return !t->now || t->now->status != TOW_OK; }
 
 static const char *scope_text(const tow_trace *t) { return t->now->scope.length > 0 ? t->now->scope.text : NULL; }
+const char *tow__get_scope(const tow_trace *t) { return scope_text(t); }
 
 bool tow__records(const tow_trace *t, const char *here)
 {
@@ -199,6 +200,20 @@ uint32_t tow__innermost_serial(const tow_trace *t) { return innermost(t)->serial
 
 uint32_t tow__recorded(const tow_trace *t) { return innermost(t)->equations.count; }
 
+void tow__mark_rows(tow_trace *t, uint32_t first, const tow__equation *e, int axis)
+{
+    const tow__builder *b = innermost(t);
+    const tow__row_axes *inner = &e->source.rows;
+    if (inner->n >= TOW_MAX_RANK) return;
+    for (uint32_t i = first; i < b->equations.count; i++) {
+        tow__row_axes *rows = &((tow__equation *)b->equations.data)[i].source.rows;
+        if (rows->n > inner->n) continue; /* a rule that batches what e is made of has marked it */
+        *rows = (tow__row_axes){.n = (uint8_t)(inner->n + 1), .axis = {(int8_t)axis}};
+        for (int k = 1; k < TOW_MAX_RANK && k <= inner->n; k++)
+            rows->axis[k] = (int8_t)(inner->axis[k - 1] + (axis >= 0 && inner->axis[k - 1] >= axis));
+    }
+}
+
 /* ---- scopes: after an error nothing is recorded any more, so names do not matter ------------------------------- */
 
 void tow_trace_push_scope(tow_trace *trace, const char *name)
@@ -211,7 +226,7 @@ void tow_trace_push_scope(tow_trace *trace, const char *name)
     size_t *length = tow__vector_push(trace->ctx, &trace->now->scopes, sizeof *length);
     if (length) {
         *length = trace->now->scope.length;
-        tow__string_add(&trace->now->scope, "%s%s", trace->now->scope.length > 0 ? "/" : "", name);
+        tow__string_add(&trace->now->scope, "%s%s", trace->now->scope.length > 0 && name[0] ? "/" : "", name);
     }
     if (!length || trace->now->scope.failed) stick(trace);
 }

@@ -1,12 +1,33 @@
-/* Normalisers, splitters, post-processors and decoders of tokenizer.json. Each is a table of types and their readers. */
+/* Normalisers, splitters, post-processors and decoders of tokenizer.json. Each is a table of types and their readers; normalisers and
+ * decoders, which are steps with a few values, are tables of their values, too. */
+#include <stddef.h>
+
 #include "src/text/read.h"
 
-typedef struct part {
+/* One value of a step. */
+typedef struct field {
+    const char *key; /* NULL: the end of the fields */
+    enum {
+        FLAG,
+        NUMBER,
+        TEXT,
+        LITERAL, /* the literal text of "pattern", which must not be a regular expression */
+        SCHEME   /* tow__prepend_scheme */
+    } form;
+    size_t at;           /* in the step */
+    bool flag;           /* these where the file has no such value */
+    const char *as_flag; /* in place of .flag: that of another key, or else true */
+    const char *text;
+} field;
+
+typedef struct part part;
+struct part {
     const char *type;
-    tow_status (*read)(tow__token_reader *r, const tow__node *node, int kind);
+    tow_status (*read)(tow__token_reader *r, const tow__node *node, const part *p);
     int kind;
     const char *list; /* of its parts, if it is a sequence */
-} part;
+    const field *fields;
+};
 
 static tow_status read_part(tow__token_reader *r, const tow__node *node, const part *parts, const char *what, int depth)
 {
@@ -19,7 +40,7 @@ static tow_status read_part(tow__token_reader *r, const tow__node *node, const p
     if (!p->type)
         return tow__refuse(r, TOW_UNSUPPORTED,
                            "the %s '%.100s' is not known here; docs/tokenizers.md lists those that are", what, type);
-    if (!p->list) return p->read(r, node, p->kind);
+    if (!p->list) return p->read(r, node, p);
     const tow__node *list = tow__dom_get(&r->dom, node, p->list);
     for (const tow__node *n = tow__dom_first(&r->dom, list); n; n = tow__dom_next(&r->dom, n))
         TRY(read_part(r, n, parts, what, depth + 1));
@@ -33,51 +54,86 @@ static const char *literal(const tow__token_reader *r, const tow__node *node)
     return tow__dom_string(&r->dom, tow__dom_get(&r->dom, node, "pattern"), "String", NULL);
 }
 
-static tow_status need(const tow__token_reader *r, const void *value, const char *what)
+static tow__prepend_scheme scheme_of(const tow__token_reader *r, const tow__node *node)
 {
-    return value ? TOW_OK : tow__refuse(r, TOW_UNSUPPORTED, "%s", what);
+    const bool old = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
+    const char *name = tow__dom_string(&r->dom, node, "prepend_scheme", old ? "always" : "never");
+    return strcmp(name, "never") == 0   ? TOW__PREPEND_NEVER
+           : strcmp(name, "first") == 0 ? TOW__PREPEND_FIRST
+                                        : TOW__PREPEND_ALWAYS;
+}
+
+/* ---- steps of values --------------------------------------------------------------------------------------------- */
+
+static tow_status read_field(tow__token_reader *r, const tow__node *node, const field *f, const char *what,
+                             const char *type, void *to)
+{
+    const tow__dom *d = &r->dom;
+    const char *text = f->form == LITERAL ? literal(r, node)
+                       : f->form == TEXT  ? tow__dom_string(d, node, f->key, f->text)
+                                          : NULL;
+    switch (f->form) {
+    case FLAG:
+        *(bool *)to = tow__dom_bool(d, node, f->key, f->as_flag ? tow__dom_bool(d, node, f->as_flag, true) : f->flag);
+        break;
+    case NUMBER:
+        *(int64_t *)to = tow__dom_integer(d, node, f->key, 0);
+        break;
+    case SCHEME:
+        *(tow__prepend_scheme *)to = scheme_of(r, node);
+        break;
+    case TEXT:
+    case LITERAL:
+        if (text) return tow__keep(r, text, to);
+        return tow__refuse(r, TOW_UNSUPPORTED, "the %s %s with a regular expression is not known here", what, type);
+    }
+    return TOW_OK;
+}
+
+/* The values of a step, which is zero. n: how many steps there are in front of it. */
+static tow_status read_fields(tow__token_reader *r, const tow__node *node, const part *p, int n, const char *what,
+                              void *step)
+{
+    tow_status status = tow__count_step(r, n, what);
+    for (const field *f = p->fields; f && f->key && status == TOW_OK; f++)
+        status = read_field(r, node, f, what, p->type, (char *)step + f->at);
+    return status;
 }
 
 /* ---- normalisers ------------------------------------------------------------------------------------------------- */
 
-static tow_status normal(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status normal(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    const tow__dom *d = &r->dom;
     tow_tokenizer *t = r->t;
-    tow_status status = TOW_OK;
-    TRY(tow__count_step(r, t->n_normals, "normalizer"));
-    tow__normal *s = &t->normals[t->n_normals];
-    *s = (tow__normal){.kind = (tow__normal_kind)kind};
-    s->clean = tow__dom_bool(d, node, "clean_text", true);
-    s->chinese = tow__dom_bool(d, node, "handle_chinese_chars", true);
-    s->lower = tow__dom_bool(d, node, "lowercase", true);
-    s->accents = tow__dom_bool(d, node, "strip_accents", s->lower);
-    s->left = tow__dom_bool(d, node, "strip_left", true);
-    s->right = tow__dom_bool(d, node, "strip_right", true);
-    if (kind == TOW__PREPEND) TRY(tow__keep(r, tow__dom_string(d, node, "prepend", ""), &s->to));
-    if (kind == TOW__REPLACE) {
-        TRY(need(r, literal(r, node), "the normalizer Replace with a regular expression is not known here"));
-        TRY(tow__keep(r, literal(r, node), &s->from));
-        TRY(tow__keep(r, tow__dom_string(d, node, "content", ""), &s->to));
-    }
-    t->n_normals++;
-done:
+    tow__normal step = {.kind = (tow__normal_kind)p->kind};
+    const tow_status status = read_fields(r, node, p, t->n_normals, "normalizer", &step);
+    if (status == TOW_OK) t->normals[t->n_normals++] = step;
     return status;
 }
 
 tow_status tow__read_normalizer(tow__token_reader *r, const tow__node *node)
 {
+#define AT(member) offsetof(tow__normal, member)
+    static const field bert[] = {{"clean_text", FLAG, AT(clean), true},
+                                 {"handle_chinese_chars", FLAG, AT(chinese), true},
+                                 {"lowercase", FLAG, AT(lower), true},
+                                 {"strip_accents", FLAG, AT(accents), .as_flag = "lowercase"},
+                                 {0}};
+    static const field prepend[] = {{"prepend", TEXT, AT(to), .text = ""}, {0}};
+    static const field replace[] = {{"pattern", LITERAL, AT(from)}, {"content", TEXT, AT(to), .text = ""}, {0}};
+    static const field strip[] = {{"strip_left", FLAG, AT(left), true}, {"strip_right", FLAG, AT(right), true}, {0}};
+#undef AT
     static const part parts[] = {
-        {"Sequence", NULL, 0, "normalizers"},
-        {"NFC", normal, TOW__NFC, NULL},
-        {"NFD", normal, TOW__NFD, NULL},
-        {"Lowercase", normal, TOW__LOWERCASE, NULL},
-        {"StripAccents", normal, TOW__STRIP_ACCENTS, NULL},
-        {"BertNormalizer", normal, TOW__BERT_NORMAL, NULL},
-        {"Prepend", normal, TOW__PREPEND, NULL},
-        {"Replace", normal, TOW__REPLACE, NULL},
-        {"Strip", normal, TOW__STRIP, NULL},
-        {NULL, NULL, 0, NULL},
+        {"Sequence", .list = "normalizers"},
+        {"NFC", normal, TOW__NFC},
+        {"NFD", normal, TOW__NFD},
+        {"Lowercase", normal, TOW__LOWERCASE},
+        {"StripAccents", normal, TOW__STRIP_ACCENTS},
+        {"BertNormalizer", normal, TOW__BERT_NORMAL, .fields = bert},
+        {"Prepend", normal, TOW__PREPEND, .fields = prepend},
+        {"Replace", normal, TOW__REPLACE, .fields = replace},
+        {"Strip", normal, TOW__STRIP, .fields = strip},
+        {0},
     };
     return read_part(r, node, parts, "normalizer", 0);
 }
@@ -134,26 +190,26 @@ static tow_status new_split(tow__token_reader *r, int kind, tow__split **split)
     return TOW_OK;
 }
 
-static tow_status split_simple(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status split_simple(tow__token_reader *r, const tow__node *node, const part *p)
 {
     tow__split *s = NULL;
     tow_status status = TOW_OK;
-    TRY(new_split(r, kind, &s));
+    TRY(new_split(r, p->kind, &s));
     s->each = tow__dom_bool(&r->dom, node, "individual_digits", false);
-    if (kind == TOW__SPLIT_DIGITS) s->behaviour = s->each ? TOW__ISOLATED : TOW__CONTIGUOUS;
-    if (kind == TOW__SPLIT_PUNCTUATION) TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
+    if (p->kind == TOW__SPLIT_DIGITS) s->behaviour = s->each ? TOW__ISOLATED : TOW__CONTIGUOUS;
+    if (p->kind == TOW__SPLIT_PUNCTUATION) TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
 done:
     return status;
 }
 
 /* "Split": a literal text, or one of the regular expressions, whose matches are the words. */
-static tow_status split_pattern(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status split_pattern(tow__token_reader *r, const tow__node *node, const part *p)
 {
     const char *regex = tow__dom_string(&r->dom, tow__dom_get(&r->dom, node, "pattern"), "Regex", NULL);
     const bool invert = tow__dom_bool(&r->dom, node, "invert", false);
     tow__split *s = NULL;
     tow_status status = TOW_OK;
-    TRY(new_split(r, kind, &s));
+    TRY(new_split(r, p->kind, &s));
     TRY(behaviour_of(r, node, "Isolated", &s->behaviour));
     if (literal(r, node)) {
         if (invert)
@@ -177,7 +233,7 @@ done:
     return status;
 }
 
-static tow_status split_bytes(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status split_bytes(tow__token_reader *r, const tow__node *node, const part *p)
 {
     tow__split *s = NULL;
     tow_status status = TOW_OK;
@@ -185,29 +241,20 @@ static tow_status split_bytes(tow__token_reader *r, const tow__node *node, int k
     if (prefix && r->t->n_splits > 0)
         return tow__refuse(r, TOW_UNSUPPORTED,
                            "ByteLevel with add_prefix_space behind other pre_tokenizers is not known here");
-    if (tow__dom_bool(&r->dom, node, "use_regex", true)) TRY(new_split(r, kind, &s));
+    if (tow__dom_bool(&r->dom, node, "use_regex", true)) TRY(new_split(r, p->kind, &s));
     r->t->add_prefix_space = prefix;
     r->t->byte_level = true;
 done:
     return status;
 }
 
-static tow__prepend_scheme scheme_of(const tow__token_reader *r, const tow__node *node)
-{
-    const bool old = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
-    const char *name = tow__dom_string(&r->dom, node, "prepend_scheme", old ? "always" : "never");
-    return strcmp(name, "never") == 0   ? TOW__PREPEND_NEVER
-           : strcmp(name, "first") == 0 ? TOW__PREPEND_FIRST
-                                        : TOW__PREPEND_ALWAYS;
-}
-
-static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status split_metaspace(tow__token_reader *r, const tow__node *node, const part *p)
 {
     tow__split *s = NULL;
     tow_status status = TOW_OK;
     if (r->t->n_splits > 0)
         return tow__refuse(r, TOW_UNSUPPORTED, "Metaspace behind other pre_tokenizers is not known here");
-    TRY(new_split(r, kind, &s));
+    TRY(new_split(r, p->kind, &s));
     s->behaviour = TOW__MERGED_WITH_NEXT;
     s->splits = tow__dom_bool(&r->dom, node, "split", true);
     s->prepend = scheme_of(r, node);
@@ -219,16 +266,16 @@ done:
 tow_status tow__read_splitter(tow__token_reader *r, const tow__node *node)
 {
     static const part parts[] = {
-        {"Sequence", NULL, 0, "pretokenizers"},
-        {"ByteLevel", split_bytes, TOW__SPLIT_GPT2, NULL},
-        {"Split", split_pattern, TOW__SPLIT_STRING, NULL},
-        {"BertPreTokenizer", split_simple, TOW__SPLIT_BERT, NULL},
-        {"Whitespace", split_simple, TOW__SPLIT_WORDS, NULL},
-        {"WhitespaceSplit", split_simple, TOW__SPLIT_SPACES, NULL},
-        {"Digits", split_simple, TOW__SPLIT_DIGITS, NULL},
-        {"Punctuation", split_simple, TOW__SPLIT_PUNCTUATION, NULL},
-        {"Metaspace", split_metaspace, TOW__SPLIT_METASPACE, NULL},
-        {NULL, NULL, 0, NULL},
+        {"Sequence", .list = "pretokenizers"},
+        {"ByteLevel", split_bytes, TOW__SPLIT_GPT2},
+        {"Split", split_pattern, TOW__SPLIT_STRING},
+        {"BertPreTokenizer", split_simple, TOW__SPLIT_BERT},
+        {"Whitespace", split_simple, TOW__SPLIT_WORDS},
+        {"WhitespaceSplit", split_simple, TOW__SPLIT_SPACES},
+        {"Digits", split_simple, TOW__SPLIT_DIGITS},
+        {"Punctuation", split_simple, TOW__SPLIT_PUNCTUATION},
+        {"Metaspace", split_metaspace, TOW__SPLIT_METASPACE},
+        {0},
     };
     return read_part(r, node, parts, "pre_tokenizer", 0);
 }
@@ -277,10 +324,10 @@ done:
     return status;
 }
 
-static tow_status process_template(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status process_template(tow__token_reader *r, const tow__node *node, const part *p)
 {
     tow_status status = TOW_OK;
-    (void)kind;
+    (void)p;
     TRY(read_template(r, node, "single", &r->t->single));
     TRY(read_template(r, node, "pair", &r->t->pair));
     for (int i = 0; i < r->t->single.n; i++)
@@ -297,9 +344,9 @@ static void trim(tow__token_reader *r, const tow__node *node)
     r->t->trims_prefix_space = tow__dom_bool(&r->dom, node, "add_prefix_space", true);
 }
 
-static tow_status process_bytes(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status process_bytes(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    (void)kind;
+    (void)p;
     trim(r, node);
     return TOW_OK;
 }
@@ -318,8 +365,9 @@ static tow_status pair_id(const tow__token_reader *r, const tow__node *node, con
 }
 
 /* BERT: cls A sep, and B sep of type 1. RoBERTa: cls A sep, and sep B sep, all of type 0. */
-static tow_status process_bert(tow__token_reader *r, const tow__node *node, int roberta)
+static tow_status process_bert(tow__token_reader *r, const tow__node *node, const part *p)
 {
+    const bool roberta = p->kind;
     tow_tokenizer *t = r->t;
     int32_t cls = TOW__NO_ID, sep = TOW__NO_ID;
     tow_status status = TOW_OK;
@@ -342,53 +390,45 @@ done:
 tow_status tow__read_processor(tow__token_reader *r, const tow__node *node)
 {
     static const part parts[] = {
-        {"Sequence", NULL, 0, "processors"},          {"TemplateProcessing", process_template, 0, NULL},
-        {"ByteLevel", process_bytes, 0, NULL},        {"BertProcessing", process_bert, 0, NULL},
-        {"RobertaProcessing", process_bert, 1, NULL}, {NULL, NULL, 0, NULL},
+        {"Sequence", .list = "processors"},     {"TemplateProcessing", process_template, 0},
+        {"ByteLevel", process_bytes, 0},        {"BertProcessing", process_bert, 0},
+        {"RobertaProcessing", process_bert, 1}, {0},
     };
     return read_part(r, node, parts, "post_processor", 0);
 }
 
 /* ---- decoders ---------------------------------------------------------------------------------------------------- */
 
-static tow_status decoder(tow__token_reader *r, const tow__node *node, int kind)
+static tow_status decoder(tow__token_reader *r, const tow__node *node, const part *p)
 {
-    const tow__dom *d = &r->dom;
     tow_tokenizer *t = r->t;
-    tow_status status = TOW_OK;
-    TRY(tow__count_step(r, t->n_decoders, "decoder"));
-    tow__decoder *s = &t->decoders[t->n_decoders];
-    *s = (tow__decoder){.kind = (tow__decode_kind)kind, .from = "", .to = ""};
-    s->cleanup = tow__dom_bool(d, node, "cleanup", true);
-    s->start = tow__dom_integer(d, node, "start", 0);
-    s->stop = tow__dom_integer(d, node, "stop", 0);
-    s->prepend = scheme_of(r, node);
-    if (kind == TOW__DECODE_WORDPIECE) TRY(tow__keep(r, tow__dom_string(d, node, "prefix", "##"), &s->from));
-    if (kind == TOW__DECODE_METASPACE)
-        TRY(tow__keep(r, tow__dom_string(d, node, "replacement", "\xe2\x96\x81"), &s->from));
-    if (kind == TOW__DECODE_STRIP) TRY(tow__keep(r, tow__dom_string(d, node, "content", " "), &s->from));
-    if (kind == TOW__DECODE_REPLACE) {
-        TRY(need(r, literal(r, node), "the decoder Replace with a regular expression is not known here"));
-        TRY(tow__keep(r, literal(r, node), &s->from));
-        TRY(tow__keep(r, tow__dom_string(d, node, "content", ""), &s->to));
-    }
-    t->n_decoders++;
-done:
+    tow__decoder step = {.kind = (tow__decode_kind)p->kind, .from = "", .to = ""};
+    const tow_status status = read_fields(r, node, p, t->n_decoders, "decoder", &step);
+    if (status == TOW_OK) t->decoders[t->n_decoders++] = step;
     return status;
 }
 
 tow_status tow__read_decoder(tow__token_reader *r, const tow__node *node)
 {
+#define AT(member) offsetof(tow__decoder, member)
+    static const field wordpiece[] = {
+        {"prefix", TEXT, AT(from), .text = "##"}, {"cleanup", FLAG, AT(cleanup), true}, {0}};
+    static const field metaspace[] = {
+        {"replacement", TEXT, AT(from), .text = "\xe2\x96\x81"}, {"prepend_scheme", SCHEME, AT(prepend)}, {0}};
+    static const field replace[] = {{"pattern", LITERAL, AT(from)}, {"content", TEXT, AT(to), .text = ""}, {0}};
+    static const field strip[] = {
+        {"content", TEXT, AT(from), .text = " "}, {"start", NUMBER, AT(start)}, {"stop", NUMBER, AT(stop)}, {0}};
+#undef AT
     static const part parts[] = {
-        {"Sequence", NULL, 0, "decoders"},
-        {"ByteLevel", decoder, TOW__DECODE_BYTE_LEVEL, NULL},
-        {"WordPiece", decoder, TOW__DECODE_WORDPIECE, NULL},
-        {"Metaspace", decoder, TOW__DECODE_METASPACE, NULL},
-        {"Replace", decoder, TOW__DECODE_REPLACE, NULL},
-        {"ByteFallback", decoder, TOW__DECODE_BYTE_FALLBACK, NULL},
-        {"Fuse", decoder, TOW__DECODE_FUSE, NULL},
-        {"Strip", decoder, TOW__DECODE_STRIP, NULL},
-        {NULL, NULL, 0, NULL},
+        {"Sequence", .list = "decoders"},
+        {"ByteLevel", decoder, TOW__DECODE_BYTE_LEVEL},
+        {"WordPiece", decoder, TOW__DECODE_WORDPIECE, .fields = wordpiece},
+        {"Metaspace", decoder, TOW__DECODE_METASPACE, .fields = metaspace},
+        {"Replace", decoder, TOW__DECODE_REPLACE, .fields = replace},
+        {"ByteFallback", decoder, TOW__DECODE_BYTE_FALLBACK},
+        {"Fuse", decoder, TOW__DECODE_FUSE},
+        {"Strip", decoder, TOW__DECODE_STRIP, .fields = strip},
+        {0},
     };
     return read_part(r, node, parts, "decoder", 0);
 }

@@ -99,8 +99,17 @@ static void weights_of_other_types_convert_on_request(void **state)
     }
     write_file(TOW_BF16, 1);
     expect_error(tow_params_load(params, "m/", path, &convert), TOW_TYPE_MISMATCH, path,
-                 "m/kernel: expected f32[2,2], found bf16[1,2]; use the file of a model with the same sizes");
-    expect_error(tow_params_load(params, "n/", path, &convert), TOW_NOT_FOUND, path, "n/kernel: missing");
+                 "m/kernel: expected f32[2,2], found bf16[1,2]; use the file of a model with the same sizes, or set "
+                 ".allow_mismatch of tow_load_options, which leaves the parameter as it is");
+    expect_error(
+        tow_params_load(params, "n/", path, &convert), TOW_NOT_FOUND, path,
+        "n/kernel: missing; expected f32[2,2]; use the file of a model with the same layers and options, or set "
+        ".allow_missing of tow_load_options, which leaves it as it is");
+    expect_error(
+        tow_params_load(params, "", path, &(tow_load_options){.convert = true, .allow_missing = true}), TOW_NOT_FOUND,
+        path,
+        "m/bias: f64[2] in the file, but the model has no such parameter or variable; use a model with the "
+        "same layers and options, or set .allow_unused of tow_load_options, which leaves the tensor out");
     expect_error(tow_params_load(params, "m/", "/nowhere/at/all", &convert), TOW_IO_ERROR, "/nowhere/at/all");
     assert_true(untouched(params));
     tow_params_free(params);
