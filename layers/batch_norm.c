@@ -2,18 +2,15 @@
  * those otherwise. The running means are variables: new values are outputs of the forward pass. */
 #include "layers/statistics.h"
 
-/* Axes of x that are not features, and the shape of the statistics beside x. */
-static int other_axes(tow_type x, int n, const int *features, int *others, int64_t *spread)
+/* Axes of x that are not features. */
+static int other_axes(tow_type x, int n, const int *features, int *others)
 {
     int count = 0, next = 0;
-    for (int axis = 0; axis < x.rank; axis++) {
-        bool feature = next < n && features[next] == axis;
-        spread[axis] = feature ? x.dims[axis] : 1;
-        if (feature)
+    for (int axis = 0; axis < x.rank; axis++)
+        if (next < n && features[next] == axis)
             next++;
         else
             others[count++] = axis;
-    }
     return count;
 }
 
@@ -46,8 +43,8 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
     int features[TOW_MAX_RANK], others[TOW_MAX_RANK], n = 0;
     int64_t dims[TOW_MAX_RANK], spread[TOW_MAX_RANK];
     if (!tow__read_axes(scope, "BatchNorm", type, m->n_axes, m->axes, features, &n)) return;
-    int n_others = other_axes(type, n, features, others, spread);
-    for (int i = 0; i < n; i++) dims[i] = type.dims[features[i]];
+    int n_others = other_axes(type, n, features, others);
+    tow__spread_features(type, n, features, dims, spread);
     tow_type kept = tow_make_type(TOW_F32, n, dims);
     tow_value kept_mean = tow_variable(scope, "batch_stats", "mean", kept, tow_init_zeros());
     tow_value kept_variance = tow_variable(scope, "batch_stats", "var", kept, tow_init_ones());
@@ -56,7 +53,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
         mean = tow_reshape(kept_mean, type.rank, spread);
         variance = tow_reshape(kept_variance, type.rank, spread);
     } else {
-        tow__statistics(tow__as(x, affine.types.stats), mask, n_others, others, &mean, &variance);
+        tow__statistics(tow__as(x, affine.types.stats), mask, m->fast_variance, n_others, others, &mean, &variance);
         update(scope, "mean", momentum, kept_mean, mean);
         update(scope, "var", momentum, kept_variance, variance);
     }

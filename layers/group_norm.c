@@ -20,6 +20,22 @@ static int64_t count_groups(tow_scope *scope, const tow_group_norm *m, int64_t f
     return 0;
 }
 
+/* Axes of x [B, ..., C] that statistics are taken over, C the last of them. */
+static bool reduced_axes(tow_scope *scope, const tow_group_norm *m, tow_type x, int *axes, int *n)
+{
+    if (!tow__read_axes_of(scope, "GroupNorm", "reduction_axes", x, m->n_reduction_axes, m->reduction_axes, axes, n))
+        return false;
+    if (m->n_reduction_axes == 0) {
+        *n = 0;
+        for (int axis = 1; axis < x.rank - 1; axis++) axes[(*n)++] = axis;
+        axes[(*n)++] = x.rank - 1;
+    }
+    if (axes[*n - 1] == x.rank - 1) return true;
+    tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "GroupNorm: .reduction_axes leave out the last axis of %s; add -1",
+                   tow__type_name(x).text);
+    return false;
+}
+
 /* x [B, ..., C] as [B, ..., G, C / G], and what the parameters are beside it. */
 static void call_group_norm(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                             tow_value *out)
@@ -40,15 +56,15 @@ static void call_group_norm(tow_scope *scope, const tow_module *module, size_t n
                                           "one axis less, for the groups"))
         return;
     int axes[TOW_MAX_RANK], n = 0;
-    for (int axis = 1; axis < type.rank - 1; axis++) axes[n++] = axis;
-    axes[n++] = type.rank;
+    if (!reduced_axes(scope, m, type, axes, &n)) return;
+    axes[n - 1] = type.rank; /* C / G for C */
     memcpy(dims, type.dims, (size_t)type.rank * sizeof *dims);
     dims[type.rank - 1] = groups;
     dims[type.rank] = features / groups;
     tow_value x = tow_reshape(in[0], type.rank + 1, dims);
     if (tow_is_null(x)) return;
     if (!tow_is_null(mask)) mask = tow_reshape(tow_broadcast_to(mask, type.rank, type.dims), type.rank + 1, dims);
-    tow__statistics(tow__as(x, affine.types.stats), mask, n, axes, &mean, &variance);
+    tow__statistics(tow__as(x, affine.types.stats), mask, m->fast_variance, n, axes, &mean, &variance);
     tow_value y = tow__normalize(scope, &affine, x, mean, variance, 1, &features, 2, &dims[type.rank - 1]);
     out[0] = tow_reshape(y, type.rank, type.dims);
 }
@@ -77,13 +93,13 @@ static void call_instance_norm(tow_scope *scope, const tow_module *module, size_
                        tow__type_name(type).text);
         return;
     }
-    for (int axis = 0, next = 0; axis < type.rank; axis++) {
-        bool feature = next < n && features[next] == axis;
-        spread[axis] = feature ? type.dims[axis] : 1;
-        if (feature) dims[next++] = type.dims[axis];
-        if (!feature && axis > 0) axes[n_axes++] = axis;
-    }
-    tow__statistics(tow__as(in[0], affine.types.stats), mask, n_axes, axes, &mean, &variance);
+    tow__spread_features(type, n, features, dims, spread);
+    for (int axis = 1, next = 0; axis < type.rank; axis++)
+        if (next < n && features[next] == axis)
+            next++;
+        else
+            axes[n_axes++] = axis;
+    tow__statistics(tow__as(in[0], affine.types.stats), mask, m->fast_variance, n_axes, axes, &mean, &variance);
     out[0] = tow__normalize(scope, &affine, in[0], mean, variance, n, dims, type.rank, spread);
 }
 

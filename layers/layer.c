@@ -74,17 +74,26 @@ bool tow__fill_sizes(tow_scope *scope, const char *layer, const char *option, in
 
 bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, const int *axes, int *sorted, int *count)
 {
+    return tow__read_axes_of(scope, layer, "axes", x, n, axes, sorted, count);
+}
+
+bool tow__read_axes_of(tow_scope *scope, const char *layer, const char *option, tow_type x, int n, const int *axes,
+                       int *sorted, int *count)
+{
     bool marked[TOW_MAX_RANK] = {false};
     *count = 0;
-    if (!tow__check_option(scope, layer, n >= 0 && n <= x.rank, "n_axes", n, "at most as many as the input has") ||
-        !tow__check_axes(scope, layer, "axes", n, axes))
+    if (n < 0 || n > x.rank) {
+        tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .n_%s = %d; expected at most as many as the input has, %d",
+                       layer, option, n, x.rank);
         return false;
+    }
+    if (!tow__check_axes(scope, layer, option, n, axes)) return false;
     for (int i = 0; i < (n ? n : 1); i++) {
         int axis = n ? axes[i] : -1;
         if (axis < 0) axis += x.rank;
         if (axis < 0 || axis >= x.rank || marked[axis]) {
-            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .axes[%d] = %d; expected distinct axes of %s", layer, i,
-                           n ? axes[i] : -1, tow__type_name(x).text);
+            tow_scope_fail(scope, TOW_INVALID_ARGUMENT, "%s: .%s[%d] = %d; expected distinct axes of %s", layer, option,
+                           i, n ? axes[i] : -1, tow__type_name(x).text);
             return false;
         }
         marked[axis] = true;

@@ -27,6 +27,9 @@ bool tow__fill_sizes(tow_scope *scope, const char *layer, const char *option, in
 /* The axes that an option names, n of them or else the last one, increasing, and *count how many. False after an error:
  * an axis that x does not have, or twice. */
 bool tow__read_axes(tow_scope *scope, const char *layer, tow_type x, int n, const int *axes, int *sorted, int *count);
+/* The same of an option with another name than "axes". */
+bool tow__read_axes_of(tow_scope *scope, const char *layer, const char *option, tow_type x, int n, const int *axes,
+                       int *sorted, int *count);
 /* Reports an axis that is not zero beyond the first n of TOW_MAX_RANK: its count was forgotten. */
 bool tow__check_axes(tow_scope *scope, const char *layer, const char *option, int n, const int *axes);
 

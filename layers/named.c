@@ -105,9 +105,6 @@ static void call_activation(tow_scope *scope, const tow_module *module, size_t n
         out[0] = m->activation(in[0]);
 }
 
-tow_value tow_gelu_tanh(tow_value x) { return tow_gelu(x, true); }
-tow_value tow_gelu_erf(tow_value x) { return tow_gelu(x, false); }
-
 const tow_module_class tow_named_class = {.name = "Named", .call = call_named};
 const tow_module_class tow_function_class = {.name = "Function", .call = call_function};
 const tow_module_class tow_activation_class = {.name = "Activation", .call = call_activation};

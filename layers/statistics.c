@@ -3,25 +3,31 @@
 
 #include "tow/numpy.h"
 
-void tow__statistics(tow_value x, tow_value mask, int n, const int *axes, tow_value *mean, tow_value *variance)
+/* The mean of the elements that count, of which there are `count`; a null mask: of all. */
+static tow_value mean_where(tow_value x, tow_value mask, tow_value count, int n, const int *axes)
 {
+    if (tow_is_null(mask)) return tow_mean_keepdims(x, n, axes);
+    return tow_div(tow_reduce_sum_keepdims(tow_select(mask, x, tow_zeros_like(x)), n, axes), count);
+}
+
+void tow__statistics(tow_value x, tow_value mask, bool fast, int n, const int *axes, tow_value *mean,
+                     tow_value *variance)
+{
+    tow_value count = {0};
     if (n == 0) {
-        *mean = x;
-        *variance = tow_zeros_like(x);
+        if (mean) *mean = x;
+        *variance = mean ? tow_zeros_like(x) : tow_square(x);
         return;
     }
-    if (tow_is_null(mask)) {
-        *mean = tow_mean_keepdims(x, n, axes);
-        *variance = tow_mean_keepdims(tow_square(tow_sub(x, *mean)), n, axes);
-        return;
+    if (!tow_is_null(mask)) {
+        tow_type type = tow_value_type(x);
+        mask = tow_broadcast_to(mask, type.rank, type.dims);
+        count = tow_reduce_sum_keepdims(tow_convert(mask, type.dtype), n, axes);
     }
-    tow_type type = tow_value_type(x);
-    tow_value zero = tow_scalar(tow_value_trace(x), type.dtype, 0);
-    mask = tow_broadcast_to(mask, type.rank, type.dims);
-    tow_value count = tow_reduce_sum_keepdims(tow_convert(mask, type.dtype), n, axes);
-    *mean = tow_div(tow_reduce_sum_keepdims(tow_select(mask, x, zero), n, axes), count);
-    tow_value square = tow_square(tow_sub(x, *mean));
-    *variance = tow_div(tow_reduce_sum_keepdims(tow_select(mask, square, zero), n, axes), count);
+    if (mean) *mean = mean_where(x, mask, count, n, axes);
+    tow_value centred = mean && !fast ? tow_sub(x, *mean) : x;
+    *variance = mean_where(tow_square(centred), mask, count, n, axes);
+    if (mean && fast) *variance = tow_max_scalar(tow_sub(*variance, tow_square(*mean)), 0);
 }
 
 bool tow__read_norm_dtypes(tow_scope *scope, const char *layer, tow_layer_dtype dtype, tow_layer_dtype param_dtype,
@@ -43,12 +49,19 @@ bool tow__check_epsilon(tow_scope *scope, const char *layer, double epsilon)
     return tow__check_option(scope, layer, epsilon >= 0, "epsilon", epsilon, "a positive number");
 }
 
+void tow__spread_features(tow_type x, int n, const int *features, int64_t *dims, int64_t *spread)
+{
+    for (int axis = 0; axis < x.rank; axis++) spread[axis] = 1;
+    for (int i = 0; i < n; i++) spread[features[i]] = dims[i] = x.dims[features[i]];
+}
+
 tow_value tow__normalize(tow_scope *scope, const tow__affine *a, tow_value x, tow_value mean, tow_value variance, int n,
                          const int64_t *dims, int rank, const int64_t *spread)
 {
     const tow__dtypes types = {.compute = a->types.work, .params = a->types.params};
     tow_value factor = tow_rsqrt(tow_add_scalar(tow__as(variance, types.compute), a->epsilon));
-    tow_value y = tow_sub(tow__as(x, types.compute), tow__as(mean, types.compute));
+    tow_value y = tow__as(x, types.compute);
+    if (!tow_is_null(mean)) y = tow_sub(y, tow__as(mean, types.compute));
     if (!a->no_scale) {
         tow_initializer init = tow__init_or(a->scale_init, tow_init_ones());
         tow_value scale = tow__param(scope, "scale", n, dims, init, &types);

@@ -10,16 +10,15 @@
 #ifndef TOW_LAYERS_H
 #define TOW_LAYERS_H
 
+#include "tow/activations.h"
 #include "tow/module.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* An activation: tow_relu, tow_silu, tow_tanh, tow_gelu_tanh, ... */
+/* An activation: tow_relu, tow_silu, tow_tanh, tow_gelu_tanh, tow_elu, ... (tow/activations.h) */
 typedef tow_value (*tow_activation)(tow_value x);
-TOW_API tow_value tow_gelu_tanh(tow_value x); /* tow_gelu(x, true) */
-TOW_API tow_value tow_gelu_erf(tow_value x);  /* tow_gelu(x, false) */
 
 /* ---- Dense: x [..., in] -> x.kernel + bias [..., features]. kernel [in, features], bias [features] --------------- */
 typedef struct tow_dense {
@@ -81,11 +80,13 @@ TOW_API tow_value tow_embed_attend(tow_scope *scope, const char *name, const tow
 TOW_API tow_value tow_embed_cross_entropy(tow_scope *scope, const char *name, const tow_embed *embed, tow_value x,
                                           tow_value labels);
 
-/* ---- LayerNorm, RMSNorm: normalise over the last axis ------------------------------------------------------------ */
+/* ---- LayerNorm, RMSNorm: normalise each row ---------------------------------------------------------------------- */
 /* LayerNorm: (x - mean) * rsqrt(var + epsilon) * scale + bias with var = mean((x - mean)^2), in two passes: what Flax does
  * with use_fast_variance=False. Flax's default is mean(x^2) - mean^2, which agrees to rounding while the mean is not large
- * beside the standard deviation: with a mean of 100 of these the results differ by 0.004, with 3000 Flax's are useless.
- * RMSNorm: x * rsqrt(mean(x^2) + epsilon) * scale. */
+ * beside the standard deviation: with a mean of 100 of these the results differ by 0.004, with 3000 Flax's are useless. It is
+ * .fast_variance here and in the other norms. RMSNorm: x * rsqrt(mean(x^2) + epsilon) * scale.
+ * Means are over the last axis, or those of .reduction_axes. scale, bias: [features...] of the last axis, or those of .feature_axes. A
+ * second input, bool, broadcasts to x and says which elements the means are of (none: NaN). */
 typedef struct tow_layer_norm {
     tow_module module;
     double epsilon; /* 0: 1e-6 */
@@ -93,6 +94,11 @@ typedef struct tow_layer_norm {
     tow_initializer scale_init;         /* ones */
     tow_initializer bias_init;          /* zeros */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    int n_reduction_axes;               /* 0: one, the last */
+    int reduction_axes[TOW_MAX_RANK];   /* that the means are over, n_reduction_axes of them; may be negative */
+    int n_feature_axes;                 /* 0: one, the last */
+    int feature_axes[TOW_MAX_RANK];     /* that scale and bias have, n_feature_axes of them; may be negative */
+    bool fast_variance;                 /* mean(x^2) - mean^2, or 0 if that is negative */
 } tow_layer_norm;
 #define TOW_LAYER_NORM(...) TOW__LAYER(tow_layer_norm, __VA_ARGS__)
 
@@ -102,6 +108,10 @@ typedef struct tow_rms_norm {
     bool no_scale;
     tow_initializer scale_init;         /* ones */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    int n_reduction_axes;               /* 0: one, the last */
+    int reduction_axes[TOW_MAX_RANK];   /* that the means are over, n_reduction_axes of them; may be negative */
+    int n_feature_axes;                 /* 0: one, the last */
+    int feature_axes[TOW_MAX_RANK];     /* that scale and bias have, n_feature_axes of them; may be negative */
 } tow_rms_norm;
 #define TOW_RMS_NORM(...) TOW__LAYER(tow_rms_norm, __VA_ARGS__)
 
@@ -150,6 +160,28 @@ typedef struct tow_conv {
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
 } tow_conv;
 #define TOW_CONV(...) TOW__LAYER(tow_conv, __VA_ARGS__)
+
+/* ---- ConvLocal: a Conv with a kernel of its own at each place ---------------------------------------------------- */
+/* x [batch..., spatial..., in] -> [batch..., spatial'..., features]: options, padding and results are those of Conv, without groups.
+ * kernel [spatial'..., in * kernel_size..., features], its middle axis in row-major order of the features and then of the place in the
+ * window, bias [spatial'..., features]. The input's size is thus a part of the parameters. A second input, of the kernel's shape, is a
+ * mask that multiplies it. kernel_size has at most 5 entries, and kernels at most 4096 places. */
+typedef struct tow_conv_local {
+    tow_module module;
+    int64_t features;
+    int64_t kernel_size[TOW_MAX_RANK];
+    int64_t strides[TOW_MAX_RANK]; /* 1 */
+    tow_conv_padding padding;      /* SAME */
+    int64_t low[TOW_MAX_RANK];     /* of TOW_CONV_EXPLICIT, one for each axis */
+    int64_t high[TOW_MAX_RANK];
+    int64_t input_dilation[TOW_MAX_RANK];  /* 1; with another one, padding is VALID, CAUSAL or EXPLICIT */
+    int64_t kernel_dilation[TOW_MAX_RANK]; /* 1 */
+    bool no_bias;
+    tow_initializer kernel_init;        /* lecun_normal */
+    tow_initializer bias_init;          /* zeros */
+    tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+} tow_conv_local;
+#define TOW_CONV_LOCAL(...) TOW__LAYER(tow_conv_local, __VA_ARGS__)
 
 /* ---- ConvTranspose: stride - 1 zeros between elements, then a correlation ---------------------------------------- */
 /* x [batch..., spatial..., in] -> [batch..., spatial'..., features]. kernel [kernel_size..., in, features], with
@@ -231,12 +263,13 @@ typedef struct tow_batch_norm {
     tow_initializer scale_init;         /* ones */
     tow_initializer bias_init;          /* zeros */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    bool fast_variance;                 /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_batch_norm;
 #define TOW_BATCH_NORM(...) TOW__LAYER(tow_batch_norm, __VA_ARGS__)
 
 /* ---- GroupNorm: normalises groups of features of each example ---------------------------------------------------- */
-/* x [batch, ..., C] -> likewise, statistics over all axes between the first and the last one and over the C / groups features of a
- * group. scale, bias: [C]. A second input is a mask as in BatchNorm. */
+/* x [batch, ..., C] -> likewise, statistics over all axes between the first and the last one (.reduction_axes: others) and over the
+ * C / groups features of a group. scale, bias: [C]. A second input is a mask as in BatchNorm. */
 typedef struct tow_group_norm {
     tow_module module;
     int64_t groups;     /* 0: 32, or C / group_size */
@@ -246,6 +279,10 @@ typedef struct tow_group_norm {
     tow_initializer scale_init;         /* ones */
     tow_initializer bias_init;          /* zeros */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    int n_reduction_axes;               /* 0: all but the first */
+    int reduction_axes
+        [TOW_MAX_RANK]; /* that statistics are over, n_reduction_axes of them, the last axis of x among them; may be negative */
+    bool fast_variance; /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_group_norm;
 #define TOW_GROUP_NORM(...) TOW__LAYER(tow_group_norm, __VA_ARGS__)
 
@@ -261,6 +298,7 @@ typedef struct tow_instance_norm {
     tow_initializer scale_init;         /* ones */
     tow_initializer bias_init;          /* zeros */
     tow_layer_dtype dtype, param_dtype; /* tow_layer_dtype in tow/module.h */
+    bool fast_variance;                 /* mean(x^2) - mean^2, as in LayerNorm */
 } tow_instance_norm;
 #define TOW_INSTANCE_NORM(...) TOW__LAYER(tow_instance_norm, __VA_ARGS__)
 
@@ -288,8 +326,8 @@ typedef struct tow_einsum_layer {
 
 TOW_API extern const tow_module_class tow_dense_class, tow_dense_general_class, tow_mlp_class, tow_embed_class,
     tow_layer_norm_class, tow_rms_norm_class, tow_dropout_class, tow_conv_class, tow_conv_transpose_class,
-    tow_pool_class, tow_adaptive_pool_class, tow_space_to_depth_class, tow_batch_norm_class, tow_group_norm_class,
-    tow_instance_norm_class, tow_prelu_class, tow_einsum_layer_class;
+    tow_conv_local_class, tow_pool_class, tow_adaptive_pool_class, tow_space_to_depth_class, tow_batch_norm_class,
+    tow_group_norm_class, tow_instance_norm_class, tow_prelu_class, tow_einsum_layer_class;
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #ifndef TOW_TOW_H
 #define TOW_TOW_H
 
+#include "tow/activations.h"
 #include "tow/attention.h"
 #include "tow/autodiff.h"
 #include "tow/base.h"

@@ -31,7 +31,7 @@ def mask_of(shape):
 
 
 def norm(kind, mask=None, **options):
-    """A norm in two passes, called with a mask of this shape."""
+    """A norm, in two passes unless told otherwise, called with a mask of this shape."""
 
     class Normed(nn.Module):
         @nn.compact
@@ -39,8 +39,8 @@ def norm(kind, mask=None, **options):
             extra = {} if mask is None else {"mask": mask_of(mask)}
             if kind is nn.BatchNorm:
                 extra["use_running_average"] = not train or options.get("use_running_average", False)
-            rest = {k: v for k, v in options.items() if k != "use_running_average"}
-            layer = kind(use_fast_variance=False, name="layer", **rest)
+            rest = {"use_fast_variance": False} | {k: v for k, v in options.items() if k != "use_running_average"}
+            layer = kind(name="layer", **rest)
             return layer(x, **extra)
 
     return Normed()
@@ -57,6 +57,10 @@ def layer(make):
 
 def conv(*args, **options):
     return layer(lambda name: nn.Conv(*args, **options, name=name))
+
+
+def conv_local(*args, **options):
+    return layer(lambda name: nn.ConvLocal(*args, **options, name=name))
 
 
 def conv_transpose(*args, **options):
@@ -159,6 +163,13 @@ CASES = {
     "conv_init": (conv(3, (3,), kernel_init=INIT.normal(0.5), bias_init=INIT.uniform(0.3)), (2, 5, 2)),
     "conv_mask": (conv(3, (3,), mask=mask_of((3, 2, 3))), (2, 5, 2)),
     "conv_large_kernel": (conv(3, (5,), padding="VALID"), (2, 3, 2)),
+    "conv_local": (conv_local(4, (3, 2)), (2, 4, 5, 3)),
+    "conv_local_strides": (conv_local(3, (3,), strides=2, kernel_dilation=2, padding=((2, 1),), use_bias=False), (2, 7, 2)),
+    "conv_local_dilated": (conv_local(2, (2, 3), padding=((0, 2), (1, -1)), input_dilation=(2, 1)), (1, 3, 4, 2)),
+    "conv_local_circular": (conv_local(2, (4,), padding="CIRCULAR", bias_init=INIT.normal(1.0)), (3, 5, 2)),
+    "conv_local_causal": (conv_local(2, (3,), padding="CAUSAL"), (5, 3)),
+    "conv_local_mask": (conv_local(3, (2,), padding="VALID", mask=mask_of((4, 4, 3))), (2, 5, 2)),
+    "conv_local_3d": (conv_local(2, (1, 2, 2), strides=(2, 1, 2)), (1, 2, 3, 2, 3, 2)),
     "conv_transpose": (conv_transpose(3, (3, 3), strides=(2, 2)), (1, 3, 4, 2)),
     "conv_transpose_valid": (conv_transpose(3, (4,), strides=(3,), padding="VALID"), (2, 4, 2)),
     "conv_transpose_short": (conv_transpose(2, (2,), strides=(3,)), (2, 3, 2)),
@@ -186,6 +197,20 @@ CASES = {
     "instance_norm_axes": (norm(nn.InstanceNorm, feature_axes=(1, -1), use_scale=False), (2, 2, 5, 3)),
     "instance_norm_rows": (norm(nn.InstanceNorm, bias_init=INIT.normal(1.0)), (3, 4)),
     "instance_norm_mask": (norm(nn.InstanceNorm, mask=(2, 5, 1)), (2, 5, 3)),
+    "layer_norm_axes": (norm(nn.LayerNorm, reduction_axes=(-1, 1), feature_axes=(2, 1), bias_init=INIT.normal(1.0)), (3, 4, 5)),
+    "layer_norm_first": (norm(nn.LayerNorm, reduction_axes=0, feature_axes=-2, epsilon=0.1), (4, 3, 2)),
+    "layer_norm_features": (norm(nn.LayerNorm, feature_axes=(0, 1), use_bias=False, scale_init=INIT.normal(1.0)), (3, 5)),
+    "layer_norm_mask": (norm(nn.LayerNorm, mask=(3, 1, 7)), (3, 2, 7)),
+    "layer_norm_fast": (norm(nn.LayerNorm, use_fast_variance=True), (3, 9)),
+    "layer_norm_one": (norm(nn.LayerNorm, use_fast_variance=True, use_scale=False), (3, 1)),
+    "rms_norm_axes": (norm(nn.RMSNorm, reduction_axes=(0, -1), feature_axes=1, scale_init=INIT.normal(1.0)), (3, 4, 5)),
+    "rms_norm_mask": (norm(nn.RMSNorm, mask=(3, 9), epsilon=0.01), (3, 9)),
+    "batch_norm_fast": (norm(nn.BatchNorm, use_fast_variance=True), (4, 3, 5)),
+    "batch_norm_fast_mask": (norm(nn.BatchNorm, mask=(6, 4), use_fast_variance=True, axis=0), (6, 4)),
+    "group_norm_axes": (norm(nn.GroupNorm, num_groups=3, reduction_axes=(-1, 2)), (2, 4, 3, 6)),
+    "group_norm_batch": (norm(nn.GroupNorm, num_groups=2, reduction_axes=(0, 1, 2), mask=(3, 2, 4)), (3, 2, 4)),
+    "group_norm_fast": (norm(nn.GroupNorm, num_groups=3, use_fast_variance=True, bias_init=INIT.normal(1.0)), (2, 4, 3, 6)),
+    "instance_norm_fast": (norm(nn.InstanceNorm, use_fast_variance=True), (2, 4, 3, 2)),
     "prelu": (layer(lambda name: nn.PReLU(name=name)), (3, 5)),
     "prelu_init": (layer(lambda name: nn.PReLU(negative_slope_init=0.25, name=name)), (3, 5)),
     "weight_norm": (weight_norm(lambda name: nn.Dense(4, name=name)), (3, 5)),
@@ -224,7 +249,7 @@ DOUBLE_ONLY = {
     "attention": (layer(lambda name: nn.MultiHeadDotProductAttention(2, name=name)), (2, 5, 8)),
     "block": (layer(lambda name: Block(2, 16, name=name)), (2, 5, 8)),
 }
-DOUBLE = """conv conv_circular conv_explicit conv_mask conv_transpose conv_transpose_circular pool_max pool_avg space_to_depth
+DOUBLE = """layer_norm_axes conv_local layer_norm_fast rms_norm_axes group_norm_axes batch_norm_fast conv conv_circular conv_explicit conv_mask conv_transpose conv_transpose_circular pool_max pool_avg space_to_depth
 batch_norm batch_norm_mask group_norm group_norm_mask instance_norm instance_norm_rows prelu weight_norm spectral_norm einsum adaptive_avg adaptive_max""".split()
 
 

@@ -91,6 +91,24 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
          2, 5, 2)
     MASKED("conv_mask", TOW_CONV(.features = 3, .kernel_size = {3}), 3, LIST(3, 2, 3), 2, 5, 2)
     CASE("conv_large_kernel", TOW_CONV(.features = 3, .kernel_size = {5}, .padding = TOW_CONV_VALID), 2, 3, 2)
+    CASE("conv_local", TOW_CONV_LOCAL(.features = 4, .kernel_size = {3, 2}), 2, 4, 5, 3)
+    CASE("conv_local_strides",
+         TOW_CONV_LOCAL(.features = 3, .kernel_size = {3}, .strides = {2}, .kernel_dilation = {2},
+                        .padding = TOW_CONV_EXPLICIT, .low = {2}, .high = {1}, .no_bias = true),
+         2, 7, 2)
+    CASE("conv_local_dilated",
+         TOW_CONV_LOCAL(.features = 2, .kernel_size = {2, 3}, .padding = TOW_CONV_EXPLICIT, .low = {0, 1},
+                        .high = {2, -1}, .input_dilation = {2, 1}),
+         1, 3, 4, 2)
+    CASE("conv_local_circular",
+         TOW_CONV_LOCAL(.features = 2, .kernel_size = {4}, .padding = TOW_CONV_CIRCULAR,
+                        .bias_init = tow_init_normal(1.0)),
+         3, 5, 2)
+    CASE("conv_local_causal", TOW_CONV_LOCAL(.features = 2, .kernel_size = {3}, .padding = TOW_CONV_CAUSAL), 5, 3)
+    MASKED("conv_local_mask", TOW_CONV_LOCAL(.features = 3, .kernel_size = {2}, .padding = TOW_CONV_VALID), 3,
+           LIST(4, 4, 3), 2, 5, 2)
+    CASE("conv_local_3d", TOW_CONV_LOCAL(.features = 2, .kernel_size = {1, 2, 2}, .strides = {2, 1, 2}), 1, 2, 3, 2, 3,
+         2)
     CASE("conv_transpose", TOW_CONV_TRANSPOSE(.features = 3, .kernel_size = {3, 3}, .strides = {2}), 1, 3, 4, 2)
     CASE("conv_transpose_valid",
          TOW_CONV_TRANSPOSE(.features = 3, .kernel_size = {4}, .strides = {3}, .padding = TOW_CONV_VALID), 2, 4, 2)
@@ -140,6 +158,32 @@ static bool with_case(const char *name, tow_dtype dtype, case_use use, void *use
     CASE("instance_norm_axes", TOW_INSTANCE_NORM(.n_axes = 2, .axes = {1, -1}, .no_scale = true), 2, 2, 5, 3)
     CASE("instance_norm_rows", TOW_INSTANCE_NORM(.bias_init = tow_init_normal(1.0)), 3, 4)
     MASKED("instance_norm_mask", TOW_INSTANCE_NORM(), 3, LIST(2, 5, 1), 2, 5, 3)
+    CASE("layer_norm_axes",
+         TOW_LAYER_NORM(.n_reduction_axes = 2, .reduction_axes = {-1, 1}, .n_feature_axes = 2, .feature_axes = {2, 1},
+                        .bias_init = tow_init_normal(1.0)),
+         3, 4, 5)
+    CASE("layer_norm_first",
+         TOW_LAYER_NORM(.n_reduction_axes = 1, .n_feature_axes = 1, .feature_axes = {-2}, .epsilon = 0.1), 4, 3, 2)
+    CASE("layer_norm_features",
+         TOW_LAYER_NORM(.n_feature_axes = 2, .feature_axes = {0, 1}, .no_bias = true,
+                        .scale_init = tow_init_normal(1.0)),
+         3, 5)
+    MASKED("layer_norm_mask", TOW_LAYER_NORM(), 3, LIST(3, 1, 7), 3, 2, 7)
+    CASE("layer_norm_fast", TOW_LAYER_NORM(.fast_variance = true), 3, 9)
+    CASE("layer_norm_one", TOW_LAYER_NORM(.fast_variance = true, .no_scale = true), 3, 1)
+    CASE("rms_norm_axes",
+         TOW_RMS_NORM(.n_reduction_axes = 2, .reduction_axes = {0, -1}, .n_feature_axes = 1, .feature_axes = {1},
+                      .scale_init = tow_init_normal(1.0)),
+         3, 4, 5)
+    MASKED("rms_norm_mask", TOW_RMS_NORM(.epsilon = 0.01), 2, LIST(3, 9), 3, 9)
+    CASE("batch_norm_fast", TOW_BATCH_NORM(.fast_variance = true), 4, 3, 5)
+    MASKED("batch_norm_fast_mask", TOW_BATCH_NORM(.n_axes = 1, .axes = {0}, .fast_variance = true), 2, LIST(6, 4), 6, 4)
+    CASE("group_norm_axes", TOW_GROUP_NORM(.groups = 3, .n_reduction_axes = 2, .reduction_axes = {-1, 2}), 2, 4, 3, 6)
+    MASKED("group_norm_batch", TOW_GROUP_NORM(.groups = 2, .n_reduction_axes = 3, .reduction_axes = {0, 1, 2}), 3,
+           LIST(3, 2, 4), 3, 2, 4)
+    CASE("group_norm_fast", TOW_GROUP_NORM(.groups = 3, .fast_variance = true, .bias_init = tow_init_normal(1.0)), 2, 4,
+         3, 6)
+    CASE("instance_norm_fast", TOW_INSTANCE_NORM(.fast_variance = true), 2, 4, 3, 2)
     CASE("prelu", TOW_PRELU(), 3, 5)
     CASE("prelu_init", TOW_PRELU(.slope_init = tow_init_constant(0.25)), 3, 5)
     tow_dense dense = TOW_DENSE(.features = 4);

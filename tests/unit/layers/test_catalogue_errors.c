@@ -86,6 +86,13 @@ static void test_convolutions(void **state)
     refused(TOW_CONV(.features = 1, .kernel_size = {INT64_MAX}), BAD, (F32(2, 5, 3)), ".kernel_size", "below 2^30");
     refused(TOW_CONV(.features = 1, .kernel_size = {3}, .kernel_dilation = {INT64_MAX}), BAD, (F32(2, 5, 3)),
             ".kernel_dilation", "below 2^30");
+    refused(TOW_CONV_LOCAL(.kernel_size = {3}), BAD, (F32(2, 5, 3)), "ConvLocal: .features = 0");
+    refused(TOW_CONV_LOCAL(.features = 1, .kernel_size = {65, 65}), BAD, (F32(2, 5, 5, 3)),
+            "ConvLocal: .kernel_size = 4225; expected at most 4096");
+    refused(TOW_CONV_LOCAL(.features = 1, .kernel_size = {1, 1, 1, 1, 1, 1}), BAD, (F32(1, 1, 1, 1, 1, 1, 1, 1)),
+            "ConvLocal: .kernel_size = 6; expected at most 5");
+    refused(TOW_CONV_LOCAL(.features = 3, .kernel_size = {3}), SHAPE, (F32(2, 5, 3), TYPE(TOW_BOOL, 3, 3, 3)),
+            "expected a mask of the kernel's shape f32[5,9,3]");
     refused(TOW_CONV_TRANSPOSE(.features = 3, .kernel_size = {3}, .padding = TOW_CONV_REFLECT), BAD, (F32(2, 5, 3)),
             "ConvTranspose: .padding", "_CIRCULAR or _EXPLICIT");
     refused(TOW_CONV_TRANSPOSE(.kernel_size = {3}), BAD, (F32(2, 5, 3)), "ConvTranspose: .features = 0");
@@ -128,6 +135,15 @@ static void test_norms(void **state)
     refused(TOW_GROUP_NORM(.groups = -2), BAD, (F32(2, 8)), ".groups = -2");
     refused(TOW_INSTANCE_NORM(.n_axes = 1, .axes = {0}), BAD, (F32(2, 8)), "axis 0 of f32[2,8] counts examples");
     refused(TOW_INSTANCE_NORM(), SHAPE, (F32(8)), "InstanceNorm: input 0", "rank 2 or more");
+    refused(TOW_GROUP_NORM(.groups = 2, .n_reduction_axes = 1, .reduction_axes = {1}), BAD, (F32(2, 3, 8)),
+            "GroupNorm: .reduction_axes leave out the last axis of f32[2,3,8]", "add -1");
+    refused(TOW_LAYER_NORM(.n_reduction_axes = 1, .reduction_axes = {2}), BAD, (F32(2, 8)),
+            "LayerNorm: .reduction_axes[0] = 2", "distinct axes of f32[2,8]");
+    refused(TOW_LAYER_NORM(.n_feature_axes = 2, .feature_axes = {1, -1}), BAD, (F32(2, 8)), ".feature_axes[1] = -1");
+    refused(TOW_LAYER_NORM(.feature_axes = {1}), BAD, (F32(2, 8)), "set .n_feature_axes");
+    refused(TOW_LAYER_NORM(.n_reduction_axes = 3), BAD, (F32(2, 8)), ".n_reduction_axes = 3", "the input has, 2");
+    refused(TOW_RMS_NORM(.n_feature_axes = -1), BAD, (F32(2, 8)), "RMSNorm: .n_feature_axes = -1");
+    refused(TOW_RMS_NORM(), TOW_TYPE_MISMATCH, (F32(2, 3), F32(2, 1)), "RMSNorm: input 1", "a mask of type bool");
     tow_conv conv = TOW_CONV(.features = 4, .kernel_size = {3});
     refused(TOW_WEIGHT_NORM(&conv, .epsilon = -1), BAD, (F32(2, 5, 3)), "WeightNorm: .epsilon = -1");
     refused(TOW_WEIGHT_NORM(&conv, .n_axes = 1, .axes = {3}), BAD, (F32(2, 5, 3)), "WeightNorm: .axes[0] = 3",
