@@ -203,6 +203,71 @@ typedef struct tow_while {
 
 TOW_API extern const tow_module_class tow_cond_class, tow_switch_class, tow_while_class;
 
+/* ---- value_and_grad: a layer and its gradient with respect to its inputs ----------------------------------------- */
+/* The layer `inner`, whose first output is a float scalar, and its derivatives with respect to the inputs, inside of a model:
+ *     tow_value_and_grad_layer force = TOW_VALUE_AND_GRAD(&energy);        x -> energy [], d energy / d x
+ * Inputs: those of `inner`. Outputs: those of `inner` (the scalar, then n_aux others), then a gradient for each input that is a float.
+ * Parameters are those of `inner`, at the same paths; they get their gradients when the model is differentiated, through the
+ * derivatives as well. Variables are written, values sown and keys drawn once, as by a call of `inner`.
+ * Errors: a first output that is no float scalar, no float input; those of differentiation (a while without .max_iterations). */
+typedef struct tow_value_and_grad_layer {
+    tow_module module;
+    const tow_module *inner;
+    size_t n_aux;
+    const tow_lift_rule *variables, *streams; /* TOW_HIDDEN: what `inner` does not see (tow/lifting.h); NULL: it sees all */
+} tow_value_and_grad_layer;
+#define TOW_VALUE_AND_GRAD(...) TOW__WRAPPER(tow_value_and_grad_layer, __VA_ARGS__)
+
+/* ---- vjp: a layer and a product with its transposed Jacobian ----------------------------------------------------- */
+/* Inputs:  those of `inner`, then a cotangent for each of its outputs that is a float.
+ * Outputs: those of `inner`, then a cotangent for each of its inputs that is a float.
+ * Otherwise as TOW_VALUE_AND_GRAD. Errors: cotangents of other types than the outputs. */
+typedef struct tow_vjp_layer {
+    tow_module module;
+    const tow_module *inner;
+    size_t n_inputs, n_outputs; /* of `inner`; 0: one */
+    const tow_lift_rule *variables, *streams;
+} tow_vjp_layer;
+#define TOW_VJP(...) TOW__WRAPPER(tow_vjp_layer, __VA_ARGS__)
+
+/* ---- jvp: a layer and a product with its Jacobian ---------------------------------------------------------------- */
+/* Inputs:  those of `inner`, then a tangent for each of them that is a float.
+ * Outputs: those of `inner`, then a tangent for each of them that is a float.
+ * Otherwise as TOW_VALUE_AND_GRAD; parameters have no tangents. Errors: tangents of other types than the inputs. */
+typedef struct tow_jvp_layer {
+    tow_module module;
+    const tow_module *inner;
+    size_t n_inputs, n_outputs; /* of `inner`; 0: one */
+    const tow_lift_rule *variables, *streams;
+} tow_jvp_layer;
+#define TOW_JVP(...) TOW__WRAPPER(tow_jvp_layer, __VA_ARGS__)
+
+/* ---- custom_vjp: a layer whose gradients are changed on their way through ---------------------------------------- */
+/* The layer `inner`, with the cotangents of its outputs and the gradients that come out of it as two functions make them:
+ *     static tow_value reversed(tow_trace *trace, const char *parameter, size_t index, tow_value gradient, const void *user)
+ *     {
+ *         return parameter ? gradient : tow_neg(gradient);
+ *     }
+ *     tow_custom_vjp_layer domain = TOW_CUSTOM_VJP(&classifier, .gradient = reversed);
+ * A function is called once for each value and returns one of the same type, or the null value for zeros. Values and results of `inner`,
+ * parameters, variables, sown values and keys are as without it; derivatives of cotangents and gradients are those of what the functions
+ * record. They see values that are given to them, and no outer ones but through `user`.
+ * Errors: forward mode; a value of another type. */
+typedef struct tow_custom_vjp_layer {
+    tow_module module;
+    const tow_module *inner;
+    /* Of output `index` of `inner`, before its backward pass; NULL: as they are. */
+    tow_value (*cotangent)(tow_trace *trace, size_t index, tow_value cotangent, const void *user);
+    /* After its backward pass: of the parameter with this path below `inner` ("dense/kernel"), or, if it is NULL, of input `index`. */
+    tow_value (*gradient)(tow_trace *trace, const char *parameter, size_t index, tow_value gradient, const void *user);
+    const void *user;
+    const tow_lift_rule *variables, *streams;
+} tow_custom_vjp_layer;
+#define TOW_CUSTOM_VJP(...) TOW__WRAPPER(tow_custom_vjp_layer, __VA_ARGS__)
+
+TOW_API extern const tow_module_class tow_value_and_grad_layer_class, tow_vjp_layer_class, tow_jvp_layer_class,
+    tow_custom_vjp_layer_class;
+
 /* ---- WeightNorm: a layer whose kernels have norms that are learned ----------------------------------------------- */
 /* The layer `inner`, which sees its kernels as w rsqrt(sum(w^2) + epsilon) scale, with the sum over the axes that are not features.
  * Beside a parameter "kernel" stands "WeightNorm/kernel/scale", of the sizes of its feature axes: at first all norms are 1. */

@@ -213,8 +213,9 @@ CASES = {
 }
 
 
-def main():
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "flax_control.txt")
+def write_cases(golden, cases):
+    """What two calls of each model give."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", golden)
     with open(path, "w", encoding="utf-8") as file:
 
         def write(name, what, value):
@@ -228,7 +229,7 @@ def main():
                 value = np.asarray(value, np.float32)
                 write(name, f"{what}/{key}", value.view(np.uint32) if words else value)
 
-        for name, (make, x_shape) in CASES.items():
+        for name, (make, x_shape) in cases.items():
             x = inputs(*x_shape)
             keys = {"params": jax.random.PRNGKey(SEED), "noise": jax.random.PRNGKey(5)}
             start = choose(Named, n=3, lift=scan(3)) if name == "switch_scan" else make
@@ -257,4 +258,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    write_cases("flax_control.txt", CASES)

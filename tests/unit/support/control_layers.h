@@ -37,6 +37,7 @@ static inline void call_negated(tow_scope *s, const tow_module *module, size_t n
                                 tow_value *out)
 {
     tow_value x = tow_neg(in[0]);
+    if (tow_is_null(x)) return;
     call_cell(s, module, n_in, &x, n_out, out);
 }
 static const tow_module_class negated_class = {"negated", call_negated};
