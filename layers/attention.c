@@ -44,6 +44,16 @@ static tow_value *place_of(tow__attention_call *c, size_t i, tow_type type)
     return i == 0 ? &c->x_q : &c->x_kv;
 }
 
+/* A mask with axes of size 1 in front of it, as it broadcasts. */
+static tow_value with_rank_4(tow_value mask)
+{
+    tow_type type = tow_value_type(mask);
+    int64_t dims[4] = {1, 1, 1, 1};
+    if (tow_is_null(mask) || type.rank >= 4) return mask;
+    if (type.rank > 0) memcpy(dims + 4 - type.rank, type.dims, (size_t)type.rank * sizeof *dims);
+    return tow_reshape(mask, 4, dims);
+}
+
 static bool read_inputs(tow_scope *scope, size_t n_in, const tow_value *in, tow__attention_call *c)
 {
     for (size_t i = 0; i < n_in; i++) {
@@ -53,18 +63,18 @@ static bool read_inputs(tow_scope *scope, size_t n_in, const tow_value *in, tow_
             *place = in[i];
             continue;
         }
-        tow_scope_fail(scope, TOW_SHAPE_MISMATCH,
-                       "%s: input %zu: expected one or two f32, f64, bf16 or f16 [batch,time,features], then at most "
-                       "one mask (bool), "
-                       "bias (float, "
-                       "rank 4) and positions (i32), found %s",
-                       layer, i, tow__type_name(type).text);
+        tow_scope_fail(
+            scope, TOW_SHAPE_MISMATCH,
+            "%s: input %zu: expected one or two floats [batch,time,features], then at most one mask (bool), bias "
+            "(float, rank 4) and positions (i32), found %s",
+            layer, i, tow__type_name(type).text);
         return false;
     }
     if (tow_is_null(c->x_kv)) c->x_kv = c->x_q;
     tow_dtype q = tow_value_type(c->x_q).dtype, kv = tow_value_type(c->x_kv).dtype;
     c->x_q = tow__as(c->x_q, tow_promote_types(q, kv));
     c->x_kv = tow__as(c->x_kv, tow_promote_types(q, kv));
+    c->mask = with_rank_4(c->mask);
     return true;
 }
 

@@ -75,9 +75,9 @@ static tow_value drawn(tow_scope *scope, tow_initializer init, tow_type type, to
     return value;
 }
 
-void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_initializer init, tow_type x, const uint32_t key[2],
-                     tow_value *carry)
+void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_type x, const uint32_t key[2], tow_value *carry)
 {
+    const tow_initializer init = g->carry_init;
     bool zeros = tow_initializer_is_default(&init) || (init.fill == tow_init_zeros().fill && init.a == 0);
     tow__dtypes types;
     tow_type type;
@@ -103,8 +103,6 @@ typedef struct sides {
     tow_value hidden_kernel[TOW__MOST_GATES], hidden_bias[TOW__MOST_GATES];
 } sides;
 
-tow_initializer tow__recurrent_init(tow_initializer given) { return tow__init_or(given, tow_init_orthogonal(1, -1)); }
-
 static void read_side(tow_scope *scope, const char *name, const int64_t *dims, tow_initializer kernel_init, bool biased,
                       tow_initializer bias_init, const tow__dtypes *types, tow_value *kernel, tow_value *bias)
 {
@@ -123,8 +121,8 @@ static void read_gate(tow_scope *scope, const tow__gates *g, int k, tow_type x, 
     const int64_t input[] = {x.dims[x.rank - 1], g->features}, hidden[] = {g->features, g->features};
     read_side(scope, gate->input, input, tow__init_or(g->kernel_init, tow_init_lecun_normal()), gate->input_bias,
               gate->bias_init, &types, &s->input_kernel[k], &s->input_bias[k]);
-    read_side(scope, gate->hidden, hidden, tow__recurrent_init(g->recurrent_kernel_init), gate->hidden_bias,
-              gate->bias_init, &types, &s->hidden_kernel[k], &s->hidden_bias[k]);
+    read_side(scope, gate->hidden, hidden, tow__init_or(g->recurrent_kernel_init, tow_init_orthogonal(1, -1)),
+              gate->hidden_bias, gate->bias_init, &types, &s->hidden_kernel[k], &s->hidden_bias[k]);
 }
 
 static tow_value product(tow_value x, tow_value kernel)
@@ -133,8 +131,9 @@ static tow_value product(tow_value x, tow_value kernel)
     return tow_dot_general(x, kernel, (tow_dot_dims){.n_contract = 1, .lhs_contract = {last}});
 }
 
-void tow__gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_value h, tow_value *input,
-                        tow_value *hidden)
+/* input[k] and hidden[k], each a product of its own, for an x of the type of computation. */
+static void gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_value h, tow_value *input,
+                          tow_value *hidden)
 {
     sides s = {0};
     for (int k = 0; k < g->n; k++) {
@@ -153,25 +152,31 @@ static tow_value side_by_side(int n, const tow_value *parts)
     return n == 1 ? parts[0] : tow_concatenate((size_t)n, parts, tow_value_type(parts[0]).rank - 1);
 }
 
+static bool all_have_hidden_bias(const tow__gates *g)
+{
+    for (int k = 0; k < g->n; k++)
+        if (!g->gate[k].hidden_bias) return false;
+    return true;
+}
+
 /* shared: [0] hidden kernel [features, n features]; then biases of the hidden side: one for all gates if all have one, else
  * those of the gates that have, in their order. */
 void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow_cell_prepared *prepared)
 {
     sides s = {0};
-    bool input_bias = true, hidden_bias = true;
+    bool input_bias = true;
     tow__dtypes types;
     if (!read_types(scope, g, tow_value_type(xs).dtype, &types)) return;
     xs = tow__as(xs, types.compute);
     for (int k = 0; k < g->n; k++) {
         read_gate(scope, g, k, tow_value_type(xs), &s);
         input_bias = input_bias && g->gate[k].input_bias;
-        hidden_bias = hidden_bias && g->gate[k].hidden_bias;
     }
     if (tow__scope_failed(scope)) return;
     prepared->xs = product(xs, side_by_side(g->n, s.input_kernel));
     if (input_bias) prepared->xs = tow_add(prepared->xs, side_by_side(g->n, s.input_bias));
     prepared->shared[prepared->n_shared++] = side_by_side(g->n, s.hidden_kernel);
-    if (hidden_bias) {
+    if (all_have_hidden_bias(g)) {
         prepared->shared[prepared->n_shared++] = side_by_side(g->n, s.hidden_bias);
         return;
     }
@@ -184,12 +189,59 @@ tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cel
 {
     if (!tow__check_carry(scope, g, carry, x)) return (tow_value){0};
     tow_value y = product(carry[g->n_carry - 1], prepared->shared[0]);
-    bool hidden_bias = true;
-    for (int k = 0; k < g->n; k++) hidden_bias = hidden_bias && g->gate[k].hidden_bias;
-    return hidden_bias ? tow_add(y, prepared->shared[1]) : y;
+    return all_have_hidden_bias(g) ? tow_add(y, prepared->shared[1]) : y;
 }
 
 tow_value tow__gate_slice(tow_value gates, int64_t features, int k)
 {
+    tow_type type = tow_value_type(gates);
+    if (type.rank > 0 && type.dims[type.rank - 1] == features) return gates; /* the only one */
     return tow_slice_axis(gates, tow_value_type(gates).rank - 1, k * features, (k + 1) * features);
+}
+
+/* ---- cells that are gates ---------------------------------------------------------------------------------------- */
+
+static const tow__gate_cell *gate_cell_of(const tow_module *module)
+{
+    return (const tow__gate_cell *)module->cls->cell;
+}
+
+void tow__gate_cell_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                         tow_value *out)
+{
+    const tow__gate_cell *cell = gate_cell_of(module);
+    tow__gates g = cell->gates(module);
+    tow_value x, input[TOW__MOST_GATES], hidden[TOW__MOST_GATES];
+    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
+    gate_products(scope, &g, x, in[g.n_carry - 1], input, hidden);
+    if (!tow__scope_failed(scope)) cell->combine(module, input, hidden, in, out);
+}
+
+void tow__gate_cell_prepare(tow_scope *scope, const tow_module *module, tow_value xs, tow_cell_prepared *prepared)
+{
+    tow__gates g = gate_cell_of(module)->gates(module);
+    tow__gates_prepare(scope, &g, xs, prepared);
+}
+
+void tow__gate_cell_step(tow_scope *scope, const tow_module *module, const tow_cell_prepared *prepared,
+                         const tow_value *carry, tow_value x, tow_value *out)
+{
+    const tow__gate_cell *cell = gate_cell_of(module);
+    tow__gates g = cell->gates(module);
+    tow_value all = tow__gates_hidden(scope, &g, prepared, carry, x), input[TOW__MOST_GATES], hidden[TOW__MOST_GATES];
+    if (tow_is_null(all)) return;
+    const bool added = all_have_hidden_bias(&g);
+    for (int k = 0, next = 1; k < g.n; k++) {
+        input[k] = tow__gate_slice(x, g.features, k);
+        hidden[k] = tow__gate_slice(all, g.features, k);
+        if (!added && g.gate[k].hidden_bias) hidden[k] = tow_add(hidden[k], prepared->shared[next++]);
+    }
+    cell->combine(module, input, hidden, carry, out);
+}
+
+void tow__gate_cell_initial_carry(tow_scope *scope, const tow_module *module, tow_type x, const uint32_t key[2],
+                                  tow_value *carry)
+{
+    tow__gates g = gate_cell_of(module)->gates(module);
+    tow__draw_carry(scope, &g, x, key, carry);
 }

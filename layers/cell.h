@@ -25,11 +25,33 @@ typedef struct tow__gates {
     const char *cell; /* its name in messages */
     int64_t features;
     size_t n_carry;
-    tow_initializer kernel_init, recurrent_kernel_init;
+    tow_initializer kernel_init, recurrent_kernel_init, carry_init;
     tow_layer_dtype dtype, param_dtype;
     int n;
     tow__gate gate[TOW__MOST_GATES];
 } tow__gates;
+
+/* A cell that is gates and what is made of them. Its methods and its call are the functions below. */
+typedef struct tow__gate_cell {
+    tow_cell_methods base; /* what tow_module_class.cell points to */
+    tow__gates (*gates)(const tow_module *module);
+    /* input, hidden: of each gate [batch..., features], biases added. Writes out[0..n_carry]. */
+    void (*combine)(const tow_module *module, const tow_value *input, const tow_value *hidden, const tow_value *carry,
+                    tow_value *out);
+} tow__gate_cell;
+
+void tow__gate_cell_call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
+                         tow_value *out);
+void tow__gate_cell_prepare(tow_scope *scope, const tow_module *module, tow_value xs, tow_cell_prepared *prepared);
+void tow__gate_cell_step(tow_scope *scope, const tow_module *module, const tow_cell_prepared *prepared,
+                         const tow_value *carry, tow_value x, tow_value *out);
+void tow__gate_cell_initial_carry(tow_scope *scope, const tow_module *module, tow_type x, const uint32_t key[2],
+                                  tow_value *carry);
+#define TOW__GATE_CELL_METHODS(carries)                                                                                \
+    {                                                                                                                  \
+        .n_carry = (carries), .initial_carry = tow__gate_cell_initial_carry, .prepare = tow__gate_cell_prepare,        \
+        .step = tow__gate_cell_step                                                                                    \
+    }
 
 /* Reports unless each carry [batch..., features] has the batch axes of x and the type of x, which is that of computation. */
 bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *carry, tow_value x);
@@ -37,10 +59,7 @@ bool tow__check_carry(tow_scope *scope, const tow__gates *g, const tow_value *ca
  * [batch..., features] of the type of computation, which *x then has. */
 bool tow__check_cell(tow_scope *scope, const tow__gates *g, size_t n_in, const tow_value *in, size_t n_out,
                      tow_value *x);
-/* input[k] and hidden[k], each a product of its own, for an x of the type of computation. */
-void tow__gate_products(tow_scope *scope, const tow__gates *g, tow_value x, tow_value h, tow_value *input,
-                        tow_value *hidden);
-/* prepared->xs [..., n features]: the inputs of all gates; shared: kernel and biases of tow__gate_step. */
+/* prepared->xs [..., n features]: the inputs of all gates; shared: kernel and biases of the hidden side. */
 void tow__gates_prepare(tow_scope *scope, const tow__gates *g, tow_value xs, tow_cell_prepared *prepared);
 /* The hidden sides of all gates as one product, [batch..., n features], for a step with this carry, of which h is the last, and x
  * from prepared->xs. A null value after an error. */
@@ -49,12 +68,9 @@ tow_value tow__gates_hidden(tow_scope *scope, const tow__gates *g, const tow_cel
 /* Features of gate k. */
 tow_value tow__gate_slice(tow_value gates, int64_t features, int k);
 
-/* The recurrent kernels' default. */
-tow_initializer tow__recurrent_init(tow_initializer given);
 /* n carries for an x of this type: those of computation with so many features in place of its last axis. They are drawn as parameters
  * of these types are, several with keys split(key, n). */
-void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_initializer init, tow_type x, const uint32_t key[2],
-                     tow_value *carry);
+void tow__draw_carry(tow_scope *scope, const tow__gates *g, tow_type x, const uint32_t key[2], tow_value *carry);
 static inline tow_activation tow__activation_or(tow_activation given, tow_activation otherwise)
 {
     return given ? given : otherwise;

@@ -32,8 +32,12 @@ static tow_conv conv_of(const tow_conv_lstm_cell *m)
 /* What it has in common with cells whose gates are products. */
 static tow__gates gates_of(const tow_conv_lstm_cell *m)
 {
-    return (tow__gates){
-        .cell = name, .features = m->features, .n_carry = 2, .dtype = m->dtype, .param_dtype = m->param_dtype};
+    return (tow__gates){.cell = name,
+                        .features = m->features,
+                        .n_carry = 2,
+                        .carry_init = m->carry_init,
+                        .dtype = m->dtype,
+                        .param_dtype = m->param_dtype};
 }
 
 static bool check_axes(tow_scope *scope, const tow_conv_lstm_cell *m, tow_type x)
@@ -90,7 +94,7 @@ static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x
 {
     const tow_conv_lstm_cell *m = (const tow_conv_lstm_cell *)module;
     const tow__gates g = gates_of(m);
-    if (check_axes(scope, m, x)) tow__draw_carry(scope, &g, m->carry_init, x, key, carry);
+    if (check_axes(scope, m, x)) tow__draw_carry(scope, &g, x, key, carry);
 }
 
 static const tow_cell_methods methods = {

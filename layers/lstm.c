@@ -39,26 +39,28 @@ enum {
     O
 };
 
-static tow__gates gates_of(const options *o)
+static tow__gates gates_of(const tow_module *module)
 {
-    tow__gates g = {.cell = o->name,
-                    .features = o->features,
+    options o = read_options(module);
+    tow__gates g = {.cell = o.name,
+                    .features = o.features,
                     .n_carry = 2,
-                    .kernel_init = o->kernel_init,
-                    .recurrent_kernel_init = o->recurrent_kernel_init,
-                    .dtype = o->dtype,
-                    .param_dtype = o->param_dtype,
+                    .kernel_init = o.kernel_init,
+                    .recurrent_kernel_init = o.recurrent_kernel_init,
+                    .carry_init = o.carry_init,
+                    .dtype = o.dtype,
+                    .param_dtype = o.param_dtype,
                     .n = 4,
                     .gate = {[I] = {"ii", "hi"}, [F] = {"if", "hf"}, [G] = {"ig", "hg"}, [O] = {"io", "ho"}}};
     for (int k = 0; k < g.n; k++) {
         g.gate[k].hidden_bias = true;
-        g.gate[k].bias_init = o->bias_init;
+        g.gate[k].bias_init = o.bias_init;
     }
     return g;
 }
 
 /* sums: W x + U h + b of each gate. out: c', h', h' */
-static void combine(const options *o, const tow_value *sums, tow_value c, tow_value *out)
+static void apply_gates(const options *o, const tow_value *sums, tow_value c, tow_value *out)
 {
     tow_value kept = tow_mul(o->gate(sums[F]), c);
     tow_value added = tow_mul(o->gate(sums[I]), o->activation(sums[G]));
@@ -66,43 +68,33 @@ static void combine(const options *o, const tow_value *sums, tow_value c, tow_va
     out[1] = out[2] = tow_mul(o->gate(sums[O]), o->activation(out[0]));
 }
 
-static void prepare(tow_scope *scope, const tow_module *module, tow_value xs, tow_cell_prepared *prepared)
+static void combine(const tow_module *module, const tow_value *input, const tow_value *hidden, const tow_value *carry,
+                    tow_value *out)
 {
     options o = read_options(module);
-    tow__gates g = gates_of(&o);
-    tow__gates_prepare(scope, &g, xs, prepared);
+    tow_value sums[4];
+    for (int k = 0; k < 4; k++) sums[k] = tow_add(input[k], hidden[k]);
+    apply_gates(&o, sums, carry[0], out);
 }
 
+/* All gates have equal roles: one sum for them, which is then cut. */
 static void step(tow_scope *scope, const tow_module *module, const tow_cell_prepared *prepared, const tow_value *carry,
                  tow_value x, tow_value *out)
 {
     options o = read_options(module);
-    tow__gates g = gates_of(&o);
+    tow__gates g = gates_of(module);
     tow_value hidden = tow__gates_hidden(scope, &g, prepared, carry, x), sums[4];
     if (tow_is_null(hidden)) return;
     tow_value all = tow_add(x, hidden);
     for (int k = 0; k < g.n; k++) sums[k] = tow__gate_slice(all, o.features, k);
-    combine(&o, sums, carry[0], out);
+    apply_gates(&o, sums, carry[0], out);
 }
 
+/* With kernels put together, as in prepare. */
 static void call(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
                  tow_value *out)
 {
-    options o = read_options(module);
-    tow__gates g = gates_of(&o);
-    tow_value x, input[4], hidden[4], sums[4];
-    if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
-    tow__gate_products(scope, &g, x, in[1], input, hidden);
-    if (tow__scope_failed(scope)) return;
-    for (int k = 0; k < g.n; k++) sums[k] = tow_add(input[k], hidden[k]);
-    combine(&o, sums, in[0], out);
-}
-
-static void joined(tow_scope *scope, const tow_module *module, size_t n_in, const tow_value *in, size_t n_out,
-                   tow_value *out)
-{
-    options o = read_options(module);
-    tow__gates g = gates_of(&o);
+    tow__gates g = gates_of(module);
     tow_cell_prepared prepared = {0};
     tow_value x;
     if (!tow__check_cell(scope, &g, n_in, in, n_out, &x)) return;
@@ -110,16 +102,12 @@ static void joined(tow_scope *scope, const tow_module *module, size_t n_in, cons
     if (!tow__scope_failed(scope)) step(scope, module, &prepared, in, prepared.xs, out);
 }
 
-static void initial_carry(tow_scope *scope, const tow_module *module, tow_type x, const uint32_t key[2],
-                          tow_value *carry)
-{
-    options o = read_options(module);
-    tow__gates g = gates_of(&o);
-    tow__draw_carry(scope, &g, o.carry_init, x, key, carry);
-}
+static const tow__gate_cell cell = {.base = {.n_carry = 2,
+                                             .initial_carry = tow__gate_cell_initial_carry,
+                                             .prepare = tow__gate_cell_prepare,
+                                             .step = step},
+                                    .gates = gates_of,
+                                    .combine = combine};
 
-static const tow_cell_methods methods = {
-    .n_carry = 2, .initial_carry = initial_carry, .prepare = prepare, .step = step};
-
-const tow_module_class tow_lstm_cell_class = {.name = "LSTMCell", .call = call, .cell = &methods};
-const tow_module_class tow_optimized_lstm_cell_class = {.name = "OptimizedLSTMCell", .call = joined, .cell = &methods};
+const tow_module_class tow_lstm_cell_class = {.name = "LSTMCell", .call = tow__gate_cell_call, .cell = &cell.base};
+const tow_module_class tow_optimized_lstm_cell_class = {.name = "OptimizedLSTMCell", .call = call, .cell = &cell.base};

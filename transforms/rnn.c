@@ -222,6 +222,7 @@ static void record_loop(rnn_call *c, tow_value *carry_and_xs, tow_value *all)
                            .empty = c->steps == 0,
                            .reverse = c->m->reverse && !c->m->lengths,
                            .unrolled = c->m->unrolled && c->steps > 0,
+                           .unroll = c->m->unroll,
                            .n_carry = n,
                            .keys = c->m->keys,
                            .variables = make_rules(c),

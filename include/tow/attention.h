@@ -32,8 +32,8 @@ typedef struct tow_rope {
     double original_length;   /* 0: 8192 */
 } tow_rope;
 #define TOW_ROPE(...) TOW__LAYER(tow_rope, __VA_ARGS__)
-/* The same as a function of x f32 or f64. positions: i32 [T] or [B, T], or the null value; options may be NULL. Angles are
- * computed in the type of x. */
+/* The same as a function of a float x. positions: i32 [T] or [B, T], or the null value; options may be NULL. Angles are computed in the
+ * type of x, or in f32 if that is bf16 or f16: then the result alone is rounded. */
 TOW_API tow_value tow_apply_rope(tow_value x, tow_value positions, const tow_rope *options);
 
 /* ---- LearnedPositions: adds a row of a table to each position ---------------------------------------------------- */

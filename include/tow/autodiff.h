@@ -151,8 +151,8 @@ typedef struct tow_scan_options {
     int64_t length;  /* 0 or -1: that of xs, unless has_length */
     bool has_length; /* length 0 is meant: no iterations */
     bool reverse;
-    int64_t unroll; /* iterations in one body of the loop, those left over behind it; 0: one. Outputs have the same bits;
-                       gradients of outer values add up what comes from one body first */
+    int64_t unroll; /* iterations in one body of the loop, those left over behind it; 0: one. Outputs have the same bits; in
+                       gradients the terms of one value may be added in another order */
 } tow_scan_options;
 TOW_API void tow_scan_function(tow_trace *trace, tow_function function, void *user, const tow_scan_options *options,
                                size_t n_carry, const tow_value *carry, size_t n_xs, const tow_value *xs, size_t n_ys,

@@ -38,7 +38,8 @@ typedef struct tow_remat {
  *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
  * .shared_collections is short for rules by which collections are carried, and parameters shared.
  * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
- * stack that is itself applied more than once: a loop adds up what comes from one application first.
+ * stack that is itself applied more than once: a loop adds up what comes from one application first. With .unroll, gradients agree
+ * up to rounding.
  * Errors: a shared collection in which `inner` declares no variable, a rule that nothing matches, TOW_CARRIED for parameters or
  * streams, a write to what is TOW_SHARED. */
 typedef struct tow_scan {

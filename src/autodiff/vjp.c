@@ -299,7 +299,7 @@ tow_status tow__check_any_float(const tow_graph *g, const char *caller)
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (tow_dtype_is_float(g->vars[g->inputs[i]].type.dtype)) return TOW_OK;
     return tow__fail(g->ctx, TOW_TYPE_MISMATCH,
-                     "%s: none of the %u inputs is of type f32 or f64; a gradient needs one that is", caller,
+                     "%s: none of the %u inputs is a float; a gradient needs one that is", caller,
                      g->n_inputs);
 }
 

@@ -49,8 +49,9 @@ static bool double_inputs(doubles *d)
             continue;
         }
         TRY(tow_array_create(d->s->ctx, type, &d->in[i]));
-        const float *from = tow_array_data(d->s->in[i]);
-        for (int64_t k = 0; k < tow_type_count(type); k++) ((double *)tow_array_data(d->in[i]))[k] = from[k];
+        const tow_dtype from = tow_array_type(d->s->in[i]).dtype;
+        for (int64_t k = 0; k < tow_type_count(type); k++)
+            ((double *)tow_array_data(d->in[i]))[k] = get_element(from, tow_array_data(d->s->in[i]), k);
         if (tow_type_count(type) > 0) d->wrt[d->n_wrt++] = i;
     }
     return true;

@@ -293,9 +293,10 @@ static void call_gate(tow_scope *s, const tow_module *module, size_t n_in, const
 {
     (void)module, (void)n_in, (void)n_out;
     tow_type t = tow_value_type(in[0]);
-    tow_value w = tow_param(s, "w", 1, &t.dims[t.rank - 1], tow_init_ones());
-    tow_value gated = tow_mul(in[0], tow_logistic(tow_mul(in[0], w)));
-    out[0] = tow_add(gated, tow_sin(w));
+    tow_value v[2] = {in[0], tow_param(s, "w", 1, &t.dims[t.rank - 1], tow_init_ones())};
+    tow_promote(s, 0, 2, v);
+    tow_value gated = tow_mul(v[0], tow_logistic(tow_mul(v[0], v[1])));
+    out[0] = tow_add(gated, tow_sin(v[1]));
 }
 static const tow_module_class gate_class = {"gate", call_gate};
 
@@ -327,9 +328,9 @@ static void call_running(tow_scope *s, const tow_module *module, size_t n_in, co
     tow_type t = tow_value_type(in[0]), type = tow_make_type(TOW_F32, 1, &t.dims[t.rank - 1]);
     tow_value mean = tow_variable(s, "batch_stats", "mean", type, tow_init_constant(0.125));
     tow_value calls = tow_variable(s, "batch_stats", "calls", tow_make_type(TOW_I32, 0, NULL), (tow_initializer){0});
-    out[0] = tow_sub(in[0], mean);
+    out[0] = tow_sub(in[0], tow_convert(mean, t.dtype));
     if (!tow_is_mutable(s, "batch_stats")) return;
-    tow_value now = tow_mean(in[0], t.rank - 1, (int[]){0, 1});
+    tow_value now = tow_mean(tow_convert(in[0], TOW_F32), t.rank - 1, (int[]){0, 1});
     tow_set_variable(s, "batch_stats", "mean", tow_add(tow_mul_scalar(mean, 0.75), tow_mul_scalar(now, 0.25)));
     tow_set_variable(s, "batch_stats", "calls", tow_add(calls, tow_full_like(calls, 1)));
 }

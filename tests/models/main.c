@@ -44,12 +44,35 @@ enum {
 
 /* ---- the second side's model ------------------------------------------------------------------------------------- */
 
+/* Its option `other` says that it is unrolled. */
+static bool is_loop(const node *n)
+{
+    static const bool loops[KIND_COUNT] = {
+        [N_SCAN] = true,       [N_CELLS] = true,     [N_RULED] = true,     [N_STACK] = true,
+        [N_AXIS_CELLS] = true, [N_RECURRENT] = true, [N_CONV_LSTM] = true, [N_BIDIRECTIONAL] = true};
+    return loops[n->kind];
+}
+
+/* Iterations in one body of a loop. */
+static int turns_of(const node *n)
+{
+    return n->kind == N_RECURRENT ? n->options[7] : n->kind == N_RULED || n->kind == N_AXIS_CELLS ? n->options[2] : 1;
+}
+
+/* A loop whose iterations share parameters or other outer values. */
+static bool shares(const node *n)
+{
+    const kind k = n->kind;
+    return k == N_RECURRENT || k == N_CONV_LSTM || k == N_BIDIRECTIONAL || k == N_AXIS_CELLS ||
+           ((k == N_RULED || k == N_REMAT_SCAN) && n->options[0] != 0);
+}
+
 static void change_node(node *n, void *user)
 {
     const change *c = user;
     if (c->policy >= 0) n->policy = c->policy;
     if (c->policy == -2 && n->kind == N_IN_REMAT) n->kind = N_IN_CALL;
-    if (c->unroll >= 0 && (n->kind == N_SCAN || n->kind == N_CELLS)) n->other = c->unroll;
+    if (c->unroll >= 0 && is_loop(n)) n->other = c->unroll;
     for (int i = 0; i < n->n_children && c->policy == -2; i++)
         while (n->children[i]->kind == N_REMAT) {
             node *remat = n->children[i];
@@ -71,21 +94,45 @@ static model changed(const model *m, const change *c)
     return copy;
 }
 
-/* TOW_SCAN excepts parameters that an iteration reads twice, in a stack that is applied more than once. */
-static bool excepted(const node *n, bool repeated, bool stacked)
+/* Its parameters are read through a view. */
+static bool is_view(const node *n)
 {
-    const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL;
-    if (repeated && stacked && (many || n->kind == N_GATE)) return true;
-    repeated = repeated || many;
-    stacked = stacked || n->kind == N_SCAN || n->kind == N_CELLS;
+    return n->kind == N_LORA || n->kind == N_WEIGHT_NORM || n->kind == N_SPECTRAL_NORM;
+}
+
+/* It reads a parameter of its own, or one below it, more than once. */
+static bool reads_twice(const node *n)
+{
+    return is_view(n) || n->kind == N_GATE || n->kind == N_SEQUENTIAL ||
+           (n->kind == N_SCALED_RESIDUAL && n->options[1] != 0);
+}
+
+/* Where the bits of loops and of their iterations written out may differ. */
+typedef struct around_node {
+    bool repeated, stacked, viewed; /* what is around the node: repetition, a loop, a view */
+} around_node;
+
+/* TOW_SCAN excepts parameters that an iteration reads twice, in a stack that is applied more than once: as what one iteration
+ * reads of shared parameters is. */
+static bool excepted(const node *n, around_node at)
+{
+    const bool many = n->kind == N_SHARED || n->kind == N_LOOP || n->kind == N_UNTIL || shares(n);
+    if (at.repeated && at.stacked && (many || reads_twice(n))) return true;
+    if (shares(n) && (at.repeated || at.viewed)) return true;
+    if (is_loop(n) && at.repeated && at.viewed) return true;
+    if (turns_of(n) > 1) return true; /* sums in another order */
+    at.repeated = at.repeated || many;
+    at.stacked = at.stacked || is_loop(n);
+    at.viewed = at.viewed || is_view(n);
     for (int i = 0; i < n->n_children; i++)
-        if (excepted(n->children[i], repeated, stacked)) return true;
+        if (excepted(n->children[i], at)) return true;
     return false;
 }
 
 static void find_custom(node *n, void *user)
 {
-    if (n->kind == N_REMAT || n->kind == N_IN_REMAT)
+    const bool cells = (n->kind == N_RECURRENT || n->kind == N_BIDIRECTIONAL) && n->options[5] == 1;
+    if (n->kind == N_REMAT || n->kind == N_IN_REMAT || n->kind == N_REMAT_SCAN || cells)
         *(bool *)user = *(bool *)user || strcmp(model_policies[n->policy].text, "custom") == 0;
 }
 
@@ -98,12 +145,29 @@ static bool uses_custom(const model *m, const comparison *c)
     return found;
 }
 
+/* Numbers of 16 bits have no differences, a cache is written, which an evaluation does not, and the vectors of a spectral norm count as
+ * constants. */
+static void find_not_smooth(node *n, void *user)
+{
+    bool *found = user;
+    *found = *found || (n->kind == N_PRECISE && n->options[0] < 3) || (n->kind == N_ATTEND && n->options[7] == 1) ||
+             n->kind == N_SPECTRAL_NORM;
+}
+
+static bool is_smooth(const model *m)
+{
+    bool found = false;
+    visit_nodes(m->body, find_not_smooth, &found);
+    return !found;
+}
+
 static bool is_promised(const model *m, const comparison *c)
 {
     const bool clips = m->optimizer.clip_norm > 0;
-    if (c->change.unroll >= 0 && excepted(m->body, false, false)) return false;
+    if (c->change.unroll >= 0 && excepted(m->body, (around_node){false})) return false;
     if (c->change.unroll >= 0 && c->b.train && clips) return false; /* the norm is summed array by array */
-    if (c->b.pass == TEXT && uses_custom(m, c)) return false;       /* has no textual form */
+    if (c->b.differences && !is_smooth(m)) return false;
+    if (c->b.pass == TEXT && uses_custom(m, c)) return false; /* has no textual form */
     return !(c->b.early_update && clips);
 }
 
@@ -262,6 +326,7 @@ static void print_program(FILE *file, const model *m, const comparison *c)
     fprintf(file, "/* Random model %u. %s\n * cc -std=gnu11 model.c -ltow -lm */\n", m->seed, c->text);
     copy_source(file, "models/layers.h");
     copy_source(file, "models/side.h");
+    copy_source(file, "models/made.h");
     copy_source(file, "unit/support/differences.h");
     copy_source(file, "models/compute.h");
     fprintf(file, "/* ---- the model --------------------------------------------------------- */\n");

@@ -45,15 +45,12 @@ typedef struct builder {
     const tow_module *children[MOST_CHILDREN];
 } builder;
 
-/* In a print: the number of the node and those of its children. */
+/* In a print: the number of the node, and pointers to its children. */
 typedef struct printer {
     FILE *file;
-    int number, next, children[MOST_CHILDREN];
+    int number, next;
+    char children[MOST_CHILDREN][16];
 } printer;
-
-typedef struct wrapped {
-    tow_module module;
-} wrapped;
 
 static const wrapped *inner(const builder *b) { return (const wrapped *)b->children[0]; }
 
@@ -212,7 +209,7 @@ static const tow_module *build_chain(builder *b, const node *n)
 static void print_chain(printer *p, const node *n)
 {
     fprintf(p->file, "chain n%d = CHAIN(", p->number);
-    for (int i = 0; i < n->n_children; i++) fprintf(p->file, "%sTOW_MODULE(&n%d)", i ? ", " : "", p->children[i]);
+    for (int i = 0; i < n->n_children; i++) fprintf(p->file, "%sTOW_MODULE(%s)", i ? ", " : "", p->children[i]);
     fprintf(p->file, ");\n");
 }
 
@@ -223,7 +220,7 @@ static const tow_module *build_remat(builder *b, const node *n)
 
 static void print_remat(printer *p, const node *n)
 {
-    fprintf(p->file, "tow_remat n%d = TOW_REMAT(&n%d, .policy = policy_of(s, \"%s\"));\n", p->number, p->children[0],
+    fprintf(p->file, "tow_remat n%d = TOW_REMAT(%s, .policy = policy_of(s, \"%s\"));\n", p->number, p->children[0],
             model_policies[n->policy].text);
 }
 
@@ -236,7 +233,7 @@ static const tow_module *build_scan(builder *b, const node *n)
 
 static void print_scan(printer *p, const node *n)
 {
-    fprintf(p->file, "tow_scan n%d = TOW_SCAN(&n%d, .length = %lld, .reverse = %s, .unrolled = %s, .keys = %s);\n",
+    fprintf(p->file, "tow_scan n%d = TOW_SCAN(%s, .length = %lld, .reverse = %s, .unrolled = %s, .keys = %s);\n",
             p->number, p->children[0], (long long)n->a, truth(n->b == 2), truth(n->other),
             n->flag ? "TOW_KEYS_FLAX" : "TOW_KEYS_PATH");
 }
@@ -271,14 +268,22 @@ static void print_around(printer *p, const node *n)
 {
     fprintf(
         p->file,
-        "around n%d = AROUND(%s, &n%d, .count = %d, .reverse = %s, .unrolled = %s, .policy = policy_of(s, \"%s\"));\n",
+        "around n%d = AROUND(%s, %s, .count = %d, .reverse = %s, .unrolled = %s, .policy = policy_of(s, \"%s\"));\n",
         p->number, around_classes[n->kind].name, p->children[0], (int)n->a, truth(n->flag), truth(n->other),
         model_policies[n->policy].text);
 }
 
+/* What made.h makes. */
+#define MADE(name)                                                                                                     \
+    {                                                                                                                  \
+        .make = make_##name, .made = "make_" #name                                                                     \
+    }
+
 static const struct {
     const tow_module *(*build)(builder *b, const node *n);
     void (*print)(printer *p, const node *n);
+    const wrapped *(*make)(side *s, const drawn *d);
+    const char *made;
 } nodes[KIND_COUNT] = {
     [N_OPS] = {build_ops, print_ops},
     [N_DENSE] = {build_dense, print_dense},
@@ -302,7 +307,59 @@ static const struct {
     [N_UNTIL] = {build_around, print_around},
     [N_LOOP] = {build_around, print_around},
     [N_CELLS] = {build_around, print_around},
+    [N_RECURRENT] = MADE(recurrent),
+    [N_BIDIRECTIONAL] = MADE(bidirectional),
+    [N_CONV_LSTM] = MADE(conv_lstm),
+    [N_ATTEND] = MADE(attend),
+    [N_BLOCK] = MADE(block),
+    [N_GATED] = MADE(gated),
+    [N_FEATURE] = MADE(feature),
+    [N_TIME_CONV] = MADE(time_conv),
+    [N_SEQUENTIAL] = MADE(sequential),
+    [N_PARALLEL] = MADE(parallel),
+    [N_SCALED_RESIDUAL] = MADE(scaled_residual),
+    [N_METHOD] = MADE(method),
+    [N_PRECISE] = MADE(precise),
+    [N_LORA] = MADE(lora),
+    [N_WEIGHT_NORM] = MADE(weight_norm),
+    [N_SPECTRAL_NORM] = MADE(spectral_norm),
+    [N_RULED] = MADE(ruled),
+    [N_REMAT_SCAN] = MADE(remat_scan),
+    [N_STACK] = MADE(stack),
+    [N_MEMBERS] = MADE(members),
+    [N_MAPPED] = MADE(mapped),
+    [N_AXIS_CELLS] = MADE(axis_cells),
 };
+
+/* Nothing in a cell has a checkpoint name. */
+static const char *policy_text(const node *n)
+{
+    const bool recurrent = n->kind == N_RECURRENT || n->kind == N_BIDIRECTIONAL;
+    return recurrent && model_policies[n->policy].names ? "dots" : model_policies[n->policy].text;
+}
+
+static drawn numbers_of(builder *b, const node *n)
+{
+    drawn d = {.a = n->a,
+               .b = n->b,
+               .flag = n->flag,
+               .other = n->other,
+               .op = op_functions[n->ops[0]],
+               .policy = policy_of(b->s, policy_text(n))};
+    memcpy(d.o, n->options, sizeof d.o);
+    memcpy(d.inner, b->children, sizeof d.inner);
+    return d;
+}
+
+static void print_made(printer *p, const node *n)
+{
+    fprintf(p->file, "const wrapped *n%d = %s(s, &(drawn){.a = %lld, .b = %lld, .flag = %s, .other = %s, .o = {",
+            p->number, nodes[n->kind].made, (long long)n->a, (long long)n->b, truth(n->flag), truth(n->other));
+    for (int i = 0; i < MOST_OPTIONS; i++) fprintf(p->file, "%s%d", i ? ", " : "", n->options[i]);
+    fprintf(p->file, "},\n        .op = %s, .policy = policy_of(s, \"%s\")", op_texts[n->ops[0]], policy_text(n));
+    for (int i = 0; i < n->n_children; i++) fprintf(p->file, ", .inner[%d] = TOW_MODULE(%s)", i, p->children[i]);
+    fprintf(p->file, "});\n");
+}
 
 /* ---- whole models ------------------------------------------------------------------------------------------------ */
 
@@ -310,7 +367,9 @@ static const tow_module *build_node(built *memory, side *s, const node *n)
 {
     builder b = {memory, s, {NULL}};
     for (int i = 0; i < n->n_children; i++) b.children[i] = build_node(memory, s, n->children[i]);
-    return nodes[n->kind].build(&b, n);
+    if (nodes[n->kind].build) return nodes[n->kind].build(&b, n);
+    const drawn d = numbers_of(&b, n);
+    return &nodes[n->kind].make(s, &d)->module;
 }
 
 const tow_module *build_model(built *b, side *s, const model *m)
@@ -323,10 +382,13 @@ const tow_module *build_model(built *b, side *s, const model *m)
 static int print_node(printer *outer, const node *n)
 {
     printer p = *outer;
-    for (int i = 0; i < n->n_children; i++) p.children[i] = print_node(&p, n->children[i]);
+    for (int i = 0; i < n->n_children; i++) {
+        const int child = print_node(&p, n->children[i]);
+        snprintf(p.children[i], sizeof p.children[i], "%sn%d", nodes[n->children[i]->kind].make ? "" : "&", child);
+    }
     p.number = p.next++;
     fprintf(p.file, "    ");
-    nodes[n->kind].print(&p, n);
+    (nodes[n->kind].make ? print_made : nodes[n->kind].print)(&p, n);
     outer->next = p.next;
     return p.number;
 }
@@ -362,8 +424,9 @@ void print_side(FILE *file, const char *name, const model *m, const how *h)
     int body = print_node(&p, m->body);
     fprintf(
         file,
-        "    whole w = {{&whole_class}, TOW_EMBED(.num_embeddings = %lld, .features = %lld), TOW_MODULE(&n%d), %s};\n",
-        (long long)m->tokens, (long long)(m->tokens ? m->dims[m->rank - 1] : 0), body, truth(m->tied));
+        "    whole w = {{&whole_class}, TOW_EMBED(.num_embeddings = %lld, .features = %lld), TOW_MODULE(%sn%d), %s};\n",
+        (long long)m->tokens, (long long)(m->tokens ? m->dims[m->rank - 1] : 0), nodes[m->body->kind].make ? "" : "&",
+        body, truth(m->tied));
     fprintf(file, "    return compute(s, TOW_MODULE(&w), p);\n}\n");
 }
 

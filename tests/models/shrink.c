@@ -17,11 +17,12 @@ static bool drop_second(node *n) { return drop_child(n, 1); }
 static bool drop_third(node *n) { return drop_child(n, 2); }
 static bool drop_fourth(node *n) { return drop_child(n, 3); }
 
-/* The only child in place of the node. */
+/* The first child, which is the only one or one of branches, in place of the node. */
 static bool unwrap(node *n)
 {
-    if (n->n_children != 1) return false;
+    if (n->n_children == 0 || (n->kind == N_CHAIN && n->n_children > 1)) return false;
     node *child = n->children[0];
+    for (int i = 1; i < n->n_children; i++) free_node(n->children[i]);
     *n = *child;
     free(child);
     return true;
@@ -51,7 +52,7 @@ static bool set(int64_t *x, int64_t value)
 
 static bool a_to_1(node *n) { return n->kind != N_DROPOUT && set(&n->a, 1); }
 static bool a_to_2(node *n) { return n->kind != N_DROPOUT && set(&n->a, 2); }
-static bool halve_a(node *n) { return n->kind != N_DROPOUT && set(&n->a, n->a / 2); }
+static bool halve_a(node *n) { return n->kind != N_DROPOUT && n->a > 1 && set(&n->a, n->a / 2); }
 static bool b_to_1(node *n) { return set(&n->b, 1); }
 
 static bool clear(bool *x)
@@ -71,9 +72,33 @@ static bool first_policy(node *n)
     return other;
 }
 
-static bool (*const node_edits[])(node *n) = {
-    drop_first, drop_second, drop_third, drop_fourth, unwrap,     drop_op,     drop_first_op,
-    a_to_1,     a_to_2,      halve_a,    b_to_1,      clear_flag, clear_other, first_policy,
+static bool clear_option(node *n, int i)
+{
+    bool was = n->options[i] != 0;
+    n->options[i] = 0;
+    return was;
+}
+
+#define OPTIONS(X)                                                                                                     \
+    X(0)                                                                                                               \
+    X(1)                                                                                                               \
+    X(2)                                                                                                               \
+    X(3)                                                                                                               \
+    X(4)                                                                                                               \
+    X(5)                                                                                                               \
+    X(6)                                                                                                               \
+    X(7)
+#define X(i)                                                                                                           \
+    static bool clear_option_##i(node *n) { return clear_option(n, i); }
+OPTIONS(X)
+#undef X
+
+static bool (*const node_edits[])(node *n) = {drop_first, drop_second,   drop_third,  drop_fourth,  unwrap,
+                                              drop_op,    drop_first_op, a_to_1,      a_to_2,       halve_a,
+                                              b_to_1,     clear_flag,    clear_other, first_policy,
+#define X(i) clear_option_##i,
+                                              OPTIONS(X)
+#undef X
 };
 
 /* ---- edits of a model -------------------------------------------------------------------------------------------- */
@@ -89,7 +114,9 @@ static bool halve_dim2(model *m) { return smaller_dim(m, 2, (m->dims[2] + 1) / 2
 /* Every width at once: one of them alone does not fit its neighbours. */
 static void set_width(node *n, void *user)
 {
-    if (n->kind == N_DENSE || n->kind == N_MLP) set(&n->a, *(const int64_t *)user);
+    const kind k = n->kind;
+    if (k == N_DENSE || k == N_MLP || k == N_RECURRENT || k == N_BIDIRECTIONAL || k == N_GATED || k == N_TIME_CONV)
+        set(&n->a, *(const int64_t *)user);
 }
 
 static bool all_widths(model *m, int64_t to)

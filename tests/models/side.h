@@ -55,11 +55,37 @@ static inline uint64_t hash_results(const results *r)
     return h;
 }
 
+/* Element k of floats; bf16 is the upper half of an f32. */
+static inline double get_element(tow_dtype dtype, const void *data, int64_t k)
+{
+    if (dtype == TOW_F64) return ((const double *)data)[k];
+    if (dtype == TOW_F32) return (double)((const float *)data)[k];
+    uint32_t bits = (uint32_t)((const uint16_t *)data)[k] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+static inline void set_element(tow_dtype dtype, void *data, int64_t k, double value)
+{
+    const float x = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (dtype == TOW_F64)
+        ((double *)data)[k] = value;
+    else if (dtype == TOW_F32)
+        ((float *)data)[k] = x;
+    else
+        ((uint16_t *)data)[k] = (uint16_t)(bits >> 16);
+}
+
 static inline bool is_finite(const results *r)
 {
-    for (size_t i = 0; i < r->n; i++)
-        for (int64_t k = 0; r->list[i].type.dtype == TOW_F32 && k < tow_type_count(r->list[i].type); k++)
-            if (!isfinite(((float *)r->list[i].data)[k])) return false;
+    for (size_t i = 0; i < r->n; i++) {
+        const tow_type type = r->list[i].type;
+        for (int64_t k = 0; tow_dtype_is_float(type.dtype) && k < tow_type_count(type); k++)
+            if (!isfinite(get_element(type.dtype, r->list[i].data, k))) return false;
+    }
     return true;
 }
 
@@ -125,6 +151,7 @@ typedef struct how {
 enum {
     MOST = 3000, /* inputs or outputs of a graph */
     MOST_POLICIES = 400,
+    MOST_LAYERS = 4000, /* parts of layers that live as long as the side */
     STEPS = 3
 };
 
@@ -137,6 +164,8 @@ typedef struct side {
     tow_array *in[MOST], *out[MOST];
     tow_policy *policies[MOST_POLICIES];
     int n_policies;
+    void *layers[MOST_LAYERS];
+    int n_layers;
     tow_train_state *training;
 } side;
 
@@ -166,8 +195,17 @@ static void end_side(side *s)
     tow_params_free(s->updates);
     tow_params_free(s->gradients);
     for (int i = 0; i < s->n_policies; i++) tow_policy_free(s->ctx, s->policies[i]);
+    for (int i = 0; i < s->n_layers; i++) free(s->layers[i]);
     tow_context_destroy(s->ctx);
     free(s);
+}
+
+/* A copy that lives as long as the side. */
+static inline void *keep_layer(side *s, const void *layer, size_t size)
+{
+    void *copy = malloc(size);
+    if (copy == NULL || s->n_layers == MOST_LAYERS) abort();
+    return s->layers[s->n_layers++] = memcpy(copy, layer, size);
 }
 
 static inline tow_verdict by_letters(const tow_policy_query *q, void *user)
@@ -213,9 +251,11 @@ static bool stir(side *s, tow_params *params, const problem *p)
     TRY(tow_tensors_create(s->ctx, &all));
     tow_status status = tow_params_to_tensors(params, "", all);
     for (size_t i = 0; i < tow_tensors_count(all) && status == TOW_OK; i++) {
-        float *data = tow_array_data(tow_tensors_at(all, i));
-        for (int64_t k = 0; k < tow_type_count(tow_array_type(tow_tensors_at(all, i))); k++)
-            data[k] += (float)(0.25 * noise(p->seed, tow_tensors_name(all, i), k));
+        void *data = tow_array_data(tow_tensors_at(all, i));
+        const tow_type type = tow_array_type(tow_tensors_at(all, i));
+        for (int64_t k = 0; k < tow_type_count(type); k++)
+            set_element(type.dtype, data, k,
+                        get_element(type.dtype, data, k) + 0.25 * noise(p->seed, tow_tensors_name(all, i), k));
     }
     if (status == TOW_OK) status = tow_params_from_tensors(params, "", all);
     tow_tensors_free(all);
@@ -324,8 +364,8 @@ static bool repeat_input(side *s, tow_array **x)
         char *row = (char *)tow_array_data(all) + (size_t)r * bytes;
         memcpy(row, tow_array_data(*x), bytes);
         for (size_t k = 0; k < count && r != ROW; k++) {
-            if (type.dtype == TOW_F32)
-                ((float *)(void *)row)[k] = ((float *)(void *)row)[k] * 0.75f + 0.125f * (float)r;
+            if (tow_dtype_is_float(type.dtype))
+                set_element(type.dtype, row, (int64_t)k, get_element(type.dtype, row, (int64_t)k) * 0.75 + 0.125 * r);
             if (type.dtype == TOW_U32) ((uint32_t *)(void *)row)[k] += (uint32_t)r + 1;
         }
     }

@@ -80,31 +80,79 @@ bool has_kind(const node *n, kind wanted)
     return found;
 }
 
-/* A chain of width to the same width, as what contains it needs. */
+bool is_owner(const node *n)
+{
+    const kind k = n->kind;
+    return k == N_METHOD || k == N_RULED || k == N_REMAT_SCAN || k == N_MEMBERS || k == N_MAPPED || k == N_AXIS_CELLS ||
+           k == N_STACK;
+}
+
+/* Writes variables or sows, or contains what does. */
+static bool writes_variables(const node *n)
+{
+    const int *o = n->options;
+    bool writes = n->kind == N_RUNNING || n->kind == N_SPECTRAL_NORM || (n->kind == N_FEATURE && o[0] == 0) ||
+                  (n->kind == N_ATTEND && (o[7] == 1 || o[7] == 2)) || (is_owner(n) && (o[4] == 1 || o[4] == 2));
+    for (int i = 0; i < n->n_children; i++) writes = writes || writes_variables(n->children[i]);
+    return writes;
+}
+
+/* Every parameter below n is read where a variable may be written beside it, once in each scope. */
+static bool may_write_in(const node *n)
+{
+    const kind k = n->kind;
+    bool may = k != N_IN_REMAT && k != N_IN_CALL && k != N_LOOP && k != N_CHOICE && k != N_UNTIL && k != N_CONV_LSTM &&
+               !(is_owner(n) && n->options[0] != 0);
+    for (int i = 0; i < n->n_children && may; i++) may = may_write_in(n->children[i]);
+    return may;
+}
+
+/* Chains of width to the same width, as what contains them needs. */
 static bool keeps_width(const node *n, int rank, int64_t width)
 {
-    return n->n_children == 1 && node_width(n->children[0], rank, width) == width;
+    bool keeps = n->n_children == kinds[n->kind].most_children;
+    for (int i = 0; i < n->n_children && keeps; i++) keeps = node_width(n->children[i], rank, width) == width;
+    return keeps;
 }
 
 int64_t node_width(const node *n, int rank, int64_t width)
 {
-    const bool writes =
+    const int *o = n->options;
+    const bool function =
         n->kind == N_IN_REMAT || n->kind == N_IN_CALL || n->kind == N_LOOP || n->kind == N_CHOICE || n->kind == N_UNTIL;
     if (kinds[n->kind].rank3 && rank != 3) return -1;
-    if (writes && has_kind(n, N_RUNNING)) return -1; /* functions may not write variables */
+    if (n->kind == N_LORA || n->kind == N_WEIGHT_NORM || n->kind == N_SPECTRAL_NORM) { /* two have one name */
+        for (int i = 0; i < n->n_children; i++)
+            if (has_kind(n->children[i], n->kind)) return -1;
+    }
+    if (n->kind == N_SPECTRAL_NORM && !may_write_in(n)) return -1;
+    if (function && writes_variables(n)) return -1; /* functions may not write variables */
     switch (n->kind) {
     case N_DENSE:
-        return n->a;
     case N_MLP:
+    case N_RECURRENT:
+    case N_TIME_CONV:
         return n->a;
+    case N_BIDIRECTIONAL:
+        return o[3] ? n->a : 2 * n->a;
+    case N_GATED:
+        return n->flag ? width : n->a;
+    case N_FEATURE:
+        return o[0] == 2 && rank < 3 ? -1 : width;
+    case N_PARALLEL:
+        return !keeps_width(n, rank, width) ? -1 : o[0] == 3 ? 2 * width : width;
     case N_ATTENTION:
     case N_TRANSFORMER:
+    case N_ATTEND:
+    case N_BLOCK:
         return width % n->b == 0 ? width : -1;
     case N_CHAIN:
         for (int i = 0; i < n->n_children && width >= 0; i++) width = node_width(n->children[i], rank, width);
         return n->n_children > 0 ? width : -1;
     case N_LOOP:
     case N_CELLS:
+    case N_MAPPED:
+    case N_AXIS_CELLS:
         return keeps_width(n, 2, width) ? width : -1;
     default:
         return kinds[n->kind].most_children == 0 || keeps_width(n, rank, width) ? width : -1;
@@ -133,10 +181,11 @@ static node *draw_node(int rank, int64_t width, int depth)
     for (int i = 0; i < n->n_ops; i++) n->ops[i] = pick(model_op_count());
     if (n->kind == N_DROPOUT) n->a = pick(rank + 1) - 1;
     if (n->kind == N_SHARED) n->a = 2 + pick(2);
-    if (kinds[n->kind].most_children) {
-        n->n_children = 1;
-        n->children[0] = draw_chain(kinds[n->kind].rank3 ? 2 : rank, width, width, depth - 1);
-    }
+    for (int i = 0; i < MOST_OPTIONS; i++) n->options[i] = pick(2) ? 0 : pick(4);
+    if (kinds[n->kind].most_children == 0) return n;
+    n->n_children = n->kind == N_CHAIN ? 1 : kinds[n->kind].most_children;
+    for (int i = 0; i < n->n_children; i++)
+        n->children[i] = draw_chain(kinds[n->kind].rank3 ? 2 : rank, width, width, depth - 1);
     return n;
 }
 
@@ -169,9 +218,26 @@ static int64_t applications(const node *n, int64_t time)
 {
     int64_t sum = n->n_children == 0;
     for (int i = 0; i < n->n_children; i++) sum += applications(n->children[i], time);
-    return sum * (n->kind == N_SCAN || n->kind == N_SHARED || n->kind == N_UNTIL ? n->a
-                  : n->kind == N_CELLS                                           ? time
-                                                                                 : 1);
+    switch (n->kind) {
+    case N_SCAN:
+    case N_SHARED:
+    case N_UNTIL:
+    case N_RULED:
+        return sum * n->a;
+    case N_REMAT_SCAN:
+        return sum * 2 * n->b * 2;
+    case N_STACK:
+        return sum * (n->a / 2 + 2);
+    case N_CELLS:
+    case N_AXIS_CELLS:
+        return sum * time;
+    case N_RECURRENT:
+    case N_BIDIRECTIONAL:
+    case N_CONV_LSTM:
+        return 1 + time / 4;
+    default:
+        return sum;
+    }
 }
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */

@@ -7,9 +7,9 @@
 #include <stdio.h>
 
 #include "tests/models/compute.h"
+#include "tests/models/made.h"
 
 enum {
-    MOST_CHILDREN = 4,
     MOST_OPS = 4,
     MOST_APPLICATIONS = 64 /* of layers, with all stacks unrolled */
 };
@@ -37,7 +37,29 @@ enum {
     X(N_CHOICE, 1, false)                                                                                              \
     X(N_UNTIL, 1, false)                                                                                               \
     X(N_LOOP, 1, true)                                                                                                 \
-    X(N_CELLS, 1, true)
+    X(N_CELLS, 1, true)                                                                                                \
+    X(N_RECURRENT, 0, true)                                                                                            \
+    X(N_BIDIRECTIONAL, 0, true)                                                                                        \
+    X(N_CONV_LSTM, 0, true)                                                                                            \
+    X(N_ATTEND, 0, true)                                                                                               \
+    X(N_BLOCK, 0, true)                                                                                                \
+    X(N_GATED, 0, false)                                                                                               \
+    X(N_FEATURE, 0, false)                                                                                             \
+    X(N_TIME_CONV, 0, true)                                                                                            \
+    X(N_SEQUENTIAL, 1, false)                                                                                          \
+    X(N_PARALLEL, 2, false)                                                                                            \
+    X(N_SCALED_RESIDUAL, 1, false)                                                                                     \
+    X(N_METHOD, 1, false)                                                                                              \
+    X(N_PRECISE, 1, false)                                                                                             \
+    X(N_LORA, 1, false)                                                                                                \
+    X(N_WEIGHT_NORM, 1, false)                                                                                         \
+    X(N_SPECTRAL_NORM, 1, false)                                                                                       \
+    X(N_RULED, 1, false)                                                                                               \
+    X(N_REMAT_SCAN, 1, false)                                                                                          \
+    X(N_STACK, 2, false)                                                                                               \
+    X(N_MEMBERS, 1, false)                                                                                             \
+    X(N_MAPPED, 1, true)                                                                                               \
+    X(N_AXIS_CELLS, 1, true)
 
 typedef enum kind {
 #define X(symbol, children, rank3) symbol,
@@ -46,7 +68,7 @@ typedef enum kind {
     KIND_COUNT
 } kind;
 
-/* Numbers mean: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION, TRANSFORMER: b heads; SCAN, SHARED,
+/* Numbers mean, of those that made.h does not make: DENSE, GENERAL, MLP, TRANSFORMER: a features; GENERAL, ATTENTION, TRANSFORMER: b heads; SCAN, SHARED,
  * UNTIL: a iterations or applications; DROPOUT: a axis that shares a draw, or -1. */
 typedef struct node {
     kind kind;
@@ -54,6 +76,7 @@ typedef struct node {
     bool flag, other; /* no_bias, rms_norm or causal, unrolled and others: see nodes.c */
     int policy;       /* of REMAT and IN_REMAT */
     int ops[MOST_OPS], n_ops;
+    int options[MOST_OPTIONS]; /* of what made.h makes: 0 to 3, 0 the default */
     int n_children;
     struct node *children[MOST_CHILDREN];
 } node;
@@ -94,6 +117,8 @@ problem model_problem(const model *m);
 /* Calls visit for a node and all below it. */
 void visit_nodes(node *n, void (*visit)(node *n, void *user), void *user);
 bool has_kind(const node *n, kind wanted);
+/* Its layer is around an owner (made.h), which o[4] gives variables. */
+bool is_owner(const node *n);
 
 /* ---- nodes.c ----------------------------------------------------------------------------------------------------- */
 

@@ -44,7 +44,28 @@ class MLP(nn.Module):
         return nn.Dense(4, **self.types)(x)
 
 
+class RNN(nn.RNN):
+    """Begins with zeros of the type that the cell computes in: its own carries are of param_dtype, which a scan refuses."""
+
+    carries: int = 1
+
+    def __call__(self, x):
+        cell = self.cell
+        dtype = cell.dtype or jnp.promote_types(x.dtype, cell.param_dtype)
+        shape = (x.shape[0], *x.shape[2:-1], cell.features)
+        carry = (jnp.zeros(shape, dtype),) * self.carries
+        return super().__call__(x, initial_carry=carry if self.carries > 1 else carry[0])
+
+
+# Flax draws orthogonal kernels of 32 bits and more only.
+RECURRENT = {"recurrent_kernel_init": INIT.he_normal(), "bias_init": INIT.normal(0.3)}
 CASES = {
+    "rnn_simple": (lambda t: RNN(nn.SimpleCell(4, **RECURRENT, **t)), (2, 4, 3)),
+    "rnn_lstm": (lambda t: RNN(nn.LSTMCell(4, **RECURRENT, **t), carries=2), (2, 4, 3)),
+    "rnn_optimized": (lambda t: RNN(nn.OptimizedLSTMCell(4, **RECURRENT, **t), carries=2), (2, 4, 3)),
+    "rnn_gru": (lambda t: RNN(nn.GRUCell(4, **RECURRENT, **t)), (2, 4, 3)),
+    "rnn_mgu": (lambda t: RNN(nn.MGUCell(4, recurrent_kernel_init=INIT.he_normal(), **t)), (2, 4, 3)),
+    "rnn_conv": (lambda t: RNN(nn.ConvLSTMCell(3, (3,), **t), carries=2), (2, 3, 4, 2)),
     "dense": (lambda t: nn.Dense(6, **t), (3, 5)),
     "dense_drawn": (lambda t: nn.Dense(6, kernel_init=INIT.normal(0.3), bias_init=INIT.uniform(0.5), **t), (3, 5)),
     "dense_plain": (lambda t: nn.Dense(6, use_bias=False, kernel_init=INIT.he_uniform(), **t), (3, 5)),

@@ -310,6 +310,28 @@ static void test_sown_weights(void **unused)
     for (int i = 0; i < 2; i++) tow_array_release(weights[i]);
 }
 
+/* A mask of fewer axes is one with axes of size 1 in front, with and without weights that are written out. */
+static void test_masks_broadcast(void **unused)
+{
+    (void)unused;
+    static const constant masks[][2] = {
+        {MASK(5, 5), MASK(1, 1, 5, 5)}, {MASK(5), MASK(1, 1, 1, 5)}, {MASK(2, 5, 1), MASK(1, 2, 5, 1)}};
+    const tow_type input = tow_make_type(TOW_F32, 3, (int64_t[]){2, 5, 8});
+    for (int k = 0; k < 6; k++) {
+        tow_multi_head_attention attention = ATTENTION(.heads = 2, .causal = k % 2, .dropout_rate = k % 2 ? 1e-9 : 0);
+        supplied few = {{&supplied_class}, TOW_MODULE(&attention), {masks[k / 2][0]}},
+                 all = {{&supplied_class}, TOW_MODULE(&attention), {masks[k / 2][1]}};
+        results a = {0}, b = {0};
+        compute(&a, TOW_MODULE(&few), input);
+        compute(&b, TOW_MODULE(&all), input);
+        for (size_t i = 0; i < a.n; i++)
+            assert_memory_equal(tow_array_data(a.arrays[i]), tow_array_data(b.arrays[i]),
+                                tow_type_bytes(tow_array_type(b.arrays[i])));
+        release(&a);
+        release(&b);
+    }
+}
+
 /* Computed in bf16, with what floats of 16 bits could not count in f32: 8 bits, some of which sums and norms lose. */
 static void test_half_precision(void **unused)
 {
@@ -394,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_vmap),
         cmocka_unit_test(test_encoder_decoder),
         cmocka_unit_test(test_sown_weights),
+        cmocka_unit_test(test_masks_broadcast),
         cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_errors),
     };

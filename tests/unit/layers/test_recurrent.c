@@ -173,6 +173,13 @@ static bool with_rnn(const char *name, tow_dtype dtype, case_use use, void *user
          LIST(4, 1, 3), 3, 4, 0, 3, 5, 3, 0)
     CASE("rnn_lengths_time_major", "rnn", TOW_RNN(&gru, .lengths = true, .reverse = true, .time_major = true), 2, 2,
          LIST(4, 1), 5, 2, 3, 0)
+    CASE("rnn_lengths_ends", "rnn", TOW_RNN(&lstm, .lengths = true), 3, 3, LIST(5, 0, 1), 3, 5, 3, 0)
+    CASE("rnn_lengths_ends_reverse", "rnn", TOW_RNN(&gru, .lengths = true, .reverse = true), 2, 3, LIST(5, 0, 1), 3, 5,
+         3, 0)
+    CASE("rnn_lengths_ends_keep_order", "rnn", TOW_RNN(&mgu, .lengths = true, .reverse = true, .keep_order = true), 2,
+         3, LIST(0, 5, 0), 3, 5, 3, 0)
+    RNN("rnn_unroll", TOW_RNN(&lstm, .unroll = 2, .reverse = true), 3, 2, 5, 3, 0)
+    CASE("rnn_unroll_lengths", "rnn", TOW_RNN(&gru, .unroll = 3, .lengths = true), 2, 2, LIST(2, 6), 2, 6, 3, 0)
     CASE("rnn_lengths_outside", "rnn", TOW_RNN(&gru, .lengths = true, .reverse = true), 2, 3, LIST(7, -1, -9), 3, 5, 3,
          0)
     CASE("rnn_lengths_conv", "rnn", TOW_RNN(&conv, .lengths = true, .reverse = true), 3, 2, LIST(1, 3), 2, 3, 4, 3, 0)
