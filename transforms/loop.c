@@ -95,6 +95,64 @@ tow_value tow__loop_stack(tow_trace *t, int64_t n, tow_value *rows)
     return tow__failed(t) ? (tow_value){0} : tow_concatenate((size_t)n, rows, 0);
 }
 
+/* Variables that the turns share: each turn reads what was there before the loop, as in the loop, and what is written is there
+ * behind it. */
+typedef struct shared_variables {
+    size_t n;
+    uint32_t *index;
+    tow_value *before, *after;
+} shared_variables;
+
+static bool is_shared(const tow_scope *iterations, size_t n, const char *collection, const char *below)
+{
+    tow_lift_rule rule;
+    for (size_t j = 0; j < n; j++)
+        if (tow__entry_below(&iterations[j], collection, below, &rule) && rule.how == TOW_SHARED) return true;
+    return false;
+}
+
+/* False: out of memory, which sticks. */
+static bool find_shared(const tow__loop *c, shared_variables *s)
+{
+    tow__model *model = c->scope->model;
+    tow_trace *t = model->trace;
+    const tow__names *names = &model->state.list->names;
+    const size_t n = names->count;
+    *s = (shared_variables){0};
+    if (model->initialising || !c->lift || n == 0) return true;
+    tow_scope *iterations = tow__trace_alloc(t, c->n_bodies, sizeof *iterations);
+    s->index = tow__trace_alloc(t, n, sizeof *s->index);
+    s->before = tow__trace_alloc(t, n, sizeof *s->before);
+    s->after = tow__trace_alloc(t, n, sizeof *s->after);
+    if (!iterations || !s->index || !s->before || !s->after) return false;
+    for (size_t j = 0; j < c->n_bodies; j++) iterations[j] = tow__loop_iteration(c, j);
+    for (uint32_t i = 0; i < n && !tow__failed(t); i++) {
+        const char *below, *collection = tow__collection_of(model, names->names[i], &below);
+        if (!collection || !is_shared(iterations, c->n_bodies, collection, below)) continue;
+        s->index[s->n] = i;
+        s->before[s->n] = s->after[s->n] = tow__variable_value(model, i);
+        s->n++;
+    }
+    return !tow__failed(t);
+}
+
+/* After a turn: values that it wrote are put aside. */
+static void restore_shared(tow__model *model, shared_variables *s)
+{
+    for (size_t k = 0; k < s->n; k++) {
+        tow_value now = tow__variable_value(model, s->index[k]);
+        if (now.id == s->before[k].id) continue;
+        s->after[k] = now;
+        tow__variable_write(model, s->index[k], s->before[k]);
+    }
+}
+
+static void write_shared(tow__model *model, const shared_variables *s)
+{
+    for (size_t k = 0; k < s->n; k++)
+        if (s->after[k].id != s->before[k].id) tow__variable_write(model, s->index[k], s->after[k]);
+}
+
 void tow__loop_unroll(const tow__loop *c, tow_value *out)
 {
     tow_trace *t = c->scope->model->trace;
@@ -109,7 +167,8 @@ void tow__loop_unroll(const tow__loop *c, tow_value *out)
               *xs = tow__trace_alloc(t, c->n_xs + 1, sizeof *xs);
     tow_value *ys = tow__trace_alloc(t, c->n_ys * layers + 1, sizeof *ys),
               *rows = tow__trace_alloc(t, layers + 1, sizeof *rows);
-    if (!carry || !xs || !ys || !rows) return;
+    shared_variables shared;
+    if (!carry || !xs || !ys || !rows || !find_shared(c, &shared)) return;
     if (c->n_carry) memcpy(carry, c->carry, c->n_carry * sizeof *carry);
     tow__loop one = *c;
     one.n_bodies = 1;
@@ -124,8 +183,10 @@ void tow__loop_unroll(const tow__loop *c, tow_value *out)
                           .mapped = c->mapped,
                           .lift = c->lift};
         tow__loop_turn(&one, turn, carry, xs, ys + layer * c->n_ys);
+        restore_shared(c->scope->model, &shared);
     }
     if (tow__failed(t)) return;
+    write_shared(c->scope->model, &shared);
     if (c->n_carry) memcpy(out, carry, c->n_carry * sizeof *out);
     for (size_t k = 0; k < c->n_ys; k++) {
         for (size_t i = 0; i < layers; i++) rows[i] = ys[i * c->n_ys + k];

@@ -212,44 +212,53 @@ static bool check_written(const recording *r)
     return true;
 }
 
-/* Output `index` of the body, which must not depend on the iteration, as a value outside of the loop. variable: which one it is the
- * new value of, or NULL: output y of the layer. */
-static tow_value outside(const recording *r, size_t index, size_t y, const char *variable)
+/* What computes output `index` of the body, which must not depend on the iteration; NULL: it does, reported. kept: the inputs of the
+ * body that it has. variable: which one it is the new value of, or NULL: output y of the layer. */
+static tow_graph *invariant_part(const recording *r, size_t index, size_t y, const char *variable, bool *kept)
 {
     const tow__loop *c = r->loop;
     const tow__body *b = &r->body;
     tow_trace *t = c->scope->model->trace;
-    const size_t n_in = tow_graph_inputs(b->graph);
-    bool *used = tow__trace_alloc(t, b->n_out + 1, sizeof *used), *kept = tow__trace_alloc(t, n_in + 1, sizeof *kept);
-    tow_value *in = tow__trace_alloc(t, n_in + 1, sizeof *in), out = {0};
+    bool *used = tow__trace_alloc(t, b->n_out + 1, sizeof *used), depends = false;
     tow_graph *alone = NULL;
-    if (!used || !kept || !in) return out;
+    if (!used || !kept) return NULL;
     used[index] = true;
     if (tow__dce(b->graph, used, true, kept, &alone)) {
         tow__adopt_error(t);
-        return out;
+        return NULL;
     }
-    size_t n = 0;
-    bool depends = false;
-    for (size_t i = 0; i < n_in; i++) {
-        if (!kept[i]) continue;
-        depends = depends || i >= b->n_captures;
-        if (i < b->n_captures) in[n++] = b->captures[i];
-    }
-    if (depends && variable)
+    for (size_t i = b->n_captures; i < tow_graph_inputs(b->graph); i++) depends = depends || kept[i];
+    if (!depends) return alone;
+    tow_graph_release(alone);
+    if (variable)
         tow__params_fail(
             c->scope->model, TOW_INVALID_ARGUMENT,
-            "%s: written in the %s %s with a value that depends on the iteration, but a rule says TOW_SHARED; use "
-            "TOW_CARRIED, so that each iteration reads what the one before it wrote",
-            variable, c->transform, c->scope->path);
-    else if (depends)
+            "%s: written in the %s %s with a value that depends on the %s, but a rule says TOW_SHARED; use %s",
+            variable, c->transform, c->scope->path, c->mapped ? "row" : "iteration",
+            c->mapped ? "TOW_STACKED, so that each row has its own"
+                      : "TOW_CARRIED, so that each iteration reads what the one before it wrote");
+    else
         tow_scope_fail(
             c->scope, TOW_INVALID_ARGUMENT,
             "%s: output %zu is TOW_NOT_MAPPED in .out_axes, but depends on the iteration; give it an axis, along "
             "which the iterations are stacked",
             c->transform, y);
-    else
-        tow__inline(t, alone, in, &out);
+    return NULL;
+}
+
+/* The same as a value outside of the loop. */
+static tow_value outside(const recording *r, size_t index, size_t y, const char *variable)
+{
+    const tow__body *b = &r->body;
+    tow_trace *t = r->loop->scope->model->trace;
+    const size_t n_in = tow_graph_inputs(b->graph);
+    bool *kept = tow__trace_alloc(t, n_in + 1, sizeof *kept);
+    tow_value *in = tow__trace_alloc(t, n_in + 1, sizeof *in), out = {0};
+    tow_graph *alone = in ? invariant_part(r, index, y, variable, kept) : NULL;
+    if (!alone) return out;
+    for (size_t i = 0, n = 0; i < b->n_captures; i++)
+        if (kept[i]) in[n++] = b->captures[i];
+    tow__inline(t, alone, in, &out);
     tow_graph_release(alone);
     return out;
 }
@@ -298,6 +307,21 @@ static void commit(const recording *r, size_t n_carry, const tow_value *next)
     if (!tow__failed(model->trace)) tow__body_commit(model, b, values);
 }
 
+/* What rows of a vmap write to variables that they share must not depend on the row. */
+static bool check_shared(const recording *r)
+{
+    const tow__loop *c = r->loop;
+    const tow__names *names = &c->scope->model->state.list->names;
+    for (size_t i = c->n_ys; i < r->body.n_out; i++) {
+        if (!is_invariant(r, 0, i)) continue;
+        bool *kept = tow__trace_alloc(c->scope->model->trace, tow_graph_inputs(r->body.graph) + 1, sizeof *kept);
+        tow_graph *alone = invariant_part(r, i, 0, names->names[r->body.written[i - c->n_ys]], kept);
+        if (!alone) return false;
+        tow_graph_release(alone);
+    }
+    return true;
+}
+
 /* All turns at once. */
 static void bind_rows(recording *r, size_t n_xs, const tow_value *xs, tow_value *out)
 {
@@ -305,7 +329,7 @@ static void bind_rows(recording *r, size_t n_xs, const tow_value *xs, tow_value 
     tow_trace *t = c->scope->model->trace;
     tow_value *all = tow__trace_alloc(t, r->body.n_out + 1, sizeof *all);
     int *axes = tow__trace_alloc(t, r->body.n_out + 1, sizeof *axes);
-    if (!all || !axes) return;
+    if (!all || !axes || !check_shared(r)) return;
     for (size_t i = 0; i < r->body.n_out; i++) axes[i] = is_invariant(r, 0, i) ? TOW_NOT_MAPPED : 0;
     const tow_vmap_options options = {.out_axes = axes, .size = c->turns, .has_size = true};
     tow_vmap_function(t, tow__body_replay, &r->body, &options, n_xs, xs, r->body.n_out, all);

@@ -135,8 +135,8 @@ CASES = {
 }
 
 
-def main():
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "flax_lift.txt")
+def main(name):
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", name)
     with open(path, "w", encoding="utf-8") as file:
 
         def write(name, what, value):
@@ -180,4 +180,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main("flax_lift.txt")
