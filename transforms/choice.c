@@ -94,22 +94,24 @@ static bool record(choice *c)
 
 /* ---- what the branches write and sow ----------------------------------------------------------------------------- */
 
-/* The output of branch k that is the new value of a variable; NULL: it does not write it. */
-static const size_t *find_written(const choice *c, size_t k, uint32_t variable, size_t *output)
+/* *output: that of branch k which is the new value of a variable. False: it does not write it. */
+static bool find_written(const choice *c, size_t k, uint32_t variable, size_t *output)
 {
     const tow__body *b = &c->bodies[k];
-    for (size_t i = 0; i < b->n_written; i++)
-        if (b->written[i] == variable) return *output = c->n_out + i, output;
-    return NULL;
+    *output = c->n_out;
+    for (size_t i = 0; i < b->n_written; i++, ++*output)
+        if (b->written[i] == variable) return true;
+    return false;
 }
 
-static const size_t *find_sown(const choice *c, size_t k, const char *path, size_t *output)
+/* *output: that of branch k which is sown at this path. False: it sows nothing there. */
+static bool find_sown(const choice *c, size_t k, const char *path, size_t *output)
 {
     const tow__body *b = &c->bodies[k];
     *output = c->n_out + b->n_written;
     for (const tow__sown *s = b->frame.sown; s; s = s->next, ++*output)
-        if (strcmp(s->path, path) == 0) return output;
-    return NULL;
+        if (strcmp(s->path, path) == 0) return true;
+    return false;
 }
 
 static void add_written(choice *c, uint32_t variable)

@@ -3,7 +3,8 @@
  * Everything here can be differentiated in forward mode, stands under remat, whose policies reach inside, and in scans,
  * and nests. What does not run costs nothing but memory that is shared: branches that exclude each other share theirs.
  * Functions may use any value of the trace from outside. Layers may be called in them under a scope of the caller: all
- * branches and iterations share its parameters and keys, and may read variables but not write or sow them. */
+ * branches and iterations share its parameters and keys, and may read variables but not write or sow them; the layers TOW_COND,
+ * TOW_SWITCH and TOW_WHILE (tow/transforms.h) may do that as well. */
 #ifndef TOW_CONTROL_H
 #define TOW_CONTROL_H
 

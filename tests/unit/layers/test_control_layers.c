@@ -433,6 +433,55 @@ static void test_spectral_norm(void **unused)
     }
 }
 
+/* ---- other shapes, types and places ------------------------------------------------------------------------------ */
+
+/* x -> (x, true): of one branch, in which a scan, a vmap and a choice stand. */
+static tow_value nest(tow_scope *scope, tow_value x)
+{
+    const tow_dense dense = TOW_DENSE(.features = 4);
+    const tow_cond inner = TOW_COND(.yes = A(&dense), .no = B(&dense));
+    const chooser choose = CHOOSER(&inner, .by_sign = true);
+    const tow_scan scan = TOW_SCAN(&choose, .length = 2);
+    const int64_t *dims = tow_value_type(x).dims;
+    const tow_vmap_layer rows = TOW_VMAP(&scan);
+    tow_value pieces = tow_reshape(x, 3, (int64_t[]){dims[0] / 2, 2, dims[1]});
+    return tow_reshape(tow_apply(scope, "rows", &rows, pieces), 2, dims);
+}
+
+/* f64, and no rows at all, through a choice with other transforms in a branch and through a loop without iterations. */
+static void test_odd_types(void **unused)
+{
+    (void)unused;
+    const tow_function_layer nested = TOW_FUNCTION(nest);
+    const tow_cond choice = TOW_COND(.yes = A(&nested), .no = B(TIMES(2)));
+    const tow_precision model = TOW_PRECISION(&choice, .dtype = TOW_F64, .param_dtype = TOW_F64);
+    for (int64_t rows = 0; rows <= 4; rows += 4)
+        for (int truth = 0; truth < 2; truth++) {
+            const tow_type types[] = {predicate, TYPE(TOW_F64, rows, 4)};
+            tow_array *in[2];
+            called c;
+            const bool yes = truth;
+            double data[16];
+            for (int i = 0; i < 16; i++) data[i] = (i % 5 - 2) * 0.25;
+            OK(tow_array_from_data(ctx, types[0], &yes, &in[0]));
+            OK(tow_array_from_data(ctx, types[1], data, &in[1]));
+            OK(call_model(&c, TOW_MODULE(&model), 2, in, 1, (tow_model_options){.mutable_collections = NULL}));
+            assert_true(tow_type_equal(tow_array_type(c.results.outputs[0]), types[1]));
+            const double *y = tow_array_data(c.results.outputs[0]);
+            for (int i = 0; i < 4 * (int)rows && !truth; i++) assert_true(y[i] == 2 * data[i]);
+            free_called(&c);
+            free_inputs(in);
+        }
+    const tow_while loop = TOW_WHILE(.condition = CONDITION(BY_NONE), .body = BODY(BY_NONE, .plain = true),
+                                     .n_carry = 4, .max_iterations = 3);
+    const looper looping = LOOPER(&loop);
+    const tow_type none = TYPE(TOW_F32, 0, 4);
+    lift_run r;
+    run_lifted(&r, TOW_MODULE(&STACK(&looping)), 1, &none, 3, NULL);
+    assert_true(tow_type_equal(tow_array_type(r.outputs[0]), none));
+    free_lift_run(&r);
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
 static tow_layer_summary layer_at(const tow_model_summary *summary, const char *path)
@@ -577,6 +626,7 @@ int main(void)
         cmocka_unit_test(test_views),
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_spectral_norm),
+        cmocka_unit_test(test_odd_types),
         cmocka_unit_test(test_summary),
         cmocka_unit_test(test_summary_of_flax_keys),
         cmocka_unit_test(test_not_finite),

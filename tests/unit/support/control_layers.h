@@ -23,9 +23,12 @@ static inline void call_chooser(tow_scope *s, const tow_module *module, size_t n
 {
     const chooser *m = (const chooser *)module;
     tow_value step = tow_variable(s, "steps", "step", SCALAR(TOW_I32), (tow_initializer){0});
-    tow_value index =
-        m->by_sign ? tow_gt(first_element(in[0]), tow_scalar(in[0].trace, TOW_F32, 0)) : tow_add_scalar(step, m->first);
+    tow_value index = tow_add_scalar(step, m->first);
     (void)n_in;
+    if (m->by_sign) {
+        tow_value first = first_element(in[0]);
+        index = tow_gt(first, tow_zeros_like(first));
+    }
     if (tow_is_mutable(s, "steps")) tow_set_variable(s, "steps", "step", tow_add_scalar(step, 1));
     tow_apply_module_n(s, "choice", m->choice, 2, (tow_value[]){index, in[0]}, n_out, out);
 }
