@@ -133,15 +133,6 @@ void tow__variable_write(tow__model *m, uint32_t index, tow_value value)
     f->written[index] = true;
 }
 
-/* The type that the layer sees: without the axes of the iterations. */
-static tow_type seen_type(const tow_scope *resolved, tow_type stacked)
-{
-    tow_type scalar = tow_make_type(stacked.dtype, 0, NULL), axes;
-    int levels = 0;
-    tow__stacked_type(resolved, scalar, &axes, &levels);
-    return tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
-}
-
 /* ---- declaring and reading --------------------------------------------------------------------------------------- */
 
 static void fail_missing(tow__model *m, const char *path, const char *wanted)
@@ -183,6 +174,7 @@ tow_value tow_variable(tow_scope *scope, const char *collection, const char *nam
     bool draws = init.fill != tow_init_zeros().fill;
     const tow_params *list = m->state.list;
     uint32_t index = tow__names_find(&list->names, path);
+    if (!tow__check_stacking(resolved.scope, "", path, type)) return (tow_value){0};
     if (index == TOW__NO_NAME && !m->initialising) {
         fail_missing(m, path, tow__type_name(stacked).text);
         return (tow_value){0};
@@ -235,7 +227,7 @@ tow_value tow_get_variable(tow_scope *scope, const char *collection, const char 
     tow__resolved resolved;
     uint32_t index = find_variable(scope, collection, name, &path, &resolved);
     if (index == TOW__NO_NAME) return (tow_value){0};
-    if (m->initialising) return tow_full(m->trace, seen_type(resolved.scope, m->state.list->types[index]), 0);
+    if (m->initialising) return tow_full(m->trace, tow__seen_type(resolved.scope, m->state.list->types[index]), 0);
     return tow__variable_value(m, index);
 }
 
@@ -255,7 +247,7 @@ void tow_set_variable(tow_scope *scope, const char *collection, const char *name
                          path, collection, collection);
         return;
     }
-    tow_type type = seen_type(resolved.scope, m->state.list->types[index]), found = tow_value_type(value);
+    tow_type type = tow__seen_type(resolved.scope, m->state.list->types[index]), found = tow_value_type(value);
     if (tow_is_null(value) || !tow_type_equal(type, found)) {
         tow__params_fail(m, TOW_TYPE_MISMATCH, "%s: expected %s as its new value, found %s; a variable keeps its type",
                          path, tow__type_name(type).text,

@@ -6,6 +6,7 @@
  *
  *   scope      "rnn" -- iteration -- "cell"                    path of a stacked entry: "rnn/{}/cell/kernel"
  *   resolved   "rnn" -- "cell"       for a shared entry        path: "rnn/cell/kernel"
+ *   resolved   "rnn" -- iteration (axis 1) -- "cell"           path: "rnn/{@1}/cell/kernel"
  */
 #include <stdio.h>
 
@@ -18,7 +19,8 @@ static const tow_lift_rule stacked = {.how = TOW_STACKED};
 
 static bool is_one_for_all(tow_lifting how) { return how == TOW_SHARED || how == TOW_CARRIED; }
 
-/* What `lift` says of "collection/below". scratch: room for both with a '/' between them. */
+/* What `lift` says of "collection/below", where the axes of scans below do not count. scratch: room for both with a '/' between
+ * them. */
 static tow_lift_rule find_rule(const tow__lift *lift, const char *collection, const char *below, char *scratch)
 {
     if (!lift) return stacked;
@@ -26,7 +28,7 @@ static tow_lift_rule find_rule(const tow__lift *lift, const char *collection, co
     size_t n = strlen(collection);
     memcpy(scratch, collection, n);
     scratch[n] = '/';
-    if (scratch + n + 1 != below) memcpy(scratch + n + 1, below, strlen(below) + 1);
+    if (scratch + n + 1 != below) tow__path_plain(below, scratch + n + 1);
     for (const tow_lift_rule *rule = lift->variables; rule && rule->pattern; rule++) {
         if (!tow_path_matches(rule->pattern, strchr(rule->pattern, '/') ? scratch : collection)) continue;
         if (lift->used) lift->used[rule - lift->variables] = true;
@@ -84,6 +86,17 @@ static const tow_scope *resolve_repeated(resolving *r, const tow_scope *scope)
     return copy;
 }
 
+/* The last component of a resolved scope: of an iteration of a loop with the axis. NULL: out of memory. */
+static const char *component_of(resolving *r, const tow_scope *copy)
+{
+    tow__numbering numbering;
+    if (copy->axis == 0 || !copy->iteration) return copy->name;
+    char *name = tow__trace_alloc(r->trace, TOW__NUMBERING_SIZE, 1);
+    tow__scope_numbering(copy, &numbering);
+    if (name) tow__numbering_write(&numbering, name);
+    return name;
+}
+
 static const tow_scope *resolve(resolving *r, const tow_scope *scope)
 {
     const bool iteration = tow__scope_is_iteration(scope);
@@ -104,17 +117,20 @@ static const tow_scope *resolve(resolving *r, const tow_scope *scope)
     if (scope->transparent) return resolve(r, scope->parent);
     if (!scope->covered) prepend(r, scope->name);
     const tow_scope *parent = resolve(r, scope->parent);
-    size_t prefix = parent ? strlen(parent->path) : 0, size = prefix + strlen(scope->name) + 2;
     tow_scope *copy = tow__trace_alloc(r->trace, 1, sizeof *copy);
-    char *path = tow__trace_alloc(r->trace, size, 1);
-    if (!parent || !copy || !path) return NULL;
+    if (!parent || !copy) return NULL;
     *copy = *scope;
     copy->parent = (tow_scope *)parent;
+    copy->axis = iteration ? rule.axis : 0;
     if (scope->covered) {
         copy->path = parent->path;
         return copy;
     }
-    snprintf(path, size, "%s%s%s", parent->path, prefix ? "/" : "", scope->name);
+    const char *name = component_of(r, copy);
+    const size_t prefix = strlen(parent->path), size = prefix + (name ? strlen(name) : 0) + 2;
+    char *path = tow__trace_alloc(r->trace, size, 1);
+    if (!name || !path) return NULL;
+    snprintf(path, size, "%s%s%s", parent->path, prefix ? "/" : "", name);
     copy->path = path;
     copy->name = path + (prefix ? prefix + 1 : 0);
     return copy;
@@ -173,6 +189,17 @@ tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, co
     return scratch ? find_rule(scope->lift, collection, below, scratch) : stacked;
 }
 
+/* Whether the component of length n names the iteration, on whatever axis: *axis. */
+static bool names_iteration(const tow_scope *iteration, const char *component, size_t n, int *axis)
+{
+    tow__numbering found, own;
+    *axis = 0;
+    if (!iteration->iteration) return n == strlen(iteration->name) && memcmp(component, iteration->name, n) == 0;
+    if (!tow__numbering_read(component, n, &found) || !tow__scope_numbering(iteration, &own)) return false;
+    *axis = found.axis;
+    return tow__numbering_alike(&found, &own);
+}
+
 const char *tow__entry_below(const tow_scope *scope, const char *collection, const char *path, tow_lift_rule *rule)
 {
     tow_lift_rule outer, here;
@@ -183,14 +210,18 @@ const char *tow__entry_below(const tow_scope *scope, const char *collection, con
     size_t n = strcspn(rest, "/");
     const char *after = rest[n] ? rest + n + 1 : NULL;
     if (scope->covered) {
-        *rule = tow__rule_below(scope, collection, rest[0] == '{' && after ? after : rest);
-        return rest;
+        tow__numbering numbering;
+        const bool numbered = after && tow__numbering_read(rest, n, &numbering);
+        *rule = tow__rule_below(scope, collection, numbered ? after : rest);
+        return numbered && rule->how == TOW_STACKED && rule->axis != numbering.axis ? NULL : rest;
     }
-    const bool named = after && n == strlen(scope->name) && memcmp(rest, scope->name, n) == 0;
-    if (!tow__scope_is_iteration(scope)) return named ? after : NULL;
+    if (!tow__scope_is_iteration(scope))
+        return after && n == strlen(scope->name) && memcmp(rest, scope->name, n) == 0 ? after : NULL;
+    int axis;
+    const bool named = after && names_iteration(scope, rest, n, &axis);
     here = named ? tow__rule_below(scope, collection, after) : stacked;
     *rule = here;
-    if (named && !is_one_for_all(here.how)) return after;
+    if (named && !is_one_for_all(here.how)) return !scope->iteration || axis == here.axis ? after : NULL;
     *rule = tow__rule_below(scope, collection, rest);
     return is_one_for_all(rule->how) ? rest : NULL;
 }
@@ -204,6 +235,37 @@ const char *tow__collection_of(tow__model *model, const char *path, const char *
     return collection;
 }
 
+/* ---- axes -------------------------------------------------------------------------------------------------------- */
+
+bool tow__check_stacking(const tow_scope *resolved, const char *kind, const char *path, tow_type type)
+{
+    int rank = type.rank; /* with the axes of unrolled iterations, which have the same rules */
+    for (const tow_scope *s = resolved; s; s = s->parent) {
+        if (!tow__scope_is_iteration(s)) continue;
+        rank++;
+        if (tow__axis_at(s->axis, rank) >= 0) continue;
+        tow__params_fail(
+            resolved->model, TOW_INVALID_ARGUMENT,
+            "%s%s: a rule of the transform %s stacks it on axis %d, but it is %s in one layer; expected an axis in "
+            "[%d, %d); change .axis, or give this path a rule of its own before that one",
+            kind, path, s->parent->path[0] ? s->parent->path : "around the model", s->axis, tow__type_name(type).text,
+            -rank, rank);
+        return false;
+    }
+    return true;
+}
+
+tow_type tow__seen_type(const tow_scope *s, tow_type stacked_type)
+{
+    if (!s) return stacked_type;
+    tow_type type = tow__seen_type(s->parent, stacked_type);
+    const int at = s->iteration ? tow__axis_at(s->axis, type.rank) : -1;
+    if (at < 0) return type;
+    memmove(type.dims + at, type.dims + at + 1, (size_t)(type.rank - at - 1) * sizeof type.dims[0]);
+    type.rank--;
+    return type;
+}
+
 /* ---- checking ---------------------------------------------------------------------------------------------------- */
 
 static bool is_of_params(const char *pattern)
@@ -211,14 +273,32 @@ static bool is_of_params(const char *pattern)
     return strcmp(pattern, "params") == 0 || tow__path_in(pattern, "params");
 }
 
+/* stacks: of the transform. False, reported: the rule has an axis, but stacks nothing there. */
+static bool check_axis(tow_scope *scope, const char *transform, const char *list, const tow_lift_rule *rule,
+                       bool streams, bool stacks)
+{
+    const bool fits = rule->axis >= -TOW_MAX_RANK && rule->axis < TOW_MAX_RANK;
+    if (rule->axis == 0 || (fits && stacks && !streams && rule->how == TOW_STACKED)) return true;
+    tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
+                   "%s: .%s: \"%s\" has .axis = %d%s; expected one in [%d, %d), of variables that a scan or vmap has "
+                   "under TOW_STACKED, else 0",
+                   transform, list, rule->pattern, rule->axis,
+                   streams   ? ", but keys are in no array"
+                   : !stacks ? ", but the transform stacks nothing"
+                             : "",
+                   -TOW_MAX_RANK, TOW_MAX_RANK);
+    return false;
+}
+
 /* Returns the count of rules; -1: one is not allowed, which was reported. */
 static int check_list(tow_scope *scope, const char *transform, const char *list, const tow_lift_rule *rules,
-                      bool streams)
+                      bool streams, bool stacks)
 {
     int n = 0;
     for (; rules && rules[n].pattern; n++) {
         const tow_lift_rule *rule = &rules[n];
         const bool known = rule->how >= TOW_STACKED && rule->how <= TOW_HIDDEN;
+        if (!check_axis(scope, transform, list, rule, streams, stacks)) return -1;
         if (known && (rule->how != TOW_CARRIED || (!streams && !is_of_params(rule->pattern)))) continue;
         tow_scope_fail(scope, TOW_INVALID_ARGUMENT,
                        "%s: .%s: \"%s\" is %s; expected TOW_STACKED%s, TOW_SHARED or TOW_HIDDEN", transform, list,
@@ -229,12 +309,12 @@ static int check_list(tow_scope *scope, const char *transform, const char *list,
     return n;
 }
 
-tow__lift *tow__lift_make(tow_scope *scope, const char *transform, const tow_lift_rule *variables,
+tow__lift *tow__lift_make(tow_scope *scope, const char *transform, bool stacks, const tow_lift_rule *variables,
                           const tow_lift_rule *streams, const char *const *carried)
 {
     tow_trace *t = scope->model->trace;
-    const int n = check_list(scope, transform, "variables", variables, false),
-              n_streams = check_list(scope, transform, "streams", streams, true);
+    const int n = check_list(scope, transform, "variables", variables, false, stacks),
+              n_streams = check_list(scope, transform, "streams", streams, true, stacks);
     if (n < 0 || n_streams < 0 || (n == 0 && n_streams == 0 && !(carried && *carried))) return NULL;
     tow__lift *lift = tow__trace_alloc(t, 1, sizeof *lift);
     bool *used = tow__trace_alloc(t, (size_t)n + 1, sizeof *used);

@@ -67,7 +67,8 @@ static tow_status check_at(tow_context *ctx, const char *caller, const tow_model
 static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t i, tow__key root)
 {
     const tow__recipe *r = &store->recipes[i];
-    tow_type stacked = store->list->types[i];
+    const char *path = store->list->names.names[i];
+    const tow_type stacked = tow__type_in_front(path, store->list->types[i]);
     int levels = r->levels;
     tow_type type = tow_make_type(stacked.dtype, stacked.rank - levels, stacked.dims + levels);
     int64_t rows = 1;
@@ -75,9 +76,11 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
     for (int l = 0; l < levels; l++) rows *= stacked.dims[l];
     for (const tow_scope *s = r->scope; s; s = s->parent)
         if (s->iteration) depths[--outer] = s->level->depth;
-    tow_status status = tow_array_create(ctx, stacked, &store->list->arrays[i]);
+    tow_array *front = NULL; /* the layers one after the other */
+    tow_status status = tow_array_create(ctx, store->list->types[i], &store->list->arrays[i]);
+    if (!status && !tow__path_in_front(path, stacked.rank)) status = tow_array_create(ctx, stacked, &front);
     if (status) return status;
-    char *data = tow_array_data(store->list->arrays[i]);
+    char *data = tow_array_data(front ? front : store->list->arrays[i]);
     for (int64_t row = 0; row < rows && !status; row++) {
         int64_t index[TOW_MAX_RANK] = {0}, rest = row;
         for (int l = levels - 1; l >= 0; --l) {
@@ -87,6 +90,8 @@ static tow_status fill_entry(tow_context *ctx, const tow__store *store, uint32_t
         tow__key key = tow__scope_key(r->keys, root, index, r->counter);
         status = tow__initialize(ctx, &r->init, type, key.k, data + (size_t)row * tow_type_bytes(type));
     }
+    if (front && !status) tow__put_from_front(path, store->list->arrays[i], data);
+    tow_array_release(front);
     return status;
 }
 

@@ -130,10 +130,12 @@ static tow_status add_array(tow_params *params, size_t index, const char *path, 
                          : !*path ? "an empty path"
                          : !array ? "no array"
                                   : "other bytes");
-    if (tow__path_levels(path) > tow_array_type(array).rank)
+    int axes[TOW_MAX_RANK];
+    if (tow__path_axes(path, tow_array_type(array).rank, axes) < 0)
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
-                         "tow_params_from_arrays: %.200s: expected an axis for each \"{}\", found %s", path,
-                         tow__type_name(tow_array_type(array)).text);
+                         "tow_params_from_arrays: %.200s: expected an axis for each \"{}\", where \"{@k}\" is axis k, "
+                         "found %s",
+                         path, tow__type_name(tow_array_type(array)).text);
     if (tow__names_find(&params->names, path) != TOW__NO_NAME)
         return tow__fail(params->ctx, TOW_INVALID_ARGUMENT,
                          "tow_params_from_arrays: the path '%.200s' is there twice; name every array once", path);
@@ -186,18 +188,6 @@ bool tow__is_path(const char *path)
     }
 }
 
-int tow__path_levels(const char *path)
-{
-    int levels = 0;
-    for (const char *c = path;;) {
-        tow__numbering numbering;
-        size_t length = strcspn(c, "/");
-        if (tow__numbering_read(c, length, &numbering)) levels += numbering.levels;
-        if (!c[length]) return levels;
-        c += length + 1;
-    }
-}
-
 void tow__params_add_layer_path(tow__string *s, const char *path, const int64_t *index)
 {
     for (const char *c = path;;) {
@@ -215,34 +205,6 @@ void tow__params_add_layer_path(tow__string *s, const char *path, const int64_t 
     }
 }
 
-tow_status tow__params_layer(tow_array *array, int levels, const int64_t *index, tow_array **view)
-{
-    *view = tow_array_retain(array);
-    for (int i = 0; i < levels; i++) {
-        tow_array *row = NULL;
-        tow_status status = tow_array_row(*view, index[i], &row);
-        tow_array_release(*view);
-        *view = row;
-        if (status) return status;
-    }
-    return TOW_OK;
-}
-
-int64_t tow__params_rows(const tow_params *p, uint32_t i)
-{
-    int64_t rows = 1;
-    for (int l = tow__path_levels(p->names.names[i]) - 1; l >= 0; --l) rows *= p->types[i].dims[l];
-    return rows;
-}
-
-void tow__params_row_index(const tow_params *p, uint32_t i, int64_t row, int64_t *index)
-{
-    for (int l = tow__path_levels(p->names.names[i]) - 1; l >= 0; --l) {
-        index[l] = row % p->types[i].dims[l];
-        row /= p->types[i].dims[l];
-    }
-}
-
 tow_status tow__params_visit(const tow_params *p, const char *prefix, tow__layer_visitor visit, void *user)
 {
     tow_status status = TOW_OK;
@@ -250,8 +212,9 @@ tow_status tow__params_visit(const tow_params *p, const char *prefix, tow__layer
     tow__string_init(&name, p->ctx);
     for (uint32_t i = 0; i < p->names.count; i++) {
         const char *path = p->names.names[i];
-        int levels = tow__path_levels(path);
-        int64_t rows = tow__params_rows(p, i);
+        const int levels = tow__path_levels(path);
+        const int64_t rows = tow__params_rows(p, i);
+        const bool copies = !tow__path_in_front(path, p->types[i].rank);
         for (int64_t row = 0; row < rows; row++) {
             int64_t index[TOW_MAX_RANK];
             tow__params_row_index(p, i, row, index);
@@ -261,8 +224,9 @@ tow_status tow__params_visit(const tow_params *p, const char *prefix, tow__layer
             tow__params_add_layer_path(&name, path, index);
             if (name.failed) TRY(TOW_OUT_OF_MEMORY);
             tow_array *view = NULL;
-            TRY(tow__params_layer(p->arrays[i], levels, index, &view));
-            status = visit(user, name.text, view);
+            TRY(tow__params_layer(p, i, levels, index, &view));
+            const tow__layer layer = {name.text, view, p, i, row, copies};
+            status = visit(user, &layer);
             tow_array_release(view);
             if (status) goto done;
         }
@@ -272,18 +236,20 @@ done:
     return status;
 }
 
-static tow_status share_tensor(void *user, const char *name, tow_array *view)
+static tow_status share_tensor(void *user, const tow__layer *layer)
 {
-    return tow_tensors_add((tow_tensors *)user, name, view);
+    return tow_tensors_add((tow_tensors *)user, layer->name, layer->array);
 }
 
-static tow_status copy_tensor(void *user, const char *name, tow_array *view)
+static tow_status copy_tensor(void *user, const tow__layer *layer)
 {
     tow_tensors *tensors = user;
     tow_array *copy;
-    tow_status status = tow_array_from_data(tensors->ctx, tow_array_type(view), tow_array_data(view), &copy);
+    if (layer->copied) return share_tensor(user, layer);
+    tow_status status =
+        tow_array_from_data(tensors->ctx, tow_array_type(layer->array), tow_array_data(layer->array), &copy);
     if (status) return status;
-    status = tow_tensors_add(tensors, name, copy);
+    status = tow_tensors_add(tensors, layer->name, copy);
     tow_array_release(copy);
     return status;
 }
@@ -336,7 +302,7 @@ tow_status tow_params_get(const tow_params *params, const char *path, tow_array 
         int64_t index[TOW_MAX_RANK] = {0};
         int levels = tow__path_levels(params->names.names[i]);
         if (levels == 0 || !matches_layer(params->names.names[i], path, index)) continue;
-        tow_status status = tow__params_layer(params->arrays[i], levels, index, array);
+        tow_status status = tow__params_layer(params, i, levels, index, array);
         if (status != TOW_INVALID_ARGUMENT) return status;
         return tow__fail(params->ctx, status, "params/%s: no such layer; params/%s is %s, one row for each layer", path,
                          params->names.names[i], tow__type_name(params->types[i]).text);

@@ -14,6 +14,7 @@ tow_status tow__loading_create(tow_context *ctx, const tow_tensors *tensors, tow
 void tow__loading_free(tow__loading *loading)
 {
     if (loading->copies) tow__free(loading->ctx, loading->copies, loading->capacity, sizeof *loading->copies);
+    if (loading->staging) tow__free(loading->ctx, loading->staging, loading->staging_bytes, 1);
     if (loading->wanted) tow__free(loading->ctx, loading->wanted, loading->capacity, sizeof *loading->wanted);
     tow_load_report_free(loading->ctx, &loading->report);
 }
@@ -129,11 +130,24 @@ size_t tow_load_report_text(tow_context *context, const tow_load_report *report,
 
 static bool may_convert(const tow__loading *l) { return l->options && l->options->convert; }
 
-static tow_status find_tensor(void *user, const char *name, tow_array *view)
+/* Room for a layer that is put into its place from elsewhere. */
+static tow_status reserve_staging(tow__loading *l, size_t bytes)
+{
+    if (bytes <= l->staging_bytes) return TOW_OK;
+    void *staging = tow__alloc(l->ctx, bytes, 1);
+    if (!staging) return TOW_OUT_OF_MEMORY;
+    if (l->staging) tow__free(l->ctx, l->staging, l->staging_bytes, 1);
+    l->staging = staging;
+    l->staging_bytes = bytes;
+    return TOW_OK;
+}
+
+static tow_status find_tensor(void *user, const tow__layer *layer)
 {
     tow__loading *l = user;
+    const char *name = layer->name;
     ptrdiff_t index = tow__tensors_lookup(l->tensors, name);
-    tow_type want = tow_array_type(view);
+    tow_type want = tow_array_type(layer->array);
     if (index < 0) return note(l, TOW_LOAD_MISSING, name, want, (tow_type){0});
     if (l->wanted[index]) /* two parameters of one name: each tensor is copied once, so there is room for all copies */
         return tow__fail(l->ctx, TOW_INVALID_ARGUMENT,
@@ -143,9 +157,13 @@ static tow_status find_tensor(void *user, const char *name, tow_array *view)
     converted.dtype = want.dtype;
     if (!tow_type_equal(may_convert(l) && tow__file_converts(found.dtype, want.dtype) ? converted : found, want))
         return note(l, TOW_LOAD_MISMATCH, name, want, found);
-    l->copies[l->n_copies++] =
-        (struct tow__copy){.tensor = (size_t)index, .dtype = want.dtype, .to = tow_array_data(view)};
-    return TOW_OK;
+    l->copies[l->n_copies++] = (struct tow__copy){.tensor = (size_t)index,
+                                                  .dtype = want.dtype,
+                                                  .to = layer->copied ? NULL : tow_array_data(layer->array),
+                                                  .params = layer->copied ? layer->params : NULL,
+                                                  .entry = layer->entry,
+                                                  .row = layer->row};
+    return layer->copied ? reserve_staging(l, tow_type_bytes(want)) : TOW_OK;
 }
 
 tow_status tow__loading_add(tow__loading *loading, const tow_params *params, const char *prefix, const char *path)
@@ -177,9 +195,15 @@ tow_status tow__loading_check(const tow__loading *loading)
 tow_status tow__loading_run(const tow__loading *loading)
 {
     tow_status status = TOW_OK;
-    for (size_t i = 0; i < loading->n_copies && !status; i++)
-        status = tow__tensors_copy(loading->tensors, loading->copies[i].tensor, loading->copies[i].dtype,
-                                   loading->copies[i].to);
+    for (size_t i = 0; i < loading->n_copies && !status; i++) {
+        const struct tow__copy *copy = &loading->copies[i];
+        int64_t index[TOW_MAX_RANK];
+        void *to = copy->params ? loading->staging : copy->to;
+        status = tow__tensors_copy(loading->tensors, copy->tensor, copy->dtype, to);
+        if (status || !copy->params) continue;
+        tow__params_row_index(copy->params, copy->entry, copy->row, index);
+        tow__params_put_layer(copy->params, copy->entry, index, to);
+    }
     return status;
 }
 

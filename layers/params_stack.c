@@ -1,4 +1,4 @@
-/* Stacks of layers taken apart into views, and put together. */
+/* Stacks of layers taken apart, and put together. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ tow_status tow_params_unstack(const tow_params *params, tow_params **layers)
             name.length = 0;
             tow__params_add_layer_path(&name, params->names.names[i], index);
             if (name.failed) TRY(TOW_OUT_OF_MEMORY);
-            TRY(tow__params_layer(params->arrays[i], tow__path_levels(params->names.names[i]), index, &view));
+            TRY(tow__params_layer(params, i, tow__path_levels(params->names.names[i]), index, &view));
             status = tow__params_append(made, name.text, view, params->frozen[i]);
             tow_array_release(view);
             if (status) goto done;
@@ -45,7 +45,8 @@ typedef struct stacking {
     const tow_params *params;
     const char *scan;
     size_t length; /* of scan */
-    int outer;     /* stacked axes that the entries have already */
+    int outer;     /* axes of scans around it that the entries have already */
+    int axis;      /* of the new one */
 } stacking;
 
 /* The index of the layer that entry i belongs to, and in *rest what stands behind it; -1: it is not of this scan. */
@@ -94,43 +95,71 @@ static tow_status find_layer(const stacking *s, int64_t layer, const char *rest,
     return status;
 }
 
-/* Copies the array of one layer to its places in the stack, which has the new axis behind those of outer scans. */
-static void copy_layer(const stacking *s, const tow_array *from, tow_array *to, int64_t layer, int64_t count)
+/* Copies the layers that an entry holds, which are all of number `layer` in the scan, to their places in the last entry of `made`. */
+static tow_status copy_layers(const stacking *s, uint32_t entry, tow_params *made, int64_t layer)
 {
-    const tow_type type = tow_array_type(from);
-    int64_t rows = 1;
-    for (int i = 0; i < s->outer; i++) rows *= type.dims[i];
-    const size_t bytes = rows > 0 ? tow_type_bytes(type) / (size_t)rows : 0;
-    for (int64_t row = 0; row < rows && bytes > 0; row++)
-        memcpy((char *)tow_array_data(to) + (size_t)(row * count + layer) * bytes,
-               (const char *)tow_array_data(from) + (size_t)row * bytes, bytes);
+    const int levels = tow__path_levels(s->params->names.names[entry]);
+    const int64_t rows = tow__params_rows(s->params, entry);
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t index[TOW_MAX_RANK + 1];
+        tow_array *from = NULL;
+        tow__params_row_index(s->params, entry, row, index);
+        tow_status status = tow__params_layer(s->params, entry, levels, index, &from);
+        if (status) return status;
+        memmove(index + s->outer + 1, index + s->outer, (size_t)(levels - s->outer) * sizeof *index);
+        index[s->outer] = layer;
+        tow__params_put_layer(made, made->names.count - 1, index, tow_array_data(from));
+        tow_array_release(from);
+    }
+    return TOW_OK;
+}
+
+/* The type of the stack at `path` of `count` arrays as that of entry `first`. */
+static tow_status stacked_type(const stacking *s, uint32_t first, const char *path, int64_t count, tow_type *type)
+{
+    tow_context *ctx = s->params->ctx;
+    int axes[TOW_MAX_RANK];
+    const tow_type one = s->params->types[first];
+    tow_type front = tow__type_in_front(s->params->names.names[first], one);
+    if (one.rank == TOW_MAX_RANK)
+        return tow__fail(ctx, TOW_UNSUPPORTED, "tow_params_stack: %s is %s; a stack would have more than %d axes",
+                         s->params->names.names[first], tow__type_name(one).text, TOW_MAX_RANK);
+    memmove(front.dims + s->outer + 1, front.dims + s->outer, (size_t)(one.rank - s->outer) * sizeof *front.dims);
+    front.dims[s->outer] = count;
+    front.rank++;
+    if (tow__path_axes(path, front.rank, axes) < 0)
+        return tow__fail(
+            ctx, TOW_INVALID_ARGUMENT,
+            "tow_params_stack: %s is %s, of which no stack has an axis %d; expected one that all parameters of the "
+            "layers have",
+            s->params->names.names[first], tow__type_name(one).text, s->axis);
+    *type = tow__type_from_front(path, front);
+    return TOW_OK;
 }
 
 /* The stack whose layer 0 is entry `first`. */
 static tow_status append_stack(const stacking *s, tow_params *made, uint32_t first, const char *rest, int64_t count)
 {
-    tow_type type = s->params->types[first];
+    const tow__numbering numbering = {.levels = 1, .strides = {1}, .axis = s->axis};
+    tow_type type;
     tow_status status = TOW_OK;
     tow_array *array = NULL;
+    char component[TOW__NUMBERING_SIZE];
     tow__string name;
     tow__string_init(&name, made->ctx);
-    if (type.rank == TOW_MAX_RANK)
-        TRY(tow__fail(made->ctx, TOW_UNSUPPORTED, "tow_params_stack: %s is %s; a stack would have more than %d axes",
-                      s->params->names.names[first], tow__type_name(type).text, TOW_MAX_RANK));
-    memmove(type.dims + s->outer + 1, type.dims + s->outer, (size_t)(type.rank - s->outer) * sizeof type.dims[0]);
-    type.dims[s->outer] = count;
-    type.rank++;
+    tow__numbering_write(&numbering, component);
+    tow__string_add(&name, "%s/%s/%s", s->scan, component, rest);
+    if (name.failed) TRY(TOW_OUT_OF_MEMORY);
+    TRY(stacked_type(s, first, name.text, count, &type));
+    if (tow__names_find(&made->names, name.text) != TOW__NO_NAME)
+        TRY(tow__fail(made->ctx, TOW_INVALID_ARGUMENT, "tow_params_stack: %s is there already", name.text));
     TRY(tow_array_create(made->ctx, type, &array));
+    TRY(tow__params_append(made, name.text, array, s->params->frozen[first]));
     for (int64_t layer = 0; layer < count; layer++) {
         uint32_t entry = first;
         TRY(find_layer(s, layer, rest, first, &entry));
-        copy_layer(s, s->params->arrays[entry], array, layer, count);
+        TRY(copy_layers(s, entry, made, layer));
     }
-    tow__string_add(&name, "%s/{}/%s", s->scan, rest);
-    if (name.failed) TRY(TOW_OUT_OF_MEMORY);
-    if (tow__names_find(&made->names, name.text) != TOW__NO_NAME)
-        TRY(tow__fail(made->ctx, TOW_INVALID_ARGUMENT, "tow_params_stack: %s is there already", name.text));
-    TRY(tow__params_append(made, name.text, array, s->params->frozen[first]));
 done:
     tow_array_release(array);
     tow__string_free(&name);
@@ -151,12 +180,16 @@ static tow_status append_stacked(const stacking *s, tow_params *made, uint32_t i
     return tow__params_append(made, p->names.names[i], p->arrays[i], p->frozen[i]);
 }
 
-tow_status tow_params_stack(const tow_params *params, const char *scan, tow_params **stacked)
+tow_status tow_params_stack_axis(const tow_params *params, const char *scan, int axis, tow_params **stacked)
 {
     if (stacked) *stacked = NULL;
     if (!params || !scan || !stacked)
-        return tow__missing(params ? params->ctx : NULL, __func__, "parameters, a scan and a place for the list");
-    const stacking s = {params, scan, strlen(scan), tow__path_levels(scan)};
+        return tow__missing(params ? params->ctx : NULL, "tow_params_stack",
+                            "parameters, a scan and a place for the list");
+    if (axis < -TOW_MAX_RANK || axis >= TOW_MAX_RANK)
+        return tow__fail(params->ctx, TOW_INVALID_ARGUMENT, "tow_params_stack: expected an axis in [%d, %d), found %d",
+                         -TOW_MAX_RANK, TOW_MAX_RANK, axis);
+    const stacking s = {params, scan, strlen(scan), tow__path_levels(scan), axis};
     const int64_t count = count_layers(&s);
     if (count == 0)
         return tow__fail(params->ctx, TOW_NOT_FOUND,
@@ -170,4 +203,9 @@ tow_status tow_params_stack(const tow_params *params, const char *scan, tow_para
     else
         *stacked = made;
     return status;
+}
+
+tow_status tow_params_stack(const tow_params *params, const char *scan, tow_params **stacked)
+{
+    return tow_params_stack_axis(params, scan, 0, stacked);
 }

@@ -158,7 +158,8 @@ static const char *below(const char *entry, const char *root, int64_t *index, in
         const bool stacked = tow__numbering_read(entry, a, &numbering);
         if (stacked && *root >= '0' && *root <= '9') {
             char *end;
-            if (!tow__numbering_index(&numbering, strtoll(root, &end, 10), index + *levels) || end != root + b) return NULL;
+            if (!tow__numbering_index(&numbering, strtoll(root, &end, 10), index + *levels) || end != root + b)
+                return NULL;
             *levels += numbering.levels;
         } else if (a != b || memcmp(entry, root, a) != 0 || stacked) {
             return NULL; /* "{}" in a root would leave out an axis that the array has */
@@ -177,7 +178,7 @@ static tow_status append_below(tow_params *to, const tow_params *from, uint32_t 
     const char *path = below(from->names.names[i], root, index, &levels);
     if (!path) return TOW_OK;
     tow_array *view = NULL;
-    tow_status status = tow__params_layer(from->arrays[i], levels, index, &view);
+    tow_status status = tow__params_layer(from, i, levels, index, &view);
     if (status == TOW_INVALID_ARGUMENT)
         return tow__fail(from->ctx, status, "tow_params_subtree: %s: no such layer; %s is %s, one row for each layer",
                          root, from->names.names[i], tow__type_name(from->types[i]).text);
@@ -250,12 +251,13 @@ static tow_status append_renamed(tow_params *to, const tow_params *from, uint32_
     tow__string name;
     tow__string_init(&name, from->ctx);
     size_t k = 0;
+    int axes[TOW_MAX_RANK];
     while (k < n && !tow__path_rewrite(rules[k].pattern, rules[k].replacement, old, &name)) k++;
     const char *path = k == n ? old : name.text ? name.text : "";
     tow_status status = TOW_OK;
     if (name.failed)
         status = TOW_OUT_OF_MEMORY;
-    else if (!tow__is_path(path) || tow__path_levels(path) > from->types[i].rank)
+    else if (!tow__is_path(path) || tow__path_axes(path, from->types[i].rank, axes) < 0)
         status =
             tow__fail(from->ctx, TOW_INVALID_ARGUMENT,
                       "tow_params_rename: %s (%s) would be called \"%.200s\"; expected components joined by '/', no "

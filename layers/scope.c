@@ -89,6 +89,7 @@ bool tow__scope_numbering(const tow_scope *scope, tow__numbering *n)
         if (s->transparent) continue;
         n->first += s->first + (s->fixed >= 0 ? s->stride * s->fixed : 0);
         if (s->iteration) strides[n->levels++] = s->stride;
+        if (s->iteration) n->axis = s->axis;
     }
     for (int i = 0; i < n->levels; i++) n->strides[i] = strides[n->levels - 1 - i];
     return n->levels > 0;
@@ -96,7 +97,7 @@ bool tow__scope_numbering(const tow_scope *scope, tow__numbering *n)
 
 tow_scope *tow__scope_iteration(tow_scope *scope, const tow__turn *turn)
 {
-    char name[24 * (TOW_MAX_RANK + 2)];
+    char name[TOW__NUMBERING_SIZE];
     tow_scope at = {
         .parent = scope, .first = turn->first, .stride = turn->stride, .fixed = turn->level ? -1 : turn->fixed};
     at.iteration = turn->level != NULL;

@@ -111,6 +111,7 @@ struct tow_scope {
     int depth;                 /* components of the path */
     tow__level *level;         /* innermost scan around, or NULL */
     bool iteration;            /* the component is the index of `level` */
+    int axis;                  /* of a resolved iteration: where its axis is in what it stacks (names.h) */
     bool covered;              /* an iteration whose number the iteration below counts on: it has no component */
     int64_t first, stride;     /* an iteration i is layer first + stride i of its stack */
     int64_t unit;              /* with Flax's keys, layer k takes key k / unit of the split */
@@ -131,7 +132,7 @@ typedef struct tow__recipe {
     const tow_scope *keys;  /* the one whose path its key is made of */
     tow_initializer init;
     uint32_t counter;
-    int levels;        /* leading axes that are iterations */
+    int levels;        /* axes that are iterations */
     uint32_t recorded; /* how many the store had recorded before it, redrawn ones counted again */
     bool stale;        /* drawn in a trace that does not count: the next request draws anew */
 } tow__recipe;
@@ -227,8 +228,8 @@ const char *tow__entry_below(const tow_scope *scope, const char *collection, con
 tow_lift_rule tow__rule_below(const tow_scope *scope, const char *collection, const char *below);
 /* The collection that the path of a variable begins with, and what stands behind it. NULL: out of memory, reported. */
 const char *tow__collection_of(tow__model *model, const char *path, const char **below);
-/* The rules of a transform, as long as the trace lives. NULL: there are none, or an error sticks. */
-tow__lift *tow__lift_make(tow_scope *scope, const char *transform, const tow_lift_rule *variables,
+/* The rules of a transform, as long as the trace lives. stacks: it puts layers into one array, on the axis of a rule. NULL: there are none, or an error sticks. */
+tow__lift *tow__lift_make(tow_scope *scope, const char *transform, bool stacks, const tow_lift_rule *variables,
                           const tow_lift_rule *streams, const char *const *carried);
 /* After the layer was called: an error for a rule that nothing matched. */
 void tow__lift_check_used(tow_scope *scope, const char *transform, const tow__lift *lift);
@@ -247,9 +248,13 @@ tow__key tow__scope_key(const tow_scope *scope, tow__key root, const int64_t *in
 /* Value of parameter `index` in the body that is being traced: the graph's input, or the row of the innermost scan that
  * has one. */
 tow_value tow__param_value(const tow__model *model, uint32_t index);
-/* `type` with an axis in front for every scan around a resolved scope, and how many these are. False: rank beyond the
- * limit. */
+/* `type` with an axis for every scan around a resolved scope, and how many these are. False: rank beyond the limit. */
 bool tow__stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked, int *levels);
+/* False, reported: a rule stacks the entry of this type, for one layer, on an axis that it does not have then. kind: "params/" or
+ * "". */
+bool tow__check_stacking(const tow_scope *resolved, const char *kind, const char *path, tow_type type);
+/* The type that the layer sees: without the axes of the iterations. */
+tow_type tow__seen_type(const tow_scope *resolved, tow_type stacked);
 /* While initialising: whether the resolved `scope` is of the same layer as the one that recorded the entry `index`. False,
  * reported: the component that is the iteration of an unrolled scan in one is a child with a number for its name in the
  * other. kind: "params/" or "". */

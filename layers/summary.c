@@ -84,7 +84,12 @@ static tow_status own(tow_model_summary *s, const tow_params *list, uint32_t i, 
     const char *path = list->names.names[i], *below = variable ? path + strcspn(path, "/") + 1 : path;
     *o = (tow__owned){.path = tow__arena_string(&s->arena, path), .type = list->types[i], .variable = variable};
     if (!o->path) return TOW_OUT_OF_MEMORY;
-    o->layer = layer_of(s, below);
+    const size_t size = strlen(below) + 1;
+    char *plain = tow__alloc(s->ctx, size, 1); /* as layers are called */
+    if (!plain) return TOW_OUT_OF_MEMORY;
+    tow__path_plain(below, plain);
+    o->layer = layer_of(s, plain);
+    tow__free(s->ctx, plain, size, 1);
     uint32_t layer = o->layer;
     if (!variable) s->layers[layer].own_parameters += tow_type_count(o->type);
     do {

@@ -84,9 +84,10 @@ bool tow__stacked_type(const tow_scope *scope, tow_type type, tow_type *stacked,
     for (const tow_scope *s = scope; s; s = s->parent) {
         if (!s->iteration) continue;
         if (type.rank == TOW_MAX_RANK) return false;
-        memmove(type.dims + 1, type.dims, (size_t)type.rank * sizeof type.dims[0]);
-        type.dims[0] = s->level->length;
-        ++type.rank;
+        const int found = tow__axis_at(s->axis, ++type.rank),
+                  at = found < 0 ? 0 : found; /* tow__check_stacking reports it */
+        memmove(type.dims + at + 1, type.dims + at, (size_t)(type.rank - 1 - at) * sizeof type.dims[0]);
+        type.dims[at] = s->level->length;
         ++*levels;
     }
     *stacked = type;
@@ -246,6 +247,7 @@ static tow_value stored_param(tow_scope *scope, const char *name, tow_type type,
             path, resolved.hidden->path[0] ? resolved.hidden->path : "around the model");
         return (tow_value){0};
     }
+    if (!tow__check_stacking(resolved.scope, "params/", path, type)) return (tow_value){0};
     const tow_params *list = m->params.list;
     uint32_t index = tow__names_find(&list->names, path);
     if (index == TOW__NO_NAME && !m->initialising) {

@@ -171,11 +171,15 @@ struct tow__norm {
 /* Squares of f32 are finite in f64, so their sum tells; those of f64 are looked at element by element. */
 static void record_norm(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
-    const size_t n = *(const size_t *)user;
+    const tow_params *params = user;
+    const size_t n = tow_params_count(params);
     tow_value of_f64 = tow_scalar(trace, TOW_F64, 0), of_others = of_f64, finite = tow_scalar(trace, TOW_BOOL, 1);
     for (size_t i = 0; i < n; i++) {
         const bool wide = tow_value_type(in[i]).dtype == TOW_F64;
-        tow_value x = wide ? in[i] : tow_convert(in[i], TOW_F64);
+        int axes[TOW_MAX_RANK], n_axes = tow__path_axes(params->names.names[i], params->types[i].rank, axes);
+        tow_value x = tow__axes_to_front(in[i], n_axes,
+                                         axes); /* the sum of a model does not depend on where layers are stacked */
+        if (!wide) x = tow_convert(x, TOW_F64);
         tow_value *sum = wide ? &of_f64 : &of_others;
         *sum = tow_add(*sum, tow_reduce_sum(tow_mul(x, x), 0, NULL));
         if (wide) finite = tow_and(finite, tow_reduce_and(tow_is_finite(x), 0, NULL));
@@ -192,7 +196,7 @@ tow_status tow__norm_create(tow_context *ctx, const tow_params *params, tow__nor
     tow_status status = TOW_OK;
     if (!m) return TOW_OUT_OF_MEMORY;
     m->ctx = ctx;
-    TRY(tow_trace_function(ctx, record_norm, &n, n, params->types, NULL, 2, &graph));
+    TRY(tow_trace_function(ctx, record_norm, (void *)(uintptr_t)params, n, params->types, NULL, 2, &graph));
     TRY(tow_compile(ctx, graph, &(tow_compile_options){.flush_subnormals = true}, &m->program));
     for (size_t i = 0; i < 2; i++) TRY(tow_array_create(ctx, tow_graph_output_type(graph, i), &m->outputs[i]));
 done:

@@ -25,12 +25,13 @@ static int compare_layers(const char *a, const char *b)
     }
 }
 
-/* Notes one layer of the array: that with the first element that is not finite, or with the last one. */
-static tow_status note_layer(tow_context *ctx, const char *name, tow_array *array, bool last, tow_not_finite *found)
+/* Notes one layer of the array, in which axes of layers are in front: that with the first element that is not finite, or with the
+ * last one. */
+static tow_status note_front(tow_context *ctx, const char *name, tow_array *array, bool last, tow_not_finite *found)
 {
     const tow__not_finite_counts c = tow__count_not_finite(array);
     const tow_type type = tow_array_type(array);
-    const int levels = name ? tow__path_levels(name) : 0;
+    const int levels = tow__path_levels(name) <= type.rank ? tow__path_levels(name) : 0;
     int64_t index[TOW_MAX_RANK] = {0}, row = last ? c.last : c.first;
     for (int i = type.rank - 1; i >= 0; i--) {
         index[i] = row % type.dims[i];
@@ -39,14 +40,23 @@ static tow_status note_layer(tow_context *ctx, const char *name, tow_array *arra
     tow_array *layer = NULL;
     tow__string path;
     tow__string_init(&path, ctx);
-    tow__params_add_layer_path(&path, name ? name : "", index);
-    tow_status status = path.failed ? TOW_OUT_OF_MEMORY : tow__params_layer(array, levels, index, &layer);
+    tow__params_add_layer_path(&path, name, index);
+    tow_status status = path.failed ? TOW_OUT_OF_MEMORY : tow__array_layer(array, levels, index, &layer);
     if (status == TOW_OK) {
         tow__note_not_finite(found, layer);
         snprintf(found->path, sizeof found->path, "%s", path.text ? path.text : "");
     }
     tow_array_release(layer);
     tow__string_free(&path);
+    return status;
+}
+
+static tow_status note_layer(tow_context *ctx, const char *name, tow_array *array, bool last, tow_not_finite *found)
+{
+    tow_array *front;
+    tow_status status = tow__array_in_front(ctx, name ? name : "", array, &front);
+    if (status == TOW_OK) status = note_front(ctx, name ? name : "", front, last, found);
+    tow_array_release(front);
     return status;
 }
 

@@ -42,6 +42,11 @@ static tow_status add_to_group(tow_optimizer_state *o, uint32_t slot)
     tow__slot *s = &o->slots[slot];
     tow__slot_group *group = NULL;
     tow_status status = TOW_OK;
+    const char *path = o->slot_names.names[slot] + s->prefix_size - 1;
+    const size_t size = strlen(path) + 1;
+    char *plain = tow__alloc(o->ctx, size, 1); /* layers are in front */
+    if (!plain) return TOW_OUT_OF_MEMORY;
+    tow__path_plain(path, plain);
     for (uint32_t i = 0; i < o->n_groups && !group; i++)
         if (strcmp(o->groups[i].prefix, s->prefix) == 0) group = &o->groups[i];
     if (!group) {
@@ -50,10 +55,17 @@ static tow_status add_to_group(tow_optimizer_state *o, uint32_t slot)
         group->prefix = s->prefix;
         o->n_groups++;
     }
-    TRY(tow__params_add(group->list, o->slot_names.names[slot] + s->prefix_size - 1, s->type));
+    if (tow__names_find(&group->list->names, plain) != TOW__NO_NAME)
+        TRY(tow__fail(
+            o->ctx, TOW_INVALID_ARGUMENT,
+            "optimizer: %s: another parameter differs from it in the axis of layers only; give them different paths "
+            "(tow_params_rename)",
+            path));
+    TRY(tow__params_add(group->list, plain, s->type));
     TRY(make_array(o->ctx, s->type, s->initial, &s->array));
     group->list->arrays[group->list->names.count - 1] = s->array;
 done:
+    tow__free(o->ctx, plain, size, 1);
     return status;
 }
 
@@ -126,7 +138,7 @@ static tow_status make_row_update(tow_optimizer_state *o, uint32_t parameter)
 {
     tow__row_update *r = &o->row_updates[parameter];
     const tow_type type = o->params->types[parameter];
-    const bool stacked = tow__path_levels(o->params->names.names[parameter]) > 0;
+    const bool stacked = tow__has_rows(o, parameter);
     tow_status status = TOW_OK;
     TRY(tow__update_row_graph(o, parameter, &r->graph));
     r->n_inputs = tow_graph_inputs(r->graph);

@@ -25,8 +25,9 @@ static const char *path_of(const tow_update *u, uint32_t parameter)
 
 tow_type tow__layer_type(const tow_optimizer_state *o, uint32_t parameter)
 {
-    const tow_type type = o->params->types[parameter];
-    const int levels = tow__path_levels(o->params->names.names[parameter]);
+    const char *path = o->params->names.names[parameter];
+    const tow_type type = tow__type_in_front(path, o->params->types[parameter]);
+    const int levels = tow__path_levels(path);
     return tow_make_type(type.dtype, type.rank - levels, type.dims + levels);
 }
 
@@ -57,8 +58,9 @@ static const char *slot_key(tow_update *u, const char *name, size_t *prefix_size
 static tow_type stacked_type(const tow_update *u, tow_type type)
 {
     if (u->parameter == TOW__NO_PARAMETER) return type;
-    const tow_type whole = u->o->params->types[u->parameter];
-    const int levels = tow__path_levels(path_of(u, u->parameter));
+    const char *path = path_of(u, u->parameter);
+    const tow_type whole = tow__type_in_front(path, u->o->params->types[u->parameter]);
+    const int levels = tow__path_levels(path);
     int64_t dims[TOW_MAX_RANK];
     if (levels + type.rank > TOW_MAX_RANK) return tow_make_type(type.dtype, -1, NULL);
     for (int i = 0; i < levels; i++) dims[i] = whole.dims[i];

@@ -2,7 +2,8 @@
  *
  * The transform is recorded twice. The first time finds out which slots, numbers and reports it wants, and throws the trace
  * away; then the slots get arrays; the second recording has them as inputs. A transform of single parameters (`each`) is
- * recorded on one layer of a stack, which vmap makes the whole of. */
+ * recorded on one layer of a stack, which vmap makes the whole of. Where the axes of layers are not the leading ones of a parameter,
+ * they are brought there for the transform, and so are those of slots wherever they are kept. */
 #ifndef TOW_TRAIN_UPDATE_H
 #define TOW_TRAIN_UPDATE_H
 
@@ -75,6 +76,15 @@ struct tow_optimizer_state {
     int64_t skipped_in_a_row, skipped;
 };
 
+/* Where the axes of layers are in a parameter, outermost first; returns how many there are. by_rows: parameters are updated one by
+ * one, row after row if the outermost of these axes is the leading one: then in such a row. */
+int tow__layer_axes(const tow_optimizer_state *state, uint32_t parameter, bool by_rows, int *axes);
+/* The parameter is updated row by row then. */
+static inline bool tow__has_rows(const tow_optimizer_state *state, uint32_t parameter)
+{
+    int axes[TOW_MAX_RANK];
+    return tow__layer_axes(state, parameter, false, axes) > 0 && axes[0] == 0;
+}
 /* Finds the slots, numbers and reports that the transform wants for these parameters, one by one or together. */
 tow_status tow__update_discover(tow_optimizer_state *state, bool one_by_one);
 /* The graph (parameters, gradients, slots, numbers) -> (parameters, slots, reports) of all parameters. */

@@ -8,12 +8,27 @@
 
 /* ---- transforms of single parameters ----------------------------------------------------------------------------- */
 
-/* How many axes of layers a value of the parameter has here: where parameters are updated one by one, of a row of the outermost
- * stack. */
+int tow__layer_axes(const tow_optimizer_state *o, uint32_t parameter, bool by_rows, int *axes)
+{
+    const int levels = tow__path_axes(o->params->names.names[parameter], o->params->types[parameter].rank, axes);
+    if (!by_rows || levels == 0 || axes[0] != 0) return levels;
+    for (int l = 1; l < levels; l++) axes[l - 1] = axes[l] - 1;
+    return levels - 1;
+}
+
+/* How many axes of layers a value of the parameter has here. */
 static int levels_of(const tow_update *u, uint32_t parameter)
 {
-    const int levels = tow__path_levels(u->o->params->names.names[parameter]);
-    return u->one_by_one && levels > 0 ? levels - 1 : levels;
+    int axes[TOW_MAX_RANK];
+    return tow__layer_axes(u->o, parameter, u->one_by_one, axes);
+}
+
+/* A parameter's value with the axes of layers in front, and back. */
+static tow_value move_layers(const tow_update *u, uint32_t parameter, tow_value x, bool to_front)
+{
+    int axes[TOW_MAX_RANK];
+    const int n = tow__layer_axes(u->o, parameter, u->one_by_one && !u->discovering, axes);
+    return to_front ? tow__axes_to_front(x, n, axes) : tow__axes_from_front(x, n, axes);
 }
 
 /* `each` on one layer. */
@@ -251,8 +266,8 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     tow_update u;
     size_t k = 0;
     if (!begin(r, t, &u)) return;
-    for (size_t i = 0; i < r->n; i++) u.parameters[r->which[i]] = in[k++];
-    for (size_t i = 0; i < r->n; i++) u.gradients[r->which[i]] = in[k++];
+    for (size_t i = 0; i < r->n; i++) u.parameters[r->which[i]] = move_layers(&u, r->which[i], in[k++], true);
+    for (size_t i = 0; i < r->n; i++) u.gradients[r->which[i]] = move_layers(&u, r->which[i], in[k++], true);
     for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
         if (takes_part(r, &r->o->slots[i])) u.slots[i] = in[k++];
     for (uint32_t i = 0; !r->discovering && i < r->o->number_names.count; i++)
@@ -262,7 +277,8 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
     for (size_t i = 0; i < r->n; i++) {
         const uint32_t p = r->which[i];
         tow__update_settle(&u, p);
-        out[k++] = u.frozen[p] || r->discovering ? u.parameters[p] : tow_add(u.parameters[p], u.gradients[p]);
+        tow_value new = u.frozen[p] || r->discovering ? u.parameters[p] : tow_add(u.parameters[p], u.gradients[p]);
+        out[k++] = move_layers(&u, p, new, false);
     }
     for (uint32_t i = 0; !r->discovering && i < r->o->slot_names.count; i++)
         if (takes_part(r, &r->o->slots[i])) out[k++] = u.slots[i];
@@ -270,10 +286,11 @@ static void record(tow_trace *t, const tow_value *in, tow_value *out, void *user
         out[k++] = u.reports[i];
 }
 
-/* A row of the outermost stack. */
-static tow_type row_type(tow_type type, int levels)
+/* The type of a parameter or slot, or of a row of it where it is updated by rows. */
+static tow_type part_type(const recording *r, tow_type type, uint32_t parameter)
 {
-    return levels > 0 ? tow_make_type(type.dtype, type.rank - 1, type.dims + 1) : type;
+    if (!r->one_by_one || r->discovering || !tow__has_rows(r->o, parameter)) return type;
+    return tow_make_type(type.dtype, type.rank - 1, type.dims + 1);
 }
 
 static tow_status make_graph(const recording *r, tow_graph **graph)
@@ -284,16 +301,11 @@ static tow_status make_graph(const recording *r, tow_graph **graph)
     if (!types) return TOW_OUT_OF_MEMORY;
     size_t n = 0, n_slots = 0;
     for (int twice = 0; twice < 2; twice++)
-        for (size_t i = 0; i < r->n; i++) {
-            const int levels = tow__path_levels(o->params->names.names[r->which[i]]);
-            types[n++] = row_type(o->params->types[r->which[i]], r->one_by_one && !r->discovering ? levels : 0);
-        }
+        for (size_t i = 0; i < r->n; i++) types[n++] = part_type(r, o->params->types[r->which[i]], r->which[i]);
     for (uint32_t i = 0; !r->discovering && i < o->slot_names.count; i++) {
         const tow__slot *s = &o->slots[i];
         if (!takes_part(r, s)) continue;
-        const int levels =
-            s->parameter == TOW__NO_PARAMETER ? 0 : tow__path_levels(o->params->names.names[s->parameter]);
-        types[n++] = row_type(s->type, r->one_by_one ? levels : 0);
+        types[n++] = s->parameter == TOW__NO_PARAMETER ? s->type : part_type(r, s->type, s->parameter);
         n_slots++;
     }
     for (uint32_t i = 0; !r->discovering && i < o->number_names.count; i++)

@@ -225,7 +225,7 @@ static void choose(choice *c, const tow_lift_rule *variables, const tow_lift_rul
                        c->op[0] == 'c' ? "a predicate (bool [])" : "an index (i32 [])");
         return;
     }
-    const tow__lift *lift = tow__lift_make(c->scope, c->op, variables, streams, NULL);
+    const tow__lift *lift = tow__lift_make(c->scope, c->op, false, variables, streams, NULL);
     if (tow__scope_failed(c->scope)) return;
     c->inner = lift ? tow__scope_lifted(c->scope, lift, NULL) : c->scope;
     c->in = in + 1;

@@ -170,7 +170,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
                  tow_value *out)
 {
     custom_call c = {.m = (const tow_custom_vjp_layer *)module, .scope = scope, .n_in = n_in, .n_out = n_out};
-    const tow__lift *lift = tow__lift_make(scope, "custom_vjp", c.m->variables, c.m->streams, NULL);
+    const tow__lift *lift = tow__lift_make(scope, "custom_vjp", false, c.m->variables, c.m->streams, NULL);
     if (tow__scope_failed(scope)) return;
     c.inner_scope = lift ? tow__scope_lifted(scope, lift, NULL) : scope;
     if (record(&c, in)) bind(&c, in, out);

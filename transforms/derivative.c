@@ -88,7 +88,7 @@ static bool adopted(const derivative *d, tow_status status)
 static void with_layer(derivative *d, const tow_lift_rule *variables, const tow_lift_rule *streams,
                        void (*run)(derivative *d, const void *user), const void *user)
 {
-    const tow__lift *lift = tow__lift_make(d->scope, d->name, variables, streams, NULL);
+    const tow__lift *lift = tow__lift_make(d->scope, d->name, false, variables, streams, NULL);
     if (tow__scope_failed(d->scope)) return;
     d->inner_scope = lift ? tow__scope_lifted(d->scope, lift, NULL) : d->scope;
     if (record(d)) run(d, user);

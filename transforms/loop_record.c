@@ -1,7 +1,9 @@
 /* Loops over layers as one scan. See loop.h. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "tow/autodiff.h"
+#include "tow/numpy.h"
 #include "transforms/loop.h"
 
 /* What is known of a loop while it is recorded. */
@@ -10,6 +12,7 @@ typedef struct recording {
     size_t n_xs;                         /* that enter by rows */
     size_t n_params, n_state, n_carried; /* parameters and variables that enter by rows, variables that are carried */
     uint32_t *params, *state, *carried;
+    int *axes;             /* [n_state] of the rows in what the variables are outside of the loop */
     tow_scope *iterations; /* one for each body */
     tow__body body;
     bool *results; /* per output of the body: it is a result of the loop */
@@ -67,19 +70,21 @@ static void loop_body(tow_trace *t, const tow_value *in, tow_value *out, void *u
 
 /* ---- what enters ------------------------------------------------------------------------------------------------- */
 
-/* The value `stack` of the entry `name` becomes an xs. False: an error. */
-static bool add_row(const tow__loop *c, const char *kind, const char *name, tow_value stack, tow_value **xs)
+/* The value `stack` of the entry `name`, with the rows along `axis`, becomes an xs. False: an error. */
+static bool add_row(const tow__loop *c, const char *kind, const char *name, tow_value stack, int axis, tow_value **xs)
 {
     tow_type type = tow_value_type(stack);
-    if (type.rank == 0 || type.dims[0] != c->turns) {
+    const int at = tow__axis_at(axis, type.rank);
+    char which[24] = "the leading axis";
+    if (axis != 0) snprintf(which, sizeof which, "axis %d", axis);
+    if (at < 0 || type.dims[at] != c->turns) {
         tow__params_fail(c->scope->model, TOW_SHAPE_MISMATCH,
-                         "%s%s: expected %" PRId64
-                         " layers in the leading axis (the length of the scan), found %s; use "
+                         "%s%s: expected %" PRId64 " layers in %s (the length of the scan), found %s; use "
                          "the length that it was initialised with",
-                         kind, name, c->turns, tow__type_name(type).text);
+                         kind, name, c->turns, which, tow__type_name(type).text);
         return false;
     }
-    *(*xs)++ = stack;
+    *(*xs)++ = at == 0 ? stack : tow_moveaxis(stack, at, 0);
     return true;
 }
 
@@ -95,7 +100,7 @@ tow_scope tow__loop_iteration(const tow__loop *c, size_t j)
     iteration.stride = c->stride * (int64_t)c->n_bodies;
     iteration.lift = c->lift;
     tow__numbering numbering;
-    char *name = tow__trace_alloc(c->scope->model->trace, 24 * (TOW_MAX_RANK + 2), 1);
+    char *name = tow__trace_alloc(c->scope->model->trace, TOW__NUMBERING_SIZE, 1);
     if (name && tow__scope_numbering(&iteration, &numbering)) tow__numbering_write(&numbering, name);
     iteration.name = name ? name : "{}";
     return iteration;
@@ -120,7 +125,7 @@ static bool collect_params(recording *r, tow_value **xs)
         tow_lift_rule rule;
         if (!has_entry(r->iterations, c->n_bodies, "params", names->names[i], &rule) || rule.how != TOW_STACKED)
             continue;
-        if (!add_row(c, "params/", names->names[i], tow__param_value(model, i), xs)) return false;
+        if (!add_row(c, "params/", names->names[i], tow__param_value(model, i), rule.axis, xs)) return false;
         r->params[r->n_params++] = i;
     }
     return true;
@@ -139,7 +144,8 @@ static bool collect_state(recording *r, tow_value **xs, tow_value *carry)
         if (!collection) return false;
         if (!has_entry(r->iterations, c->n_bodies, collection, below, &rule)) continue;
         if (rule.how == TOW_STACKED) {
-            if (!add_row(c, "", path, tow__variable_value(model, i), xs)) return false;
+            if (!add_row(c, "", path, tow__variable_value(model, i), rule.axis, xs)) return false;
+            r->axes[r->n_state] = rule.axis;
             r->state[r->n_state++] = i;
         } else if (rule.how == TOW_CARRIED && tow__collection_mutable(model, collection) && !tow__unreturned(model)) {
             r->carried[r->n_carried] = i;
@@ -158,7 +164,8 @@ static bool collect(recording *r, tow_value **xs, tow_value *carry)
     r->params = tow__trace_alloc(t, model->params.list->names.count + 1U, sizeof *r->params);
     r->state = tow__trace_alloc(t, model->state.list->names.count + 1U, sizeof *r->state);
     r->carried = tow__trace_alloc(t, model->state.list->names.count + 1U, sizeof *r->carried);
-    if (!r->iterations || !r->params || !r->state || !r->carried) return false;
+    r->axes = tow__trace_alloc(t, model->state.list->names.count + 1U, sizeof *r->axes);
+    if (!r->iterations || !r->params || !r->state || !r->carried || !r->axes) return false;
     for (size_t j = 0; j < c->n_bodies; j++) r->iterations[j] = tow__loop_iteration(c, j);
     return model->initialising || (collect_params(r, xs) && collect_state(r, xs, carry));
 }
@@ -292,6 +299,39 @@ static bool is_invariant(const recording *r, size_t n_carry, size_t i)
     return i < r->body.n_written && !is_row(r, r->body.written[i]);
 }
 
+/* The axis on which the rule for a value that was sown stacks it. False, reported: it does not have this axis. */
+static bool sown_axis(const recording *r, const tow__sown *sown, int rank, int *axis)
+{
+    tow__model *model = r->loop->scope->model;
+    const char *below, *collection = tow__collection_of(model, sown->path, &below);
+    tow_lift_rule rule = {0};
+    if (!collection) return false;
+    has_entry(r->iterations, r->loop->n_bodies, collection, below, &rule);
+    *axis = rule.axis;
+    if (tow__axis_at(rule.axis, rank) >= 0) return true;
+    tow__params_fail(
+        model, TOW_INVALID_ARGUMENT,
+        "%s: a rule of the %s %s stacks it on axis %d; expected an axis in [%d, %d); change .axis, or give this path "
+        "a rule of its own before that one",
+        sown->path, r->loop->transform, r->loop->scope->path, rule.axis, -rank, rank);
+    return false;
+}
+
+/* values: what is written and sown, with rows in front; those that have rows get them where their rules say. */
+static void place_rows(const recording *r, tow_value *values)
+{
+    const tow__body *b = &r->body;
+    const tow__sown *sown = b->frame.sown;
+    for (size_t i = 0; i < b->n_written; i++)
+        for (size_t k = 0; k < r->n_state; k++)
+            if (r->state[k] == b->written[i] && r->axes[k] != 0) values[i] = tow_moveaxis(values[i], 0, r->axes[k]);
+    for (tow_value *value = values + b->n_written; sown; sown = sown->next, value++) {
+        int axis = 0;
+        if (!sown_axis(r, sown, tow_value_type(*value).rank, &axis)) return;
+        if (axis != 0) *value = tow_moveaxis(*value, 0, axis);
+    }
+}
+
 /* Hands out what is written and sown; next: the results of the loop behind those of the layer. */
 static void commit(const recording *r, size_t n_carry, const tow_value *next)
 {
@@ -304,6 +344,7 @@ static void commit(const recording *r, size_t n_carry, const tow_value *next)
     for (size_t i = first; i < b->n_out; i++)
         values[i - first] =
             r->results[i] ? *next++ : outside(r, i, 0, model->state.list->names.names[b->written[i - first]]);
+    if (!tow__failed(model->trace)) place_rows(r, values);
     if (!tow__failed(model->trace)) tow__body_commit(model, b, values);
 }
 
@@ -335,7 +376,8 @@ static void bind_rows(recording *r, size_t n_xs, const tow_value *xs, tow_value 
     tow_vmap_function(t, tow__body_replay, &r->body, &options, n_xs, xs, r->body.n_out, all);
     if (tow__failed(t)) return;
     if (c->n_ys) memcpy(out, all, c->n_ys * sizeof *out);
-    tow__body_commit(c->scope->model, &r->body, all + c->n_ys);
+    place_rows(r, all + c->n_ys);
+    if (!tow__failed(t)) tow__body_commit(c->scope->model, &r->body, all + c->n_ys);
 }
 
 static void bind_loop(recording *r, const tow_value *carry, size_t n_xs, const tow_value *xs, tow_value *out)

@@ -6,9 +6,15 @@
 #include "tow/lora.h"
 
 /* An update: w [batch..., contracted..., features...], a [batch..., contracted..., rank], b [batch..., rank, features...]; stacked
- * layers are axes of the batch. */
+ * layers are axes of the batch, and brought to the front. */
+typedef struct operand {
+    tow_array *array; /* NULL: there is none */
+    tow_type type;    /* with layers in front */
+    int n, axes[TOW_MAX_RANK];
+} operand;
+
 typedef struct update {
-    tow_array *w, *a, *b;
+    operand w, a, b;
     int64_t batch, contracted, features; /* products of these axes */
     double factor;
 } update;
@@ -46,7 +52,7 @@ static int64_t product_of(const int64_t *dims, int n)
 /* Fills the sizes; false if the shapes do not fit. */
 static bool read_shapes(update *u, double alpha, double sign)
 {
-    tow_type w = tow_array_type(u->w), a = tow_array_type(u->a), b = tow_array_type(u->b);
+    tow_type w = u->w.type, a = u->a.type, b = u->b.type;
     int batch = a.rank + b.rank - 2 - w.rank, contracted = a.rank - 1 - batch, features = b.rank - 1 - batch;
     if (batch < 0 || contracted < 0 || features < 0 || a.dims[a.rank - 1] != b.dims[batch] || b.dims[batch] < 1)
         return false;
@@ -64,21 +70,23 @@ static bool read_shapes(update *u, double alpha, double sign)
 static void record(tow_trace *trace, const tow_value *in, tow_value *out, void *user)
 {
     const update *u = user;
-    tow_type w = tow_value_type(in[0]);
+    tow_type w = u->w.type;
     tow_dtype wide = w.dtype == TOW_F64 ? TOW_F64 : TOW_F32;
-    int64_t rank = tow_type_count(tow_array_type(u->b)) / (u->batch * u->features > 0 ? u->batch * u->features : 1);
-    tow_value a = tow_reshape(tow__as(in[1], wide), 3, (int64_t[]){u->batch, u->contracted, rank});
-    tow_value b = tow_reshape(tow__as(in[2], wide), 3, (int64_t[]){u->batch, rank, u->features});
+    int64_t rank = tow_type_count(u->b.type) / (u->batch * u->features > 0 ? u->batch * u->features : 1);
+    tow_value a = tow__axes_to_front(in[1], u->a.n, u->a.axes), b = tow__axes_to_front(in[2], u->b.n, u->b.axes);
+    a = tow_reshape(tow__as(a, wide), 3, (int64_t[]){u->batch, u->contracted, rank});
+    b = tow_reshape(tow__as(b, wide), 3, (int64_t[]){u->batch, rank, u->features});
     tow_dot_dims dot = {
         .n_batch = 1, .lhs_batch = {0}, .rhs_batch = {0}, .n_contract = 1, .lhs_contract = {2}, .rhs_contract = {1}};
     tow_value ab = tow_reshape(tow_mul_scalar(tow_dot_general(a, b, dot), u->factor), w.rank, w.dims);
     (void)trace;
+    ab = tow__axes_from_front(ab, u->w.n, u->w.axes);
     out[0] = tow__as(tow_add(tow__as(in[0], wide), ab), w.dtype);
 }
 
 static tow_status compute(tow_context *ctx, update *u, tow_array **result)
 {
-    tow_array *in[3] = {u->w, u->a, u->b};
+    tow_array *in[3] = {u->w.array, u->a.array, u->b.array};
     tow_type types[3];
     tow_graph *graph = NULL;
     for (int i = 0; i < 3; i++) types[i] = tow_array_type(in[i]);
@@ -89,6 +97,27 @@ static tow_status compute(tow_context *ctx, update *u, tow_array **result)
     return status;
 }
 
+static operand operand_of(const tow_params *params, size_t i)
+{
+    operand o = {.array = tow_params_array(params, i)};
+    o.type = tow__type_in_front(tow_params_path(params, i), tow_array_type(o.array));
+    o.n = tow__path_axes(tow_params_path(params, i), o.type.rank, o.axes);
+    return o;
+}
+
+/* The entry at `path`, or else one whose path says other axes of layers, which rules may give to kernels and updates: then that path
+ * replaces it. No array: there is none. */
+static operand find_operand(const tow_params *params, char *path)
+{
+    const size_t n = tow_params_count(params);
+    size_t at = tow__params_index(params, path, 0);
+    for (size_t i = 0; i < n && at >= n; i++)
+        if (tow__paths_alike(tow_params_path(params, i), path)) at = i;
+    if (at >= n) return (operand){0};
+    strcpy(path, tow_params_path(params, at));
+    return operand_of(params, at);
+}
+
 /* The update whose a is entry i, computed; *result stays NULL if entry i is no a. */
 static tow_status compute_entry(const tow_params *params, size_t i, double alpha, double sign, char *kernel, char *b,
                                 tow_array **result)
@@ -96,15 +125,15 @@ static tow_status compute_entry(const tow_params *params, size_t i, double alpha
     tow_context *ctx = params->ctx;
     const char *path = tow_params_path(params, i);
     if (!read_path(path, kernel, b)) return TOW_OK;
-    update u = {
-        .w = tow_params_find(params, kernel), .a = tow_params_array(params, i), .b = tow_params_find(params, b)};
-    if (!u.w || !u.b)
+    update u = {.w = find_operand(params, kernel), .a = operand_of(params, i), .b = find_operand(params, b)};
+    if (!u.w.array || !u.b.array)
         return tow__fail(ctx, TOW_NOT_FOUND,
                          "tow_lora_merge: %s is there, but not %s; give all parameters of the model", path,
-                         u.w ? b : kernel);
+                         u.w.array ? b : kernel);
     if (!read_shapes(&u, alpha, sign))
         return tow__fail(ctx, TOW_SHAPE_MISMATCH, "tow_lora_merge: %s is %s, which is no update of %s, %s", path,
-                         tow__type_name(tow_array_type(u.a)).text, kernel, tow__type_name(tow_array_type(u.w)).text);
+                         tow__type_name(tow_array_type(u.a.array)).text, kernel,
+                         tow__type_name(tow_array_type(u.w.array)).text);
     return compute(ctx, &u, result);
 }
 

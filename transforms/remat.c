@@ -22,7 +22,7 @@ static void call(tow_scope *scope, const tow_module *module, size_t n_in, const 
 {
     call_info c = {.scope = scope, .m = (const tow_remat *)module, .n_in = n_in, .n_out = n_out};
     tow_trace *t = scope->model->trace;
-    const tow__lift *lift = tow__lift_make(scope, "remat", c.m->variables, c.m->streams, NULL);
+    const tow__lift *lift = tow__lift_make(scope, "remat", false, c.m->variables, c.m->streams, NULL);
     if (lift) c.scope = tow__scope_lifted(scope, lift, NULL);
     if (tow__scope_failed(scope)) return;
     tow__body body;

@@ -92,6 +92,7 @@ static tow_status load(const tow_mapping *mapping, tow_params *params, const tow
     if (!l.options->partial) TRY(tow__report_strict(l.report, params->ctx, where, false));
     TRY(prepare(&l));
     copy_all(&l);
+    tow__params_put_copies(params, ours);
 done:
     tow_tensors_free(ours);
     return end(&l, status, report);

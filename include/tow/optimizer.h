@@ -158,7 +158,7 @@ TOW_API tow_value tow_update_function(tow_update *update, const char *name,
 TOW_API void tow_update_report(tow_update *update, const char *name, tow_value value);
 /* The path of the parameter ("blocks/{}/attn/kernel"); of the first one in `all`. */
 TOW_API const char *tow_update_path(const tow_update *update, size_t index);
-/* In `all`: how many parameters there are, their values and gradients. In `each` there is one. */
+/* In `all`: how many parameters there are, their values and gradients, axes of layers in front. In `each` there is one. */
 TOW_API size_t tow_update_count(const tow_update *update);
 TOW_API tow_value tow_update_parameter(tow_update *update, size_t index);
 TOW_API tow_value tow_update_gradient(tow_update *update, size_t index);
@@ -403,7 +403,8 @@ TOW_API tow_status tow_optimizer_set_number(tow_optimizer_state *state, const ch
 TOW_API double tow_optimizer_number(const tow_optimizer_state *state, const char *name);
 /* What a transform reported in the last update ("clip/norm"); 0 before the first one, NAN if nothing is called so. */
 TOW_API double tow_optimizer_reported(const tow_optimizer_state *state, const char *name);
-/* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. */
+/* The slots, group by group: "adam/mu/" with an array for each parameter that has it, named as the parameter. Axes
+ * of layers are in front, also of a parameter that has them elsewhere: "blocks/{}/kernel" is a slot of "blocks/{@1}/kernel". */
 TOW_API size_t tow_optimizer_slots(const tow_optimizer_state *state);
 TOW_API const char *tow_optimizer_slot_prefix(const tow_optimizer_state *state, size_t index);
 TOW_API tow_params *tow_optimizer_slot(const tow_optimizer_state *state, size_t index);

@@ -10,7 +10,8 @@ extern "C" {
 
 /* A flat list of named arrays in order of first use: parameters, or the variables of all other collections, whose paths
  * begin with their collection ("batch_stats/norm/mean"). Layers of a scan are stacked on axis 0 (outermost scan first)
- * and called "blocks/{}/attn/kernel"; on disk they are "blocks/0/attn/kernel", "blocks/1/...". */
+ * and called "blocks/{}/attn/kernel", or on another axis where a rule of the scan says so (tow/lifting.h): "blocks/{@1}/attn/kernel".
+ * On disk they are "blocks/0/attn/kernel", "blocks/1/...", whatever the axis. */
 typedef struct tow_params tow_params;
 /* Frees the list and drops its arrays. NULL is accepted. */
 TOW_API void tow_params_free(tow_params *params);
@@ -22,13 +23,14 @@ TOW_API tow_array *tow_params_array(const tow_params *params, size_t index); /* 
 TOW_API tow_array *const *tow_params_arrays(const tow_params *params);
 /* The array of exactly this path, not retained, or NULL. tow_params_get finds single layers as well. */
 TOW_API tow_array *tow_params_find(const tow_params *params, const char *path);
-/* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage.
+/* The array of `path`, which may name one layer of a stack ("blocks/3/attn/kernel"): then a view that shares storage, but a copy if
+ * the axes of layers are not the leading ones ("blocks/{@1}/attn/kernel"), since arrays are contiguous.
  * A new reference. Error: TOW_NOT_FOUND, with the paths that there are. */
 TOW_API tow_status tow_params_get(const tow_params *params, const char *path, tow_array **array);
 /* Of all arrays together. */
 TOW_API int64_t tow_params_elements(const tow_params *params);
 /* A list of n arrays, which it shares with the caller, under the given paths. Errors: TOW_INVALID_ARGUMENT for a path that is
- * no UTF-8, empty, or there twice, and for a missing array. */
+ * no UTF-8, empty, or there twice, for one whose "{}" and "{@k}" name axes that the array does not have, and for a missing array. */
 TOW_API tow_status tow_params_from_arrays(tow_context *context, size_t n, const char *const *paths,
                                           tow_array *const *arrays, tow_params **params);
 /* Same paths and types, zeros. */
@@ -120,7 +122,7 @@ typedef enum tow_merge {
 TOW_API tow_status tow_params_merge(const tow_params *a, const tow_params *b, tow_merge conflicts, tow_params **merged);
 /* The entries below `path`, which is left out of their own: of "encoder" the list has "norm/scale" for
  * "encoder/norm/scale". `path` may name a layer of a stack, as "blocks/3" does where the entries are "blocks/{}/norm/scale":
- * then the arrays are views of its rows. A layer called with such a list is a part of the model with the whole's parameters
+ * then the arrays are views of its rows (copies, where the layers' axis is not in front). A layer called with such a list is a part of the model with the whole's parameters
  * (tow_model_forward, tow_forward). "": everything. Error: TOW_NOT_FOUND. */
 TOW_API tow_status tow_params_subtree(const tow_params *params, const char *path, tow_params **part);
 /* The same entries below `path`: the opposite of tow_params_subtree. */
@@ -136,12 +138,15 @@ typedef struct tow_path_rule {
 TOW_API tow_status tow_params_rename(const tow_params *params, size_t n, const tow_path_rule *rules,
                                      tow_params **renamed);
 /* A list with an entry for each layer of each stack: "blocks/0/attn/kernel", "blocks/1/attn/kernel", views of the rows of
- * "blocks/{}/attn/kernel". They are the parameters of the model without its scans. */
+ * "blocks/{}/attn/kernel", and copies of those of "blocks/{@1}/attn/kernel". They are the parameters of the model without its scans. */
 TOW_API tow_status tow_params_unstack(const tow_params *params, tow_params **layers);
 /* The opposite for one scan, with copies: entries "blocks/0/attn/kernel" to "blocks/11/attn/kernel" become
  * "blocks/{}/attn/kernel" with an axis of 12 more, if `scan` is "blocks". A scan within it is "blocks/{}/inner" afterwards.
  * Errors: TOW_NOT_FOUND for no such layers, and for one that is missing; TOW_TYPE_MISMATCH for layers that differ. */
 TOW_API tow_status tow_params_stack(const tow_params *params, const char *scan, tow_params **stacked);
+/* The same with the new axis at `axis` of the stacks, as .axis of a rule puts it (tow/lifting.h): "blocks/{@1}/attn/kernel".
+ * Errors: also TOW_INVALID_ARGUMENT for an axis that one of the stacks does not have. */
+TOW_API tow_status tow_params_stack_axis(const tow_params *params, const char *scan, int axis, tow_params **stacked);
 
 /* ---- frozen parameters ------------------------------------------------------------------------------------------- */
 

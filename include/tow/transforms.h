@@ -34,14 +34,14 @@ typedef struct tow_remat {
  * `inner` sees (carry, broadcast, x of its iteration) and gives (carry, y). The types of the carry must not change.
  * Under a scope "blocks", iteration i has the path "blocks/i"; in memory its parameters and variables are rows of
  * stacked arrays. Rules say what is different: .variables and .streams (tow/lifting.h) share, carry or hide variables and
- * streams of random keys by collection and by path. What is shared has the path without "i", and is drawn by it:
+ * streams of random keys by collection and by path, and stack variables on other axes than the first one. What is shared has the path without "i", and is drawn by it:
  *     tow_scan rnn = TOW_SCAN(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));     one set of parameters
  * .shared_collections is short for rules by which collections are carried, and parameters shared.
  * unrolled gives the bits of the loop, except in gradients of a parameter that one iteration reads more than once in a
  * stack that is itself applied more than once: a loop adds up what comes from one application first. With .unroll, gradients agree
  * up to rounding.
  * Errors: a shared collection in which `inner` declares no variable, a rule that nothing matches, TOW_CARRIED for parameters or
- * streams, a write to what is TOW_SHARED. */
+ * streams, an axis that a variable does not have, a write to what is TOW_SHARED. */
 typedef struct tow_scan {
     tow_module module;
     const tow_module *inner;
@@ -129,7 +129,7 @@ typedef struct tow_layer_stack {
  *     tow_vmap_layer rows = TOW_VMAP(&cell, .variables = TOW_RULES({"params", TOW_SHARED}));         one layer over a batch axis
  * Row i has the path "members/i"; in memory parameters and variables are rows of arrays "members/{}/...", and what is TOW_SHARED is
  * "members/...", without a row. With TOW_KEYS_FLAX row i draws by split(root, size)[i]: it has the bits of the plain layer that is
- * initialised with this key.
+ * initialised with this key. Rules stack variables on other axes, as those of a scan do.
  * A variable that is TOW_SHARED may be written where the value does not depend on the row. Errors: as of tow_vmap_function; a rule
  * TOW_CARRIED, or one that nothing matches. */
 typedef struct tow_vmap_layer {

@@ -1,4 +1,4 @@
-/* What flax_lift.py and flax_control.py wrote, compared with what models compute. A test program includes it once, after cmocka. */
+/* What flax_lift.py, flax_axes.py and flax_control.py wrote, compared with what models compute. A test program includes it once, after cmocka. */
 #ifndef TOW_TESTS_LIFT_GOLDEN_H
 #define TOW_TESTS_LIFT_GOLDEN_H
 

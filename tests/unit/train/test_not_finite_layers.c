@@ -372,6 +372,14 @@ static void gradients_by_hand(void **state)
     assert_string_equal(text,
                         "the first parameter of the backward pass whose gradient is not finite is 'blocks/2/b': it "
                         "holds NaN (f32[2], 1 of 2 elements, the first at 0)");
+    tow_params *moved; /* layers along the last axis */
+    assert_int_equal(tow_params_rename(gradients, 1, &(tow_path_rule){"blocks/{}/b", "blocks/{@-1}/b"}, &moved),
+                     TOW_OK);
+    ((float *)tow_array_data(arrays[2]))[1] = NAN;
+    assert_int_equal(tow_find_not_finite_gradient(moved, &found), TOW_OK);
+    assert_string_equal(found.path, "blocks/1/b"); /* [2, 0] is of layer 0, [0, 1] of layer 1 */
+    assert_true(found.nans == 1 && found.first == 0 && found.type.rank == 1 && found.type.dims[0] == 3);
+    tow_params_free(moved);
     for (int i = 0; i < 4; i++) memset(tow_array_data(arrays[i]), 0, sizeof zeros);
     assert_int_equal(tow_find_not_finite_gradient(gradients, &found), TOW_OK);
     assert_false(found.found);
