@@ -31,13 +31,15 @@ typedef struct common_options {
     const char *out, *log;
 } common_options;
 /* clang-format off */
-#define COMMON_OPTIONS(o)                                                                                              \
+#define COMMON_OPTIONS_BUT_SEED(o)                                                                                     \
     {"steps", "N", "Updates of the parameters", OPTION_WHOLE, &(o)->steps, 1, INT32_MAX},                              \
     {"learning-rate", "X", "Peak of the schedule", OPTION_REAL, &(o)->learning_rate, 0, 0},                            \
-    {"seed", "N", "Of parameters and batches", OPTION_SEED, &(o)->seed, 0, 0},                                         \
     {"threads", "N", "Threads (as many as the CPUs that may be used)", OPTION_WHOLE, &(o)->threads, 1, 1024},          \
     {"out", "DIR", "Where pictures and weights go", OPTION_PATH, (void *)&(o)->out, 0, 0},                             \
     {"log", "FILE", "One line of JSON per step", OPTION_PATH, (void *)&(o)->log, 0, 0}
+#define COMMON_OPTIONS(o)                                                                                              \
+    COMMON_OPTIONS_BUT_SEED(o),                                                                                        \
+    {"seed", "N", "Of parameters and batches", OPTION_SEED, &(o)->seed, 0, 0}
 /* clang-format on */
 
 /* Reads the command line of `program`. --help prints the table, with defaults, and `purpose`. A wrong option ends the

@@ -49,6 +49,8 @@ expect_status 2 "--steps" --steps 0
 expect_status 2 "--batch" --batch x
 expect_status 2 "unexpected argument 'file'" file
 touch plain
+expect_status 1 "is not finite; use a smaller --learning-rate" --steps 20 --learning-rate 1e38 --out diverged
+[ -z "$(ls diverged)" ] || fail "after a loss that is not finite there are $(ls diverged)"
 expect_status 1 "plain: cannot write there: Not a directory" --out plain
 expect_status 1 "cannot write the log" --out a --log absent/log
 printf 'digits test: passed\n'

@@ -45,6 +45,7 @@ kill -INT $pid
 status=0
 wait $pid || status=$?
 [ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+grep -q '^stopped after step [0-9]*$' out || fail "Ctrl-C: it does not say so: $(cat out)"
 [ -s stopped/model/model.safetensors ] || fail "Ctrl-C: no model"
 [ -z "$(ls stopped/model | grep tmp || true)" ] || fail "Ctrl-C: files are left: $(ls stopped/model)"
 

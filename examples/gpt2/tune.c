@@ -164,6 +164,7 @@ static int train(tuning *t)
     if (!progress_start(&p, &shown)) return FAILURE;
     while (status == SUCCESS && !interrupted() && t->done < r->options.steps) status = step(t, &p);
     if (!progress_end(&p) && status == SUCCESS) status = FAILURE;
+    if (status == SUCCESS && interrupted()) printf("stopped after step %lld\n", (long long)t->done);
     return status;
 }
 

@@ -24,7 +24,7 @@ static const char *const nesting_names[] = {"none", "years", "nested"};
 static bool read_options(int argc, char **argv, fitting *f)
 {
     *f = (fitting){.options = {.steps = 400, .learning_rate = 0.1, .out = "out/ode"}, .regions_name = "nested"};
-    const example_option table[] = {COMMON_OPTIONS(&f->options),
+    const example_option table[] = {COMMON_OPTIONS_BUT_SEED(&f->options),
                                     {"regions", "HOW", "Regions of recomputation: none, years or nested", OPTION_TEXT,
                                      (void *)&f->regions_name, 0, 0},
                                     {"compare", NULL,
@@ -162,6 +162,8 @@ static tow_status fit(tow_context *context, const fitting *f, const arrays *a, b
     } else if (!status) {
         status = descend(f, a, program, state, &p, failed);
         *failed |= !progress_end(&p);
+        const int64_t done = tow_optimizer_step(state);
+        if (!status && !*failed && interrupted()) printf("stopped after step %lld\n", (long long)done);
     }
     if (!status) status = run(program, a); /* the loss of what is left */
     tow_optimizer_free(state);

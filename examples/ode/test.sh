@@ -24,6 +24,20 @@ grep -q '</svg>' out/ode/fit.svg || fail "no picture"
 [ "$(grep -c 'the same bits' compared)" = 3 ] || fail "gradients differ: $(cat compared)"
 awk '$1 == "none" { none = $2 } $1 == "nested" { exit !($2 * 100 < none) }' compared || fail "nested regions save too little: $(cat compared)"
 
+# Ctrl-C stops after a step, and the fit so far is drawn
+"$ode" --steps 1000000 --out stopped >text 2>err </dev/null &
+pid=$!
+for _ in $(seq 200); do
+    if grep -q '^step 1/' text; then break; fi
+    sleep 0.05
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 130 ] || fail "Ctrl-C: expected status 130, found $status: $(cat err)"
+grep -q '^stopped after step [0-9]*$' text || fail "Ctrl-C: it does not say so: $(cat text)"
+[ "$(ls stopped)" = fit.svg ] || fail "Ctrl-C: there are $(ls stopped)"
+
 expect_status() { # expect_status STATUS MESSAGE arguments...
     expected=$1 message=$2 status=0
     shift 2
@@ -35,5 +49,7 @@ expect_status 2 "--steps" --steps -1
 expect_status 2 "--learning-rate" --learning-rate nan
 expect_status 2 "--regions" --regions some
 expect_status 2 "unexpected argument" file
+expect_status 2 "unrecognized option" --seed 1
+expect_status 1 "ode: the loss of step 2 is not finite; use a smaller --learning-rate" --learning-rate 1e20 --out z
 touch file
 expect_status 1 "file" --steps 1 --out file

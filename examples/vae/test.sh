@@ -49,4 +49,6 @@ expect_status() { # expect_status STATUS MESSAGE arguments...
 }
 expect_status 2 "--decoder-rate" --decoder-rate 0
 expect_status 2 "--batch" --batch 0
+expect_status 1 "is not finite; use a smaller --learning-rate" --steps 20 --learning-rate 1e38 --out diverged
+[ -z "$(ls diverged)" ] || fail "after a loss that is not finite there are $(ls diverged)"
 expect_status 1 "absent" --steps 1 --out z --log absent/log
