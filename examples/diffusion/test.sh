@@ -30,8 +30,8 @@ for file in samples.png film.png diffusion.safetensors; do cmp b/$file c/$file |
 
 "$diffusion" --steps 1000000 --out stopped >out 2>err &
 pid=$!
-for _ in $(seq 300); do
-    if grep -q '^step 20/' out; then break; fi
+for _ in $(seq 1200); do
+    if grep -q '^step 20/1000000' out; then break; fi
     sleep 0.05
 done
 kill -INT $pid

@@ -27,8 +27,8 @@ if cmp -s a/b/digits.safetensors other/digits.safetensors; then fail "another se
 # Ctrl-C stops after a step, and the weights are there
 "$digits" --steps 1000000 --out stopped >out 2>err &
 pid=$!
-for _ in $(seq 200); do
-    if grep -q '^step 20/' out; then break; fi
+for _ in $(seq 1200); do
+    if grep -q '^step 20/1000000' out; then break; fi
     sleep 0.05
 done
 kill -INT $pid

@@ -75,8 +75,8 @@ if grep -q 'never seen' out; then fail "--unseen -1: $(cat out)"; fi
 # Ctrl-C stops after a step, and what there is is whole
 "$ensemble" --steps 1000000 --out stopped >out 2>err &
 pid=$!
-for _ in $(seq 200); do
-    if grep -q '^step 20/' out; then break; fi
+for _ in $(seq 1200); do
+    if grep -q '^step 20/1000000' out; then break; fi
     sleep 0.05
 done
 kill -INT $pid

@@ -37,8 +37,8 @@ sed -n '/^model for/,$p' out | sed '/^model for\|^prompt:/d' | cmp - merged || f
 # Ctrl-C stops after a step, and the model is there
 "$gpt2" --steps 1000000 --out stopped >out 2>err &
 pid=$!
-for _ in $(seq 200); do
-    if grep -q '^step 20/' out; then break; fi
+for _ in $(seq 1200); do
+    if grep -q '^step 20/1000000' out; then break; fi
     sleep 0.05
 done
 kill -INT $pid

@@ -27,8 +27,8 @@ awk '$1 == "none" { none = $2 } $1 == "nested" { exit !($2 * 100 < none) }' comp
 # Ctrl-C stops after a step, and the fit so far is drawn
 "$ode" --steps 1000000 --out stopped >text 2>err </dev/null &
 pid=$!
-for _ in $(seq 200); do
-    if grep -q '^step 1/' text; then break; fi
+for _ in $(seq 1200); do
+    if grep -q '^step 1/1000000' text; then break; fi
     sleep 0.05
 done
 kill -INT $pid
