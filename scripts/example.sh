@@ -20,7 +20,7 @@ if [ $# -gt 0 ] && is_preset "$1"; then
     preset=$1
     shift
 fi
-if [ $# -eq 0 ]; then
+if [ $# -eq 0 ] || [ "$1" = --help ] || [ "$1" = -h ]; then
     list
     exit 0
 fi

@@ -1,6 +1,6 @@
-/* Trains a classifier of handwritten digits so that the result says little about any one image: each step clips the gradient of
- * every image by itself, adds them up, and adds noise. After each epoch it measures how well the held-out digits are read, and
- * what the run has cost so far. `dpsgd --help` lists the options. */
+/* Trains a classifier of handwritten digits with differential privacy. Each step clips the gradient of every image by itself, adds them
+ * up, and adds noise, so that the result says little about any one image. After each epoch it measures how well the held-out digits
+ * are read, and what the run has cost so far. `dpsgd --help` lists the options. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
