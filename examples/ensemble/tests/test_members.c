@@ -107,7 +107,7 @@ static void check(int64_t unseen)
     ensemble_make(&model, MEMBERS, WIDTH);
     tow_train_state *together = start(TOW_MODULE(&model), &unseen, batch), *singles[MEMBERS];
     for (int m = 0; m < MEMBERS; m++) {
-        char at[8], path[32];
+        char at[16], path[32];
         snprintf(at, sizeof at, "%d", m);
         snprintf(path, sizeof path, "members/%d", m);
         const alone single = {.module = {&alone_class}, .member = &model.member, .at = at};
